@@ -1,0 +1,60 @@
+"""How a combined vector enters the inbox: added, put in place, or as a step of an optimiser."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from torch import Tensor
+
+from unseen.exchange import Table
+from unseen.optimiser import SGD, Optimiser
+
+
+class Apply(Protocol):
+    """`new` [P] is what the rule made of the replies; nothing is ever written into `old` [P]."""
+
+    def __call__(
+        self, old: Tensor, new: Tensor, state: Mapping[str, Any], table: Table
+    ) -> tuple[Tensor, Mapping[str, Any]]: ...
+
+
+@dataclass(frozen=True)
+class Add:
+    """x ← x + u, the server of FedAvg on updates."""
+
+    def __call__(
+        self, old: Tensor, new: Tensor, state: Mapping[str, Any], table: Table
+    ) -> tuple[Tensor, Mapping[str, Any]]:
+        """The sum, as a fresh vector."""
+        return old + new, state
+
+
+@dataclass(frozen=True)
+class Replace:
+    """x ← u."""
+
+    def __call__(
+        self, old: Tensor, new: Tensor, state: Mapping[str, Any], table: Table
+    ) -> tuple[Tensor, Mapping[str, Any]]:
+        """The combined vector itself."""
+        return new, state
+
+
+@dataclass(frozen=True)
+class Descend:
+    """A step of a server optimiser whose gradient is −u (FedOpt, Reddi et al. 2021).
+
+    With SGD of rate 1 it is `Add`.
+    """
+
+    optimiser: Optimiser = field(default_factory=lambda: SGD(lr=1.0))
+
+    def __call__(
+        self, old: Tensor, new: Tensor, state: Mapping[str, Any], table: Table
+    ) -> tuple[Tensor, Mapping[str, Any]]:
+        """The vector after the step, as a fresh one; the moments come and go by copy."""
+        vector = old.clone()
+        moments = {name: value.clone() for name, value in state.items()}
+        return vector, dict(self.optimiser.step(vector, -new, moments, self.optimiser.lr))

@@ -1,0 +1,109 @@
+"""Clients in this process, one after the other, each training in its row of one matrix."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from unseen.client import Client, Memories
+from unseen.combine.base import DenseRows
+from unseen.exchange import Exchange, Inbox, Memory, Reply, Turn
+from unseen.vector import Model, stack
+
+
+class InProcess:
+    """One module, bound in turn to each client's row of a [K, P] matrix; nothing is copied into
+    state dicts. The replies' rows are views of the matrix and live until the next exchange.
+    """
+
+    def __init__(
+        self, model: Model, clients: Mapping[str, Client], memories: Memories | None = None
+    ) -> None:
+        self.model = model
+        self.clients = {name: _on(client, model.device) for name, client in clients.items()}
+        self.memories = memories if memories is not None else Memories()
+        self.matrix = stack(1, model.vector)
+        self.buffers = stack(1, model.buffers)
+
+    def map(
+        self, exchange: Exchange, inbox: Inbox, clients: Sequence[str], turn: Turn
+    ) -> list[Reply]:
+        """Run the exchange's local at each client, in the order of the names."""
+        count = len(clients) if exchange.slots else 1  # an evaluation keeps no row
+        if len(self.matrix) < count:
+            self.matrix = stack(count, self.model.vector)
+            self.buffers = stack(count, self.model.buffers)
+        replies = []
+        for i, name in enumerate(clients):
+            k = i if exchange.slots else 0
+            replies.append(self._one(exchange, inbox, name, turn, k))
+        return replies
+
+    def _one(
+        self, exchange: Exchange, inbox: Inbox, name: str, turn: Turn, k: int
+    ) -> Reply:
+        label = (turn.round, turn.order)
+        turn = Turn(turn.seed, turn.round, turn.rounds, turn.exchange, name, turn.order)
+        vector, buffers = self.matrix[k], self.buffers[k]
+        vector.copy_(inbox["model"])
+        buffers.copy_(inbox["buffers"])
+        self.model.bind(vector, buffers)
+        memory: Memory = self.memories.before(name, label)
+        try:
+            reply, memory = exchange.local(
+                self.model, inbox, self.clients[name], memory, turn
+            )
+        except Exception as error:
+            error.add_note(f"(at client {name!r}, exchange {turn.exchange!r}, round {turn.round})")
+            raise
+        self.memories.write(name, label, memory)
+        return finished(reply, exchange, inbox, vector, buffers)
+
+    def rows(self, slot: str, replies: Sequence[Reply], reference: Tensor | None) -> DenseRows:
+        """The slot's rows as a matrix: a view where they still lie side by side."""
+        return DenseRows(stacked([reply.rows[slot] for reply in replies]), reference)
+
+
+def finished(
+    reply: Reply, exchange: Exchange, inbox: Inbox, vector: Tensor, buffers: Tensor
+) -> Reply:
+    """The reply with the rows that the local left to its caller, and differences taken.
+
+    It is done here, after the outermost local, so that what wraps a local still sees the model.
+    """
+    own = {"model": vector, "buffers": buffers}
+    rows = {}
+    for name, slot in exchange.slots.items():
+        if name in reply.rows:
+            rows[name] = reply.rows[name]
+        elif name in own:
+            sent = inbox[slot.to or name]
+            rows[name] = own[name].sub_(sent) if slot.sends == "difference" else own[name]
+    return Reply(rows, reply.scalars)
+
+
+def stacked(rows: Sequence[Tensor]) -> Tensor:
+    """Rows [P] as one matrix [K, P]; a view of theirs if they are consecutive rows of one."""
+    first = rows[0]
+    step = rows[1].storage_offset() - first.storage_offset() if len(rows) > 1 else first.numel()
+    consecutive = step >= first.numel() > 0 and all(
+        row.untyped_storage().data_ptr() == first.untyped_storage().data_ptr()
+        and row.storage_offset() == first.storage_offset() + i * step
+        and row.is_contiguous()
+        for i, row in enumerate(rows)
+    )
+    if consecutive:
+        return first.as_strided((len(rows), first.numel()), (step, 1))
+    matrix = stack(len(rows), first)
+    for target, row in zip(matrix, rows, strict=True):
+        target.copy_(row)
+    return matrix
+
+
+def _on(client: Client, device: torch.device) -> Client:
+    """The client with its data on the device."""
+    train = client.train.to(device) if client.train is not None else None
+    validation = client.validation.to(device) if client.validation is not None else None
+    return Client(client.name, train, validation, client.classes)

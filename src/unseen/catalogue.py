@@ -1,0 +1,102 @@
+"""What there is by name, for people: the lists and the pages of methods."""
+
+from __future__ import annotations
+
+import inspect
+import tomllib
+from collections.abc import Callable
+
+from unseen.errors import nearest
+from unseen.exchange import Method
+from unseen.expression import fold, options
+from unseen.methods import METHODS, MODIFIERS
+from unseen.methods.compose import method
+from unseen.training import Training
+
+Cells = list[tuple[str, ...]]
+Rows = tuple[tuple[str, ...], Cells]
+
+
+def list_methods() -> Rows:
+    """Methods and modifiers, each with its first line and its source."""
+    rows: Cells = [(n, _first(part), _source(method(n))) for n, part in METHODS.items()]
+    rows += [(f"+{n}", _first(part), _source(_alone(n))) for n, part in MODIFIERS.items()]
+    return ("method", "what it does", "source"), rows
+
+
+def list_datasets() -> Rows:
+    """Data sets, where their files come from and on what terms."""
+    from unseen.datasets import DATASETS
+
+    rows: Cells = [(n, i.description, i.source, i.licence) for n, i in DATASETS.items()]
+    return ("data set", "domains", "files", "licence"), rows
+
+
+def list_models() -> Rows:
+    """Models and their options."""
+    from unseen.models import MODELS
+
+    rows: Cells = []
+    for name, factory in MODELS.items():
+        defaults = ", ".join(f"{o}={p.default!r}" for o, p in options(factory).items())
+        rows.append((name, _first(factory), defaults))
+    return ("model", "what it is", "options"), rows
+
+
+def list_studies() -> Rows:
+    """The studies that come with the package."""
+    from unseen.study.spec import named_studies
+
+    rows: Cells = []
+    for name, text in named_studies().items():
+        settings = tomllib.loads(text)
+        rows.append((name, settings.get("title", ""), settings.get("dataset", "")))
+    return ("study", "title", "data set"), rows
+
+
+CATALOGUES: dict[str, Callable[[], Rows]] = {
+    "methods": list_methods,
+    "datasets": list_datasets,
+    "models": list_models,
+    "studies": list_studies,
+}
+
+
+def page(name: str) -> str:
+    """A method's page: equations, options with defaults, what it shares, source, BibTeX."""
+    key = fold(name.strip().removeprefix("+"))
+    if key not in METHODS and key not in MODIFIERS:
+        raise nearest("method", name, {**METHODS, **MODIFIERS})
+    sections = []
+    if key in METHODS and not name.strip().startswith("+"):
+        sections.append(_section(key, METHODS[key], method(key)))
+    if key in MODIFIERS:
+        sections.append(_section(f"+{key}", MODIFIERS[key], _alone(key)))
+    return "\n\n".join(sections)
+
+
+def _section(title: str, part: Callable[..., Method], example: Method) -> str:
+    lines = [title, "=" * len(title), inspect.getdoc(part) or "", "", "Options"]
+    for option, parameter in options(part).items():
+        kind = str(parameter.annotation).replace("Literal", "one of ")
+        lines.append(f"  {option} = {parameter.default!r}   ({kind})")
+    if not options(part):
+        lines.append("  none")
+    shares = ", ".join(example.shares) or "nothing"
+    reference = example.references[-1]
+    lines += ["", f"Leaves a client beyond the model and its counts: {shares}"]
+    lines += ["", "Source", f"  {reference.text}", "", reference.bibtex]
+    return "\n".join(lines)
+
+
+def _alone(modifier: str) -> Method:
+    """A modifier on the simplest method it can be put on."""
+    return MODIFIERS[modifier](METHODS["fedavg"](Training()))
+
+
+def _first(part: Callable[..., object]) -> str:
+    return (inspect.getdoc(part) or "").splitlines()[0]
+
+
+def _source(example: Method) -> str:
+    return example.references[-1].text

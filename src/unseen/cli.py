@@ -1,0 +1,163 @@
+"""The command line: a thin layer over `unseen.Study`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+app = typer.Typer(
+    name="unseen",
+    help="Federated domain generalization: one model from sites that share no data, for a site "
+    "nobody has seen.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+Methods = Annotated[str | None, typer.Option(help='Methods, such as "fedavg,ppdg(lam=0.2)+ga".')]
+Targets = Annotated[str | None, typer.Option(help="Only these tasks, by target, comma-separated.")]
+Seeds = Annotated[str | None, typer.Option(help="How many seeds, or which: 5 or 0,3,7.")]
+Jobs = Annotated[int, typer.Option(min=1, help="Processes.")]
+Device = Annotated[str | None, typer.Option(help="cpu or cuda.")]
+DataDir = Annotated[Path | None, typer.Option(help="Where data files are [env: UNSEEN_DATA].")]
+Out = Annotated[Path | None, typer.Option(help="Folder of the records and tables.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Check everything, run nothing.")]
+
+
+@app.command()
+def study(
+    name: Annotated[str, typer.Argument(metavar="NAME|FILE.toml")],
+    settings: Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...")] = None,
+    methods: Methods = None,
+    targets: Targets = None,
+    seeds: Seeds = None,
+    jobs: Jobs = 1,
+    device: Device = None,
+    data_dir: DataDir = None,
+    out: Out = None,
+    dry_run: DryRun = False,
+) -> None:
+    """Run a study, or what is missing of it, and print its table.
+
+    Settings are those of the study's file, such as rounds=40 or training.epochs=5. The command
+    line wins over the file, the file over the defaults.
+    """
+    from unseen.study.spec import Study, parse_override
+
+    overrides: dict[str, Any] = dict(map(parse_override, settings or []))
+    if methods is not None:
+        overrides["methods"] = split_list(methods)
+    if targets is not None:
+        overrides["targets"] = split_list(targets)
+    if seeds is not None:
+        overrides["seeds"] = int(seeds) if seeds.isdigit() else split_list(seeds)
+    if device is not None:
+        overrides["device"] = device
+    chosen = Study.read(name, overrides)
+    folder = out or Path("results") / chosen.name
+    if dry_run:
+        from unseen.study.run import prepare_study
+
+        describe(prepare_study(chosen, folder, data_dir))
+        return
+    results = chosen.run(folder, jobs, data_dir, progress=True)
+    from rich.console import Console
+
+    Console(width=None if sys.stdout.isatty() else 160).print(results.table().to_rich())
+    print(f"records and tables (csv, md, tex): {folder}")
+
+
+def describe(planned: Any) -> None:
+    """Print what a study would do."""
+    tasks = ", ".join(task.name for task in planned.tasks)
+    print(f"data: {planned.data.name}, {len(planned.data.domains)} domains")
+    for domain in planned.data.domains:
+        print(f"  {domain.name}: {len(domain.y)} examples")
+    print(f"model: {planned.setting.model}")
+    print(f"tasks: {tasks}")
+    print(f"jobs: {len(planned.jobs)}, of which {len(planned.missing)} are still to run")
+    for method, reason in planned.not_applicable.items():
+        print(f"not applicable: {method} ({reason})")
+    for warning in planned.warnings:
+        print(f"warning: {warning}")
+
+
+def split_list(text: str) -> list[str]:
+    """Comma-separated parts; commas inside brackets do not separate.
+
+    >>> split_list('fedavg, ppdg(lam=0.2, base="running")+ga')
+    ['fedavg', 'ppdg(lam=0.2, base="running")+ga']
+    """
+    parts, depth = [""], 0
+    for character in text:
+        depth += (character in "([") - (character in ")]")
+        if character == "," and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += character
+    return [part.strip() for part in parts if part.strip()]
+
+
+@app.command(name="list")
+def list_(
+    what: Annotated[str, typer.Argument(metavar="methods|datasets|studies|models")],
+) -> None:
+    """List what there is by name."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from unseen.catalogue import CATALOGUES
+    from unseen.errors import nearest
+
+    if what not in CATALOGUES:
+        raise nearest("list", what, CATALOGUES)
+    header, rows = CATALOGUES[what]()
+    table = Table(*header)
+    for row in rows:
+        table.add_row(*row)
+    Console(width=None if sys.stdout.isatty() else 160).print(table, markup=False)
+
+
+@app.command()
+def show(
+    method: Annotated[str, typer.Argument(help="A method or modifier, such as ppdg or ga.")],
+) -> None:
+    """Show a method: equations, source, options with defaults, citation."""
+    from unseen.catalogue import page
+
+    print(page(method))
+
+
+@app.callback(invoke_without_command=True)
+def root(
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+) -> None:
+    """Federated domain generalization."""
+    if version:
+        from unseen import __version__
+
+        print(__version__)
+        raise typer.Exit
+
+
+def main() -> None:
+    """Run the command line; errors of the user's input are one paragraph, not a traceback."""
+    import warnings
+
+    warnings.showwarning = lambda message, *_: print(f"warning: {message}", file=sys.stderr)
+    try:
+        app()
+    except KeyboardInterrupt:
+        print("stopped; the same command goes on from here.", file=sys.stderr)
+        sys.exit(130)
+    except ValueError as error:
+        from unseen.errors import UnseenError
+
+        if not isinstance(error, UnseenError):
+            raise
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)

@@ -1,0 +1,123 @@
+"""A participant and what it owns: its data and its memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from unseen.errors import UnseenError
+
+
+@dataclass(frozen=True)
+class Split:
+    """Examples in memory.
+
+    x: inputs [N, ...], uint8 (read as x / 255) or float32; y: classes [N] as int64, or targets
+    [N] as float32 for regression; meta: integer codes [N] per metadata column, by which metrics
+    may be grouped; the column `environment` names the environments inside one client.
+    """
+
+    x: Tensor
+    y: Tensor
+    meta: Mapping[str, Tensor] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        lengths = {"x": len(self.x), "y": len(self.y)} | {k: len(v) for k, v in self.meta.items()}
+        if len(set(lengths.values())) != 1:
+            raise UnseenError(f"a split needs as many labels as inputs; found {lengths}.")
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    @classmethod
+    def of(cls, dataset: Dataset[Any]) -> Split:
+        """Read any map-style torch data set of (input, label) pairs into memory."""
+        pairs = [dataset[i] for i in range(len(dataset))]  # type: ignore[arg-type]
+        x = torch.stack([torch.as_tensor(pair[0]) for pair in pairs])
+        return cls(x, torch.as_tensor([pair[1] for pair in pairs]))
+
+    def batch(self, index: Tensor | slice) -> tuple[Tensor, Tensor]:
+        """The inputs (as floating point) and labels of the given rows."""
+        x = self.x[index]
+        return (x.float() / 255 if x.dtype == torch.uint8 else x), self.y[index]
+
+    def take(self, index: Tensor) -> Split:
+        """The split that holds only the given rows, in their order."""
+        meta = {name: codes[index] for name, codes in self.meta.items()}
+        return Split(self.x[index], self.y[index], meta)
+
+    def to(self, device: torch.device | str) -> Split:
+        """The same split on another device."""
+        meta = {name: codes.to(device) for name, codes in self.meta.items()}
+        return Split(self.x.to(device), self.y.to(device), meta)
+
+
+@dataclass(frozen=True)
+class Client:
+    """A silo. `train` and `validation` never leave it; either may be absent.
+
+    classes: number of classes, or None for regression.
+    """
+
+    name: str
+    train: Split | None
+    validation: Split | None
+    classes: int | None
+
+    def split(self, name: str) -> Split:
+        """The split called `train` or `validation`; an error names the client that lacks it."""
+        found = self.train if name == "train" else self.validation
+        if found is None:
+            raise UnseenError(f"client {self.name!r} has no {name} split.")
+        return found
+
+
+@dataclass
+class Memories:
+    """What each client keeps between exchanges, labelled (round, exchange).
+
+    A message that comes twice, or again after a crash of the server, starts from the newest
+    memory older than itself, so that it leads to the same reply. To that end the last memory
+    of the round before is kept beside those of the current round.
+    """
+
+    kept: dict[str, list[tuple[tuple[int, int], dict[str, Tensor]]]] = field(default_factory=dict)
+
+    def before(self, client: str, label: tuple[int, int]) -> dict[str, Tensor]:
+        """The client's memory as it stood before the exchange with this label."""
+        older = [memory for at, memory in self.kept.get(client, []) if at < label]
+        return dict(older[-1]) if older else {}
+
+    def write(self, client: str, label: tuple[int, int], memory: Mapping[str, Tensor]) -> None:
+        """Keep `memory` under `label`."""
+        entries = self.kept.get(client, [])
+        earlier = [entry for entry in entries if entry[0][0] < label[0]]
+        current = [entry for entry in entries if (label[0], -1) < entry[0] < label]
+        self.kept[client] = [*earlier[-1:], *current, (label, dict(memory))]
+
+
+def pooled(clients: Mapping[str, Client], name: str = "pooled") -> Client:
+    """One client that holds the training examples of all: what federated learning forbids."""
+    splits = [client.split("train") for client in clients.values()]
+    columns = set.intersection(*(set(split.meta) for split in splits))
+    meta = {column: torch.cat([split.meta[column] for split in splits]) for column in columns}
+    train = Split(
+        torch.cat([split.x for split in splits]), torch.cat([split.y for split in splits]), meta
+    )
+    return Client(name, train, None, next(iter(clients.values())).classes)
+
+
+def oversampled(split: Split, generator: torch.Generator) -> Split:
+    """Every class drawn up, with replacement, to the size of the largest; originals all kept."""
+    classes, counts = split.y.unique(return_counts=True)
+    index = [torch.arange(len(split))]
+    for label, count in zip(classes.tolist(), counts.tolist(), strict=True):
+        own = (split.y == label).nonzero().flatten()
+        extra = torch.randint(count, (int(counts.max()) - count,), generator=generator)
+        index.append(own[extra])
+    return split.take(torch.cat(index))

@@ -1,0 +1,112 @@
+"""Generalization Adjustment: weights that follow the generalization gaps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from unseen.combine.base import RuleState, Table, Weighted
+from unseen.combine.mean import Mean
+from unseen.errors import choice, number
+from unseen.vector import Layout
+
+
+@dataclass(frozen=True)
+class GeneralizationAdjustment(Weighted):
+    """Raise the weight of clients where the average generalizes worse than their own model.
+
+    G_i is the loss of the received model on client i minus that of the client's own model after
+    its last local training. Before round r's updates are combined,
+
+        centred:    a_i ← a_i + d^r (G_i − μ) / max_j |G_j − μ|     clipped to [0, 1]
+        paper:      a_i ← a_i + d^r (G_i − μ) / max_j (G_j − μ)     clipped at 0; Eq. 3
+        reference:  a_i ← a_i + d^r/3 · G_i / max_j |G_j|           clipped to [0, 1]; as released
+
+    with μ = mean G and d^r = (1 − r/R) d (`decay`; the released loop's is two rounds late,
+    1 − (r − 2)/R). Then the weights of those present are rescaled to the total they had, and
+    returned so that they sum to 1. They start from `prior` (the paper: 1/K). Clients
+    whose gap is not known yet (`gap_known` = 0) do not move; gaps that are all equal move
+    nothing, where Eq. 3 divides by 0; a weight at 0 grows again when its gap does.
+
+    `centred` is the default: without an absolute value Eq. 3 can move one very negative gap by
+    far more than d^r, which the text says it cannot. Source: Zhang et al. 2023, "Federated
+    Domain Generalization with Generalization Adjustment", Eq. 3 and Algorithm 1.
+
+    >>> rule = GeneralizationAdjustment(step=0.1)
+    >>> table = {"gap": torch.tensor([0.3, 0.1, 0.2]), "gap_known": torch.ones(3)}
+    >>> rule.weights(table, rule.init(3, 1))[0]
+    tensor([0.4333, 0.2333, 0.3333], dtype=torch.float64)
+    """
+
+    step: float = 0.05
+    variant: Literal["centred", "paper", "reference"] = "centred"
+    decay: bool = True
+    prior: Weighted = Mean("uniform")
+    needs = ("gap", "gap_known")
+
+    def __post_init__(self) -> None:
+        number("GeneralizationAdjustment(step)", self.step, 0, 1)
+        choice("variant", self.variant, ("centred", "paper", "reference"))
+
+    def own_state(self, K: int, P: int, layout: Layout | None) -> RuleState:
+        """Masses K a_i, so that the uniform start is exactly 1, and who has started."""
+        return {
+            "mass": torch.ones(K, dtype=torch.float64),
+            "started": torch.zeros(K, dtype=torch.bool),
+        }
+
+    def share(
+        self, table: Table, state: RuleState, generator: torch.Generator | None = None
+    ) -> tuple[Tensor, RuleState]:
+        """Weights [K] of those present, after this round's gaps have moved them."""
+        client = table["client"].long()
+        roster = len(state["mass"])
+        before = _started(state["mass"][client], state["started"][client], table["prior"])
+        known = table["gap_known"] > 0
+        move = torch.zeros_like(before)
+        move[known] = roster * self._step(table) * self._direction(table["gap"][known])
+        high = roster if self.variant != "paper" else None
+        after = (before + move).clamp(0, high)
+        if float(after.sum()) > 0:
+            after = after * (before.sum() / after.sum())
+        else:
+            after = before
+        mass, started = state["mass"].clone(), state["started"].clone()
+        mass[client], started[client] = after, True
+        return after / after.sum(), {**state, "mass": mass, "started": started}
+
+    def _direction(self, gap: Tensor) -> Tensor:
+        """Where the weights of the known gaps move, for a step of 1."""
+        largest = gap.abs().max() if len(gap) else torch.tensor(0.0)
+        if float(largest) == 0:
+            return torch.zeros_like(gap)
+        gap = gap / largest  # the rule does not feel the scale; the mean must not overflow
+        if self.variant == "reference":
+            return gap / 3
+        centred = gap - gap.mean()
+        if bool((gap == gap[0]).all()):
+            return torch.zeros_like(gap)
+        return centred / (centred.max() if self.variant == "paper" else centred.abs().max())
+
+    def _step(self, table: Table) -> float:
+        """d^r."""
+        if not self.decay or "progress" not in table:
+            return self.step
+        factor = 1 - float(table["progress"][0])
+        if self.variant == "reference" and "rounds" in table:
+            factor += 2 / float(table["rounds"][0])
+        return self.step * factor
+
+
+def _started(mass: Tensor, started: Tensor, prior: Tensor) -> Tensor:
+    """The masses, those of newcomers set from the prior and summing to their number."""
+    new = ~started
+    if not bool(new.any()) or float(prior[new].max()) == 0:
+        return mass
+    relative = prior[new] / prior[new].max()
+    mass = mass.clone()
+    mass[new] = relative * (int(new.sum()) / relative.sum())
+    return mass

@@ -1,0 +1,82 @@
+"""AgrSum and AgrRand: keep the coordinates on whose sign all clients agree."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from unseen.combine.base import Elementwise, RuleState, Table, Weighted, column_blocks, drawing
+from unseen.combine.mean import Mean
+from unseen.errors import choice
+
+Reduction = Literal["sum", "mean"]
+
+
+@dataclass(frozen=True)
+class AgrSum(Elementwise):
+    """Σ_i p_i g_i where all K signs are equal and none is zero; 0 elsewhere.
+
+    reduction: `"mean"` as above, so that the step is as long as the other rules'; `"sum"` is K
+    times that, as released. No agreeing coordinate gives zeros.
+    Source: Mansilla et al. 2021, "Domain Generalization via Gradient Surgery", Eq. 4.
+
+    >>> g = torch.tensor([[1.0, 2.0, 0.0], [3.0, -1.0, 1.0]])
+    >>> rule = AgrSum()
+    >>> rule(g, {}, rule.init(2, 3))[0]
+    tensor([2., 0., 0.])
+    """
+
+    reduction: Reduction = "mean"
+    prior: Weighted = Mean("uniform")
+
+    def __post_init__(self) -> None:
+        choice("reduction", self.reduction, ("sum", "mean"))
+
+    def reduce(
+        self, rows: Tensor, table: Table, state: RuleState, generator: torch.Generator | None
+    ) -> tuple[Tensor, RuleState]:
+        """The agreeing coordinates [P]."""
+        return agreeing(rows, table["prior"], self.reduction)[0], state
+
+
+@dataclass(frozen=True)
+class AgrRand(Elementwise):
+    """As AgrSum, and N(0, 1)·s where the signs disagree.
+
+    s is the mean absolute value of the agreeing coordinates, over the whole vector. Departs from
+    the released code where no coordinate agrees: there s is the mean of an empty set and every
+    coordinate NaN, here the vector is 0. Source: Mansilla et al. 2021, §3.2.
+    """
+
+    reduction: Reduction = "mean"
+    prior: Weighted = Mean("uniform")
+
+    def __post_init__(self) -> None:
+        choice("reduction", self.reduction, ("sum", "mean"))
+
+    def reduce(
+        self, rows: Tensor, table: Table, state: RuleState, generator: torch.Generator | None
+    ) -> tuple[Tensor, RuleState]:
+        """The agreeing coordinates, noise of their size elsewhere [P]."""
+        vector, agree = agreeing(rows, table["prior"], self.reduction)
+        count = int(agree.sum())
+        if count in (0, len(vector)):
+            return vector, state
+        scale = float(vector.abs().sum(dtype=torch.float64)) / count
+        noise = torch.randn(len(vector), generator=drawing(generator), dtype=vector.dtype)
+        return torch.where(agree, vector, noise.to(vector.device) * scale), state
+
+
+def agreeing(rows: Tensor, prior: Tensor, reduction: Reduction) -> tuple[Tensor, Tensor]:
+    """The combination on agreeing coordinates, zeros elsewhere [P], and which agree [P]."""
+    scale = len(rows) if reduction == "sum" else 1
+    weights = (prior * scale).to(rows)
+    vector = torch.empty(rows.shape[1], dtype=rows.dtype, device=rows.device)
+    agree = torch.empty(rows.shape[1], dtype=torch.bool, device=rows.device)
+    for block, u in column_blocks(rows):
+        agree[block] = (u > 0).all(0) | (u < 0).all(0)
+        vector[block] = torch.where(agree[block], weights @ u, 0)
+    return vector, agree

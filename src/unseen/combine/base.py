@@ -1,0 +1,303 @@
+"""What every server rule is made of: rows, and the kinds of rule by what they must see.
+
+A rule turns one stack of K client vectors into one vector. What it must see is its type, and that
+is the order of privacy: `Weighted` sees scalars only, `Gram` inner products, `Elementwise` every
+update in the clear.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar, Protocol
+
+import torch
+from torch import Tensor
+
+from unseen.errors import UnseenError
+from unseen.vector import Blocks, Layout
+
+RuleState = Mapping[str, Any]
+Table = Mapping[str, Tensor]
+Combined = tuple[Tensor, RuleState, Tensor | None]
+
+#: Widest run of columns that is summed in float32: a longer chain loses signs near orthogonality.
+GRAM_WIDTH = 8192
+#: Columns that an elementwise rule handles at a time, so that its temporaries stay in cache.
+COLUMNS = 65536
+
+
+class Rows(Protocol):
+    """One slot's replies as the server may use them; a call may be a message to the clients.
+
+    reference: what the clients received [P], or None where it is not to be had.
+    """
+
+    reference: Tensor | None
+
+    @property
+    def shape(self) -> tuple[int, int]: ...
+
+    def linear(self, weights: Tensor, blocks: Sequence[slice] | None = None) -> Tensor:
+        """Σ_i w_i u_i [P] for weights [K], or [B, K] with one row per block of columns."""
+        ...
+
+    def gram(self, blocks: Sequence[slice] | None = None) -> Tensor:
+        """Inner products <u_i, u_j> [K, K] in float64, or [B, K, K] per block of columns."""
+        ...
+
+    def dense(self) -> Tensor:
+        """Every update in the clear [K, P]."""
+        ...
+
+    def take(self, order: Tensor) -> Rows:
+        """The same replies in another order."""
+        ...
+
+
+class DenseRows:
+    """Rows that lie in memory as one [K, P] matrix."""
+
+    def __init__(self, matrix: Tensor, reference: Tensor | None = None) -> None:
+        if matrix.ndim != 2 or len(matrix) == 0:
+            raise UnseenError(
+                f"a rule combines rows of shape [K, P] with K > 0; found {tuple(matrix.shape)}."
+            )
+        self.matrix, self.reference = matrix, reference
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.matrix.shape[0], self.matrix.shape[1]
+
+    def linear(self, weights: Tensor, blocks: Sequence[slice] | None = None) -> Tensor:
+        weights = weights.to(self.matrix)
+        if weights.ndim == 1:
+            return weights @ self.matrix
+        vector = torch.empty(self.shape[1], dtype=self.matrix.dtype, device=self.matrix.device)
+        for w, block in zip(weights, blocks or (), strict=True):
+            vector[block] = w @ self.matrix[:, block]
+        return vector
+
+    def gram(self, blocks: Sequence[slice] | None = None) -> Tensor:
+        if blocks is None:
+            return gram(self.matrix)
+        return torch.stack([gram(self.matrix[:, block]) for block in blocks])
+
+    def dense(self) -> Tensor:
+        return self.matrix
+
+    def take(self, order: Tensor) -> DenseRows:
+        return DenseRows(self.matrix[order.to(self.matrix.device)], self.reference)
+
+
+def gram(matrix: Tensor, width: int = GRAM_WIDTH) -> Tensor:
+    """U Uᵀ [K, K] on the CPU in float64, for U [K, P].
+
+    Products are summed in the matrix's own type inside tiles of `width` columns and in float64
+    across tiles. One float32 product over all columns is wrong in the third digit at P = 11.7 M
+    and can flip the sign of a small inner product.
+    """
+    K, P = matrix.shape
+    total = torch.zeros(K, K, dtype=torch.float64, device=matrix.device)
+    tiled = P // width * width
+    if tiled:
+        tiles = matrix[:, :tiled].unflatten(1, (-1, width)).transpose(0, 1)
+        total += torch.bmm(tiles, tiles.transpose(1, 2)).double().sum(0)
+    if tiled < P:
+        tail = matrix[:, tiled:]
+        total += (tail @ tail.T).double()
+    return ((total + total.T) / 2).cpu()
+
+
+class Combine(ABC):
+    """A server rule: `rule(rows, table, state, generator)` -> (vector [P], state, weights).
+
+    prior: the Weighted rule where this one starts from; its weights reach the rule as
+    `table["prior"]`. needs: names of the scalars that the rule reads. The state that comes in is
+    never written to. The table names who is present by `client` [K], indices into the roster;
+    without it the rows are the whole roster in order.
+    """
+
+    needs: ClassVar[tuple[str, ...]] = ()
+    blocks: Blocks = "whole"
+
+    def init(self, K: int, P: int, layout: Layout | None = None) -> RuleState:
+        """The state before round 0, for a roster of K clients and vectors of length P."""
+        state = dict(self.own_state(K, P, layout))
+        if self.source is not None:
+            state["prior"] = self.source.init(K, P, layout)
+        if self.blocks != "whole":
+            if layout is None:
+                raise UnseenError(
+                    f"{type(self).__name__}(blocks={self.blocks!r}) needs the layout of the "
+                    "vector: call init(K, P, layout)."
+                )
+            state["blocks"] = [(b.start, b.stop) for b in layout.blocks(self.blocks)]
+        return state
+
+    def own_state(self, K: int, P: int, layout: Layout | None) -> RuleState:
+        """What the rule itself remembers; nothing, for most."""
+        return {}
+
+    @property
+    def source(self) -> Weighted | None:
+        """The prior, for the rules that have one."""
+        prior: Weighted | None = getattr(self, "prior", None)
+        return prior
+
+    def all_needs(self) -> tuple[str, ...]:
+        """The scalars that the rule reads, with those of its prior."""
+        inner = self.source.all_needs() if self.source is not None else ()
+        return tuple(dict.fromkeys((*self.needs, *inner)))
+
+    def __call__(
+        self,
+        rows: Rows | Tensor,
+        table: Table,
+        state: RuleState,
+        generator: torch.Generator | None = None,
+    ) -> Combined:
+        """Combine the rows; a missing generator draws as one seeded with 0."""
+        rows = DenseRows(rows) if isinstance(rows, Tensor) else rows
+        K = rows.shape[0]
+        table = self.checked(table, K)
+        # Roster order, so that the order in which replies came in cannot change a bit.
+        order = table["client"].argsort(stable=True)
+        if not torch.equal(order, torch.arange(K)):
+            rows, table = rows.take(order), {name: v[order] for name, v in table.items()}
+            vector, state, weights = self.combine(rows, table, state, generator)
+            return vector, state, None if weights is None else weights[..., order.argsort()]
+        return self.combine(rows, table, state, generator)
+
+    def checked(self, table: Table, K: int | None = None) -> dict[str, Tensor]:
+        """The table in float64, with `client`, after a check of its lengths and of the needs."""
+        checked = {name: torch.as_tensor(v, dtype=torch.float64) for name, v in table.items()}
+        if K is None:
+            K = len(next(iter(checked.values()), ()))
+        checked.setdefault("client", torch.arange(K, dtype=torch.float64))
+        for name, values in checked.items():
+            if len(values) != K:
+                raise UnseenError(
+                    f"the table's {name!r} must have one entry per row, {K}; found {len(values)}."
+                )
+        for name in self.all_needs():
+            if name not in checked:
+                raise UnseenError(
+                    f"{type(self).__name__} reads the scalar {name!r} from the table; found only "
+                    f"{', '.join(sorted(checked))}. The client's local part must report it."
+                )
+        return checked
+
+    @abstractmethod
+    def combine(
+        self, rows: Rows, table: Table, state: RuleState, generator: torch.Generator | None
+    ) -> Combined:
+        """What the kind of rule does with rows in roster order."""
+
+    def with_prior(
+        self, table: Table, state: RuleState, generator: torch.Generator | None
+    ) -> tuple[Table, RuleState]:
+        """The table with `prior`, and the state with what the prior remembers."""
+        if self.source is None:
+            return table, state
+        weights, inner = self.source.weights(table, state["prior"], generator)
+        return {**table, "prior": weights}, {**state, "prior": inner}
+
+
+class Weighted(Combine):
+    """Σ_i w_i u_i with weights from scalars alone: any sum will do, also a masked or encrypted
+    one."""
+
+    @abstractmethod
+    def share(
+        self, table: Table, state: RuleState, generator: torch.Generator | None
+    ) -> tuple[Tensor, RuleState]:
+        """The rule: weights [K] in float64, and the new state."""
+
+    def weights(
+        self, table: Table, state: RuleState, generator: torch.Generator | None = None
+    ) -> tuple[Tensor, RuleState]:
+        """Weights [K] of those present, and the new state."""
+        table, state = self.with_prior(self.checked(table), state, generator)
+        return self.share(table, state, generator)
+
+    def combine(
+        self, rows: Rows, table: Table, state: RuleState, generator: torch.Generator | None
+    ) -> Combined:
+        weights, state = self.weights(table, state, generator)
+        return rows.linear(weights), state, weights
+
+
+class Gram(Combine):
+    """Σ_i w_i u_i with weights from the K×K inner products, once per block of its layout."""
+
+    @abstractmethod
+    def mix(
+        self, gram: Tensor, table: Table, state: RuleState, generator: torch.Generator | None
+    ) -> tuple[Tensor, RuleState]:
+        """The rule: weights [K] in float64 for inner products [K, K], and the new state."""
+
+    def weights(
+        self,
+        gram: Tensor,
+        table: Table,
+        state: RuleState,
+        generator: torch.Generator | None = None,
+    ) -> tuple[Tensor, RuleState]:
+        """Weights [K] for inner products [K, K], or [B, K] for [B, K, K], and the new state."""
+        table, state = self.with_prior(self.checked(table, gram.shape[-1]), state, generator)
+        if gram.ndim == 2:
+            return self.mix(gram, table, state, generator)
+        weights = []
+        for block in gram:
+            w, state = self.mix(block, table, state, generator)
+            weights.append(w)
+        return torch.stack(weights), state
+
+    def combine(
+        self, rows: Rows, table: Table, state: RuleState, generator: torch.Generator | None
+    ) -> Combined:
+        blocks = [slice(a, b) for a, b in state["blocks"]] if "blocks" in state else None
+        weights, state = self.weights(rows.gram(blocks), table, state, generator)
+        return rows.linear(weights, blocks), state, weights
+
+
+class Elementwise(Combine):
+    """A rule that reads every coordinate of every update: it runs in the clear only."""
+
+    @abstractmethod
+    def reduce(
+        self, rows: Tensor, table: Table, state: RuleState, generator: torch.Generator | None
+    ) -> tuple[Tensor, RuleState]:
+        """The rule: a fresh vector [P] for rows [K, P], and the new state."""
+
+    def combine(
+        self, rows: Rows, table: Table, state: RuleState, generator: torch.Generator | None
+    ) -> Combined:
+        table, state = self.with_prior(table, state, generator)
+        vector, state = self.reduce(rows.dense(), table, state, generator)
+        return vector, state, None
+
+
+def column_blocks(rows: Tensor) -> Iterator[tuple[slice, Tensor]]:
+    """Consecutive column ranges of a [K, P] matrix, small enough for the cache."""
+    for begin in range(0, rows.shape[1], COLUMNS):
+        block = slice(begin, begin + COLUMNS)
+        yield block, rows[:, block]
+
+
+def drawing(generator: torch.Generator | None) -> torch.Generator:
+    """The generator given, or one seeded with 0."""
+    return generator if generator is not None else torch.Generator().manual_seed(0)
+
+
+def visits(K: int, order: str, generator: torch.Generator | None) -> Iterator[tuple[int, int]]:
+    """Every ordered pair i ≠ j: i and, for each i, j in random or in fixed order."""
+    if order == "fixed":
+        yield from ((i, j) for i in range(K) for j in range(K) if i != j)
+        return
+    generator = drawing(generator)
+    for i in torch.randperm(K, generator=generator).tolist():
+        for j in torch.randperm(K, generator=generator).tolist():
+            if i != j:
+                yield i, j

@@ -1,0 +1,63 @@
+"""Weighted means: by examples as in FedAvg, or uniform; and the plain sum."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from unseen.combine.base import RuleState, Table, Weighted
+from unseen.errors import UnseenError, choice
+
+
+@dataclass(frozen=True, init=False, repr=False)
+class Mean(Weighted):
+    """Σ_i p_i u_i with p_i = n_i / Σ_j n_j (`examples`) or p_i = 1/K (`uniform`).
+
+    n_i counts the examples of client i's training split. Under partial participation the
+    weights are those of the clients present. Source: McMahan et al. 2017, Algorithm 1 (FedAvg).
+
+    >>> rule = Mean("examples")
+    >>> table = {"examples": torch.tensor([1.0, 3.0])}
+    >>> rule(torch.tensor([[0.0, 4.0], [4.0, 0.0]]), table, rule.init(2, 2))[0]
+    tensor([3., 1.])
+    """
+
+    by: Literal["examples", "uniform"]
+
+    # The keyword is `weights`, which on every rule is also the name of what it computes.
+    def __init__(self, weights: Literal["examples", "uniform"] = "examples") -> None:
+        choice("Mean(weights)", weights, ("examples", "uniform"))
+        object.__setattr__(self, "by", weights)
+
+    def __repr__(self) -> str:
+        return f"Mean({self.by!r})"
+
+    def all_needs(self) -> tuple[str, ...]:
+        """The number of examples, unless the weights are uniform."""
+        return ("examples",) if self.by == "examples" else ()
+
+    def share(
+        self, table: Table, state: RuleState, generator: torch.Generator | None = None
+    ) -> tuple[Tensor, RuleState]:
+        """Weights [K] that sum to 1."""
+        if self.by == "uniform":
+            K = len(table["client"])
+            return torch.full((K,), 1 / K, dtype=torch.float64), state
+        n = table["examples"]
+        if not bool((n >= 0).all()) or float(n.sum()) <= 0:
+            raise UnseenError(f"a mean by examples needs counts >= 0, not all 0; found {n}.")
+        return n / n.sum(), state
+
+
+@dataclass(frozen=True)
+class Sum(Weighted):
+    """Σ_i u_i, for counts and other statistics that add up."""
+
+    def share(
+        self, table: Table, state: RuleState, generator: torch.Generator | None = None
+    ) -> tuple[Tensor, RuleState]:
+        """A weight of 1 for each client."""
+        return torch.ones(len(table["client"]), dtype=torch.float64), state

@@ -1,0 +1,81 @@
+"""PPDG: gradient alignment on the server, as a function of the inner products."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from unseen.combine.base import Gram, RuleState, Table, Weighted, visits
+from unseen.combine.mean import Mean
+from unseen.errors import UnseenError, choice, number
+from unseen.vector import Blocks
+
+
+@dataclass(frozen=True)
+class PPDG(Gram):
+    """Pull every update towards those it conflicts with, then average.
+
+    For i, and for j ≠ i, if <ĝ_i, ĝ_j> < 0 (`when="conflict"`; without the test: `"always"`):
+
+        raw:       ĝ_i ← g_i − 2λ(ĝ_i − ĝ_j)      line 6 as printed
+        running:   ĝ_i ← ĝ_i − 2λ(ĝ_i − ĝ_j)      corrections compound
+        equation:  ĝ_i ← g_i − 2λ(g_i − ĝ_j)      Eq. 5, raw in both places
+
+    and the result is Σ_i p_i ĝ_i with p from `prior`. The ĝ_j above are the current, already
+    modified ones, as in Eq. 10 (`others="modified"`), or the g_j as sent (`"raw"`). Every vector
+    that the algorithm ever holds is a linear combination of the g_i, so the run, decisions
+    included, follows from the K×K inner products; no update is read.
+
+    lam: λ in (0, 0.5), the condition of Theorem 1; `unbounded=True` admits [0, 1], because the
+    paper's own Figure 1 runs 0.5. order: `"random"` (§3.2, drawn anew each round for i and, at
+    each i, for j) or `"fixed"` (the loops of Algorithm 1 as printed). blocks: inner products of
+    the whole vector, as in the paper, or per module or tensor.
+
+    Source: Tian, Li, Wang, Wang, "Privacy-Preserving Constrained Domain Generalization via
+    Gradient Alignment", Algorithm 1, Eqs. 4-10.
+
+    >>> g = torch.tensor([[1.0, 0.0], [-1.0, 1.0]])
+    >>> rule = PPDG(lam=0.1, order="fixed")
+    >>> rule(g, {}, rule.init(2, 2))
+    (tensor([-0.0720,  0.5360]), {'prior': {}}, tensor([0.4640, 0.5360], dtype=torch.float64))
+    """
+
+    lam: float = 0.1
+    base: Literal["raw", "running", "equation"] = "raw"
+    others: Literal["modified", "raw"] = "modified"
+    when: Literal["conflict", "always"] = "conflict"
+    order: Literal["random", "fixed"] = "random"
+    prior: Weighted = Mean("uniform")
+    unbounded: bool = False
+    blocks: Blocks = "whole"
+
+    def __post_init__(self) -> None:
+        choice("PPDG(base)", self.base, ("raw", "running", "equation"))
+        choice("PPDG(others)", self.others, ("modified", "raw"))
+        choice("PPDG(when)", self.when, ("conflict", "always"))
+        choice("PPDG(order)", self.order, ("random", "fixed"))
+        number("PPDG(lam)", self.lam, 0, 1)
+        if not self.unbounded and not 0 < self.lam < 0.5:
+            raise UnseenError(
+                "PPDG(lam) must lie in (0, 0.5): Theorem 1 asks for 2λ² < 1/2 and 8λ⁴ < 1/2; "
+                f"found {self.lam!r}. PPDG(lam=..., unbounded=True) runs it all the same."
+            )
+
+    def mix(
+        self, gram: Tensor, table: Table, state: RuleState, generator: torch.Generator | None
+    ) -> tuple[Tensor, RuleState]:
+        """Algorithm 1 on weights: ĝ_i = w_i U, and <ĝ_i, u> follows from w_i G."""
+        K = len(gram)
+        raw = np.hstack([np.eye(K), gram.numpy()])  # row i: (w_i, w_i G), linear in w_i together
+        hat = raw.copy()
+        for i, j in visits(K, self.order, generator):
+            other = (hat if self.others == "modified" else raw)[j]
+            if self.when == "always" or hat[i, K:] @ other[:K] < 0:
+                start = hat[i] if self.base == "running" else raw[i]
+                away = raw[i] if self.base == "equation" else hat[i]
+                hat[i] = start - 2 * self.lam * (away - other)
+        return torch.from_numpy(table["prior"].numpy() @ hat[:, :K]), state

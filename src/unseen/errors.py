@@ -1,0 +1,61 @@
+"""Errors and the checks that raise them: what was expected, what was found, what to do."""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Iterable, Sequence
+
+
+class UnseenError(ValueError):
+    """An input that cannot work. The message is one paragraph for the person at the keyboard."""
+
+
+class BadReply(UnseenError):
+    """A client's reply that no rule may use: NaN, infinite or of the wrong shape."""
+
+
+def nearest(kind: str, name: str, known: Iterable[str]) -> UnseenError:
+    """The error for an unknown name, with the nearest right one.
+
+    >>> print(nearest("method", "fedagv", ["fedavg", "ppdg"]))
+    unknown method 'fedagv'; did you mean 'fedavg'? Known: fedavg, ppdg.
+    """
+    known = sorted(known)
+    close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    hint = f"; did you mean {close[0]!r}?" if close else "."
+    return UnseenError(f"unknown {kind} {name!r}{hint} Known: {', '.join(known) or 'none'}.")
+
+
+def choice(name: str, value: object, allowed: Sequence[str]) -> None:
+    """Refuse a value that is not one of the allowed names."""
+    if value not in allowed:
+        close = difflib.get_close_matches(str(value), allowed, n=1)
+        hint = f" (did you mean {close[0]!r}?)" if close else ""
+        names = ", ".join(repr(a) for a in allowed)
+        raise UnseenError(f"{name} must be one of {names}; found {value!r}{hint}.")
+
+
+def number(
+    name: str,
+    value: object,
+    low: float = -math.inf,
+    high: float = math.inf,
+    *,
+    whole: bool = False,
+    open_low: bool = False,
+) -> None:
+    """Refuse a value that is not a finite number in the interval from `low` to `high`.
+
+    `open_low` leaves the lower end out; `whole` asks for an integer.
+    """
+    kind = "an integer" if whole else "a number"
+    right = isinstance(value, int if whole else (int, float)) and not isinstance(value, bool)
+    if right:
+        x = float(value)  # type: ignore[arg-type]
+        if math.isfinite(x) and low <= x <= high and not (open_low and x == low):
+            return
+    left = "(" if open_low or low == -math.inf else "["
+    right_end = ")" if high == math.inf else "]"
+    interval = f"{left}{low:g}, {high:g}{right_end}"
+    raise UnseenError(f"{name} must be {kind} in {interval}; found {value!r}.")

@@ -1,0 +1,91 @@
+"""What a client minimises: cross-entropy for classes, squared error for numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from unseen.client import Client
+from unseen.errors import number
+from unseen.exchange import Inbox, Memory, Turn
+from unseen.vector import Model
+
+LossFunction = Callable[[Model, Tensor, Tensor], Tensor]
+
+
+class Loss(Protocol):
+    """Opened once per exchange at one client; then (model, x, y) -> differentiable scalar."""
+
+    def open(
+        self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
+    ) -> LossFunction: ...
+
+
+@dataclass(frozen=True)
+class CrossEntropy:
+    """Mean cross-entropy of a batch; one output column is the logit of class 1.
+
+    smoothing: α of label smoothing, y ← (1 − α) y + α/C. balanced: each example weighs
+    n / (C n_y) with the counts of this client's training split, so that rare classes count as
+    much as common ones; the batch's mean divides by the sum of those weights.
+    """
+
+    smoothing: float = 0.0
+    balanced: bool = False
+
+    def __post_init__(self) -> None:
+        number("cross-entropy(smoothing)", self.smoothing, 0, 1)
+
+    def open(
+        self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
+    ) -> LossFunction:
+        """The loss with this client's class weights."""
+        weights = balance(client).to(model.device) if self.balanced else None
+
+        def loss(model: Model, x: Tensor, y: Tensor) -> Tensor:
+            return cross_entropy(model(x), y, self.smoothing, weights)
+
+        return loss
+
+
+@dataclass(frozen=True)
+class SquaredError:
+    """Mean of (f(x) − y)² over a batch, for regression."""
+
+    def open(
+        self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
+    ) -> LossFunction:
+        """The loss; it needs nothing of the client."""
+        return lambda model, x, y: squared_error(model(x), y)
+
+
+def cross_entropy(
+    outputs: Tensor, y: Tensor, smoothing: float = 0.0, weights: Tensor | None = None
+) -> Tensor:
+    """Mean cross-entropy of outputs [N, C], or of logits of class 1 [N, 1], for classes y [N].
+
+    >>> round(float(cross_entropy(torch.zeros(1, 4), torch.tensor([2]))), 4)  # log 4
+    1.3863
+    """
+    if outputs.shape[-1] > 1:
+        return F.cross_entropy(outputs, y, weights, label_smoothing=smoothing)
+    soft = y.to(outputs.dtype) * (1 - smoothing) + smoothing / 2
+    each = F.binary_cross_entropy_with_logits(outputs.squeeze(-1), soft, reduction="none")
+    return each.mean() if weights is None else (each * weights[y]).sum() / weights[y].sum()
+
+
+def squared_error(outputs: Tensor, y: Tensor) -> Tensor:
+    """Mean of (f(x) − y)² for outputs [N, 1] and targets y [N]."""
+    return F.mse_loss(outputs.squeeze(-1), y)
+
+
+def balance(client: Client) -> Tensor:
+    """n / (C n_c) for each class of the client's training split [C]; 0 for absent classes."""
+    y = client.split("train").y
+    counts = torch.bincount(y.cpu(), minlength=client.classes or 0).float()
+    return torch.where(counts > 0, len(y) / (len(counts) * counts.clamp(min=1)), 0)

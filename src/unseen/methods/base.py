@@ -1,0 +1,118 @@
+"""The parts that most methods share: one exchange, a rule for the model, one for the buffers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from unseen.apply import Add, Apply
+from unseen.combine import Combine, Mean, Weighted
+from unseen.errors import UnseenError
+from unseen.exchange import Exchange, Local, Method, Reference, Slot
+from unseen.gradient import Backprop, Gradient
+from unseen.local import Train
+from unseen.metrics import plain
+from unseen.training import Training
+
+#: The exchange in which the model is trained; modifiers look for it by this name.
+TRAIN = "train"
+
+
+def federated(
+    name: str,
+    training: Training,
+    rule: Combine,
+    reference: Reference,
+    local: Local | None = None,
+    apply: Apply | None = None,
+) -> Method:
+    """The method of one exchange: local training, one rule for the model."""
+    exchange = Exchange(
+        TRAIN,
+        local or Train(Backprop(training.loss), training),
+        slots(rule, apply or training.server, training),
+    )
+    return Method(name, (exchange,), (reference,), plain)
+
+
+def slots(rule: Combine, apply: Apply, training: Training) -> dict[str, Slot]:
+    """The model by its rule; BatchNorm statistics by the weights the rule starts from.
+
+    Statistics are no gradients: rules that mix updates with negative weights could make a
+    variance negative. So they are averaged with the rule's weights where those are a mean's, and
+    with its prior's otherwise.
+    """
+    if isinstance(rule, Weighted):
+        buffers = Slot(like="model", apply=Add())
+    else:
+        buffers = Slot(rule.source or Mean("uniform"), apply=Add())
+    return {"model": Slot(rule, apply=apply), "buffers": buffers}
+
+
+def trained(method: Method) -> Exchange:
+    """The exchange that trains the model."""
+    for exchange in method.exchanges:
+        if exchange.name == TRAIN:
+            return exchange
+    raise UnseenError(f"{method.name} has no exchange that trains the model.")
+
+
+def model_rule(method: Method) -> Combine:
+    """The server rule for the model."""
+    rule = trained(method).slots["model"].combine
+    assert rule is not None
+    return rule
+
+
+def local_training(method: Method) -> Local:
+    """The innermost local part: what is left when all wrappers are taken off."""
+    local: Any = trained(method).local
+    while hasattr(local, "local"):
+        local = local.local
+    innermost: Local = local
+    return innermost
+
+
+def citing(method: Method, reference: Reference) -> Method:
+    """The method with one more reference."""
+    return replace(method, references=tuple(dict.fromkeys((*method.references, reference))))
+
+
+def with_exchange(method: Method, exchange: Exchange) -> Method:
+    """The method with its training exchange replaced."""
+    exchanges = tuple(exchange if e.name == exchange.name else e for e in method.exchanges)
+    return replace(method, exchanges=exchanges)
+
+
+def with_rule(method: Method, rule: Combine) -> Method:
+    """The method with another server rule for the model, and the buffers' rule to match."""
+    exchange = trained(method)
+    model = replace(exchange.slots["model"], combine=rule)
+    like = isinstance(rule, Weighted)
+    buffers = replace(
+        exchange.slots["buffers"],
+        like="model" if like else None,
+        combine=None if like else rule.source or Mean("uniform"),
+    )
+    changed = {**exchange.slots, "model": model, "buffers": buffers}
+    return with_exchange(method, replace(exchange, slots=changed))
+
+
+def with_local(method: Method, wrap: Callable[[Local], Local]) -> Method:
+    """The method with its local part wrapped."""
+    exchange = trained(method)
+    return with_exchange(method, replace(exchange, local=wrap(exchange.local)))
+
+
+def with_gradient(method: Method, wrap: Callable[[Gradient], Gradient]) -> Method:
+    """The method with the gradient of its local training wrapped."""
+
+    def inside(local: Any) -> Any:
+        if hasattr(local, "gradient"):
+            return replace(local, gradient=wrap(local.gradient))
+        if hasattr(local, "local"):
+            return replace(local, local=inside(local.local))
+        raise UnseenError(f"the local part of {method.name} does not descend a gradient.")
+
+    return with_local(method, inside)

@@ -1,0 +1,31 @@
+"""Method expressions: a method, and what is added to it, as in `fedprox(mu=0.1)+ga(step=0.05)`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from unseen.exchange import Method
+from unseen.expression import parse, resolve, text
+from unseen.methods import METHODS, MODIFIERS
+from unseen.training import Training
+
+
+def method(expression: str, training: Training | None = None) -> Method:
+    """The method that an expression names, with the training's recipe.
+
+    The first part is a method, each further one a modifier, applied from left to right. Options
+    are keywords; a wrong name or keyword is answered with the nearest right one.
+
+    >>> method("fedprox(mu=0.5)+ga").name
+    'fedprox(mu=0.5)+ga'
+    >>> method("fedprx")
+    Traceback (most recent call last):
+    unseen.errors.UnseenError: unknown method 'fedprx'; did you mean 'fedprox'? Known: ...
+    """
+    first, *rest = parse(expression)
+    built = resolve("method", first, METHODS, (training or Training(),))
+    assert isinstance(built, Method)
+    for call in rest:
+        built = resolve("modifier", call, MODIFIERS, (built,))
+        assert isinstance(built, Method)
+    return replace(built, name=text((first, *rest)))

@@ -1,0 +1,221 @@
+"""The whole server: `start` a state, `play` rounds of exchanges. No line here knows a method."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Literal, Protocol
+
+import torch
+from torch import Tensor
+
+from unseen.combine.base import Rows
+from unseen.errors import BadReply, UnseenError, number
+from unseen.exchange import Exchange, Inbox, Method, Outcome, Reply, Slot, State, Table, Turn
+from unseen.vector import Model
+
+OnBadReply = Literal["stop", "drop"]
+
+
+class Backend(Protocol):
+    """Where clients run."""
+
+    def map(
+        self, exchange: Exchange, inbox: Inbox, clients: Sequence[str], turn: Turn
+    ) -> list[Reply]:
+        """One reply for each named client, in the order of the names."""
+        ...
+
+    def rows(self, slot: str, replies: Sequence[Reply], reference: Tensor | None) -> Rows:
+        """One slot's stack of replies, as the server may use it."""
+        ...
+
+
+def start(method: Method, model: Model, clients: Sequence[str], seed: int) -> State:
+    """The state before round 0: the inbox, and what each rule remembers."""
+    inbox: dict[str, Tensor] = {"model": model.vector.clone(), "buffers": model.buffers.clone()}
+    layouts = {"model": model.layout, "buffers": model.buffer_layout}
+    rules: dict[str, dict[str, Any]] = {}
+    for exchange in method.exchanges:
+        for name, slot in exchange.slots.items():
+            to = slot.to or name
+            if slot.start is not None:
+                inbox[to] = slot.start(model)
+            K, P = len(clients), inbox[to].numel()
+            state = slot.combine.init(K, P, layouts.get(to)) if slot.combine is not None else {}
+            rules[f"{exchange.name}/{name}"] = {"combine": state, "apply": {}}
+    return State(0, inbox, rules, seed)
+
+
+def play(
+    method: Method,
+    state: State,
+    backend: Backend,
+    clients: Sequence[str],
+    rounds: int,
+    fraction: float | int = 1.0,
+    on_bad_reply: OnBadReply = "stop",
+) -> tuple[State, list[Outcome]]:
+    """Play the rounds from `state.round` to `rounds`; see `play_round`."""
+    outcomes: list[Outcome] = []
+    while state.round < rounds:
+        state, new = play_round(method, state, backend, clients, rounds, fraction, on_bad_reply)
+        outcomes += new
+    return state, outcomes
+
+
+def play_round(
+    method: Method,
+    state: State,
+    backend: Backend,
+    clients: Sequence[str],
+    rounds: int,
+    fraction: float | int = 1.0,
+    on_bad_reply: OnBadReply = "stop",
+) -> tuple[State, list[Outcome]]:
+    """One round: every exchange of the method that is due, in order.
+
+    clients: the roster, by name. fraction: the share of the roster that takes part (a float in
+    (0, 1]) or how many (an integer). A reply with NaN, infinity or a wrong shape raises BadReply
+    with the client's name, or is left out and named in the outcome (`"drop"`).
+    """
+    roster = sorted(clients)
+    sampled = sample(roster, fraction, Turn(state.seed, state.round, rounds))
+    outcomes = []
+    for order, exchange in enumerate(method.exchanges):
+        if not due(exchange, state.round, rounds):
+            continue
+        turn = Turn(state.seed, state.round, rounds, exchange.name, order=order)
+        names = {"sampled": sampled, "all": roster}.get(str(exchange.who), list(exchange.who))
+        replies = backend.map(exchange, state.inbox, names, turn)
+        names, replies, dropped = sound(names, replies, exchange, state.inbox, on_bad_reply)
+        table = tabulate(names, replies, roster, turn)
+        state, weights = aggregate(exchange, state, backend, replies, table, turn)
+        outcomes.append(Outcome(turn, tuple(names), table, weights, dropped))
+    return replace(state, round=state.round + 1), outcomes
+
+
+def sample(roster: Sequence[str], fraction: float | int, turn: Turn) -> list[str]:
+    """Who takes part in this round, in roster order; keyed by the round alone."""
+    K = len(roster)
+    if isinstance(fraction, int):
+        number("participation (a count)", fraction, 1, K, whole=True)
+        count = fraction
+    else:
+        number("participation (a fraction)", fraction, 0, 1, open_low=True)
+        count = max(1, round(fraction * K))
+    chosen = torch.randperm(K, generator=turn.generator("participation"))[:count]
+    return [roster[i] for i in sorted(chosen.tolist())]
+
+
+def due(exchange: Exchange, round: int, rounds: int) -> bool:
+    """Whether the exchange runs in this round; an evaluation also runs in the last one."""
+    first, every = exchange.rounds
+    if not exchange.slots and round == rounds - 1:
+        return True
+    return round == first or (every > 0 and round > first and (round - first) % every == 0)
+
+
+def sound(
+    names: Sequence[str],
+    replies: Sequence[Reply],
+    exchange: Exchange,
+    inbox: Inbox,
+    on_bad_reply: OnBadReply,
+) -> tuple[list[str], list[Reply], dict[str, str]]:
+    """The replies that a rule may use; the others stop the round or are left out by name."""
+    dropped: dict[str, str] = {}
+    for name, reply in zip(names, replies, strict=True):
+        fault = find_fault(reply, exchange, inbox)
+        if fault and on_bad_reply == "stop":
+            raise BadReply(
+                f"client {name!r} replied to exchange {exchange.name!r} with {fault}; the round "
+                "was stopped. Look at this client's data and learning rate, or let the round go "
+                "on without it with on_bad_reply = 'drop'."
+            )
+        if fault:
+            dropped[name] = fault
+    if len(dropped) == len(names):
+        raise BadReply(f"every client's reply to {exchange.name!r} was bad: {dropped}.")
+    kept = [(n, r) for n, r in zip(names, replies, strict=True) if n not in dropped]
+    return [n for n, _ in kept], [r for _, r in kept], dropped
+
+
+def find_fault(reply: Reply, exchange: Exchange, inbox: Inbox) -> str | None:
+    """What is wrong with a reply, or None."""
+    for name, slot in exchange.slots.items():
+        row = reply.rows.get(name)
+        if row is None:
+            return f"no row {name!r}"
+        expected = inbox[slot.to or name].shape
+        if row.shape != expected:
+            return f"{name!r} of shape {list(row.shape)} where {list(expected)} was expected"
+        if row.numel() and not bool(torch.isfinite(torch.stack(torch.aminmax(row))).all()):
+            return f"NaN or infinite values in {name!r}"
+    for name, value in reply.scalars.items():
+        if not bool(torch.isfinite(torch.as_tensor(value)).all()):
+            return f"NaN or infinity as {name!r}"
+    return None
+
+
+def tabulate(
+    names: Sequence[str], replies: Sequence[Reply], roster: Sequence[str], turn: Turn
+) -> Table:
+    """The scalars [k] or [k, m] of an exchange, with `client`, `progress` r/R and `rounds` R."""
+    k = len(names)
+    index = {name: float(i) for i, name in enumerate(roster)}
+    table = {
+        "client": torch.tensor([index.get(name, -1.0) for name in names], dtype=torch.float64),
+        "progress": torch.full((k,), turn.round / turn.rounds, dtype=torch.float64),
+        "rounds": torch.full((k,), turn.rounds, dtype=torch.float64),
+    }
+    for scalar in replies[0].scalars:
+        missing = [n for n, r in zip(names, replies, strict=True) if scalar not in r.scalars]
+        if missing:
+            raise UnseenError(f"{', '.join(missing)} did not report {scalar!r}, others did.")
+        values = [torch.as_tensor(r.scalars[scalar], dtype=torch.float64) for r in replies]
+        table[scalar] = torch.stack(values)
+    return table
+
+
+def aggregate(
+    exchange: Exchange,
+    state: State,
+    backend: Backend,
+    replies: Sequence[Reply],
+    table: Table,
+    turn: Turn,
+) -> tuple[State, Mapping[str, Tensor]]:
+    """Every slot's rule and how its result enters the inbox; rules see the inbox as sent."""
+    inbox, rules = dict(state.inbox), dict(state.rules)
+    weights: dict[str, Tensor] = {}
+    for name, slot in exchange.slots.items():
+        key, to = f"{exchange.name}/{name}", slot.to or name
+        rows = backend.rows(name, replies, state.inbox[to])
+        memory = dict(rules[key])
+        vector, memory["combine"], w = combined(
+            slot, rows, table, memory["combine"], turn.generator(f"rule/{name}"), weights
+        )
+        if w is not None:
+            weights[name] = w
+        if slot.apply is None:
+            inbox[to] = vector
+        else:
+            inbox[to], memory["apply"] = slot.apply(inbox[to], vector, memory["apply"], table)
+        rules[key] = memory
+    return replace(state, inbox=inbox, rules=rules), weights
+
+
+def combined(
+    slot: Slot,
+    rows: Rows,
+    table: Table,
+    state: Mapping[str, Any],
+    generator: torch.Generator,
+    weights: Mapping[str, Tensor],
+) -> tuple[Tensor, Mapping[str, Any], Tensor | None]:
+    """One slot's vector: by its own rule, or with another slot's weights."""
+    if slot.combine is None:
+        shared = weights[slot.like or ""]
+        return rows.linear(shared), state, shared
+    return slot.combine(rows, table, state, generator)

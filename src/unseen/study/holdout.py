@@ -1,0 +1,95 @@
+"""Hold-out plans: which domains are sources, which validate, which are never seen."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from unseen.errors import UnseenError, nearest
+
+
+@dataclass(frozen=True)
+class Task:
+    """One column of a table: train on `sources`, select on their validation splits or on the
+    `validation` domains, report `targets`."""
+
+    name: str
+    sources: tuple[str, ...]
+    targets: tuple[str, ...]
+    validation: tuple[str, ...] = ()
+
+
+class Fixed(BaseModel):
+    """Lists of source, validation and target domains, as WILDS, FedILC and eICU have them."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    source: tuple[str, ...]
+    target: tuple[str, ...]
+    validation: tuple[str, ...] = ()
+    name: str = "target"
+
+    def tasks(self, domains: Sequence[str]) -> tuple[Task, ...]:
+        """One task."""
+        return (Task(self.name, self.source, self.target, self.validation),)
+
+
+class Growing(BaseModel):
+    """One target; sources join one by one in the given order, from `first` of them on."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    growing: tuple[str, ...]
+    target: tuple[str, ...]
+    first: Annotated[int, Field(ge=1)] = 1
+
+    def tasks(self, domains: Sequence[str]) -> tuple[Task, ...]:
+        """One task per number of sources, named by it."""
+        counts = range(self.first, len(self.growing) + 1)
+        return tuple(Task(str(n), self.growing[:n], self.target) for n in counts)
+
+
+Holdout = Literal["leave-one-domain-out"] | Fixed | Growing
+
+
+def plan(
+    holdout: Holdout, domains: Sequence[str], only: Sequence[str] | None = None
+) -> tuple[Task, ...]:
+    """The tasks of a plan, or those of them named in `only`.
+
+    >>> [task.sources for task in plan("leave-one-domain-out", ["a", "b", "c"], only=["b"])]
+    [('a', 'c')]
+    """
+    if isinstance(holdout, str):
+        if len(domains) < 2:
+            raise UnseenError(
+                f"leave-one-domain-out needs at least two domains; found {list(domains)}. With "
+                "one domain there is nothing unseen: give each site its own domain."
+            )
+        tasks = tuple(
+            Task(target, tuple(d for d in domains if d != target), (target,)) for target in domains
+        )
+    else:
+        tasks = holdout.tasks(domains)
+    for task in tasks:
+        _check(task, domains)
+    names = [task.name for task in tasks]
+    for name in only or ():
+        if name not in names:
+            raise nearest("target", name, names)
+    return tuple(task for task in tasks if only is None or task.name in only)
+
+
+def _check(task: Task, domains: Sequence[str]) -> None:
+    used = (*task.sources, *task.validation, *task.targets)
+    for name in used:
+        if name not in domains:
+            raise nearest("domain", name, domains)
+    if len(set(used)) != len(used):
+        twice = sorted({name for name in used if used.count(name) > 1})
+        raise UnseenError(
+            f"a domain may be source, validation or target, once; found {', '.join(twice)} twice."
+        )
+    if not task.sources or not task.targets:
+        raise UnseenError(f"task {task.name!r} needs at least one source and one target domain.")

@@ -1,0 +1,217 @@
+"""From a data set's domains to the clients of one task, and all that can be wrong with them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from unseen.client import Client, Split, oversampled
+from unseen.datasets.base import DataSet, Domain
+from unseen.errors import UnseenError
+from unseen.exchange import keyed
+from unseen.study.holdout import Task
+from unseen.study.spec import Study
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """The clients of one task and seed.
+
+    sources have a training and a validation split; validators and targets only a validation
+    split, which is their whole domain. shape: of one input; outputs: columns of the model's
+    output; classes: None for regression.
+    """
+
+    sources: dict[str, Client]
+    validators: dict[str, Client]
+    targets: dict[str, Client]
+    shape: tuple[int, ...]
+    outputs: int
+    classes: int | None
+
+
+def prepare(data: DataSet, task: Task, study: Study, seed: int) -> Prepared:
+    """Split the sources, encode tables with their statistics, oversample if the study says so.
+
+    A domain's split depends on the seed and its name alone: all methods and tasks share it.
+    """
+    classes = len(data.classes) if data.classes is not None else None
+    sources = {}
+    for name in task.sources:
+        domain = data[name]
+        train, validation = _rows(domain, study.validation, seed)
+        sources[name] = _client(domain, classes, train, validation)
+    observers = [
+        {name: _client(data[name], classes, None, None) for name in names}
+        for names in (task.validation, task.targets)
+    ]
+    if data.schema is not None:
+        sources, *observers = _encoded(data, sources, observers)
+    if study.training.oversample:
+        for name, client in sources.items():
+            split = oversampled(client.split("train"), keyed(f"{seed}/oversample/{name}"))
+            sources[name] = replace(client, train=split)
+    first = next(iter(sources.values())).split("train")
+    return Prepared(
+        sources, observers[0], observers[1], tuple(first.x.shape[1:]), classes or 1, classes
+    )
+
+
+def check_data(data: DataSet) -> None:
+    """Refuse domains without examples, values that are not finite and labels that are no class."""
+    for domain in data.domains:
+        where = f"domain {domain.name!r} of {data.name}"
+        if not len(domain.y):
+            raise UnseenError(f"{where} has no examples. Remove it, or look at its files.")
+        if data.schema is None and domain.x.is_floating_point():
+            _check_finite(domain.x, where)
+        if data.classes is None:
+            _check_finite(domain.y, f"the labels of {where}")
+        elif domain.y.is_floating_point() or _outside(domain.y, len(data.classes)):
+            found = sorted(set(domain.y.tolist()) - set(range(len(data.classes))))[:5]
+            raise UnseenError(
+                f"{where} has labels outside its {len(data.classes)} classes: expected 0 to "
+                f"{len(data.classes) - 1}, found {found}."
+            )
+    shapes = {tuple(domain.x.shape[1:]) for domain in data.domains}
+    if len(shapes) > 1:
+        raise UnseenError(f"all inputs of {data.name} must have one shape; found {shapes}.")
+
+
+def check_clients(prepared: Prepared, study: Study, task: Task) -> list[str]:
+    """Refuse clients that cannot train as the study says; return what deserves a warning."""
+    warnings = []
+    for name, client in prepared.sources.items():
+        train = client.split("train")
+        n, batch = len(train), study.training.batch_size
+        where = f"client {name!r} (task {task.name!r})"
+        if batch > n:
+            raise UnseenError(
+                f"batch_size = {batch} is larger than the {n} training examples of {where}. Set "
+                f"training.batch_size to {n} or less."
+            )
+        for split in (train, client.split("validation")):
+            _check_finite(split.x, where)
+        if client.classes is not None and bool((train.y == train.y[0]).all()):
+            warnings.append(
+                f"{where} has examples of class {int(train.y[0])} only; it trains towards "
+                "always answering that, and its AUROC is undefined."
+            )
+    for name, client in (prepared.validators | prepared.targets).items():
+        _check_finite(client.split("validation").x, f"domain {name!r} (task {task.name!r})")
+    return warnings
+
+
+def check_model(module: torch.nn.Module, prepared: Prepared, study: Study) -> None:
+    """Refuse a model that does not take the inputs or whose outputs do not fit the labels."""
+    client = next(iter(prepared.sources.values()))
+    x, _ = client.split("train").batch(slice(0, 2))
+    module.eval()
+    try:
+        with torch.no_grad():
+            outputs = module(x)
+    except (RuntimeError, ValueError, TypeError) as error:
+        raise UnseenError(
+            f"the model {study.model or 'of the data set'} cannot take inputs of shape "
+            f"{list(x.shape[1:])}: {str(error).splitlines()[0]}"
+        ) from None
+    fitting = [(len(x), prepared.outputs)]
+    if prepared.classes == 2:
+        fitting.append((len(x), 1))
+    if not isinstance(outputs, Tensor) or tuple(outputs.shape) not in fitting:
+        found = list(outputs.shape) if isinstance(outputs, Tensor) else type(outputs).__name__
+        what = f"{prepared.classes} classes" if prepared.classes else "one number per example"
+        raise UnseenError(
+            f"the model's output does not fit {what}: expected shape "
+            f"[{len(x)}, {prepared.outputs}] for {len(x)} examples, found {found}."
+        )
+    norms = [m for m in module.modules() if isinstance(m, torch.nn.modules.batchnorm._BatchNorm)]
+    batch = study.training.batch_size
+    for name, client in prepared.sources.items():
+        n = len(client.split("train"))
+        if norms and (batch == 1 or (n % batch == 1 and not study.training.drop_last)):
+            raise UnseenError(
+                f"client {name!r} has {n} training examples, so that with batch_size = {batch} a "
+                "batch of one remains, which BatchNorm cannot normalise. Set "
+                "training.drop_last = true, or another batch size."
+            )
+
+
+def _rows(domain: Domain, share: float, seed: int) -> tuple[Tensor, Tensor]:
+    """Rows of the training and of the validation split, in the domain's order."""
+    n = len(domain.y)
+    if domain.validation is not None:
+        held = torch.zeros(n, dtype=torch.bool)
+        held[domain.validation] = True
+    else:
+        if n < 2:
+            raise UnseenError(
+                f"domain {domain.name!r} has {n} example; a source needs one to train on and one "
+                "to validate on."
+            )
+        count = min(n - 1, max(1, round(share * n)))
+        held = torch.zeros(n, dtype=torch.bool)
+        order = torch.randperm(n, generator=keyed(f"{seed}/split/{domain.name}"))
+        held[order[:count]] = True
+    return (~held).nonzero().flatten(), held.nonzero().flatten()
+
+
+def _client(
+    domain: Domain, classes: int | None, train: Tensor | None, validation: Tensor | None
+) -> Client:
+    """A client of a domain: with its training rows, or with all of it to validate on."""
+    everything = Split(domain.x, domain.y, domain.meta)
+    if train is None or validation is None:
+        return Client(domain.name, None, everything, classes)
+    return Client(domain.name, everything.take(train), everything.take(validation), classes)
+
+
+def _encoded(
+    data: DataSet, sources: dict[str, Client], observers: Sequence[dict[str, Client]]
+) -> list[dict[str, Client]]:
+    """Tables as numbers, by the training clients' statistics: one exchange of sums."""
+    from unseen.backend.inprocess import InProcess
+    from unseen.datasets.table import encode, statistics
+    from unseen.round import play, start
+    from unseen.vector import Model
+
+    assert data.schema is not None
+    schema = data.schema
+    method = statistics(schema)
+    nothing = Model(torch.nn.Module())
+    roster = sorted(sources)
+    state, _ = play(
+        method,
+        start(method, nothing, roster, seed=0),
+        InProcess(nothing, sources),
+        roster,
+        rounds=1,
+    )
+    sums = state.inbox["statistics"]
+
+    def numbers(client: Client) -> Client:
+        train, validation = (
+            replace(split, x=encode(schema, sums, split.x)) if split is not None else None
+            for split in (client.train, client.validation)
+        )
+        return replace(client, train=train, validation=validation)
+
+    return [{n: numbers(c) for n, c in group.items()} for group in (sources, *observers)]
+
+
+def _outside(y: Tensor, classes: int) -> bool:
+    return bool((y < 0).any() or (y >= classes).any())
+
+
+def _check_finite(values: Tensor, where: str) -> None:
+    if not values.is_floating_point():
+        return
+    bad = int((~torch.isfinite(values)).sum())
+    if bad:
+        raise UnseenError(
+            f"{where} has {bad} values that are NaN or infinite. Repair the file, or name the "
+            "token for missing values so that they are imputed."
+        )

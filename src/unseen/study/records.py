@@ -1,0 +1,219 @@
+"""Records on disk: one JSON line per evaluation, files that survive a crash, marks when done.
+
+A job's folder holds `source.jsonl` and `target.jsonl` (evaluations; kept apart so that no
+selection rule can read the target by accident), `rounds.jsonl` (who took part, the weights, the
+scalars), `checkpoint.pt` while it runs and `done.json` once it is finished.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, Self
+
+if TYPE_CHECKING:
+    from unseen.client import Memories
+    from unseen.exchange import Outcome, State
+
+FILES = ("source.jsonl", "target.jsonl", "rounds.jsonl")
+Record = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Job:
+    """One cell's share of a study: a method on a task with a seed."""
+
+    method: str
+    task: str
+    seed: int
+
+    def folder(self, out: Path) -> Path:
+        """Where its records lie."""
+        return out / "records" / _slug(self.method) / _slug(self.task) / f"seed-{self.seed}"
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Replace a file in one step: a crash leaves the old one or the new one, never half of it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(path.name + ".part")
+    with temporary.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+
+
+def read_lines(path: Path) -> list[Record]:
+    """The whole records of a file; what follows the first damaged line is left out."""
+    records: list[Record] = []
+    if not path.exists():
+        return records
+    for line in path.read_bytes().split(b"\n")[:-1]:  # the last piece has no newline: unfinished
+        try:
+            record = json.loads(line)
+        except ValueError:
+            break
+        if not isinstance(record, dict):
+            break
+        records.append(record)
+    return records
+
+
+def to_line(record: Mapping[str, Any]) -> bytes:
+    """One record as a line of JSON; NaN cannot be written."""
+    return json.dumps(record, allow_nan=False, separators=(",", ":")).encode() + b"\n"
+
+
+@dataclass
+class Log:
+    """The record files of one running job, opened for appending."""
+
+    folder: Path
+    files: dict[str, IO[bytes]] = field(default_factory=dict)
+
+    @classmethod
+    def resume(cls, folder: Path, rounds: int) -> Self:
+        """Keep the records of the first `rounds` rounds, drop what a crash left behind them."""
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in FILES:
+            kept = [r for r in read_lines(folder / name) if r.get("round", rounds) < rounds]
+            write_atomically(folder / name, b"".join(map(to_line, kept)))
+        return cls(folder, {name: (folder / name).open("ab") for name in FILES})
+
+    def append(self, name: str, records: Iterable[Record]) -> None:
+        """Add records; a reader sees them at once."""
+        for record in records:
+            self.files[name].write(to_line(record))
+        self.files[name].flush()
+
+    def close(self) -> None:
+        """Close the files."""
+        for file in self.files.values():
+            file.close()
+
+
+def mark_done(folder: Path, seconds: float, peak_mib: float) -> None:
+    """Write the mark of a finished job: the digests of its records, and what the job cost."""
+    mark = {"records": _digests(folder), "seconds": round(seconds, 3), "peak_mib": round(peak_mib)}
+    write_atomically(folder / "done.json", json.dumps(mark, indent=1).encode())
+    (folder / "checkpoint.pt").unlink(missing_ok=True)
+
+
+def is_done(folder: Path) -> bool:
+    """Whether the job is finished and its records are as they were then."""
+    try:
+        mark = json.loads((folder / "done.json").read_bytes())
+        return bool(mark["records"] == _digests(folder))
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+
+
+def save_checkpoint(folder: Path, state: State, memories: Memories) -> None:
+    """The server's state and every client's memory, in one file and one step."""
+    import io
+
+    import torch
+
+    def own(value: Any) -> Any:  # views would carry their whole storage along
+        if isinstance(value, torch.Tensor):
+            return value.detach().cpu().clone()
+        if isinstance(value, Mapping):
+            return {key: own(inner) for key, inner in value.items()}
+        if isinstance(value, list | tuple):
+            return type(value)(own(inner) for inner in value)
+        return value
+
+    content = {
+        "round": state.round,
+        "seed": state.seed,
+        "inbox": own(state.inbox),
+        "rules": own(state.rules),
+        "memories": own(memories.kept),
+    }
+    buffer = io.BytesIO()
+    torch.save(content, buffer)
+    write_atomically(folder / "checkpoint.pt", buffer.getvalue())
+
+
+def load_checkpoint(folder: Path, device: str) -> tuple[State, Memories] | None:
+    """What `save_checkpoint` wrote, or None where there is nothing to go on from."""
+    import torch
+
+    from unseen.client import Memories
+    from unseen.exchange import State
+
+    path = folder / "checkpoint.pt"
+    if not path.exists():
+        return None
+    content = torch.load(path, weights_only=True)
+
+    def moved(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        return {name: tensor.to(device) for name, tensor in tensors.items()}
+
+    kept = {
+        client: [(tuple(label), moved(memory)) for label, memory in entries]
+        for client, entries in content["memories"].items()
+    }
+    state = State(content["round"], moved(content["inbox"]), content["rules"], content["seed"])
+    return state, Memories(kept)
+
+
+def evaluations(
+    outcome: Outcome, job: Job, roles: Mapping[str, str], levels: Mapping[str, Sequence[str]]
+) -> list[Record]:
+    """One record per participant of an evaluation exchange."""
+    names = [n for n in outcome.table if n not in ("client", "progress", "rounds")]
+    plain = [n for n in names if "@" not in n and not n.endswith(".undefined")]
+    grouped = [n for n in names if "@" in n and ".undefined@" not in n]
+    records = []
+    for i, domain in enumerate(outcome.names):
+        record: Record = {"method": job.method, "task": job.task, "seed": job.seed}
+        record |= {"round": outcome.turn.round, "role": roles[domain], "domain": domain}
+        for name in plain:
+            value = float(outcome.table[name][i])
+            unknown = outcome.table.get(f"{name}.undefined")
+            record[name] = None if unknown is not None and float(unknown[i]) else value
+        for name in grouped:
+            metric, _, column = name.partition("@")
+            unknown = outcome.table.get(f"{metric}.undefined@{column}")
+            record[name] = {
+                level: None if unknown is not None and float(unknown[i][g]) else float(value)
+                for g, (level, value) in enumerate(
+                    zip(levels[column], outcome.table[name][i], strict=True)
+                )
+            }
+        for name in ("examples", *(n for n in grouped if n.startswith("examples@"))):
+            value = record[name]
+            record[name] = (
+                {k: int(v) for k, v in value.items()} if isinstance(value, dict) else int(value)
+            )
+        records.append(record)
+    return records
+
+
+def training(outcome: Outcome) -> Record:
+    """One record of a training exchange: who took part, their scalars, the rules' weights."""
+    skipped = ("client", "progress", "rounds")
+    return {
+        "round": outcome.turn.round,
+        "exchange": outcome.turn.exchange,
+        "clients": list(outcome.names),
+        "scalars": {n: v.tolist() for n, v in outcome.table.items() if n not in skipped},
+        "weights": {n: v.tolist() for n, v in outcome.weights.items() if n != "buffers"},
+        "dropped": dict(outcome.dropped),
+    }
+
+
+def _digests(folder: Path) -> dict[str, str]:
+    return {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in FILES}
+
+
+def _slug(text: str) -> str:
+    """A name for a folder; a short digest keeps different texts apart."""
+    safe = re.sub(r"[^A-Za-z0-9.=+_-]+", "_", text).strip("_.") or "_"
+    return safe if safe == text else f"{safe}-{hashlib.sha256(text.encode()).hexdigest()[:6]}"

@@ -1,0 +1,237 @@
+"""A study: methods × hold-out plan × seeds, as one frozen record that a TOML file can hold."""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from collections.abc import Mapping, Sequence
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from unseen.errors import UnseenError, nearest
+from unseen.study.holdout import Holdout
+
+if TYPE_CHECKING:
+    from unseen.study.results import Results
+    from unseen.training import Training
+
+Count = Annotated[int, Field(ge=1)]
+
+
+class Recipe(BaseModel):
+    """How clients train: the `[training]` table of a study. See `unseen.training.Training`.
+
+    optimiser: `sgd(lr=0.1, momentum=0.9, weight_decay=5e-4)` or `adam(lr=0.001)`. epochs or
+    steps: local work per round. schedule: `constant`, `step(at=0.8, factor=0.1)`,
+    `exponential(factor=0.96)` or `cosine`, over rounds. smoothing: label smoothing. balanced:
+    class weights from each client's own counts. oversample: repeat rare classes of the training
+    split at random until all are equally frequent. server: `add`, `sgd(lr=1)` or `adam(lr=0.01)`.
+    buffers: what becomes of BatchNorm statistics: `average`, `local` or `batch`.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    optimiser: str = "sgd(lr=0.1)"
+    epochs: Count | None = None
+    steps: Count | None = None
+    batch_size: Count = 32
+    drop_last: bool = False
+    schedule: str = "constant"
+    keep_optimiser: bool = False
+    smoothing: float = 0.0
+    balanced: bool = False
+    oversample: bool = False
+    server: str = "add"
+    buffers: Literal["average", "local", "batch"] = "average"
+
+    def build(self, regression: bool) -> Training:
+        """The recipe as the objects that methods are made of."""
+        from unseen.apply import Add, Descend
+        from unseen.expression import parse, resolve
+        from unseen.losses import CrossEntropy, SquaredError
+        from unseen.optimiser import SGD, Adam
+        from unseen.schedule import SCHEDULES
+        from unseen.training import Training
+
+        optimisers = {"sgd": SGD, "adam": Adam}
+
+        def part(kind: str, expression: str, table: Mapping[str, Any]) -> Any:
+            return resolve(kind, _single(kind, parse(expression)), table)
+
+        if regression and (self.balanced or self.oversample or self.smoothing):
+            raise UnseenError(
+                "balanced, oversample and smoothing are for classes; this data set's labels are "
+                "numbers."
+            )
+        add = self.server.strip() == "add"
+        return Training(
+            optimiser=part("optimiser", self.optimiser, optimisers),
+            epochs=None if self.steps is not None else self.epochs or 1,
+            steps=self.steps,
+            batch_size=self.batch_size,
+            drop_last=self.drop_last,
+            schedule=part("schedule", self.schedule, SCHEDULES),
+            keep_optimiser=self.keep_optimiser,
+            loss=SquaredError() if regression else CrossEntropy(self.smoothing, self.balanced),
+            server=Add() if add else Descend(part("server", self.server, optimisers)),
+            buffers=self.buffers,
+        )
+
+
+class Study(BaseModel):
+    """Methods × hold-out plan × seeds.
+
+    dataset: a name with options, such as `rotated-mnist(protocol="ghifary")`. model: a name with
+    options, `module:factory`, or none for the data set's own. holdout: `leave-one-domain-out`,
+    or a table of `source`, `validation` and `target` lists, or of `growing` sources. targets:
+    only these tasks. seeds: how many, or which. participation: share (a float) or number (an
+    integer) of clients per round. validation: share of each source domain held back for
+    selection where there is no official split. metric: what selection and table go by.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    name: str = "study"
+    title: str = ""
+    dataset: str = "rotated-digits"
+    model: str | None = None
+    methods: Annotated[tuple[str, ...], Field(min_length=1)] = ("fedavg",)
+    holdout: Holdout = "leave-one-domain-out"
+    targets: tuple[str, ...] | None = None
+    seeds: Count | tuple[Annotated[int, Field(ge=0)], ...] = 3
+    rounds: Count = 20
+    participation: Annotated[float, Field(gt=0, le=1)] | Count = 1.0
+    validation: Annotated[float, Field(gt=0, lt=1)] = 0.1
+    selection: str = "source-validation"
+    metric: str | None = None
+    metrics: tuple[str, ...] | None = None
+    groups: tuple[str, ...] = ()
+    evaluate_every: Count = 1
+    on_bad_reply: Literal["stop", "drop"] = "stop"
+    device: str = "cpu"
+    threads: Count = 1
+    memory_format: Literal["auto", "contiguous", "channels-last"] = "auto"
+    training: Recipe = Recipe()
+
+    def __init__(self, **settings: Any) -> None:
+        try:
+            super().__init__(**settings)
+        except ValidationError as error:
+            raise UnseenError(_explained(error)) from None
+
+    @field_validator("participation", mode="before")
+    @classmethod
+    def _keep_kind(cls, value: object) -> object:
+        # 1 means one client and 1.0 all of them; pydantic would turn the one into the other.
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise ValueError("a fraction in (0, 1] or a number of clients")
+        return value
+
+    @property
+    def seed_list(self) -> tuple[int, ...]:
+        """The seeds, spelled out."""
+        return tuple(range(self.seeds)) if isinstance(self.seeds, int) else self.seeds
+
+    @classmethod
+    def read(cls, source: str | Path, overrides: Mapping[str, Any] | None = None) -> Self:
+        """A study by name, or from a TOML file; overrides (dotted keys) win over the file."""
+        path = Path(source)
+        if path.suffix == ".toml":
+            if not path.is_file():
+                raise UnseenError(f"no study file {str(path)!r}; `unseen list studies` has names.")
+            settings, name = _toml(path.read_text("utf-8"), str(path)), path.stem
+        else:
+            known = named_studies()
+            if str(source) not in known:
+                raise nearest("study", str(source), known)
+            settings, name = _toml(known[str(source)], str(source)), str(source)
+        settings = {"name": name} | settings
+        for key, value in (overrides or {}).items():
+            _put(settings, key, value)
+        return cls(**settings)
+
+    def run(
+        self,
+        out: str | Path | None = None,
+        jobs: int = 1,
+        data_dir: str | Path | None = None,
+        progress: bool = False,
+    ) -> Results:
+        """Run what is missing, in `jobs` processes, and read all records back.
+
+        out: the folder of the records; none for a temporary one. data_dir: where the data set's
+        files are (default: the environment variable UNSEEN_DATA).
+        """
+        from unseen.study.run import run
+
+        return run(self, out, jobs, data_dir, progress)
+
+
+def named_studies() -> dict[str, str]:
+    """The studies that come with the package: name -> text of the TOML file."""
+    root = resources.files("unseen") / "studies"
+    found: dict[str, str] = {}
+    stack: list[tuple[str, Any]] = [("", root)]
+    while stack:
+        prefix, folder = stack.pop()
+        for entry in folder.iterdir():
+            if entry.is_dir():
+                stack.append((f"{prefix}{entry.name}/", entry))
+            elif entry.name.endswith(".toml"):
+                found[prefix + entry.name.removesuffix(".toml")] = entry.read_text("utf-8")
+    return dict(sorted(found.items()))
+
+
+def parse_override(text: str) -> tuple[str, Any]:
+    """`key=value` with the value in TOML's spelling; what is no TOML value is a string.
+
+    >>> parse_override("training.epochs=5"), parse_override("model=mlp(widths=[64])")
+    (('training.epochs', 5), ('model', 'mlp(widths=[64])'))
+    """
+    key, equals, value = text.partition("=")
+    if not equals or not key.strip():
+        raise UnseenError(f"settings are written key=value, such as rounds=40; found {text!r}.")
+    try:
+        return key.strip(), tomllib.loads(f"value = {value}")["value"]
+    except tomllib.TOMLDecodeError:
+        return key.strip(), value.strip()
+
+
+def _toml(text: str, origin: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise UnseenError(f"{origin} is no valid TOML: {error}.") from None
+
+
+def _put(settings: dict[str, Any], dotted: str, value: Any) -> None:
+    *parents, last = dotted.split(".")
+    for parent in parents:
+        inner = settings.setdefault(parent, {})
+        if not isinstance(inner, dict):
+            raise UnseenError(f"{dotted}: {parent!r} is a single value, not a table.")
+        settings = inner
+    settings[last] = value
+
+
+def _single(kind: str, calls: Sequence[Any]) -> Any:
+    if len(calls) != 1:
+        raise UnseenError(f"{kind} takes one name; found {len(calls)} joined by +.")
+    return calls[0]
+
+
+def _explained(error: ValidationError) -> str:
+    """All that is wrong with a study's settings, in one paragraph."""
+    lines = []
+    for problem in error.errors():
+        place = [str(part) for part in problem["loc"]]
+        if problem["type"] == "extra_forbidden":
+            model = Recipe if place[0] == "training" else Study
+            close = difflib.get_close_matches(place[-1], model.model_fields, n=1)
+            hint = f"; did you mean {close[0]!r}?" if close else ""
+            lines.append(f"unknown setting {'.'.join(place)!r}{hint}")
+        else:
+            found = repr(problem["input"])[:60]
+            lines.append(f"{'.'.join(place)}: {problem['msg']}; found {found}")
+    return "the study's settings cannot work: " + ". ".join(lines) + "."

@@ -1,0 +1,47 @@
+"""How clients train and the server applies: what a study sets for all its methods alike."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from unseen.apply import Add, Apply
+from unseen.errors import UnseenError, choice, number
+from unseen.losses import CrossEntropy, Loss
+from unseen.optimiser import SGD, Optimiser
+from unseen.schedule import Constant, Schedule
+
+
+@dataclass(frozen=True)
+class Training:
+    """The recipe around a method.
+
+    epochs: passes over the training split per round, or steps: number of batches per round (set
+    epochs to None). batch_size: examples per step; drop_last: leave out a short last batch.
+    schedule: the learning rate over rounds. keep_optimiser: carry the client optimiser's moments
+    from round to round; by default they start anew with each received model, since they belong
+    to another one. server: how the combined update is applied. buffers: BatchNorm statistics are
+    averaged (`average`), kept by each client and averaged for the others (`local`), or not kept
+    at all, every batch being normalised by itself (`batch`).
+    """
+
+    optimiser: Optimiser = field(default_factory=SGD)
+    epochs: int | None = 1
+    steps: int | None = None
+    batch_size: int = 32
+    drop_last: bool = False
+    schedule: Schedule = field(default_factory=Constant)
+    keep_optimiser: bool = False
+    loss: Loss = field(default_factory=CrossEntropy)
+    server: Apply = field(default_factory=Add)
+    buffers: Literal["average", "local", "batch"] = "average"
+
+    def __post_init__(self) -> None:
+        choice("buffers", self.buffers, ("average", "local", "batch"))
+        number("batch_size", self.batch_size, 1, whole=True)
+        if (self.epochs is None) == (self.steps is None):
+            raise UnseenError(
+                "training takes either epochs or steps per round; found "
+                f"epochs={self.epochs} and steps={self.steps}. Set the other one to none."
+            )
+        number("epochs or steps", self.epochs or self.steps, 1, whole=True)
