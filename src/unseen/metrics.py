@@ -163,9 +163,7 @@ class Evaluate:
                 METRICS[name](outputs[m], split.y[m]) if bool(m.any()) else None for m in members
             ]
             scalars[f"{name}@{column}"] = torch.tensor([v or 0.0 for v in values])
-            scalars[f"{name}.undefined@{column}"] = torch.tensor(
-                [float(v is None) for v in values]
-            )
+            scalars[f"{name}.undefined@{column}"] = torch.tensor([float(v is None) for v in values])
         return scalars
 
 

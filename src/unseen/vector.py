@@ -69,6 +69,19 @@ class Layout:
             )
         }
 
+    def storage_views(self, vector: Tensor) -> list[Tensor]:
+        """The views of `vector` [P] to bind a module's tensors to, with exactly their strides.
+
+        A kernel may take another path, and round otherwise, for another stride even of an axis
+        of length 1. Not for autograd: the gradient of such a view costs 40 times as much.
+        """
+        self._fits(vector)
+        origin = vector.storage_offset()
+        return [
+            vector.as_strided(shape, stride, origin + offset)
+            for shape, stride, offset in zip(self.shapes, self.strides, self.offsets, strict=True)
+        ]
+
     def pack(self, tensors: Mapping[str, Tensor]) -> Tensor:
         """One fresh vector [P] that holds the named tensors."""
         if not self.names:
@@ -146,9 +159,7 @@ class Model:
         if len(kinds) > 1:
             raise UnseenError(f"all tensors of a model must share one type; found {kinds}.")
         self.device = torch.device(device)
-        self.channels_last = any(
-            t.ndim == 4 and not t.is_contiguous() for t in trainable.values()
-        )
+        self.channels_last = any(t.ndim == 4 and not t.is_contiguous() for t in trainable.values())
         self._parameters = list(trainable.values())
         self._buffers = list(floating.values())
         self.layout = Layout.of(trainable)
@@ -156,7 +167,7 @@ class Model:
         self.gradient = torch.zeros_like(self.layout.pack(trainable))
         self.bind(self.layout.pack(trainable), self.buffer_layout.pack(floating).to(device))
         for parameter, view in zip(
-            self._parameters, self.layout.views(self.gradient).values(), strict=True
+            self._parameters, self.layout.storage_views(self.gradient), strict=True
         ):
             parameter.grad = view
 
@@ -164,11 +175,11 @@ class Model:
         """Make the module's tensors views of `vector` [P] and `buffers` [B]; copies nothing."""
         self.vector, self.buffers = vector, buffers
         for parameter, view in zip(
-            self._parameters, self.layout.views(vector).values(), strict=True
+            self._parameters, self.layout.storage_views(vector), strict=True
         ):
             parameter.data = view
         for buffer, view in zip(
-            self._buffers, self.buffer_layout.views(buffers).values(), strict=True
+            self._buffers, self.buffer_layout.storage_views(buffers), strict=True
         ):
             buffer.data = view
 

@@ -41,9 +41,7 @@ class InProcess:
             replies.append(self._one(exchange, inbox, name, turn, k))
         return replies
 
-    def _one(
-        self, exchange: Exchange, inbox: Inbox, name: str, turn: Turn, k: int
-    ) -> Reply:
+    def _one(self, exchange: Exchange, inbox: Inbox, name: str, turn: Turn, k: int) -> Reply:
         label = (turn.round, turn.order)
         turn = Turn(turn.seed, turn.round, turn.rounds, turn.exchange, name, turn.order)
         vector, buffers = self.matrix[k], self.buffers[k]
@@ -52,9 +50,7 @@ class InProcess:
         self.model.bind(vector, buffers)
         memory: Memory = self.memories.before(name, label)
         try:
-            reply, memory = exchange.local(
-                self.model, inbox, self.clients[name], memory, turn
-            )
+            reply, memory = exchange.local(self.model, inbox, self.clients[name], memory, turn)
         except Exception as error:
             error.add_note(f"(at client {name!r}, exchange {turn.exchange!r}, round {turn.round})")
             raise

@@ -8,7 +8,9 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def in_processes(calls: Iterable[tuple[Callable[..., T], tuple[object, ...]]], jobs: int) -> Iterator[T]:
+def in_processes(
+    calls: Iterable[tuple[Callable[..., T], tuple[object, ...]]], jobs: int
+) -> Iterator[T]:
     """The results of the calls as they finish; with jobs = 1 in this process, in order.
 
     Clients that share a model's caches lose by being spread over processes (five clients on two

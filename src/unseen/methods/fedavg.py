@@ -28,9 +28,7 @@ REFERENCE = Reference(
 )
 
 
-def fedavg(
-    training: Training, *, weights: Literal["examples", "uniform"] = "examples"
-) -> Method:
+def fedavg(training: Training, *, weights: Literal["examples", "uniform"] = "examples") -> Method:
     """Average what the clients' local training made of the model.
 
         x ← Σ_i p_i y_i,   p_i = n_i / Σ_j n_j
@@ -42,9 +40,7 @@ def fedavg(
     return federated("fedavg", training, Mean(weights), REFERENCE)
 
 
-def fedsgd(
-    training: Training, *, weights: Literal["examples", "uniform"] = "uniform"
-) -> Method:
+def fedsgd(training: Training, *, weights: Literal["examples", "uniform"] = "uniform") -> Method:
     """One gradient over each client's whole training split per round; the server steps.
 
         x ← optimiser(x, Σ_i p_i ∇F_i(x))

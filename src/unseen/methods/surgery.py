@@ -23,8 +23,7 @@ PCGRAD = Reference(
 }""",
 )
 AGREEMENT = Reference(
-    "Mansilla, Echeveste, Milone, Ferrante. Domain Generalization via Gradient Surgery. ICCV "
-    "2021.",
+    "Mansilla, Echeveste, Milone, Ferrante. Domain Generalization via Gradient Surgery. ICCV 2021.",
     """@inproceedings{mansilla2021surgery,
   title     = {Domain Generalization via Gradient Surgery},
   author    = {Mansilla, Lucas and Echeveste, Rodrigo and Milone, Diego H. and Ferrante, Enzo},
@@ -51,9 +50,7 @@ def pcgrad(
     return federated("pcgrad", training, PCGrad(order, Mean(weights)), PCGRAD)
 
 
-def agrsum(
-    training: Training, *, reduction: Literal["mean", "sum"] = "mean"
-) -> Method:
+def agrsum(training: Training, *, reduction: Literal["mean", "sum"] = "mean") -> Method:
     """Keep the coordinates on whose sign all clients agree, zero the others.
 
         x_d ← x_d + mean_i g_id  where |Σ_i sign g_id| = K
@@ -64,9 +61,7 @@ def agrsum(
     return federated("agrsum", training, AgrSum(reduction), AGREEMENT)
 
 
-def agrrand(
-    training: Training, *, reduction: Literal["mean", "sum"] = "mean"
-) -> Method:
+def agrrand(training: Training, *, reduction: Literal["mean", "sum"] = "mean") -> Method:
     """As AgrSum, with Gaussian noise of the agreeing coordinates' mean size elsewhere.
 
     reduction: as for AgrSum. No agreeing coordinate leaves the model as it is; the released code

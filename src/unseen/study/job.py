@@ -72,8 +72,13 @@ def run_job(setting: Setting, job: Job, task: Task) -> Job:
         try:
             while state.round < study.rounds:
                 state, outcomes = play_round(
-                    method, state, backend, sorted(roster), study.rounds,
-                    study.participation, study.on_bad_reply,
+                    method,
+                    state,
+                    backend,
+                    sorted(roster),
+                    study.rounds,
+                    study.participation,
+                    study.on_bad_reply,
                 )
                 for outcome in outcomes:
                     if outcome.turn.exchange == "test":

@@ -4,16 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from torch import Tensor
 
+from unseen.apply import Replace
+from unseen.backend.inprocess import InProcess
 from unseen.client import Client, Split, oversampled
+from unseen.combine import Sum
 from unseen.datasets.base import DataSet, Domain
+from unseen.datasets.table import Schema, Sums, encode
 from unseen.errors import UnseenError
-from unseen.exchange import keyed
+from unseen.exchange import Exchange, Method, Slot, keyed
+from unseen.metrics import plain
+from unseen.round import play, start
 from unseen.study.holdout import Task
 from unseen.study.spec import Study
+from unseen.vector import Model
 
 
 @dataclass(frozen=True)
@@ -49,7 +57,7 @@ def prepare(data: DataSet, task: Task, study: Study, seed: int) -> Prepared:
         for names in (task.validation, task.targets)
     ]
     if data.schema is not None:
-        sources, *observers = _encoded(data, sources, observers)
+        sources, *observers = _encoded(data.schema, sources, observers)
     if study.training.oversample:
         for name, client in sources.items():
             split = oversampled(client.split("train"), keyed(f"{seed}/oversample/{name}"))
@@ -169,27 +177,26 @@ def _client(
     return Client(domain.name, everything.take(train), everything.take(validation), classes)
 
 
-def _encoded(
-    data: DataSet, sources: dict[str, Client], observers: Sequence[dict[str, Client]]
-) -> list[dict[str, Client]]:
-    """Tables as numbers, by the training clients' statistics: one exchange of sums."""
-    from unseen.backend.inprocess import InProcess
-    from unseen.datasets.table import encode, statistics
-    from unseen.round import play, start
-    from unseen.vector import Model
+def statistics(schema: Schema) -> Method:
+    """The one exchange in which the training clients' tables are summed up, before training."""
+    sums = Sums(schema)
+    slot = Slot(Sum(), apply=Replace(), sends="value", start=partial(_zeros, sums.size))
+    exchange = Exchange("statistics", sums, {"statistics": slot}, rounds=(0, 0), who="all")
+    shares = ("count, sum and sum of squares per column, and counts of categories",)
+    return Method("statistics", (exchange,), (), plain, shares=shares)
 
-    assert data.schema is not None
-    schema = data.schema
-    method = statistics(schema)
-    nothing = Model(torch.nn.Module())
-    roster = sorted(sources)
-    state, _ = play(
-        method,
-        start(method, nothing, roster, seed=0),
-        InProcess(nothing, sources),
-        roster,
-        rounds=1,
-    )
+
+def _zeros(size: int, model: Model) -> Tensor:
+    return torch.zeros(size, dtype=torch.float64)
+
+
+def _encoded(
+    schema: Schema, sources: dict[str, Client], observers: Sequence[dict[str, Client]]
+) -> list[dict[str, Client]]:
+    """Tables as numbers, by the training clients' statistics alone."""
+    method, nothing, roster = statistics(schema), Model(torch.nn.Module()), sorted(sources)
+    begun = start(method, nothing, roster, seed=0)
+    state, _ = play(method, begun, InProcess(nothing, sources), roster, rounds=1)
     sums = state.inbox["statistics"]
 
     def numbers(client: Client) -> Client:

@@ -65,9 +65,7 @@ def run(
     with _only_one(folder):
         _check_identity(planned)
         tasks = {task.name: task for task in planned.tasks}
-        calls = (
-            (run_job, (planned.setting, job, tasks[job.task])) for job in planned.missing
-        )
+        calls = ((run_job, (planned.setting, job, tasks[job.task])) for job in planned.missing)
         with _bar(len(planned.jobs), len(planned.jobs) - len(planned.missing), progress) as step:
             for job in in_processes(calls, jobs):
                 step(job)
@@ -245,5 +243,3 @@ def _bar(total: int, done: int, shown: bool) -> Iterator[Any]:
             progress.update(bar, advance=1, description=f"{job.method} · {job.task} · {job.seed}")
 
         yield step
-
-

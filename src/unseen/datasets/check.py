@@ -1,0 +1,64 @@
+"""What every data set must satisfy once it is in memory."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from unseen.datasets.base import DataSet, Domain
+from unseen.errors import UnseenError
+
+
+def check(data: DataSet) -> DataSet:
+    """The data set itself, if its labels, inputs, validation rows and metadata are sound.
+
+    Classes are int64 in [0, C), regression targets finite float32; inputs finite, except for a
+    table, whose missing cells are NaN; validation rows distinct and in range; codes have names.
+    A domain without examples passes: whether that matters is the study's question.
+    """
+    if len(set(data.names)) != len(data.names):
+        raise UnseenError(f"domains of one data set need different names; found {data.names}.")
+    if len({domain.x.shape[1:] for domain in data.domains}) > 1:
+        shapes = {domain.name: list(domain.x.shape[1:]) for domain in data.domains}
+        raise UnseenError(f"all domains need inputs of one shape; found {shapes}.")
+    for domain in data.domains:
+        fault = _inputs(data, domain) or _labels(data, domain) or _codes(data, domain)
+        if fault:
+            raise UnseenError(f"domain {domain.name!r} of data set {data.name!r} has {fault}.")
+    return data
+
+
+def _inputs(data: DataSet, domain: Domain) -> str | None:
+    x = domain.x
+    if x.dtype not in (torch.uint8, torch.float32) and data.schema is None:
+        return f"inputs of type {x.dtype}; uint8 or float32 was expected"
+    values = x[~x.isnan()] if data.schema is not None else x
+    if not bool(torch.isfinite(values).all()):
+        return "inputs that are NaN or infinite"
+    return None
+
+
+def _labels(data: DataSet, domain: Domain) -> str | None:
+    y = domain.y
+    if len(y) != len(domain.x):
+        return f"{len(domain.x)} inputs and {len(y)} labels"
+    if data.classes is None:
+        sound = y.dtype == torch.float32 and bool(torch.isfinite(y).all())
+        return None if sound else "targets that are not finite float32 numbers"
+    if y.dtype != torch.int64 or _outside(y, len(data.classes)):
+        return f"labels that are not integers (int64) from 0 to {len(data.classes) - 1}"
+    rows = domain.validation
+    if rows is not None and (_outside(rows, len(y)) or len(set(rows.tolist())) < len(rows)):
+        return "validation rows that repeat or lie outside the domain"
+    return None
+
+
+def _codes(data: DataSet, domain: Domain) -> str | None:
+    for column, codes in domain.meta.items():
+        if len(codes) != len(domain.y) or _outside(codes, len(data.levels.get(column, ()))):
+            return f"metadata {column!r} that does not give every example a code with a name"
+    return None
+
+
+def _outside(values: Tensor, size: int) -> bool:
+    return bool(((values < 0) | (values >= size)).any())

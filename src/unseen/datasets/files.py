@@ -1,0 +1,52 @@
+"""Finding a data set's files, with an error that says where they were looked for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from unseen.errors import UnseenError
+
+
+def find(
+    data_dir: str | Path | None,
+    names: Sequence[str],
+    folders: Sequence[str],
+    *,
+    dataset: str,
+    obtain: str,
+) -> Path:
+    """The first of `names` that lies in one of the `folders` of `data_dir`.
+
+    names: spellings of one file, the canonical one first. obtain: how to come by it, a sentence.
+    Raises UnseenError with all of that if none is there.
+    """
+    root = given(data_dir, dataset, obtain)
+    for folder in folders:
+        for name in names:
+            if (root / folder / name).is_file():
+                return root / folder / name
+    places = ", ".join(str(root / folder) for folder in folders)
+    others = f" (or {', '.join(names[1:])})" if len(names) > 1 else ""
+    raise UnseenError(
+        f"data set {dataset!r} needs the file {names[0]}{others}; it is in none of the folders "
+        f"{places}. {obtain}"
+    )
+
+
+def given(data_dir: str | Path | None, dataset: str, obtain: str) -> Path:
+    """The folder that the user named; an error where there is none."""
+    if data_dir is None:
+        raise UnseenError(f"data set {dataset!r} reads files: name their folder. {obtain}")
+    return Path(data_dir)
+
+
+def below(data_dir: str | Path | None, path: str | Path, dataset: str) -> Path:
+    """`path` as given if it is absolute, else below `data_dir`, else below the current folder."""
+    found = Path(data_dir or ".") / path
+    if not found.exists():
+        raise UnseenError(
+            f"data set {dataset!r} was to be read from {found}, which does not exist. The option "
+            "'path' is absolute or relative to the data folder."
+        )
+    return found

@@ -1,0 +1,111 @@
+"""Rotated MNIST of Ghifary et al.: the same 1,000 digits seen at six angles."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import pickle
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from unseen.datasets.base import DataSet, Domain
+from unseen.datasets.digits import ANGLES
+from unseen.datasets.files import find
+from unseen.errors import UnseenError
+
+NAMES = ("mnist_6rot_16x16_float32.npz", "MNIST_6rot.pkl.gz")
+FOLDERS = (".", "rotated_mnist_mtae", "rotated-mnist", "mnist")
+SOURCE = "the code of Ghifary et al. 2015 (github.com/ghif/mtae), derived from MNIST"
+LICENCE = "CC BY-SA 3.0 (derived from MNIST)"
+OBTAIN = (
+    "MNIST_6rot.pkl.gz lies in the authors' repository ghif/mtae on GitHub; it is read as it is, "
+    "or as an npz file with x float32 [6, 1000, 16, 16] and y [6, 1000]."
+)
+CITATION = """@inproceedings{ghifary2015domain,
+  author = {Ghifary, Muhammad and Kleijn, W. Bastiaan and Zhang, Mengjie and Balduzzi, David},
+  title = {Domain Generalization for Object Recognition with Multi-task Autoencoders},
+  booktitle = {International Conference on Computer Vision},
+  pages = {2551--2559},
+  year = {2015}
+}"""
+
+
+def load(data_dir: str | Path | None) -> DataSet:
+    """Six domains "M0" ... "M75" of the same 1,000 digits, 100 of each: float32 [N, 1, 16, 16].
+
+    Source: Ghifary et al., "Domain generalization for object recognition with multi-task
+    autoencoders", 2015. Since every digit is in every domain, a model that has memorised its
+    training digits has seen the target's: the disjoint protocol of DomainBed is the harder one.
+    """
+    path = find(data_dir, NAMES, FOLDERS, dataset="rotated-mnist", obtain=OBTAIN)
+    views = _from_npz(path) if path.suffix == ".npz" else _from_pickle(path)
+    if len(views) != len(ANGLES):
+        raise UnseenError(f"{path} holds {len(views)} views; {len(ANGLES)} angles are expected.")
+    domains = [
+        Domain(f"M{angle}", x.float().reshape(-1, 1, 16, 16), y.long().flatten())
+        for angle, (x, y) in zip(ANGLES, views, strict=True)
+    ]
+    classes = tuple(map(str, range(10)))
+    return DataSet("rotated-mnist", tuple(domains), classes, SOURCE, LICENCE, CITATION)
+
+
+def _from_npz(path: Path) -> list[tuple[Tensor, Tensor]]:
+    import numpy as np
+
+    with np.load(path, allow_pickle=False) as arrays:
+        if not {"x", "y"} <= set(arrays):
+            raise UnseenError(f"{path} should hold the arrays x and y; found {list(arrays)}.")
+        return list(zip(torch.from_numpy(arrays["x"]), torch.from_numpy(arrays["y"]), strict=True))
+
+
+def _from_pickle(path: Path) -> list[tuple[Tensor, Tensor]]:
+    try:
+        pairs = ArrayUnpickler(io.BytesIO(gzip.decompress(path.read_bytes()))).load()
+        return [(torch.as_tensor(x), torch.as_tensor(y)) for x, y in pairs]
+    except (OSError, EOFError, zlib.error, *MALFORMED) as error:
+        raise UnseenError(f"{path} is not a list of pairs of arrays: {error}. {OBTAIN}") from error
+
+
+#: What a pickle raises whose instructions do not fit together.
+MALFORMED = (pickle.UnpicklingError, ValueError, TypeError, KeyError, IndexError, AttributeError)
+
+
+class ArrayUnpickler(pickle.Unpickler):
+    """Reads lists, tuples, numbers, strings and numpy arrays, and refuses everything else.
+
+    A pickle is a program: it may name any function and call it. The names that rebuild an array
+    are the only ones admitted here. Strings of Python 2 are read as Latin-1, byte for byte.
+    """
+
+    def __init__(self, file: io.BytesIO) -> None:
+        super().__init__(file, encoding="latin1")
+
+    def find_class(self, module: str, name: str) -> Any:
+        """The function or class of that name, if it is one of numpy's that arrays need."""
+        import numpy as np
+
+        rebuild: Callable[..., Any] = np.zeros(0).__reduce__()[0]  # type: ignore[assignment]
+        admitted: dict[tuple[str, str], Any] = {
+            ("numpy.core.multiarray", "_reconstruct"): rebuild,
+            ("numpy._core.multiarray", "_reconstruct"): rebuild,
+            ("numpy", "ndarray"): np.ndarray,
+            ("numpy", "dtype"): np.dtype,
+            ("_codecs", "encode"): _latin1,
+        }
+        if (module, name) not in admitted:
+            raise pickle.UnpicklingError(
+                f"it asks for {module}.{name}, which no array needs and which was not run"
+            )
+        return admitted[module, name]
+
+
+def _latin1(text: str, encoding: str) -> bytes:
+    """What Python 3 writes for the bytes of an array in protocol 2, and nothing more general."""
+    if encoding != "latin1":
+        raise pickle.UnpicklingError(f"bytes in the encoding {encoding!r}")
+    return text.encode("latin1")

@@ -1,0 +1,85 @@
+"""MNIST: its four files, and the digits rotated as DomainBed or Ghifary et al. do."""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from unseen.datasets import ghifary
+from unseen.datasets.base import DataSet, Domain
+from unseen.datasets.digits import ANGLES
+from unseen.datasets.files import find
+from unseen.datasets.rotate import rotate
+from unseen.errors import UnseenError, choice
+from unseen.exchange import keyed
+
+FOLDERS = (".", "mnist", "MNIST/raw")
+SOURCE = "the MNIST database of handwritten digits (LeCun, Cortes, Burges), 70,000 images"
+LICENCE = "CC BY-SA 3.0"
+OBTAIN = (
+    "The four files of the MNIST database of Y. LeCun, C. Cortes and C. Burges are wanted as "
+    "distributed; torchvision's MNIST class also downloads them."
+)
+CITATION = """@article{lecun1998gradient,
+  author = {LeCun, Yann and Bottou, L{\\'e}on and Bengio, Yoshua and Haffner, Patrick},
+  title = {Gradient-based learning applied to document recognition},
+  journal = {Proceedings of the IEEE},
+  volume = {86},
+  number = {11},
+  pages = {2278--2324},
+  year = {1998}
+}"""
+DIGITS = tuple(map(str, range(10)))
+PARTS = {"train": 60_000, "t10k": 10_000}
+
+
+def load(data_dir: str | Path | None, *, protocol: str = "domainbed") -> DataSet:
+    """Rotated MNIST: six domains, turned counter-clockwise by 0, 15, ..., 75 degrees.
+
+    "domainbed": all 70,000 images, permuted once and dealt out in turn: six disjoint domains of
+    11,666 or 11,667, uint8 [N, 1, 28, 28], named "0" ... "75" (Gulrajani and Lopez-Paz, "In
+    search of lost domain generalization", 2021). Departs from DomainBed in the permutation,
+    which is the same for every seed of a study. "ghifary": the same 1,000 digits at every
+    angle, see `ghifary.load`.
+    """
+    choice("protocol", protocol, ("domainbed", "ghifary"))
+    if protocol == "ghifary":
+        return ghifary.load(data_dir)
+    images, digits = map(torch.cat, zip(*(read(data_dir, p) for p in PARTS), strict=True))
+    order = torch.randperm(len(digits), generator=keyed("rotated-mnist"))
+    domains = []
+    for i, angle in enumerate(ANGLES):
+        own = order[i :: len(ANGLES)]
+        domains.append(Domain(str(angle), rotate(images[own], angle).unsqueeze(1), digits[own]))
+    return DataSet("rotated-mnist", tuple(domains), DIGITS, SOURCE, LICENCE, CITATION)
+
+
+def read(data_dir: str | Path | None, part: str) -> tuple[Tensor, Tensor]:
+    """Images uint8 [N, 28, 28] and digits int64 [N] of the part "train" or "t10k"."""
+    N = PARTS[part]
+    images = _idx(data_dir, f"{part}-images", (N, 28, 28))
+    return images, _idx(data_dir, f"{part}-labels", (N,)).long()
+
+
+def _idx(data_dir: str | Path | None, stem: str, shape: tuple[int, ...]) -> Tensor:
+    """The bytes of an idx file, packed or not, that must have the given shape."""
+    spellings = [f"{stem}{dot}idx{len(shape)}-ubyte" for dot in "-."]
+    names = [name + suffix for suffix in (".gz", "", ".idx") for name in spellings]
+    path = find(data_dir, names, FOLDERS, dataset="MNIST", obtain=OBTAIN)
+    content = path.read_bytes()
+    try:
+        content = gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content
+    except (OSError, EOFError, zlib.error) as error:
+        raise UnseenError(f"{path} is damaged ({error}): fetch it again. {OBTAIN}") from error
+    header = b"\x00\x00\x08" + bytes([len(shape)]) + b"".join(n.to_bytes(4, "big") for n in shape)
+    size = int(torch.tensor(shape).prod())
+    if content[: len(header)] != header or len(content) != len(header) + size:
+        raise UnseenError(
+            f"{path} is not the idx file of {list(shape)} bytes that MNIST has: found "
+            f"{len(content)} bytes with the header {content[: len(header)].hex()}. {OBTAIN}"
+        )
+    return torch.frombuffer(bytearray(content), dtype=torch.uint8, offset=len(header)).view(shape)

@@ -1,0 +1,290 @@
+"""Names with keywords, as written on the command line and in TOML.
+
+    fedprox(mu=0.1)+ga(step=0.05)        mlp(widths=[64, 64])        sgd(lr=0.1, momentum=0.9)
+
+An expression is read, never evaluated: its parts are joined by +, its options are given by
+keyword, and their values are numbers, strings, True, False, None, lists and tuples.
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import importlib
+import inspect
+import keyword
+import math
+import os
+import re
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from unseen.errors import UnseenError, nearest
+
+EXAMPLE = "fedprox(mu=0.1)+ga(step=0.05)"
+
+_NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
+_OPTION = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+#: A quoted string, which stays as it is, or a name with dashes, which Python would subtract.
+_QUOTED_OR_DASHED = re.compile(
+    r"""('''|\"""|'|")(?:\\.|(?!\1).)*\1|(?<![\w.])[A-Za-z_]\w*(?:-\w+)+""", re.DOTALL
+)
+
+
+@dataclass(frozen=True)
+class Call:
+    """One part of an expression: a name, and its options by keyword.
+
+    Names are kept in lower case and with dashes, so that `MNIST_CNN` and `mnist-cnn` are one.
+
+    >>> Call("Deep_All") == Call("deep-all")
+    True
+    """
+
+    name: str
+    arguments: Mapping[str, object] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "name", fold(self.name))
+        object.__setattr__(self, "arguments", dict(self.arguments))
+        if not _NAME.fullmatch(self.name) or keyword.iskeyword(self.name):
+            raise UnseenError(
+                "a name is made of letters, digits and single dashes, starts with a letter and is "
+                f"no word of Python's own; found {self.name!r}"
+            )
+        for option, value in self.arguments.items():
+            if not _OPTION.fullmatch(option) or keyword.iskeyword(option):
+                raise UnseenError(f"{option!r} cannot be the name of an option")
+            if not _plain(value):
+                raise UnseenError(
+                    f"the option {option!r} must be a finite number, a string, True, False, None, "
+                    f"or a list or tuple of these; found {value!r}"
+                )
+
+
+def fold(name: str) -> str:
+    """The form in which names are compared: lower case, dashes for underscores."""
+    return name.lower().replace("_", "-")
+
+
+def parse(text: str) -> tuple[Call, ...]:
+    """The parts of an expression, in order. Raises UnseenError with the place of the mistake.
+
+    >>> parse("fedprox(mu=0.1)+ga")
+    (Call(name='fedprox', arguments={'mu': 0.1}), Call(name='ga', arguments={}))
+    """
+    return tuple(_Reader(text.strip()).parts())
+
+
+def text(calls: tuple[Call, ...]) -> str:
+    """The canonical text: options in the order given, none added; `parse(text(c)) == c`.
+
+    >>> text(parse("MLP( widths=[64,64] )"))
+    'mlp(widths=[64, 64])'
+    """
+    return "+".join(_one(call) for call in calls)
+
+
+def options(part: Callable[..., object], given: int = 0) -> dict[str, inspect.Parameter]:
+    """What a user may set: the keyword-only parameters of a function; of a class, all fields
+    after the first `given`."""
+    every = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    kinds = every if inspect.isclass(part) else every[:1]
+    parameters = list(inspect.signature(part).parameters.values())
+    return {p.name: p for p in parameters[given:] if p.kind in kinds}
+
+
+def resolve(
+    kind: str,
+    call: Call,
+    table: Mapping[str, Callable[..., object]],
+    given: tuple[object, ...] = (),
+) -> object:
+    """Find `call.name` in `table` and call it: `table[name](*given, **arguments)`.
+
+    kind: what the table holds, for the messages. Errors name the nearest right name or option,
+    the options with their defaults, and those that must be set and are not.
+
+    >>> resolve("sort", parse("by-key(reverse=True)")[0], {"by_key": sorted}, ([1, 3, 2],))
+    [3, 2, 1]
+    """
+    names = {fold(name): name for name in table}
+    if call.name not in names:
+        raise nearest(kind, call.name, table)
+    part = table[names[call.name]]
+    known = options(part, len(given))
+    for name in call.arguments:
+        if name not in known:
+            close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+            hint = f"; did you mean {close[0]!r}?" if close else "."
+            raise UnseenError(f"{kind} {call.name!r} has no option {name!r}{hint} {_listed(known)}")
+    missing = [n for n, p in known.items() if p.default is p.empty and n not in call.arguments]
+    if missing:
+        form = ", ".join(f"{name}=..." for name in missing)
+        raise UnseenError(
+            f"{kind} {call.name!r} needs {', '.join(missing)}: write {call.name}({form}). "
+            f"{_listed(known)}"
+        )
+    return part(*given, **call.arguments)
+
+
+def load_object(path: str) -> object:
+    """The object that `package.module:name` stands for, imported with the current directory first
+    on the path, where it then stays for what the module imports later.
+
+    >>> load_object("math:tau")
+    6.283185307179586
+    """
+    module, _, name = path.partition(":")
+    words = [*module.split("."), name]
+    if module.endswith(".py") or not all(word.isidentifier() for word in words):
+        raise UnseenError(
+            f"expected package.module:name, for example my_models:SmallNet for SmallNet in "
+            f"my_models.py; found {path!r}."
+        )
+    here = os.getcwd()
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        found = importlib.import_module(module)
+    except Exception as error:
+        lacks = error.name if isinstance(error, ModuleNotFoundError) else None
+        if lacks is not None and f"{module}.".startswith(f"{lacks}."):
+            raise UnseenError(
+                f"no module {lacks!r} in {here} nor among the installed packages; {path!r} was "
+                "asked for. Run from the folder that holds it, or install it."
+            ) from error
+        raise UnseenError(
+            f"importing {module!r} failed with {type(error).__name__}: {error}"
+        ) from error
+    if not hasattr(found, name):
+        public = [n for n in vars(found) if not n.startswith("_")]
+        raise nearest(f"name in module {module!r}:", name, public)
+    value: object = getattr(found, name)
+    return value
+
+
+class _Reader:
+    """Walks the syntax tree of one expression; knows the text, so that errors show the place."""
+
+    def __init__(self, source: str) -> None:
+        self.source = source
+
+    def parts(self) -> Iterator[Call]:
+        if not self.source:
+            raise UnseenError(
+                f"expected an expression, found nothing. Write, for example, {EXAMPLE}."
+            )
+        # Underscores for dashes: as long as before, so that every column keeps its meaning.
+        tame = _QUOTED_OR_DASHED.sub(
+            lambda m: m[0] if m[1] else m[0].replace("-", "_"), self.source
+        )
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")  # an unknown escape, such as "\d", is a mistake
+                tree = ast.parse(tame, mode="eval")
+        except SyntaxError as error:
+            line = error.lineno or 1  # no offset: the text ends where it should go on
+            column = error.offset - 1 if error.offset else len(self.line(line))
+            raise self.error(line, column, error.msg) from None
+        except (ValueError, RecursionError, MemoryError) as error:
+            raise self.error(1, 0, str(error) or "it is nested too deep") from None
+        yield from self.sum(tree.body)
+
+    def sum(self, node: ast.expr) -> Iterator[Call]:
+        """The terms, left to right; a loop, since long sums nest to the left."""
+        later = [node]
+        while later:
+            match later.pop():
+                case ast.BinOp(left=left, op=ast.Add(), right=right):
+                    later += [right, left]
+                case term:
+                    yield self.call(term)
+
+    def call(self, node: ast.expr) -> Call:
+        match node:
+            case ast.Name(id=name):
+                return self.checked(node, name, {})
+            case ast.Call(func=ast.Name(id=name), args=args, keywords=keywords):
+                for arg in args:
+                    raise self.at(
+                        arg, f"options go by keyword, as in {fold(name)}(option={self.shown(arg)})"
+                    )
+                arguments: dict[str, object] = {}
+                for item in keywords:
+                    if item.arg is None:
+                        raise self.at(item.value, "options go by keyword, one by one")
+                    if item.arg in arguments:
+                        raise self.at(item, f"the option {item.arg!r} is set twice")
+                    arguments[item.arg] = self.value(item.value)
+                return self.checked(node, name, arguments)
+        raise self.at(node, f"expected a name, found {self.shown(node)}; parts are joined by +")
+
+    def value(self, node: ast.expr) -> object:
+        match node:
+            case ast.Constant(value=value) if _plain(value):
+                return value
+            case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float() as number)):
+                return -number
+            case ast.List(elts=items):
+                return [self.value(item) for item in items]
+            case ast.Tuple(elts=items):
+                return tuple(self.value(item) for item in items)
+            case ast.Name(id=name) if name.title() in ("True", "False", "None"):
+                raise self.at(node, f"write {name.title()}, as Python does")
+            case ast.Name():
+                raise self.at(node, f"a text stands in quotes: {self.shown(node)!r}")
+        raise self.at(
+            node,
+            "a value is a finite number, a string, True, False, None, or a list or tuple of "
+            f"these; found {self.shown(node)}",
+        )
+
+    def checked(self, node: ast.expr, name: str, arguments: dict[str, object]) -> Call:
+        try:
+            return Call(name, arguments)
+        except UnseenError as error:
+            raise self.at(node, str(error)) from None
+
+    def shown(self, node: ast.expr) -> str:
+        return ast.get_source_segment(self.source, node) or "nothing"
+
+    def at(self, node: ast.expr | ast.keyword, what: str) -> UnseenError:
+        line = self.line(node.lineno).encode()
+        return self.error(node.lineno, len(line[: node.col_offset].decode()), what)
+
+    def error(self, line: int, column: int, what: str) -> UnseenError:
+        """The error with the line in question and a caret under its place."""
+        where = f"column {column + 1}" if line == 1 else f"line {line}, column {column + 1}"
+        return UnseenError(
+            f"cannot read the expression at {where}: {what}.\n"
+            f"    {self.line(line)}\n    {' ' * column}^\n"
+            f"Write, for example, {EXAMPLE}."
+        )
+
+    def line(self, number: int) -> str:
+        lines = re.split(r"\r\n|\r|\n", self.source)
+        return lines[min(number, len(lines)) - 1]
+
+
+def _one(call: Call) -> str:
+    inside = ", ".join(f"{name}={value!r}" for name, value in call.arguments.items())
+    return f"{call.name}({inside})" if inside else call.name
+
+
+def _listed(known: Mapping[str, inspect.Parameter]) -> str:
+    if not known:
+        return "It has no options."
+    shown = (n if p.default is p.empty else f"{n}={p.default!r}" for n, p in known.items())
+    return f"Its options: {', '.join(shown)}."
+
+
+def _plain(value: object) -> bool:
+    """Whether the value can be written in an expression and read back."""
+    if type(value) in (list, tuple):
+        return all(map(_plain, value))  # type: ignore[call-overload]
+    if type(value) is float:
+        return math.isfinite(value)
+    return value is None or type(value) in (bool, int, str)

@@ -1,0 +1,102 @@
+"""Models by name. Every one calls its last linear layer `head`, and gives logits.
+
+A factory takes the shape of one input and the number of outputs; what may be set on the command
+line is keyword-only. A user's own model is named `module:factory`.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+
+import torch
+from torch import nn
+
+from unseen.errors import UnseenError, number
+from unseen.expression import load_object, parse, resolve
+from unseen.models.linear import logistic, mlp
+from unseen.models.mnist import bn_cnn, domainbed_cnn, lenet, mnist_cnn
+
+MODELS: dict[str, Callable[..., nn.Module]] = {
+    "logistic": logistic,
+    "mlp": mlp,
+    "mnist-cnn": mnist_cnn,
+    "lenet": lenet,
+    "domainbed-cnn": domainbed_cnn,
+    "bn-cnn": bn_cnn,
+}
+
+
+def build(
+    model: str, shape: tuple[int, ...], outputs: int, generator: torch.Generator
+) -> nn.Module:
+    """The module that `model` names, with initial weights that depend on `generator` alone.
+
+    model: an expression with a name from `MODELS`, or `module:factory` for a user's own, which is
+    called with those of `shape` and `outputs` that its parameters name. shape: of one input,
+    without the batch. outputs: number of classes, or of targets. One number is drawn from
+    `generator`; torch's global CPU generator is left as it was.
+
+    >>> from unseen.exchange import keyed
+    >>> build("mlp(widths=[8])", (2, 3), 4, keyed("a seed"))
+    Sequential(
+      (flatten): Flatten(start_dim=1, end_dim=-1)
+      (fc1): Linear(in_features=6, out_features=8, bias=True)
+      (relu1): ReLU()
+      (head): Linear(in_features=8, out_features=4, bias=True)
+    )
+    """
+    if not shape:
+        raise UnseenError("the shape of an input needs at least one axis; found none.")
+    for axis, length in enumerate(shape):
+        number(f"shape[{axis}]", length, 1, whole=True)
+    number("outputs", outputs, 1, whole=True)
+    seed = torch.randint(2**63 - 1, (), generator=generator, device=generator.device)
+    before = torch.get_rng_state()  # layers draw their weights from torch's global generator
+    try:
+        make = _own(model, shape, outputs) if _is_path(model) else _by_name(model, shape, outputs)
+        torch.default_generator.manual_seed(int(seed))
+        module = make()
+    finally:
+        torch.set_rng_state(before)
+    if not isinstance(module, nn.Module):
+        raise UnseenError(
+            f"{model!r} must make a torch.nn.Module; it made {type(module).__name__}."
+        )
+    return module
+
+
+def _is_path(model: str) -> bool:
+    return ":" in model.partition("(")[0]
+
+
+def _by_name(model: str, shape: tuple[int, ...], outputs: int) -> Callable[[], object]:
+    calls = parse(model)
+    if len(calls) != 1:
+        raise UnseenError(f"a model is one part, as in mlp(widths=[64]); found {model!r}.")
+    return lambda: resolve("model", calls[0], MODELS, (shape, outputs))
+
+
+def _own(path: str, shape: tuple[int, ...], outputs: int) -> Callable[[], object]:
+    """A user's factory with the arguments that it asks for."""
+    factory = load_object(path)
+    if not callable(factory) or isinstance(factory, nn.Module):
+        raise UnseenError(
+            f"{path!r} must be a class or a function that makes a model anew each time; found "
+            f"{type(factory).__name__}."
+        )
+    known = {"shape": shape, "outputs": outputs}
+    asked = inspect.signature(factory).parameters
+    variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    foreign = [
+        name
+        for name, p in asked.items()
+        if p.default is p.empty and p.kind not in variadic and name not in known
+    ]
+    if foreign:
+        raise UnseenError(
+            f"{path!r} asks for {', '.join(foreign)}; a factory may ask for shape and outputs "
+            "only. Give the others defaults."
+        )
+    given = {name: value for name, value in known.items() if name in asked}
+    return lambda: factory(**given)

@@ -1,0 +1,147 @@
+"""Small convolutional nets for digits and other small images."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+
+from torch import nn
+
+from unseen.errors import UnseenError, number
+from unseen.models.linear import whole_numbers
+
+
+def mnist_cnn(
+    shape: tuple[int, ...],
+    outputs: int,
+    *,
+    channels: Sequence[int] = (32, 64),
+    hidden: int = 128,
+) -> nn.Sequential:
+    """Two 5×5 convolutions that keep the size, each with ReLU and 2×2 max pooling, and two linear
+    layers: 8×8 inputs and larger ones work, 4×4 at the least.
+
+    Source: CSAC (Yuan et al.), "standard MNIST CNN architecture with two convolution layers and
+    two fully-connected layers". It states neither widths nor kernels: they are chosen here.
+    """
+    depth, height, width = _image("mnist-cnn", shape, smallest=4)
+    whole_numbers("mnist-cnn(channels)", channels, count=2)
+    number("mnist-cnn(hidden)", hidden, 1, whole=True)
+    a, b = channels
+    return _named(
+        conv1=nn.Conv2d(depth, a, 5, padding=2),
+        relu1=nn.ReLU(),
+        pool1=nn.MaxPool2d(2),
+        conv2=nn.Conv2d(a, b, 5, padding=2),
+        relu2=nn.ReLU(),
+        pool2=nn.MaxPool2d(2),
+        flatten=nn.Flatten(),
+        fc1=nn.Linear(b * (height // 4) * (width // 4), hidden),
+        relu3=nn.ReLU(),
+        head=nn.Linear(hidden, outputs),
+    )
+
+
+def lenet(
+    shape: tuple[int, ...],
+    outputs: int,
+    *,
+    channels: Sequence[int] = (20, 50),
+    hidden: int = 500,
+) -> nn.Sequential:
+    """LeNet in the widths of Caffe's example: 5×5 convolutions without padding, 20 and 50
+    channels, 2×2 max pooling, 500 hidden units. Inputs of 16×16 and larger.
+
+    Departs from Caffe's, which has a ReLU after fc1 only: here after every layer but the head.
+    """
+    depth, height, width = _image("lenet", shape, smallest=16)
+    whole_numbers("lenet(channels)", channels, count=2)
+    number("lenet(hidden)", hidden, 1, whole=True)
+    a, b = channels
+    return _named(
+        conv1=nn.Conv2d(depth, a, 5),
+        relu1=nn.ReLU(),
+        pool1=nn.MaxPool2d(2),
+        conv2=nn.Conv2d(a, b, 5),
+        relu2=nn.ReLU(),
+        pool2=nn.MaxPool2d(2),
+        flatten=nn.Flatten(),
+        fc1=nn.Linear(b * _valid(height) * _valid(width), hidden),
+        relu3=nn.ReLU(),
+        head=nn.Linear(hidden, outputs),
+    )
+
+
+def domainbed_cnn(shape: tuple[int, ...], outputs: int, *, width: int = 64) -> nn.Sequential:
+    """DomainBed's MNIST_CNN: four 3×3 convolutions, the second with stride 2, each followed by
+    ReLU and then GroupNorm(8); the mean over the image; a linear head. Any image size.
+
+    width: channels of the first convolution, twice as many in the others; a multiple of 8.
+    With 64, one input channel and ten classes: 371 850 parameters.
+
+    Source: Gulrajani and Lopez-Paz 2021, as in their `domainbed/networks.py`.
+    """
+    depth, _, _ = _image("domainbed-cnn", shape, smallest=1)
+    number("domainbed-cnn(width)", width, 8, whole=True)
+    if width % 8:
+        raise UnseenError(f"domainbed-cnn(width) must be a multiple of 8; found {width}.")
+    return _named(
+        conv1=nn.Conv2d(depth, width, 3, padding=1),
+        relu1=nn.ReLU(),
+        norm1=nn.GroupNorm(8, width),
+        conv2=nn.Conv2d(width, 2 * width, 3, stride=2, padding=1),
+        relu2=nn.ReLU(),
+        norm2=nn.GroupNorm(8, 2 * width),
+        conv3=nn.Conv2d(2 * width, 2 * width, 3, padding=1),
+        relu3=nn.ReLU(),
+        norm3=nn.GroupNorm(8, 2 * width),
+        conv4=nn.Conv2d(2 * width, 2 * width, 3, padding=1),
+        relu4=nn.ReLU(),
+        norm4=nn.GroupNorm(8, 2 * width),
+        mean=nn.AdaptiveAvgPool2d(1),
+        flatten=nn.Flatten(),
+        head=nn.Linear(2 * width, outputs),
+    )
+
+
+def bn_cnn(
+    shape: tuple[int, ...], outputs: int, *, channels: Sequence[int] = (16, 32)
+) -> nn.Sequential:
+    """Two 3×3 convolutions, each with BatchNorm, ReLU and 2×2 max pooling, and a linear head: the
+    smallest net on which the ways of treating BatchNorm's statistics differ.
+
+    The convolutions have no bias, since BatchNorm subtracts it. Inputs of 4×4 and larger.
+    """
+    depth, height, width = _image("bn-cnn", shape, smallest=4)
+    whole_numbers("bn-cnn(channels)", channels, count=2)
+    a, b = channels
+    return _named(
+        conv1=nn.Conv2d(depth, a, 3, padding=1, bias=False),
+        norm1=nn.BatchNorm2d(a),
+        relu1=nn.ReLU(),
+        pool1=nn.MaxPool2d(2),
+        conv2=nn.Conv2d(a, b, 3, padding=1, bias=False),
+        norm2=nn.BatchNorm2d(b),
+        relu2=nn.ReLU(),
+        pool2=nn.MaxPool2d(2),
+        flatten=nn.Flatten(),
+        head=nn.Linear(b * (height // 4) * (width // 4), outputs),
+    )
+
+
+def _named(**layers: nn.Module) -> nn.Sequential:
+    return nn.Sequential(OrderedDict(layers))
+
+
+def _valid(side: int) -> int:
+    """The side of the image after twice a 5×5 convolution without padding and 2×2 pooling."""
+    return ((side - 4) // 2 - 4) // 2
+
+
+def _image(name: str, shape: tuple[int, ...], smallest: int) -> tuple[int, int, int]:
+    if len(shape) != 3 or min(shape[1:]) < smallest:
+        raise UnseenError(
+            f"{name} takes images [channels, height, width] of at least {smallest} by {smallest}; "
+            f"found inputs of shape {list(shape)}. For inputs without an image's shape take mlp."
+        )
+    return shape[0], shape[1], shape[2]

@@ -1,0 +1,118 @@
+"""What a study found: its records read back, its tables, the protocol under them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from unseen.errors import nearest
+from unseen.study import records
+from unseen.study.holdout import Task
+from unseen.study.records import Job, Record
+from unseen.study.selection import less_is_better, selected
+from unseen.study.tables import Table, table
+
+if TYPE_CHECKING:
+    from unseen.study.spec import Study
+
+
+@dataclass(frozen=True)
+class Results:
+    """The finished jobs of a study. `out` is the folder of their records."""
+
+    study: Study
+    out: Path
+    methods: tuple[str, ...]
+    tasks: tuple[Task, ...]
+    metrics: tuple[str, ...]
+    model: str
+    data: str
+    not_applicable: Mapping[str, str]
+    temporary: Any = None  # keeps a temporary folder alive as long as the results
+
+    def jobs(self) -> Iterator[tuple[Job, list[Record], list[Record]]]:
+        """Every finished job with its source records and its target records."""
+        for method in self.methods:
+            for task in self.tasks:
+                for seed in self.study.seed_list:
+                    job = Job(method, task.name, seed)
+                    folder = job.folder(self.out)
+                    if records.is_done(folder):
+                        source = records.read_lines(folder / "source.jsonl")
+                        yield job, source, records.read_lines(folder / "target.jsonl")
+
+    @property
+    def metric(self) -> str:
+        """What the study selects and reports by."""
+        if self.study.metric is not None:
+            return self.study.metric
+        return "accuracy" if "accuracy" in self.metrics else self.metrics[0]
+
+    def table(self, metric: str | None = None, selection: str | None = None) -> Table:
+        """Methods × tasks, mean ± standard error over seeds.
+
+        metric: what to show (default: the study's), also `worst accuracy@column` for a study
+        with groups. selection: another rule than the study's, to compare them.
+        """
+        shown, rule = metric or self.metric, selection or self.study.selection
+        by = self.metric
+        runs = [selected(s, t, rule, by, less_is_better(by)) for _, s, t in self.jobs()]
+        if runs and shown not in runs[0].metrics:
+            raise nearest("metric", shown, runs[0].metrics)
+        return table(
+            runs,
+            metric=shown,
+            lower=less_is_better(shown),
+            methods=(*self.methods, *self.not_applicable),
+            tasks=[task.name for task in self.tasks],
+            seeds=self.study.seed_list,
+            worst=len(self.tasks) > 1,
+            not_applicable=self.not_applicable,
+            protocol=self.protocol(rule),
+            title=self.study.title or self.study.name,
+        )
+
+    def protocol(self, selection: str) -> list[str]:
+        """What a reader must know to trust or repeat the table."""
+        study, recipe = self.study, self.study.training
+        work = f"{recipe.steps} steps" if recipe.steps else f"{recipe.epochs or 1} epoch(s)"
+        seeds = ", ".join(map(str, study.seed_list))
+        made = json.loads((self.out / "study.json").read_bytes())["versions"]
+        extras = [
+            f"schedule {recipe.schedule}" if recipe.schedule != "constant" else "",
+            f"label smoothing {recipe.smoothing:g}" if recipe.smoothing else "",
+            "balanced loss" if recipe.balanced else "",
+            "oversampled training split" if recipe.oversample else "",
+            "short last batches dropped" if recipe.drop_last else "",
+        ]
+        return [
+            f"selection: {selection} by {self.metric}, evaluated every {study.evaluate_every} "
+            f"round(s); seeds {seeds}",
+            f"data: {self.data}; {study.validation:g} of each source held back for validation "
+            "where there is no official split; targets whole",
+            f"training: {study.rounds} rounds of {work}, batch {recipe.batch_size}, "
+            f"{recipe.optimiser}, client optimiser "
+            f"{'kept' if recipe.keep_optimiser else 'reset each round'}"
+            + "".join(f", {extra}" for extra in extras if extra),
+            f"server: {recipe.server}; participation {study.participation:g}"
+            f"{' clients' if isinstance(study.participation, int) else ''}; aggregation weights "
+            "as each method states",
+            f"model: {self.model}; BatchNorm statistics: {recipe.buffers}",
+            "made with "
+            + ", ".join(f"{name} {version}" for name, version in made.items())
+            + f"; {study.device}, {study.threads} thread(s)",
+        ]
+
+    def write(self) -> None:
+        """Write the study's table next to the records, as csv, Markdown and LaTeX."""
+        made = self.table()
+        for name, content in {
+            "table.csv": made.to_csv(),
+            "runs.csv": made.runs_csv(),
+            "table.md": made.to_markdown(),
+            "table.tex": made.to_latex(),
+        }.items():
+            records.write_atomically(self.out / name, content.encode())

@@ -1,0 +1,198 @@
+"""Which round of a job counts: named pure functions over its records.
+
+Only `target-oracle` reads the records of the target.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial, wraps
+from typing import Any, cast
+
+from unseen.errors import UnseenError, nearest, number
+from unseen.expression import parse, resolve
+from unseen.study.statistics import mean
+
+#: One job's evaluations: method, task, seed, round (from 0), role, domain, examples, metrics.
+Records = Sequence[Mapping[str, Any]]
+#: (source records, target records, the study's metric, whether less of it is better) -> round
+Rule = Callable[[Records, Records, str, bool], int]
+
+#: What a record says about an evaluation, besides its metrics.
+KEYS = ("method", "task", "seed", "round", "role", "domain", "examples")
+WORST = "worst "
+
+
+def source_validation(source: Records, target: Records, metric: str, lower: bool) -> int:
+    """The round with the best mean of the metric over the source domains' validation splits.
+
+    Each domain counts once, and the earliest round wins ties. Where the metric is undefined at
+    some domain, the mean is over the others; UnseenError where it is defined nowhere.
+    """
+    found = [record for record in source if record["role"] == "source"]
+    return _best("source-validation", found, metric, lower)
+
+
+def ood_validation(source: Records, target: Records, metric: str, lower: bool) -> int:
+    """As `source_validation`, over the domains that are neither source nor target."""
+    found = [record for record in source if record["role"] == "ood-validation"]
+    if not found:
+        raise UnseenError(
+            "ood-validation goes by a domain that is neither source nor target; this study has "
+            "none. Name one: [holdout] source = ['a', 'b'], validation = ['c'], target = ['d']."
+        )
+    return _best("ood-validation", found, metric, lower)
+
+
+def last(source: Records, target: Records, metric: str, lower: bool) -> int:
+    """The last round that was evaluated."""
+    if not source:
+        raise UnseenError("the last round is asked for; the job has no evaluations.")
+    return max(int(record["round"]) for record in source)
+
+
+def target_oracle(
+    source: Records,
+    target: Records,
+    study_metric: str,
+    lower: bool,
+    *,
+    metric: str | None = None,
+    after: int = 0,
+) -> int:
+    """The round that is best on the target itself, which nobody has before deployment.
+
+    It shows how far selection is from the best round, and reruns papers that selected so: CSAC by
+    the highest accuracy, FedILC by the lowest loss after some rounds. metric: by default the
+    study's. after: the first so many rounds are left out.
+    """
+    number("after", after, 0, whole=True)
+    found = [record for record in target if record["round"] >= after]
+    if not found:
+        raise UnseenError(f"target-oracle: no round is left after {after}; choose a smaller after.")
+    if metric is not None:
+        study_metric, lower = metric, less_is_better(metric)
+    return _best("target-oracle", found, study_metric, lower)
+
+
+SELECTIONS: dict[str, Callable[..., int]] = {
+    "source-validation": source_validation,
+    "ood-validation": ood_validation,
+    "last": last,
+    "target-oracle": target_oracle,
+}
+
+
+def rule(expression: str) -> Rule:
+    """The rule that an expression names; a mistake shows before any training.
+
+    >>> rule("source-validaton")
+    Traceback (most recent call last):
+    unseen.errors.UnseenError: unknown selection rule 'source-validaton'; did you mean ...
+    """
+    calls = parse(expression)
+    if len(calls) != 1:
+        raise UnseenError(f"selection takes one rule; found {len(calls)} in {expression!r}.")
+    # Called with options, each entry is its function waiting for records; wraps shows the options.
+    waiting = {name: wraps(f)(partial(partial, f)) for name, f in SELECTIONS.items()}
+    return cast(Rule, resolve("selection rule", calls[0], waiting))
+
+
+def select(expression: str, source: Records, target: Records, metric: str, lower: bool) -> int:
+    """The round that the rule chooses from one job's records.
+
+    >>> source = [{"round": r, "role": "source", "accuracy": a} for r, a in enumerate([0.7, 0.9])]
+    >>> select("source-validation", source, [], "accuracy", lower=False)
+    1
+    """
+    return rule(expression)(source, target, metric, lower)
+
+
+@dataclass(frozen=True)
+class Selected:
+    """What a job reports: every metric on the target at the chosen round, None for undefined.
+
+    With several target domains a metric is the mean over those where it is defined, each counting
+    once. undefined: metric -> target domains where it is not.
+    """
+
+    method: str
+    task: str
+    seed: int
+    round: int
+    metrics: Mapping[str, float | None]
+    undefined: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+def selected(
+    source: Records, target: Records, selection: str, metric: str, lower: bool
+) -> Selected:
+    """Choose a round of one job, then read the target there."""
+    jobs = {(r["method"], r["task"], r["seed"]) for r in (*source, *target)}
+    if len(jobs) != 1:
+        raise UnseenError(f"a round is chosen within one job; found records of {sorted(jobs)}.")
+    chosen = select(selection, source, target, metric, lower)
+    found = [record for record in target if record["round"] == chosen]
+    if not found:
+        raise UnseenError(f"{jobs.pop()}: the target has no record of round {chosen}, the chosen.")
+    metrics: dict[str, float | None] = {}
+    undefined: dict[str, tuple[str, ...]] = {}
+    for name in names(found[0]):
+        values = {record["domain"]: value(record, name) for record in found}
+        defined = [v for v in values.values() if v is not None]
+        metrics[name] = mean(defined) if defined else None
+        if missing := sorted(domain for domain, v in values.items() if v is None):
+            undefined[name] = tuple(missing)
+    return Selected(*jobs.pop(), chosen, metrics, undefined)
+
+
+def value(record: Mapping[str, Any], metric: str) -> float | None:
+    """A metric of one evaluation, None where it is undefined.
+
+    `worst accuracy@region` is the worst over the groups of `region` that have examples.
+
+    >>> record = {"accuracy@region": {"W": 0.9, "S": 0.6}, "examples@region": {"W": 9, "S": 5}}
+    >>> value(record, "worst accuracy@region")
+    0.6
+    """
+    if metric not in names(record):
+        raise nearest("metric", metric, names(record))
+    if not metric.startswith(WORST):
+        return cast("float | None", record[metric])
+    name = metric.removeprefix(WORST)
+    sizes = record["examples@" + name.partition("@")[2]]
+    defined = [v for group, v in record[name].items() if sizes[group] > 0 and v is not None]
+    worst = max if less_is_better(metric) else min
+    return worst(defined) if defined else None
+
+
+def names(record: Mapping[str, Any]) -> tuple[str, ...]:
+    """The metrics that a record holds, with the worst group of each that is grouped."""
+    metrics = [k for k in record if k not in KEYS and not k.startswith("examples@")]
+    return tuple(WORST + name if "@" in name else name for name in metrics)
+
+
+def less_is_better(metric: str) -> bool:
+    """Whether less of a metric, grouped or not, is better."""
+    from unseen.metrics import LOWER
+
+    return metric.removeprefix(WORST).partition("@")[0] in LOWER
+
+
+def _best(name: str, records: Records, metric: str, lower: bool) -> int:
+    """The round with the best mean over the records' domains, the earliest among equals."""
+    rounds: dict[int, list[float]] = defaultdict(list)
+    for record in records:
+        found = value(record, metric)
+        if found is not None:
+            rounds[record["round"]].append(found)
+    if not rounds:
+        raise UnseenError(
+            f"{name} cannot go by {metric}: it is undefined in all {len(records)} evaluations "
+            f"(at {', '.join(sorted({r['domain'] for r in records}))}). Choose another metric for "
+            "the study (AUROC, for one, needs both classes), or selection = 'last'."
+        )
+    sign = 1 if lower else -1
+    return min(rounds, key=lambda r: (sign * mean(rounds[r]), r))

@@ -1,0 +1,262 @@
+"""Laws that every method obeys: a new entry of METHODS or MODIFIERS is held to all of them."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+
+import pytest
+import torch
+from conftest import federation, images
+from remote import Remote
+
+from unseen import Model, Training, UnseenError, method, play, start
+from unseen.backend.inprocess import InProcess
+from unseen.client import Memories
+from unseen.exchange import Turn, keyed
+from unseen.methods import METHODS, MODIFIERS
+from unseen.models import build
+from unseen.optimiser import SGD, Adam
+from unseen.study import records
+
+SETTINGS = {
+    "plain": Training(SGD(0.05), batch_size=8),
+    "momentum-kept": Training(
+        SGD(0.05, momentum=0.9, weight_decay=1e-3), epochs=2, batch_size=8, keep_optimiser=True
+    ),
+    "adam-steps": Training(Adam(0.01), epochs=None, steps=5, batch_size=8),
+}
+
+
+def compositions() -> list[str]:
+    """Every method, and every method with every modifier that it admits."""
+    found = list(METHODS)
+    for name in METHODS:
+        for modifier in MODIFIERS:
+            try:
+                method(f"{name}+{modifier}")
+            except UnseenError:
+                continue
+            found.append(f"{name}+{modifier}")
+    return found
+
+
+COMPOSITIONS = compositions()
+
+
+def network(kind: str):
+    """A net with Dropout, or with convolutions and BatchNorm, and its clients."""
+    if kind == "mlp":
+        return build("mlp(widths=[12], dropout=0.2)", (6,), 3, keyed("net")), federation(5)
+    net = build("bn-cnn", (1, 8, 8), 3, keyed("net"))
+    return net.to(memory_format=torch.channels_last), images(3)
+
+
+def played(expression, kind="mlp", training=None, rounds=3, fraction=1.0, backend=None, seed=0):
+    net, clients = network(kind)
+    chosen = method(expression, training or SETTINGS["plain"])
+    roster = chosen.gather(clients) if chosen.gather else clients
+    model = Model(copy.deepcopy(net))
+    state = start(chosen, model, sorted(roster), seed)
+    engine = backend(net, roster) if backend else InProcess(model, roster)
+    return play(chosen, state, engine, sorted(roster), rounds, fraction)
+
+
+def same(a, b) -> bool:
+    """Two outcomes of `play` agree in every bit of the server's state and of the tables."""
+    (state, outcomes), (other, others) = a, b
+    return (
+        all(torch.equal(state.inbox[n], other.inbox[n]) for n in state.inbox)
+        and len(outcomes) == len(others)
+        and all(
+            o.names == p.names
+            and all(torch.equal(o.table[n], p.table[n]) for n in o.table)
+            and all(torch.equal(o.weights[n], p.weights[n]) for n in o.weights)
+            for o, p in zip(outcomes, others, strict=True)
+        )
+    )
+
+
+@pytest.mark.parametrize("kind", ["mlp", "cnn"])
+@pytest.mark.parametrize("expression", COMPOSITIONS)
+def test_every_composition_trains_to_finite_numbers(expression: str, kind: str):
+    state, outcomes = played(expression, kind)
+    assert state.round == 3
+    assert all(torch.isfinite(value).all() for value in state.inbox.values())
+    assert any((o.table["loss"] > 0).all() for o in outcomes)
+    before = played(expression, kind, rounds=0)[0].inbox["model"]
+    assert not torch.equal(before, state.inbox["model"])
+
+
+@pytest.mark.parametrize("training", SETTINGS.values(), ids=SETTINGS)
+@pytest.mark.parametrize("fraction", [1.0, 3])
+@pytest.mark.parametrize("expression", ["fedavg", "fedprox+ga", "ppdg+ga", "fedsgd", "agrrand"])
+def test_sites_behind_bytes_give_the_same_bits(expression, fraction, training):
+    local = played(expression, training=training, fraction=fraction)
+    assert same(local, played(expression, training=training, fraction=fraction, backend=Remote))
+
+
+@pytest.mark.parametrize("policy", ["average", "local"])
+def test_sites_behind_bytes_give_the_same_bits_with_batchnorm(policy):
+    training = Training(SGD(0.05), batch_size=8, buffers=policy)
+    for expression in ("fedavg", "ppdg+ga", "geometric"):
+        local = played(expression, "cnn", training)
+        assert same(local, played(expression, "cnn", training, backend=Remote))
+
+
+@pytest.mark.parametrize("expression", COMPOSITIONS)
+def test_the_same_inbox_twice_gives_the_same_reply_twice(expression: str):
+    net, clients = network("cnn")
+    chosen = method(expression, SETTINGS["momentum-kept"])
+    roster = chosen.gather(clients) if chosen.gather else clients
+    model = Model(net)
+    backend = InProcess(model, roster)
+    names = sorted(roster)
+    state, _ = play(chosen, start(chosen, model, names, 0), backend, names, 2)
+    for order, exchange in enumerate(chosen.exchanges):
+        turn = Turn(0, 2, 4, exchange.name, order=order)
+        answers, kept = [], []
+        for _ in range(2):
+            replies = backend.map(exchange, state.inbox, names, turn)
+            answers.append([{n: r.clone() for n, r in reply.rows.items()} for reply in replies])
+            kept.append(copy.deepcopy(backend.memories.kept))
+        for first, second in zip(*answers, strict=True):
+            assert first.keys() == second.keys()
+            assert all(torch.equal(first[n], second[n]) for n in first)
+        assert _same_memories(*kept)
+
+
+@pytest.mark.parametrize("expression", COMPOSITIONS)
+def test_rows_poisoned_between_rounds_change_nothing(expression: str):
+    class Poisoned(InProcess):
+        def map(self, exchange, inbox, clients, turn):
+            self.matrix.fill_(torch.nan)
+            self.buffers.fill_(torch.nan)
+            self.model.gradient.fill_(torch.nan)
+            return super().map(exchange, inbox, clients, turn)
+
+    clean = played(expression, "cnn", SETTINGS["momentum-kept"])
+    poisoned = played(
+        expression,
+        "cnn",
+        SETTINGS["momentum-kept"],
+        backend=lambda net, roster: Poisoned(Model(copy.deepcopy(net)), roster),
+    )
+    assert same(clean, poisoned)
+
+
+@pytest.mark.parametrize("expression", COMPOSITIONS)
+def test_a_run_resumed_from_disk_gives_the_same_bits(expression: str, tmp_path):
+    training = SETTINGS["momentum-kept"]
+    whole = played(expression, training=training, rounds=4, fraction=0.6)
+    net, clients = network("mlp")
+    chosen = method(expression, training)
+    roster = chosen.gather(clients) if chosen.gather else clients
+    names = sorted(roster)
+    model = Model(copy.deepcopy(net))
+    backend = InProcess(model, roster)
+    state, early = start(chosen, model, names, 0), []
+    for _ in range(2):
+        from unseen.round import play_round
+
+        state, outcomes = play_round(chosen, state, backend, names, 4, 0.6)
+        early += outcomes
+    records.save_checkpoint(tmp_path, state, backend.memories)
+    # The sites go on while the server dies: their memories may be a round ahead.
+    play_round(chosen, state, backend, names, 4, 0.6)
+    del backend, state
+    state, memories = records.load_checkpoint(tmp_path, "cpu")
+    later = play(
+        chosen, state, InProcess(Model(copy.deepcopy(net)), roster, memories), names, 4, 0.6
+    )
+    assert same(whole, (later[0], early + later[1]))
+
+
+def test_memories_a_round_ahead_of_the_server_lead_to_the_same_bits():
+    net, clients = network("mlp")
+    chosen, names = method("fedprox+ga", SETTINGS["momentum-kept"]), sorted(clients)
+    model = Model(net)
+    backend = InProcess(model, clients)
+    begun = start(chosen, model, names, 0)
+    two, _ = play(chosen, begun, backend, names, 2)
+    memories = Memories(dict(backend.memories.kept))
+    three = play(chosen, replace(two), backend, names, 3)
+    again = play(chosen, two, InProcess(model, clients, memories), names, 3)
+    torn = play(chosen, two, backend, names, 3)
+    assert same(three, again)
+    assert same(three, torn)
+
+
+ZERO = [
+    ("fedprox(mu=0)", "fedavg"),
+    ("fedavg+fedprox(mu=0)", "fedavg"),
+    ("ppdg+fedprox(mu=0)", "ppdg"),
+    ("ppdg(lam=0, unbounded=True)", 'fedavg(weights="uniform")'),
+    ("fedavg+ppdg(lam=0, unbounded=True)", "fedavg"),
+    ("fedavg+ga(step=0)", 'fedavg(weights="uniform")'),
+    ("ppdg+ga(step=0)", "ppdg"),
+    ("pcgrad+ga(step=0)", "pcgrad"),
+    ("fedprox+ga(step=0)", 'fedavg(weights="uniform")+fedprox'),
+]
+
+
+@pytest.mark.parametrize("fraction", [1.0, 0.6])
+@pytest.mark.parametrize(("zero", "base"), ZERO)
+def test_a_parameter_of_zero_is_the_base_bit_for_bit(zero, base, fraction):
+    a, _ = played(zero, fraction=fraction)
+    b, _ = played(base, fraction=fraction)
+    assert torch.equal(a.inbox["model"], b.inbox["model"])
+
+
+def test_ga_with_step_zero_is_not_the_mean_by_examples():
+    a, _ = played("fedavg+ga(step=0)")
+    b, _ = played("fedavg")
+    assert not torch.equal(a.inbox["model"], b.inbox["model"])
+
+
+def test_ga_moves_the_weights_from_the_second_round_on():
+    _, outcomes = played("fedavg+ga", rounds=3)
+    first, second, _ = (o.weights["model"] for o in outcomes)
+    assert torch.equal(first, torch.full((5,), 0.2, dtype=torch.float64))
+    assert not torch.equal(second, first)
+    assert outcomes[0].table["gap_known"].tolist() == [0.0] * 5
+
+
+def test_another_seed_gives_another_run():
+    a, b = (played("fedavg", seed=seed)[0].inbox["model"] for seed in (0, 1))
+    assert not torch.equal(a, b)
+
+
+@pytest.mark.parametrize("name", [*METHODS, *MODIFIERS])
+def test_every_method_has_a_page_with_its_source(name: str):
+    from unseen.catalogue import page
+
+    shown = page(name)
+    assert "Source" in shown
+    assert "@" in shown
+    assert "Options" in shown
+
+
+def test_every_refusal_gives_a_reason():
+    refusals = []
+    for name in METHODS:
+        for modifier in MODIFIERS:
+            try:
+                method(f"{name}+{modifier}")
+            except UnseenError as error:
+                refusals.append(str(error))
+                assert str(error).startswith(f"{name}+{modifier} cannot be: ")
+    assert any("pools the data" in reason for reason in refusals)
+    assert any("already decides" in reason for reason in refusals)
+    assert any("term is 0" in reason for reason in refusals)
+
+
+def _same_memories(a, b) -> bool:
+    return a.keys() == b.keys() and all(
+        [label for label, _ in a[c]] == [label for label, _ in b[c]]
+        and all(
+            x.keys() == y.keys() and all(torch.equal(x[n], y[n]) for n in x)
+            for (_, x), (_, y) in zip(a[c], b[c], strict=True)
+        )
+        for c in a
+    )

@@ -1,0 +1,197 @@
+"""FedILC's weighted geometric mean: signs, zeros and the agreement threshold.
+
+The numbers for exact zeros are worked by hand: the paper puts a zero into both sets, the released
+code into the negative one with |g| + 1e-10 under the logarithm.
+"""
+
+from __future__ import annotations
+
+import literal
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from unseen.combine import Mean, WeightedGeometricMean
+from unseen.errors import UnseenError
+
+ZEROS = ("skip", "paper", "released")
+
+
+def play(rule, rows, examples=None, dtype=torch.float64):
+    """One call on plain rows; the vector as an array."""
+    rows = np.asarray(rows, dtype=float)
+    count, size = rows.shape
+    counts = np.ones(count) if examples is None else examples
+    table = {"examples": torch.tensor(counts, dtype=torch.float64)}
+    state = rule.init(count, size)
+    vector, _, weights = rule(torch.tensor(rows, dtype=dtype), table, state)
+    assert weights is None
+    return vector.double().numpy()
+
+
+def one(values, zeros="skip", examples=None, **options):
+    """The mean of a single coordinate."""
+    prior = Mean("uniform") if examples is None else Mean("examples")
+    rule = WeightedGeometricMean(zeros=zeros, prior=prior, **options)
+    return play(rule, [[v] for v in values], examples).item()
+
+
+@pytest.mark.parametrize("zeros", ZEROS)
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([4.0, 9.0], 6.0),
+        ([-4.0, -9.0], -6.0),
+        ([1.0, 2.0, 4.0], 2.0),
+        ([4.0, 9.0, -3.0], 2 / 3 * 6 - 1 / 3 * 3),
+        ([-1.0, -4.0, 5.0, -2.0], 1 / 4 * 5 - 3 / 4 * 2),
+        ([2.0, -2.0], 0.0),
+        ([7.0], 7.0),
+        ([-7.0], -7.0),
+        ([3.0, 3.0, 3.0], 3.0),
+    ],
+)
+def test_signs_by_hand(zeros, values, expected) -> None:
+    """(E+ / E) (prod of the positive)^(1 / E+) - (E- / E) (prod of the negative)^(1 / E-)."""
+    assert one(values, zeros) == pytest.approx(expected, rel=1e-9, abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("values", "zeros", "expected"),
+    [
+        ([1.0, 2.0, 0.0, -3.0, 4.0], "paper", 0.0),
+        ([1.0, 2.0, 0.0, -3.0, 4.0], "skip", 3 / 5 * 2 - 1 / 5 * 3),
+        ([1.0, 2.0, 0.0, -3.0, 4.0], "released", 1.19999),
+        ([1e-3, 2e-3, 0.0], "paper", 0.0),
+        ([1e-3, 2e-3, 0.0], "skip", 2 / 3 * 2e-6**0.5),
+        ([1e-3, 2e-3, 0.0], "released", 9.428e-4),
+        ([-1e-3, -2e-3, 0.0], "paper", 0.0),
+        ([-1e-3, -2e-3, 0.0], "skip", -2 / 3 * 2e-6**0.5),
+        ([-1e-3, -2e-3, 0.0], "released", -5.848e-6),
+        ([1e-3, -1e-3, 0.0], "paper", 0.0),
+        ([1e-3, -1e-3, 0.0], "skip", 0.0),
+        ([1e-3, -1e-3, 0.0], "released", 3.3312e-4),
+        ([0.0, 0.0, 0.0], "paper", 0.0),
+        ([0.0, 0.0, 0.0], "skip", 0.0),
+        ([0.0, 0.0, 0.0], "released", -1e-10),
+    ],
+)
+def test_zeros_by_hand(values, zeros, expected) -> None:
+    assert one(values, zeros) == pytest.approx(expected, rel=1e-4, abs=1e-15)
+
+
+def test_the_released_floor_lifts_small_gradients() -> None:
+    """Five gradients of 1e-12 come out a hundred times too large; without the floor they stay."""
+    assert one([1e-12] * 5, "released") == pytest.approx(1.01e-10, rel=1e-9)
+    assert one([1e-12] * 5, "skip") == pytest.approx(1e-12, rel=1e-9)
+
+
+@pytest.mark.parametrize("magnitude", [1e-30, 1e-12, 1e12, 1e30])
+@pytest.mark.parametrize("zeros", ["skip", "paper"])
+def test_products_neither_underflow_nor_overflow_in_float32(magnitude, zeros) -> None:
+    rows = np.array([[1.0, -2.0], [2.0, -1.0], [4.0, -4.0], [1.0, -8.0], [2.0, -0.5]]) * magnitude
+    expected = np.array([16**0.2, -(32**0.2)]) * magnitude
+    found = play(WeightedGeometricMean(zeros=zeros), rows, dtype=torch.float32)
+    np.testing.assert_allclose(found, expected, rtol=2e-5)
+
+
+def test_weights_of_the_prior_by_hand() -> None:
+    """p = (1/2, 1/4, 1/4), g = (4, 1, -2): P+ = 3/4, exponents 2/3 and 1/3; P- = 1/4."""
+    expected = 0.75 * 4 ** (2 / 3) - 0.25 * 2
+    assert one([4.0, 1.0, -2.0], examples=[20.0, 10.0, 10.0]) == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize("zeros", ZEROS)
+def test_a_client_without_weight_does_not_count(zeros) -> None:
+    """GA clips weights to zero: a set of weight zero adds nothing, and 0 / 0 must not arise."""
+    assert one([5.0, -2.0], zeros, examples=[0.0, 10.0]) == pytest.approx(-2.0, rel=1e-9)
+    assert one([5.0, 2.0], zeros, examples=[0.0, 10.0]) == pytest.approx(2.0, rel=1e-9)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 5, 13, 26])
+@pytest.mark.parametrize("zeros", ZEROS)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_the_formula_run_literally(count, zeros, dtype) -> None:
+    rng = np.random.default_rng(count)
+    rows = literal.gradients(0, count, size=300) * 10 ** rng.uniform(-4, 2, 300)
+    rows[rng.random(rows.shape) < 0.5 / count] = 0
+    rows = rows.astype(np.float32).astype(np.float64)
+    examples = rng.integers(1, 50, count).astype(float)
+    p = literal.shares(examples)
+    expected = np.array([literal.geometric(column, p, zeros) for column in rows.T])
+    rule = WeightedGeometricMean(zeros=zeros, prior=Mean("examples"))
+    error = np.abs(play(rule, rows, examples, dtype) - expected)
+    limit = 1e-12 if dtype == torch.float64 else 5e-6
+    assert (error <= limit * (np.abs(rows).max(0) + 1e-10)).all()
+
+
+def test_many_columns() -> None:
+    """Longer than any block of columns that the rule may work in, and no multiple of one."""
+    rows = literal.gradients(1, 3, size=70_001)
+    found = play(WeightedGeometricMean(), rows)
+    for k in [0, 1, 8191, 8192, 16_384, 32_768, 65_535, 65_536, 70_000]:
+        expected = literal.geometric(rows[:, k], [1 / 3] * 3)
+        assert found[k] == pytest.approx(expected, rel=1e-10, abs=1e-13)
+    assert np.isfinite(found).all()
+
+
+@pytest.mark.parametrize(
+    ("values", "agreement", "kept"),
+    [
+        ([1.0, 1.0, 1.0, 1.0], 1.0, True),
+        ([1.0, 1.0, 1.0, -1e-9], 1.0, False),
+        ([1.0, 1.0, 1.0, -1.0], 0.5, True),  # |3/4 - 1/4| = 1/2 is not below 1/2
+        ([-1.0, -1.0, -1.0, 1.0], 0.5, True),
+        ([1.0, 1.0, 1.0, -1.0], 0.51, False),
+        ([1.0, 1.0, -4.0, -4.0], 0.01, False),
+        ([1.0, 1.0, -4.0, -4.0], 0.0, True),  # 0 < 0 is false: no threshold, no mask
+        ([1.0, 1.0, 1.0, 0.0], 0.75, True),
+        ([1.0, 1.0, 1.0, 0.0], 0.76, False),
+    ],
+)
+def test_agreement_masks_coordinates(values, agreement, kept) -> None:
+    free = one(values)
+    assert free != 0
+    assert one(values, agreement=agreement) == (free if kept else 0.0)
+
+
+def test_agreement_uses_the_weights_of_the_prior() -> None:
+    """p = (3/4, 1/4): the signs +, - agree to 1/2; uniformly to 0."""
+    assert one([2.0, -1.0], agreement=0.5, examples=[30.0, 10.0]) == pytest.approx(1.25)
+    assert one([2.0, -1.0], agreement=0.5) == 0.0
+
+
+@pytest.mark.parametrize("zeros", ZEROS)
+def test_agreement_is_applied_last(zeros) -> None:
+    rows = literal.gradients(4, 5, size=200)
+    rows[np.random.default_rng(0).random(rows.shape) < 0.1] = 0
+    found = play(WeightedGeometricMean(zeros=zeros, agreement=0.5), rows)
+    expected = [literal.geometric(column, [0.2] * 5, zeros, 0.5) for column in rows.T]
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-11)
+    assert 20 < np.count_nonzero(found) < 180
+
+
+@given(
+    st.lists(
+        st.floats(-1e6, 1e6, allow_subnormal=False) | st.just(0.0) | st.just(-0.0),
+        min_size=1,
+        max_size=6,
+    ),
+    st.sampled_from(ZEROS),
+)
+@settings(deadline=None, derandomize=True, max_examples=150)
+def test_between_the_extremes_and_odd(values, zeros) -> None:
+    """Finite, within the largest magnitude, and odd in g (except where zeros count as negative)."""
+    found = one(values, zeros)
+    assert abs(found) <= max(map(abs, values)) * (1 + 1e-9) + 1.1e-10
+    if zeros != "released":
+        assert one([-v for v in values], zeros) == -found
+    if min(values) > 0:
+        assert found <= np.mean(values) * (1 + 1e-9) + 1.1e-10
+
+
+def test_unknown_options_are_refused() -> None:
+    with pytest.raises(UnseenError, match="released"):
+        WeightedGeometricMean(zeros="release")
