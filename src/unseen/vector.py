@@ -76,6 +76,11 @@ class Layout:
         of length 1. Not for autograd: the gradient of such a view costs 40 times as much.
         """
         self._fits(vector)
+        if vector.ndim != 1 or not vector.is_contiguous():
+            raise UnseenError(
+                "tensors are bound to a contiguous vector [P], such as a row of a stack; found "
+                f"shape {list(vector.shape)} with strides {list(vector.stride())}."
+            )
         origin = vector.storage_offset()
         return [
             vector.as_strided(shape, stride, origin + offset)
@@ -86,9 +91,12 @@ class Layout:
         """One fresh vector [P] that holds the named tensors."""
         if not self.names:
             return torch.zeros(0)
-        first = tensors[self.names[0]]
+        first = next(iter(tensors.values()), torch.empty(0))
         vector = torch.empty(self.size, dtype=first.dtype, device=first.device)
-        for name, view in self.views(vector).items():
+        for (name, view), shape in zip(self.views(vector).items(), self.shapes, strict=True):
+            if name not in tensors or tuple(tensors[name].shape) != shape:
+                found = list(tensors[name].shape) if name in tensors else "nothing"
+                raise UnseenError(f"{name!r} must be of shape {list(shape)}; found {found}.")
             view.copy_(tensors[name].detach())
         return vector
 
@@ -102,7 +110,7 @@ class Layout:
         choice("blocks", by, ("whole", "module", "tensor"))
         if by == "whole":
             return (slice(0, self.size),)
-        ends = [*self.offsets[1:], self.size]
+        ends = [*self.offsets[1:], self.size][: len(self.names)]
         blocks: list[slice] = []
         last = None
         for name, begin, end in zip(self.names, self.offsets, ends, strict=True):
@@ -148,7 +156,9 @@ class Model:
 
     vector: parameters [P]; gradient: their gradients [P]; buffers: floating buffers [B], such as
     BatchNorm statistics. `bind` re-points all views, which is how one module serves every client
-    without a copy. Move the module to a device or a memory format before, never after.
+    without a copy. Move the module to a device or a memory format before, never after; and leave
+    the gradients to the loop: `zero_grad()` and `backward(create_graph=True)` would cut them off
+    from `gradient`.
     """
 
     def __init__(self, module: nn.Module, device: torch.device | str = "cpu") -> None:
@@ -212,7 +222,7 @@ def _dense_strides(tensor: Tensor) -> tuple[int, ...]:
     ordered = sorted(zip(tensor.stride(), tensor.shape, strict=True), reverse=True)
     expected = tensor.numel()
     for stride, length in ordered:
-        if length == 1:
+        if length <= 1:
             continue
         expected //= length
         if stride != expected:
@@ -224,7 +234,7 @@ def _shaped(chunk: Tensor, shape: tuple[int, ...], strides: tuple[int, ...]) -> 
     """View the last axis of `chunk` as `shape`, laid out in memory in the order of `strides`."""
     order = sorted(range(len(shape)), key=lambda axis: (-strides[axis], axis))
     lead = chunk.shape[:-1]
-    view = chunk.view(*lead, *(shape[axis] for axis in order))
+    view = chunk.view((*lead, *(shape[axis] for axis in order)))
     if order == sorted(order):
         return view
     back = [len(lead) + order.index(axis) for axis in range(len(shape))]

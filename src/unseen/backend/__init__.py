@@ -1,0 +1,1 @@
+"""Where clients run: in this process, over processes, on real sites."""

@@ -70,10 +70,7 @@ class GeneralizationAdjustment(Weighted):
         move[known] = roster * self._step(table) * self._direction(table["gap"][known])
         high = roster if self.variant != "paper" else None
         after = (before + move).clamp(0, high)
-        if float(after.sum()) > 0:
-            after = after * (before.sum() / after.sum())
-        else:
-            after = before
+        after = after * (before.sum() / after.sum()) if bool(after.any()) else before
         mass, started = state["mass"].clone(), state["started"].clone()
         mass[client], started[client] = after, True
         return after / after.sum(), {**state, "mass": mass, "started": started}

@@ -1,0 +1,1 @@
+"""Studies: methods × hold-out plan × seeds, their records, selection and tables."""

@@ -22,8 +22,7 @@ Summary = Callable[[Sequence[float]], float]
 BEST, SECOND, PLAIN = "best", "second", ""
 _LATEX = {c: f"\\{c}" for c in "&%$#_{}"} | {
     "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
-    "<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}", "±": r"$\pm$",
-    "×": r"$\times$",
+    "<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}", "±": r"$\pm$", "×": r"$\times$",
 }  # fmt: skip
 
 
@@ -70,8 +69,8 @@ class Table:
         rows = self.rows(lambda text, _: _line(text))
         first, *widths = (max(map(len, column)) for column in zip(*rows, strict=True))
         lines = ["  ".join([r[0].ljust(first), *map(str.rjust, r[1:], widths)]) for r in rows]
-        lines.insert(1, "-" * len(lines[0]))
-        return "\n".join([*filter(None, [self.title]), *lines, *self.notes])
+        head = [*filter(None, [self.title]), lines[0], "-" * len(lines[0])]
+        return "\n".join([*head, *lines[1:], *self.notes])
 
     def to_markdown(self) -> str:
         """A table as GitHub reads it: best bold, second best underlined."""
@@ -101,9 +100,8 @@ class Table:
 
         styles = {PLAIN: "", BEST: "bold", SECOND: "underline"}
         header, *body = self.rows(lambda text, mark: Text(_line(text), styles[mark]))
-        notes = Text("\n".join(self.notes))
-        made = table.Table(caption=notes, caption_justify="left", box=box.SIMPLE_HEAD)
-        made.title = Text(self.title) if self.title else None
+        made = table.Table(title=Text(self.title), caption_justify="left", box=box.SIMPLE_HEAD)
+        made.caption = Text("\n".join(self.notes))
         for j, name in enumerate(header):
             made.add_column(name, justify="right" if j else "left", overflow="fold")
         for row in body:
@@ -121,8 +119,11 @@ class Table:
 
     def runs_csv(self) -> str:
         """One row per finished job: the round that was selected and the target's raw number."""
-        values = ("undefined" if (x := r.metrics[self.metric]) is None else x for r in self.runs)
-        rows = ([r.method, r.task, r.seed, r.round, next(values)] for r in self.runs)
+        rows = (
+            [run.method, run.task, run.seed, run.round, "undefined" if value is None else value]
+            for run in self.runs
+            for value in [run.metrics[self.metric]]
+        )
         return self._csv(["method", "task", "seed", "round", self.metric], rows)
 
     def _csv(self, header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
@@ -132,11 +133,9 @@ class Table:
 
 
 def table(
-    results: Iterable[Selected], *, metric: str, lower: bool = False,
-    methods: Sequence[str] | None = None, tasks: Sequence[str] | None = None,
-    seeds: Sequence[int] | None = None, worst: bool = False,
-    not_applicable: Mapping[str, str] | None = None,
-    protocol: Sequence[str] = (), title: str = "",
+    results: Iterable[Selected], *, metric: str, lower: bool = False, worst: bool = False,
+    methods: Sequence[str] = (), tasks: Sequence[str] = (), seeds: Sequence[int] = (),
+    not_applicable: Mapping[str, str] | None = None, protocol: Sequence[str] = (), title: str = "",
 ) -> Table:  # fmt: skip
     """The table of a metric over methods, tasks and seeds; what is not given comes from results.
 
@@ -174,21 +173,18 @@ def table(
         values = [summary([x for x in xs if x is not None]) for xs in done if None not in xs]
         return Cell(tuple(values), len(done) - len(values), len(seeds), method not in refused)
 
-    summaries: dict[str, Summary] = {"average": mean, "worst": max if lower else min}
-    columns = (*tasks, *(summaries if worst else ["average"]))
-    parts = [((t,), mean) for t in tasks] + [(tasks, summaries[c]) for c in columns[len(tasks) :]]
+    parts: list[tuple[Sequence[str], Summary]] = [*(((t,), mean) for t in tasks), (tasks, mean)]
+    parts += [(tasks, max if lower else min)] * worst
+    columns = (*tasks, "average", *["worst"] * worst)
     cells = tuple(tuple(cell(m, *part) for part in parts) for m in methods)
-    unit = f"{metric} in percent" if "accuracy" in metric else metric
+    unit = " in percent" if "accuracy" in metric else ""
     over = f"mean ± standard error over {len(seeds)} seeds" if len(seeds) > 1 else "one seed"
-    notes = [f"{unit}, {over}; {'lower' if lower else 'higher'} is better"]
-    notes += [
-        f"{metric} is undefined at {domain}, which the mean of task {run.task} leaves out"
-        for run in found if run.metrics[metric] is not None
-        for domain in run.undefined.get(metric, ())
-    ]  # fmt: skip
+    notes = [f"{metric}{unit}, {over}; {'lower' if lower else 'higher'} is better"]
+    gaps = ((run.task, domain) for run in found for domain in run.undefined.get(metric, ()))
+    notes += [f"{metric} is undefined at {d} (task {t}); means leave it out" for t, d in gaps]
     notes += [f"n/a: {m} {refused[m]}" for m in methods if m in refused]
-    notes = [*dict.fromkeys(notes), *map(_line, protocol)]
-    return Table(metric, lower, methods, columns, cells, found, tuple(notes), title)
+    lines = tuple(map(_line, [*dict.fromkeys(notes), *protocol]))
+    return Table(metric, lower, methods, columns, cells, found, lines, _line(title))
 
 
 def _line(text: str) -> str:
