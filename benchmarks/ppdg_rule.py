@@ -49,8 +49,7 @@ def updates(clients: int) -> torch.Tensor:
 def as_dictionaries(matrix: torch.Tensor) -> list[dict[int, torch.Tensor]]:
     sizes = [torch.Size(shape).numel() for shape in shapes()]
     return [
-        {i: part.view(shape) for i, (part, shape) in enumerate(zip(row.split(sizes), shapes()))}
-        for row in matrix
+        {i: part.view(shapes()[i]) for i, part in enumerate(row.split(sizes))} for row in matrix
     ]
 
 
@@ -114,8 +113,10 @@ def main() -> None:
     expected = literal(grads)
     flat = torch.cat([expected[i].flatten() for i in range(len(expected))])
     found = ours(matrix)
-    print(f"largest difference, relative to the largest entry: "
-          f"{float((found - flat).abs().max() / flat.abs().max()):.1e}")
+    print(
+        f"largest difference, relative to the largest entry: "
+        f"{float((found - flat).abs().max() / flat.abs().max()):.1e}"
+    )
 
     times: dict[str, list[float]] = {"literal": [], "ours": []}
     for repeat in range(options.repeats):
@@ -125,8 +126,10 @@ def main() -> None:
     ratios = sorted(a / b for a, b in zip(times["literal"], times["ours"], strict=True))
     for name, values in times.items():
         print(f"{name}: median {1000 * statistics.median(values):.1f} ms")
-    print(f"literal / ours: median {statistics.median(ratios):.1f}, "
-          f"from {ratios[0]:.1f} to {ratios[-1]:.1f}")
+    print(
+        f"literal / ours: median {statistics.median(ratios):.1f}, "
+        f"from {ratios[0]:.1f} to {ratios[-1]:.1f}"
+    )
 
     context = multiprocessing.get_context("spawn")
     queue = context.Queue()

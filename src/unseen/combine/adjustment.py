@@ -70,10 +70,12 @@ class GeneralizationAdjustment(Weighted):
         move[known] = roster * self._step(table) * self._direction(table["gap"][known])
         high = roster if self.variant != "paper" else None
         after = (before + move).clamp(0, high)
+        # Only clients of weight 0 may have come: they share the round and stay at 0.
         after = after * (before.sum() / after.sum()) if bool(after.any()) else before
+        weights = after / after.sum() if bool(after.any()) else torch.ones_like(after) / len(after)
         mass, started = state["mass"].clone(), state["started"].clone()
         mass[client], started[client] = after, True
-        return after / after.sum(), {**state, "mass": mass, "started": started}
+        return weights, {**state, "mass": mass, "started": started}
 
     def _direction(self, gap: Tensor) -> Tensor:
         """Where the weights of the known gaps move, for a step of 1."""
@@ -84,9 +86,10 @@ class GeneralizationAdjustment(Weighted):
         if self.variant == "reference":
             return gap / 3
         centred = gap - gap.mean()
-        if bool((gap == gap[0]).all()):
-            return torch.zeros_like(gap)
-        return centred / (centred.max() if self.variant == "paper" else centred.abs().max())
+        largest = centred.max() if self.variant == "paper" else centred.abs().max()
+        # Equal gaps, or gaps whose differences are below rounding, have no direction.
+        equal = float(largest) <= 0 or bool((gap == gap[0]).all())
+        return torch.zeros_like(gap) if equal else centred / largest
 
     def _step(self, table: Table) -> float:
         """d^r."""
@@ -105,5 +108,5 @@ def _started(mass: Tensor, started: Tensor, prior: Tensor) -> Tensor:
         return mass
     relative = prior[new] / prior[new].max()
     mass = mass.clone()
-    mass[new] = relative * (int(new.sum()) / relative.sum())
+    mass[new] = relative * (float(new.sum()) / float(relative.sum()))
     return mass

@@ -58,8 +58,9 @@ class PPDG(Gram):
         choice("PPDG(others)", self.others, ("modified", "raw"))
         choice("PPDG(when)", self.when, ("conflict", "always"))
         choice("PPDG(order)", self.order, ("random", "fixed"))
-        number("PPDG(lam)", self.lam, 0, 1)
-        if not self.unbounded and not 0 < self.lam < 0.5:
+        if self.unbounded:
+            number("PPDG(lam)", self.lam, 0, 1)
+        elif not isinstance(self.lam, int | float) or not 0 < self.lam < 0.5:
             raise UnseenError(
                 "PPDG(lam) must lie in (0, 0.5): Theorem 1 asks for 2λ² < 1/2 and 8λ⁴ < 1/2; "
                 f"found {self.lam!r}. PPDG(lam=..., unbounded=True) runs it all the same."

@@ -37,7 +37,10 @@ def find(
 def given(data_dir: str | Path | None, dataset: str, obtain: str) -> Path:
     """The folder that the user named; an error where there is none."""
     if data_dir is None:
-        raise UnseenError(f"data set {dataset!r} reads files: name their folder. {obtain}")
+        raise UnseenError(
+            f"data set {dataset!r} reads files: name their folder by data_dir, by --data-dir on "
+            f"the command line or by the variable UNSEEN_DATA. {obtain}"
+        )
     return Path(data_dir)
 
 

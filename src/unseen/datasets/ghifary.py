@@ -6,12 +6,12 @@ import gzip
 import io
 import pickle
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import torch
-from torch import Tensor
 
 from unseen.datasets.base import DataSet, Domain
 from unseen.datasets.digits import ANGLES
@@ -43,36 +43,41 @@ def load(data_dir: str | Path | None) -> DataSet:
     training digits has seen the target's: the disjoint protocol of DomainBed is the harder one.
     """
     path = find(data_dir, NAMES, FOLDERS, dataset="rotated-mnist", obtain=OBTAIN)
-    views = _from_npz(path) if path.suffix == ".npz" else _from_pickle(path)
+    try:
+        views = [
+            (torch.as_tensor(x).float().reshape(-1, 1, 16, 16), torch.as_tensor(y).long().flatten())
+            for x, y in (_from_npz(path) if path.suffix == ".npz" else _from_pickle(path))
+        ]
+    except UNREADABLE as error:
+        raise UnseenError(
+            f"{path} is not a list of pairs of images and labels: {error}. {OBTAIN}"
+        ) from error
     if len(views) != len(ANGLES):
         raise UnseenError(f"{path} holds {len(views)} views; {len(ANGLES)} angles are expected.")
-    domains = [
-        Domain(f"M{angle}", x.float().reshape(-1, 1, 16, 16), y.long().flatten())
-        for angle, (x, y) in zip(ANGLES, views, strict=True)
-    ]
+    domains = [Domain(f"M{a}", x, y) for a, (x, y) in zip(ANGLES, views, strict=True)]
     classes = tuple(map(str, range(10)))
     return DataSet("rotated-mnist", tuple(domains), classes, SOURCE, LICENCE, CITATION)
 
 
-def _from_npz(path: Path) -> list[tuple[Tensor, Tensor]]:
+def _from_npz(path: Path) -> Iterable[Any]:
     import numpy as np
 
     with np.load(path, allow_pickle=False) as arrays:
-        if not {"x", "y"} <= set(arrays):
-            raise UnseenError(f"{path} should hold the arrays x and y; found {list(arrays)}.")
-        return list(zip(torch.from_numpy(arrays["x"]), torch.from_numpy(arrays["y"]), strict=True))
+        return zip(arrays["x"], arrays["y"], strict=True)
 
 
-def _from_pickle(path: Path) -> list[tuple[Tensor, Tensor]]:
-    try:
-        pairs = ArrayUnpickler(io.BytesIO(gzip.decompress(path.read_bytes()))).load()
-        return [(torch.as_tensor(x), torch.as_tensor(y)) for x, y in pairs]
-    except (OSError, EOFError, zlib.error, *MALFORMED) as error:
-        raise UnseenError(f"{path} is not a list of pairs of arrays: {error}. {OBTAIN}") from error
+def _from_pickle(path: Path) -> Iterable[Any]:
+    content = gzip.decompress(path.read_bytes())
+    pairs: Iterable[Any] = ArrayUnpickler(io.BytesIO(content)).load()
+    return pairs
 
 
-#: What a pickle raises whose instructions do not fit together.
-MALFORMED = (pickle.UnpicklingError, ValueError, TypeError, KeyError, IndexError, AttributeError)
+#: What a damaged archive raises, a pickle whose instructions do not fit together, and arrays of
+#: the wrong kind or shape.
+UNREADABLE = (
+    OSError, EOFError, zlib.error, BadZipFile, pickle.UnpicklingError, ValueError, TypeError,
+    KeyError, IndexError, AttributeError, RuntimeError,
+)  # fmt: skip
 
 
 class ArrayUnpickler(pickle.Unpickler):
@@ -94,7 +99,7 @@ class ArrayUnpickler(pickle.Unpickler):
             ("numpy.core.multiarray", "_reconstruct"): rebuild,
             ("numpy._core.multiarray", "_reconstruct"): rebuild,
             ("numpy", "ndarray"): np.ndarray,
-            ("numpy", "dtype"): np.dtype,
+            ("numpy", "dtype"): _dtype,
             ("_codecs", "encode"): _latin1,
         }
         if (module, name) not in admitted:
@@ -102,6 +107,13 @@ class ArrayUnpickler(pickle.Unpickler):
                 f"it asks for {module}.{name}, which no array needs and which was not run"
             )
         return admitted[module, name]
+
+
+def _dtype(kind: str, align: int = 0, copy: int = 0) -> Any:
+    """A number type; Python 2 wrote the truth values as integers, which numpy no longer takes."""
+    import numpy as np
+
+    return np.dtype(kind, align=bool(align), copy=bool(copy))
 
 
 def _latin1(text: str, encoding: str) -> bytes:

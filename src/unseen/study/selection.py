@@ -73,7 +73,7 @@ def target_oracle(
     if not found:
         raise UnseenError(f"target-oracle: no round is left after {after}; choose a smaller after.")
     if metric is not None:
-        study_metric, lower = metric, less_is_better(metric)
+        study_metric, lower = str(metric), less_is_better(str(metric))
     return _best("target-oracle", found, study_metric, lower)
 
 

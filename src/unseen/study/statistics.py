@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -10,14 +11,14 @@ from unseen.errors import UnseenError
 
 
 def mean(values: Sequence[float]) -> float:
-    """Σ x_i / n. The sum is exact before it is rounded, so the order of the values is no matter.
+    """Σ x_i / n, exact before it is rounded: equal values give that value, in any order.
 
-    >>> mean([0.1] * 10)
-    0.1
+    >>> mean([0.8, 0.8, 0.8])
+    0.8
     """
     if not values:
         raise UnseenError("the mean of no values is not defined; give at least one.")
-    return math.fsum(values) / len(values)
+    return float(statistics.mean(values))
 
 
 def standard_error(values: Sequence[float]) -> float | None:
@@ -26,10 +27,9 @@ def standard_error(values: Sequence[float]) -> float | None:
     >>> standard_error([1.0, 2.0, 3.0, 4.0, 5.0]) == math.sqrt(0.5)
     True
     """
-    centre, n = mean(values), len(values)
-    if n == 1:
-        return None
-    return math.sqrt(math.fsum((x - centre) ** 2 for x in values) / (n - 1) / n)
+    if not values:
+        raise UnseenError("the standard error of no values is not defined; give at least two.")
+    return statistics.stdev(values) / math.sqrt(len(values)) if len(values) > 1 else None
 
 
 def ranks(values: Sequence[float], lower: bool = False) -> list[float]:

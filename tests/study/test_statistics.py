@@ -1,0 +1,109 @@
+"""Means, standard errors, ranks and cells against scipy and by hand."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import pytest
+import scipy.stats
+from hypothesis import given
+from hypothesis import strategies as st
+
+from unseen.errors import UnseenError
+from unseen.study.statistics import Cell, mean, mean_ranks, ranks, standard_error
+
+numbers = st.floats(-1e3, 1e3)
+few = st.sampled_from([0.1, 0.2, 0.2, 0.5])
+
+
+@given(st.lists(numbers, min_size=2, max_size=30))
+def test_standard_error_is_scipys(values: list[float]) -> None:
+    assert standard_error(values) == pytest.approx(scipy.stats.sem(values), rel=1e-6, abs=1e-9)
+
+
+@given(st.lists(numbers, min_size=1, max_size=30), st.randoms(use_true_random=False))
+def test_mean_is_numpys_in_any_order(values: list[float], shuffler: random.Random) -> None:
+    shuffled = values.copy()
+    shuffler.shuffle(shuffled)
+    assert mean(shuffled) == mean(values)
+    assert mean(values) == pytest.approx(scipy.stats.tmean(values), rel=1e-9, abs=1e-9)
+
+
+def test_equal_values_have_that_mean_and_no_error() -> None:
+    assert 0.8 + 0.8 + 0.8 != 3 * 0.8 or (0.8 + 0.8 + 0.8) / 3 != 0.8  # what a plain sum gives
+    assert mean([0.8] * 3) == 0.8
+    assert standard_error([0.8] * 3) == 0.0
+
+
+def test_one_value_has_no_standard_error() -> None:
+    assert mean([0.7]) == 0.7
+    assert standard_error([0.7]) is None
+
+
+def test_no_values() -> None:
+    with pytest.raises(UnseenError, match="mean of no values"):
+        mean([])
+    with pytest.raises(UnseenError, match="standard error of no values"):
+        standard_error([])
+
+
+@given(st.lists(st.one_of(few, numbers), min_size=1, max_size=12))
+def test_ranks_are_scipys(values: list[float]) -> None:
+    assert ranks(values, lower=True) == list(scipy.stats.rankdata(values))
+    assert ranks(values) == list(scipy.stats.rankdata([-x for x in values]))
+
+
+@given(st.lists(st.lists(few, min_size=4, max_size=4), min_size=1, max_size=5))
+def test_mean_ranks_are_means_of_scipys(rows: list[list[float]]) -> None:
+    expected = scipy.stats.rankdata(rows, axis=0).mean(axis=1)
+    assert mean_ranks(rows, lower=True) == pytest.approx(list(expected))
+
+
+def test_mean_ranks_leave_out_tasks_with_an_undefined_value() -> None:
+    # Task 1 ranks 1, 2; task 2 is incomplete; task 3 ranks 1.5, 1.5.
+    assert mean_ranks([[0.9, None, 0.5], [0.8, 0.7, 0.5]]) == [1.25, 1.75]
+    assert mean_ranks([[None], [0.8]]) is None
+
+
+def shown(value: float) -> str:
+    return f"{100 * value:.1f}"
+
+
+@pytest.mark.parametrize(
+    ("cell", "text"),
+    [
+        # Mean of 86, 88, 90; s = 2, s/√3 = 1.1547.
+        (Cell((0.86, 0.88, 0.90), 0, 3), "88.0 ± 1.2"),
+        (Cell((0.86,), 0, 1), "86.0"),
+        (Cell((0.86, 0.88), 0, 3), "87.0 ± 1.0 (2/3 seeds)"),
+        (Cell((0.86, 0.88), 1, 3), "87.0 ± 1.0 (1 undefined)"),
+        (Cell((0.86, 0.88), 1, 4), "87.0 ± 1.0 (3/4 seeds, 1 undefined)"),
+        (Cell((0.86,), 0, 3), "86.0 (1/3 seeds)"),
+        (Cell((), 0, 3), "0/3 seeds"),
+        (Cell((), 3, 3), "undefined"),
+        (Cell((), 2, 3), "undefined (2/3 seeds)"),
+        (Cell((), 0, 3, applies=False), "n/a"),
+        (Cell((0.86, 0.88, 0.90), 0, 3, applies=False), "n/a"),
+    ],
+)
+def test_a_cell_says_what_it_lacks(cell: Cell, text: str) -> None:
+    assert cell.text(shown) == text
+
+
+def test_only_whole_cells_are_complete() -> None:
+    assert Cell((0.1, 0.2), 0, 2).complete
+    assert not Cell((0.1,), 1, 2).complete
+    assert not Cell((0.1,), 0, 2).complete
+    assert not Cell((0.1, 0.2), 0, 2, applies=False).complete
+    assert not Cell((), 0, 0).complete
+
+
+def test_the_raw_fields_of_a_cell() -> None:
+    value, error, n = Cell((0.5, 0.7), 0, 2).fields()
+    assert (value, n) == (pytest.approx(0.6), 2)
+    assert error == pytest.approx(math.sqrt(0.02) / math.sqrt(2))
+    assert Cell((0.5,), 0, 1).fields() == (0.5, None, 1)
+    assert Cell((), 2, 2).fields() == ("undefined", None, 0)
+    assert Cell((), 0, 2).fields() == ("", None, 0)
+    assert Cell((), 0, 2, applies=False).fields() == ("n/a", None, 0)
