@@ -5,7 +5,7 @@ BIN := .venv/bin
 export OMP_NUM_THREADS := 1
 export MKL_NUM_THREADS := 1
 
-.PHONY: demo test test-all lint install clean
+.PHONY: demo test test-all lint install docs clean
 demo: install
 	$(BIN)/unseen study digits --out results/digits --jobs 2
 
@@ -26,6 +26,9 @@ install: .venv/installed
 	$(BIN)/pip install --quiet --disable-pip-version-check torch==2.13.0
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
 	touch $@
+
+docs: install
+	$(BIN)/python -c "from unseen.catalogue import markdown; print(markdown(), end='')" > docs/methods.md
 
 clean:
 	rm -rf .venv results .pytest_cache .mypy_cache .ruff_cache .hypothesis

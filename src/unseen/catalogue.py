@@ -75,6 +75,20 @@ def page(name: str) -> str:
     return "\n\n".join(sections)
 
 
+def markdown() -> str:
+    """All method pages as one Markdown document, `docs/methods.md`."""
+    lines = [
+        "# Methods",
+        "",
+        "Written by `make docs` from the docstrings; `unseen show NAME` prints the same pages. A",
+        "method is written by its name, what is added to it with a plus, options in brackets:",
+        "`fedprox(mu=0.1)+ga(step=0.05)`.",
+    ]
+    for name in dict.fromkeys((*METHODS, *MODIFIERS)):
+        lines += ["", f"## {name}", "", "```text", page(name), "```"]
+    return "\n".join(lines) + "\n"
+
+
 def _section(title: str, part: Callable[..., Method], example: Method) -> str:
     lines = [title, "=" * len(title), inspect.getdoc(part) or "", "", "Options"]
     for option, parameter in options(part).items():

@@ -20,7 +20,9 @@ def test_six_disjoint_domains_hold_every_digit_once() -> None:
 
 def test_the_upright_domain_holds_images_of_scikit_learn_with_their_labels() -> None:
     digits = load_digits()
-    known = {image.tobytes(): label for image, label in zip(digits.images, digits.target)}
+    known = {
+        image.tobytes(): label for image, label in zip(digits.images, digits.target, strict=True)
+    }
     upright = load("rotated-digits")["0"]
     assert upright.x.shape == (300, 1, 8, 8) and upright.x.dtype == torch.float32
     for image, label in zip(upright.x, upright.y, strict=True):

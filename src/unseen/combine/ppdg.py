@@ -41,7 +41,7 @@ class PPDG(Gram):
     >>> g = torch.tensor([[1.0, 0.0], [-1.0, 1.0]])
     >>> rule = PPDG(lam=0.1, order="fixed")
     >>> rule(g, {}, rule.init(2, 2))
-    (tensor([-0.0720,  0.5360]), {'prior': {}}, tensor([0.4640, 0.5360], dtype=torch.float64))
+    (tensor([-0.0400,  0.5200]), {'prior': {}}, tensor([0.4800, 0.5200], dtype=torch.float64))
     """
 
     lam: float = 0.1

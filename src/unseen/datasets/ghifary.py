@@ -50,7 +50,7 @@ def load(data_dir: str | Path | None) -> DataSet:
         ]
     except UNREADABLE as error:
         raise UnseenError(
-            f"{path} is not a list of pairs of images and labels: {error}. {OBTAIN}"
+            f"{path} does not hold pairs of images and labels: {error}. {OBTAIN}"
         ) from error
     if len(views) != len(ANGLES):
         raise UnseenError(f"{path} holds {len(views)} views; {len(ANGLES)} angles are expected.")

@@ -62,7 +62,7 @@ def add_ppdg(
     order: Literal["random", "fixed"] = "random",
     unbounded: bool = False,
 ) -> Method:
-    """PPDG on the server of any method that averages; the average's weights become its prior."""
+    """PPDG on the server of any method that averages; its weights become the prior."""
     return replace_rule(
         method,
         "ppdg",

@@ -90,16 +90,15 @@ def replace_rule(
 
 
 def add_pcgrad(method: Method, *, order: Literal["random", "fixed"] = "random") -> Method:
-    """PCGrad on the server of any method that averages; the average's weights become its prior."""
+    """PCGrad on the server of any method that averages; its weights become the prior."""
     return replace_rule(method, "pcgrad", PCGRAD, lambda prior: PCGrad(order, prior))
 
 
 def add_agrsum(method: Method, *, reduction: Literal["mean", "sum"] = "mean") -> Method:
-    """AgrSum on the server of any method that averages; the average's weights become its prior."""
+    """AgrSum on the server of any method that averages; its weights become the prior."""
     return replace_rule(method, "agrsum", AGREEMENT, lambda prior: AgrSum(reduction, prior))
 
 
 def add_agrrand(method: Method, *, reduction: Literal["mean", "sum"] = "mean") -> Method:
-    """AgrRand on the server of any method that averages; the average's weights become its
-    prior."""
+    """AgrRand on the server of any method that averages; its weights become the prior."""
     return replace_rule(method, "agrrand", AGREEMENT, lambda prior: AgrRand(reduction, prior))

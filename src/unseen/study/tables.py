@@ -159,7 +159,7 @@ def table(
         if (key := (run.method, run.task, run.seed)) in runs:
             raise UnseenError(f"one result per method, task and seed; found two of {key}.")
         runs[key] = run
-    methods = tuple(methods or dict.fromkeys((*(m for m, _, _ in runs), *refused)))
+    methods = tuple(dict.fromkeys(methods or (*(m for m, _, _ in runs), *refused)))
     tasks = tuple(tasks or dict.fromkeys(t for _, t, _ in runs))
     seeds = tuple(seeds or sorted({s for _, _, s in runs}))
     if not (methods and tasks and seeds):

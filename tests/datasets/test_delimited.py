@@ -1,0 +1,172 @@
+"""A user's csv file: roles of columns, missing cells, and errors with their line."""
+
+from __future__ import annotations
+
+import gzip
+import math
+from pathlib import Path
+
+import pytest
+import torch
+
+from unseen.datasets import load
+from unseen.datasets.base import DataSet
+from unseen.errors import UnseenError
+
+TABLE = """site,age,ward,sex,outcome,id
+10,50,surgery,1,yes,a
+9,?,medicine,0,no,b
+10,NA,surgery,1,no,c
+9,61.5,,0,yes,d
+"""
+ROLES = {"domain": "site", "label": "outcome", "drop": ["id"]}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "t.csv").write_text(TABLE)
+    return tmp_path
+
+
+def read(folder: Path, text: str, **options: object) -> DataSet:
+    (folder / "t.csv").write_text(text)
+    return load("table", folder, path="t.csv", **{"domain": "site", "label": "outcome", **options})
+
+
+def same(a: torch.Tensor, b: list[list[float]]) -> bool:
+    return torch.equal(a.nan_to_num(-9), torch.tensor(b, dtype=torch.float64).nan_to_num(-9))
+
+
+def test_columns_have_the_roles_that_they_were_given(folder: Path) -> None:
+    data = load("table", folder, path="t.csv", groups=["sex"], **ROLES)
+    assert data.names == ("9", "10")  # numbers stand in numeric order
+    assert data.classes == ("no", "yes")
+    assert data.schema is not None and data.schema.columns == ("age", "ward")
+    assert dict(data.schema.categories) == {"ward": ("medicine", "surgery")}
+    nine, ten = data.domains
+    assert same(nine.x, [[math.nan, 0], [61.5, math.nan]]) and nine.y.tolist() == [0, 1]
+    assert same(ten.x, [[50, 1], [math.nan, 1]]) and ten.y.tolist() == [1, 0]
+    assert data.levels == {"sex": ("0", "1")}
+    assert nine.meta["sex"].tolist() == [0, 0] and ten.meta["sex"].tolist() == [1, 1]
+
+
+def test_numbers_stay_numbers_unless_named_as_categories(folder: Path) -> None:
+    data = load("table", folder, path="t.csv", **ROLES)
+    assert data.schema is not None and set(data.schema.categories) == {"ward"}
+    data = load("table", folder, path="t.csv", categorical=["ward", "sex"], **ROLES)
+    assert data.schema is not None and data.schema.categories["sex"] == ("0", "1")
+
+
+def test_a_lone_name_is_not_a_list_of_letters(folder: Path) -> None:
+    roles = {**ROLES, "drop": "id"}
+    data = load("table", folder, path="t.csv", categorical="ward", groups="sex", **roles)
+    assert data.schema is not None and data.schema.columns == ("age", "ward")
+    assert set(data.levels) == {"sex"}
+
+
+def test_packed_files_and_byte_order_marks_are_read(folder: Path) -> None:
+    plain = load("table", folder, path="t.csv", **ROLES)
+    (folder / "t.csv.gz").write_bytes(gzip.compress(TABLE.encode()))
+    (folder / "excel.csv").write_bytes(TABLE.replace("\n", "\r\n").encode("utf-8-sig"))
+    for path in ("t.csv.gz", str(folder / "excel.csv"), folder / "excel.csv"):
+        other = load("table", folder, path=path, **ROLES)
+        assert other.names == plain.names and other.schema == plain.schema
+        for a, b in zip(other.domains, plain.domains, strict=True):
+            assert same(a.x, b.x.tolist()) and torch.equal(a.y, b.y)
+
+
+def test_regression_targets_are_float32(folder: Path) -> None:
+    text = "site,x,outcome\na,1,2.5\nb,2,-1e3\n"
+    data = read(folder, text, task="regression")
+    assert data.classes is None
+    assert torch.equal(data["b"].y, torch.tensor([-1000.0]))
+    with pytest.raises(UnseenError, match=r"line 3 of t\.csv has 'high'"):
+        read(folder, text.replace("-1e3", "high"), task="regression")
+
+
+def test_codes_that_sites_write_differently_are_one_category(folder: Path) -> None:
+    text = "site,cp,outcome\na,3.0,0\na,1.0,1\nb,3,0.0\nb,10,1\nb,1,1\n"
+    data = read(folder, text, categorical=["cp"])
+    assert data.schema is not None and data.schema.categories["cp"] == ("1", "3", "10")
+    assert data.classes == ("0", "1")
+    assert data["a"].x.flatten().tolist() == [1, 0] and data["b"].x.flatten().tolist() == [1, 2, 0]
+
+
+def test_long_identifiers_stay_apart_and_leading_zeros_stay(folder: Path) -> None:
+    one, two = "9007199254740992", "9007199254740993"  # equal as floats
+    text = f"site,x,outcome\n{one},1,0\n{two},2,1\n"
+    assert read(folder, text).names == (one, two)
+    assert read(folder, "site,x,outcome\n002,1,0\n010,2,1\n").names == ("002", "010")
+
+
+def test_missing_metadata_is_a_level_of_its_own(folder: Path) -> None:
+    text = "site,x,outcome,region\na,1,0,South\na,2,1,?\nb,3,1,West\n"
+    data = read(folder, text, groups=["region"])
+    assert data.levels["region"] == ("South", "West", "missing")
+    assert data["a"].meta["region"].tolist() == [0, 2]
+
+
+def test_a_number_with_a_slip_is_pointed_out(folder: Path) -> None:
+    rows = "".join(f"a,{i},{i % 2}\n" for i in range(60))
+    with pytest.warns(UserWarning, match=r"column 'age' .* '> 89'"):
+        data = read(folder, f"site,age,outcome\n{rows}a,> 89,1\n")
+    assert data.schema is not None and len(data.schema.categories["age"]) == 61
+    data = read(folder, f"site,age,outcome\n{rows}a,> 89,1\n", missing=["", "> 89"])
+    assert data.schema is not None and not data.schema.categories
+    assert bool(data["a"].x[-1].isnan())
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "fault"),
+    [
+        ("site,x,outcome\na,1,0\n,2,1\n", {}, r"line 3 of t\.csv has no value in 'site'"),
+        ("site,x,outcome\na,1,0\na,2,NA\n", {}, r"line 3 of t\.csv has no value in 'outcome'"),
+        ("site,x,outcome\na,1,0\na,2\n", {}, r"line 3 of .*t\.csv has 2 cells where 3"),
+        ("site,x,outcome\na,inf,0\n", {}, r"line 2 of t\.csv has 'inf' in the numeric"),
+        ("site,x,outcome\na,nan,0\n", {}, r"line 2 of t\.csv has 'nan' in the numeric"),
+        ("site,x,outcome\na,b,0\n", {"categorical": []}, r"has 'b' in the numeric column 'x'"),
+        ("site,x,x,outcome\na,1,1,0\n", {}, "more than one column called x"),
+        ("site,x,outcome\n", {}, "no rows"),
+        ("", {}, "no rows"),
+        ("site,outcome\na,1\n", {}, "no column left"),
+        ("site,x,outcom\na,1,0\n", {}, "did you mean 'outcom'"),
+        ("site,x,outcome\na,1,0\n", {"groups": ["sit"]}, "did you mean 'site'"),
+        ("site,x1,outcome\na,1,0\n", {"categorical": ["x"]}, "did you mean 'x1'"),
+        ("site,x,outcome\na,1,0\n", {"task": "ranking"}, "task must be one of"),
+    ],
+)
+def test_an_error_says_what_and_where(
+    folder: Path, text: str, options: dict[str, object], fault: str
+) -> None:
+    with pytest.raises(UnseenError, match=fault):
+        read(folder, text, **options)
+
+
+@pytest.mark.parametrize("content", [b"\xff\xfe\x00bad", gzip.compress(TABLE.encode())[:30]])
+def test_a_file_that_is_no_table_is_named(folder: Path, content: bytes) -> None:
+    (folder / "bad.csv.gz").write_bytes(content)
+    with pytest.raises(UnseenError, match=r"bad\.csv\.gz is no csv file"):
+        load("table", folder, path="bad.csv.gz", **ROLES)
+
+
+def test_eicu_patients_are_read_with_their_hospitals(real_data: Path) -> None:
+    data = load(
+        "table", real_data, path="eicu_demo/patient.csv.gz", domain="hospitalid",
+        label="unitstaytype", categorical=["unittype"], groups=["gender"],
+        drop=[c for c in EICU if c not in ("admissionheight", "unittype")],
+    )  # fmt: skip
+    assert len(data.domains) == 186
+    assert sum(len(d.y) for d in data.domains) == 2520
+    assert max(len(d.y) for d in data.domains) == 40
+    assert [int(name) for name in data.names] == sorted(int(name) for name in data.names)
+
+
+EICU = (
+    "patientunitstayid", "patienthealthsystemstayid", "age", "ethnicity", "wardid",
+    "apacheadmissiondx", "admissionheight", "hospitaladmittime24", "hospitaladmitoffset",
+    "hospitaladmitsource", "hospitaldischargeyear", "hospitaldischargetime24",
+    "hospitaldischargeoffset", "hospitaldischargelocation", "hospitaldischargestatus", "unittype",
+    "unitadmittime24", "unitadmitsource", "unitvisitnumber", "admissionweight", "dischargeweight",
+    "unitdischargetime24", "unitdischargeoffset", "unitdischargelocation", "unitdischargestatus",
+    "uniquepid",
+)  # fmt: skip

@@ -1,0 +1,41 @@
+"""The lists and pages for people."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from unseen import UnseenError
+from unseen.catalogue import CATALOGUES, markdown, page
+from unseen.study.spec import Study, named_studies
+
+DOCS = Path(__file__).parent.parent / "docs"
+
+
+def test_the_methods_document_is_that_of_the_code():
+    assert (DOCS / "methods.md").read_text("utf-8") == markdown(), "run `make docs`"
+
+
+def test_ppdgs_page_says_what_does_not_hold():
+    assert "does not hold under conflict" in " ".join(page("ppdg").split())
+
+
+def test_every_list_has_rows_as_wide_as_its_header():
+    for rows in CATALOGUES.values():
+        header, lines = rows()
+        assert lines
+        assert {len(line) for line in lines} == {len(header)}
+
+
+def test_an_unknown_page_names_the_nearest():
+    with pytest.raises(UnseenError, match="did you mean 'pcgrad'"):
+        page("pcgard")
+
+
+@pytest.mark.parametrize("name", named_studies())
+def test_every_named_study_is_valid(name: str):
+    study = Study.read(name)
+    assert study.name == name
+    assert study.title
+    study.training.build(regression=False)
