@@ -78,7 +78,7 @@ class Results:
     def protocol(self, selection: str) -> list[str]:
         """What a reader must know to trust or repeat the table."""
         study, recipe = self.study, self.study.training
-        work = f"{recipe.steps} steps" if recipe.steps else f"{recipe.epochs or 1} epoch(s)"
+        work = counted(recipe.steps, "step") if recipe.steps else counted(recipe.epochs or 1, "epoch")
         seeds = ", ".join(map(str, study.seed_list))
         made = json.loads((self.out / "study.json").read_bytes())["versions"]
         extras = [
@@ -89,21 +89,20 @@ class Results:
             "short last batches dropped" if recipe.drop_last else "",
         ]
         return [
-            f"selection: {selection} by {self.metric}, evaluated every {study.evaluate_every} "
-            f"round(s); seeds {seeds}",
+            f"selection: {selection} by {self.metric}, evaluated every "
+            f"{counted(study.evaluate_every, 'round')}; seeds {seeds}",
             f"data: {self.data}; {study.validation:g} of each source held back for validation "
             "where there is no official split; targets whole",
             f"training: {study.rounds} rounds of {work}, batch {recipe.batch_size}, "
             f"{recipe.optimiser}, client optimiser "
             f"{'kept' if recipe.keep_optimiser else 'reset each round'}"
             + "".join(f", {extra}" for extra in extras if extra),
-            f"server: {recipe.server}; participation {study.participation:g}"
-            f"{' clients' if isinstance(study.participation, int) else ''}; aggregation weights "
-            "as each method states",
+            f"server: {recipe.server}; {taking_part(study.participation)}; aggregation weights as "
+            "each method states",
             f"model: {self.model}; BatchNorm statistics: {recipe.buffers}",
             "made with "
             + ", ".join(f"{name} {version}" for name, version in made.items())
-            + f"; {study.device}, {study.threads} thread(s)",
+            + f"; {study.device}, {counted(study.threads, 'thread')}",
         ]
 
     def write(self) -> None:
@@ -116,3 +115,18 @@ class Results:
             "table.tex": made.to_latex(),
         }.items():
             records.write_atomically(self.out / name, content.encode())
+
+
+def counted(number: int, unit: str) -> str:
+    """
+    >>> counted(1, "epoch"), counted(5, "epoch")
+    ('1 epoch', '5 epochs')
+    """
+    return f"{number} {unit}{'s' if number > 1 else ''}"
+
+
+def taking_part(participation: float | int) -> str:
+    """Who takes part in a round, in words."""
+    if isinstance(participation, int):
+        return f"{counted(participation, 'client')} per round"
+    return "all clients" if participation == 1 else f"{participation:.0%} of the clients per round"
