@@ -85,6 +85,24 @@ METRICS: dict[str, Metric] = {
 LOWER = frozenset({"loss"})
 
 
+#: Metrics of numbers; `loss` is of both kinds, all others are of classes.
+OF_NUMBERS = frozenset({"pearson"})
+
+
+def check_metric(name: str, regression: bool) -> None:
+    """Refuse a metric that does not exist or is not for this kind of labels."""
+    if name not in METRICS:
+        raise nearest("metric", name, METRICS)
+    if name != "loss" and (name in OF_NUMBERS) != regression:
+        kind, fit = (
+            ("numbers", OF_NUMBERS) if regression else ("classes", METRICS.keys() - OF_NUMBERS)
+        )
+        raise UnseenError(
+            f"the metric {name!r} is not for labels that are {kind}; choose from "
+            f"{', '.join(sorted({'loss', *fit}))}."
+        )
+
+
 def predicted(outputs: Tensor) -> Tensor:
     """The class of each row: the largest output, or for one column whether its logit is > 0."""
     return (outputs.squeeze(-1) > 0).long() if outputs.shape[-1] == 1 else outputs.argmax(-1)

@@ -36,23 +36,24 @@ def load(
 
     y = 1[digit < 5]; the colour is y, wrong with the domain's probability; the digit, every
     second pixel of it, stands in the channel of its colour and the other channel is 0. MNIST's
-    first 50,000 training images are shuffled and dealt out to the domains "flip-0.15" ...
-    "flip-0.75", with five of them 8,000 for training and 2,000 for validation each. The last
-    10,000 make "ood-0.90", whose labels are first flipped with probability `ood_label_flip`.
+    first 50,000 training images are shuffled and dealt out in turn to the domains "flip-0.15" ...
+    "flip-0.75"; the last fifth of each, 2,000 of 10,000, is its validation split. The last 10,000
+    training images make "ood-0.90"; their labels are flipped first, with probability
+    `ood_label_flip`.
 
     Source: Zhu et al., "FedILC", 2022, §5.1.1. The paper leaves open who holds which images and
     that the clients' labels are clean: both follow the code. Departs from it in the draws, which
     are the same for every seed of a study.
     """
+    flips = flips if isinstance(flips, Sequence) else (flips,)
     for flip in (*flips, ood_flip, ood_label_flip):
         number("a flipping probability of color-mnist", flip, 0, 1)
     images, digits = mnist.read(data_dir, "train")
     order = torch.randperm(50_000, generator=keyed("color-mnist"))
-    train, validation, K = order[:40_000], order[40_000:], len(flips)
     domains = []
     for k, flip in enumerate(flips):
-        own = torch.cat([train[k::K], validation[k::K]])
-        held_out = torch.arange(len(train[k::K]), len(own))
+        own = order[k :: len(flips)]
+        held_out = torch.arange(len(own) * 4 // 5, len(own))
         name = f"flip-{flip:.2f}"
         x, y = colour(images[own], digits[own], flip, 0.0, keyed(f"color-mnist/{name}"))
         domains.append(Domain(name, x, y, held_out))

@@ -99,7 +99,7 @@ class ArrayUnpickler(pickle.Unpickler):
             ("numpy.core.multiarray", "_reconstruct"): rebuild,
             ("numpy._core.multiarray", "_reconstruct"): rebuild,
             ("numpy", "ndarray"): np.ndarray,
-            ("numpy", "dtype"): _dtype,
+            ("numpy", "dtype"): np.dtype,
             ("_codecs", "encode"): _latin1,
         }
         if (module, name) not in admitted:
@@ -107,13 +107,6 @@ class ArrayUnpickler(pickle.Unpickler):
                 f"it asks for {module}.{name}, which no array needs and which was not run"
             )
         return admitted[module, name]
-
-
-def _dtype(kind: str, align: int = 0, copy: int = 0) -> Any:
-    """A number type; Python 2 wrote the truth values as integers, which numpy no longer takes."""
-    import numpy as np
-
-    return np.dtype(kind, align=bool(align), copy=bool(copy))
 
 
 def _latin1(text: str, encoding: str) -> bytes:

@@ -128,8 +128,7 @@ def encode(schema: Schema, statistics: Tensor, x: Tensor) -> Tensor:
     schema.check(x)
     numeric, counts = _split(schema, statistics)
     known, lost, total, squares = numeric
-    n = known.clamp(min=1)
-    mean, mean_square = total / n, squares / n
+    mean, mean_square = total / known, squares / known  # NaN where nothing is known
     variance = mean_square - mean.square()
     scale = torch.where(variance <= FLAT * mean_square, 1, variance.clamp(min=0).sqrt())
     numbers = x[:, schema.numeric].double()

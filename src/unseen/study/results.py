@@ -78,7 +78,9 @@ class Results:
     def protocol(self, selection: str) -> list[str]:
         """What a reader must know to trust or repeat the table."""
         study, recipe = self.study, self.study.training
-        work = counted(recipe.steps, "step") if recipe.steps else counted(recipe.epochs or 1, "epoch")
+        work = (
+            counted(recipe.steps, "step") if recipe.steps else counted(recipe.epochs or 1, "epoch")
+        )
         seeds = ", ".join(map(str, study.seed_list))
         made = json.loads((self.out / "study.json").read_bytes())["versions"]
         extras = [

@@ -23,7 +23,7 @@ from unseen.datasets import DATASETS
 from unseen.datasets.base import DataSet
 from unseen.errors import UnseenError, nearest
 from unseen.methods.compose import method as compose
-from unseen.metrics import METRICS
+from unseen.metrics import check_metric
 from unseen.study import records
 from unseen.study.holdout import Task, plan
 from unseen.study.job import Setting, dataset, module, run_job
@@ -84,10 +84,10 @@ def prepare_study(study: Study, out: Path, data_dir: str | Path | None = None) -
         if column not in data.levels:
             raise nearest("column to group by", column, data.levels)
     info = DATASETS[data.name]
-    metrics = tuple(dict.fromkeys(study.metrics or info.metrics))
+    usual = info.metrics if data.classes is not None else ("loss", "pearson")
+    metrics = tuple(dict.fromkeys(study.metrics or usual))
     for name in metrics:
-        if name not in METRICS:
-            raise nearest("metric", name, METRICS)
+        check_metric(name, regression=data.classes is None)
     setting = Setting(study, out, directory, study.model or info.model, metrics)
     study.training.build(data.classes is None)
     tasks = plan(study.holdout, data.names, study.targets)
