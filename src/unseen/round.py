@@ -86,7 +86,7 @@ def play_round(
         if not due(exchange, state.round, rounds):
             continue
         turn = Turn(state.seed, state.round, rounds, exchange.name, order=order)
-        names = {"sampled": sampled, "all": roster}.get(str(exchange.who), list(exchange.who))
+        names = recipients(exchange, roster, sampled)
         replies = backend.map(exchange, state.inbox, names, turn)
         names, replies, dropped = sound(names, replies, exchange, state.inbox, on_bad_reply)
         table = tabulate(names, replies, roster, turn)
@@ -106,6 +106,13 @@ def sample(roster: Sequence[str], fraction: float | int, turn: Turn) -> list[str
         count = max(1, round(fraction * K))
     chosen = torch.randperm(K, generator=turn.generator("participation"))[:count]
     return [roster[i] for i in sorted(chosen.tolist())]
+
+
+def recipients(exchange: Exchange, roster: list[str], sampled: list[str]) -> list[str]:
+    """Whom an exchange goes to, by name."""
+    if isinstance(exchange.who, tuple):
+        return list(exchange.who)
+    return sampled if exchange.who == "sampled" else roster
 
 
 def due(exchange: Exchange, round: int, rounds: int) -> bool:

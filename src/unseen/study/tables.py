@@ -15,7 +15,7 @@ from unseen.study.selection import Selected
 from unseen.study.statistics import Cell, mean
 
 if TYPE_CHECKING:
-    import rich.table
+    import rich.console
 
 T = TypeVar("T")
 Summary = Callable[[Sequence[float]], float]
@@ -93,20 +93,20 @@ class Table:
         lines += [rf"{{\footnotesize\raggedright {_latex(note)}\par}}" for note in self.notes]
         return "\n".join([*lines, r"\end{table}"]) + "\n"
 
-    def to_rich(self) -> rich.table.Table:
-        """A table for a terminal: best bold, second best underlined."""
+    def to_rich(self) -> rich.console.Group:
+        """A table for a terminal, the notes below it: best bold, second best underlined."""
         from rich import box, table
+        from rich.console import Group
         from rich.text import Text
 
         styles = {PLAIN: "", BEST: "bold", SECOND: "underline"}
         header, *body = self.rows(lambda text, mark: Text(_line(text), styles[mark]))
-        made = table.Table(title=Text(self.title), caption_justify="left", box=box.SIMPLE_HEAD)
-        made.caption = Text("\n".join(self.notes))
+        made = table.Table(box=box.SIMPLE_HEAD)
         for j, name in enumerate(header):
             made.add_column(name, justify="right" if j else "left", overflow="fold")
         for row in body:
             made.add_row(*row)
-        return made
+        return Group(Text(self.title, "bold"), made, *(Text(note) for note in self.notes))
 
     def to_csv(self) -> str:
         """The raw numbers: mean, standard error and number of seeds of every cell.
