@@ -109,7 +109,10 @@ def _alone(modifier: str) -> Method:
 
 
 def _first(part: Callable[..., object]) -> str:
-    return (inspect.getdoc(part) or "").splitlines()[0]
+    """The first sentence of the docstring."""
+    paragraph = " ".join((inspect.getdoc(part) or "").split("\n\n")[0].split())
+    sentence, stop, _ = paragraph.partition(". ")
+    return sentence + stop.strip()
 
 
 def _source(example: Method) -> str:

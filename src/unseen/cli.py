@@ -60,7 +60,7 @@ def study(
     chosen = Study.read(name, overrides)
     folder = out or Path("results") / chosen.name
     if dry_run:
-        from unseen.study.run import prepare_study
+        from unseen.study.plan import prepare_study
 
         describe(prepare_study(chosen, folder, data_dir))
         return
@@ -150,7 +150,7 @@ def main() -> None:
 
     warnings.showwarning = lambda message, *_: print(f"warning: {message}", file=sys.stderr)
     try:
-        app()
+        app(prog_name="unseen")
     except KeyboardInterrupt:
         print("stopped; the same command goes on from here.", file=sys.stderr)
         sys.exit(130)

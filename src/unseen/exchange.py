@@ -81,8 +81,9 @@ class Slot:
     combine: the server rule; like: share the weights of another slot of this exchange instead.
     apply: how the result enters the inbox (default: in the old one's place). sends: each client's
     value, or its difference from what it received. to: the inbox entry that is read and written
-    (default: the slot's own name). start: makes that entry before round 0 (default: the model's
-    vector or buffers).
+    (default: the slot's own name); what several slots made for one entry is added up, and the
+    first of them applies it. start: makes that entry before round 0 (default: the model's vector
+    or buffers).
     """
 
     combine: Combine | None = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 import torch
@@ -87,12 +87,20 @@ LOWER = frozenset({"loss"})
 
 #: Metrics of numbers; `loss` is of both kinds, all others are of classes.
 OF_NUMBERS = frozenset({"pearson"})
+#: Metrics of two classes.
+OF_TWO = frozenset({"auroc", "auprc"})
 
 
-def check_metric(name: str, regression: bool) -> None:
-    """Refuse a metric that does not exist or is not for this kind of labels."""
+def check_metric(name: str, classes: int | None) -> None:
+    """Refuse a metric that does not exist or is not for such labels (classes None: numbers)."""
     if name not in METRICS:
         raise nearest("metric", name, METRICS)
+    regression = classes is None
+    if name in OF_TWO and classes not in (2, None):
+        raise UnseenError(
+            f"the metric {name!r} is for two classes; these labels have {classes}. Choose "
+            "accuracy or balanced-accuracy."
+        )
     if name != "loss" and (name in OF_NUMBERS) != regression:
         kind, fit = (
             ("numbers", OF_NUMBERS) if regression else ("classes", METRICS.keys() - OF_NUMBERS)
@@ -174,15 +182,19 @@ class Evaluate:
         codes = split.meta[column]
         members = [codes == code for code in range(count)]
         scalars: dict[str, float | Tensor] = {
-            f"examples@{column}": torch.tensor([float(m.sum()) for m in members])
+            f"examples@{column}": _vector(float(m.sum()) for m in members)
         }
         for name in self.metrics:
             values = [
                 METRICS[name](outputs[m], split.y[m]) if bool(m.any()) else None for m in members
             ]
-            scalars[f"{name}@{column}"] = torch.tensor([v or 0.0 for v in values])
+            scalars[f"{name}@{column}"] = _vector(v or 0.0 for v in values)
             scalars[f"{name}.undefined@{column}"] = torch.tensor([float(v is None) for v in values])
         return scalars
+
+
+def _vector(values: Iterable[float]) -> Tensor:
+    return torch.tensor(list(values), dtype=torch.float64)
 
 
 def _two_classes(outputs: Tensor, y: Tensor) -> bool:

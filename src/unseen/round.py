@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal, Protocol
@@ -10,7 +11,7 @@ import torch
 from torch import Tensor
 
 from unseen.combine.base import Rows
-from unseen.errors import BadReply, UnseenError, number
+from unseen.errors import BadReply, number
 from unseen.exchange import Exchange, Inbox, Method, Outcome, Reply, Slot, State, Table, Turn
 from unseen.vector import Model
 
@@ -132,8 +133,9 @@ def sound(
 ) -> tuple[list[str], list[Reply], dict[str, str]]:
     """The replies that a rule may use; the others stop the round or are left out by name."""
     dropped: dict[str, str] = {}
+    usual = Counter(map(_scalar_shapes, replies)).most_common(1)[0][0]
     for name, reply in zip(names, replies, strict=True):
-        fault = find_fault(reply, exchange, inbox)
+        fault = find_fault(reply, exchange, inbox) or unusual(reply, usual)
         if fault and on_bad_reply == "stop":
             raise BadReply(
                 f"client {name!r} replied to exchange {exchange.name!r} with {fault}; the round "
@@ -165,6 +167,24 @@ def find_fault(reply: Reply, exchange: Exchange, inbox: Inbox) -> str | None:
     return None
 
 
+ScalarShapes = tuple[tuple[str, tuple[int, ...]], ...]
+
+
+def _scalar_shapes(reply: Reply) -> ScalarShapes:
+    return tuple(sorted((n, tuple(torch.as_tensor(v).shape)) for n, v in reply.scalars.items()))
+
+
+def unusual(reply: Reply, usual: ScalarShapes) -> str | None:
+    """How a reply's scalars differ from those of most others, or None."""
+    own, others = dict(_scalar_shapes(reply)), dict(usual)
+    for name in sorted({*own, *others}):
+        if own.get(name) != others.get(name):
+            found = f"shape {list(own[name])}" if name in own else "nothing"
+            wanted = f"shape {list(others[name])}" if name in others else "nothing"
+            return f"{found} as {name!r} where most sent {wanted}"
+    return None
+
+
 def tabulate(
     names: Sequence[str], replies: Sequence[Reply], roster: Sequence[str], turn: Turn
 ) -> Table:
@@ -177,9 +197,6 @@ def tabulate(
         "rounds": torch.full((k,), turn.rounds, dtype=torch.float64),
     }
     for scalar in replies[0].scalars:
-        missing = [n for n, r in zip(names, replies, strict=True) if scalar not in r.scalars]
-        if missing:
-            raise UnseenError(f"{', '.join(missing)} did not report {scalar!r}, others did.")
         values = [torch.as_tensor(r.scalars[scalar], dtype=torch.float64) for r in replies]
         table[scalar] = torch.stack(values)
     return table
@@ -193,23 +210,30 @@ def aggregate(
     table: Table,
     turn: Turn,
 ) -> tuple[State, Mapping[str, Tensor]]:
-    """Every slot's rule and how its result enters the inbox; rules see the inbox as sent."""
+    """Every slot's rule, and how each entry's sum enters the inbox; rules see the inbox as sent."""
     inbox, rules = dict(state.inbox), dict(state.rules)
     weights: dict[str, Tensor] = {}
+    vectors: dict[str, Tensor] = {}
     for name, slot in exchange.slots.items():
         key, to = f"{exchange.name}/{name}", slot.to or name
         rows = backend.rows(name, replies, state.inbox[to])
-        memory = dict(rules[key])
-        vector, memory["combine"], w = combined(
-            slot, rows, table, memory["combine"], turn.generator(f"rule/{name}"), weights
+        vector, memory, w = combined(
+            slot, rows, table, rules[key]["combine"], turn.generator(f"rule/{name}"), weights
         )
         if w is not None:
             weights[name] = w
+        vectors[to] = vectors[to] + vector if to in vectors else vector
+        rules[key] = {**rules[key], "combine": memory}
+    for name, slot in exchange.slots.items():
+        key, to = f"{exchange.name}/{name}", slot.to or name
+        if to not in vectors:
+            continue  # the first slot of this entry has applied them all
+        vector = vectors.pop(to)
         if slot.apply is None:
             inbox[to] = vector
         else:
-            inbox[to], memory["apply"] = slot.apply(inbox[to], vector, memory["apply"], table)
-        rules[key] = memory
+            inbox[to], memory = slot.apply(inbox[to], vector, rules[key]["apply"], table)
+            rules[key] = {**rules[key], "apply": memory}
     return replace(state, inbox=inbox, rules=rules), weights
 
 

@@ -198,9 +198,12 @@ class Model:
         outputs: Tensor = self.module(self._placed(x))
         return outputs
 
-    def at(self, vector: Tensor, x: Tensor) -> Tensor:
-        """The outputs for `x` with the parameters taken from `vector`, differentiable in it."""
+    def at(self, vector: Tensor, x: Tensor, buffers: Tensor | None = None) -> Tensor:
+        """The outputs for `x` with the parameters taken from `vector`, differentiable in it, and
+        the floating buffers from `buffers` if given."""
         views = self.layout.views(vector)
+        if buffers is not None:
+            views |= self.buffer_layout.views(buffers)
         outputs: Tensor = functional_call(self.module, views, (self._placed(x),))
         return outputs
 

@@ -75,18 +75,18 @@ SOUND = Domain("a", X, Y, torch.tensor([2]), {"ward": torch.tensor([0, 0, 1])})
 DATA = DataSet("d", (SOUND,), ("no", "yes"), "", "", "", levels={"ward": ("x", "y")})
 
 
-def test_sound_data_passes_and_an_empty_domain_is_left_to_the_study() -> None:
-    empty = Domain("b", X[:0], Y[:0])
-    both = replace(DATA, domains=(SOUND, empty))
-    assert check(both) is both
+def test_sound_data_passes_and_an_empty_domain_does_not() -> None:
+    assert check(DATA) is DATA
+    with pytest.raises(UnseenError, match="domain 'b' of data set 'd' has no examples"):
+        check(replace(DATA, domains=(SOUND, Domain("b", X[:0], Y[:0]))))
 
 
 @pytest.mark.parametrize(
     ("broken", "fault"),
     [
-        (replace(SOUND, y=torch.tensor([0, 1, 2])), "labels that are not integers"),
-        (replace(SOUND, y=torch.tensor([0, 1, -1])), "labels that are not integers"),
-        (replace(SOUND, y=Y.float()), "labels that are not integers"),
+        (replace(SOUND, y=torch.tensor([0, 1, 2])), "labels outside its 2 classes"),
+        (replace(SOUND, y=torch.tensor([0, 1, -1])), "labels outside its 2 classes"),
+        (replace(SOUND, y=Y.float()), "labels outside its 2 classes"),
         (replace(SOUND, y=Y[:2]), "3 inputs and 2 labels"),
         (replace(SOUND, x=X.double()), "uint8 or float32"),
         (replace(SOUND, x=X.index_fill(0, torch.tensor([1]), float("nan"))), "NaN or infinite"),

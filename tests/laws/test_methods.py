@@ -165,7 +165,7 @@ def test_a_run_resumed_from_disk_gives_the_same_bits(expression: str, tmp_path):
     # The sites go on while the server dies: their memories may be a round ahead.
     play_round(chosen, state, backend, names, 4, 0.6)
     del backend, state
-    state, memories = records.load_checkpoint(tmp_path, "cpu")
+    state, memories, _ = records.load_checkpoint(tmp_path, "cpu")
     later = play(
         chosen, state, InProcess(Model(copy.deepcopy(net)), roster, memories), names, 4, 0.6
     )

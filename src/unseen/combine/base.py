@@ -75,13 +75,15 @@ class DenseRows:
             return weights @ self.matrix
         vector = torch.empty(self.shape[1], dtype=self.matrix.dtype, device=self.matrix.device)
         for w, block in zip(weights, blocks or (), strict=True):
-            vector[block] = w @ self.matrix[:, block]
+            vector[block] = w @ self.matrix[:, block].contiguous()
         return vector
 
     def gram(self, blocks: Sequence[slice] | None = None) -> Tensor:
         if blocks is None:
             return gram(self.matrix)
-        return torch.stack([gram(self.matrix[:, block]) for block in blocks])
+        # Copied, so that every block lies alike in memory whatever the rows' distance is: a
+        # kernel may sum in another order for another alignment.
+        return torch.stack([gram(self.matrix[:, block].contiguous()) for block in blocks])
 
     def dense(self) -> Tensor:
         return self.matrix

@@ -13,8 +13,8 @@ def check(data: DataSet) -> DataSet:
     """The data set itself, if its labels, inputs, validation rows and metadata are sound.
 
     Classes are int64 in [0, C), regression targets finite float32; inputs finite, except for a
-    table, whose missing cells are NaN; validation rows distinct and in range; codes have names.
-    A domain without examples passes: whether that matters is the study's question.
+    table, whose missing cells are NaN; validation rows distinct and in range, and some but not
+    all of them; codes have names; no domain is empty.
     """
     if len(set(data.names)) != len(data.names):
         raise UnseenError(f"domains of one data set need different names; found {data.names}.")
@@ -22,6 +22,11 @@ def check(data: DataSet) -> DataSet:
         shapes = {domain.name: list(domain.x.shape[1:]) for domain in data.domains}
         raise UnseenError(f"all domains need inputs of one shape; found {shapes}.")
     for domain in data.domains:
+        if not len(domain.y):
+            raise UnseenError(
+                f"domain {domain.name!r} of data set {data.name!r} has no examples. Remove it, or "
+                "look at its files."
+            )
         fault = _inputs(data, domain) or _labels(data, domain) or _codes(data, domain)
         if fault:
             raise UnseenError(f"domain {domain.name!r} of data set {data.name!r} has {fault}.")
@@ -33,9 +38,8 @@ def _inputs(data: DataSet, domain: Domain) -> str | None:
     if x.dtype not in (torch.uint8, torch.float32) and data.schema is None:
         return f"inputs of type {x.dtype}; uint8 or float32 was expected"
     values = x[~x.isnan()] if data.schema is not None else x
-    if not bool(torch.isfinite(values).all()):
-        return "inputs that are NaN or infinite"
-    return None
+    bad = int((~torch.isfinite(values)).sum())
+    return f"{bad} input values that are NaN or infinite" if bad else None
 
 
 def _labels(data: DataSet, domain: Domain) -> str | None:
@@ -46,10 +50,16 @@ def _labels(data: DataSet, domain: Domain) -> str | None:
         sound = y.dtype == torch.float32 and bool(torch.isfinite(y).all())
         return None if sound else "targets that are not finite float32 numbers"
     if y.dtype != torch.int64 or _outside(y, len(data.classes)):
-        return f"labels that are not integers (int64) from 0 to {len(data.classes) - 1}"
+        wrong = sorted(set(y.tolist()) - set(range(len(data.classes))))[:5]
+        return (
+            f"labels outside its {len(data.classes)} classes: integers (int64) from 0 to "
+            f"{len(data.classes) - 1} were expected, found {wrong or y.dtype}"
+        )
     rows = domain.validation
     if rows is not None and (_outside(rows, len(y)) or len(set(rows.tolist())) < len(rows)):
         return "validation rows that repeat or lie outside the domain"
+    if rows is not None and len(rows) in (0, len(y)):
+        return f"{len(rows)} validation rows of {len(y)}; a source trains and validates"
     return None
 
 

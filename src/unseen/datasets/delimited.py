@@ -36,7 +36,7 @@ def load(
 
     path: absolute or relative to `data_dir`. domain, label: the columns that hold them. task:
     "classification" or "regression". missing: cells that stand for no value. categorical: the
-    categorical columns (default: those with a value that is not a number). groups: columns of
+    categorical columns (default: those in which every domain has a value that is not a number). groups: columns of
     metadata, kept for grouped metrics and not used as features; one called "environment" names
     the environments inside a domain. drop: columns to leave out. The rest are features.
 
@@ -67,7 +67,7 @@ def assemble(
         sheet.column(name)
     names, owners = coded(sheet.full(domain, "domain"))
     classes, y = _labels(sheet, label, task)
-    schema, x = _features(sheet, {domain, label, *groups, *drop}, categorical)
+    schema, x = _features(sheet, {domain, label, *groups, *drop}, categorical, owners)
     meta = {name: _levels(sheet.column(name)) for name in groups}
     domains = []
     for code, name in enumerate(names):
@@ -95,14 +95,14 @@ def _levels(cells: Sequence[str | None]) -> tuple[tuple[str, ...], Tensor]:
 
 
 def _features(
-    sheet: Sheet, others: set[str], categorical: Sequence[str] | None
+    sheet: Sheet, others: set[str], categorical: Sequence[str] | None, owners: Tensor
 ) -> tuple[Schema, Tensor]:
     """The schema, and the raw features [N, C] in float64."""
     columns = tuple(name for name in sheet.columns if name not in others)
     if not columns:
         raise UnseenError(f"{sheet.name} has no column left to be a feature.")
     if categorical is None:
-        categorical = [name for name in columns if _looks_categorical(sheet, name)]
+        categorical = [name for name in columns if _looks_categorical(sheet, name, owners)]
     categories, values = {}, []
     for name in columns:
         if name not in categorical:
@@ -116,16 +116,33 @@ def _features(
     return Schema(columns, categories), torch.stack(values, dim=1)
 
 
-def _looks_categorical(sheet: Sheet, name: str) -> bool:
-    """Whether a column has a value that is no number; a warning where that may be a slip."""
-    known = [cell for cell in sheet.columns[name] if cell is not None]
-    words = [cell for cell in known if number(cell) is None]
-    if words and 2 * len(words) < len(known) and len(set(known)) > MANY:
+def _looks_categorical(sheet: Sheet, name: str, owners: Tensor) -> bool:
+    """Whether a column holds words, as every domain must see it alone.
+
+    Were one domain's word enough, a target could turn the sources' numbers into categories.
+    """
+    worded: dict[int, bool] = {}
+    word = ""
+    for cell, owner in zip(sheet.columns[name], owners.tolist(), strict=True):
+        if cell is not None:
+            is_word = number(cell) is None
+            worded[owner] = worded.get(owner, False) or is_word
+            word = cell if is_word and not word else word
+    if len(set(worded.values())) == 2:
+        line = sheet.lines[sheet.columns[name].index(word)]
+        raise UnseenError(
+            f"column {name!r} of {sheet.name} holds only numbers in some domains and words in "
+            f"others, such as {word!r} in line {line}. If that stands for no value, add it to the "
+            "option 'missing'; if the column is categorical, name it in the option 'categorical'."
+        )
+    known = {cell for cell in sheet.columns[name] if cell is not None}
+    words = sum(number(cell) is None for cell in known)
+    if words and 2 * words < len(known) and len(known) > MANY:
         warnings.warn(
-            f"column {name!r} of {sheet.name} is taken as categorical, with {len(set(known))} "
-            f"categories, although most of its values are numbers: it also holds {words[0]!r}. "
-            f"If that stands for no value, add it to the option 'missing'; if the column is "
-            "meant to be categorical, name it in the option 'categorical'.",
+            f"column {name!r} of {sheet.name} is taken as categorical, with {len(known)} "
+            f"categories, although most of its values are numbers: it also holds {word!r}. If "
+            "that stands for no value, add it to the option 'missing'; if the column is meant to "
+            "be categorical, name it in the option 'categorical'.",
             stacklevel=4,
         )
     return bool(words)

@@ -90,19 +90,19 @@ def read(path: Path, missing: Sequence[str] = MISSING, header: Sequence[str] = (
 def coded(cells: Sequence[str | None]) -> tuple[tuple[str, ...], Tensor]:
     """Names of the different values, sorted, and the code of every cell [N] (-1: missing).
 
-    Where every value is a number, 3, 3.0 and 03 are one value, called by its shortest spelling:
-    sites write the same code in different ways.
+    3, 3.0 and 03 are one value, called by its shortest spelling: sites write the same code in
+    different ways. Numbers come first, in their order, then words, in theirs; so a word at one
+    site changes nothing about the numbers of another.
 
     >>> coded(["10", "3.0", "3", None])
     (('3', '10'), tensor([ 1,  0,  0, -1]))
     """
     texts = sorted({cell for cell in cells if cell is not None}, key=lambda t: (len(t), t))
-    numbers = {text: _decimal(text) for text in texts}
-    key = numbers if None not in numbers.values() else {text: text for text in texts}
-    spelling: dict[object, str] = {}
+    key = {text: _key(text) for text in texts}
+    spelling: dict[tuple[bool, Decimal, str], str] = {}
     for text in texts:
         spelling.setdefault(key[text], text)
-    values = sorted(spelling)  # type: ignore[type-var]
+    values = sorted(spelling)
     code = {value: i for i, value in enumerate(values)}
     codes = [-1 if cell is None else code[key[cell]] for cell in cells]
     return tuple(spelling[value] for value in values), torch.tensor(codes, dtype=torch.int64)
@@ -116,10 +116,11 @@ def number(text: str) -> float | None:
         return None
 
 
-def _decimal(text: str) -> Decimal | None:
-    """The exact number: identifiers may be longer than a float is precise."""
+def _key(text: str) -> tuple[bool, Decimal, str]:
+    """Equal for equal values, in the order of values. Identifiers may be longer than a float is
+    precise, hence the exact number."""
     try:
         value = Decimal(text)
     except InvalidOperation:
-        return None
-    return value if value.is_finite() else None
+        return True, Decimal(0), text
+    return (False, value, "") if value.is_finite() else (True, Decimal(0), text)

@@ -74,6 +74,13 @@ def plan(
         tasks = holdout.tasks(domains)
     for task in tasks:
         _check(task, domains)
+    if not tasks:
+        raise UnseenError(
+            f"a growing plan needs at least first = {getattr(holdout, 'first', 1)} sources in "
+            "`growing`; it has fewer."
+        )
+    if only is not None and not only:
+        raise UnseenError("targets names no task; leave it out to have them all.")
     names = [task.name for task in tasks]
     for name in only or ():
         if name not in names:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import functools
+import hashlib
 import os
+import platform
 import resource
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,9 +15,11 @@ from pathlib import Path
 import torch
 from torch import nn
 
+import unseen
 from unseen.backend.inprocess import InProcess
 from unseen.datasets import load
 from unseen.datasets.base import DataSet
+from unseen.errors import UnseenError
 from unseen.exchange import Exchange, Method, keyed
 from unseen.expression import parse
 from unseen.methods.compose import method as compose
@@ -36,11 +39,12 @@ CHECKPOINT_SECONDS = 20.0
 
 @dataclass(frozen=True)
 class Setting:
-    """What all jobs of a study share; the data set is read once per process."""
+    """What all jobs of a study share. data: the data set's digest, which every process checks."""
 
     study: Study
     out: Path
     data_dir: Path | None
+    data: str
     model: str
     metrics: tuple[str, ...]
     checkpoint_seconds: float = CHECKPOINT_SECONDS
@@ -48,57 +52,51 @@ class Setting:
 
 def run_job(setting: Setting, job: Job, task: Task) -> Job:
     """Run a job to its end, from its last checkpoint if there is one."""
-    study, folder = setting.study, job.folder(setting.out)
-    begun = time.monotonic()
+    begun, study = time.monotonic(), setting.study
     with reproducible(study.threads, study.device):
-        data = dataset(study.dataset, setting.data_dir)
+        data = dataset(study.dataset, setting.data_dir, setting.data)
         prepared = prepare(data, task, study, job.seed)
-        method = evaluated(
-            compose(job.method, study.training.build(data.classes is None)), prepared, setting, data
-        )
-        model = Model(module(setting, prepared, job.seed), study.device)
-        roster = method.gather(prepared.sources) if method.gather else prepared.sources
-        found = records.load_checkpoint(folder, study.device)
-        state, memories = found or (start(method, model, sorted(roster), job.seed), None)
-        everyone = {**prepared.sources, **prepared.validators, **prepared.targets, **roster}
-        backend = InProcess(model, everyone, memories)
-        roles = {
-            **dict.fromkeys(prepared.sources, "source"),
-            **dict.fromkeys(prepared.validators, "ood-validation"),
-            **dict.fromkeys(prepared.targets, "target"),
-        }
-        log = Log.resume(folder, state.round)
-        saved = time.monotonic()
-        try:
-            while state.round < study.rounds:
-                state, outcomes = play_round(
-                    method,
-                    state,
-                    backend,
-                    sorted(roster),
-                    study.rounds,
-                    study.participation,
-                    study.on_bad_reply,
-                )
-                for outcome in outcomes:
-                    if outcome.turn.exchange == "test":
-                        log.append(
-                            "target.jsonl", records.evaluations(outcome, job, roles, data.levels)
-                        )
-                    elif outcome.turn.exchange == "validate":
-                        log.append(
-                            "source.jsonl", records.evaluations(outcome, job, roles, data.levels)
-                        )
-                    else:
-                        log.append("rounds.jsonl", [records.training(outcome)])
-                if time.monotonic() - saved >= setting.checkpoint_seconds:
-                    records.save_checkpoint(folder, state, backend.memories)
-                    saved = time.monotonic()
-        finally:
-            log.close()
+        method = compose(job.method, study.training.build(data.classes is None))
+        _play(setting, job, evaluated(method, prepared, setting, data), prepared, data.levels)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    records.mark_done(folder, time.monotonic() - begun, peak)
+    records.mark_done(job.folder(setting.out), versions(), time.monotonic() - begun, peak)
     return job
+
+
+def _play(
+    setting: Setting,
+    job: Job,
+    method: Method,
+    prepared: Prepared,
+    levels: Mapping[str, Sequence[str]],
+) -> None:
+    """Every round that is missing, each written down before the next."""
+    study, folder = setting.study, job.folder(setting.out)
+    model = Model(module(setting, prepared, job.seed), study.device)
+    roster = method.gather(prepared.sources) if method.gather else prepared.sources
+    # The pool of DeepAll is one client, of which no share can stay away.
+    participation = 1.0 if method.gather else study.participation
+    state, memories, lengths = records.load_checkpoint(folder, study.device) or (
+        start(method, model, sorted(roster), job.seed),
+        None,
+        {},
+    )
+    backend = InProcess(model, prepared.everyone | dict(roster), memories)
+    log = Log.resume(folder, lengths)
+    saved = time.monotonic()
+    try:
+        while state.round < study.rounds:
+            state, outcomes = play_round(
+                method, state, backend, sorted(roster), study.rounds, participation,
+                study.on_bad_reply,
+            )  # fmt: skip
+            for outcome in outcomes:
+                log.append(*records.written(outcome, job, prepared.roles, levels))
+            if time.monotonic() - saved >= setting.checkpoint_seconds:
+                records.save_checkpoint(folder, state, backend.memories)
+                saved = time.monotonic()
+    finally:
+        log.close()
 
 
 def evaluated(method: Method, prepared: Prepared, setting: Setting, data: DataSet) -> Method:
@@ -112,8 +110,8 @@ def evaluated(method: Method, prepared: Prepared, setting: Setting, data: DataSe
         method,
         exchanges=(
             *method.exchanges,
-            Exchange("validate", evaluate, rounds=schedule, who=validators),
-            Exchange("test", evaluate, rounds=schedule, who=tuple(sorted(prepared.targets))),
+            Exchange(records.VALIDATE, evaluate, rounds=schedule, who=validators),
+            Exchange(records.TEST, evaluate, rounds=schedule, who=tuple(sorted(prepared.targets))),
         ),
     )
 
@@ -133,11 +131,48 @@ def module(setting: Setting, prepared: Prepared, seed: int) -> nn.Module:
     return built
 
 
-@functools.lru_cache(maxsize=2)
-def dataset(expression: str, data_dir: Path | None) -> DataSet:
-    """The data set an expression names, kept for the next job of this process."""
+_read: dict[tuple[str, Path | None, str], DataSet] = {}
+
+
+def dataset(expression: str, data_dir: Path | None, digest: str) -> DataSet:
+    """The data set an expression names, if it still is that of the digest; kept for this
+    process's next job."""
+    key = (expression, data_dir, digest)
+    if key not in _read:
+        data = read(expression, data_dir)
+        if digest_of(data) != digest:
+            raise UnseenError(
+                f"the files of {expression} changed while the study was running. Run it again, "
+                "into another folder."
+            )
+        keep(key, data)
+    return _read[key]
+
+
+def keep(key: tuple[str, Path | None, str], data: DataSet) -> None:
+    """Keep one data set per process."""
+    _read.clear()
+    _read[key] = data
+
+
+def read(expression: str, data_dir: Path | None) -> DataSet:
+    """The data set an expression names, from its files."""
     (call,) = parse(expression)
     return load(call.name, data_dir, **call.arguments)
+
+
+def digest_of(data: DataSet) -> str:
+    """Sixteen hexadecimal digits that differ whenever two data sets do."""
+    digest = hashlib.sha256()
+    names = [data.classes, data.schema, dict(data.levels)]
+    digest.update(repr(names).encode())
+    for domain in data.domains:
+        digest.update(domain.name.encode())
+        held = [] if domain.validation is None else [domain.validation]
+        meta = [domain.meta[column] for column in sorted(domain.meta)]
+        for tensor in (domain.x, domain.y, *held, *meta):
+            digest.update(tensor.contiguous().numpy().data)
+    return digest.hexdigest()[:16]
 
 
 @contextmanager
@@ -154,6 +189,15 @@ def reproducible(threads: int, device: str) -> Iterator[None]:
     finally:
         torch.set_num_threads(before[0])
         torch.use_deterministic_algorithms(before[1])
+
+
+def versions() -> dict[str, str]:
+    """What a result is made with."""
+    return {
+        "unseen": unseen.__version__,
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+    }
 
 
 def _has_convolutions(network: nn.Module) -> bool:

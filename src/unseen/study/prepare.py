@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
 from torch import Tensor
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from unseen.apply import Replace
 from unseen.backend.inprocess import InProcess
@@ -40,6 +41,20 @@ class Prepared:
     outputs: int
     classes: int | None
 
+    @property
+    def everyone(self) -> dict[str, Client]:
+        """All clients by name."""
+        return {**self.sources, **self.validators, **self.targets}
+
+    @property
+    def roles(self) -> dict[str, str]:
+        """What each domain is to this task, as records call it."""
+        return {
+            **dict.fromkeys(self.sources, "source"),
+            **dict.fromkeys(self.validators, "ood-validation"),
+            **dict.fromkeys(self.targets, "target"),
+        }
+
 
 def prepare(data: DataSet, task: Task, study: Study, seed: int) -> Prepared:
     """Split the sources, encode tables with their statistics, oversample if the study says so.
@@ -66,27 +81,6 @@ def prepare(data: DataSet, task: Task, study: Study, seed: int) -> Prepared:
     return Prepared(
         sources, observers[0], observers[1], tuple(first.x.shape[1:]), classes or 1, classes
     )
-
-
-def check_data(data: DataSet) -> None:
-    """Refuse domains without examples, values that are not finite and labels that are no class."""
-    for domain in data.domains:
-        where = f"domain {domain.name!r} of {data.name}"
-        if not len(domain.y):
-            raise UnseenError(f"{where} has no examples. Remove it, or look at its files.")
-        if data.schema is None and domain.x.is_floating_point():
-            _check_finite(domain.x, where)
-        if data.classes is None:
-            _check_finite(domain.y, f"the labels of {where}")
-        elif domain.y.is_floating_point() or _outside(domain.y, len(data.classes)):
-            found = sorted(set(domain.y.tolist()) - set(range(len(data.classes))))[:5]
-            raise UnseenError(
-                f"{where} has labels outside its {len(data.classes)} classes: expected 0 to "
-                f"{len(data.classes) - 1}, found {found}."
-            )
-    shapes = {tuple(domain.x.shape[1:]) for domain in data.domains}
-    if len(shapes) > 1:
-        raise UnseenError(f"all inputs of {data.name} must have one shape; found {shapes}.")
 
 
 def check_clients(prepared: Prepared, study: Study, task: Task) -> list[str]:
@@ -136,11 +130,16 @@ def check_model(module: torch.nn.Module, prepared: Prepared, study: Study) -> No
             f"the model's output does not fit {what}: expected shape "
             f"[{len(x)}, {prepared.outputs}] for {len(x)} examples, found {found}."
         )
-    norms = [m for m in module.modules() if isinstance(m, torch.nn.modules.batchnorm._BatchNorm)]
+
+
+def check_batches(module: torch.nn.Module, roster: Mapping[str, Client], study: Study) -> None:
+    """Refuse a batch of one for a model with BatchNorm: it has no variance."""
+    if not any(isinstance(layer, _BatchNorm) for layer in module.modules()):
+        return
     batch = study.training.batch_size
-    for name, client in prepared.sources.items():
+    for name, client in roster.items():
         n = len(client.split("train"))
-        if norms and (batch == 1 or (n % batch == 1 and not study.training.drop_last)):
+        if batch == 1 or (n % batch == 1 and not study.training.drop_last):
             raise UnseenError(
                 f"client {name!r} has {n} training examples, so that with batch_size = {batch} a "
                 "batch of one remains, which BatchNorm cannot normalise. Set "
@@ -207,10 +206,6 @@ def _encoded(
         return replace(client, train=train, validation=validation)
 
     return [{n: numbers(c) for n, c in group.items()} for group in (sources, *observers)]
-
-
-def _outside(y: Tensor, classes: int) -> bool:
-    return bool((y < 0).any() or (y >= classes).any())
 
 
 def _check_finite(values: Tensor, where: str) -> None:

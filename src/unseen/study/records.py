@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from unseen.exchange import Outcome, State
 
 FILES = ("source.jsonl", "target.jsonl", "rounds.jsonl")
+#: The exchanges that evaluate.
+VALIDATE, TEST = "validate", "test"
 Record = dict[str, Any]
 
 
@@ -77,13 +79,14 @@ class Log:
     files: dict[str, IO[bytes]] = field(default_factory=dict)
 
     @classmethod
-    def resume(cls, folder: Path, rounds: int) -> Self:
-        """Keep the records of the first `rounds` rounds, drop what a crash left behind them."""
+    def resume(cls, folder: Path, lengths: Mapping[str, int]) -> Self:
+        """Keep the first `lengths` bytes of each file (0 for a new job), drop what came later."""
         folder.mkdir(parents=True, exist_ok=True)
+        files: dict[str, IO[bytes]] = {}
         for name in FILES:
-            kept = [r for r in read_lines(folder / name) if r.get("round", rounds) < rounds]
-            write_atomically(folder / name, b"".join(map(to_line, kept)))
-        return cls(folder, {name: (folder / name).open("ab") for name in FILES})
+            files[name] = (folder / name).open("ab")
+            files[name].truncate(lengths.get(name, 0))
+        return cls(folder, files)
 
     def append(self, name: str, records: Iterable[Record]) -> None:
         """Add records; a reader sees them at once."""
@@ -97,18 +100,28 @@ class Log:
             file.close()
 
 
-def mark_done(folder: Path, seconds: float, peak_mib: float) -> None:
-    """Write the mark of a finished job: the digests of its records, and what the job cost."""
-    mark = {"records": _digests(folder), "seconds": round(seconds, 3), "peak_mib": round(peak_mib)}
+def mark_done(folder: Path, versions: Mapping[str, str], seconds: float, peak_mib: float) -> None:
+    """Write the mark of a finished job: its records' digests, what made them, what it cost."""
+    mark = {
+        "records": _digests(folder),
+        "versions": dict(versions),
+        "seconds": round(seconds, 3),
+        "peak_mib": round(peak_mib),
+    }
     write_atomically(folder / "done.json", json.dumps(mark, indent=1).encode())
     (folder / "checkpoint.pt").unlink(missing_ok=True)
+
+
+def mark(folder: Path) -> Record:
+    """The mark of a finished job."""
+    found: Record = json.loads((folder / "done.json").read_bytes())
+    return found
 
 
 def is_done(folder: Path) -> bool:
     """Whether the job is finished and its records are as they were then."""
     try:
-        mark = json.loads((folder / "done.json").read_bytes())
-        return bool(mark["records"] == _digests(folder))
+        return bool(mark(folder)["records"] == _digests(folder))
     except (OSError, ValueError, KeyError, TypeError):
         return False
 
@@ -129,6 +142,8 @@ def save_checkpoint(folder: Path, state: State, memories: Memories) -> None:
         return value
 
     content = {
+        "lengths": {name: (folder / name).stat().st_size for name in FILES},
+        "digests": _digests(folder),
         "round": state.round,
         "seed": state.seed,
         "inbox": own(state.inbox),
@@ -137,20 +152,29 @@ def save_checkpoint(folder: Path, state: State, memories: Memories) -> None:
     }
     buffer = io.BytesIO()
     torch.save(content, buffer)
-    write_atomically(folder / "checkpoint.pt", buffer.getvalue())
+    payload = buffer.getvalue()
+    write_atomically(folder / "checkpoint.pt", hashlib.sha256(payload).digest() + payload)
 
 
-def load_checkpoint(folder: Path, device: str) -> tuple[State, Memories] | None:
-    """What `save_checkpoint` wrote, or None where there is nothing to go on from."""
+def load_checkpoint(folder: Path, device: str) -> tuple[State, Memories, Mapping[str, int]] | None:
+    """What `save_checkpoint` wrote, with the records' lengths then; None if there is nothing to
+    go on from: no checkpoint, a damaged one, or records that are not those of its time."""
+    import io
+
     import torch
 
     from unseen.client import Memories
     from unseen.exchange import State
 
     path = folder / "checkpoint.pt"
-    if not path.exists():
+    stored = path.read_bytes() if path.exists() else b""
+    digest, payload = stored[:32], stored[32:]
+    if not payload or hashlib.sha256(payload).digest() != digest:
         return None
-    content = torch.load(path, weights_only=True)
+    content = torch.load(io.BytesIO(payload), weights_only=True)
+    lengths: dict[str, int] = content["lengths"]
+    if content["digests"] != _digests(folder, lengths):
+        return None
 
     def moved(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         return {name: tensor.to(device) for name, tensor in tensors.items()}
@@ -160,7 +184,18 @@ def load_checkpoint(folder: Path, device: str) -> tuple[State, Memories] | None:
         for client, entries in content["memories"].items()
     }
     state = State(content["round"], moved(content["inbox"]), content["rules"], content["seed"])
-    return state, Memories(kept)
+    return state, Memories(kept), lengths
+
+
+def written(
+    outcome: Outcome, job: Job, roles: Mapping[str, str], levels: Mapping[str, Sequence[str]]
+) -> tuple[str, list[Record]]:
+    """The file that an exchange's records belong in, and the records."""
+    if outcome.turn.exchange == TEST:
+        return "target.jsonl", evaluations(outcome, job, roles, levels)
+    if outcome.turn.exchange == VALIDATE:
+        return "source.jsonl", evaluations(outcome, job, roles, levels)
+    return "rounds.jsonl", [training(outcome)]
 
 
 def evaluations(
@@ -209,8 +244,15 @@ def training(outcome: Outcome) -> Record:
     }
 
 
-def _digests(folder: Path) -> dict[str, str]:
-    return {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in FILES}
+def _digests(folder: Path, lengths: Mapping[str, int] | None = None) -> dict[str, str]:
+    """SHA-256 of each record file, or of its first bytes."""
+    found = {}
+    for name in FILES:
+        path = folder / name
+        content = path.read_bytes() if path.exists() else b""
+        part = content if lengths is None else content[: lengths[name]]
+        found[name] = hashlib.sha256(part).hexdigest()
+    return found
 
 
 def _slug(text: str) -> str:

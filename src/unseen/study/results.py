@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -82,7 +81,6 @@ class Results:
             counted(recipe.steps, "step") if recipe.steps else counted(recipe.epochs or 1, "epoch")
         )
         seeds = ", ".join(map(str, study.seed_list))
-        made = json.loads((self.out / "study.json").read_bytes())["versions"]
         extras = [
             f"schedule {recipe.schedule}" if recipe.schedule != "constant" else "",
             f"label smoothing {recipe.smoothing:g}" if recipe.smoothing else "",
@@ -102,10 +100,15 @@ class Results:
             f"server: {recipe.server}; {taking_part(study.participation)}; aggregation weights as "
             "each method states",
             f"model: {self.model}; BatchNorm statistics: {recipe.buffers}",
-            "made with "
-            + ", ".join(f"{name} {version}" for name, version in made.items())
-            + f"; {study.device}, {counted(study.threads, 'thread')}",
+            f"made with {' and with '.join(self.made_with())}; {study.device}, "
+            f"{counted(study.threads, 'thread')}",
         ]
+
+    def made_with(self) -> list[str]:
+        """The versions that made the records: one line, unless they were made at several times."""
+        marks = [records.mark(job.folder(self.out)) for job, _, _ in self.jobs()]
+        lines = (", ".join(f"{n} {v}" for n, v in mark["versions"].items()) for mark in marks)
+        return list(dict.fromkeys(lines)) or ["nothing yet"]
 
     def write(self) -> None:
         """Write the study's table next to the records, as csv, Markdown and LaTeX."""

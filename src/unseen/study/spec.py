@@ -9,10 +9,10 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from unseen.errors import UnseenError, nearest
-from unseen.study.holdout import Holdout
+from unseen.study.holdout import Fixed, Growing, Holdout
 
 if TYPE_CHECKING:
     from unseen.study.results import Results
@@ -46,6 +46,12 @@ class Recipe(BaseModel):
     server: str = "add"
     buffers: Literal["average", "local", "batch"] = "average"
 
+    @model_validator(mode="after")
+    def _either(self) -> Self:
+        if self.epochs is not None and self.steps is not None:
+            raise ValueError("either epochs or steps per round, not both; set one of them only")
+        return self
+
     def build(self, regression: bool) -> Training:
         """The recipe as the objects that methods are made of."""
         from unseen.apply import Add, Descend
@@ -65,7 +71,7 @@ class Recipe(BaseModel):
                 "balanced, oversample and smoothing are for classes; this data set's labels are "
                 "numbers."
             )
-        add = self.server.strip() == "add"
+        server = part("server", self.server, {"add": Add, **optimisers})
         return Training(
             optimiser=part("optimiser", self.optimiser, optimisers),
             epochs=None if self.steps is not None else self.epochs or 1,
@@ -75,7 +81,7 @@ class Recipe(BaseModel):
             schedule=part("schedule", self.schedule, SCHEDULES),
             keep_optimiser=self.keep_optimiser,
             loss=SquaredError() if regression else CrossEntropy(self.smoothing, self.balanced),
-            server=Add() if add else Descend(part("server", self.server, optimisers)),
+            server=server if isinstance(server, Add) else Descend(server),
             buffers=self.buffers,
         )
 
@@ -98,8 +104,8 @@ class Study(BaseModel):
     model: str | None = None
     methods: Annotated[tuple[str, ...], Field(min_length=1)] = ("fedavg",)
     holdout: Holdout = "leave-one-domain-out"
-    targets: tuple[str, ...] | None = None
-    seeds: Count | tuple[Annotated[int, Field(ge=0)], ...] = 3
+    targets: Annotated[tuple[str, ...], Field(min_length=1)] | None = None
+    seeds: Count | Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(min_length=1)] = 3
     rounds: Count = 20
     participation: Annotated[float, Field(gt=0, le=1)] | Count = 1.0
     validation: Annotated[float, Field(gt=0, lt=1)] = 0.1
@@ -126,6 +132,25 @@ class Study(BaseModel):
         # 1 means one client and 1.0 all of them; pydantic would turn the one into the other.
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise ValueError("a fraction in (0, 1] or a number of clients")
+        return value
+
+    @field_validator("holdout", mode="before")
+    @classmethod
+    def _one_plan(cls, value: object) -> object:
+        # Choosing the kind of plan here keeps the errors to those of that kind.
+        if not isinstance(value, Mapping):
+            return value
+        kind = Growing if "growing" in value else Fixed
+        unknown = sorted(set(value) - set(kind.model_fields))
+        if unknown:
+            raise ValueError(str(nearest("setting", unknown[0], kind.model_fields)))
+        return kind(**value)
+
+    @field_validator("seeds")
+    @classmethod
+    def _each_once(cls, value: int | tuple[int, ...]) -> int | tuple[int, ...]:
+        if isinstance(value, tuple) and len(set(value)) < len(value):
+            raise ValueError("each of the seeds once")
         return value
 
     @property

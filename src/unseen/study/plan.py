@@ -1,0 +1,184 @@
+"""What a study comes to: everything checked before any training, and the jobs that are missing."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from unseen.datasets import DATASETS
+from unseen.datasets.base import DataSet
+from unseen.errors import UnseenError, nearest
+from unseen.exchange import Method
+from unseen.expression import parse
+from unseen.methods.compose import method as compose
+from unseen.metrics import check_metric
+from unseen.study import records, selection
+from unseen.study.holdout import Task, plan
+from unseen.study.job import Setting, digest_of, keep, module, read
+from unseen.study.prepare import Prepared, check_batches, check_clients, check_model, prepare
+from unseen.study.records import Job
+from unseen.study.spec import Study
+
+#: Settings that choose what is run or shown, not what a job computes.
+FREE = {"name", "title", "methods", "targets", "seeds", "selection", "metric"}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A checked study.
+
+    jobs: all of them; missing: those still to run. not_applicable: methods that this data or
+    model cannot serve, with the reason.
+    """
+
+    setting: Setting
+    data: DataSet
+    methods: tuple[str, ...]
+    tasks: tuple[Task, ...]
+    jobs: tuple[Job, ...]
+    missing: tuple[Job, ...]
+    not_applicable: dict[str, str]
+    warnings: tuple[str, ...]
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """All that decides what a job computes."""
+        return {
+            "settings": self.setting.study.model_dump(mode="json", exclude=FREE),
+            "model": self.setting.model,
+            "metrics": list(self.setting.metrics),
+            "data": f"{self.data.name} {self.setting.data}",
+        }
+
+
+def prepare_study(study: Study, out: Path, data_dir: str | Path | None = None) -> Plan:
+    """Read the data, check everything that can be checked before training, list the jobs."""
+    check_device(study.device)
+    found = data_dir or os.environ.get("UNSEEN_DATA")
+    directory = Path(found).expanduser() if found else None
+    data = read(study.dataset, directory)
+    digest = digest_of(data)
+    keep((study.dataset, directory, digest), data)
+    info = DATASETS[parse(study.dataset)[0].name]
+    metrics = chosen_metrics(study, data, info.metrics)
+    setting = Setting(study, out, directory, digest, study.model or info.model, metrics)
+    training = study.training.build(data.classes is None)
+    methods = {m.name: m for m in (compose(text, training) for text in study.methods)}
+    tasks = plan(study.holdout, data.names, study.targets)
+    check_selection(study, metrics, tasks)
+    warnings, refused = check_tasks(setting, data, tasks, methods)
+    jobs = tuple(
+        Job(method, task.name, seed)
+        for method in methods
+        if method not in refused
+        for task in tasks
+        for seed in study.seed_list
+    )
+    missing = tuple(job for job in jobs if not records.is_done(job.folder(out)))
+    planned = Plan(setting, data, tuple(methods), tasks, jobs, missing, refused, warnings)
+    check_folder(planned)
+    return planned
+
+
+def check_device(device: str) -> None:
+    """Refuse a device that is not here."""
+    kind = device.split(":")[0]
+    if kind not in ("cpu", "cuda"):
+        raise UnseenError(f"device must be cpu or cuda (or cuda:1, ...); found {device!r}.")
+    if kind == "cuda" and not torch.cuda.is_available():
+        raise UnseenError(f"device = {device!r}, but torch finds no GPU here. Use device = 'cpu'.")
+
+
+def chosen_metrics(study: Study, data: DataSet, usual: Sequence[str]) -> tuple[str, ...]:
+    """The metrics to record: the study's, or those usual for the data set."""
+    classes = len(data.classes) if data.classes is not None else None
+    if classes is None:
+        usual = ("loss", "pearson")
+    metrics = tuple(dict.fromkeys(study.metrics or usual))
+    for name in metrics:
+        check_metric(name, classes)
+    for column in study.groups:
+        if column not in data.levels:
+            raise nearest("column to group by", column, data.levels)
+    return metrics
+
+
+def check_selection(study: Study, metrics: Sequence[str], tasks: Sequence[Task]) -> None:
+    """Refuse a selection rule or a metric that the records will not serve."""
+    selection.rule(study.selection)
+    if parse(study.selection)[0].name == "ood-validation" and not all(t.validation for t in tasks):
+        raise UnseenError(
+            "selection = 'ood-validation' needs domains that are neither source nor target: name "
+            "them as validation = [...] in the study's [holdout]."
+        )
+    shown = (*metrics, *(f"worst {m}@{column}" for m in metrics for column in study.groups))
+    if study.metric is not None and study.metric not in shown:
+        raise nearest("metric of this study", study.metric, shown)
+
+
+def check_tasks(
+    setting: Setting, data: DataSet, tasks: Sequence[Task], methods: dict[str, Method]
+) -> tuple[tuple[str, ...], dict[str, str]]:
+    """Check clients and model of every task; what deserves a warning, and what cannot run."""
+    study, seed = setting.study, setting.study.seed_list[0]
+    warnings: list[str] = []
+    refused: dict[str, str] = {}
+    for task in tasks:
+        count = study.participation
+        if isinstance(count, int) and count > len(task.sources):
+            raise UnseenError(
+                f"participation = {count} clients per round, but task {task.name!r} has "
+                f"{len(task.sources)} source domains. A share, such as 0.5, fits every task."
+            )
+        prepared = prepare(data, task, study, seed)
+        network = module(setting, prepared, seed)
+        check_model(network, prepared, study)
+        warnings += check_clients(prepared, study, task)
+        for name, method in methods.items():
+            roster = method.gather(prepared.sources) if method.gather else prepared.sources
+            check_batches(network, roster, study)
+            lacking = [ask for ask in method.asks if not has(ask, network, prepared)]
+            if lacking:
+                refused[name] = f"needs {' and '.join(lacking)}"
+    return tuple(dict.fromkeys(warnings)), refused
+
+
+def has(ask: str, network: torch.nn.Module, prepared: Prepared) -> bool:
+    """Whether the data or the model is what a method asks for."""
+    if ask == "images":
+        return len(prepared.shape) == 3
+    return any(isinstance(layer, _BatchNorm) for layer in network.modules())
+
+
+def check_folder(planned: Plan) -> dict[str, Any] | None:
+    """What the folder's study file says; refuse to mix two studies in one folder."""
+    try:
+        before = json.loads((planned.setting.out / "study.json").read_bytes())
+        identity = before["identity"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    difference = _difference(identity, planned.identity)
+    if difference:
+        raise UnseenError(
+            f"{planned.setting.out} holds another study: {difference}. Choose another --out, or "
+            "remove that folder."
+        )
+    return dict(before)
+
+
+def _difference(before: dict[str, Any], now: dict[str, Any], prefix: str = "") -> str:
+    found = []
+    for key in sorted({*before, *now}):
+        a, b = before.get(key), now.get(key)
+        if isinstance(a, dict) and isinstance(b, dict):
+            found.append(_difference(a, b, f"{prefix}{key}."))
+        elif json.dumps(a) != json.dumps(b):  # 1 client is not 1.0, all of them
+            found.append(f"{prefix}{key} was {a!r} and is {b!r}")
+    return ", ".join(filter(None, found))
