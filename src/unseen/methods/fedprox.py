@@ -36,6 +36,11 @@ def fedprox(training: Training, *, mu: float = 0.1) -> Method:
 
 def add_fedprox(method: Method, *, mu: float = 0.1) -> Method:
     """Hold any method's local training near the received model: + (μ/2) ‖w − x‖²."""
+    if REFERENCE in method.references:
+        raise UnseenError(
+            f"{method.name}+fedprox cannot be: {method.name} has its proximal term already; set "
+            "its mu."
+        )
     if not isinstance(local_training(method), Train):
         raise UnseenError(
             f"{method.name}+fedprox cannot be: {method.name} takes its gradient at the received "

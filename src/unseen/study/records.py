@@ -142,7 +142,7 @@ def save_checkpoint(folder: Path, state: State, memories: Memories) -> None:
         return value
 
     content = {
-        "lengths": {name: (folder / name).stat().st_size for name in FILES},
+        "lengths": {name: _size(folder / name) for name in FILES},
         "digests": _digests(folder),
         "round": state.round,
         "seed": state.seed,
@@ -253,6 +253,10 @@ def _digests(folder: Path, lengths: Mapping[str, int] | None = None) -> dict[str
         part = content if lengths is None else content[: lengths[name]]
         found[name] = hashlib.sha256(part).hexdigest()
     return found
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
 
 
 def _slug(text: str) -> str:
