@@ -75,7 +75,7 @@ def written(out: Path) -> dict[str, bytes]:
 
 
 def process(arguments: Sequence[str], **options: object) -> subprocess.Popen[str]:
-    """The command line in a process of its own, at the head of a session of its own."""
+    """The command line in a process of its own, which leads those that it starts."""
     path = os.pathsep.join(filter(None, sys.path))
     return subprocess.Popen(  # type: ignore[call-overload, no-any-return]
         [sys.executable, "-c", "from unseen.cli import main; main()", *arguments],
@@ -88,13 +88,13 @@ def process(arguments: Sequence[str], **options: object) -> subprocess.Popen[str
     )
 
 
-def alive(session: int) -> list[str]:
-    """The processes of a session that have not ended, by their command lines."""
+def alive(leader: int) -> list[str]:
+    """The command lines of a process and of all that it started, if they have not ended."""
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             state, _, _, of, *_ = (folder / "stat").read_text().rpartition(")")[2].split()
-            if int(of) == session and state not in "ZX":
+            if int(of) == leader and state not in "ZX":
                 found.append((folder / "cmdline").read_text().replace("\0", " "))
         except (OSError, ValueError):
             continue

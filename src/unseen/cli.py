@@ -64,7 +64,11 @@ def study(
 
         describe(prepare_study(chosen, folder, data_dir))
         return
-    results = chosen.run(folder, jobs, data_dir, progress=True)
+    try:
+        results = chosen.run(folder, jobs, data_dir, progress=True)
+    except KeyboardInterrupt:
+        print("stopped; the same command goes on from here.", file=sys.stderr)
+        raise typer.Exit(130) from None
     from rich.console import Console
 
     Console(width=None if sys.stdout.isatty() else 160).print(results.table().to_rich())
@@ -151,13 +155,10 @@ def main() -> None:
     warnings.showwarning = lambda message, *_: print(f"warning: {message}", file=sys.stderr)
     try:
         app(prog_name="unseen")
-    except KeyboardInterrupt:
-        print("stopped; the same command goes on from here.", file=sys.stderr)
-        sys.exit(130)
     except ValueError as error:
         from unseen.errors import UnseenError
 
         if not isinstance(error, UnseenError):
             raise
-        print(f"error: {error}", file=sys.stderr)
+        print(" ".join((f"error: {error}", *getattr(error, "__notes__", ()))), file=sys.stderr)
         sys.exit(2)

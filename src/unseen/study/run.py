@@ -67,7 +67,12 @@ def results_of(planned: Plan, temporary: Any = None) -> Results:
 @contextmanager
 def only_one(folder: Path) -> Iterator[None]:
     """One run at a time per folder."""
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except FileExistsError:
+        raise UnseenError(
+            f"{folder} is a file; results need a folder. Choose another --out."
+        ) from None
     try:
         with FileLock(folder / ".lock", timeout=0):
             yield
