@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import math
-import os.path
 from collections.abc import Iterable, Sequence
 
 
@@ -26,7 +25,7 @@ def nearest(kind: str, name: str, known: Iterable[str]) -> UnseenError:
     close = difflib.get_close_matches(name, known, n=len(known) or 1, cutoff=0.5)
     # Among equally close ones, the one that begins alike.
     alike = {k: difflib.SequenceMatcher(None, k, name).ratio() for k in close}
-    best = max(close, key=lambda k: (alike[k], len(os.path.commonprefix([k, name]))), default="")
+    best = max(close, key=lambda k: (alike[k], k[:1] == name[:1]), default="")
     hint = f"; did you mean {best!r}?" if best else "."
     return UnseenError(f"unknown {kind} {name!r}{hint} Known: {', '.join(known) or 'none'}.")
 

@@ -142,7 +142,9 @@ def test_an_error_says_what_and_where(
         read(folder, text, **options)
 
 
-@pytest.mark.parametrize("content", [b"\xff\xfe\x00bad", gzip.compress(TABLE.encode(), mtime=0)[:30]])
+@pytest.mark.parametrize(
+    "content", [b"\xff\xfe\x00bad", gzip.compress(TABLE.encode(), mtime=0)[:30]]
+)
 def test_a_file_that_is_no_table_is_named(folder: Path, content: bytes) -> None:
     (folder / "bad.csv.gz").write_bytes(content)
     with pytest.raises(UnseenError, match=r"bad\.csv\.gz is no csv file"):

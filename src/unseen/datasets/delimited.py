@@ -36,9 +36,10 @@ def load(
 
     path: absolute or relative to `data_dir`. domain, label: the columns that hold them. task:
     "classification" or "regression". missing: cells that stand for no value. categorical: the
-    categorical columns (default: those in which every domain has a value that is not a number). groups: columns of
-    metadata, kept for grouped metrics and not used as features; one called "environment" names
-    the environments inside a domain. drop: columns to leave out. The rest are features.
+    categorical columns (default: those in which every domain has a value that is not a number).
+    groups: columns of metadata, kept for grouped metrics and not used as features; one called
+    "environment" names the environments inside a domain. drop: columns to leave out. The rest are
+    features.
 
     Domains and classes stand in numeric order if all are numbers, else in alphabetic order.
     """
