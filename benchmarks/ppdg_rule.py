@@ -1,6 +1,6 @@
 """PPDG on K updates of a ResNet-18: inner products against the literal loop over tensors.
 
-    python benchmarks/ppdg_rule.py [--clients 5] [--repeats 7] [--threads 2]
+    python benchmarks/ppdg_rule.py [--clients 5] [--repeats 7] [--threads 1]
 
 The literal loop is Algorithm 1 on dictionaries of tensors as published code writes it. Both do the
 same work on the same updates in one process, one after the other, in an order that alternates.
@@ -102,7 +102,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--clients", type=int, default=5)
     parser.add_argument("--repeats", type=int, default=7)
-    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--threads", type=int, default=1)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     matrix = updates(options.clients)

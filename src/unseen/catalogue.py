@@ -6,7 +6,7 @@ import inspect
 import tomllib
 from collections.abc import Callable
 
-from unseen.errors import nearest
+from unseen.errors import UnseenError, nearest
 from unseen.exchange import Method
 from unseen.expression import fold, options
 from unseen.methods import METHODS, MODIFIERS
@@ -105,7 +105,11 @@ def _section(title: str, part: Callable[..., Method], example: Method) -> str:
 
 def _alone(modifier: str) -> Method:
     """A modifier on the simplest method it can be put on."""
-    return MODIFIERS[modifier](METHODS["fedavg"](Training()))
+    add = MODIFIERS[modifier]
+    try:
+        return add(METHODS["fedavg"](Training()))
+    except UnseenError:
+        return add(METHODS["fedsgd"](Training()))
 
 
 def _first(part: Callable[..., object]) -> str:

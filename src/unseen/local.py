@@ -1,11 +1,11 @@
-"""Local training: the only loop over batches, and probes that add scalars to its reply."""
+"""Local training: the only loop over batches, and what adds to its reply."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
+from typing import Literal, Protocol
 
 import torch
 from torch import Tensor
@@ -74,6 +74,66 @@ class FullGradient:
             loss = step(*split.batch(slice(None)))
         scalars = {"examples": len(split), "steps": 1, "loss": float(loss)}
         return Reply({"model": -model.gradient}, scalars), memory
+
+
+class Statistic(Protocol):
+    """Opened once per exchange at one client; then (x, y) -> a vector that may be sent."""
+
+    def open(
+        self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
+    ) -> Callable[[Tensor, Tensor], Tensor]: ...
+
+
+@dataclass(frozen=True)
+class Measure:
+    """Sends a statistic of the received model on the whole training split, in the slot `name`."""
+
+    name: str
+    statistic: Statistic
+
+    def __call__(
+        self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
+    ) -> tuple[Reply, Memory]:
+        """The statistic in training mode; the model is not moved."""
+        split = client.split("train")
+        model.module.train()
+        with drawing(replace(turn, exchange="")):
+            measure = self.statistic.open(model, inbox, client, memory, turn)
+            value = measure(*split.batch(slice(None))).detach()
+        return Reply({self.name: value}, {"examples": len(split)}), memory
+
+
+@dataclass(frozen=True)
+class Penalised:
+    """Adds the gradient of a penalty at the received model to another local's reply, as the row
+    `penalty`: −∇ over the whole training split, and its value as a scalar; both 0 in the first
+    `warmup` rounds.
+
+    Dropout draws as in this round's `Measure`, so that both see the same network, and the
+    statistics of BatchNorm are left to the other local.
+    """
+
+    local: Local
+    penalty: Gradient
+    warmup: int = 0
+
+    def __call__(
+        self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
+    ) -> tuple[Reply, Memory]:
+        """The penalty first, at the received model, then the other local."""
+        row, value = torch.zeros_like(model.vector), 0.0
+        if turn.round >= self.warmup:
+            buffers = model.buffers.clone()
+            model.module.train()
+            with (
+                drawing(replace(turn, exchange="")),
+                self.penalty.open(model, inbox, client, memory, turn) as step,
+            ):
+                value = float(step(*client.split("train").batch(slice(None))))
+            row = -model.gradient
+            model.buffers.copy_(buffers)
+        reply, memory = self.local(model, inbox, client, memory, turn)
+        return Reply({**reply.rows, "penalty": row}, {**reply.scalars, "penalty": value}), memory
 
 
 @dataclass(frozen=True)

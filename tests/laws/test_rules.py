@@ -20,6 +20,7 @@ from unseen.combine import (
     Gram,
     Mean,
     PCGrad,
+    SemanticDivergence,
     WeightedGeometricMean,
 )
 from unseen.errors import UnseenError
@@ -46,13 +47,21 @@ RULES: dict[str, Combine] = {
     "ga-paper": GA(variant="paper"),
     "ga-reference": GA(variant="reference"),
     "ga-examples": GA(prior=Mean("examples")),
+    "divergence": SemanticDivergence(),
+    "divergence-whole": SemanticDivergence(blocks="whole"),
+    "divergence-similar": SemanticDivergence(favour="similar", blocks="module"),
+    "divergence-uniform": SemanticDivergence(favour="uniform"),
+    "divergence-l1": SemanticDivergence("l1", prior=Mean("examples")),
+    "divergence-ga": SemanticDivergence(prior=GA()),
     "geometric-skip": WeightedGeometricMean(),
     "geometric-paper": WeightedGeometricMean("paper"),
     "geometric-released": WeightedGeometricMean("released"),
+    "geometric-updates": WeightedGeometricMean("released", of="updates"),
     "geometric-agreement": WeightedGeometricMean(agreement=0.5, prior=Mean("examples")),
 }
-#: Adds a fixed number to every magnitude, which does not scale.
-SCALED = {name: rule for name, rule in RULES.items() if name != "geometric-released"}
+#: These add a fixed number to every magnitude, which does not scale.
+FLOORED = ("geometric-released", "geometric-updates")
+SCALED = {name: rule for name, rule in RULES.items() if name not in FLOORED}
 SIZES = [(2, 7), (3, 50), (5, 300), (13, 40)]
 
 
@@ -136,7 +145,7 @@ def test_extreme_updates_stay_finite(rule: Combine, scale: float):
         vector, _, weights = run(rule, rows(K, P) * scale)
         assert torch.isfinite(vector).all()
         assert weights is None or torch.isfinite(weights).all()
-        if scale == 0.0 and rule != RULES["geometric-released"]:
+        if scale == 0.0 and rule not in [RULES[name] for name in FLOORED]:
             assert not vector.any()
 
 

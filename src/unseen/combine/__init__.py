@@ -11,6 +11,7 @@ rules every update.
 from unseen.combine.adjustment import GeneralizationAdjustment
 from unseen.combine.agreement import AgrRand, AgrSum
 from unseen.combine.base import Combine, DenseRows, Elementwise, Gram, Rows, Weighted, gram
+from unseen.combine.divergence import SemanticDivergence
 from unseen.combine.geometric import WeightedGeometricMean
 from unseen.combine.mean import Mean, Sum
 from unseen.combine.pcgrad import PCGrad
@@ -28,6 +29,7 @@ __all__ = [
     "Mean",
     "PCGrad",
     "Rows",
+    "SemanticDivergence",
     "Sum",
     "Weighted",
     "WeightedGeometricMean",

@@ -3,8 +3,18 @@
 from collections.abc import Callable
 
 from unseen.exchange import Method
+from unseen.methods.csac import add_csac, csac
 from unseen.methods.fedavg import deepall, fedavg, fedsgd
-from unseen.methods.fedilc import add_geometric, geometric
+from unseen.methods.fedcurv import fedcurv
+from unseen.methods.fedilc import (
+    add_fishr,
+    add_geometric,
+    fedilc_inter,
+    fedilc_intra_arith,
+    fedilc_intra_geo,
+    fishr,
+    geometric,
+)
 from unseen.methods.fedprox import add_fedprox, fedprox
 from unseen.methods.ga import add_ga
 from unseen.methods.ppdg import add_ppdg, ppdg
@@ -28,6 +38,12 @@ METHODS: dict[str, Callable[..., Method]] = {
     "agrsum": agrsum,
     "agrrand": agrrand,
     "geometric": geometric,
+    "fishr": fishr,
+    "fedilc-inter": fedilc_inter,
+    "fedilc-intra-arith": fedilc_intra_arith,
+    "fedilc-intra-geo": fedilc_intra_geo,
+    "fedcurv": fedcurv,
+    "csac": csac,
 }
 #: (method, *, options) -> Method, written `+name`.
 MODIFIERS: dict[str, Callable[..., Method]] = {
@@ -37,5 +53,7 @@ MODIFIERS: dict[str, Callable[..., Method]] = {
     "agrsum": add_agrsum,
     "agrrand": add_agrrand,
     "geometric": add_geometric,
+    "fishr": add_fishr,
+    "csac": add_csac,
     "fedprox": add_fedprox,
 }

@@ -28,12 +28,14 @@ def mlp(
     widths: Sequence[int] = (64, 64),
     dropout: float = 0.0,
     init: Literal["torch", "xavier"] = "torch",
+    logits: int | None = None,
 ) -> nn.Sequential:
     """A perceptron with ReLU after every hidden layer: fc1, fc2, ..., head.
 
     widths: of the hidden layers. dropout: probability in [0, 1) of dropping a hidden unit.
-    init: torch's own, or `xavier`: Glorot's uniform weights and zero biases. FedILC's net for
-    Color-MNIST (392-390-390-1) is `mlp(widths=[390, 390], init='xavier')`; it gives logits, the
+    init: torch's own, or `xavier`: Glorot's uniform weights and zero biases. logits: how many
+    outputs; by default one per class, while 1 tells two classes by the logit of class 1. FedILC's
+    net for Color-MNIST (392-390-390-1) is `mlp(widths=[390, 390], init='xavier', logits=1)`; the
     sigmoid belongs to the loss.
 
     >>> [name for name, _ in mlp((2, 14, 14), 1, widths=[390, 390]).named_children()]
@@ -42,6 +44,8 @@ def mlp(
     whole_numbers("mlp(widths)", widths)
     number("mlp(dropout)", dropout, 0, math.nextafter(1, 0))
     choice("mlp(init)", init, ("torch", "xavier"))
+    if logits is not None:
+        number("mlp(logits)", logits, 1, whole=True)
     layers: OrderedDict[str, nn.Module] = OrderedDict(flatten=nn.Flatten())
     sizes = [math.prod(shape), *widths]
     for i, (before, after) in enumerate(pairwise(sizes), start=1):
@@ -49,7 +53,7 @@ def mlp(
         layers[f"relu{i}"] = nn.ReLU()
         if dropout:
             layers[f"dropout{i}"] = nn.Dropout(dropout)
-    layers["head"] = nn.Linear(sizes[-1], outputs)
+    layers["head"] = nn.Linear(sizes[-1], outputs if logits is None else logits)
     if init == "xavier":
         for layer in layers.values():
             if isinstance(layer, nn.Linear):

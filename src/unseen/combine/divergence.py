@@ -1,0 +1,99 @@
+"""CSAC's data-free semantic aggregation: layer by layer, weights by distance from the average."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from unseen.combine.base import Combine, Combined, Rows, RuleState, Table, Weighted
+from unseen.combine.distance import cosine, l1, l2, nonzero
+from unseen.combine.mean import Mean
+from unseen.errors import UnseenError, choice
+from unseen.vector import Blocks
+
+
+@dataclass(frozen=True)
+class SemanticDivergence(Combine):
+    """M_l = Σ_i c_il w_il with c_il ∝ p_i dist(w_il, w̄_l), for every layer l; w̄ = (1/H) Σ_i w_i.
+
+    Source: Yuan et al., "Collaborative Semantic Aggregation and Calibration for Separated Domain
+    Generalization", 2021, Eqs. 3-4, which has p_i = 1/H.
+
+    distance: `l2`, from the inner products of the updates u_i = w_i − x alone (‖u_i − ū‖² is an
+    entry of C G C, C = I − 11ᵀ/H); `l1` and `cosine` (1 − cos, of weights, so that the rows must
+    know their `reference` x) read every coordinate, so this is no `Gram` rule, although l2 can
+    go by `weights(gram, ...)`. favour: `divergent` as printed; `similar`, c ∝ p / dist, for which
+    the paper gives no formula (those at distance 0 share the whole weight); `uniform`, c = p,
+    which sees nothing. blocks: what a layer is, a tensor as in the released code, a module or the
+    whole vector. prior: p. Where all distances are 0, c = p.
+
+    The released code writes the last client's tensor over the sum where a weight is exactly 0,
+    returns that tensor where all are, and takes the cosine itself, not 1 − cos, for a distance.
+
+    >>> rule = SemanticDivergence(blocks="whole")
+    >>> u = torch.tensor([[1.0, 0.0], [1.0, 0.0], [4.0, 0.0]])  # distances 1, 1, 2 from (2, 0)
+    >>> rule(u, {}, rule.init(3, 2))[2]
+    tensor([0.2500, 0.2500, 0.5000], dtype=torch.float64)
+    """
+
+    distance: Literal["l2", "l1", "cosine"] = "l2"
+    favour: Literal["divergent", "similar", "uniform"] = "divergent"
+    blocks: Blocks = "tensor"
+    prior: Weighted = Mean("uniform")
+
+    def __post_init__(self) -> None:
+        choice("SemanticDivergence(distance)", self.distance, ("l2", "l1", "cosine"))
+        choice("SemanticDivergence(favour)", self.favour, ("divergent", "similar", "uniform"))
+        choice("SemanticDivergence(blocks)", self.blocks, ("whole", "module", "tensor"))
+
+    def combine(
+        self, rows: Rows, table: Table, state: RuleState, generator: torch.Generator | None
+    ) -> Combined:
+        """The layers' sums, and the weights [K], or [B, K] for B layers."""
+        K, P = rows.shape
+        blocks = [slice(a, b) for a, b in state["blocks"]] if "blocks" in state else None
+        layers = blocks if blocks is not None else [slice(0, P)]
+        if self.favour == "uniform":
+            distances = torch.ones(len(layers), K, dtype=torch.float64)
+        elif self.distance == "l2":
+            distances = l2(rows.gram(blocks)).reshape(-1, K)
+        else:
+            measure = l1 if self.distance == "l1" else cosine
+            distances = torch.stack([measure(rows, layer) for layer in layers])
+        table, state = self.with_prior(table, state, generator)
+        weights = self.mix(distances, table["prior"])
+        weights = weights if blocks is not None else weights[0]
+        return rows.linear(weights, blocks), state, weights
+
+    def weights(
+        self,
+        gram: Tensor,
+        table: Table,
+        state: RuleState,
+        generator: torch.Generator | None = None,
+    ) -> tuple[Tensor, RuleState]:
+        """Weights [K] for inner products of updates [K, K], or [B, K] for [B, K, K], and the
+        new state; for distance l2."""
+        if self.distance != "l2":
+            raise UnseenError(
+                f"SemanticDivergence(distance={self.distance!r}) reads every coordinate; inner "
+                "products of the updates are enough for l2 only."
+            )
+        table, state = self.with_prior(self.checked(table, gram.shape[-1]), state, generator)
+        return self.mix(l2(gram), table["prior"]), state
+
+    def mix(self, distances: Tensor, prior: Tensor) -> Tensor:
+        """c [..., K] for distances [..., K]."""
+        relevance = distances / nonzero(distances.amax(-1, keepdim=True))
+        if self.favour == "similar":
+            nearest = distances.amin(-1, keepdim=True)
+            relevance = torch.where(distances > 0, nearest / nonzero(distances), 1)
+        elif self.favour == "uniform":
+            relevance = torch.ones_like(distances)
+        # By the largest, so that a uniform prior is exactly 1 and drops out.
+        c = relevance * (prior / prior.max())
+        c = torch.where(c.sum(-1, keepdim=True) > 0, c, prior)
+        return c / c.sum(-1, keepdim=True)

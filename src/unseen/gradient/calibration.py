@@ -1,0 +1,152 @@
+"""CSAC's cross-layer semantic calibration: the received model is drawn to the client's own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from unseen.client import Client
+from unseen.errors import UnseenError, choice, number
+from unseen.exchange import Inbox, Memory, Turn
+from unseen.features import chosen, frozen, recorded
+from unseen.gradient.alignment import Projections, attention
+from unseen.gradient.base import Backprop, Step
+from unseen.gradient.discrepancy import mmd, mse
+from unseen.training import Training
+from unseen.vector import Model
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """g = ∇ [CE + λ Σ_l Σ_m α_lm D(Proj M_l(x), Proj L_m(x))], CSAC's Eqs. 5-11.
+
+    M: the model that is trained, in training mode; L: the client's own model, frozen and in
+    evaluation mode, read from its memory (`own.model`, `own.buffers`) and run in the same module.
+    Both are projected by convolutions that are drawn anew for each client and round, take the
+    steps of the training's optimiser and rate on the same loss, weight decay included, and end
+    with the exchange. The options are those of `unseen.methods.csac.csac`.
+    """
+
+    training: Training = field(default_factory=Training)
+    lam: float = 0.6
+    layers: tuple[str, ...] | None = None
+    strategy: Literal["cross-layer", "same-layer", "none"] = "cross-layer"
+    attention: Literal["both", "position", "channel", "none"] = "both"
+    metric: Literal["mmd", "mse"] = "mmd"
+    estimator: Literal["unbiased", "biased"] = "unbiased"
+    cross_entropy: bool = True
+    logits: bool = False
+    channels: int | Literal["smallest"] = 32
+    projections: Literal["trained", "fixed"] = "trained"
+    attention_gradient: bool = False
+
+    def __post_init__(self) -> None:
+        number("csac(lam)", self.lam, 0)
+        choice("csac(strategy)", self.strategy, ("cross-layer", "same-layer", "none"))
+        choice("csac(attention)", self.attention, ("both", "position", "channel", "none"))
+        choice("csac(metric)", self.metric, ("mmd", "mse"))
+        choice("csac(estimator)", self.estimator, ("unbiased", "biased"))
+        choice("csac(projections)", self.projections, ("trained", "fixed"))
+        if self.channels != "smallest":
+            number("csac(channels), if not 'smallest',", self.channels, 1, whole=True)
+        if not self.aligns and not self.cross_entropy:
+            raise UnseenError(
+                "csac without alignment and without cross-entropy leaves nothing to descend; keep "
+                "cross_entropy=True, or a strategy and lam > 0."
+            )
+
+    @property
+    def aligns(self) -> bool:
+        """Whether the local model plays a part: without, this is plain back-propagation."""
+        return self.strategy != "none" and self.lam > 0
+
+    @contextmanager
+    def open(
+        self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
+    ) -> Iterator[Step]:
+        """The step that also draws the layers' features to those of the client's own model."""
+        if not self.aligns:
+            plain = Backprop(self.training.loss)
+            with plain.open(model, inbox, client, memory, turn) as step:
+                yield step
+            return
+        optimiser = self.training.optimiser
+        rate = optimiser.lr * self.training.schedule(turn.round, turn.rounds)
+        loss = self.training.loss.open(model, inbox, client, memory, turn)
+        layers, project = self.prepare(model, client)
+        weights = project.draw(turn.generator("projections"), model.vector)
+        weights.requires_grad_(self.projections == "trained")
+        moments: dict[str, Tensor] = {}
+        own = _own(memory, client)
+        with recorded(model.module, (*layers, "")) as take:
+
+            def step(x: Tensor, y: Tensor) -> Tensor:
+                nonlocal moments
+                model.gradient.zero_()
+                weights.grad = None
+                theirs = frozen(model, own, x, take)
+                value = loss(model, x, y)  # the pass that `take` reads
+                align = self.discrepancy(project, weights, take(), theirs)
+                value = self.lam * align + (value if self.cross_entropy else 0)
+                value.backward()
+                if weights.grad is not None:
+                    with torch.no_grad():
+                        moments = dict(optimiser.step(weights, weights.grad, moments, rate))
+                return value.detach()
+
+            yield step
+
+    def discrepancy(
+        self,
+        project: Projections,
+        weights: Tensor,
+        fused: Sequence[Tensor],
+        own: Sequence[Tensor],
+    ) -> Tensor:
+        """L_AL of Eq. 6 for the maps of both models, each list ending in the logits."""
+        A = project(weights, "fused", fused[:-1])
+        B = project(weights, "own", own[:-1])
+        if self.strategy == "same-layer":
+            alpha = torch.eye(len(A)).to(A)
+        else:
+            with torch.set_grad_enabled(self.attention_gradient):
+                alpha = attention(A, B, self.attention)
+        total = (alpha * self.distance(A.flatten(2), B.flatten(2))).sum()
+        if self.logits:
+            total = total + self.distance(fused[-1][None], own[-1][None]).sum()
+        return total
+
+    def distance(self, x: Tensor, y: Tensor) -> Tensor:
+        """D [R, R] of every pair of layers, for features [R, N, D]."""
+        return mmd(x, y, self.estimator) if self.metric == "mmd" else mse(x, y)
+
+    def prepare(self, model: Model, client: Client) -> tuple[list[str], Projections]:
+        """The layers and their projections; refuses what could not be calibrated."""
+        layers, split = chosen(model.module, self.layers), client.split("train")
+        n, batch = len(split), self.training.batch_size
+        rest = 0 if self.training.drop_last else n % batch
+        if self.metric == "mmd" and 1 in (n, batch, rest):
+            raise UnseenError(
+                f"client {client.name!r} has {n} training examples, so that with batch_size = "
+                f"{batch} a batch of one occurs, on which CSAC cannot compare distributions. Set "
+                "training.drop_last = true, or another batch size."
+            )
+        with recorded(model.module, layers) as take:
+            own = model.vector, model.buffers
+            maps = frozen(model, own, split.batch(slice(0, 2))[0], take)
+        return layers, Projections.of(maps, self.channels)
+
+
+def _own(memory: Memory, client: Client) -> tuple[Tensor, Tensor]:
+    """The client's own model, in memory that is aligned alike wherever it was read from."""
+    if "own.model" not in memory:
+        raise UnseenError(
+            f"client {client.name!r} has no model of its own to calibrate with: it took no part in "
+            "the first exchange, semantic acquisition, or its memory was lost."
+        )
+    return memory["own.model"].clone(), memory["own.buffers"].clone()

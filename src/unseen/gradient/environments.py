@@ -1,0 +1,146 @@
+"""FedILC inside a client: the geometric or arithmetic mean over the client's environments."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from unseen.client import Client
+from unseen.combine.geometric import RunningLogSums, WeightedGeometricMean, Zeros
+from unseen.errors import UnseenError, choice, number
+from unseen.exchange import Inbox, Memory, Turn
+from unseen.gradient.base import Backprop, Gradient, Step
+from unseen.gradient.examples import (
+    chunks_of_gradients,
+    linear_signals,
+    outer_log_sums,
+    outputs_and_signals,
+    put,
+)
+from unseen.vector import Model
+
+
+@dataclass(frozen=True)
+class Environments:
+    """g ← mean_ε g_ε, coordinate by coordinate, over the environments ε inside a client.
+
+    by: an environment is a single `"example"` (FedILC, Algorithm 2), a mini-`"batch"` of a random
+    partition (FedILC §5 and its released code), or a named `"environment"`, the column of that
+    name in the split's meta. All weigh equally, a short last batch too, as released.
+    rule: `"geometric"`, the weighted geometric mean with `zeros` and `agreement` as in
+    `unseen.combine.WeightedGeometricMean`, or `"mean"`. The gradients of environments are summed
+    up one after the other: no two of them exist at a time. Those of examples do not exist at all
+    where the net is made of linear layers; for other nets `chunk` of them are formed at a time.
+    batch_size: of the mini-batches.
+    """
+
+    inner: Gradient
+    by: Literal["example", "batch", "environment"] = "batch"
+    rule: Literal["geometric", "mean"] = "geometric"
+    zeros: Zeros = "skip"
+    agreement: float = 0.0
+    batch_size: int = 32
+    chunk: int | None = None
+
+    def __post_init__(self) -> None:
+        choice("by", self.by, ("example", "batch", "environment"))
+        choice("rule", self.rule, ("geometric", "mean"))
+        number("batch_size", self.batch_size, 1, whole=True)
+        if self.chunk is not None:
+            number("chunk", self.chunk, 1, whole=True)
+        if self.by == "example" and not isinstance(self.inner, Backprop):
+            raise UnseenError(
+                "the geometric mean over examples is of the loss's own gradients; put "
+                f"{type(self.inner).__name__} around the environments, not inside."
+            )
+        WeightedGeometricMean(self.zeros, self.agreement)  # refuses what it cannot take
+
+    @property
+    def geometric(self) -> WeightedGeometricMean:
+        """The rule that turns sums over environments into their geometric mean."""
+        return WeightedGeometricMean(self.zeros, self.agreement)
+
+    @contextmanager
+    def open(
+        self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
+    ) -> Iterator[Step]:
+        """The step that leaves the mean over the environments of what it is given."""
+        if self.by == "example" and self.rule == "geometric":
+            yield self._over_examples(model, inbox, client, memory, turn)
+            return
+        with self.inner.open(model, inbox, client, memory, turn) as inner:
+            if self.by == "example":  # their arithmetic mean is the gradient itself
+                yield inner
+            else:
+                yield self._over_parts(model, inner, client, turn)
+
+    def _over_parts(self, model: Model, inner: Step, client: Client, turn: Turn) -> Step:
+        generator = turn.generator("environments")
+        size, device = len(model.vector), model.device
+
+        def step(x: Tensor, y: Tensor) -> Tensor:
+            parts = self._parts(y, client, generator)
+            sums, mean = RunningLogSums(size, device), torch.zeros_like(model.vector)
+            total = torch.zeros((), device=device)
+            for index in parts:
+                total += inner(x[index], y[index]) * len(index)
+                if self.rule == "mean":
+                    mean.add_(model.gradient, alpha=1 / len(parts))
+                else:
+                    sums.add(model.gradient, self.geometric.floor)
+            if self.rule == "geometric":
+                mean.copy_(self.geometric.mean(sums.sums()))
+            model.gradient.copy_(mean)
+            return total / len(y)
+
+        return step
+
+    def _parts(self, y: Tensor, client: Client, generator: torch.Generator) -> list[Tensor]:
+        """Row indices of each environment."""
+        if self.by == "batch":
+            order = torch.randperm(len(y), generator=generator).to(y.device)
+            return list(order.split(self.batch_size))
+        meta = client.split("train").meta
+        if "environment" not in meta:
+            raise UnseenError(
+                f"client {client.name!r} names no environments: its data have no column "
+                f"'environment', only {', '.join(sorted(meta)) or 'none'}. Choose by='batch'."
+            )
+        codes = meta["environment"]
+        if len(codes) != len(y):
+            raise UnseenError(
+                f"named environments are of the whole training split, {len(codes)} examples; "
+                f"found a batch of {len(y)}. Take the gradient over the whole split."
+            )
+        return [(codes == code).nonzero().flatten() for code in codes.unique()]
+
+    def _over_examples(
+        self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
+    ) -> Step:
+        assert isinstance(self.inner, Backprop)
+        loss, rule = self.inner.loss.open(model, inbox, client, memory, turn), self.geometric
+
+        def algebra(x: Tensor, y: Tensor) -> Tensor:
+            value, signals = linear_signals(model, loss, x, y)
+            model.gradient.zero_()
+            for name, (delta, a) in signals.items():
+                mean = rule.mean(outer_log_sums(delta, a, rule.floor).sums())
+                put(model, name, mean.view(delta.shape[1], a.shape[1]))
+            return value
+
+        def in_chunks(x: Tensor, y: Tensor) -> Tensor:
+            assert self.chunk is not None
+            value, delta = outputs_and_signals(model, loss, x, y)
+            sums = RunningLogSums(len(model.vector), model.device)
+            for gradients in chunks_of_gradients(model, x, delta, self.chunk):
+                for gradient in gradients:
+                    sums.add(gradient, rule.floor)
+            model.gradient.copy_(rule.mean(sums.sums()))
+            return value
+
+        return algebra if self.chunk is None else in_chunks

@@ -1,0 +1,126 @@
+"""FedCurv: every client is held near what the others learnt, where their curvature is high."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from unseen.client import Client
+from unseen.errors import choice, number
+from unseen.exchange import Inbox, Local, Memory, Reply, Turn
+from unseen.gradient.base import Gradient, Step
+from unseen.gradient.examples import (
+    chunks_of_gradients,
+    linear_signals,
+    outer_squares,
+    outputs_and_signals,
+    put,
+)
+from unseen.losses import Loss
+from unseen.vector import Model
+
+#: Slots and inbox entries: u = Σ_j F_j and v = Σ_j F_j w_j.
+FISHER, ANCHOR = "fisher", "anchor"
+#: A client's own share of u and v, and the round in which it sent them.
+OWN_FISHER, OWN_ANCHOR, SENT = "fedcurv.fisher", "fedcurv.anchor", "fedcurv.round"
+
+
+@dataclass(frozen=True)
+class Curvature:
+    """g ← g + 2λ(u ∘ w − v), the gradient of λ Σ_{j≠i} (w − w_j)ᵀ diag(F_j) (w − w_j).
+
+    u = Σ_{j≠i} F_j and v = Σ_{j≠i} F_j w_j: the sums that the server sent, less the client's own
+    part if it is in them, which it is if the client took part in the round before.
+
+    Source: Shoham et al. 2019, "Overcoming Forgetting in Federated Learning on Non-IID Data".
+    """
+
+    inner: Gradient
+    lam: float = 1.0
+
+    def __post_init__(self) -> None:
+        number("fedcurv(lam)", self.lam, 0)
+
+    @contextmanager
+    def open(
+        self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
+    ) -> Iterator[Step]:
+        """The inner step with the pull towards the other clients."""
+        u, v = inbox[FISHER], inbox[ANCHOR]
+        if SENT in memory and int(memory[SENT]) == turn.round - 1:
+            u, v = u - memory[OWN_FISHER], v - memory[OWN_ANCHOR]
+        with self.inner.open(model, inbox, client, memory, turn) as inner:
+
+            def step(x: Tensor, y: Tensor) -> Tensor:
+                value = inner(x, y)
+                model.gradient.add_(u * model.vector - v, alpha=2 * self.lam)
+                return value
+
+            yield step
+
+
+@dataclass(frozen=True)
+class WithFisher:
+    """Adds the diagonal of the Fisher information at the trained model, and its product with it,
+    to another local's reply; the client remembers both.
+
+    fisher: `"batch"`, the mean over mini-batches of the squared gradient of a batch, or
+    `"example"`, the mean over examples of the squared gradient of each. In evaluation mode and in
+    the order of the training split; a short last batch counts as one.
+    """
+
+    local: Local
+    loss: Loss
+    fisher: Literal["batch", "example"] = "batch"
+    batch_size: int = 32
+    chunk: int | None = None
+
+    def __post_init__(self) -> None:
+        choice("fisher", self.fisher, ("batch", "example"))
+        number("batch_size", self.batch_size, 1, whole=True)
+        if self.chunk is not None:
+            number("chunk", self.chunk, 1, whole=True)
+
+    def __call__(
+        self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
+    ) -> tuple[Reply, Memory]:
+        """Train, then measure where the training ended."""
+        reply, memory = self.local(model, inbox, client, memory, turn)
+        fisher = self._fisher(model, inbox, client, memory, turn)
+        anchor = fisher * model.vector
+        # A reply that is not finite is dropped by the server: it is in no sum.
+        sent = turn.round if bool((fisher + anchor).isfinite().all()) else -2
+        own = {OWN_FISHER: fisher, OWN_ANCHOR: anchor, SENT: torch.tensor(sent)}
+        rows = {**reply.rows, FISHER: fisher, ANCHOR: anchor}
+        return Reply(rows, reply.scalars), {**memory, **own}
+
+    def _fisher(
+        self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
+    ) -> Tensor:
+        split = client.split("train")
+        loss = self.loss.open(model, inbox, client, memory, turn)
+        total, parts = torch.zeros_like(model.vector), 0
+        model.module.eval()
+        for begin in range(0, len(split), self.batch_size):
+            x, y = split.batch(slice(begin, begin + self.batch_size))
+            model.gradient.zero_()
+            if self.fisher == "batch":
+                loss(model, x, y).backward()  # type: ignore[no-untyped-call]
+                total += model.gradient.square()
+                parts += 1
+            elif self.chunk is None:
+                for name, (delta, a) in linear_signals(model, loss, x, y)[1].items():
+                    put(model, name, outer_squares(delta, a))
+                total += model.gradient
+                parts += len(y)
+            else:
+                _, delta = outputs_and_signals(model, loss, x, y)
+                for gradients in chunks_of_gradients(model, x, delta, self.chunk):
+                    total += gradients.square().sum(0)
+                parts += len(y)
+        return total / parts

@@ -1,0 +1,130 @@
+"""Fishr without pooled data: the covariance of the head's gradients, and its distance to a mean."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from unseen.client import Client
+from unseen.errors import UnseenError, choice, number
+from unseen.exchange import Inbox, Memory, Turn
+from unseen.gradient.base import Step
+from unseen.gradient.examples import outer_squares, recorded, signals, with_ones
+from unseen.losses import Loss
+from unseen.vector import Model
+
+#: Weights and biases of the largest head whose full covariance is formed.
+FULL = 1024
+#: The inbox entry, and the exchange and slot, of the covariance.
+VARIANCE = "variance"
+
+
+@dataclass(frozen=True)
+class HeadCovariance:
+    """C = (1/N) Σ_n (g_n − ḡ)(g_n − ḡ)ᵀ over examples, g_n the gradient at the last linear layer.
+
+    With g_n = δ_n a_nᵀ (a_n: the head's inputs and a one for the bias) the diagonal, on the shape
+    of the head, is
+
+        Var = (δ²)ᵀ(a²)/N − (δᵀa/N)²
+
+    which is plain differentiable arithmetic, done in float64 since it is a difference. The
+    derivative reaches the backbone through a and δ.
+
+    covariance: `"diagonal"` [H], as the paper's experiments and the released code have it, or
+    `"full"` [H²], as its formula has it, for heads of up to 1,024 numbers. head: the layer's
+    name; by default the last linear layer in the order of the modules.
+    """
+
+    loss: Loss
+    covariance: Literal["diagonal", "full"] = "diagonal"
+    head: str | None = None
+
+    def __post_init__(self) -> None:
+        choice("covariance", self.covariance, ("diagonal", "full"))
+
+    def open(
+        self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
+    ) -> Callable[[Tensor, Tensor], Tensor]:
+        """(x, y) -> the covariance at the model's weights, flat and differentiable in them."""
+        loss = self.loss.open(model, inbox, client, memory, turn)
+        name, head = self.layer(model)
+
+        def measure(x: Tensor, y: Tensor) -> Tensor:
+            with recorded({name: head}, len(y)) as seen:
+                value = loss(model, x, y)
+            inputs, outputs = seen[name]
+            (delta,) = signals(value, [outputs], graph=True)
+            return self.of(delta.double(), with_ones(head, inputs).double())
+
+        return measure
+
+    def of(self, delta: Tensor, a: Tensor) -> Tensor:
+        """The covariance of the N matrices δ_n a_nᵀ, flat."""
+        N = len(a)
+        if self.covariance == "diagonal":
+            return (outer_squares(delta, a) / N - (delta.T @ a / N).square()).flatten()
+        gradients = (delta[:, :, None] * a[:, None, :]).flatten(1)
+        centred = gradients - gradients.mean(0)
+        return (centred.T @ centred / N).flatten()
+
+    def zeros(self, model: Model) -> Tensor:
+        """What stands in for the mean before it is known; refuses heads that are too large."""
+        name, head = self.layer(model)
+        size = head.weight.numel() + (head.bias.numel() if head.bias is not None else 0)
+        if self.covariance == "full" and size > FULL:
+            raise UnseenError(
+                f"the head {name!r} has {size:,} weights and biases, whose full covariance would "
+                f"be {size:,} by {size:,}; it is formed up to {FULL:,}. Choose "
+                "covariance='diagonal'."
+            )
+        length = size if self.covariance == "diagonal" else size**2
+        return torch.zeros(length, dtype=torch.float64, device=model.device)
+
+    def layer(self, model: Model) -> tuple[str, nn.Linear]:
+        """The head and its name."""
+        linear = {n: m for n, m in model.module.named_modules() if type(m) is nn.Linear}
+        name = self.head if self.head is not None else next(reversed(linear), "")
+        if name not in linear:
+            raise UnseenError(
+                f"the head must be a linear layer of the model; found {self.head or 'none'!r}. "
+                f"Its linear layers: {', '.join(linear) or 'none'}."
+            )
+        return name, linear[name]
+
+
+@dataclass(frozen=True)
+class Fishr:
+    """g = λ ∇_w ‖C_e(w) − C̄‖², with C̄ = (1/E) Σ_e C_e held fixed.
+
+    Summed over the clients it is exactly λ ∇_w Σ_e ‖C_e(w) − C̄(w)‖²: what is missing is the
+    derivative of C̄ times Σ_e (C_e − C̄), which is 0.
+
+    Source: Rame, Dancette, Cord 2022, "Fishr", Eq. 4; FedILC §3.2, Algorithm 1.
+    """
+
+    statistic: HeadCovariance
+    lam: float = 1.0
+
+    def __post_init__(self) -> None:
+        number("fishr(lam)", self.lam, 0)
+
+    @contextmanager
+    def open(
+        self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
+    ) -> Iterator[Step]:
+        """The step that leaves the penalty's gradient; the mean is in the inbox."""
+        measure, mean = self.statistic.open(model, inbox, client, memory, turn), inbox[VARIANCE]
+
+        def step(x: Tensor, y: Tensor) -> Tensor:
+            model.gradient.zero_()
+            penalty = self.lam * (measure(x, y) - mean).square().sum()
+            penalty.backward()  # type: ignore[no-untyped-call]
+            return penalty.detach()
+
+        yield step
