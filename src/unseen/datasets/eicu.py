@@ -6,36 +6,31 @@ import hashlib
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from unseen.datasets.base import DataSet, Domain
-from unseen.datasets.files import find
-from unseen.datasets.rows import rows
+from unseen.datasets.eicu_files import (
+    CATEGORICAL,
+    DEMOGRAPHICS,
+    EDITIONS,
+    OBTAIN,
+    OUTCOMES,
+    REGIONS,
+    Stay,
+    folder_of,
+    read_orders,
+    read_stays,
+    sketch,
+)  # fmt: skip
 from unseen.datasets.sheet import coded
 from unseen.datasets.table import Schema
 from unseen.errors import UnseenError, choice, number
 from unseen.exchange import keyed
 
-EDITIONS = ("demo", "full")
-FOLDERS = {
-    "demo": (
-        ".",
-        "eicu_demo",
-        "eicu-collaborative-research-database-demo-2.0.1",
-        "eicu-collaborative-research-database-demo-2.0",
-    ),
-    "full": (".", "eicu", "eicu-collaborative-research-database-2.0"),
-}
-REGIONS = ("Midwest", "Northeast", "South", "West")
-OUTCOMES = {"Alive": 0, "Expired": 1}
 CLASSES = ("alive", "expired")
-#: The demographic columns, and those of them that are categorical.
-DEMOGRAPHICS = ("age", "gender", "ethnicity", "admissionheight", "admissionweight")
-CATEGORICAL = ("gender", "ethnicity")
 #: Centimetres and kilograms that an adult may have; other values were mistyped and are missing.
 PLAUSIBLE = {"admissionheight": (100.0, 250.0), "admissionweight": (20.0, 400.0)}
 SOURCE = "eICU Collaborative Research Database"
@@ -46,11 +41,6 @@ LICENCES = {
     ),
 }
 LICENCE = "demo: ODbL 1.0; full: PhysioNet credentialed access, not to be shared"
-OBTAIN = (
-    "patient.csv.gz, medication.csv.gz and hospital.csv.gz are files of the eICU Collaborative "
-    "Research Database: its demo 2.0 is open at physionet.org/content/eicu-crd-demo, the full 2.0 "
-    "is at physionet.org/content/eicu-crd after training and a signed agreement."
-)
 CITATION = """@article{pollard2018eicu,
   author = {Pollard, Tom J. and Johnson, Alistair E. W. and Raffa, Jesse D. and Celi, Leo A. and
             Mark, Roger G. and Badawi, Omar},
@@ -61,23 +51,15 @@ CITATION = """@article{pollard2018eicu,
   pages = {180178},
   year = {2018}
 }"""
+__all__ = [
+    "CITATION", "CLASSES", "DEMOGRAPHICS", "FILES", "LICENCE", "OBTAIN",
+    "REGIONS", "SOURCE", "TOTALS", "load", "sketch",
+]  # fmt: skip
+
 #: Stays of the demo per region where region and outcome are known, as counted in its files.
 TOTALS: Mapping[str, int] = {"Midwest": 792, "Northeast": 157, "South": 733, "West": 601}
 #: Rows of the demo's three files, as its documentation states them.
 FILES: Mapping[str, int] = {"patient": 2520, "medication": 75_604, "hospital": 186}
-
-
-@dataclass(frozen=True, slots=True)
-class Stay:
-    """One stay in an intensive care unit; region is "" where it is unknown."""
-
-    id: str
-    patient: str
-    hospital: str
-    region: str
-    outcome: str
-    order: tuple[int, int, int]
-    demographics: tuple[str, ...]
 
 
 def load(
@@ -155,10 +137,10 @@ def load(
     _numbers(domain, minimum, hospitals, equal, hours, size)
     if rest and equal is None:
         raise UnseenError("rest = True pools the hospitals after the largest: set equal, as in 20.")
-    folder, suffix = _folder(data_dir, edition)
-    found = _stays(folder, suffix)
+    folder, suffix = folder_of(data_dir, edition)
+    found = read_stays(folder, suffix)
     kept, left = _kept(found, domain, stays)
-    orders = _orders(folder / f"medication.csv{suffix}", kept, hours, drug)
+    orders = read_orders(folder / f"medication.csv{suffix}", kept, hours, drug)
     if medicated:
         left["no drug in the window"] = sum(stay.id not in orders for stay in kept)
         kept = [stay for stay in kept if stay.id in orders]
@@ -189,61 +171,9 @@ def load(
     )
 
 
-def normalised(name: str) -> str:
-    """A drug's name in upper case, without a package in front and from the first strength on.
-
-    >>> normalised("5 ML VIAL : DILTIAZEM HCL 25 MG/5ML IV SOLN")
-    'DILTIAZEM HCL'
-    >>> normalised("furosemide (LASIX) tab 40 mg"), normalised("100 ML  -  Sodium Chloride 0.9 %")
-    ('FUROSEMIDE LASIX TAB', 'SODIUM CHLORIDE')
-    """
-    words = name.upper().replace("(", " ").replace(")", " ").split()
-    for mark in (":", "-"):
-        if mark in words and words[0][0].isdigit():
-            words = words[words.index(mark) + 1 :]
-    strength = next((i for i, word in enumerate(words) if i and word[0].isdigit()), len(words))
-    return " ".join(words[:strength]).strip(" :,-")
-
-
 def column_of(drug: str, size: int) -> int:
     """The column in [0, size) of a drug: the first 8 bytes of its SHA-256, modulo `size`."""
     return int.from_bytes(hashlib.sha256(drug.encode()).digest()[:8], "big") % size
-
-
-def sketch(folder: Path) -> None:
-    """Write a synthetic stand-in of the demo: 96 stays at eight hospitals, random drugs.
-
-    The files have the columns that are read and no others; no cell comes from a real patient.
-    """
-    generator = keyed("sketch/eicu")
-    folder = folder / "eicu_demo"
-    folder.mkdir(parents=True, exist_ok=True)
-    draws = torch.randint(100, (96, 6), generator=generator).tolist()
-    hospitals = ["hospitalid,region", *(f"{60 + i},{REGIONS[i % 4]}" for i in range(8))]
-    patients = [",".join(PATIENT)]
-    orders = [",".join(MEDICATION)]
-    for i, (age, sex, outcome, height, weight, drug) in enumerate(draws):
-        shown = "> 89" if age > 89 else str(age)
-        gender = "Female" if sex % 2 else "Male"
-        status = "Expired" if outcome < 20 else "Alive"
-        patients.append(
-            f"{i + 1},made-{i + 1},{60 + i % 8},{status},2015,1,{shown},{gender},Other/Unknown,"
-            f"{150 + height % 50},{50 + weight}"
-        )
-        for j in range(1 + drug % 4):
-            orders.append(f"{i + 1},{60 * j},No,DRUG {drug % 9},{9000 + (drug + j) % 30}")
-        orders.append(f"{i + 1},0,No,,{9100 + outcome // 20}")  # something to be learnt
-    for name, lines in {"hospital": hospitals, "patient": patients, "medication": orders}.items():
-        (folder / f"{name}.csv").write_text("\n".join(lines) + "\n")
-
-
-PATIENT = (
-    "patientunitstayid", "uniquepid", "hospitalid", "hospitaldischargestatus",
-    "hospitaldischargeyear", "unitvisitnumber", *DEMOGRAPHICS,
-)  # fmt: skip
-MEDICATION = (
-    "patientunitstayid", "drugstartoffset", "drugordercancelled", "drugname", "drughiclseqno",
-)  # fmt: skip
 
 
 def _numbers(
@@ -267,41 +197,6 @@ def _numbers(
                 )
 
 
-def _folder(data_dir: str | Path | None, edition: str) -> tuple[Path, str]:
-    """The folder of all three files, and ".gz" or ""."""
-    names = ("patient.csv.gz", "patient.csv")
-    path = find(data_dir, names, FOLDERS[edition], dataset="eicu", obtain=OBTAIN)
-    suffix = ".gz" if path.suffix == ".gz" else ""
-    for stem in ("medication", "hospital"):
-        find(path.parent, [f"{stem}.csv{suffix}"], ["."], dataset="eicu", obtain=OBTAIN)
-    return path.parent, suffix
-
-
-def _stays(folder: Path, suffix: str) -> list[Stay]:
-    """All stays, in the order of their numbers."""
-    pairs = rows(folder / f"hospital.csv{suffix}", ("hospitalid", "region"))
-    regions = {hospital: region for hospital, region in pairs}
-    path = folder / f"patient.csv{suffix}"
-    found = []
-    for stay, patient, hospital, outcome, year, visit, *known in rows(path, PATIENT):
-        region = regions.get(hospital, "")
-        if outcome not in (*OUTCOMES, "") or region not in (*REGIONS, ""):
-            raise UnseenError(
-                f"stay {stay} of {path} has the outcome {outcome!r} and the region {region!r}; "
-                f"expected one of {', '.join(OUTCOMES)} and of {', '.join(REGIONS)}, or nothing."
-            )
-        order = (_whole(year, path), _whole(visit, path), _whole(stay, path))
-        found.append(Stay(stay, patient, hospital, region, outcome, order, tuple(known)))
-    return sorted(found, key=lambda stay: stay.order[-1])
-
-
-def _whole(text: str, path: Path) -> int:
-    try:
-        return int(text)
-    except ValueError:
-        raise UnseenError(f"{path} has {text!r} where a whole number was expected.") from None
-
-
 def _kept(found: Sequence[Stay], domain: str, which: str) -> tuple[list[Stay], dict[str, int]]:
     """The stays that can be used, and why how many cannot."""
     kept = [stay for stay in found if stay.outcome]
@@ -316,23 +211,6 @@ def _kept(found: Sequence[Stay], domain: str, which: str) -> tuple[list[Stay], d
         left["later stays of a patient"] = len(kept) - len(first)
         kept = sorted(first.values(), key=lambda stay: stay.order[-1])
     return kept, left
-
-
-def _orders(
-    path: Path, kept: Sequence[Stay], hours: float | None, drug: str
-) -> dict[str, frozenset[str]]:
-    """The drugs of each stay that has any."""
-    wanted = {stay.id for stay in kept}
-    found: dict[str, set[str]] = {}
-    latest = math.inf if hours is None else 60 * hours
-    for stay, start, cancelled, name, code in rows(path, MEDICATION):
-        if stay not in wanted or cancelled == "Yes" or _whole(start, path) > latest:
-            continue
-        by_code = code and (drug == "code" or not name)
-        key = f"HICL {code}" if by_code else normalised(name) or name.upper()
-        if key:
-            found.setdefault(stay, set()).add(key)
-    return {stay: frozenset(keys) for stay, keys in found.items()}
 
 
 def _domains(

@@ -1,0 +1,151 @@
+"""eICU's three files: stays, the drugs ordered during them, and a stand-in of both."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from unseen.datasets.files import find
+from unseen.datasets.rows import rows
+from unseen.errors import UnseenError
+from unseen.exchange import keyed
+
+EDITIONS = ("demo", "full")
+FOLDERS = {
+    "demo": (
+        ".",
+        "eicu_demo",
+        "eicu-collaborative-research-database-demo-2.0.1",
+        "eicu-collaborative-research-database-demo-2.0",
+    ),
+    "full": (".", "eicu", "eicu-collaborative-research-database-2.0"),
+}
+REGIONS = ("Midwest", "Northeast", "South", "West")
+OUTCOMES = {"Alive": 0, "Expired": 1}
+#: The demographic columns, and those of them that are categorical.
+DEMOGRAPHICS = ("age", "gender", "ethnicity", "admissionheight", "admissionweight")
+CATEGORICAL = ("gender", "ethnicity")
+OBTAIN = (
+    "patient.csv.gz, medication.csv.gz and hospital.csv.gz are files of the eICU Collaborative "
+    "Research Database: its demo 2.0 is open at physionet.org/content/eicu-crd-demo, the full 2.0 "
+    "is at physionet.org/content/eicu-crd after training and a signed agreement."
+)
+PATIENT = (
+    "patientunitstayid", "uniquepid", "hospitalid", "hospitaldischargestatus",
+    "hospitaldischargeyear", "unitvisitnumber", *DEMOGRAPHICS,
+)  # fmt: skip
+MEDICATION = (
+    "patientunitstayid", "drugstartoffset", "drugordercancelled", "drugname", "drughiclseqno",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Stay:
+    """One stay in an intensive care unit; region is "" where it is unknown."""
+
+    id: str
+    patient: str
+    hospital: str
+    region: str
+    outcome: str
+    order: tuple[int, int, int]
+    demographics: tuple[str, ...]
+
+
+def folder_of(data_dir: str | Path | None, edition: str) -> tuple[Path, str]:
+    """The folder of all three files, and ".gz" or ""."""
+    names = ("patient.csv.gz", "patient.csv")
+    path = find(data_dir, names, FOLDERS[edition], dataset="eicu", obtain=OBTAIN)
+    suffix = ".gz" if path.suffix == ".gz" else ""
+    for stem in ("medication", "hospital"):
+        find(path.parent, [f"{stem}.csv{suffix}"], ["."], dataset="eicu", obtain=OBTAIN)
+    return path.parent, suffix
+
+
+def read_stays(folder: Path, suffix: str) -> list[Stay]:
+    """All stays, in the order of their numbers."""
+    pairs = rows(folder / f"hospital.csv{suffix}", ("hospitalid", "region"))
+    regions = {hospital: region for hospital, region in pairs}
+    path = folder / f"patient.csv{suffix}"
+    found = []
+    for stay, patient, hospital, outcome, year, visit, *known in rows(path, PATIENT):
+        region = regions.get(hospital, "")
+        if outcome not in (*OUTCOMES, "") or region not in (*REGIONS, ""):
+            raise UnseenError(
+                f"stay {stay} of {path} has the outcome {outcome!r} and the region {region!r}; "
+                f"expected one of {', '.join(OUTCOMES)} and of {', '.join(REGIONS)}, or nothing."
+            )
+        order = (_whole(year, path), _whole(visit, path), _whole(stay, path))
+        found.append(Stay(stay, patient, hospital, region, outcome, order, tuple(known)))
+    return sorted(found, key=lambda stay: stay.order[-1])
+
+
+def _whole(text: str, path: Path) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise UnseenError(f"{path} has {text!r} where a whole number was expected.") from None
+
+
+def read_orders(
+    path: Path, kept: Sequence[Stay], hours: float | None, drug: str
+) -> dict[str, frozenset[str]]:
+    """The drugs of each stay that has any."""
+    wanted = {stay.id for stay in kept}
+    found: dict[str, set[str]] = {}
+    latest = math.inf if hours is None else 60 * hours
+    for stay, start, cancelled, name, code in rows(path, MEDICATION):
+        if stay not in wanted or cancelled == "Yes" or _whole(start, path) > latest:
+            continue
+        by_code = code and (drug == "code" or not name)
+        key = f"HICL {code}" if by_code else normalised(name) or name.upper()
+        if key:
+            found.setdefault(stay, set()).add(key)
+    return {stay: frozenset(keys) for stay, keys in found.items()}
+
+
+def normalised(name: str) -> str:
+    """A drug's name in upper case, without a package in front and from the first strength on.
+
+    >>> normalised("5 ML VIAL : DILTIAZEM HCL 25 MG/5ML IV SOLN")
+    'DILTIAZEM HCL'
+    >>> normalised("furosemide (LASIX) tab 40 mg"), normalised("100 ML  -  Sodium Chloride 0.9 %")
+    ('FUROSEMIDE LASIX TAB', 'SODIUM CHLORIDE')
+    """
+    words = name.upper().replace("(", " ").replace(")", " ").split()
+    for mark in (":", "-"):
+        if mark in words and words[0][0].isdigit():
+            words = words[words.index(mark) + 1 :]
+    strength = next((i for i, word in enumerate(words) if i and word[0].isdigit()), len(words))
+    return " ".join(words[:strength]).strip(" :,-")
+
+
+def sketch(folder: Path) -> None:
+    """Write a synthetic stand-in of the demo: 96 stays at eight hospitals, random drugs.
+
+    The files have the columns that are read and no others; no cell comes from a real patient.
+    """
+    generator = keyed("sketch/eicu")
+    folder = folder / "eicu_demo"
+    folder.mkdir(parents=True, exist_ok=True)
+    draws = torch.randint(100, (96, 6), generator=generator).tolist()
+    hospitals = ["hospitalid,region", *(f"{60 + i},{REGIONS[i % 4]}" for i in range(8))]
+    patients = [",".join(PATIENT)]
+    orders = [",".join(MEDICATION)]
+    for i, (age, sex, outcome, height, weight, drug) in enumerate(draws):
+        shown = "> 89" if age > 89 else str(age)
+        gender = "Female" if sex % 2 else "Male"
+        status = "Expired" if outcome < 20 else "Alive"
+        patients.append(
+            f"{i + 1},made-{i + 1},{60 + i % 8},{status},2015,1,{shown},{gender},Other/Unknown,"
+            f"{150 + height % 50},{50 + weight}"
+        )
+        for j in range(1 + drug % 4):
+            orders.append(f"{i + 1},{60 * j},No,DRUG {drug % 9},{9000 + (drug + j) % 30}")
+        orders.append(f"{i + 1},0,No,,{9100 + outcome // 20}")  # something to be learnt
+    for name, lines in {"hospital": hospitals, "patient": patients, "medication": orders}.items():
+        (folder / f"{name}.csv").write_text("\n".join(lines) + "\n")
