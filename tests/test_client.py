@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import numpy as np
 import pytest
 import torch
 from conftest import federation
@@ -9,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils.data import TensorDataset
 
-from unseen.client import Client, Memories, Split, oversampled, pooled
+from unseen.client import Client, Memories, Split, Stored, oversampled, pooled
 from unseen.errors import UnseenError
 from unseen.exchange import keyed
 
@@ -18,6 +21,54 @@ def numbered(y: list[int], **meta: list[int]) -> Split:
     """A split whose inputs count its rows."""
     codes = {name: torch.tensor(values) for name, values in meta.items()}
     return Split(torch.arange(float(len(y))).unsqueeze(1), torch.tensor(y), codes)
+
+
+def on_disk(folder: Path, name: str, count: int) -> torch.Tensor:
+    """A memory-mapped array whose rows are told apart by their bytes."""
+    rows = torch.arange(count * 6, dtype=torch.uint8).view(count, 2, 3)
+    np.save(folder / f"{name}.npy", rows.numpy())
+    return torch.from_numpy(np.load(folder / f"{name}.npy", mmap_mode="c"))
+
+
+# --- what stays on disk ------------------------------------------------------------------------
+
+
+@given(data=st.data(), count=st.integers(1, 12))
+def test_stored_inputs_are_the_arrays_own_rows(data: st.DataObject, count: int) -> None:
+    """Against the same indexing of a tensor in memory, over takes of takes."""
+    array = torch.arange(count * 4.0).view(count, 2, 2)
+    stored, plain = Stored.of(array), array
+    for _ in range(2):
+        index = torch.tensor(data.draw(st.lists(st.integers(0, len(plain) - 1), min_size=1)))
+        stored, plain = stored.take(index), plain[index]
+        assert torch.equal(stored[:], plain)
+        assert (stored.shape, stored.dtype, len(stored)) == (plain.shape, plain.dtype, len(plain))
+    assert torch.equal(stored[1:3], plain[1:3])
+
+
+def test_a_split_of_stored_inputs_copies_nothing_until_a_batch_is_asked_for(tmp_path: Path) -> None:
+    array = on_disk(tmp_path, "a", 8)
+    split = Split(Stored.of(array), torch.arange(8)).take(torch.tensor([6, 1, 4]))
+    assert isinstance(split.x, Stored)
+    assert split.x.arrays[0].data_ptr() == array.data_ptr()
+    x, y = split.batch(torch.tensor([2, 0]))
+    assert torch.equal(x, array[[4, 6]].float() / 255)
+    assert y.tolist() == [4, 6]
+    assert torch.equal(split.to("cpu").batch(slice(None))[0], array[[6, 1, 4]].float() / 255)
+
+
+def test_the_pool_of_stored_inputs_is_their_rows_in_turn(tmp_path: Path) -> None:
+    a, b = on_disk(tmp_path, "a", 5), on_disk(tmp_path, "b", 3) + 100
+    parts = {
+        "a": Split(Stored.of(a), torch.zeros(5).long()).take(torch.tensor([4, 0])),
+        "b": Split(b, torch.ones(3).long()),
+        "c": Split(Stored.joined([Stored.of(a), b]), torch.ones(8).long()).take(torch.tensor([6])),
+    }
+    pool = pooled({name: Client(name, split, None, 2) for name, split in parts.items()})
+    expected = torch.cat([a[[4, 0]], b, b[1:2]])
+    assert torch.equal(pool.split("train").x[:], expected)
+    mixed = torch.tensor([5, 0, 3])
+    assert torch.equal(pool.split("train").x[mixed], expected[mixed])
 
 
 # --- splits ----------------------------------------------------------------------------------

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -14,15 +14,75 @@ from unseen.errors import UnseenError
 
 
 @dataclass(frozen=True)
+class Stored:
+    """Inputs that stay where they are, as memory-mapped arrays do: N rows of some arrays [M, ...].
+
+    arrays: alike in type and shape of a row; source [N]: which array; rows [N]: which row of it.
+    Indexing reads the rows asked for and no others, and puts them on `device`.
+    """
+
+    arrays: tuple[Tensor, ...]
+    source: Tensor
+    rows: Tensor
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+
+    @classmethod
+    def of(cls, array: Tensor) -> Stored:
+        """All rows of one array."""
+        n = len(array)
+        return cls((array,), torch.zeros(n, dtype=torch.uint8), torch.arange(n))
+
+    @classmethod
+    def joined(cls, parts: Sequence[Tensor | Stored]) -> Stored:
+        """One after the other, nothing copied."""
+        stored = [part if isinstance(part, Stored) else cls.of(part) for part in parts]
+        arrays = tuple(array for part in stored for array in part.arrays)
+        first = [sum(len(part.arrays) for part in stored[:i]) for i in range(len(stored))]
+        source = [part.source.long() + begin for part, begin in zip(stored, first, strict=True)]
+        rows = torch.cat([part.rows for part in stored])
+        return cls(arrays, torch.cat(source), rows, stored[0].device)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def shape(self) -> torch.Size:
+        return torch.Size((len(self), *self.arrays[0].shape[1:]))
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.arrays[0].dtype
+
+    def __getitem__(self, index: Tensor | slice) -> Tensor:
+        chosen = self.take(index)
+        if len(self.arrays) == 1:
+            return self.arrays[0][chosen.rows].to(self.device)
+        found = torch.empty(chosen.shape, dtype=self.dtype)
+        for k, array in enumerate(self.arrays):
+            own = chosen.source == k
+            found[own] = array[chosen.rows[own]]
+        return found.to(self.device)
+
+    def take(self, index: Tensor | slice) -> Stored:
+        """The rows given, in their order; nothing is read."""
+        index = index.cpu() if isinstance(index, Tensor) else index
+        return replace(self, source=self.source[index], rows=self.rows[index])
+
+    def to(self, device: torch.device | str) -> Stored:
+        """The same rows, which will come on another device."""
+        return replace(self, device=torch.device(device))
+
+
+@dataclass(frozen=True)
 class Split:
-    """Examples in memory.
+    """Examples of one client.
 
     x: inputs [N, ...], uint8 (read as x / 255) or float32; y: classes [N] as int64, or targets
     [N] as float32 for regression; meta: integer codes [N] per metadata column, by which metrics
     may be grouped; the column `environment` names the environments inside one client.
     """
 
-    x: Tensor
+    x: Tensor | Stored
     y: Tensor
     meta: Mapping[str, Tensor] = field(default_factory=dict)
 
@@ -49,7 +109,8 @@ class Split:
     def take(self, index: Tensor) -> Split:
         """The split that holds only the given rows, in their order."""
         meta = {name: codes[index] for name, codes in self.meta.items()}
-        return Split(self.x[index], self.y[index], meta)
+        x = self.x.take(index) if isinstance(self.x, Stored) else self.x[index]
+        return Split(x, self.y[index], meta)
 
     def to(self, device: torch.device | str) -> Split:
         """The same split on another device."""
@@ -106,10 +167,14 @@ def pooled(clients: Mapping[str, Client], name: str = "pooled") -> Client:
     splits = [client.split("train") for client in clients.values()]
     columns = set.intersection(*(set(split.meta) for split in splits))
     meta = {column: torch.cat([split.meta[column] for split in splits]) for column in columns}
-    train = Split(
-        torch.cat([split.x for split in splits]), torch.cat([split.y for split in splits]), meta
-    )
+    train = Split(joined([split.x for split in splits]), torch.cat([s.y for s in splits]), meta)
     return Client(name, train, None, next(iter(clients.values())).classes)
+
+
+def joined(inputs: Sequence[Tensor | Stored]) -> Tensor | Stored:
+    """Inputs one after the other; what stays on disk stays there."""
+    tensors = [x for x in inputs if isinstance(x, Tensor)]
+    return torch.cat(tensors) if len(tensors) == len(inputs) else Stored.joined(inputs)
 
 
 def oversampled(split: Split, generator: torch.Generator) -> Split:

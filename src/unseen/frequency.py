@@ -81,4 +81,5 @@ def pixel_range(split: Split) -> tuple[float, float]:
     x / 255, and else what this client's images hold."""
     if split.x.dtype == torch.uint8:
         return 0.0, 1.0
-    return float(split.x.min()), float(split.x.max())
+    low, high = torch.aminmax(split.x[:])
+    return float(low), float(high)

@@ -103,7 +103,7 @@ class Sums:
         self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
     ) -> tuple[Reply, Memory]:
         """Reply with the statistics of the client's training rows; nothing else is touched."""
-        return Reply(rows={"statistics": self.of(client.split("train").x)}), memory
+        return Reply(rows={"statistics": self.of(client.split("train").x[:])}), memory
 
 
 def encode(schema: Schema, statistics: Tensor, x: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from unseen.apply import Replace
 from unseen.backend.inprocess import InProcess
-from unseen.client import Client, Split, oversampled
+from unseen.client import Client, Split, Stored, oversampled
 from unseen.combine import Sum
 from unseen.datasets.base import DataSet, Domain
 from unseen.datasets.table import Schema, Sums, encode
@@ -181,7 +181,9 @@ def _client(
     domain: Domain, classes: int | None, train: Tensor | None, validation: Tensor | None
 ) -> Client:
     """A client of a domain: with its training rows, or with all of it to validate on."""
-    everything = Split(domain.x, domain.y, domain.meta)
+    # An array with a digest of its own stays on disk.
+    x = domain.x if domain.digest is None else Stored.of(domain.x)
+    everything = Split(x, domain.y, domain.meta)
     if train is None or validation is None:
         return Client(domain.name, None, everything, classes)
     return Client(domain.name, everything.take(train), everything.take(validation), classes)
@@ -211,7 +213,7 @@ def _encoded(
 
     def numbers(client: Client) -> Client:
         train, validation = (
-            replace(split, x=encode(schema, sums, split.x)) if split is not None else None
+            replace(split, x=encode(schema, sums, split.x[:])) if split is not None else None
             for split in (client.train, client.validation)
         )
         return replace(client, train=train, validation=validation)
@@ -219,10 +221,11 @@ def _encoded(
     return [{n: numbers(c) for n, c in group.items()} for group in (sources, *observers)]
 
 
-def _check_finite(values: Tensor, where: str) -> None:
-    if not values.is_floating_point():
+def _check_finite(values: Tensor | Stored, where: str) -> None:
+    if not values.dtype.is_floating_point:
         return
-    bad = int((~torch.isfinite(values)).sum())
+    parts = (values[slice(i, i + 1024)] for i in range(0, len(values), 1024))
+    bad = sum(int((~torch.isfinite(part)).sum()) for part in parts)
     if bad:
         raise UnseenError(
             f"{where} has {bad} values that are NaN or infinite. Repair the file, or name the "
