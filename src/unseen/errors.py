@@ -15,6 +15,10 @@ class BadReply(UnseenError):
     """A client's reply that no rule may use: NaN, infinite or of the wrong shape."""
 
 
+class Diverged(BadReply):
+    """Numbers that are no longer finite: training has diverged."""
+
+
 def nearest(kind: str, name: str, known: Iterable[str]) -> UnseenError:
     """The error for an unknown name, with the nearest right one.
 

@@ -166,10 +166,12 @@ class State:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one exchange left for the records: who took part, their scalars, the rule's weights."""
+    """What one exchange left for the records: who took part, their scalars, the rule's weights,
+    and what a `Watch` saw."""
 
     turn: Turn
     names: tuple[str, ...]
     table: Table
     weights: Mapping[str, Tensor] = field(default_factory=dict)
     dropped: Mapping[str, str] = field(default_factory=dict)
+    seen: Mapping[str, Any] = field(default_factory=dict)

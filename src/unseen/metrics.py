@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from unseen.client import Client, Split
-from unseen.errors import UnseenError, nearest
+from unseen.errors import Diverged, UnseenError, nearest
 from unseen.exchange import Inbox, Memory, Reply, Turn
 from unseen.losses import cross_entropy, squared_error
 from unseen.vector import Model
@@ -163,7 +163,7 @@ class Evaluate:
         split = client.split(self.split)
         outputs = forward(model, split, self.predict, inbox)
         if not bool(torch.isfinite(outputs).all()):
-            raise UnseenError(
+            raise Diverged(
                 f"the model's outputs on client {client.name!r} are not finite in round "
                 f"{turn.round}: training has diverged. A smaller learning rate helps."
             )

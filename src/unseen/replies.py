@@ -8,10 +8,11 @@ from typing import Literal
 
 import torch
 
-from unseen.errors import BadReply
+from unseen.errors import BadReply, Diverged
 from unseen.exchange import Exchange, Inbox, Reply, Table, Turn
 
 OnBadReply = Literal["stop", "drop"]
+NOT_FINITE = "NaN or infinite values"
 #: The name and shape of each scalar of a reply.
 ScalarShapes = tuple[tuple[str, tuple[int, ...]], ...]
 
@@ -29,7 +30,7 @@ def sound(
     for name, reply in zip(names, replies, strict=True):
         fault = find_fault(reply, exchange, inbox) or unusual(reply, usual)
         if fault and on_bad_reply == "stop":
-            raise BadReply(
+            raise kind(fault)(
                 f"client {name!r} replied to exchange {exchange.name!r} with {fault}; the round "
                 "was stopped. Look at this client's data and learning rate, or let the round go "
                 "on without it with on_bad_reply = 'drop'."
@@ -37,7 +38,8 @@ def sound(
         if fault:
             dropped[name] = fault
     if len(dropped) == len(names):
-        raise BadReply(f"every client's reply to {exchange.name!r} was bad: {dropped}.")
+        worst = max(dropped.values(), key=lambda fault: kind(fault) is BadReply)
+        raise kind(worst)(f"every client's reply to {exchange.name!r} was bad: {dropped}.")
     kept = [(n, r) for n, r in zip(names, replies, strict=True) if n not in dropped]
     return [n for n, _ in kept], [r for _, r in kept], dropped
 
@@ -52,11 +54,16 @@ def find_fault(reply: Reply, exchange: Exchange, inbox: Inbox) -> str | None:
         if row.shape != expected:
             return f"{name!r} of shape {list(row.shape)} where {list(expected)} was expected"
         if row.numel() and not bool(torch.isfinite(torch.stack(torch.aminmax(row))).all()):
-            return f"NaN or infinite values in {name!r}"
+            return f"{NOT_FINITE} in {name!r}"
     for name, value in reply.scalars.items():
         if not bool(torch.isfinite(torch.as_tensor(value)).all()):
-            return f"NaN or infinity as {name!r}"
+            return f"{NOT_FINITE} as {name!r}"
     return None
+
+
+def kind(fault: str) -> type[BadReply]:
+    """The error for a fault: diverged where numbers stopped being finite."""
+    return Diverged if fault.startswith(NOT_FINITE) else BadReply
 
 
 def _scalar_shapes(reply: Reply) -> ScalarShapes:

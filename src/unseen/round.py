@@ -30,6 +30,26 @@ class Backend(Protocol):
         ...
 
 
+class Watch(Protocol):
+    """Sees what the rules of an exchange saw and made of it; it changes nothing.
+
+    It reads updates in the clear, so it is for simulation. Its answer stands in the `Outcome`.
+    """
+
+    def __call__(
+        self,
+        exchange: Exchange,
+        inbox: Inbox,
+        rows: Mapping[str, Rows],
+        vectors: Mapping[str, Tensor],
+        table: Table,
+        turn: Turn,
+    ) -> Mapping[str, Any]:
+        """inbox: what the clients received; rows: by slot; vectors: the rules' results, by inbox
+        entry. All of it lives until the next exchange."""
+        ...
+
+
 def start(method: Method, model: Model, clients: Sequence[str], seed: int) -> State:
     """The state before round 0: the inbox, and what each rule remembers."""
     inbox: dict[str, Tensor] = {"model": model.vector.clone(), "buffers": model.buffers.clone()}
@@ -73,6 +93,7 @@ def play_round(
     rounds: int,
     fraction: float | int = 1.0,
     on_bad_reply: OnBadReply = "stop",
+    watch: Watch | None = None,
 ) -> tuple[State, list[Outcome]]:
     """One round: every exchange of the method that is due, in order.
 
@@ -93,8 +114,8 @@ def play_round(
         replies = backend.map(exchange, state.inbox, names, turn)
         names, replies, dropped = sound(names, replies, exchange, state.inbox, on_bad_reply)
         table = tabulate(names, replies, roster, turn)
-        state, weights = aggregate(exchange, state, backend, replies, table, turn)
-        outcomes.append(Outcome(turn, tuple(names), table, weights, dropped))
+        state, weights, seen = aggregate(exchange, state, backend, replies, table, turn, watch)
+        outcomes.append(Outcome(turn, tuple(names), table, weights, dropped, seen))
     return replace(state, round=state.round + 1), outcomes
 
 
@@ -133,21 +154,26 @@ def aggregate(
     replies: Sequence[Reply],
     table: Table,
     turn: Turn,
-) -> tuple[State, Mapping[str, Tensor]]:
+    watch: Watch | None = None,
+) -> tuple[State, Mapping[str, Tensor], Mapping[str, Any]]:
     """Every slot's rule, and how each entry's sum enters the inbox; rules see the inbox as sent."""
     inbox, rules = dict(state.inbox), dict(state.rules)
     weights: dict[str, Tensor] = {}
     vectors: dict[str, Tensor] = {}
+    stacks: dict[str, Rows] = {}
     for name, slot in exchange.slots.items():
         key, to = f"{exchange.name}/{name}", slot.to or name
         rows = backend.rows(name, replies, state.inbox[to])
         vector, memory, w = combined(
             slot, rows, table, rules[key]["combine"], turn.generator(f"rule/{name}"), weights
         )
+        if watch is not None:
+            stacks[name] = rows
         if w is not None:
             weights[name] = w
         vectors[to] = vectors[to] + vector if to in vectors else vector
         rules[key] = {**rules[key], "combine": memory}
+    seen = watch(exchange, inbox, stacks, vectors, table, turn) if watch is not None else {}
     for name, slot in exchange.slots.items():
         key, to = f"{exchange.name}/{name}", slot.to or name
         if to not in vectors:
@@ -158,7 +184,7 @@ def aggregate(
         else:
             inbox[to], memory = slot.apply(inbox[to], vector, rules[key]["apply"], table)
             rules[key] = {**rules[key], "apply": memory}
-    return replace(state, inbox=inbox, rules=rules), weights
+    return replace(state, inbox=inbox, rules=rules), weights, seen
 
 
 def combined(

@@ -279,12 +279,16 @@ def test_a_training_record_says_who_took_part_and_who_was_dropped() -> None:
         "counts": torch.tensor([[2.0, 3.0]]),
     }
     weights = {"model": torch.tensor([1.0]), "buffers": torch.tensor([1.0])}
-    outcome = Outcome(Turn(0, 0, 1, "train"), ("a",), table, weights, {"b": "NaN as 'loss'"})
-    assert records.training(outcome) == {
+    outcome = Outcome(
+        Turn(0, 0, 1, "train"), ("a",), table, weights, {"b": "NaN as 'loss'"}, {"gram": {}}
+    )
+    assert records.training(outcome, (40, 44)) == {
         "round": 0,
         "exchange": "train",
         "clients": ["a"],
         "scalars": {"loss": [0.5], "counts": [[2.0, 3.0]]},
         "weights": {"model": [1.0]},
         "dropped": {"b": "NaN as 'loss'"},
+        "bytes": {"down": 40, "up": 44},
+        "gram": {},
     }

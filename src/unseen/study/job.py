@@ -6,10 +6,12 @@ import hashlib
 import os
 import platform
 import resource
+import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 
 import torch
@@ -19,19 +21,21 @@ import unseen
 from unseen.backend.inprocess import InProcess
 from unseen.datasets import load
 from unseen.datasets.base import DataSet
-from unseen.errors import UnseenError
-from unseen.exchange import Exchange, Method, keyed
+from unseen.errors import Diverged, UnseenError
+from unseen.exchange import Exchange, Inbox, Method, Outcome, State, Turn, keyed
 from unseen.expression import parse
 from unseen.methods.compose import method as compose
 from unseen.metrics import Evaluate
 from unseen.models import build
 from unseen.models.weights import Report, Source
+from unseen.replies import tabulate
 from unseen.round import play_round, start
 from unseen.study import records
 from unseen.study.holdout import Task
 from unseen.study.prepare import Prepared, prepare
 from unseen.study.records import Job, Log
 from unseen.study.spec import Study
+from unseen.study.watch import Watcher, check_locals, probed, save_models
 from unseen.vector import Model
 
 #: Seconds between checkpoints. They change when a job can go on from, never what it computes.
@@ -59,11 +63,24 @@ def run_job(setting: Setting, job: Job, task: Task) -> Job:
     with reproducible(study.threads, study.device):
         data = dataset(study.dataset, setting.data_dir, setting.data)
         prepared = prepare(data, task, study, job.seed)
-        method = compose(job.method, study.training.build(data.classes is None))
-        _play(setting, job, evaluated(method, prepared, setting, data), prepared, data.levels)
+        method = composed(job.method, study, data)
+        diverged = ""
+        try:
+            _play(setting, job, evaluated(method, prepared, setting, data), prepared, data.levels)
+        except Diverged as error:  # a finding; the study's other jobs go on
+            diverged = str(error)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    records.mark_done(job.folder(setting.out), versions(), time.monotonic() - begun, peak)
+    seconds = time.monotonic() - begun
+    records.mark_done(job.folder(setting.out), versions(), seconds, peak, commit(), diverged)
     return job
+
+
+def composed(text: str, study: Study, data: DataSet) -> Method:
+    """The method of an expression, as the study trains and records it."""
+    method = compose(text, study.training.build(data.classes is None))
+    if "locals" in study.save or study.cross_evaluation or "gaps" in study.record:
+        check_locals(method)
+    return probed(method) if "gaps" in study.record else method
 
 
 def _play(
@@ -86,21 +103,64 @@ def _play(
         {},
     )
     backend = InProcess(model, prepared.everyone | dict(roster), memories)
+    watcher = Watcher("gram" in study.record, "locals" in study.save or study.cross_evaluation)
+    watch = watcher if watcher.gram or watcher.keep else None
+    moved = traffic(method, state.inbox)
     log = Log.resume(folder, lengths)
     saved = time.monotonic()
     try:
         while state.round < study.rounds:
             state, outcomes = play_round(
                 method, state, backend, sorted(roster), study.rounds, participation,
-                study.on_bad_reply,
+                study.on_bad_reply, watch,
             )  # fmt: skip
             for outcome in outcomes:
-                log.append(*records.written(outcome, job, prepared.roles, levels))
-            if time.monotonic() - saved >= setting.checkpoint_seconds:
+                log.append(*records.written(outcome, job, prepared.roles, levels, moved))
+            if study.cross_evaluation and any(o.turn.exchange == records.TEST for o in outcomes):
+                for client, outcome in crossed(method, state, backend, watcher, outcomes[-1].turn):
+                    found = records.evaluations(outcome, job, prepared.roles, levels)
+                    log.append(records.CROSS, [{"client": client} | record for record in found])
+            # Never after the last round, so that who stopped there has its local models again.
+            due = time.monotonic() - saved >= setting.checkpoint_seconds
+            if due and state.round < study.rounds:
                 records.save_checkpoint(folder, state, backend.memories)
                 saved = time.monotonic()
     finally:
         log.close()
+    notes = {"method": job.method, "task": job.task, "seed": str(job.seed), "model": setting.model}
+    save_models(folder, study.save, model, state.inbox, watcher, notes)
+
+
+def traffic(method: Method, inbox: Inbox) -> dict[str, tuple[int, int]]:
+    """Bytes to and from one client in each training exchange: every entry down, its rows up.
+
+    Scalars and the envelope of a message are left out.
+    """
+    down = sum(entry.numel() * entry.element_size() for entry in inbox.values())
+    found = {}
+    for exchange in method.exchanges:
+        entries = [(slot, inbox[slot.to or name]) for name, slot in exchange.slots.items()]
+        up = sum(slot.row_shape(e).numel() * e.element_size() for slot, e in entries)
+        found[exchange.name] = (down, up)
+    return found
+
+
+def crossed(
+    method: Method, state: State, backend: InProcess, watcher: Watcher, turn: Turn
+) -> Iterator[tuple[str, Outcome]]:
+    """Every local model of the round on every domain: client -> what an evaluation leaves.
+
+    The clients' memories stay out of it: a model is evaluated as it was sent.
+    """
+    evaluate = next(e.local for e in method.exchanges if e.name == records.TEST)
+    exchange = Exchange(records.CROSS, evaluate)
+    observer = InProcess(backend.model, backend.clients)
+    names = sorted(n for n, client in backend.clients.items() if client.validation is not None)
+    turn = replace(turn, exchange=records.CROSS, order=len(method.exchanges))
+    for client, (vector, buffers) in watcher.locals.items():
+        inbox = {**state.inbox, "model": vector, "buffers": buffers}
+        replies = observer.map(exchange, inbox, names, turn)
+        yield client, Outcome(turn, tuple(names), tabulate(names, replies, turn.roster, turn))
 
 
 def evaluated(method: Method, prepared: Prepared, setting: Setting, data: DataSet) -> Method:
@@ -209,6 +269,20 @@ def reproducible(threads: int, device: str) -> Iterator[None]:
     finally:
         torch.set_num_threads(before[0])
         torch.use_deterministic_algorithms(before[1])
+
+
+@cache
+def commit() -> str:
+    """The commit that this code is at, with a `+` for changes since; "" outside a checkout."""
+    here = Path(unseen.__file__).parent
+    asked = ["git", "-C", str(here), "describe", "--always", "--dirty=+", "--exclude=*"]
+    tracked = ["git", "-C", str(here), "ls-files", "--error-unmatch", "__init__.py"]
+    try:
+        subprocess.run(tracked, capture_output=True, check=True, timeout=10)
+        found = subprocess.run(asked, capture_output=True, check=True, text=True, timeout=10)
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return found.stdout.strip()
 
 
 def versions() -> dict[str, str]:

@@ -17,12 +17,20 @@ from unseen.datasets.base import DataSet
 from unseen.errors import UnseenError, nearest
 from unseen.exchange import Method
 from unseen.expression import parse
-from unseen.methods.compose import method as compose
 from unseen.metrics import check_metric
 from unseen.models.weights import Source
 from unseen.study import records, selection
 from unseen.study.holdout import Task, plan
-from unseen.study.job import Setting, adapted, digest_of, keep, module, module_and_report, read
+from unseen.study.job import (
+    Setting,
+    adapted,
+    composed,
+    digest_of,
+    keep,
+    module,
+    module_and_report,
+    read,
+)
 from unseen.study.prepare import Prepared, check_batches, check_clients, check_model, prepare
 from unseen.study.records import Job
 from unseen.study.spec import Study
@@ -75,8 +83,7 @@ def prepare_study(study: Study, out: Path, data_dir: str | Path | None = None) -
     weights = initial_weights(study, directory)
     model = study.model or info.model
     setting = Setting(study, out, directory, digest, model, metrics, weights=weights)
-    training = study.training.build(data.classes is None)
-    methods = {m.name: m for m in (compose(text, training) for text in study.methods)}
+    methods = {m.name: m for m in (composed(text, study, data) for text in study.methods)}
     if study.reference is not None and study.reference not in methods:
         raise nearest("method to compare with", study.reference, methods)
     tasks = plan(study.holdout, data.names, study.targets)
@@ -185,15 +192,24 @@ def check_folder(planned: Plan) -> dict[str, Any] | None:
     try:
         before = json.loads((planned.setting.out / "study.json").read_bytes())
         identity = before["identity"]
+        found = dict(identity["settings"])
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    difference = _difference(identity, planned.identity)
+    # A setting that is younger than the folder had its default.
+    settings = _filled(found, Study().model_dump(mode="json", exclude=FREE))
+    difference = _difference(identity | {"settings": settings}, planned.identity)
     if difference:
         raise UnseenError(
             f"{planned.setting.out} holds another study: {difference}. Choose another --out, or "
             "remove that folder."
         )
     return dict(before)
+
+
+def _filled(found: dict[str, Any], defaults: dict[str, Any]) -> dict[str, Any]:
+    inner = {k: _filled(found[k], v) for k, v in defaults.items()
+             if isinstance(v, dict) and isinstance(found.get(k), dict)}  # fmt: skip
+    return defaults | found | inner
 
 
 def _difference(before: dict[str, Any], now: dict[str, Any], prefix: str = "") -> str:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from unseen.exchange import Outcome, State
 
 FILES = ("source.jsonl", "target.jsonl", "rounds.jsonl")
+#: Every local model on every domain, where a study asks for it.
+CROSS = "cross.jsonl"
 #: The exchanges that evaluate.
 VALIDATE, TEST = "validate", "test"
 Record = dict[str, Any]
@@ -86,10 +88,15 @@ class Log:
         for name in FILES:
             files[name] = (folder / name).open("ab")
             files[name].truncate(lengths.get(name, 0))
+        if (folder / CROSS).exists():
+            files[CROSS] = (folder / CROSS).open("ab")
+            files[CROSS].truncate(lengths.get(CROSS, 0))
         return cls(folder, files)
 
     def append(self, name: str, records: Iterable[Record]) -> None:
         """Add records; a reader sees them at once."""
+        if name not in self.files:
+            self.files[name] = (self.folder / name).open("ab")
         for record in records:
             self.files[name].write(to_line(record))
         self.files[name].flush()
@@ -100,14 +107,24 @@ class Log:
             file.close()
 
 
-def mark_done(folder: Path, versions: Mapping[str, str], seconds: float, peak_mib: float) -> None:
-    """Write the mark of a finished job: its records' digests, what made them, what it cost."""
-    mark = {
+def mark_done(
+    folder: Path,
+    versions: Mapping[str, str],
+    seconds: float,
+    peak_mib: float,
+    commit: str = "",
+    diverged: str = "",
+) -> None:
+    """Write the mark of a finished job: its records' digests, what made them, what it cost, and
+    why it ended early if it diverged."""
+    mark: Record = {
         "records": _digests(folder),
         "versions": dict(versions),
         "seconds": round(seconds, 3),
         "peak_mib": round(peak_mib),
     }
+    mark |= {"commit": commit} if commit else {}
+    mark |= {"diverged": diverged} if diverged else {}
     write_atomically(folder / "done.json", json.dumps(mark, indent=1).encode())
     (folder / "checkpoint.pt").unlink(missing_ok=True)
 
@@ -142,7 +159,7 @@ def save_checkpoint(folder: Path, state: State, memories: Memories) -> None:
         return value
 
     content = {
-        "lengths": {name: _size(folder / name) for name in FILES},
+        "lengths": {name: _size(folder / name) for name in _files(folder)},
         "digests": _digests(folder),
         "round": state.round,
         "seed": state.seed,
@@ -188,14 +205,21 @@ def load_checkpoint(folder: Path, device: str) -> tuple[State, Memories, Mapping
 
 
 def written(
-    outcome: Outcome, job: Job, roles: Mapping[str, str], levels: Mapping[str, Sequence[str]]
+    outcome: Outcome,
+    job: Job,
+    roles: Mapping[str, str],
+    levels: Mapping[str, Sequence[str]],
+    traffic: Mapping[str, tuple[int, int]],
 ) -> tuple[str, list[Record]]:
-    """The file that an exchange's records belong in, and the records."""
+    """The file that an exchange's records belong in, and the records.
+
+    traffic: bytes to and from each client by exchange.
+    """
     if outcome.turn.exchange == TEST:
         return "target.jsonl", evaluations(outcome, job, roles, levels)
     if outcome.turn.exchange == VALIDATE:
         return "source.jsonl", evaluations(outcome, job, roles, levels)
-    return "rounds.jsonl", [training(outcome)]
+    return "rounds.jsonl", [training(outcome, traffic[outcome.turn.exchange])]
 
 
 def evaluations(
@@ -231,8 +255,10 @@ def evaluations(
     return records
 
 
-def training(outcome: Outcome) -> Record:
-    """One record of a training exchange: who took part, their scalars, the rules' weights."""
+def training(outcome: Outcome, traffic: tuple[int, int]) -> Record:
+    """One record of a training exchange: who took part, their scalars, the rules' weights, the
+    bytes sent down and up, and what a study asked for besides."""
+    down, up = (size * len(outcome.names) for size in traffic)
     skipped = ("client", "progress", "rounds")
     return {
         "round": outcome.turn.round,
@@ -241,18 +267,24 @@ def training(outcome: Outcome) -> Record:
         "scalars": {n: v.tolist() for n, v in outcome.table.items() if n not in skipped},
         "weights": {n: v.tolist() for n, v in outcome.weights.items() if n != "buffers"},
         "dropped": dict(outcome.dropped),
+        "bytes": {"down": down, "up": up},
+        **outcome.seen,
     }
 
 
 def _digests(folder: Path, lengths: Mapping[str, int] | None = None) -> dict[str, str]:
     """SHA-256 of each record file, or of its first bytes."""
     found = {}
-    for name in FILES:
+    for name in lengths if lengths is not None else _files(folder):
         path = folder / name
         content = path.read_bytes() if path.exists() else b""
         part = content if lengths is None else content[: lengths[name]]
         found[name] = hashlib.sha256(part).hexdigest()
     return found
+
+
+def _files(folder: Path) -> tuple[str, ...]:
+    return (*FILES, CROSS) if _size(folder / CROSS) else FILES
 
 
 def _size(path: Path) -> int:

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from unseen.errors import nearest
-from unseen.published import Figure
-from unseen.published import table as printed
 from unseen.study import records
+from unseen.study.beside import printed
 from unseen.study.holdout import Task
 from unseen.study.records import Job, Record
-from unseen.study.selection import less_is_better, selected
+from unseen.study.selection import Selected, less_is_better, selected
 from unseen.study.tables import Table, table
 
 if TYPE_CHECKING:
-    from unseen.study.spec import Published, Study
+    from unseen.study.spec import Study
 
 
 @dataclass(frozen=True)
@@ -35,16 +35,25 @@ class Results:
     weights: str | None = None
     temporary: Any = None  # keeps a temporary folder alive as long as the results
 
+    def finished(self) -> Iterator[tuple[Job, Path]]:
+        """Every job that ran to its end or diverged, with its folder."""
+        for method, task, seed in product(self.methods, self.tasks, self.study.seed_list):
+            job = Job(method, task.name, seed)
+            folder = job.folder(self.out)
+            if records.is_done(folder):
+                yield job, folder
+
     def jobs(self) -> Iterator[tuple[Job, list[Record], list[Record]]]:
-        """Every finished job with its source records and its target records."""
-        for method in self.methods:
-            for task in self.tasks:
-                for seed in self.study.seed_list:
-                    job = Job(method, task.name, seed)
-                    folder = job.folder(self.out)
-                    if records.is_done(folder):
-                        source = records.read_lines(folder / "source.jsonl")
-                        yield job, source, records.read_lines(folder / "target.jsonl")
+        """Every job that ran to its end, with its source records and its target records."""
+        for job, folder in self.finished():
+            if "diverged" not in records.mark(folder):
+                source = records.read_lines(folder / "source.jsonl")
+                yield job, source, records.read_lines(folder / "target.jsonl")
+
+    def diverged(self) -> dict[Job, str]:
+        """The jobs whose numbers stopped being finite, with what happened."""
+        marks = ((job, records.mark(folder)) for job, folder in self.finished())
+        return {job: mark["diverged"] for job, mark in marks if "diverged" in mark}
 
     @property
     def metric(self) -> str:
@@ -53,17 +62,32 @@ class Results:
             return self.study.metric
         return "accuracy" if "accuracy" in self.metrics else self.metrics[0]
 
-    def table(self, metric: str | None = None, selection: str | None = None) -> Table:
+    def table(
+        self,
+        metric: str | None = None,
+        selection: str | None = None,
+        test: str | None = None,
+        spread: str = "error",
+    ) -> Table:
         """Methods × tasks, mean ± standard error over seeds.
 
         metric: what to show (default: the study's), also `worst accuracy@column` for a study
-        with groups. selection: another rule than the study's, to compare them.
+        with groups. selection: another rule than the study's, to compare them. test: the p against
+        the reference, `wilcoxon` or `t` (default: `t` beside a paper's p, else `wilcoxon`).
+        spread: `error`, the standard error, or `interval`, a bootstrap interval of the mean.
         """
         shown, rule = metric or self.metric, selection or self.study.selection
-        by = self.metric
+        by, paper = self.metric, printed(self.study.published, shown)
         runs = [selected(s, t, rule, by, less_is_better(by)) for _, s, t in self.jobs()]
-        if runs and shown not in runs[0].metrics:
-            raise nearest("metric", shown, runs[0].metrics)
+        known = runs[0].metrics if runs else dict.fromkeys(self.metrics)
+        if shown not in known:
+            raise nearest("metric", shown, known)
+        failed = self.diverged()
+        runs += [Selected(j.method, j.task, j.seed, -1, dict.fromkeys(known)) for j in failed]
+        reasons = [
+            f"diverged, counted as undefined: {job.method} at {job.task}, seed {job.seed}: {why}"
+            for job, why in failed.items()
+        ]
         return table(
             runs,
             metric=shown,
@@ -73,16 +97,17 @@ class Results:
             seeds=self.study.seed_list,
             worst=len(self.tasks) > 1,
             not_applicable=self.not_applicable,
-            protocol=self.protocol(rule),
+            protocol=(*reasons, *self.protocol(rule)),
             title=self.study.title or self.study.name,
             reference=self.study.reference,
-            published=self.published(shown),
+            test=test or ("t" if paper.tests else "wilcoxon"),
+            published=paper,
+            spread=spread,
         )
 
     def published(self, metric: str) -> dict[str, dict[str, str]]:
         """The paper's rows for a metric, as texts by column."""
-        rows = _printed(self.study.published).get(metric, {})
-        return {label: {c: _figure(f) for c, f in row.items()} for label, row in rows.items()}
+        return printed(self.study.published, metric).texts()
 
     def protocol(self, selection: str) -> list[str]:
         """What a reader must know to trust or repeat the table."""
@@ -117,7 +142,7 @@ class Results:
 
     def made_with(self) -> list[str]:
         """The versions that made the records: one line, unless they were made at several times."""
-        marks = [records.mark(job.folder(self.out)) for job, _, _ in self.jobs()]
+        marks = [records.mark(folder) for _, folder in self.finished()]
         lines = (", ".join(f"{n} {v}" for n, v in mark["versions"].items()) for mark in marks)
         return list(dict.fromkeys(lines)) or ["nothing yet"]
 
@@ -131,20 +156,6 @@ class Results:
             "table.tex": made.to_latex(),
         }.items():
             records.write_atomically(self.out / name, content.encode())
-
-
-def _printed(published: str | tuple[str, ...] | Published) -> Mapping[str, Any]:
-    """metric -> row -> column -> figure, of a study's own or of the tables that it names."""
-    if isinstance(published, Mapping):
-        return published
-    found: dict[str, Any] = {}
-    for name in (published,) if isinstance(published, str) else published:
-        found |= printed(name).shown()
-    return found
-
-
-def _figure(figure: str | tuple[str, str] | Figure) -> str:
-    return " ± ".join(figure) if isinstance(figure, tuple) else str(figure)
 
 
 def counted(number: int, unit: str) -> str:

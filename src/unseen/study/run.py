@@ -36,9 +36,9 @@ def run(
     for warning in planned.warnings:
         warnings.warn(warning, stacklevel=2)
     with only_one(folder):
-        if check_folder(planned) is None:
-            content = json.dumps({"identity": planned.identity}, indent=1)
-            records.write_atomically(folder / "study.json", content.encode())
+        check_folder(planned)
+        about = {"identity": planned.identity, "study": study.model_dump(mode="json")}
+        records.write_atomically(folder / "study.json", json.dumps(about, indent=1).encode())
         tasks = {task.name: task for task in planned.tasks}
         calls = ((run_job, (planned.setting, job, tasks[job.task])) for job in planned.missing)
         with bar(len(planned.jobs), len(planned.jobs) - len(planned.missing), progress) as step:

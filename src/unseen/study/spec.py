@@ -102,7 +102,12 @@ class Study(BaseModel):
     official split. split: drawn for each domain, or `shared`: the same
     rows of all domains, which must be of one size, as where they show the same objects. metric:
     what selection and table go by. reference: a method that the others are ranked and tested
-    against. published: a paper's figures to stand under ours: names of tables in
+    against. record: further
+    records: `gram`, inner products of the updates and of the server's step; `gaps`,
+    generalization gaps as GA measures them; `weights`, those of the rules, always there. save:
+    `final` and `locals`, the last round's models, as safetensors. cross_evaluation: every local
+    model on every domain, whenever the round is evaluated. These three look at updates in the
+    clear. published: a paper's figures to stand under ours: names of tables in
     `unseen.published`, such as `csac/table1` or `ga/table1/pacs`, or metric -> row -> column ->
     figure or [figure, standard error], as texts in the units of our tables.
     """
@@ -132,6 +137,9 @@ class Study(BaseModel):
     on_bad_reply: Literal["stop", "drop"] = "stop"
     device: str = "cpu"
     threads: Count = 1
+    record: tuple[Literal["weights", "gram", "gaps"], ...] = ()
+    save: tuple[Literal["final", "locals"], ...] = ()
+    cross_evaluation: bool = False
     memory_format: Literal["auto", "contiguous", "channels-last"] = "auto"
     training: Recipe = Recipe()
 
