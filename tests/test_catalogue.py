@@ -8,7 +8,8 @@ import pytest
 
 from unseen import UnseenError
 from unseen.catalogue import CATALOGUES, compositions, compositions_markdown, markdown, page
-from unseen.study.spec import Study, named_studies
+from unseen.study.named import named_studies
+from unseen.study.spec import Study
 
 DOCS = Path(__file__).parent.parent / "docs"
 

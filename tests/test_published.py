@@ -10,7 +10,7 @@ import pytest
 
 from unseen.errors import UnseenError
 from unseen.published import Figure, captions, contents, inconsistent, table, tables
-from unseen.study.spec import named_studies
+from unseen.study.named import named_studies
 
 #: Counted by hand in the papers: rows x columns.
 COUNTS = {

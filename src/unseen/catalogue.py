@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import re
-import tomllib
 from collections.abc import Callable
 
 from unseen.errors import UnseenError, nearest
@@ -46,12 +45,19 @@ def list_models() -> Rows:
 
 def list_studies() -> Rows:
     """The studies that come with the package."""
-    from unseen.study.spec import named_studies
+    from unseen.published import captions, contents
+    from unseen.study.named import named_studies, settings_of
 
+    known, said = named_studies(), captions()
     rows: Cells = []
-    for name, text in named_studies().items():
-        settings = tomllib.loads(text)
+    for name in known:
+        settings, _ = settings_of(name)
         rows.append((name, settings.get("title", ""), settings.get("dataset", "")))
+    for name, studies in contents().items():
+        if name not in known:
+            caption = said.get(name) or said[f"{name}a"]
+            rows.append((name, caption, f"= {', '.join(studies)}"))
+    rows.sort()
     return ("study", "title", "data set"), rows
 
 

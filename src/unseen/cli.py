@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -49,26 +50,23 @@ def study(
 ) -> None:
     """Run a study, or what is missing of it, and print its table.
 
-    Settings are those of the study's file, such as rounds=40 or training.epochs=5. The command
-    line wins over the file, the file over the defaults.
+    NAME may also be a paper's table or figure, or a folder of studies: all of its studies run, one
+    after the other. Settings are those of the study's file, such as rounds=40 or
+    training.epochs=5. The command line wins over the file, the file over the defaults.
     """
     others = {"device": device, "weights": str(weights) if weights is not None else None}
-    chosen = read_study(name, settings, methods, targets, seeds, others)
-    folder = out or Path("results") / chosen.name
-    if dry_run:
-        from unseen.study.plan import prepare_study
-
-        describe(prepare_study(chosen, folder, data_dir))
-        return
-    try:
-        results = chosen.run(folder, jobs, data_dir, progress=True)
-    except KeyboardInterrupt:
-        print("stopped; the same command goes on from here.", file=sys.stderr)
-        raise typer.Exit(130) from None
-    from rich.console import Console
-
-    Console(width=None if sys.stdout.isatty() else 160).print(results.table().to_rich())
-    print(f"records and tables (csv, md, tex): {folder}")
+    for chosen, folder, shown in read_studies(name, settings, methods, targets, seeds, others, out):
+        if dry_run:
+            describe(chosen, folder, data_dir, jobs)
+            continue
+        try:
+            results = chosen.run(folder, jobs, data_dir, progress=True)
+        except KeyboardInterrupt:
+            print("stopped; the same command goes on from here.", file=sys.stderr)
+            raise typer.Exit(130) from None
+        for metric in shown:
+            console().print(results.table(metric).to_rich())
+        print(f"records and tables (csv, md, tex): {folder}")
 
 
 @app.command()
@@ -81,6 +79,7 @@ def table(
     methods: Methods = None,
     targets: Targets = None,
     seeds: Seeds = None,
+    weights: Weights = None,
     data_dir: DataDir = None,
     out: Out = None,
 ) -> None:
@@ -93,27 +92,36 @@ def table(
     from unseen.study.run import results_of
 
     choice("--format", form, ("text", "markdown", "latex", "csv"))
-    chosen = read_study(name, settings, methods, targets, seeds, {})
-    planned = prepare_study(chosen, out or Path("results") / chosen.name, data_dir)
-    made = results_of(planned).table(metric, selection)
-    if form == "text":
-        from rich.console import Console
+    others = {"weights": str(weights) if weights is not None else None}
+    for chosen, folder, shown in read_studies(name, settings, methods, targets, seeds, others, out):
+        results = results_of(prepare_study(chosen, folder, data_dir))
+        for made in [results.table(m, selection) for m in ([metric] if metric else shown)]:
+            if form == "text":
+                console().print(made.to_rich())
+                continue
+            forms = {"markdown": made.to_markdown, "latex": made.to_latex, "csv": made.to_csv}
+            print(forms[form](), end="")
 
-        Console(width=None if sys.stdout.isatty() else 160).print(made.to_rich())
-        return
-    forms = {"markdown": made.to_markdown, "latex": made.to_latex, "csv": made.to_csv}
-    print(forms[form](), end="")
+
+def console() -> Any:
+    """Where tables are printed: as wide as the terminal, or wide enough in a file."""
+    from rich.console import Console
+
+    return Console(width=None if sys.stdout.isatty() else 160)
 
 
-def read_study(
+def read_studies(
     name: str,
     settings: list[str] | None,
     methods: str | None,
     targets: str | None,
     seeds: str | None,
     others: dict[str, Any],
-) -> Any:
-    """The study of that name or file, with what the command line says instead."""
+    out: Path | None,
+) -> Iterator[tuple[Any, Path, tuple[str | None, ...]]]:
+    """Every study that the name stands for, with what the command line says instead; where its
+    records go; and the metrics to show, None for its own."""
+    from unseen.study.named import members, metrics_of
     from unseen.study.spec import Study, parse_override
 
     overrides: dict[str, Any] = dict(map(parse_override, settings or []))
@@ -124,12 +132,23 @@ def read_study(
     if seeds is not None:
         overrides["seeds"] = int(seeds) if seeds.isdigit() else split_list(seeds)
     overrides |= {key: value for key, value in others.items() if value is not None}
-    return Study.read(name, overrides)
+    found = members(name)
+    for member in found:
+        chosen = Study.read(member, overrides)
+        folder = out or Path("results")
+        folder = folder / chosen.name if out is None or len(found) > 1 else folder
+        metrics = [m for m in metrics_of(name) if member != name and m in (chosen.metrics or ())]
+        yield chosen, folder, tuple(metrics) or (None,)
 
 
-def describe(planned: Any) -> None:
-    """Print what a study would do."""
+def describe(chosen: Any, folder: Path, data_dir: Path | None, processes: int) -> None:
+    """Print what a study would do and cost."""
+    from unseen.study.estimate import estimates, report
+    from unseen.study.plan import prepare_study
+
+    planned = prepare_study(chosen, folder, data_dir)
     tasks = ", ".join(task.name for task in planned.tasks)
+    print(f"study: {chosen.name}")
     print(f"data: {planned.data.name}, {len(planned.data.domains)} domains")
     for domain in planned.data.domains:
         print(f"  {domain.name}: {len(domain.y)} examples")
@@ -142,6 +161,8 @@ def describe(planned: Any) -> None:
         print(f"not applicable: {method} ({reason})")
     for warning in planned.warnings:
         print(f"warning: {warning}")
+    for line in report(*estimates(planned), processes):
+        print(line)
 
 
 def split_list(text: str) -> list[str]:

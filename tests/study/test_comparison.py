@@ -8,7 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from unseen.errors import UnseenError
-from unseen.study.comparison import compare, holm, paired
+from unseen.published import Figure
+from unseen.study.beside import Printed
+from unseen.study.comparison import compare, holm, t_test, wilcoxon
 from unseen.study.selection import Selected
 from unseen.study.tables import table
 
@@ -30,8 +32,29 @@ def test_holm_is_between_the_raw_p_and_bonferronis(p: list[float]) -> None:
 
 def test_six_differences_of_one_sign_have_the_exact_p() -> None:
     # Of the 2^6 assignments of signs, the two extreme ones are as far out as this.
-    assert paired([0.1, 0.2, 0.3, 0.4, 0.5, 0.6]) == pytest.approx(2 / 2**6)
-    assert paired([0.0, 0.0]) == 1.0
+    assert wilcoxon([0.1, 0.2, 0.3, 0.4, 0.5, 0.6]) == pytest.approx(2 / 2**6)
+    assert wilcoxon([0.0, 0.0]) == 1.0
+
+
+differences = st.lists(st.floats(-1, 1).map(lambda x: round(x, 3)), min_size=2, max_size=12)
+
+
+@given(differences.filter(lambda found: len(set(found)) > 1), st.floats(-1, 1))
+def test_the_t_test_is_scipys_on_pairs(found: list[float], base: float) -> None:
+    expected = scipy.stats.ttest_rel([base + x for x in found], [base] * len(found)).pvalue
+    assert t_test(found) == pytest.approx(expected, rel=1e-6)
+
+
+def test_the_t_test_of_students_sleep() -> None:
+    # Student 1908, the hours gained by ten patients, as in R: t.test(..., paired = TRUE)
+    gained = [1.2, 2.4, 1.3, 1.3, 0.0, 1.0, 1.8, 0.8, 4.6, 1.4]
+    assert t_test(gained) == pytest.approx(0.002833, abs=5e-7)
+
+
+def test_the_t_test_where_differences_do_not_differ() -> None:
+    assert t_test([0.0, 0.0, 0.0]) == 1.0
+    assert t_test([0.1, 0.1, 0.1]) == 0.0
+    assert t_test([0.1]) is None
 
 
 def test_p_is_scipys_on_the_pairs() -> None:
@@ -44,6 +67,9 @@ def test_p_is_scipys_on_the_pairs() -> None:
     found = compare(a | b, ("a", "b"), TASKS, SEEDS, "a")
     expected = scipy.stats.wilcoxon(list(b.values()), list(a.values())).pvalue
     assert found.p == {"b": pytest.approx(expected)}
+    student = scipy.stats.ttest_rel(list(b.values()), list(a.values())).pvalue
+    assert found.raw["t"] == {"b": pytest.approx(student)}
+    assert compare(a | b, ("a", "b"), TASKS, SEEDS, "a", test="t").p == found.corrected["t"]
     assert found.ranks == {"a": 2.0, "b": 1.0}
     assert compare(a | b, ("a", "b"), TASKS, SEEDS, "a", lower=True).ranks == {"a": 1.0, "b": 2.0}
 
@@ -61,17 +87,44 @@ def test_an_unknown_reference_is_named() -> None:
         compare({}, ("fedavg",), TASKS, SEEDS, "fedavgg")
 
 
-def test_the_table_has_the_columns_and_the_published_rows_in_every_format() -> None:
-    runs = [
+def test_equal_differences_are_tied_whatever_their_last_bits() -> None:
+    # 0.9 - 0.8 and 0.3 - 0.2 are not the same float; the shares differ by a tenth each time.
+    pairs = {
+        (t, s): 0.1 * (2 * i + 2) for i, (t, s) in enumerate((t, s) for t in TASKS for s in (0,))
+    }
+    figures = {("a", *k): x for k, x in pairs.items()} | {
+        ("b", *k): x + 0.1 for k, x in pairs.items()
+    }
+    found = compare(figures, ("a", "b"), TASKS, (0,), "a")
+    assert found.raw["wilcoxon"] == {"b": scipy.stats.wilcoxon([1, 1, 1]).pvalue}
+    assert found.raw["t"] == {"b": 0.0}
+
+
+def test_both_tests_are_corrected_and_one_pair_has_no_t() -> None:
+    figures = {(m, t, s): v + 0.01 * i * s for i, (m, v) in enumerate(
+        [("a", 0.5), ("b", 0.6), ("c", 0.55)]) for t in TASKS for s in (1, 2)}  # fmt: skip
+    found = compare(figures, ("a", "b", "c"), TASKS, (1, 2), "a")
+    for test in ("wilcoxon", "t"):
+        raw = list(found.raw[test].values())
+        assert list(found.corrected[test].values()) == holm(raw)
+    one = compare(figures, ("a", "b"), ("0",), (1,), "a", test="t")
+    assert (one.raw["t"], one.fields("b"), one.pairs) == ({}, ("1.0", ""), 1)
+    with pytest.raises(UnseenError, match="test must be one of 'wilcoxon', 't'"):
+        compare(figures, ("a", "b"), TASKS, (1,), "a", test="student")
+
+
+def runs_of(*methods: str) -> list[Selected]:
+    return [
         Selected(m, t, s, 0, {"accuracy": 0.5 + 0.1 * (m == "b") + 0.01 * s + 0.02 * (t == "15")})
-        for m in "ab"
+        for m in methods
         for t in TASKS
         for s in SEEDS
     ]
-    made = table(
-        runs, metric="accuracy", reference="a",
-        published={"A": {"0": "82.60 ± 0.44", "average": "92.65"}},
-    )  # fmt: skip
+
+
+def test_the_table_has_the_columns_and_the_published_rows_in_every_format() -> None:
+    paper = Printed({"A": {"0": Figure("82.60", "0.44"), "average": Figure("92.65")}})
+    made = table(runs_of("a", "b"), metric="accuracy", reference="a", published=paper)
     assert "rank  p (a)" in str(made).splitlines()[0]
     # Six equal signs with tied sizes: the normal approximation of scipy.
     p = scipy.stats.wilcoxon([0.1] * 6).pvalue
@@ -80,6 +133,27 @@ def test_the_table_has_the_columns_and_the_published_rows_in_every_format() -> N
     assert "A (published)" in str(made)
     assert "| A (published) | 82.60 ± 0.44 |" in made.to_markdown()
     assert r"82.60 $\pm$ 0.44" in made.to_latex()
-    header = made.to_csv().splitlines()[0]
-    assert header.endswith("rank,p (a)")
+    header, first, second, *_ = made.to_csv().splitlines()
+    tail = ["rank", "wilcoxon p (a)", "wilcoxon Holm p (a)", "t p (a)", "t Holm p (a)"]
+    assert header.split(",")[-5:] == tail
+    assert first.split(",")[-5:] == ["2.0", "", "", "", ""]
+    assert [float(x) for x in second.split(",")[-5:]] == pytest.approx([1.0, p, p, 0.0, 0.0])
     assert "published" not in made.to_csv()
+
+
+def test_a_verdict_stands_after_p_and_beside_the_papers() -> None:
+    paper = Printed(tests={"B": "0.043/1"}, notes=("ppdg/table7: pairs unsaid",))
+    made = table(
+        runs_of("a", "b", "c"), metric="accuracy", reference="a", test="t", published=paper
+    )
+    fields = {row[0]: row[-1] for row in made.rows(lambda text, _: text)}
+    # b is a tenth above a in every pair, c the same as a.
+    assert fields == {
+        "method": "p/h (a)", "a": "", "b": "< 0.001/1", "c": "1.000/0", "B (published)": "0.043/1",
+    }  # fmt: skip
+    notes = "\n".join(made.notes)
+    assert "p: paired t-test against a on 6 pairs (target, seed)" in notes
+    assert "h = 1 where this p is below 0.05" in notes
+    assert "ppdg/table7: pairs unsaid" in notes
+    without = table(runs_of("a", "b"), metric="accuracy", published=paper)
+    assert without.published == {}

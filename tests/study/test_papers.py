@@ -14,15 +14,16 @@ from unseen.methods.compose import method
 from unseen.models import MODELS
 from unseen.published import table
 from unseen.study.holdout import plan
+from unseen.study.named import named_studies
 from unseen.study.records import Job
 from unseen.study.results import Results
 from unseen.study.selection import rule
-from unseen.study.spec import Study, named_studies
+from unseen.study.spec import Study
 
 PAPERS = [name for name in named_studies() if re.match("(ppdg|csac|fedilc|ga)/", name)]
 #: `# paper`, `# code`, `# paper: detail; ours: reason`, or `# ours: reason`, never `# ours` alone.
 MARK = re.compile(r"#\s+(?:(?:paper|code)\b(?!.*\bours\b(?!: \S))|ours: \S)")
-UNMARKED = ("title", "published")
+UNMARKED = ("base", "title", "published")
 
 
 def unmarked(text: str) -> list[str]:

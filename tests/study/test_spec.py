@@ -19,7 +19,8 @@ from unseen.losses import CrossEntropy, SquaredError
 from unseen.optimiser import SGD, Adam
 from unseen.schedule import Cosine, Step
 from unseen.study.holdout import Fixed, Growing
-from unseen.study.spec import Recipe, Study, named_studies, parse_override
+from unseen.study.named import named_studies
+from unseen.study.spec import Recipe, Study, parse_override
 
 
 @pytest.fixture

@@ -107,7 +107,7 @@ def test_accuracies_are_shown_in_percent(metric: str, text: str) -> None:
     made = table([Selected("fedavg", "0", 0, 1, {metric: 0.1234})], metric=metric)
     assert made.cells[0][0].text(made.shown) == text
     assert ("percent" in made.notes[0]) == ("accuracy" in metric)
-    assert "one seed" in made.notes[0]
+    assert "one seed: no standard error, differences may be noise" in made.notes[0]
 
 
 def test_no_negative_zero() -> None:
@@ -135,7 +135,7 @@ def test_missing_jobs_are_counted_not_averaged_over() -> None:
     assert made.marks(0) == {0: "second", 1: "best"}
     assert made.marks(1) == {1: ""}
     fields = rows_of(made.to_csv())
-    assert fields[3] == ["pcgrad", "", "", "0", "", "", "0", "", "", "0"]
+    assert fields[3] == ["pcgrad", *["", "", "", "", "0"] * 3]
 
 
 def test_undefined_is_written_out_and_never_averaged() -> None:
@@ -153,7 +153,7 @@ def test_undefined_is_written_out_and_never_averaged() -> None:
         ("ppdg", "average"): "0.650 (1 undefined)",
     }
     assert made.marks(0) == {0: ""}
-    assert [row[4] for row in rows_of(made.to_csv())] == ["15 mean", "undefined", "0.55"]
+    assert [row[6] for row in rows_of(made.to_csv())] == ["15 mean", "undefined", "0.55"]
     assert [row[4] for row in rows_of(made.runs_csv())].count("undefined") == 3
 
 
@@ -257,7 +257,8 @@ def test_latex(awkward: Table) -> None:
     assert awkward.to_latex().splitlines() == [
         r"\begin{table}",
         r"\centering",
-        r"\caption{Digits \& more}",
+        r"\caption{Digits \& more: accuracy in percent, mean $\pm$ standard error over 2 seeds; "
+        r"higher is better}",
         r"\begin{tabular}{lrr}",
         r"\toprule",
         r"method & t\_1\textbar{}x & average \\",
@@ -268,8 +269,6 @@ def test_latex(awkward: Table) -> None:
         r"\bottomrule",
         r"\end{tabular}",
         r"\par\smallskip",
-        r"{\footnotesize\raggedright accuracy in percent, mean $\pm$ standard error over 2 seeds; "
-        r"higher is better\par}",
         r"{\footnotesize\raggedright selection: last\par}",
         r"{\footnotesize\raggedright buffers: a\_b versions: 1 $\times$ 2\par}",
         r"\end{table}",
@@ -279,10 +278,11 @@ def test_latex(awkward: Table) -> None:
 def test_csv_holds_raw_numbers_and_the_protocol_as_comments(awkward: Table) -> None:
     text = awkward.to_csv()
     assert rows_of(text)[0] == [
-        "method", "t_1|x mean", "t_1|x se", "t_1|x n", "average mean", "average se", "average n",
+        "method", "t_1|x mean", "t_1|x se", "t_1|x low", "t_1|x high", "t_1|x n",
+        "average mean", "average se", "average low", "average high", "average n",
     ]  # fmt: skip
-    name, value, error, n, *_ = rows_of(text)[1]
-    assert (name, float(value), n) == (AWKWARD, 0.55, "2")
+    name, value, error, low, high, n, *_ = rows_of(text)[1]
+    assert (name, float(value), low, high, n) == (AWKWARD, 0.55, "0.5", "0.6", "2")
     assert float(error) == pytest.approx(scipy.stats.sem([0.5, 0.6]))
     assert text.splitlines()[3:] == [
         "# accuracy in percent, mean ± standard error over 2 seeds; higher is better",
@@ -297,6 +297,38 @@ def test_csv_holds_raw_numbers_and_the_protocol_as_comments(awkward: Table) -> N
         ["[bold]b[/bold]", "t_1|x", "1", "5", "0.7"],
     ]
     assert awkward.runs_csv().endswith("# selection: last\n# buffers: a_b versions: 1 × 2\n")
+
+
+@pytest.mark.parametrize("seeds", [1, 2])
+def test_the_number_of_seeds_stands_in_every_caption(seeds: int) -> None:
+    runs = [Selected("a", "0", s, 1, {"accuracy": 0.5 + s / 10}) for s in range(seeds)]
+    said = "over 2 seeds" if seeds == 2 else "one seed: no standard error, differences may be noise"
+    for title in ("", "Digits"):
+        made = table(runs, metric="accuracy", title=title)
+        out = io.StringIO()
+        Console(file=out, width=120).print(made.to_rich())
+        captions = [line for line in made.to_latex().splitlines() if line.startswith(r"\caption")]
+        for text in (str(made), made.to_markdown(), made.to_csv(), out.getvalue(), *captions):
+            assert said in text
+        assert said in made.caption and len(captions) == 1
+
+
+def test_intervals_in_place_of_standard_errors() -> None:
+    made = table(results(ACCURACY, "accuracy"), metric="accuracy", spread="interval")
+    assert cells(made)["fedavg", "0"] == "82.0 ± 1.2"  # a cell by itself
+    assert "82.0 [80.0, 84.0]" in str(made) and "±" not in str(made)
+    assert "mean [95% bootstrap interval, 9999 samples] over 3 seeds" in made.notes[0]
+    assert max(map(len, str(made).splitlines()[:5])) <= 120
+    with pytest.raises(UnseenError, match="spread must be one of 'error', 'interval'"):
+        table(results(ACCURACY, "accuracy"), metric="accuracy", spread="sd")
+
+
+def test_a_tables_ranking_leaves_out_summaries_and_what_lacks_a_seed(made: Table) -> None:
+    # ppdg, fedavg, pcgrad on "0"; fedavg, ppdg, pcgrad on "15".
+    assert made.ranking().ranks == {"fedavg": 1.5, "ppdg(lam=0.2)": 1.5, "pcgrad": 3.0}
+    assert made.ranking().targets == 2
+    some = [r for r in results(ACCURACY, "accuracy") if (r.method, r.seed) != ("pcgrad", 1)]
+    assert set(table(some, metric="accuracy").ranking().ranks) == {"fedavg", "ppdg(lam=0.2)"}
 
 
 def test_plain_text(made: Table) -> None:

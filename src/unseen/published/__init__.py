@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from functools import cache
 from importlib import resources
@@ -23,6 +23,8 @@ from typing import Any
 from unseen.errors import UnseenError, nearest
 
 PAPERS = ("ppdg", "csac", "fedilc", "ga")
+#: The unit of tables of tests: p, and h = 1 where it is below 0.05.
+TESTS = "p/h"
 
 
 @dataclass(frozen=True)
@@ -58,8 +60,9 @@ class Table:
     columns: as printed, so names may repeat over the groups. tasks, metrics: what studies call a
     column and what is measured there, "" where they have no counterpart. groups: name -> number of
     columns. rows: label -> a figure per column; grouped rows are labelled `group/label`. cited:
-    rows taken from other papers. average: the name of columns that are means of others. studies:
-    those that make it.
+    rows taken from other papers. average: the name of columns that are means of others. error: what
+    stands after ±. studies: those that make it. methods: label -> the method of ours that makes the
+    row, with the options that set it apart from other rows; one list for all tables of a paper.
     """
 
     name: str
@@ -74,6 +77,7 @@ class Table:
     average: str = ""
     error: str = ""
     studies: tuple[str, ...] = ()
+    methods: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def count(self) -> int:
@@ -118,10 +122,7 @@ class Table:
         """metric -> row -> task -> figure in the units of our tables, without cited rows."""
         places = [place for place in zip(self.metrics, self.tasks, strict=True) if all(place)]
         if len(set(places)) < len(places):
-            raise UnseenError(
-                f"{self.name} has columns of several data sets; name one part of it, such as "
-                f"{self.name}/{self.parts[0]}. Parts: {', '.join(self.parts)}."
-            )
+            raise self._several("columns")
         found: dict[str, dict[str, dict[str, Figure]]] = {}
         for label, row in self.rows.items():
             if label in self.cited:
@@ -132,6 +133,21 @@ class Table:
                     texts = found.setdefault(metric, {}).setdefault(label, {})
                     texts[task] = figure.times(100) if percent else figure
         return found
+
+    def tests(self) -> dict[str, str]:
+        """label -> p/h, where this is a table of tests: its one row, with methods as columns."""
+        if self.unit != TESTS:
+            return {}
+        if len(self.rows) > 1:
+            raise self._several("rows")
+        (row,) = self.rows.values()
+        return {label: figure.text for label, figure in zip(self.columns, row, strict=True)}
+
+    def _several(self, what: str) -> UnseenError:
+        return UnseenError(
+            f"{self.name} has {what} of several data sets; name one part of it, such as "
+            f"{self.name}/{self.parts[0]}. Parts: {', '.join(self.parts)}."
+        )
 
 
 @dataclass(frozen=True)
@@ -161,7 +177,9 @@ def tables() -> Mapping[str, Table]:
     """Every table of the four papers by name, in the order of the papers."""
     entries = ((paper, key, entry) for paper in PAPERS for key, entry in _entries(paper).items())
     return {
-        f"{p}/{key}": _read(f"{p}/{key}", entry) for p, key, entry in entries if "rows" in entry
+        f"{p}/{key}": _read(f"{p}/{key}", entry, _file(p)["methods"])
+        for p, key, entry in entries
+        if "rows" in entry
     }
 
 
@@ -231,12 +249,17 @@ def _in(label: str, group: str) -> bool:
 
 
 @cache
-def _entries(paper: str) -> Mapping[str, Any]:
+def _file(paper: str) -> Mapping[str, Any]:
     text = (resources.files("unseen") / "published" / f"{paper}.toml").read_text("utf-8")
-    return {key: entry for key, entry in tomllib.loads(text).items() if isinstance(entry, dict)}
+    return tomllib.loads(text)
 
 
-def _read(name: str, entry: Mapping[str, Any]) -> Table:
+def _entries(paper: str) -> Mapping[str, Any]:
+    """Tables and figures."""
+    return {key: entry for key, entry in _file(paper).items() if "caption" in entry}
+
+
+def _read(name: str, entry: Mapping[str, Any], methods: Mapping[str, str]) -> Table:
     columns = tuple(entry["columns"])
     rows: dict[str, tuple[Figure, ...]] = {}
     for label, found in entry["rows"].items():
@@ -256,6 +279,7 @@ def _read(name: str, entry: Mapping[str, Any]) -> Table:
         entry.get("average", ""),
         entry.get("error", ""),
         tuple(entry["studies"]),
+        methods,
     )
 
 

@@ -1,55 +1,83 @@
-"""Every method against one of them: mean ranks, and paired tests corrected for their number."""
+"""Every method against one of them: ranks, and paired tests corrected for their number."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from unseen.errors import nearest
-from unseen.study.statistics import mean, mean_ranks
+from unseen.errors import choice, nearest
+from unseen.study.ranking import Ranking, rank
+from unseen.study.statistics import mean, standard_error
 
 #: One figure per (method, task, seed).
 Figures = Mapping[tuple[str, str, int], float]
+LEVEL = 0.05
 
 
 @dataclass(frozen=True)
 class Comparison:
     """Two more columns of a table.
 
-    ranks: mean rank over tasks of the means over seeds, 1 for the best; p: of the test against
-    `reference`, after Holm's correction. Methods that lack a figure, and the reference itself,
-    have no p.
+    ranking: mean ranks over targets of the means over seeds. raw, corrected: test -> method -> p of
+    the test against `reference`, as it is and after Holm's correction. Methods that lack a figure,
+    and the reference itself, have none. pairs: how many each test has. test: the one that is shown.
+    verdict: with h, which is 1 where the corrected p is below 0.05.
     """
 
     reference: str
-    ranks: Mapping[str, float]
-    p: Mapping[str, float]
+    ranking: Ranking
+    raw: Mapping[str, Mapping[str, float]]
+    corrected: Mapping[str, Mapping[str, float]]
     pairs: int
+    test: str = "wilcoxon"
+    verdict: bool = False
 
-    def values(self, method: str) -> tuple[float | None, float | None]:
-        """Rank and p of a method."""
-        return self.ranks.get(method), self.p.get(method)
+    @property
+    def ranks(self) -> Mapping[str, float]:
+        """Mean rank of each method that has every figure, 1 for the best."""
+        return self.ranking.ranks
+
+    @property
+    def p(self) -> Mapping[str, float]:
+        """Corrected p of the test that is shown, by method."""
+        return self.corrected[self.test]
 
     def fields(self, method: str) -> tuple[str, str]:
         """Rank and p as they are shown."""
-        rank, p = self.values(method)
+        rank, p = self.ranks.get(method), self.p.get(method)
         shown = "" if p is None else f"{p:.3f}" if p >= 0.001 else "< 0.001"
+        if self.verdict and p is not None:
+            shown += f"/{int(p < LEVEL)}"
         return "" if rank is None else f"{rank:.1f}", shown
 
     @property
     def columns(self) -> tuple[str, str]:
         """The columns' names."""
-        return "rank", f"p ({self.reference})"
+        return "rank", f"{'p/h' if self.verdict else 'p'} ({self.reference})"
+
+    def raw_fields(self, method: str) -> list[float | None]:
+        """Rank, then every test's p as it is and corrected."""
+        found = [x for test in TESTS for x in (self.raw[test], self.corrected[test])]
+        return [self.ranks.get(method), *(p.get(method) for p in found)]
 
     @property
-    def note(self) -> str:
+    def raw_columns(self) -> list[str]:
+        """The names of `raw_fields`."""
+        kinds = [f"{test} {kind}" for test in TESTS for kind in ("p", "Holm p")]
+        return ["rank", *(f"{kind} ({self.reference})" for kind in kinds)]
+
+    @property
+    def notes(self) -> list[str]:
         """What the columns are."""
-        return (
-            "rank: mean over targets of the rank of the mean over seeds, 1 is best. "
-            f"p: Wilcoxon's signed-rank test against {self.reference} on {self.pairs} pairs "
-            "(target, seed), two-sided, Holm-corrected over the methods; seeds of one target share "
-            "its examples, so p measures consistency over these targets and says nothing of others"
-        )
+        h = f"; h = 1 where this p is below {LEVEL}" if self.verdict else ""
+        lines = [
+            "rank: mean over targets of the rank of the mean over seeds, 1 is best",
+            self.ranking.note,
+            f"p: {NAMES[self.test]} against {self.reference} on {self.pairs} pairs (target, seed), "
+            f"two-sided, Holm-corrected over the methods{h}; seeds of one target share its "
+            "examples, so p measures consistency over these targets and says nothing of others",
+        ]
+        return [line for line in lines if line]
 
 
 def compare(
@@ -59,37 +87,61 @@ def compare(
     seeds: Sequence[int],
     reference: str,
     lower: bool = False,
+    test: str = "wilcoxon",
+    verdict: bool = False,
 ) -> Comparison:
     """Rank the methods that have every figure, and test each against the reference."""
     if reference not in methods:
         raise nearest("method to compare with", reference, methods)
+    choice("test", test, tuple(TESTS))
     keys = [(t, s) for t in tasks for s in seeds]
     complete = [m for m in methods if all((m, *key) in figures for key in keys)]
-    rows = [[mean([figures[m, t, s] for s in seeds]) for t in tasks] for m in complete]
-    ranks = mean_ranks(rows, lower) if rows else None
+    rows = {m: [mean([figures[m, t, s] for s in seeds]) for t in tasks] for m in complete}
     others = [m for m in complete if m != reference] if reference in complete else []
-    raw = [paired([figures[m, *k] - figures[reference, *k] for k in keys]) for m in others]
-    return Comparison(
-        reference,
-        dict(zip(complete, ranks or [], strict=True)),
-        dict(zip(others, holm(raw), strict=True)),
-        len(keys),
-    )
+    # Rounded, since equal differences of shares may differ in their last bits, and ties matter.
+    pairs = {m: [round(figures[m, *k] - figures[reference, *k], 12) for k in keys] for m in others}
+    raw = {name: _each(call, pairs) for name, call in TESTS.items()}
+    corrected = {
+        name: dict(zip(found, holm(list(found.values())), strict=True))
+        for name, found in raw.items()
+    }
+    return Comparison(reference, rank(rows, lower), raw, corrected, len(keys), test, verdict)
 
 
-def paired(differences: Sequence[float]) -> float:
+def wilcoxon(differences: Sequence[float]) -> float:
     """The two-sided p of Wilcoxon's signed-rank test that paired differences are around 0.
 
     Differences of 0 are left out (Wilcoxon's own treatment); where all are 0, p = 1.
 
-    >>> paired([1.0, 2.0, 3.0, 4.0, 5.0])
+    >>> wilcoxon([1.0, 2.0, 3.0, 4.0, 5.0])
     0.0625
     """
-    from scipy.stats import wilcoxon
+    from scipy.stats import wilcoxon as scipys
 
     if not any(differences):
         return 1.0
-    return float(wilcoxon(differences, zero_method="wilcox").pvalue)
+    return float(scipys(differences, zero_method="wilcox").pvalue)
+
+
+def t_test(differences: Sequence[float]) -> float | None:
+    """The two-sided p of the paired t-test that differences have mean 0; None for one pair.
+
+    t = d̄ / (s / √n) with n − 1 degrees of freedom. Where all differences are equal, p = 0, or 1 if
+    they are 0.
+    """
+    from scipy.stats import t
+
+    if len(differences) < 2:
+        return None
+    centre, error = mean(differences), standard_error(differences)
+    if not error:
+        return float(centre == 0)
+    return 2 * float(t.sf(abs(centre) / error, len(differences) - 1))
+
+
+#: What differences can be tested by: name -> (differences) -> p, None where undefined.
+TESTS: dict[str, Callable[[Sequence[float]], float | None]] = {"wilcoxon": wilcoxon, "t": t_test}
+NAMES = {"wilcoxon": "Wilcoxon's signed-rank test", "t": "paired t-test"}
 
 
 def holm(p: Sequence[float]) -> list[float]:
@@ -105,3 +157,9 @@ def holm(p: Sequence[float]) -> list[float]:
         largest = max(largest, min(1.0, (len(p) - step) * p[i]))
         corrected[i] = largest
     return corrected
+
+
+def _each(
+    test: Callable[[Sequence[float]], float | None], pairs: Mapping[str, Sequence[float]]
+) -> dict[str, float]:
+    return {m: p for m, found in pairs.items() if (p := test(found)) is not None}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import tomllib
 from collections.abc import Mapping, Sequence
-from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
@@ -14,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from unseen.errors import UnseenError, nearest
 from unseen.published import table
 from unseen.study.holdout import Fixed, Growing, Holdout
+from unseen.study.named import settings_of
 
 if TYPE_CHECKING:
     from unseen.study.results import Results
@@ -192,18 +192,12 @@ class Study(BaseModel):
 
     @classmethod
     def read(cls, source: str | Path, overrides: Mapping[str, Any] | None = None) -> Self:
-        """A study by name, or from a TOML file; overrides (dotted keys) win over the file."""
-        path = Path(source)
-        if path.suffix == ".toml":
-            if not path.is_file():
-                raise UnseenError(f"no study file {str(path)!r}; `unseen list studies` has names.")
-            settings, name = _toml(path.read_text("utf-8"), str(path)), path.stem
-        else:
-            known = named_studies()
-            if str(source) not in known:
-                raise nearest("study", str(source), known)
-            settings, name = _toml(known[str(source)], str(source)), str(source)
-        settings = {"name": name} | settings
+        """A study by name, or from a TOML file; overrides (dotted keys) win over the file.
+
+        A file that says `base = "name"` takes from that study what it does not set itself.
+        """
+        found, name = settings_of(str(source))
+        settings = {"name": name} | found
         for key, value in (overrides or {}).items():
             _put(settings, key, value)
         return cls(**settings)
@@ -225,21 +219,6 @@ class Study(BaseModel):
         return run(self, out, jobs, data_dir, progress)
 
 
-def named_studies() -> dict[str, str]:
-    """The studies that come with the package: name -> text of the TOML file."""
-    root = resources.files("unseen") / "studies"
-    found: dict[str, str] = {}
-    stack: list[tuple[str, Any]] = [("", root)]
-    while stack:
-        prefix, folder = stack.pop()
-        for entry in folder.iterdir():
-            if entry.is_dir():
-                stack.append((f"{prefix}{entry.name}/", entry))
-            elif entry.name.endswith(".toml"):
-                found[prefix + entry.name.removesuffix(".toml")] = entry.read_text("utf-8")
-    return dict(sorted(found.items()))
-
-
 def parse_override(text: str) -> tuple[str, Any]:
     """`key=value` with the value in TOML's spelling; what is no TOML value is a string.
 
@@ -253,13 +232,6 @@ def parse_override(text: str) -> tuple[str, Any]:
         return key.strip(), tomllib.loads(f"value = {value}")["value"]
     except tomllib.TOMLDecodeError:
         return key.strip(), value.strip()
-
-
-def _toml(text: str, origin: str) -> dict[str, Any]:
-    try:
-        return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise UnseenError(f"{origin} is no valid TOML: {error}.") from None
 
 
 def _put(settings: dict[str, Any], dotted: str, value: Any) -> None:

@@ -1,4 +1,4 @@
-"""Numbers about runs: means, standard errors, ranks, and what one cell of a table holds."""
+"""Numbers about runs: means, their errors and intervals, ranks, and a table's cell."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from unseen.errors import UnseenError
+from unseen.errors import UnseenError, number
+
+#: Bootstrap samples, each as large as what it is drawn from.
+RESAMPLES = 9999
 
 
 def mean(values: Sequence[float]) -> float:
@@ -30,6 +33,37 @@ def standard_error(values: Sequence[float]) -> float | None:
     if not values:
         raise UnseenError("the standard error of no values is not defined; give at least two.")
     return statistics.stdev(values) / math.sqrt(len(values)) if len(values) > 1 else None
+
+
+def interval(values: Sequence[float], level: float = 0.95) -> tuple[float, float] | None:
+    """Percentile bootstrap interval of the mean, from 9999 samples; None for n = 1.
+
+    The ends are the (1 ± level) / 2 quantiles of the means of samples of n drawn with replacement.
+    The draws are keyed, so the same values in any order give the same interval. Over seeds it is
+    about further seeds with these targets and their examples, never about other targets. With few
+    seeds it is too narrow: of 2 or 3 it is their range, which holds the mean of many (normal) seeds
+    one time in two, or three in four. Percentile rather than BCa, whose two corrections would be
+    estimated from those same few values. Source: Efron and Tibshirani, "An Introduction to the
+    Bootstrap", 1993, section 13.3.
+
+    >>> interval([0.80, 0.82, 0.84])
+    (0.8, 0.84)
+    """
+    import torch
+
+    from unseen.exchange import keyed
+
+    number("level", level, 0, 1, open_low=True)
+    if len(values) < 2:
+        return None
+    found = torch.tensor(sorted(values), dtype=torch.float64)
+    drawn = torch.randint(len(found), (RESAMPLES, len(found)), generator=keyed("bootstrap"))
+    samples = found[drawn]
+    order = samples.mean(1).argsort(stable=True)
+    ends = (order[round((1 + side * level) / 2 * (RESAMPLES - 1))] for side in (-1, 1))
+    # The means of the two samples again, exactly: equal values give that value.
+    low, high = sorted(mean(samples[i].tolist()) for i in ends)
+    return low, high
 
 
 def ranks(values: Sequence[float], lower: bool = False) -> list[float]:
@@ -84,8 +118,21 @@ class Cell:
             return mean(self.values), standard_error(self.values), len(self.values)
         return ("" if not self.undefined else "undefined") if self.applies else "n/a", None, 0
 
-    def text(self, shown: Callable[[float], str]) -> str:
-        """Mean ± standard error, and what keeps the cell from being complete."""
+    def interval(self) -> tuple[float | None, float | None]:
+        """The ends of the bootstrap interval of the mean; None where there are no two seeds."""
+        found = interval(self.values) if self.applies else None
+        return found or (None, None)
+
+    def raw_fields(self) -> list[float | str | None]:
+        """Mean, standard error, the interval's ends, number of seeds."""
+        value, error, n = self.fields()
+        return [value, error, *self.interval(), n]
+
+    def text(self, shown: Callable[[float], str], spread: str = "error") -> str:
+        """Mean ± standard error, and what keeps the cell from being complete.
+
+        spread: `interval` for the bootstrap interval in place of the standard error.
+        """
         value, error, n = self.fields()
         finished = n + self.undefined
         remarks = [f"{finished}/{self.seeds} seeds"] if finished < self.seeds else []
@@ -93,9 +140,13 @@ class Cell:
             return str(value) or remarks[0]
         if n and self.undefined:
             remarks.append(f"{self.undefined} undefined")
-        number = value if isinstance(value, str) else shown(value)
-        number += "" if error is None else f" ± {shown(error)}"
-        return f"{number} ({', '.join(remarks)})" if remarks else number
+        text = value if isinstance(value, str) else shown(value)
+        low, high = self.interval() if spread == "interval" else (None, None)
+        if low is not None and high is not None:
+            text += f" [{shown(low)}, {shown(high)}]"
+        elif error is not None:
+            text += f" ± {shown(error)}"
+        return f"{text} ({', '.join(remarks)})" if remarks else text
 
 
 def _defined(values: Sequence[float | None]) -> list[float]:

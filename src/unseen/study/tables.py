@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from typing import TYPE_CHECKING, TypeVar
 
-from unseen.errors import UnseenError, nearest
+from unseen.errors import UnseenError, choice, nearest
+from unseen.study import formats
+from unseen.study.beside import DIFFERENCES, Gap, Printed
 from unseen.study.comparison import Comparison, compare
+from unseen.study.formats import BEST, PLAIN, SECOND, caption, decimals, line, scale_of
+from unseen.study.ranking import Ranking, rank
 from unseen.study.selection import Selected
 from unseen.study.statistics import Cell, mean
 
@@ -20,20 +21,17 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Summary = Callable[[Sequence[float]], float]
-BEST, SECOND, PLAIN = "best", "second", ""
-_LATEX = {c: f"\\{c}" for c in "&%$#_{}"} | {
-    "\\": r"\textbackslash{}", "^": r"\textasciicircum{}", "~": r"\textasciitilde{}",
-    "|": r"\textbar{}", "<": r"$<$", ">": r"$>$", "±": r"$\pm$", "×": r"$\times$",
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Table:
     """Rows are methods, columns tasks and their summaries; `cells[row][column]`.
 
-    runs: the selected round of every finished job. notes: the lines under the table. comparison:
-    ranks and tests against one method, as two more columns. published: figures of a paper, as rows
-    of texts by column.
+    runs: the selected round of every finished job. notes: the lines under the table, of which the
+    first says what a number is and over how many seeds. tasks: the columns that are no summaries.
+    comparison: ranks and tests against one method, as two more columns. published: figures of a
+    paper, as rows of texts by column. differences: its label -> method of ours -> column -> ours
+    minus theirs. spread: what stands after a mean, its standard `error` or `interval`.
     """
 
     metric: str
@@ -46,10 +44,23 @@ class Table:
     title: str = ""
     comparison: Comparison | None = None
     published: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    differences: Mapping[str, Mapping[str, Mapping[str, Gap]]] = field(default_factory=dict)
+    tasks: tuple[str, ...] = ()
+    spread: str = "error"
+
+    @property
+    def caption(self) -> str:
+        """The title, what a number is, and over how many seeds."""
+        return ": ".join(filter(None, [self.title, *self.notes[:1]]))
+
+    @property
+    def scale(self) -> int:
+        """The unit of what is shown over that of the cells: accuracies are shown in percent."""
+        return scale_of(self.metric)
 
     def shown(self, value: float) -> str:
         """Accuracies in percent with one decimal, everything else with three."""
-        return f"{100 * value:z.1f}" if "accuracy" in self.metric else f"{value:z.3f}"
+        return f"{self.scale * value:z.{decimals(self.metric)}f}"
 
     def marks(self, column: int) -> dict[int, str]:
         """Row -> best or second best, by the numbers as shown; equal ones share the mark."""
@@ -59,106 +70,90 @@ class Table:
         names = dict(zip(levels, (BEST, SECOND), strict=False)) if len(values) > 1 else {}
         return {i: names.get(x, PLAIN) for i, x in values.items()}
 
+    def ranking(self, alpha: float = 0.05) -> Ranking:
+        """Mean ranks over tasks of the methods that have every number, and which do not differ."""
+        found = zip(self.methods, (row[: len(self.tasks)] for row in self.cells), strict=True)
+        whole = {m: row for m, row in found if all(cell.complete for cell in row)}
+        means = {m: [mean(cell.values) for cell in row] for m, row in whole.items()}
+        return rank(means, self.lower, alpha)
+
     def rows(self, cell: Callable[[str, str], T]) -> list[list[T]]:
         """The header and a row per method; every field is `cell(text, mark)`."""
         marks = [self.marks(j) for j in range(len(self.columns))]
         further = self.comparison.columns if self.comparison else ()
-        rows = [[cell(name, PLAIN) for name in ("method", *self.columns, *further)]]
+        columns = (*self.columns, *further)
+        rows = [[cell(name, PLAIN) for name in ("method", *columns)]]
         for i, (method, found) in enumerate(zip(self.methods, self.cells, strict=True)):
-            texts = (c.text(self.shown) for c in found)
+            texts = (c.text(self.shown, self.spread) for c in found)
             fields = (cell(t, m.get(i, PLAIN)) for t, m in zip(texts, marks, strict=True))
             compared = self.comparison.fields(method) if self.comparison else ()
             rows.append([cell(method, PLAIN), *fields, *(cell(t, PLAIN) for t in compared)])
+        beside = {}
         for label, figures in self.published.items():
-            texts = (figures.get(column, "") for column in (*self.columns, *further))
-            rows.append([cell(f"{label} (published)", PLAIN), *(cell(t, PLAIN) for t in texts)])
+            beside[f"{label} (published)"] = figures
+            for method, gaps in self.differences.get(label, {}).items():
+                places = decimals(self.metric)
+                beside[f"{method} − published"] = {c: g.text(places) for c, g in gaps.items()}
+        for label, figures in beside.items():
+            texts = (figures.get(column, "") for column in columns)
+            rows.append([cell(label, PLAIN), *(cell(t, PLAIN) for t in texts)])
         return rows
 
     def __str__(self) -> str:
         """Plain text, columns aligned."""
-        rows = self.rows(lambda text, _: _line(text))
-        first, *widths = (max(map(len, column)) for column in zip(*rows, strict=True))
-        lines = ["  ".join([r[0].ljust(first), *map(str.rjust, r[1:], widths)]) for r in rows]
-        head = [*filter(None, [self.title]), lines[0], "-" * len(lines[0])]
-        return "\n".join([*head, *lines[1:], *self.notes])
+        return formats.plain(self.title, self.rows(_pair), self.notes)
 
     def to_markdown(self) -> str:
         """A table as GitHub reads it: best bold, second best underlined."""
-        tags = {PLAIN: "{}", BEST: "**{}**", SECOND: "<ins>{}</ins>"}
-        header, *body = self.rows(lambda text, mark: tags[mark].format(_markdown(text)))
-        rows = [header, [":--", *["--:"] * (len(header) - 1)], *body]
-        title = [f"**{_markdown(self.title)}**", ""] if self.title else []
-        lines = [*title, *(f"| {' | '.join(row)} |" for row in rows), ""]
-        return "\n".join(lines + [f"- {_markdown(note)}" for note in self.notes]) + "\n"
+        return formats.markdown(self.title, self.rows(_pair), self.notes)
 
     def to_latex(self) -> str:
         """A table for the package booktabs: best bold, second best underlined."""
-        tags = {PLAIN: "{}", BEST: r"\textbf{{{}}}", SECOND: r"\underline{{{}}}"}
-        rows = self.rows(lambda text, mark: tags[mark].format(_latex(text)))
-        header, *body = (" & ".join(row) + r" \\" for row in rows)
-        caption = [rf"\caption{{{_latex(self.title)}}}"] if self.title else []
-        tabular = rf"\begin{{tabular}}{{l{'r' * header.count(' & ')}}}"
-        lines = [r"\begin{table}", r"\centering", *caption, tabular, r"\toprule", header]
-        lines += [r"\midrule", *body, r"\bottomrule", r"\end{tabular}", r"\par\smallskip"]
-        lines += [rf"{{\footnotesize\raggedright {_latex(note)}\par}}" for note in self.notes]
-        return "\n".join([*lines, r"\end{table}"]) + "\n"
+        return formats.latex(self.caption, self.rows(_pair), self.notes[1:])
 
     def to_rich(self) -> rich.console.Group:
         """A table for a terminal, the notes below it: best bold, second best underlined."""
-        from rich import box, table
-        from rich.console import Group
-        from rich.text import Text
-
-        styles = {PLAIN: "", BEST: "bold", SECOND: "underline"}
-        header, *body = self.rows(lambda text, mark: Text(_line(text), styles[mark]))
-        made = table.Table(box=box.SIMPLE_HEAD)
-        for j, name in enumerate(header):
-            made.add_column(name, justify="right" if j else "left", overflow="fold")
-        for row in body:
-            made.add_row(*row)
-        return Group(Text(self.title, "bold"), made, *(Text(note) for note in self.notes))
+        return formats.terminal(self.title, self.rows(_pair), self.notes)
 
     def to_csv(self) -> str:
-        """The raw numbers: mean, standard error and number of seeds of every cell.
+        """The raw numbers of every cell: mean, standard error, bootstrap interval, seeds.
 
         A mean is `undefined` or `n/a` where the table says so, and empty where no seed is finished.
         """
-        header = ["method", *(f"{c} {part}" for c in self.columns for part in ("mean", "se", "n"))]
-        compared = self.comparison
-        header += compared.columns if compared else ()
-        rows = (
-            [m, *(f for c in row for f in c.fields()), *(compared.values(m) if compared else ())]
-            for m, row in zip(self.methods, self.cells, strict=True)
-        )
-        return self._csv(header, rows)
+        parts = ("mean", "se", "low", "high", "n")
+        header = ["method", *(f"{c} {part}" for c in self.columns for part in parts)]
+        found = zip(self.methods, self.cells, strict=True)
+        rows = [[m, *(f for cell in row for f in cell.raw_fields())] for m, row in found]
+        if self.comparison:
+            header += self.comparison.raw_columns
+            rows = [[*row, *self.comparison.raw_fields(str(row[0]))] for row in rows]
+        return formats.comma_separated([header, *rows], self.notes)
 
     def runs_csv(self) -> str:
         """One row per finished job: the round that was selected and the target's raw number."""
+        header = ["method", "task", "seed", "round", self.metric]
         rows = (
             [run.method, run.task, run.seed, run.round, "undefined" if value is None else value]
             for run in self.runs
             for value in [run.metrics[self.metric]]
         )
-        return self._csv(["method", "task", "seed", "round", self.metric], rows)
-
-    def _csv(self, header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-        file = io.StringIO()
-        csv.writer(file, lineterminator="\n").writerows([header, *rows])
-        return file.getvalue() + "".join(f"# {note}\n" for note in self.notes)
+        return formats.comma_separated([header, *rows], self.notes)
 
 
 def table(
     results: Iterable[Selected], *, metric: str, lower: bool = False, worst: bool = False,
     methods: Sequence[str] = (), tasks: Sequence[str] = (), seeds: Sequence[int] = (),
     not_applicable: Mapping[str, str] | None = None, protocol: Sequence[str] = (), title: str = "",
-    reference: str | None = None, published: Mapping[str, Mapping[str, str]] | None = None,
+    reference: str | None = None, test: str = "wilcoxon", published: Printed | None = None,
+    spread: str = "error",
 ) -> Table:  # fmt: skip
     """The table of a metric over methods, tasks and seeds; what is not given comes from results.
 
     `average` is the mean over tasks per seed, over the seeds that finished all tasks; `worst` the
     same with the worst task. not_applicable: method -> reason. protocol: lines for the foot.
-    reference: the method that all others are compared with, in two more columns. published: rows
-    of a paper's figures, by column.
+    reference: the method that all others are compared with, in two more columns. test: which p is
+    shown there, `wilcoxon` or `t`. published: a paper's figures, in rows below, and how far ours
+    are from them. spread: `error`, the standard error, or `interval`, the bootstrap interval.
 
     >>> runs = [Selected("fedavg", t, s, 9, {"accuracy": a}) for t, s, a in
     ...         [("0", 0, 0.90), ("0", 1, 0.92), ("15", 0, 0.80), ("15", 1, 0.86)]]
@@ -169,7 +164,8 @@ def table(
     accuracy in percent, mean ± standard error over 2 seeds; higher is better
     selection: source-validation
     """
-    refused = not_applicable or {}
+    choice("spread", spread, ("error", "interval"))
+    refused, printed = not_applicable or {}, published or Printed()
     runs: dict[tuple[str, str, int], Selected] = {}
     for run in results:
         if metric not in run.metrics:
@@ -195,31 +191,24 @@ def table(
     parts += [(tasks, max if lower else min)] * worst
     columns = (*tasks, "average", *["worst"] * worst)
     cells = tuple(tuple(cell(m, *part) for part in parts) for m in methods)
-    unit = " in percent" if "accuracy" in metric else ""
-    over = f"mean ± standard error over {len(seeds)} seeds" if len(seeds) > 1 else "one seed"
-    notes = [f"{metric}{unit}, {over}; {'lower' if lower else 'higher'} is better"]
+    notes = [caption(metric, len(seeds), spread, lower)]
     gaps = ((run.task, domain) for run in found for domain in run.undefined.get(metric, ()))
     notes += [f"{metric} is undefined at {d} (task {t}); means leave it out" for t, d in gaps]
     notes += [f"n/a: {m} {refused[m]}" for m in methods if m in refused]
     comparison = None
     if reference is not None:
         values = {key: x for key, run in runs.items() if (x := run.metrics[metric]) is not None}
-        comparison = compare(values, methods, tasks, seeds, reference, lower)
-        notes.append(comparison.note)
-    lines = tuple(map(_line, [*dict.fromkeys(notes), *protocol]))
+        verdict = bool(printed.tests)
+        comparison = compare(values, methods, tasks, seeds, reference, lower, test, verdict)
+        notes += comparison.notes
+    differences = printed.differences(methods, columns, cells, scale_of(metric))
+    notes += [DIFFERENCES] * bool(differences) + list(printed.notes)
+    lines = tuple(map(line, [*dict.fromkeys(notes), *protocol]))
     return Table(
-        metric, lower, methods, columns, cells, found, lines, _line(title), comparison,
-        published or {},
+        metric, lower, methods, columns, cells, found, lines, line(title), comparison,
+        printed.texts(comparison.columns[1] if comparison else None), differences, tasks, spread,
     )  # fmt: skip
 
 
-def _line(text: str) -> str:
-    return " ".join(text.split())
-
-
-def _markdown(text: str) -> str:
-    return re.sub(r"([\\|*_`<~])", r"\\\1", _line(text))
-
-
-def _latex(text: str) -> str:
-    return "".join(_LATEX.get(c, c) for c in _line(text))
+def _pair(text: str, mark: str) -> tuple[str, str]:
+    return text, mark

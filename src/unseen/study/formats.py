@@ -1,0 +1,110 @@
+"""A table's rows of (text, mark) as plain text, Markdown, LaTeX, csv, or for a terminal."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from unseen.study.statistics import RESAMPLES
+
+if TYPE_CHECKING:
+    import rich.console
+
+#: The header, then a row per method; a field is its text and what it is among its column.
+Rows = Sequence[Sequence[tuple[str, str]]]
+BEST, SECOND, PLAIN = "best", "second", ""
+_LATEX = {c: f"\\{c}" for c in "&%$#_{}"} | {
+    "\\": r"\textbackslash{}", "^": r"\textasciicircum{}", "~": r"\textasciitilde{}",
+    "|": r"\textbar{}", "<": r"$<$", ">": r"$>$", "±": r"$\pm$", "×": r"$\times$", "−": "$-$",
+}  # fmt: skip
+
+
+def plain(title: str, rows: Rows, notes: Sequence[str]) -> str:
+    """Plain text, columns aligned."""
+    texts = [[line(text) for text, _ in row] for row in rows]
+    first, *widths = (max(map(len, column)) for column in zip(*texts, strict=True))
+    lines = ["  ".join([r[0].ljust(first), *map(str.rjust, r[1:], widths)]) for r in texts]
+    head = [*filter(None, [title]), lines[0], "-" * len(lines[0])]
+    return "\n".join([*head, *lines[1:], *notes])
+
+
+def markdown(title: str, rows: Rows, notes: Sequence[str]) -> str:
+    """A table as GitHub reads it: best bold, second best underlined."""
+    tags = {PLAIN: "{}", BEST: "**{}**", SECOND: "<ins>{}</ins>"}
+    header, *body = [[tags[mark].format(_markdown(text)) for text, mark in row] for row in rows]
+    fields = [header, [":--", *["--:"] * (len(header) - 1)], *body]
+    head = [f"**{_markdown(title)}**", ""] if title else []
+    lines = [*head, *(f"| {' | '.join(row)} |" for row in fields), ""]
+    return "\n".join(lines + [f"- {_markdown(note)}" for note in notes]) + "\n"
+
+
+def latex(caption: str, rows: Rows, notes: Sequence[str]) -> str:
+    """A table for the package booktabs: best bold, second best underlined."""
+    tags = {PLAIN: "{}", BEST: r"\textbf{{{}}}", SECOND: r"\underline{{{}}}"}
+    fields = [[tags[mark].format(_latex(text)) for text, mark in row] for row in rows]
+    header, *body = (" & ".join(row) + r" \\" for row in fields)
+    tabular = rf"\begin{{tabular}}{{l{'r' * (len(rows[0]) - 1)}}}"
+    lines = [r"\begin{table}", r"\centering", rf"\caption{{{_latex(caption)}}}", tabular]
+    lines += [r"\toprule", header, r"\midrule", *body, r"\bottomrule", r"\end{tabular}"]
+    lines += [r"\par\smallskip"] if notes else []
+    lines += [rf"{{\footnotesize\raggedright {_latex(note)}\par}}" for note in notes]
+    return "\n".join([*lines, r"\end{table}"]) + "\n"
+
+
+def terminal(title: str, rows: Rows, notes: Sequence[str]) -> rich.console.Group:
+    """A table for a terminal, the notes below it: best bold, second best underlined."""
+    from rich import box, table
+    from rich.console import Group
+    from rich.text import Text
+
+    styles = {PLAIN: "", BEST: "bold", SECOND: "underline"}
+    header, *body = [[Text(line(text), styles[mark]) for text, mark in row] for row in rows]
+    made = table.Table(box=box.SIMPLE_HEAD)
+    for j, name in enumerate(header):
+        made.add_column(name, justify="right" if j else "left", overflow="fold")
+    for row in body:
+        made.add_row(*row)
+    return Group(Text(title, "bold"), made, *(Text(note) for note in notes))
+
+
+def comma_separated(rows: Iterable[Sequence[object]], notes: Sequence[str]) -> str:
+    """Raw fields as csv, the notes below them as comments."""
+    file = io.StringIO()
+    csv.writer(file, lineterminator="\n").writerows(rows)
+    return file.getvalue() + "".join(f"# {note}\n" for note in notes)
+
+
+def scale_of(metric: str) -> int:
+    """100 for accuracies, which are shown in percent, 1 for everything else."""
+    return 100 if "accuracy" in metric else 1
+
+
+def decimals(metric: str) -> int:
+    """How many a number is shown with."""
+    return 1 if scale_of(metric) == 100 else 3
+
+
+def caption(metric: str, seeds: int, spread: str, lower: bool) -> str:
+    """What a number is and over how many seeds; one seed is marked as such."""
+    error, interval = "± standard error", f"[95% bootstrap interval, {RESAMPLES} samples]"
+    over = f"mean {interval if spread == 'interval' else error} over {seeds} seeds"
+    if seeds == 1:
+        over = "one seed: no standard error, differences may be noise"
+    unit = " in percent" if scale_of(metric) == 100 else ""
+    return f"{metric}{unit}, {over}; {'lower' if lower else 'higher'} is better"
+
+
+def line(text: str) -> str:
+    """The text on one line, single spaces."""
+    return " ".join(text.split())
+
+
+def _markdown(text: str) -> str:
+    return re.sub(r"([\\|*_`<~])", r"\\\1", line(text))
+
+
+def _latex(text: str) -> str:
+    return "".join(_LATEX.get(c, c) for c in line(text))
