@@ -103,11 +103,13 @@ def show(report: Report) -> None:
         classes = "" if "" in domain.counts else f"{len(sizes)} of {len(domain.counts)}"
         table.add_row(domain.name, f"{domain.count:,}", known, domain.split, classes, span)
     console.print(table, markup=False)
-    labels = list(report.domains[0].counts)
-    if 1 < len(labels) <= 70:
-        table = Table("class", *(domain.name for domain in report.domains))
-        for label in labels:
-            table.add_row(label, *(f"{d.counts.get(label, 0):,}" for d in report.domains))
+    counts = report.counts
+    if 1 < len(counts) <= 70:
+        table = Table("class", *(domain.name for domain in report.domains), "all domains")
+        for label, total in counts.items():
+            cells = [(d.counts.get(label, 0), d.known.get(label)) for d in report.domains]
+            cells.append((total, report.known.get(label)))
+            table.add_row(label, *(_cell(found, known) for found, known in cells))
         console.print(table, markup=False)
     for name, state in report.files.items():
         print(f"md5 of {name}: {state}")
@@ -115,11 +117,23 @@ def show(report: Report) -> None:
         print(f"unreadable: {fault}")
     print(f"files: {report.info.source}")
     print(f"licence and terms: {report.info.licence}")
-    counted = [domain for domain in report.domains if domain.total is not None]
-    wrong = ", ".join(domain.name for domain in counted if not domain.sound)
-    if wrong:
+    if wrong := ", ".join(domain.name for domain in report.domains if not domain.sound):
         print(f"counts differ from the known totals: {wrong}")
+    if faults := [f"{c} in {domain.name}" for domain in report.domains for c in domain.wrong]:
+        print(f"counts of classes differ from the known ones: {_listed(faults)}")
+    if report.wrong:
+        print(f"counts of classes over all domains differ: {_listed(report.wrong)}")
     if report.sound:
-        print(
-            "nothing is wrong" if known or report.files else "nothing is wrong; no total is known"
-        )
+        compared = ", ".join(report.compared)
+        print(f"nothing is wrong; {f'compared: {compared}' if compared else 'no total is known'}")
+
+
+def _cell(found: int, known: int | None) -> str:
+    """A count, and the known one where it differs."""
+    return f"{found:,}" if known in (None, found) else f"{found:,}, known {known:,} !"
+
+
+def _listed(names: list[str], shown: int = 12) -> str:
+    """The first names, and how many there are beyond."""
+    rest = f" and {len(names) - shown} more" if len(names) > shown else ""
+    return ", ".join(names[:shown]) + rest

@@ -13,7 +13,8 @@ from unseen.datasets.table import Schema
 
 def by_scikit_learn(schema: Schema, train: Tensor, x: Tensor) -> npt.NDArray[np.float64]:
     """The same features by scikit-learn, fitted on the pooled training rows."""
-    numeric = [j for j, name in enumerate(schema.columns) if name not in schema.categories]
+    coded = (*schema.categories, *schema.flags)
+    numeric = [j for j, name in enumerate(schema.columns) if name not in coded]
     fit, rows = train.numpy(), x.numpy()
     scaler = StandardScaler().fit(fit[:, numeric])
     imputer = SimpleImputer(strategy="mean", keep_empty_features=True)
@@ -23,8 +24,9 @@ def by_scikit_learn(schema: Schema, train: Tensor, x: Tensor) -> npt.NDArray[np.
     parts = [imputer.transform(scaler.transform(rows[:, numeric]))]
     parts.append(indicator.transform(rows[:, numeric]))
     for j, name in enumerate(schema.columns):
-        if name in schema.categories:
+        if name in coded:
             encoder = OneHotEncoder(handle_unknown="ignore", sparse_output=False)
             encoder.fit(fit[:, [j]])  # NaN is a category of its own, and the last
-            parts.append(encoder.transform(rows[:, [j]]))
+            keep = encoder.categories_[0] != 0 if name in schema.flags else slice(None)
+            parts.append(encoder.transform(rows[:, [j]])[:, keep])
     return np.concatenate(parts, axis=1, dtype=np.float64)

@@ -16,8 +16,10 @@ import torch
 from typer.testing import CliRunner
 
 from unseen.cli import app
+from unseen.commands import show
 from unseen.datasets import DATASETS, load
 from unseen.datasets.imports import bring
+from unseen.datasets.report import Found, Report
 from unseen.errors import UnseenError
 
 Run = Callable[..., tuple[int, str]]
@@ -85,6 +87,66 @@ def test_checksums_are_compared(tmp_path: Path, run: Run) -> None:
 def test_the_real_mnist_is_as_distributed(real_data: Path, run: Run) -> None:
     code, out = run("check", "color-mnist", "--data-dir", real_data)
     assert code == 0 and out.count(": as distributed") == 4
+
+
+@pytest.mark.parametrize("name", [n for n, i in DATASETS.items() if i.cells or i.classes])
+def test_known_numbers_add_up(name: str) -> None:
+    info = DATASETS[name]
+    for domain, cells in info.cells.items():
+        assert sum(cells.values()) == info.totals[domain]
+    if info.layout is not None:
+        assert isinstance(info.layout.classes, dict)
+        for cells in info.cells.values():
+            assert list(cells) == list(info.layout.classes)
+    if info.classes:
+        assert sum(info.classes.values()) == sum(info.totals.values())
+
+
+def test_pacs_per_class_is_that_of_the_official_lists(real_data: Path) -> None:
+    layout = DATASETS["pacs"].layout
+    assert layout is not None
+    for domain, cells in layout.cells.items():
+        lines = (real_data / "pacs_splits" / f"{domain}_test_kfold.txt").read_text().split("\n")
+        labels = [line.split("/")[1] for line in lines if line]
+        assert {label: labels.count(label) for label in cells} == cells
+
+
+@pytest.mark.parametrize(
+    ("name", "compared"),
+    [
+        ("pacs", "examples per domain, examples per domain and class"),
+        ("heart-disease", "examples per domain, examples per domain and class"),
+        ("eicu", "examples per domain, examples per domain and class"),
+        ("rotated-digits", "examples per domain, examples per class"),
+        ("rotated-mnist", "examples per domain, examples per class, checksums"),
+        ("rotated-mnist(size=28)", "examples per domain, examples per class, checksums"),
+        ("rotated-mnist(protocol='ghifary')", None),
+    ],
+)
+def test_real_files_are_what_is_known(
+    name: str, compared: str | None, real_data: Path, run: Run
+) -> None:
+    code, out = run("check", name, "--data-dir", real_data)
+    assert code == 0
+    last = f"compared: {compared}" if compared else "no total is known"
+    assert out.rstrip().endswith(f"nothing is wrong; {last}")
+
+
+def test_a_wrong_class_is_named_although_the_domain_is_complete(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    one = Found("one", {"cat": 2, "dog": 3}, 5, "", {"cat": 3, "dog": 2})
+    two = Found("two", {"cat": 1, "dog": 0}, None, "", {"cat": 1})
+    report = Report("pacs", DATASETS["pacs"], (one, two), known={"dog": 3, "owl": 1})
+    assert one.sound and one.wrong == ["cat", "dog"] and two.wrong == []
+    assert report.counts == {"cat": 3, "dog": 3} and report.wrong == ["owl"] and not report.sound
+    show(report)
+    out = capsys.readouterr().out
+    assert "2, known 3 !" in out and "differ from the known ones: cat in one, dog in one" in out
+    assert "over all domains differ: owl" in out and "nothing is wrong" not in out
+    right = Found("one", {"cat": 3, "dog": 2}, 5, "", {"cat": 3, "dog": 2})
+    show(Report("pacs", DATASETS["pacs"], (right,)))
+    assert "nothing is wrong; compared: examples per domain, examples" in capsys.readouterr().out
 
 
 def pixels() -> bytes:

@@ -110,6 +110,10 @@ def test_demographics_make_a_raw_table_that_a_study_encodes(files: Path) -> None
     prepared = prepare(data, Task("West", ("South",), ("West",)), Study(validation=0.3), 0)
     x = torch.cat([prepared.sources["South"].split(s).x for s in ("train", "validation")])
     assert x.dtype == torch.float32 and bool(torch.isfinite(x).all())
+    assert schema.flags == schema.columns[5:]
+    plain = load(files, size=8)["South"].x
+    drugs = plain[:, plain.any(0)]  # one 0 or 1 for each drug that a source uses, as without
+    assert sorted(x[:, -drugs.shape[1] :].tolist()) == sorted(drugs.tolist())
 
 
 def test_hospitals_stand_by_number_or_by_rank(files: Path) -> None:

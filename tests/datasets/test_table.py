@@ -177,6 +177,53 @@ def test_tables_that_do_not_fit_the_schema_are_refused(x: Tensor, fault: str) ->
         encode(SCHEMA, torch.zeros(Sums(SCHEMA).size), x)
 
 
+FLAGGED = Schema(("age", "ward", "dose", "sex"), {"ward": ("a", "b", "c")}, flags=("sex",))
+
+
+def test_a_flag_is_one_feature_by_scikit_learn() -> None:
+    sites = [table(n, f"flag {n}") for n in (40, 7, 23)]
+    sites[1][0, 3] = NAN  # one cell of the flag is missing at one site
+    statistics = torch.stack([Sums(FLAGGED).of(x) for x in sites]).sum(0)
+    assert torch.equal(statistics, torch.stack([Sums(SCHEMA).of(x) for x in sites]).sum(0))
+    for x in (torch.cat(sites), table(30, "target", missing=0.5)):
+        found = encode(FLAGGED, statistics, x)
+        np.testing.assert_allclose(
+            found.numpy(), by_scikit_learn(FLAGGED, torch.cat(sites), x), atol=1e-6
+        )
+    assert feature_names(FLAGGED, statistics)[-2:] == ("sex=yes", "sex missing")
+
+
+def test_a_flag_is_the_pair_of_categories_without_its_no() -> None:
+    x = table(50, "train")
+    statistics = Sums(SCHEMA).of(x)
+    pair, names = encode(SCHEMA, statistics, x), feature_names(SCHEMA, statistics)
+    kept = [j for j, name in enumerate(names) if name != "sex=f"]
+    assert torch.equal(encode(FLAGGED, statistics, x), pair[:, kept])
+    assert torch.equal(encode(FLAGGED, statistics, x)[:, -1], x[:, 3].float())
+
+
+def test_a_flag_that_no_training_row_raises_is_no_feature() -> None:
+    only = Schema(("sex",), flags=("sex",))
+    down, up = torch.zeros(3, 1), torch.ones(3, 1)
+    assert feature_names(only, Sums(only).of(down)) == ()
+    assert encode(only, Sums(only).of(down), up).shape == (3, 0)
+    assert encode(only, Sums(only).of(up), down).tolist() == [[0], [0], [0]]
+
+
+def test_a_schema_without_flags_keeps_the_text_that_digests_are_made_of() -> None:
+    assert repr(Schema(("u",))) == "Schema(columns=('u',), categories={})"
+    assert "flags=('u',)" in repr(Schema(("u",), flags=("u",)))
+
+
+def test_flags_that_are_none_are_refused() -> None:
+    with pytest.raises(UnseenError, match="column 'sex' holds 2, which is no 0 and no 1"):
+        Sums(FLAGGED).of(torch.tensor([[0.0, 0.0, 0.0, 2.0]]))
+    with pytest.raises(UnseenError, match="did you mean 'sex'"):
+        Schema(("age", "sex"), flags=("sx",))
+    with pytest.raises(UnseenError, match="sex cannot be a flag and a categorical column"):
+        Schema(("sex",), {"sex": ("f", "m")}, ("sex",))
+
+
 def test_statistics_of_another_table_and_unknown_columns_are_refused() -> None:
     with pytest.raises(UnseenError, match="another table"):
         encode(SCHEMA, torch.zeros(5), table(3, "x"))

@@ -11,12 +11,19 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from torch import nn
 
-from unseen.datasets import camelyon, fmow, poverty, rows
-from unseen.datasets.base import DataSet
+from unseen.client import Client, Split
+from unseen.datasets import DATASETS, camelyon, fmow, poverty, rows
+from unseen.datasets.base import NO_GROUP, DataSet
 from unseen.datasets.check import check
 from unseen.errors import UnseenError
+from unseen.exchange import Turn, keyed
+from unseen.metrics import Evaluate
+from unseen.models import build
 from unseen.study.holdout import Fixed, plan
+from unseen.study.selection import value
+from unseen.vector import Model
 
 MODULES = {"camelyon17": camelyon, "povertymap": poverty, "fmow": fmow}
 TABLES = {
@@ -61,6 +68,28 @@ def test_published_counts_add_up() -> None:
     assert 76_863 + 11_483 + sum(fmow.TOTALS.values()) == 130_369
     assert len(fmow.CLASSES) == len(set(fmow.CLASSES)) == 62
     assert list(fmow.CLASSES) == sorted(fmow.CLASSES)
+
+
+def test_camelyon_has_as_many_tumour_patches_as_others() -> None:
+    for center, classes in DATASETS["camelyon17"].cells.items():
+        assert set(classes) == set(camelyon.CLASSES) and len(set(classes.values())) == 1
+        assert sum(classes.values()) == camelyon.TOTALS[center]
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "outputs", "parameters"),
+    [
+        # DenseNet-121 has 6,953,856 parameters below its head, ResNet-18 11,176,512 for 3 bands.
+        ("camelyon17", (3, 96, 96), 2, 6_953_856 + 1025 * 2),
+        ("fmow", (3, 224, 224), 62, 6_953_856 + 1025 * 62),
+        ("povertymap", (8, 224, 224), 1, 11_176_512 + 5 * 64 * 49 + 513),
+    ],
+)
+def test_the_usual_models_are_those_of_wilds(
+    name: str, shape: tuple[int, ...], outputs: int, parameters: int
+) -> None:
+    net = build(DATASETS[name].model, shape, outputs, keyed("net"))
+    assert sum(p.numel() for p in net.parameters()) == parameters
 
 
 def test_camelyon_patches_hospitals_and_splits(folder: Path) -> None:
@@ -198,19 +227,54 @@ def test_fmow_years_regions_and_splits(folder: Path) -> None:
     picture = Image.open(folder / f"fmow_v1.1/images/rgb_img_{own[3]}.png").resize((8, 8))
     assert test.x[3, :, 4, 4].tolist() == list(picture.getpixel((4, 4)))  # type: ignore[arg-type]
     code = {"KEN": "Africa", "BRA": "Americas", "JPN": "Asia", "FRA": "Europe", "AUS": "Oceania"}
-    regions = [data.levels["region"][c] for c in test.meta["region"].tolist()]
-    assert regions == [code.get(table[i][2], "Other") for i in own]
+    groups = test.meta["region"].tolist()
+    regions = ["Other" if c == NO_GROUP else data.levels["region"][c] for c in groups]
+    assert regions == [code.get(table[i][2], "Other") for i in own] and "Other" in regions
 
 
-def test_fmow_clients_may_be_regions_and_other_may_go(folder: Path) -> None:
+def test_fmow_clients_may_be_regions(folder: Path) -> None:
     by_year = load("fmow", folder, size=1)
     data = load("fmow", folder, size=1, clients="region")
-    assert data.names == (*fmow.REGIONS, "ood-validation", "ood-test")
+    assert data.names == (*fmow.REGIONS, "Other", "ood-validation", "ood-test")
     assert sum(sizes(data).values()) == sum(sizes(by_year).values())
     assert set(data["Asia"].meta["year"].tolist()) <= set(range(11))
-    five = load("fmow", folder, size=1, clients="region", other="drop")
-    assert "Other" not in five.names
-    assert set(five["ood-test"].meta["region"].tolist()) <= set(range(5))
+    assert set(data["Asia"].meta["region"].tolist()) == {fmow.REGIONS.index("Asia")}
+    assert set(data["Other"].meta["region"].tolist()) == {NO_GROUP}
+
+
+def test_fmow_is_measured_as_wilds_measures_it(folder: Path) -> None:
+    """Its evaluation, transcribed: all images in the average, "Other" in no worst region."""
+    data = load("fmow", folder, size=1)
+    test = data["ood-test"]
+    table = list(rows.rows(folder / TABLES["fmow"], fmow.COLUMNS))
+    countries = [row[2] for row in table if row[0] == "test" and row[3][:4] in ("2016", "2017")]
+    right = [(i % 4 > 0) if country != "XXX" else False for i, country in enumerate(countries)]
+    found = []
+    for country in ("KEN", "BRA", "JPN", "FRA", "AUS", "XXX", "nobody's"):
+        own = [ok for ok, c in zip(right, countries, strict=True) if c == country]
+        if not own or country == "XXX":
+            continue
+        found.append(sum(own) / len(own))
+    predicted = torch.where(torch.tensor(right), test.y, (test.y + 1) % 62)
+    split = Split(nn.functional.one_hot(predicted, 62).float(), test.y, test.meta)
+    levels = {column: len(names) for column, names in data.levels.items()}
+    evaluate = Evaluate("validation", ("accuracy",), groups=levels)
+    client = Client("ood-test", None, split, 62)
+    reply, _ = evaluate(Model(nn.Identity()), {}, client, {}, Turn(0, 0, 1))
+    named = {
+        f"{kind}@region": dict(
+            zip(
+                data.levels["region"],
+                torch.as_tensor(reply.scalars[f"{kind}@region"]).tolist(),
+                strict=True,
+            )
+        )
+        for kind in ("accuracy", "examples")
+    }
+    assert reply.scalars["accuracy"] == pytest.approx(sum(right) / len(right))
+    assert value(named, "worst accuracy@region") == pytest.approx(min(found)) != 0
+    assert sum(named["examples@region"].values()) == len(countries) - countries.count("XXX")
+    assert countries.count("XXX") > 0
 
 
 @pytest.mark.parametrize(
@@ -238,7 +302,7 @@ def test_the_recommended_plans_name_domains_that_are_there(folder: Path) -> None
     data = load("camelyon17", folder, size=4)
     fixed = Fixed(source=camelyon.SOURCES, validation=("1",), target=("2",))
     assert plan(fixed, data.names)[0].sources == ("0", "3", "4")
-    for clients, source in (("year", fmow.YEARS[:11]), ("region", fmow.REGIONS[:5])):
+    for clients, source in (("year", fmow.YEARS[:11]), ("region", fmow.REGIONS)):
         names = load("fmow", folder, size=1, clients=clients).names
         assert plan(Fixed(source=source, **ood), names)[0].sources == source
 

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from unseen.errors import UnseenError
 from unseen.exchange import keyed
 from unseen.models import build
-from unseen.models.mnist import bn_cnn, domainbed_cnn, lenet, mnist_cnn
+from unseen.models.mnist import bn_cnn, domainbed_cnn, fedilc_cnn, lenet, mnist_cnn
 
 
 def count(module: nn.Module) -> int:
@@ -64,6 +64,23 @@ def test_domainbed_cnn_counts(depth: int, conv1: int) -> None:
     assert count(net) - count(net.get_submodule("head")) == 370560 + 576 * (depth - 1)
 
 
+@pytest.mark.parametrize(("side", "fc1"), [(16, 16512), (32, 65664)])
+def test_fedilc_cnn_counts(side: int, fc1: int) -> None:
+    """conv1 64 · (9 · 3 + 1) = 1792;  conv2 128 · (64 · 9 + 1) = 73 856;  head 10 · 129 = 1290;
+    conv3 128 · (128 · 9 + 1) = 147 584;  norms 2 · 64 and twice 2 · 128.
+
+    Sides 16 → 8 → 4 → 2 → 2 → 1, so fc1 has 128 · 129 = 16 512, the released net's; and
+    32 → 16 → 8 → 4 → 4 → 2, so 128 · (4 · 128 + 1) = 65 664.
+    """
+    net = fedilc_cnn((3, side, side), 10)
+    expected = {
+        **{"conv1": 1792, "conv2": 73856, "conv3": 147584},
+        **{"norm1": 128, "norm2": 256, "norm3": 256, "fc1": fc1, "head": 1290},
+    }
+    assert counts(net) == expected
+    assert count(net) == {16: 241674, 32: 290826}[side]
+
+
 def test_bn_cnn_counts() -> None:
     """conv1 16 · 9 = 144, norm1 2 · 16;  conv2 32 · 16 · 9 = 4608, norm2 2 · 32;
     head 10 · (32 · 49 + 1) = 15 690.
@@ -92,6 +109,16 @@ def domainbed(w: dict[str, Tensor], x: Tensor) -> Tensor:
     return F.linear(x.mean(dim=(2, 3)), w["head.weight"], w["head.bias"])
 
 
+def fedilc(w: dict[str, Tensor], x: Tensor) -> Tensor:
+    for i in (1, 2, 3):
+        stride = 2 if i == 2 else 1
+        x = F.conv2d(x, w[f"conv{i}.weight"], w[f"conv{i}.bias"], stride=stride, padding=1)
+        x = F.group_norm(F.relu(x), 8, w[f"norm{i}.weight"], w[f"norm{i}.bias"])
+        x = F.max_pool2d(x, 2)
+    features = F.linear(x.flatten(1), w["fc1.weight"], w["fc1.bias"])
+    return F.linear(features, w["head.weight"], w["head.bias"])
+
+
 def batch_normalised(w: dict[str, Tensor], x: Tensor) -> Tensor:
     for i in (1, 2):
         x = F.conv2d(x, w[f"conv{i}.weight"], padding=1)
@@ -111,6 +138,8 @@ def batch_normalised(w: dict[str, Tensor], x: Tensor) -> Tensor:
         ("lenet(channels=[3, 5], hidden=7)", (3, 16, 21), two_convolutions(padding=0)),
         ("domainbed-cnn", (2, 14, 14), domainbed),
         ("domainbed-cnn(width=8)", (1, 5, 6), domainbed),
+        ("fedilc-cnn", (3, 16, 16), fedilc),
+        ("fedilc-cnn", (2, 14, 37), fedilc),
         ("bn-cnn(channels=(3, 5))", (2, 9, 8), batch_normalised),
     ],
 )
@@ -138,7 +167,8 @@ def test_bn_cnn_has_running_statistics_that_move_in_training_only() -> None:
 
 
 @pytest.mark.parametrize(
-    ("factory", "smallest"), [(mnist_cnn, 4), (lenet, 16), (domainbed_cnn, 1), (bn_cnn, 4)]
+    ("factory", "smallest"),
+    [(mnist_cnn, 4), (lenet, 16), (domainbed_cnn, 1), (fedilc_cnn, 14), (bn_cnn, 4)],
 )
 def test_the_smallest_image(factory: Callable[..., nn.Module], smallest: int) -> None:
     net = factory((1, smallest, smallest), 3).eval()

@@ -47,9 +47,11 @@ class Info:
     """A data set that can be asked for by name.
 
     loader: (data_dir, *, options) -> DataSet. description: one line. source, licence: of the files.
-    model, metrics: what a study uses that names no others. totals: examples per domain, where they
-    are known. checksums: md5 of the files as distributed. sketch: writes a tiny synthetic stand-in
-    of the same layout into a folder. layout: of images in folders, which can be imported.
+    model, metrics: what a study uses that names no others. totals: examples per domain; cells: per
+    domain and class; classes: per class over all domains; each where a source states them or
+    complete files were counted, and for the loader's default options. checksums: md5 of the files
+    as distributed. sketch: writes a tiny synthetic stand-in of the same layout into a folder.
+    layout: of images in folders, which can be imported.
     """
 
     loader: Callable[..., DataSet]
@@ -59,6 +61,8 @@ class Info:
     model: str
     metrics: tuple[str, ...]
     totals: Mapping[str, int] = field(default_factory=dict)
+    cells: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    classes: Mapping[str, int] = field(default_factory=dict)
     checksums: Mapping[str, str] = field(default_factory=dict)
     sketch: Callable[[Path], None] | None = None
     layout: Layout | None = None
@@ -76,6 +80,7 @@ def _images(
         model,
         ("loss", "accuracy"),
         layout.totals,
+        layout.cells,
         sketch=partial(sketches.tree, layout),
         layout=layout,
     )
@@ -89,6 +94,8 @@ DATASETS: dict[str, Info] = {
         digits.LICENCE,
         "mlp(widths=[64])",
         ("loss", "accuracy"),
+        digits.TOTALS,
+        classes=digits.CLASSES,
     ),
     "rotated-mnist": Info(
         mnist.load,
@@ -97,6 +104,8 @@ DATASETS: dict[str, Info] = {
         mnist.LICENCE,
         "mnist-cnn",
         ("loss", "accuracy"),
+        mnist.TOTALS,
+        classes=mnist.CLASSES,
         checksums=mnist.CHECKSUMS,
         sketch=mnist.sketch,
     ),
@@ -107,6 +116,7 @@ DATASETS: dict[str, Info] = {
         mnist.LICENCE,
         "mlp(widths=[390, 390])",
         ("loss", "accuracy", "auroc"),
+        coloured.TOTALS,
         checksums=mnist.CHECKSUMS,
         sketch=mnist.sketch,
     ),
@@ -115,11 +125,12 @@ DATASETS: dict[str, Info] = {
         "CIFAR-10 at nine angles in three clients; all angles in the target",
         cifar.SOURCE,
         cifar.LICENCE,
-        "domainbed-cnn",
+        "fedilc-cnn",
         ("loss", "accuracy"),
         cifar.TOTALS,
-        cifar.CHECKSUMS,
-        cifar.sketch,
+        classes=cifar.PER_CLASS,
+        checksums=cifar.CHECKSUMS,
+        sketch=cifar.sketch,
     ),
     "heart-disease": Info(
         heart.load,
@@ -129,6 +140,7 @@ DATASETS: dict[str, Info] = {
         "mlp(widths=[32])",
         ("loss", "accuracy", "balanced-accuracy", "auroc", "auprc"),
         heart.TOTALS,
+        heart.CELLS,
         sketch=heart.sketch,
     ),
     "pacs": _images(
@@ -157,9 +169,10 @@ DATASETS: dict[str, Info] = {
         "tumour or not in 455,954 patches of lymph nodes, five hospitals (WILDS)",
         camelyon.SOURCE,
         camelyon.LICENCE,
-        "bn-cnn",
+        "densenet121",
         ("loss", "accuracy"),
         camelyon.TOTALS,
+        camelyon.CELLS,
         sketch=camelyon.sketch,
     ),
     "povertymap": Info(
@@ -167,7 +180,7 @@ DATASETS: dict[str, Info] = {
         "wealth of 19,669 African villages from 8 bands, 23 countries x urban or rural (WILDS)",
         poverty.SOURCE,
         poverty.LICENCE,
-        "bn-cnn",
+        "resnet18",
         ("loss", "pearson"),
         poverty.TOTALS,
         sketch=poverty.sketch,
@@ -177,7 +190,7 @@ DATASETS: dict[str, Info] = {
         "62 uses of land on satellite images by year or region (WILDS)",
         fmow.SOURCE,
         fmow.LICENCE,
-        "bn-cnn",
+        "densenet121",
         ("loss", "accuracy"),
         fmow.TOTALS,
         sketch=fmow.sketch,
@@ -190,6 +203,7 @@ DATASETS: dict[str, Info] = {
         "mlp(widths=[64])",
         ("loss", "accuracy", "auroc", "auprc"),
         eicu.TOTALS,
+        eicu.CELLS,
         sketch=eicu.sketch,
     ),
     "folder": Info(

@@ -11,6 +11,9 @@ from torch import Tensor
 if TYPE_CHECKING:
     from unseen.datasets.table import Schema
 
+#: The code of an example that no group of a metadata column counts.
+NO_GROUP = -1
+
 
 @dataclass(frozen=True)
 class Domain:
@@ -18,8 +21,9 @@ class Domain:
 
     x: uint8 (read as x / 255) or float32 [N, ...]; y: classes [N] int64, or float32 targets.
     validation: rows of an official validation split; None lets the study draw one.
-    meta: integer codes [N] per metadata column; `DataSet.levels` names the codes. digest: of x,
-    where it is known without reading x, as it is for arrays that stay on disk.
+    meta: integer codes [N] per metadata column; `DataSet.levels` names the codes, and examples of
+    the code `NO_GROUP` belong to none of the column's groups. digest: of x, where it is known
+    without reading x, as it is for arrays that stay on disk.
     """
 
     name: str

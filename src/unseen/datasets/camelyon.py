@@ -12,7 +12,7 @@ from unseen.datasets.base import DataSet
 from unseen.datasets.files import find
 from unseen.datasets.images import View
 from unseen.datasets.rows import rows
-from unseen.errors import UnseenError, number
+from unseen.errors import UnseenError
 from unseen.exchange import keyed
 
 FOLDERS = ("camelyon17_v1.0", "camelyon17", ".")
@@ -44,6 +44,8 @@ CITATION = (
 #: Patches per hospital; 0, 3 and 4 together are WILDS' 302,436 of training and 33,560 of
 #: validation in the distribution, 1 its validation outside of it, 2 its test.
 TOTALS: Mapping[str, int] = {"0": 59_436, "1": 34_904, "2": 85_054, "3": 129_838, "4": 146_722}
+#: WILDS' script keeps as many normal patches as tumour patches at each hospital.
+CELLS = {center: dict.fromkeys(CLASSES, total // 2) for center, total in TOTALS.items()}
 
 
 def load(data_dir: str | Path | None, *, size: int = 96, limit: int | None = None) -> DataSet:
@@ -62,9 +64,7 @@ def load(data_dir: str | Path | None, *, size: int = 96, limit: int | None = Non
         validation = ["1"]
         target = ["2"]
     """
-    number("size", size, 1, 4096, whole=True)
-    if limit is not None:
-        number("limit", limit, 2, whole=True)
+    view = View(size)
     path = find(data_dir, ["metadata.csv"], FOLDERS, dataset="camelyon17", obtain=OBTAIN)
     found: dict[str, list[tuple[str, int, bool, str]]] = {}
     for patient, node, x, y, tumour, slide, center, split in rows(path, COLUMNS):
@@ -83,7 +83,7 @@ def load(data_dir: str | Path | None, *, size: int = 96, limit: int | None = Non
         center: [wilds.Example(f, y, held, {"slide": code[s]}) for f, y, held, s in own]
         for center, own in found.items()
     }
-    domains = wilds.domains(path.parent, examples, View(size), limit=limit)
+    domains = wilds.domains(path.parent, examples, view, limit=limit)
     levels = {"slide": tuple(slides)}
     return DataSet("camelyon17", tuple(domains), CLASSES, SOURCE, LICENCE, CITATION, levels=levels)
 

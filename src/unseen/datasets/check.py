@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from unseen.datasets.base import DataSet, Domain
+from unseen.datasets.base import NO_GROUP, DataSet, Domain
 from unseen.errors import UnseenError
 
 
@@ -69,7 +69,8 @@ def _labels(data: DataSet, domain: Domain) -> str | None:
 
 def _codes(data: DataSet, domain: Domain) -> str | None:
     for column, codes in domain.meta.items():
-        if len(codes) != len(domain.y) or _outside(codes, len(data.levels.get(column, ()))):
+        grouped = codes[codes != NO_GROUP]
+        if len(codes) != len(domain.y) or _outside(grouped, len(data.levels.get(column, ()))):
             return f"metadata {column!r} that does not give every example a code with a name"
     return None
 

@@ -23,6 +23,7 @@ CITATION = """@article{zhu2022fedilc,
 }"""
 #: Probability of the wrong colour in each of FedILC's five training clients (its §5.1.1).
 FLIPS = (0.15, 0.30, 0.45, 0.60, 0.75)
+TOTALS = {**{f"flip-{flip:.2f}": 10_000 for flip in FLIPS}, "ood-0.90": 10_000}
 
 
 def load(

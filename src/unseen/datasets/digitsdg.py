@@ -9,6 +9,7 @@ from unseen.datasets.base import DataSet
 from unseen.datasets.images import View
 from unseen.datasets.layout import Layout, read
 
+DIGITS = tuple(map(str, range(10)))
 LAYOUT = Layout(
     name="digits-dg",
     roots=("digits_dg", "Digits-DG", "DigitsDG", "digits", "digits_dg.tar.gz"),
@@ -18,8 +19,9 @@ LAYOUT = Layout(
         "svhn": ("sv",),
         "syn": ("sy", "synth", "SynthDigits", "synthetic_digits"),
     },
-    classes={str(digit): () for digit in range(10)},
+    classes=dict.fromkeys(DIGITS, ()),
     totals=dict.fromkeys(("mnist", "mnist_m", "svhn", "syn"), 6000),
+    cells=dict.fromkeys(("mnist", "mnist_m", "svhn", "syn"), dict.fromkeys(DIGITS, 600)),
     parts={"train": "train", "val": "validation"},
     source="Digits-DG (Zhou et al., 2020): MNIST, MNIST-M, SVHN, SYN, 600 images per class each",
     licence="none stated; MNIST is CC BY-SA 3.0, SVHN for non-commercial use",

@@ -52,12 +52,18 @@ CITATION = """@article{pollard2018eicu,
   year = {2018}
 }"""
 __all__ = [
-    "CITATION", "CLASSES", "DEMOGRAPHICS", "FILES", "LICENCE", "OBTAIN",
+    "CELLS", "CITATION", "CLASSES", "DEMOGRAPHICS", "FILES", "LICENCE", "OBTAIN",
     "REGIONS", "SOURCE", "TOTALS", "load", "sketch",
 ]  # fmt: skip
 
 #: Stays of the demo per region where region and outcome are known, as counted in its files.
 TOTALS: Mapping[str, int] = {"Midwest": 792, "Northeast": 157, "South": 733, "West": 601}
+CELLS: Mapping[str, Mapping[str, int]] = {
+    "Midwest": {"alive": 734, "expired": 58},
+    "Northeast": {"alive": 138, "expired": 19},
+    "South": {"alive": 670, "expired": 63},
+    "West": {"alive": 551, "expired": 50},
+}
 #: Rows of the demo's three files, as its documentation states them.
 FILES: Mapping[str, int] = {"patient": 2520, "medication": 75_604, "hospital": 186}
 
@@ -110,8 +116,9 @@ def load(
     weights.
 
     demographics: also age ("> 89" as 90), gender, ethnicity, admission height and weight, as a raw
-    table (see `table.Schema`), standardised with statistics of the training sites. Each drug is
-    then a categorical column "no" or "yes".
+    table (see `table.Schema`), standardised with statistics of the training sites. The drugs are
+    then flags: 0 and 1 as without demographics, except that a drug which no source uses is left
+    out.
 
     Source: the demo or the full database 2.0. FedILC (2022, §5.1.3) has 58 hospitals, the 20
     largest train, 30,760 patients, 1399 "kinds of medicines taken" as inputs. Its table was not
@@ -264,7 +271,7 @@ def _drugs(
 
 
 def _table(kept: Sequence[Stay], drugs: Sequence[str], x: Tensor) -> tuple[Schema, Tensor]:
-    """The schema and the raw table [N, C]: demographics, then drugs as codes of no and yes."""
+    """The schema and the raw table [N, C]: demographics, then drugs as flags."""
     categories: dict[str, tuple[str, ...]] = {}
     values = []
     for j, name in enumerate(DEMOGRAPHICS):
@@ -274,8 +281,7 @@ def _table(kept: Sequence[Stay], drugs: Sequence[str], x: Tensor) -> tuple[Schem
             values.append(codes.float().masked_fill(codes < 0, math.nan))
         else:
             values.append(torch.tensor([_measured(name, cell) for cell in cells]))
-    categories |= dict.fromkeys(drugs, ("no", "yes"))
-    schema = Schema((*DEMOGRAPHICS, *drugs), categories)
+    schema = Schema((*DEMOGRAPHICS, *drugs), categories, tuple(drugs))
     return schema, torch.cat([torch.stack(values, dim=1), x], dim=1)
 
 

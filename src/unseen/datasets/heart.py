@@ -32,6 +32,13 @@ CATEGORICAL = ("cp", "restecg", "slope", "thal")
 #: written where nothing was measured, for all 123 patients of Switzerland's cholesterol.
 ZERO_IS_MISSING = ("chol", "trestbps")
 TOTALS = {"cleveland": 303, "hungary": 294, "switzerland": 123, "va": 200}
+#: As in the table "Class Distribution" of heart-disease.names, values 1 to 4 together.
+CELLS = {
+    "cleveland": {"absent": 164, "present": 139},
+    "hungary": {"absent": 188, "present": 106},
+    "switzerland": {"absent": 8, "present": 115},
+    "va": {"absent": 51, "present": 149},
+}
 SOURCE = "Heart Disease, UCI Machine Learning Repository, doi 10.24432/C52P4X"
 LICENCE = "CC BY 4.0"
 OBTAIN = (

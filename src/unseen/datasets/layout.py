@@ -27,7 +27,8 @@ class Layout:
     folder (case, blanks, dashes and underscores never matter); classes may be a number instead:
     the names are then those of the folders. parts: folders that may stand between domain and class
     -> "all", "train" or "validation". lists: the official split, as text files. totals: images
-    per domain, where known. subset: other classes and domains lie there too and are passed over.
+    per domain, where known; cells: per domain and class. subset: other classes and domains lie
+    there too and are passed over.
     joined: the domains are distributed in more than one folder. annotated: reads json files that
     say, for images distributed in one heap, domain and class of each file's name; for imports.
     """
@@ -43,6 +44,7 @@ class Layout:
     obtain: str
     parts: Mapping[str, str] = field(default_factory=dict)
     lists: Lists | None = None
+    cells: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     subset: bool = False
     joined: bool = False
     annotated: Callable[[Sequence[Any]], Mapping[str, Sequence[tuple[str, str]]]] | None = None

@@ -42,6 +42,13 @@ CHECKSUMS = {
     "t10k-labels-idx1-ubyte.gz": "ec29112dd5afa0611ce80d1b7f02629c",
 }
 PARTS = {"train": 60_000, "t10k": 10_000}
+#: Images at each angle, and of each digit over all angles, as counted in the files whose md5 is
+#: above: the 60,000 and the 10,000 together.
+TOTALS = {str(angle): 11_667 - (angle > 45) for angle in ANGLES}
+CLASSES = {
+    "0": 6903, "1": 7877, "2": 6990, "3": 7141, "4": 6824,
+    "5": 6313, "6": 6876, "7": 7293, "8": 6825, "9": 6958,
+}  # fmt: skip
 
 
 def load(

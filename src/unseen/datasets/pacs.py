@@ -10,6 +10,7 @@ from unseen.datasets.images import View
 from unseen.datasets.layout import Layout, read
 from unseen.datasets.splits import Lists
 
+CLASSES = ("dog", "elephant", "giraffe", "guitar", "horse", "house", "person")
 LAYOUT = Layout(
     name="pacs",
     roots=(
@@ -19,10 +20,14 @@ LAYOUT = Layout(
     domains={
         "art_painting": ("art", "A"), "cartoon": ("C",), "photo": ("P",), "sketch": ("S",),
     },
-    classes=dict.fromkeys(
-        ("dog", "elephant", "giraffe", "guitar", "horse", "house", "person"), ()
-    ),
+    classes=dict.fromkeys(CLASSES, ()),
     totals={"art_painting": 2048, "cartoon": 2344, "photo": 1670, "sketch": 3929},
+    cells={  # lines of the official lists *_test_kfold.txt, which hold all images
+        "art_painting": dict(zip(CLASSES, (379, 255, 285, 184, 201, 295, 449), strict=True)),
+        "cartoon": dict(zip(CLASSES, (389, 457, 346, 135, 324, 288, 405), strict=True)),
+        "photo": dict(zip(CLASSES, (189, 202, 182, 186, 199, 280, 432), strict=True)),
+        "sketch": dict(zip(CLASSES, (772, 740, 753, 608, 816, 80, 160), strict=True)),
+    },
     lists=Lists(
         "{domain}_train_kfold.txt",
         "{domain}_crossval_kfold.txt",

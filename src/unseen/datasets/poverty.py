@@ -136,8 +136,6 @@ def load(
         target = ["ood-test"]
     """
     number("size", size, 1, 224, whole=True)
-    if limit is not None:
-        number("limit", limit, 2, whole=True)
     path = find(data_dir, ["dhs_metadata.csv"], FOLDERS, dataset="povertymap", obtain=OBTAIN)
     table = list(_rows(path))
     role = {c: part for part, names in countries(fold).items() for c in names}

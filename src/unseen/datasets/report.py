@@ -17,19 +17,23 @@ from unseen.expression import Call
 
 #: Every image is decoded to find out whether that is possible; the size does not matter.
 SMALL = View(8)
+#: Options that choose no other examples than those that the totals count.
+HARMLESS = frozenset({"path", "size", "crop", "grey"})
 
 
 @dataclass(frozen=True)
 class Found:
-    """One domain: examples per class, the known total, and train/validation of an official split.
+    """One domain: examples per class, the known totals, and train/validation of an official split.
 
-    counts: class -> examples; for regression one entry without a name.
+    counts: class -> examples; for regression one entry without a name. total: of the domain, None
+    where it is not known; known: class -> total, where known.
     """
 
     name: str
     counts: Mapping[str, int]
     total: int | None
     split: str
+    known: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def count(self) -> int:
@@ -38,25 +42,58 @@ class Found:
 
     @property
     def sound(self) -> bool:
-        """Whether the count is the known one, if there is one."""
+        """Whether the domain's count is the known one, if there is one."""
         return self.total is None or self.total == self.count
+
+    @property
+    def wrong(self) -> list[str]:
+        """The classes whose counts are not the known ones."""
+        return _differing(self.counts, self.known)
 
 
 @dataclass(frozen=True)
 class Report:
-    """All that was found. files: name -> "as distributed", "differs" or "not there"."""
+    """All that was found.
+
+    known: class -> total over all domains, where known. files: name -> "as distributed",
+    "differs" or "not there".
+    """
 
     name: str
     info: Info
     domains: tuple[Found, ...]
     unreadable: tuple[str, ...] = ()
     files: Mapping[str, str] = field(default_factory=dict)
+    known: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Class -> examples over all domains."""
+        labels = dict.fromkeys(label for domain in self.domains for label in domain.counts)
+        return {label: sum(d.counts.get(label, 0) for d in self.domains) for label in labels}
+
+    @property
+    def wrong(self) -> list[str]:
+        """The classes whose counts over all domains are not the known ones."""
+        return _differing(self.counts, self.known)
 
     @property
     def sound(self) -> bool:
         """Whether nothing is wrong."""
-        right = all(domain.sound for domain in self.domains)
-        return right and not self.unreadable and "differs" not in self.files.values()
+        right = all(domain.sound and not domain.wrong for domain in self.domains)
+        files = not self.unreadable and "differs" not in self.files.values()
+        return right and files and not self.wrong
+
+    @property
+    def compared(self) -> list[str]:
+        """What there was to compare with."""
+        kinds = {
+            "examples per domain": any(domain.total is not None for domain in self.domains),
+            "examples per domain and class": any(domain.known for domain in self.domains),
+            "examples per class": bool(self.known),
+            "checksums": any(state != "not there" for state in self.files.values()),
+        }
+        return [kind for kind, there in kinds.items() if there]
 
 
 def inspect(call: Call, data_dir: str | Path | None) -> Report:
@@ -64,22 +101,30 @@ def inspect(call: Call, data_dir: str | Path | None) -> Report:
     if call.name not in DATASETS:
         raise nearest("data set", call.name, DATASETS)
     info = DATASETS[call.name]
-    files = {name: _compare(data_dir, name, expected) for name, expected in info.checksums.items()}
+    usual = set(call.arguments) <= HARMLESS
+    checksums = info.checksums.items() if usual else ()  # others may read other files
+    files = {name: _compare(data_dir, name, expected) for name, expected in checksums}
     if info.layout is not None:
         domains, unreadable = _images(info.layout, data_dir, call.arguments.get("path"))
         return Report(call.name, info, domains, unreadable, files)
     data = load(call.name, data_dir, **call.arguments)
     found = []
-    # Options may choose other examples than those that the totals count.
-    totals = info.totals if not call.arguments else {}
+    totals, cells = (info.totals, info.cells) if usual else ({}, {})
     for domain in data.domains:
         numbers = Counter(domain.y.tolist()) if data.classes is not None else {}
         counts = {name: numbers.get(i, 0) for i, name in enumerate(data.classes or ())}
         held = 0 if domain.validation is None else len(domain.validation)
         split = f"{len(domain.y) - held:,} / {held:,}" if held else ""
-        total = totals.get(domain.name)
-        found.append(Found(domain.name, counts or {"": len(domain.y)}, total, split))
-    return Report(call.name, info, tuple(found), (), files)
+        found.append(
+            Found(
+                domain.name,
+                counts or {"": len(domain.y)},
+                totals.get(domain.name),
+                split,
+                cells.get(domain.name, {}),
+            )
+        )
+    return Report(call.name, info, tuple(found), (), files, info.classes if usual else {})
 
 
 def _images(
@@ -97,11 +142,16 @@ def _images(
             split = ""
         numbers = Counter(image.label for image in own)
         counts = {label: numbers.get(label, 0) for label in found.classes}
-        domains.append(Found(name, counts, layout.totals.get(name), split))
+        known = layout.cells.get(name, {})
+        domains.append(Found(name, counts, layout.totals.get(name), split, known))
         for _, image in attempt(tree, [image.file for image in own], SMALL):
             if isinstance(image, UnseenError):
                 faults.append(str(image))
     return tuple(domains), tuple(faults)
+
+
+def _differing(counts: Mapping[str, int], known: Mapping[str, int]) -> list[str]:
+    return [label for label, total in known.items() if counts.get(label, 0) != total]
 
 
 def _compare(data_dir: str | Path | None, name: str, expected: str) -> str:

@@ -15,34 +15,47 @@ from unseen.vector import Model
 
 #: A variance below this share of the mean square is rounding of the sums: the column is constant.
 FLAT = 1e-13
+#: The codes 0 and 1 of a flag.
+FLAG = ("no", "yes")
 
 
 @dataclass(frozen=True)
 class Schema:
     """The columns of a raw table [N, C], agreed on by all sites before any data is looked at.
 
-    categories: categorical column -> names of its codes 0, 1, ...; every other column is
+    categories: categorical column -> names of its codes 0, 1, ...; flags: columns of 0 and 1 (no
+    and yes), which become one feature instead of an indicator for either; every other column is
     numeric. A raw table holds numbers and codes; NaN stands for missing.
     """
 
     columns: tuple[str, ...]
     categories: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    flags: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        for name in self.categories:
-            if name not in self.columns:
-                raise nearest("categorical column", name, self.columns)
+        for kind, names in (("categorical column", self.categories), ("flag", self.flags)):
+            for name in names:
+                if name not in self.columns:
+                    raise nearest(kind, name, self.columns)
+        if both := [name for name in self.flags if name in self.categories]:
+            raise UnseenError(f"{', '.join(both)} cannot be a flag and a categorical column.")
+
+    def __repr__(self) -> str:
+        # As before there were flags, where there are none: data sets are told apart by this text.
+        flags = f", flags={self.flags!r}" if self.flags else ""
+        return f"Schema(columns={self.columns!r}, categories={self.categories!r}{flags})"
 
     @property
     def numeric(self) -> list[int]:
         """Positions of the numeric columns."""
-        return [j for j, name in enumerate(self.columns) if name not in self.categories]
+        coded = {*self.categories, *self.flags}
+        return [j for j, name in enumerate(self.columns) if name not in coded]
 
     @property
     def categorical(self) -> list[tuple[int, tuple[str, ...]]]:
-        """Positions of the categorical columns, each with the names of its codes."""
-        pairs = enumerate(self.columns)
-        return [(j, self.categories[name]) for j, name in pairs if name in self.categories]
+        """Positions of the categorical columns and flags, each with the names of its codes."""
+        codes = {**self.categories, **dict.fromkeys(self.flags, FLAG)}
+        return [(j, codes[name]) for j, name in enumerate(self.columns) if name in codes]
 
     def check(self, x: Tensor) -> None:
         """Refuse a table that has other columns, infinite numbers or codes without a name."""
@@ -51,14 +64,17 @@ class Schema:
                 f"a raw table has the shape [N, {len(self.columns)}] and holds floating-point "
                 f"numbers; found {list(x.shape)} of type {x.dtype}."
             )
+        flags = set(self.flags)
         for j, name in enumerate(self.columns):
             known = x[:, j][~x[:, j].isnan()]
-            if name not in self.categories:
-                sound = known.isfinite()
+            if name in flags:
+                sound, kind = (known == 0) | (known == 1), "0 and no 1"
+            elif name in self.categories:
+                size = len(self.categories[name])
+                sound, kind = (known >= 0) & (known < size) & (known % 1 == 0), "code with a name"
             else:
-                sound = (known >= 0) & (known < len(self.categories[name])) & (known % 1 == 0)
+                sound, kind = known.isfinite(), "finite number"
             if not bool(sound.all()):
-                kind = "finite number" if name not in self.categories else "code with a name"
                 value = float(known[~sound][0])
                 raise UnseenError(f"column {name!r} holds {value:g}, which is no {kind}.")
 
@@ -68,8 +84,8 @@ class Sums:
     """The one thing that a client says about its table: sums over its training rows.
 
     statistics [size], float64: for the M numeric columns how many cells are known [M], how many
-    are missing [M], Σ x [M] and Σ x² [M]; then for each categorical column how often each
-    category occurs and how often the cell is missing. All are sums over rows, so the sum of the
+    are missing [M], Σ x [M] and Σ x² [M]; then for each categorical column and flag how often each
+    code occurs and how often the cell is missing. All are sums over rows, so the sum of the
     clients' vectors is the vector of the pooled training rows, and any secure sum will do.
 
     The variance is later Σ x²/n − (Σ x/n)². In float64 its relative error is about
@@ -114,8 +130,10 @@ def encode(schema: Schema, statistics: Tensor, x: Tensor) -> Tensor:
     follows, for each numeric column with missing cells at a training client, 1 where the cell
     is missing. A categorical column becomes one indicator per category that occurs at a training
     client and one for a missing cell, if any is missing there; a category unseen in training is
-    all zeros. A numeric column unknown to every training client is 0 everywhere, whatever the
-    target knows of it: nothing was learnt about it. `feature_names` names the features.
+    all zeros. A flag becomes one indicator of yes, and one for a missing cell, under the same
+    rules: what a categorical column of two would give, without the indicator of no. A numeric
+    column unknown to every training client is 0 everywhere, whatever the target knows of it:
+    nothing was learnt about it. `feature_names` names the features.
 
     >>> schema = Schema(("age", "sex"), {"sex": ("f", "m")})
     >>> x = torch.tensor([[30.0, 0.0], [50.0, 1.0], [float("nan"), 1.0]])
@@ -127,6 +145,7 @@ def encode(schema: Schema, statistics: Tensor, x: Tensor) -> Tensor:
     """
     schema.check(x)
     numeric, counts = _split(schema, statistics)
+    flags = set(schema.flags)
     known, lost, total, squares = numeric
     mean, mean_square = total / known, squares / known  # NaN where nothing is known
     variance = mean_square - mean.square()
@@ -137,20 +156,24 @@ def encode(schema: Schema, statistics: Tensor, x: Tensor) -> Tensor:
     parts.append(missing[:, _occurs(lost)])
     for (j, names), count in zip(schema.categorical, counts, strict=True):
         codes = x[:, j].nan_to_num(len(names))
-        parts.append(codes[:, None] == _occurs(count).nonzero().flatten())
+        shown = _shown(count, schema.columns[j] in flags)
+        parts.append(codes[:, None] == shown.nonzero().flatten())
     return torch.cat([part.float() for part in parts], dim=1)
 
 
 def feature_names(schema: Schema, statistics: Tensor) -> tuple[str, ...]:
-    """Names of the features [F] of `encode`: "age", "age missing", "thal=3", "thal missing"."""
+    """Names of the features [F] of `encode`: "age", "age missing", "thal=3", "thal missing",
+    "aspirin=yes" (a flag)."""
     numeric, counts = _split(schema, statistics)
+    flags = set(schema.flags)
     columns = [schema.columns[j] for j in schema.numeric]
     lost = _occurs(numeric[1]).tolist()
     names = [*columns, *(f"{c} missing" for c, lost in zip(columns, lost, strict=True) if lost)]
     for (j, categories), count in zip(schema.categorical, counts, strict=True):
         column = schema.columns[j]
         labels = [*(f"{column}={category}" for category in categories), f"{column} missing"]
-        names += [label for label, on in zip(labels, _occurs(count).tolist(), strict=True) if on]
+        shown = _shown(count, column in flags).tolist()
+        names += [label for label, on in zip(labels, shown, strict=True) if on]
     return tuple(names)
 
 
@@ -165,6 +188,14 @@ def _split(schema: Schema, statistics: Tensor) -> tuple[Tensor, list[Tensor]]:
     lengths = [len(names) + 1 for _, names in schema.categorical]
     numeric, *counts = statistics.double().split([4 * M, *lengths])
     return numeric.view(4, M), counts
+
+
+def _shown(count: Tensor, flag: bool) -> Tensor:
+    """Which codes of a column have an indicator; the last is that of a missing cell."""
+    shown = _occurs(count)
+    if flag:
+        shown[0] = False
+    return shown
 
 
 def _occurs(count: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ import torch
 from unseen.datasets.base import Domain
 from unseen.datasets.cache import decoded
 from unseen.datasets.images import File, Tree, View
-from unseen.errors import UnseenError
+from unseen.errors import UnseenError, number
 from unseen.exchange import keyed
 
 #: The domains that pool what WILDS keeps for selection and for the test.
@@ -52,6 +52,8 @@ def domains(
     image or every image of a domain is held back, the study draws the validation split. dtype: what
     the view's bytes spell.
     """
+    if limit is not None:
+        number("limit", limit, 2, whole=True)
     if not found:
         raise UnseenError(f"the metadata in {root} name no image that could be used.")
     found = {name: _drawn(root, name, found[name], limit) for name in ordered(found)}

@@ -18,7 +18,7 @@ from unseen.expression import load_object, parse, resolve
 from unseen.models.alexnet import alexnet, alexnet_bn
 from unseen.models.densenet import densenet121
 from unseen.models.linear import logistic, mlp
-from unseen.models.mnist import bn_cnn, domainbed_cnn, lenet, mnist_cnn
+from unseen.models.mnist import bn_cnn, domainbed_cnn, fedilc_cnn, lenet, mnist_cnn
 from unseen.models.resnet import resnet18, resnet50
 
 MODELS: dict[str, Callable[..., nn.Module]] = {
@@ -27,6 +27,7 @@ MODELS: dict[str, Callable[..., nn.Module]] = {
     "mnist-cnn": mnist_cnn,
     "lenet": lenet,
     "domainbed-cnn": domainbed_cnn,
+    "fedilc-cnn": fedilc_cnn,
     "bn-cnn": bn_cnn,
     "resnet18": resnet18,
     "resnet50": resnet50,
