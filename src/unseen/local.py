@@ -39,10 +39,12 @@ class Train:
         if recipe.buffers == "local" and "buffers" in memory:
             model.buffers.copy_(memory["buffers"])
         steps, seen, total = 0, 0, torch.zeros((), device=model.device)
+        draws = turn.generator("augment")
         model.module.train()
         with drawing(turn), self.gradient.open(model, inbox, client, memory, turn) as step:
             for index in batches(split, recipe, turn):
                 x, y = split.batch(index.to(model.device))
+                x = x if recipe.augment is None else recipe.augment(x, draws)
                 total += step(x, y) * len(y)
                 moments = dict(recipe.optimiser.step(model.vector, model.gradient, moments, lr))
                 steps, seen = steps + 1, seen + len(y)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from unseen.apply import Add, Apply
+from unseen.augment import Augment
 from unseen.errors import UnseenError, choice, number
 from unseen.losses import CrossEntropy, Loss
 from unseen.optimiser import SGD, Optimiser
@@ -22,7 +23,8 @@ class Training:
     from round to round; by default they start anew with each received model, since they belong
     to another one. server: how the combined update is applied. buffers: BatchNorm statistics are
     averaged (`average`), kept by each client and averaged for the others (`local`), or not kept
-    at all, every batch being normalised by itself (`batch`).
+    at all, every batch being normalised by itself (`batch`). augment: what happens to the images
+    of every training step, and to no others.
     """
 
     optimiser: Optimiser = field(default_factory=SGD)
@@ -35,6 +37,7 @@ class Training:
     loss: Loss = field(default_factory=CrossEntropy)
     server: Apply = field(default_factory=Add)
     buffers: Literal["average", "local", "batch"] = "average"
+    augment: Augment | None = None
 
     def __post_init__(self) -> None:
         choice("buffers", self.buffers, ("average", "local", "batch"))

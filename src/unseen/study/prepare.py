@@ -93,6 +93,11 @@ def prepare(data: DataSet, task: Task, study: Study, seed: int) -> Prepared:
 def check_clients(prepared: Prepared, study: Study, task: Task) -> list[str]:
     """Refuse clients that cannot train as the study says; return what deserves a warning."""
     warnings = []
+    if study.training.augment and len(prepared.shape) != 3:
+        raise UnseenError(
+            f"training.augment changes images; inputs here have the shape {list(prepared.shape)}. "
+            "Leave it out."
+        )
     for name, client in prepared.sources.items():
         train = client.split("train")
         n, batch = len(train), study.training.batch_size

@@ -119,6 +119,7 @@ class Results:
         extras = [
             f"schedule {recipe.schedule}" if recipe.schedule != "constant" else "",
             f"label smoothing {recipe.smoothing:g}" if recipe.smoothing else "",
+            f"augmentation {recipe.augment}" if recipe.augment else "",
             "balanced loss" if recipe.balanced else "",
             "oversampled training split" if recipe.oversample else "",
             "short last batches dropped" if recipe.drop_last else "",

@@ -32,7 +32,9 @@ class Recipe(BaseModel):
     `exponential(factor=0.96)` or `cosine`, over rounds. smoothing: label smoothing. balanced:
     class weights from each client's own counts. oversample: repeat rare classes of the training
     split at random until all are equally frequent. server: `add`, `sgd(lr=1)` or `adam(lr=0.01)`.
-    buffers: what becomes of BatchNorm statistics: `average`, `local` or `batch`.
+    buffers: what becomes of BatchNorm statistics: `average`, `local` or `batch`. augment: changes
+    of the images of training steps, such as `random-resized-crop(scale=[0.8, 1])+flip`; see
+    `unseen.augment`.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -48,6 +50,7 @@ class Recipe(BaseModel):
     oversample: bool = False
     server: str = "add"
     buffers: Literal["average", "local", "batch"] = "average"
+    augment: str = ""
 
     @model_validator(mode="after")
     def _either(self) -> Self:
@@ -58,6 +61,7 @@ class Recipe(BaseModel):
     def build(self, regression: bool) -> Training:
         """The recipe as the objects that methods are made of."""
         from unseen.apply import Add, Descend
+        from unseen.augment import build
         from unseen.expression import parse, resolve
         from unseen.losses import CrossEntropy, SquaredError
         from unseen.optimiser import SGD, Adam
@@ -86,6 +90,7 @@ class Recipe(BaseModel):
             loss=SquaredError() if regression else CrossEntropy(self.smoothing, self.balanced),
             server=server if isinstance(server, Add) else Descend(server),
             buffers=self.buffers,
+            augment=build(self.augment) if self.augment else None,
         )
 
 
