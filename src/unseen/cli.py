@@ -76,6 +76,8 @@ def table(
     metric: Annotated[str | None, typer.Option(help="What to show.")] = None,
     selection: Annotated[str | None, typer.Option(help="Which round counts.")] = None,
     form: Annotated[str, typer.Option("--format", help="text, markdown, latex or csv.")] = "text",
+    test: Annotated[str | None, typer.Option(help="wilcoxon or t, of the reference.")] = None,
+    spread: Annotated[str, typer.Option(help="After ±: error, or a 95 % interval.")] = "error",
     methods: Methods = None,
     targets: Targets = None,
     seeds: Seeds = None,
@@ -92,10 +94,15 @@ def table(
     from unseen.study.run import results_of
 
     choice("--format", form, ("text", "markdown", "latex", "csv"))
+    if test is not None:
+        choice("--test", test, ("wilcoxon", "t"))
+    choice("--spread", spread, ("error", "interval"))
     others = {"weights": str(weights) if weights is not None else None}
+    options: dict[str, Any] = {"test": test, "spread": spread}
     for chosen, folder, shown in read_studies(name, settings, methods, targets, seeds, others, out):
         results = results_of(prepare_study(chosen, folder, data_dir))
-        for made in [results.table(m, selection) for m in ([metric] if metric else shown)]:
+        for shown_metric in (metric,) if metric else shown:
+            made = results.table(shown_metric, selection, **options)
             if form == "text":
                 console().print(made.to_rich())
                 continue

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import resource
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -18,10 +18,11 @@ from unseen.study.job import adapted, composed, module, reproducible
 from unseen.study.plan import Plan
 from unseen.study.prepare import Prepared, prepare
 from unseen.study.records import Job
+from unseen.study.spec import Study
 from unseen.vector import Model
 
 #: Batches of each client that a measured round trains on.
-BATCHES = 2
+BATCHES = 4
 
 
 @dataclass(frozen=True)
@@ -43,8 +44,8 @@ def estimates(planned: Plan) -> tuple[list[Estimate], float]:
 
     Every method plays its first rounds on the first batches of each client of the first task; the
     time of a batch, scaled to all batches of all rounds, and of evaluating all that is evaluated,
-    is the estimate. It holds for methods whose rounds are alike after the second, on this machine
-    as busy as it is now.
+    is the estimate. It holds for methods whose rounds are alike after the second. With one thread
+    it counts CPU time, which other processes do not change.
     """
     study, found = planned.setting.study, []
     missing = [job.method for job in planned.missing]
@@ -69,7 +70,9 @@ def _seconds(planned: Plan, job: Job) -> float:
     network = adapted(method, module(planned.setting, prepared, job.seed))
     model = Model(network, study.device, prepared.shape)
     first, later = _rounds(method, model, _shortened(roster, study.training.batch_size), planned)
-    evaluated = _evaluation(model, prepared) * math.ceil(study.rounds / study.evaluate_every)
+    evaluated = _evaluation(model, prepared, ticker(study)) * math.ceil(
+        study.rounds / study.evaluate_every
+    )
     longer = _batches(roster, planned) / _batches(
         _shortened(roster, study.training.batch_size), planned, epochs=1
     )
@@ -83,27 +86,33 @@ def _rounds(
     short = planned.setting.study.training.model_copy(update={"epochs": 1, "steps": None})
     study = planned.setting.study.model_copy(update={"training": short})
     method = composed(method.name, study, planned.data)
-    names = sorted(roster)
+    names, tick = sorted(roster), ticker(study)
     state = start(method, model, names, seed=0)
     backend = InProcess(model, roster)
     times = []
     for _ in range(3):
-        begun = time.perf_counter()
+        begun = tick()
         state, _outcomes = play_round(method, state, backend, names, 3, on_bad_reply="drop")
-        times.append(time.perf_counter() - begun)
+        times.append(tick() - begun)
     return times[0], min(times[1:])
 
 
-def _evaluation(model: Model, prepared: Prepared) -> float:
+def ticker(study: Study) -> Callable[[], float]:
+    """What measures a step: CPU seconds where one thread does all the work."""
+    alone = study.threads == 1 and study.device == "cpu"
+    return time.process_time if alone else time.perf_counter
+
+
+def _evaluation(model: Model, prepared: Prepared, tick: Callable[[], float]) -> float:
     """Seconds of evaluating every validation split and target once."""
     sizes = [len(c.split("validation")) for c in prepared.everyone.values()]
     x, _ = next(iter(prepared.targets.values())).split("validation").batch(slice(0, 256))
     model.module.eval()
     with torch.no_grad():
         model(x.to(model.device))
-        begun = time.perf_counter()
+        begun = tick()
         model(x.to(model.device))
-    return (time.perf_counter() - begun) / len(x) * sum(sizes)
+    return (tick() - begun) / len(x) * sum(sizes)
 
 
 def _shortened(roster: Mapping[str, Client], batch: int) -> dict[str, Client]:
@@ -129,7 +138,7 @@ def report(found: Sequence[Estimate], peak: float, processes: int) -> list[str]:
     """The estimates as lines for people, the longest first."""
     if not found:
         return ["nothing is left to run"]
-    lines = ["estimate, from short rounds on this machine as busy as it is now:"]
+    lines = ["estimate, from short rounds on this machine:"]
     for one in sorted(found, key=lambda e: -e.total):
         lines.append(f"  {one.method}: {one.jobs} x {clock(one.seconds)} = {clock(one.total)}")
     total = sum(one.total for one in found)
