@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -84,10 +84,6 @@ class Results:
             raise nearest("metric", shown, known)
         failed = self.diverged()
         runs += [Selected(j.method, j.task, j.seed, -1, dict.fromkeys(known)) for j in failed]
-        reasons = [
-            f"diverged, counted as undefined: {job.method} at {job.task}, seed {job.seed}: {why}"
-            for job, why in failed.items()
-        ]
         return table(
             runs,
             metric=shown,
@@ -97,7 +93,7 @@ class Results:
             seeds=self.study.seed_list,
             worst=len(self.tasks) > 1,
             not_applicable=self.not_applicable,
-            protocol=(*reasons, *self.protocol(rule)),
+            protocol=(*lost(failed), *self.protocol(rule)),
             title=self.study.title or self.study.name,
             reference=self.study.reference,
             test=test or ("t" if paper.tests else "wilcoxon"),
@@ -157,6 +153,29 @@ class Results:
             "table.tex": made.to_latex(),
         }.items():
             records.write_atomically(self.out / name, content.encode())
+
+
+def lost(failed: Mapping[Job, str]) -> list[str]:
+    """A line for every method with jobs that diverged: where, and what happened first."""
+    methods: dict[str, list[Job]] = {}
+    for job in failed:
+        methods.setdefault(job.method, []).append(job)
+    return [
+        f"diverged, counted as undefined: {method} at "
+        + "; ".join(
+            f"{task}, {'seed' if len(seeds) == 1 else 'seeds'} {', '.join(map(str, seeds))}"
+            for task, seeds in _by_task(jobs).items()
+        )
+        + f". First: {failed[jobs[0]]}"
+        for method, jobs in methods.items()
+    ]
+
+
+def _by_task(jobs: Sequence[Job]) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = {}
+    for job in jobs:
+        found.setdefault(job.task, []).append(job.seed)
+    return found
 
 
 def counted(number: int, unit: str) -> str:
