@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from unseen.commands import data
+from unseen.report.command import report
 
 app = typer.Typer(
     name="unseen",
@@ -22,6 +23,7 @@ app = typer.Typer(
 )
 
 app.add_typer(data)
+app.command()(report)
 
 Methods = Annotated[str | None, typer.Option(help='Methods, such as "fedavg,ppdg(lam=0.2)+ga".')]
 Targets = Annotated[str | None, typer.Option(help="Only these tasks, by target, comma-separated.")]

@@ -37,7 +37,11 @@ def run(
         warnings.warn(warning, stacklevel=2)
     with only_one(folder):
         check_folder(planned)
-        about = {"identity": planned.identity, "study": study.model_dump(mode="json")}
+        about = {
+            "identity": planned.identity,
+            "study": study.model_dump(mode="json"),
+            "not_applicable": planned.not_applicable,
+        }
         records.write_atomically(folder / "study.json", json.dumps(about, indent=1).encode())
         tasks = {task.name: task for task in planned.tasks}
         calls = ((run_job, (planned.setting, job, tasks[job.task])) for job in planned.missing)

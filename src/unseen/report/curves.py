@@ -1,0 +1,149 @@
+"""Loss and metrics over rounds: all methods at each target, and each method at every client."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+from unseen.report.axes import spread
+from unseen.report.figures import INK, Figure, Line, Lines, Section
+from unseen.report.part import Part, Run
+from unseen.report.series import (
+    MANY,
+    averaged,
+    best,
+    coloured,
+    domains,
+    evaluations,
+    present,
+    scalar,
+)  # fmt: skip
+from unseen.study.records import Record
+from unseen.study.statistics import mean
+
+
+def section(part: Part) -> Section:
+    """The chapter on training."""
+    figures = [compared(part, metric) for metric in shown(part)]
+    figures += [figure for method in part.methods for figure in of_method(part, method)]
+    text = (
+        "Means over seeds. The triangles on the axis mark the rounds that selection chose, one per "
+        "seed; curves are drawn to within half a pixel, the files beside this page hold every "
+        "value."
+    )
+    return Section("curves", "Training curves", text, tuple(f for f in figures if f.panels))
+
+
+def shown(part: Part) -> tuple[str, ...]:
+    """Loss, accuracy and the study's own metric, as far as there are records of them."""
+    plain = [m for m in part.metrics if "@" not in m]
+    return tuple(m for m in dict.fromkeys(("loss", "accuracy", part.metric)) if m in plain)
+
+
+def compared(part: Part, metric: str) -> Figure:
+    """A metric at each target over rounds, one line per method (FedILC, Figures 3 and 5 to 7)."""
+    lead = best(part)
+    style = coloured(part.methods, lead)
+    panels = []
+    for task in part.tasks:
+        lines = []
+        for method in part.methods:
+            runs = part.of.get((method, task), ())
+            colour, kind = style(method)
+            group = "other methods" if kind == "faint" else ""
+            curves = [evaluations(run.raw.target, metric) for run in runs]
+            lines.append(averaged(curves, method, colour, kind, group=group))
+        panels.append(_panel(task, metric, present(lines)))
+    caption = f"{metric} at the target, one panel per target, one line per method"
+    if len(part.methods) > MANY:
+        caption += f"; in colour the {len(lead)} that lead the table or are compared with"
+    return Figure(f"compare-{metric}", f"{metric} at the target", caption, _shared(panels))
+
+
+def of_method(part: Part, method: str) -> Iterator[Figure]:
+    """A method's metrics at every client and the target (CSAC, Figure 6 d)."""
+    for metric in shown(part):
+        panels = []
+        for task in part.tasks:
+            if runs := part.of.get((method, task), ()):
+                lines = present(_clients(part, runs, metric))
+                marks = tuple(sorted({float(run.chosen.round) for run in runs}))
+                panels.append(_panel(task, metric, lines, marks))
+        caption = (
+            f"{metric} of the global model at the sources' validation splits and at the target; "
+            "band: lowest to highest seed"
+        )
+        caption += "; dotted: mean loss of the clients while they train" * (metric == "loss")
+        key = f"curves-{metric}-{method}"
+        yield Figure(key, f"{method}: {metric}", caption, _shared(panels), fold=method)
+    yield from _locals(part, method)
+
+
+def _clients(part: Part, runs: tuple[Run, ...], metric: str) -> Iterator[Line | None]:
+    """A line per client, the loss in training, and the target above all."""
+    colours = domains(part)
+    names = [name for name in colours if any(r["domain"] == name for r in runs[0].raw.source)]
+    for name in names:
+        curves = [evaluations(run.raw.source, metric, name) for run in runs]
+        if len(names) > MANY:
+            yield averaged(curves, name, 0, "faint", group="a source")
+        else:
+            yield averaged(curves, name, colours[name])
+    if metric == "loss":
+        yield averaged([_training(run) for run in runs], "in training", 7, "dotted")
+    curves = [evaluations(run.raw.target, metric) for run in runs]
+    yield averaged(curves, "target", INK, "strong", band=True)
+
+
+def _training(run: Run) -> dict[int, float]:
+    """The mean over clients of the loss that they report."""
+    found: dict[int, list[float]] = defaultdict(list)
+    for curve in scalar(run, "loss").values():
+        for r, value in curve.items():
+            found[r].append(value)
+    return {r: mean(values) for r, values in found.items()}
+
+
+def _locals(part: Part, method: str) -> Iterator[Figure]:
+    """Every local model on every domain (CSAC, Figure 6 a to c), where the study recorded it."""
+    metric = "accuracy" if "accuracy" in shown(part) else shown(part)[0]
+    panels = []
+    for task in part.tasks:
+        runs = part.of.get((method, task), ())
+        rows = [run.raw.cross for run in runs if run.raw.cross]
+        for client in dict.fromkeys(r["client"] for records in rows for r in records):
+            lines = present(_domains(part, rows, client, metric))
+            panels.append(_panel(f"{task}: local model of {client}", metric, lines))
+    if panels:
+        caption = f"{metric} of each client's local model on every domain"
+        key, title = f"locals-{method}", f"{method}: local models"
+        yield Figure(key, title, caption, _shared(panels), fold=method)
+
+
+def _domains(
+    part: Part, rows: list[list[Record]], client: str, metric: str
+) -> Iterator[Line | None]:
+    colours = domains(part)
+    own = [[r for r in records if r["client"] == client] for records in rows]
+    for name in dict.fromkeys(r["domain"] for records in own for r in records):
+        roles = {r["role"] for records in own for r in records if r["domain"] == name}
+        curves = [evaluations(records, metric, name) for records in own]
+        if "target" in roles:
+            yield averaged(curves, "target", INK, "strong")
+        else:
+            yield averaged(curves, name, colours.get(name, 7))
+
+
+def _panel(
+    title: str, metric: str, lines: tuple[Line, ...], marks: tuple[float, ...] = ()
+) -> Lines:
+    return Lines(title, "round", metric, lines, "accuracy" in metric, marks)
+
+
+def _shared(panels: list[Lines]) -> tuple[Lines, ...]:
+    """The panels that have lines, with one y axis for all."""
+    from dataclasses import replace
+
+    full = [panel for panel in panels if panel.lines]
+    limits = spread(v for p in full for line in p.lines for v in (*line.y, *line.low, *line.high))
+    return tuple(replace(panel, limits=limits) for panel in full)

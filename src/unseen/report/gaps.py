@@ -1,0 +1,137 @@
+"""Generalization gaps: how much better a client's own model serves it than the average does.
+
+G_i = risk_i(global) − risk_i(local model of i); Eq. 2 of GA penalises their variance over clients.
+The gaps are those that GA's probe reports or, in studies with cross evaluation, those between the
+global model and each local one on the client's validation split.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+
+from unseen.report.curves import shown
+from unseen.report.figures import Figure, Grid, Lines, Section
+from unseen.report.part import Part, Run
+from unseen.report.series import averaged, coloured, evaluations, present, scalar
+from unseen.study.selection import less_is_better
+from unseen.study.statistics import mean
+
+#: client -> round -> gap.
+Gaps = Mapping[str, Mapping[int, float]]
+
+
+def section(part: Part) -> Section:
+    """The chapter on gaps, of the methods that have any."""
+    found = {
+        (method, task): gaps
+        for method in part.methods
+        for task in part.tasks
+        if any(gaps := [of_run(part, run) for run in part.of.get((method, task), ())])
+    }
+    methods = tuple(dict.fromkeys(method for method, _ in found))
+    if not methods:
+        return Section("gaps", "Generalization gaps", "")
+    text = (
+        "Risk of the global model at a client minus that of the client's own model, in units of "
+        "the loss (or of the error rate, where that is what the study probes). Mean, spread and "
+        "variance are over the clients; Eq. 2 of GA is about the variance."
+    )
+    figures = tuple(_over_rounds(part, found, methods, what) for what in SUMMARIES)
+    return Section("gaps", "Generalization gaps", text, figures, (_table(part, found, methods),))
+
+
+def of_run(part: Part, run: Run) -> Gaps:
+    """A run's gaps: as GA probes them, else from cross evaluation."""
+    gaps, known = scalar(run, "gap"), scalar(run, "gap_known")
+    probed = {
+        client: {r: g for r, g in curve.items() if known.get(client, {}).get(r, 1.0)}
+        for client, curve in gaps.items()
+    }
+    if any(probed.values()):
+        return {client: curve for client, curve in probed.items() if curve}
+    return crossed(run, "loss" if "loss" in shown(part) else part.metric)
+
+
+def crossed(run: Run, metric: str) -> Gaps:
+    """The gaps between the global and each local model, on the clients' own validation splits."""
+    sign = 1.0 if less_is_better(metric) else -1.0
+    found: dict[str, dict[int, float]] = {}
+    for client in dict.fromkeys(r["client"] for r in run.raw.cross):
+        rows = [
+            r
+            for r in run.raw.cross
+            if r["client"] == r["domain"] == client and r["role"] == "source"
+        ]
+        local = evaluations(rows, metric)
+        everyone = evaluations(run.raw.source, metric, client)
+        both = sorted(local.keys() & everyone.keys())
+        if both:
+            found[client] = {r: sign * (everyone[r] - local[r]) for r in both}
+    return found
+
+
+def by_round(gaps: Gaps) -> dict[int, list[float]]:
+    """round -> the gaps of the clients that have one."""
+    found: dict[int, list[float]] = defaultdict(list)
+    for curve in gaps.values():
+        for r, value in curve.items():
+            found[r].append(value)
+    return dict(found)
+
+
+def _variance(values: list[float]) -> float:
+    centre = mean(values)
+    return mean([(v - centre) ** 2 for v in values])
+
+
+def _spread(values: list[float]) -> float:
+    return float(_variance(values) ** 0.5)
+
+
+#: What is said of the clients' gaps in one round. The variance is that of the population.
+SUMMARIES = {"mean": mean, "standard deviation": _spread, "variance": _variance}
+
+
+def _over_rounds(
+    part: Part,
+    found: Mapping[tuple[str, str], list[Gaps]],
+    methods: tuple[str, ...],
+    what: str,
+) -> Figure:
+    style = coloured(methods, methods[:6])
+    panels = []
+    for task in part.tasks:
+        lines = []
+        for method in methods:
+            runs = found.get((method, task), [])
+            curves = [{r: SUMMARIES[what](v) for r, v in by_round(g).items()} for g in runs]
+            lines.append(averaged(curves, method, *style(method)))
+        panels.append(Lines(task, "round", f"{what} of the gaps", present(lines)))
+    key = f"gaps-{what.replace(' ', '-')}"
+    title = f"{what.capitalize()} of the generalization gaps over clients"
+    caption = "one panel per target, mean over seeds"
+    return Figure(key, title, caption, tuple(p for p in panels if p.lines))
+
+
+def _table(
+    part: Part, found: Mapping[tuple[str, str], list[Gaps]], methods: tuple[str, ...]
+) -> Grid:
+    """Before and after: the first and the last round with gaps."""
+    rows: list[tuple[str | float | None, ...]] = []
+    for method in methods:
+        firsts, lasts = [], []
+        for task in part.tasks:
+            for gaps in found.get((method, task), []):
+                values = by_round(gaps)
+                if values:
+                    firsts.append(values[min(values)])
+                    lasts.append(values[max(values)])
+        ends = [mean([f(v) for v in vs]) for f in SUMMARIES.values() for vs in (firsts, lasts)]
+        rows.append((method, *ends))
+    header = ["method", *(f"{s} {when}" for s in SUMMARIES for when in ("before", "after"))]
+    note = (
+        "before: the first round with gaps, after: the last; means over targets and seeds. The "
+        "spread and the variance are those of the clients of one run (1/n)."
+    )
+    return Grid("Gaps before and after", tuple(header), tuple(rows), (0, *[4] * 6), (note,))

@@ -1,0 +1,96 @@
+"""What was run: settings, versions, data, where the methods come from and how to cite them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+from unseen.errors import UnseenError
+from unseen.exchange import Method
+from unseen.expression import parse
+from unseen.methods.compose import method as compose
+from unseen.report.part import Part
+
+Pairs = list[tuple[str, str]]
+
+
+def run(part: Part) -> Pairs:
+    """The run in a few lines: jobs, data with its checksum, model, versions, commits."""
+    expected = len(part.methods) * len(part.tasks) * len(part.seeds)
+    found = [
+        ("study", part.title),
+        ("jobs", f"{len(part.runs)} finished of {expected} (method, target, seed)"),
+        ("folders", ", ".join(folder.path.name for folder in part.folders)),
+        ("data and checksum", str(part.identity.get("data", "unknown"))),
+        ("model", str(part.identity.get("model", "unknown"))),
+        ("initial weights", str(part.identity.get("weights", ""))),
+        ("versions", "; ".join(_versions(part))),
+        ("commit", ", ".join(commits(part))),
+    ]
+    return [(name, value) for name, value in (*found, *_licence(part)) if value]
+
+
+def _versions(part: Part) -> Iterator[str]:
+    """Each set of versions with the number of jobs that it made."""
+    counts: dict[str, int] = {}
+    for one in part.runs:
+        versions = one.raw.mark.get("versions", {})
+        text = ", ".join(f"{name} {version}" for name, version in versions.items())
+        counts[text] = counts.get(text, 0) + 1
+    for text, count in counts.items():
+        yield text if len(counts) == 1 else f"{text} ({count} jobs)"
+
+
+def commits(part: Part) -> list[str]:
+    """The commits that the jobs were made at; a + is for changes since."""
+    return list(dict.fromkeys(c for r in part.runs if (c := r.raw.mark.get("commit"))))
+
+
+def _licence(part: Part) -> Pairs:
+    from unseen.datasets import DATASETS
+
+    try:
+        info = DATASETS.get(parse(part.study.dataset)[0].name)
+    except UnseenError:
+        return []
+    return [("source of the data", info.source), ("its licence", info.licence)] if info else []
+
+
+def settings(part: Part) -> Pairs:
+    """Every setting, dotted."""
+    return list(_flat(part.study.model_dump(mode="json", exclude={"published"}), ""))
+
+
+def _flat(values: dict[str, object], prefix: str) -> Iterator[tuple[str, str]]:
+    for name, value in values.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", json.dumps(value, ensure_ascii=False)
+
+
+def composed(part: Part) -> dict[str, Method]:
+    """The methods of the study that this version knows."""
+    found = {}
+    for name in part.methods:
+        try:
+            found[name] = compose(name)
+        except UnseenError:
+            continue
+    return found
+
+
+def sources(part: Part) -> list[tuple[str, str, str]]:
+    """Each method with where it comes from and what leaves a client."""
+    return [
+        (name, " ".join(r.text for r in made.references), ", ".join(made.shares) or "nothing")
+        for name, made in composed(part).items()
+    ]
+
+
+def bibtex(part: Part) -> str:
+    """The entries of the methods that ran, once each."""
+    ran = {one.method for one in part.runs}
+    made = (m for name, m in composed(part).items() if name in ran)
+    entries = dict.fromkeys(r.bibtex for m in made for r in m.references if r.bibtex)
+    return "\n\n".join(entries)

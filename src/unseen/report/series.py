@@ -1,0 +1,103 @@
+"""Curves from records: one value per round and seed, averaged over the seeds."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from unseen.report.figures import INK, Kind, Line
+from unseen.report.part import Part, Run
+from unseen.study.records import Record
+from unseen.study.statistics import mean
+
+#: round -> value, of one run.
+Curve = Mapping[int, float]
+#: Beyond so many, lines are not told apart by colour.
+MANY = 10
+
+
+def evaluations(rows: Iterable[Record], metric: str, domain: str | None = None) -> Curve:
+    """A metric by round, at one domain or as the mean over all; where it is defined."""
+    found: dict[int, list[float]] = defaultdict(list)
+    for row in rows:
+        value = row.get(metric)
+        if isinstance(value, int | float) and domain in (None, row["domain"]):
+            found[int(row["round"])].append(float(value))
+    return {r: values[0] if len(values) == 1 else mean(values) for r, values in found.items()}
+
+
+def averaged(
+    curves: Sequence[Curve],
+    name: str,
+    colour: int,
+    kind: Kind = "plain",
+    band: bool = False,
+    group: str = "",
+) -> Line | None:
+    """The mean over seeds, with a band from the lowest to the highest; None without any value."""
+    rounds = sorted({r for curve in curves for r in curve})
+    values = [[curve[r] for curve in curves if r in curve] for r in rounds]
+    if not rounds:
+        return None
+    banded = band and len(curves) > 1
+    return Line(
+        name,
+        tuple(map(float, rounds)),
+        tuple(map(mean, values)),
+        tuple(map(min, values)) if banded else (),
+        tuple(map(max, values)) if banded else (),
+        colour,
+        kind,
+        group=group,
+    )
+
+
+def present(lines: Iterable[Line | None]) -> tuple[Line, ...]:
+    """The lines that have values."""
+    return tuple(line for line in lines if line is not None)
+
+
+def domains(part: Part) -> dict[str, int]:
+    """Every source domain of a study -> its colour, the same in all figures."""
+    return {name: i for i, name in enumerate(part.domains)}
+
+
+def trained(run: Run, name: str = "train") -> list[Record]:
+    """The rounds of the exchange that trains the model."""
+    return [r for r in run.raw.rounds if r.get("exchange") == name]
+
+
+def scalar(run: Run, name: str, exchange: str = "train") -> dict[str, dict[int, float]]:
+    """client -> round -> a number that the clients reported."""
+    found: dict[str, dict[int, float]] = defaultdict(dict)
+    for record in trained(run, exchange):
+        values = record.get("scalars", {}).get(name, ())
+        for client, value in zip(record["clients"], values, strict=False):
+            if isinstance(value, int | float):
+                found[client][record["round"]] = float(value)
+    return found
+
+
+def coloured(
+    names: Sequence[str], highlight: Sequence[str], colours: Mapping[str, int] | None = None
+) -> Callable[[str], tuple[int, Kind]]:
+    """How to draw each of many lines: those to highlight in colour, the others faint."""
+    if len(names) <= MANY:
+        chosen = {name: i for i, name in enumerate(names)} if colours is None else colours
+        return lambda name: (chosen.get(name, INK), "plain")
+    ranked = {name: i for i, name in enumerate(highlight)}
+    return lambda name: (ranked[name], "plain") if name in ranked else (0, "faint")
+
+
+def best(part: Part, count: int = 6) -> list[str]:
+    """The methods that lead the table, and the one that they are compared with."""
+    made = part.main
+    average = list(made.columns).index("average")
+    scores = [
+        (mean(row[average].values) * (1 if made.lower else -1), method)
+        for method, row in zip(made.methods, made.cells, strict=True)
+        if row[average].values
+    ]
+    lead = [method for _, method in sorted(scores)[:count]]
+    asked = [part.reference] if part.reference else []
+    return list(dict.fromkeys((*lead, *asked)))

@@ -1,0 +1,130 @@
+"""The report's files: the page, the tables, every figure with its data, the citations."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from unseen.report import curves, draw, gaps, outcome, provenance, sensitivity, updates, weights
+from unseen.report.figures import Figure, Section
+from unseen.report.folders import Left
+from unseen.report.page import Chapters, figures, page
+from unseen.report.part import Part
+from unseen.report.raster import to_png
+from unseen.report.read import Choice, read
+from unseen.study.records import write_atomically
+
+#: Further sections of a part, such as those that need the data.
+Further = Callable[[Part], Sequence[Section]]
+
+
+def report(
+    folders: Sequence[str | Path],
+    out: str | Path,
+    choice: Choice | None = None,
+    files: bool = True,
+    further: Further | None = None,
+) -> Path:
+    """Write the report of studies' folders into `out`; the path of its page.
+
+    files: also the figures as files, which takes most of the time. further: more sections.
+    """
+    parts, left = read([Path(f) for f in folders], choice or Choice())
+    chapters = [
+        chaptered(part, "" if len(parts) == 1 else f"{i}-", further)
+        for i, part in enumerate(parts, 1)
+    ]
+    target = Path(out)
+    made = target / "report.html"
+    write_atomically(made, page(chapters, left).encode())
+    for name, content in texts(chapters, left):
+        write_atomically(target / name, content.encode())
+    if files:
+        for one in chapters:
+            _figures(one, target / "figures")
+    return made
+
+
+def chaptered(part: Part, prefix: str = "", further: Further | None = None) -> Chapters:
+    """All sections of a part, and the names of its figures' files."""
+    ranks = outcome.ranked(part, part.main)
+    averages = outcome.averages(part, part.main)
+    overview = Section("overview", "Overview", "", (averages, *([ranks] if ranks else [])))
+    sections = (
+        overview, curves.section(part), weights.section(part), gaps.section(part),
+        updates.section(part), sensitivity.section(part), *(further(part) if further else ()),
+        outcome.fair(part), outcome.cost(part),
+    )  # fmt: skip
+    keys = [figure.key for section in sections for figure in section.figures]
+    return Chapters(part, sections, {key: prefix + slug(key) for key in keys})
+
+
+def slug(text: str) -> str:
+    """A file's name for a figure; a digest keeps different ones apart.
+
+    >>> slug("cost"), slug("curves-loss-ppdg(lam=0.2)")
+    ('cost', 'curves-loss-ppdg_lam=0.2-cb9ec3')
+    """
+    safe = re.sub(r"[^A-Za-z0-9.=+_-]+", "_", text).strip("_.")[:80]
+    return safe if safe == text else f"{safe}-{hashlib.sha256(text.encode()).hexdigest()[:6]}"
+
+
+def texts(chapters: Sequence[Chapters], left: Sequence[Left]) -> Iterator[tuple[str, str]]:
+    """Tables as CSV, Markdown and LaTeX, the runs, small tables, and the citations."""
+    whole, tex = [], []
+    for i, one in enumerate(chapters, 1):
+        part, prefix = one.part, "" if len(chapters) == 1 else f"{i}-"
+        for metric, made in part.tables.items():
+            yield f"tables/{prefix}{slug(metric)}.csv", made.to_csv()
+            tex.append(made.to_latex())
+            whole.append(made.to_markdown())
+        yield f"tables/{prefix}runs.csv", _runs(part)
+        for section in one.sections:
+            for grid in section.grids:
+                yield f"tables/{prefix}{section.key}.csv", grid.to_csv()
+        whole.append(_told(part))
+        yield f"{prefix}citations.bib", provenance.bibtex(part) + "\n"
+    items = [*left, *(item for one in chapters for item in one.part.left)]
+    said = "".join(f"- `{item.place}`: {item.reason}\n" for item in items)
+    whole += [f"Left out or incomplete:\n\n{said}"] if said else []
+    yield "report.md", "\n".join(whole)
+    yield "report.tex", "\n".join(tex)
+
+
+def _runs(part: Part) -> str:
+    """One row per finished job: its selected round and all its metrics there."""
+    rows = [
+        [r.method, r.task, r.raw.job.seed, r.chosen.round]
+        + ["undefined" if (v := r.chosen.metrics.get(m)) is None else v for m in part.metrics]
+        for r in part.runs
+    ]
+    file = io.StringIO()
+    header = ["method", "task", "seed", "round", *part.metrics]
+    csv.writer(file, lineterminator="\n").writerows([header, *rows])
+    return file.getvalue()
+
+
+def _told(part: Part) -> str:
+    """What was run, as Markdown."""
+    lines = [f"- {name}: {value}" for name, value in provenance.run(part)]
+    return "\n".join(["What was run:", "", *lines, ""])
+
+
+def _figures(one: Chapters, folder: Path) -> None:
+    for figure in figures(one):
+        for name, content in drawn(figure, one.names).items():
+            write_atomically(folder / name, content)
+
+
+def drawn(figure: Figure, names: Mapping[str, str]) -> dict[str, bytes]:
+    """One figure as SVG, PNG and CSV."""
+    name, sheet = names[figure.key], draw.sheet(figure)
+    return {
+        f"{name}.svg": sheet.to_file(f"{figure.title}. {figure.caption}").encode(),
+        f"{name}.png": to_png(sheet),
+        f"{name}.csv": figure.to_csv().encode(),
+    }

@@ -1,0 +1,229 @@
+"""Figures by their data: every number follows from the records that were written."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+import torch
+from made import DOMAINS, write_study
+
+from unseen.combine import PPDG, PCGrad
+from unseen.combine.mean import Mean
+from unseen.exchange import Turn
+from unseen.report import curves, gaps, outcome, sensitivity, updates, weights
+from unseen.report.figures import Dots, Figure, Lines
+from unseen.report.part import Part
+from unseen.report.read import Choice, read
+from unseen.study import records
+from unseen.study.records import Job
+
+
+@pytest.fixture(scope="module")
+def part(tmp_path_factory: pytest.TempPathFactory) -> Part:
+    out = tmp_path_factory.mktemp("study")
+    write_study(out)
+    return read([out], Choice())[0][0]
+
+
+def panel(figure: Figure, at: int = 0) -> Lines:
+    found = figure.panels[at]
+    assert isinstance(found, Lines)
+    return found
+
+
+def by_key(figures: tuple[Figure, ...], key: str) -> Figure:
+    return next(figure for figure in figures if figure.key == key)
+
+
+def test_curves_are_means_over_seeds_with_their_range(part: Part) -> None:
+    figures = curves.section(part).figures
+    first = panel(by_key(figures, "curves-accuracy-fedavg"))
+    lines = {line.name: line for line in first.lines}
+    assert list(lines) == ["d1", "d2", "d3", "target"]
+    target = lines["target"]
+    assert target.kind == "strong" and target.x == tuple(range(6))
+    assert target.y == pytest.approx([0.5 * (r + 1) / 6 + 0.0005 for r in range(6)])
+    assert target.high[0] - target.low[0] == pytest.approx(0.001)
+    assert lines["d2"].y[-1] == pytest.approx(0.6005)
+    assert first.marks == (5.0,) and first.percent
+    loss = panel(by_key(figures, "curves-loss-fedavg"))
+    training = next(line for line in loss.lines if line.name == "in training")
+    assert training.y == pytest.approx([1 / (r + 1) for r in range(6)])
+
+
+def test_all_methods_at_each_target(part: Part) -> None:
+    figure = by_key(curves.section(part).figures, "compare-accuracy")
+    assert [p.title for p in figure.panels] == ["d0", "d1"]
+    assert [line.name for line in panel(figure, 1).lines] == list(part.methods)
+    assert panel(figure, 1).lines[2].y[-1] == pytest.approx(0.5 + 0.02 + 0.02 + 0.0005)
+    assert panel(figure, 0).limits == panel(figure, 1).limits
+
+
+def test_many_methods_keep_their_names_behind_one_legend(tmp_path: Path) -> None:
+    names = tuple(f"fedprox(mu={i / 10})" for i in range(12))
+    write_study(tmp_path, methods=names, tasks=("d0",), seeds=1, settings={"reference": None})
+    made = curves.compared(read([tmp_path], Choice())[0][0], "accuracy")
+    assert {line.name for line in panel(made).lines} == set(names)
+    assert made.legend[-1].name == "other methods" and len(made.legend) == 7
+
+
+def test_weights_only_where_they_move(part: Part) -> None:
+    (figure,) = weights.section(part).figures
+    assert figure.fold == "fedavg+ga"
+    lines = panel(figure).lines
+    assert [line.name for line in lines] == ["d1", "d2", "d3"]
+    assert lines[2].y == pytest.approx([1 / 3 + 0.01 * r for r in range(6)])
+
+
+def test_weights_by_block_have_a_panel_each(tmp_path: Path) -> None:
+    write_study(tmp_path, methods=("csac",), tasks=("d0",), seeds=1, settings={"reference": None})
+    folder = Job("csac", "d0", 0).folder(tmp_path)
+    lines = records.read_lines(folder / "rounds.jsonl")
+    for r, line in enumerate(lines):
+        line["weights"] = {"model": [[0.2, 0.3, 0.5], [0.1 * r, 0.4, 0.5]]}
+    (folder / "rounds.jsonl").write_bytes(b"".join(map(records.to_line, lines)))
+    records.mark_done(folder, {}, 1.0, 1.0)
+    (figure,) = weights.section(read([tmp_path], Choice())[0][0]).figures
+    assert [p.title for p in figure.panels] == ["d0, block 1", "d0, block 2"]
+    assert panel(figure, 1).lines[0].y == pytest.approx([0.1 * r for r in range(6)])
+
+
+def test_gaps_before_and_after(part: Part) -> None:
+    section = gaps.section(part)
+    # Gaps of clients 0, 1, 2 in round r are 0, 0.1, 0.2 over r + 1; round 0 knows none.
+    mean, deviation, variance = (panel(figure).lines[0] for figure in section.figures)
+    assert mean.x == (1, 2, 3, 4, 5)
+    assert mean.y[0] == pytest.approx(0.05) and mean.y[-1] == pytest.approx(0.1 / 6)
+    assert variance.y[0] == pytest.approx(2 / 3 * 0.05**2)
+    assert deviation.y[0] == pytest.approx(math.sqrt(2 / 3) * 0.05)
+    (row,) = section.grids[0].rows
+    assert row[:3] == ("fedavg+ga", pytest.approx(0.05), pytest.approx(0.1 / 6))
+
+
+def test_gaps_and_curves_from_cross_evaluation(tmp_path: Path) -> None:
+    write_study(tmp_path, methods=("fedavg",), tasks=("d0",), seeds=1)
+    folder = Job("fedavg", "d0", 0).folder(tmp_path)
+    rows = records.read_lines(folder / "source.jsonl")
+    rows += records.read_lines(folder / "target.jsonl")
+    crossed = [
+        {"client": client, **row, "loss": row["loss"] - 0.25, "accuracy": 0.75}
+        for row in rows
+        for client in DOMAINS[1:]
+    ]
+    (folder / "cross.jsonl").write_bytes(b"".join(map(records.to_line, crossed)))
+    records.mark_done(folder, {}, 1.0, 1.0)
+    part = read([tmp_path], Choice())[0][0]
+    assert part.runs[0].raw.cross
+    found = gaps.section(part)
+    assert panel(found.figures[0]).lines[0].y == pytest.approx([0.25] * 6)
+    local = by_key(curves.section(part).figures, "locals-fedavg")
+    assert [p.title for p in local.panels] == [f"d0: local model of {c}" for c in DOMAINS[1:]]
+    assert {line.name for line in panel(local).lines} == {"d1", "d2", "d3", "target"}
+
+
+def test_agreement_by_hand() -> None:
+    # g = (1, 0), (−1, 1), (0, 2): inner products −1, 0, 2; squared distances 5, 5, 2.
+    inner = [[1.0, -1.0, 0.0], [-1.0, 2.0, 2.0], [0.0, 2.0, 4.0]]
+    found = updates.agreement(inner)
+    assert found.conflicts == pytest.approx(1 / 3)
+    assert found.variance == 2 * (5 + 5 + 2)
+    assert found.cosine == pytest.approx((-1 / math.sqrt(2) + 0 + 2 / math.sqrt(8)) / 3)
+    # Eq. 4 in the other form: 2K tr G − 2·1ᵀG1.
+    assert found.variance == 2 * 3 * 7 - 2 * sum(map(sum, inner))
+    # The mean (0, 1) has inner products 0, 1, 2 with them and length 1.
+    assert updates.toward(inner, [0, 1, 2], 1.0) == pytest.approx([0, 1 / math.sqrt(2), 1])
+
+
+@pytest.mark.parametrize("rule", [PPDG(lam=0.2), PPDG(lam=0.3, base="running"), PCGrad()])
+def test_aligned_updates_are_those_of_the_run(rule: PPDG | PCGrad) -> None:
+    rows = torch.randn(4, 9, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+    turn = Turn(1, 7, 20, "train")
+    inner = rows @ rows.T
+    changed = updates.aligned(rule, inner, turn)
+    assert changed is not None
+    # The mean of the changed updates is what the rule returned in the run: so is its length.
+    vector, _, _ = rule(rows, {}, rule.init(4, 9), turn.generator("rule/model"))
+    assert float(changed.mean()) == pytest.approx(float(vector @ vector))
+    assert updates.aligned(Mean("uniform"), inner, turn) is None
+
+
+def test_updates_before_and_after_the_rule(tmp_path: Path) -> None:
+    write_study(tmp_path, methods=("ppdg(lam=0.2, order='fixed')", "fedavg"), seeds=1)
+    rows = torch.tensor([[1.0, 0.0], [-1.0, 1.0], [0.0, 2.0]], dtype=torch.float64)
+    gram = {"inner": (rows @ rows.T).tolist(), "update": [0.0, 1.0, 2.0], "norm": 1.0}
+    for path in tmp_path.glob("records/*/*/*/rounds.jsonl"):
+        lines = [line | {"gram": {"model": gram}} for line in records.read_lines(path)]
+        path.write_bytes(b"".join(map(records.to_line, lines)))
+        records.mark_done(path.parent, {}, 1.0, 1.0)
+    ppdg, fedavg = updates.section(read([tmp_path], Choice())[0][0]).figures
+    named = {p.title: p for p in ppdg.panels if isinstance(p, Lines)}
+    assert named["domain variance, before"].lines[0].y == (24.0,) * 6
+    assert named["domain variance, after"].lines[0].y[0] < 24.0
+    assert named["cosine of update and aggregate, lowest"].lines[0].y[0] == 0.0
+    assert not any("after" in p.title for p in fedavg.panels)
+
+
+def test_sweeps_take_the_default_where_the_option_is_not_named() -> None:
+    names = ["fedavg", "ppdg", "ppdg(lam=0.2)", "ppdg(lam=0.2, when='always')"]
+    (sweep,) = sensitivity.sweeps(names)
+    assert (sweep.base, sweep.option) == ("ppdg(lam=…)", "lam")
+    assert dict(sweep.values) == {0.1: "ppdg", 0.2: "ppdg(lam=0.2)"}
+    (modifier,) = sensitivity.sweeps(["fedavg+ga(step=0.1)", "fedavg+ga(step=0.2)"])
+    assert modifier.base == "fedavg+ga(step=…)"
+
+
+def test_sensitivity_has_the_reference_as_a_level(tmp_path: Path) -> None:
+    write_study(tmp_path, methods=("fedavg", "ppdg(lam=0.01)", "ppdg(lam=0.1)", "ppdg(lam=0.2)"))
+    (figure,) = sensitivity.section(read([tmp_path], Choice())[0][0]).figures
+    first = panel(figure)
+    assert first.title == "average over targets" and first.log_x
+    line, level = first.lines
+    assert line.x == (0.01, 0.1, 0.2)
+    assert line.y == pytest.approx([0.5205, 0.5305, 0.5405])
+    assert line.high[0] - line.y[0] == pytest.approx(0.0005)
+    assert level.name == "fedavg" and level.y == pytest.approx((0.5105, 0.5105))
+
+
+def test_accuracy_against_the_number_of_sources(tmp_path: Path) -> None:
+    plan = {"growing": ["d1", "d2"], "target": ["d0"]}
+    write_study(tmp_path, tasks=("1", "2"), settings={"holdout": plan})
+    figure = by_key(sensitivity.section(read([tmp_path], Choice())[0][0]).figures, "sources")
+    assert [line.x for line in panel(figure).lines] == [(1.0, 2.0)] * 3
+    assert panel(figure).lines[0].y == pytest.approx([0.5005, 0.5205])
+
+
+def test_fairness_and_cost(part: Part) -> None:
+    row = outcome.fair(part).grids[0].rows[0]
+    # Both targets: sources all at 0.6005 or 0.6205, so even.
+    assert row[1:] == pytest.approx((61.05, 61.05, 0, math.log(3), 0), abs=1e-9)
+    grid = outcome.cost(part).grids[0]
+    assert grid.header[1:] == (
+        "seconds per round", "peak memory, MiB", "MB up per round", "MB down per round",
+    )  # fmt: skip
+    assert grid.rows[0] == ("fedavg", 2.0, 300.0, pytest.approx(0.0015), pytest.approx(0.003))
+
+
+def test_critical_differences(part: Part) -> None:
+    figure = outcome.ranked(part, part.main)
+    assert figure is not None and isinstance(figure.panels[0], Dots)
+    assert [row.name for row in figure.panels[0].rows] == ["fedavg+ga", "ppdg(lam=0.2)", "fedavg"]
+    assert figure.panels[0].spans == ((0, 2),)  # two targets: 2.34 ranks apart are needed
+
+
+def test_averages_best_above(part: Part) -> None:
+    first = outcome.averages(part, part.main).panels[0]
+    assert isinstance(first, Dots) and first.title == "average"
+    assert [row.name for row in first.rows] == ["fedavg+ga", "ppdg(lam=0.2)", "fedavg"]
+    assert first.rows[0].value == pytest.approx(53.05)
+    assert first.rows[0].high == pytest.approx(53.1)
+
+
+def test_a_figure_as_csv(part: Part) -> None:
+    figure = by_key(curves.section(part).figures, "curves-accuracy-fedavg")
+    rows = figure.to_csv().splitlines()
+    assert rows[0] == "panel,name,x,y,low,high"
+    assert len(rows) == 1 + 2 * 4 * 6
+    assert json.loads("[" + ",".join(rows[-1].split(",")[2:]) + "]")[0] == 5.0
