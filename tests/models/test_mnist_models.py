@@ -188,7 +188,8 @@ def test_the_smallest_image(factory: Callable[..., nn.Module], smallest: int) ->
         ("lenet(hidden=0)", "hidden"),
         ("domainbed-cnn(width=12)", "multiple of 8"),
         ("domainbed-cnn(width=0)", "width"),
-        ("bn-cnn(channels=16)", "list of 2"),
+        ("bn-cnn(channels=16)", "a list of positive"),
+        ("bn-cnn(channels=[])", "at least one"),
     ],
 )
 def test_refuses(model: str, named: str) -> None:
