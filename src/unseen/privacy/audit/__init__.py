@@ -1,0 +1,1 @@
+"""What an attacker gets out of what leaves the clients: measured by attacking, not by claims."""

@@ -1,0 +1,253 @@
+"""A server that never holds the model: after round 0 every site applies the sum for itself.
+
+What the server's rules make of encrypted rows goes to all sites as a ciphertext. Each decrypts it
+and takes the server's step on its own copy of the inbox. On the server stand-ins of NaN take the
+place of all entries that rows have entered, so that anything that tried to use them would stop.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from unseen.apply import Add, Descend, MovingAverage, Replace
+from unseen.client import Memories
+from unseen.errors import BadReply, UnseenError
+from unseen.exchange import Exchange, Inbox, Memory, Method, Reply, Slot, Table, Turn
+from unseen.optimiser import SGD
+from unseen.privacy import ckks
+from unseen.privacy.channel import Ask, Sealed
+from unseen.privacy.wire import accepted, decode, encode, expect, pack, refusal, type_of, unpack
+
+#: What is kept of a turn from one process to the next.
+TURN = ("seed", "round", "rounds", "exchange", "client", "order")
+
+
+def check_apply(method: str, label: str, slot: Slot) -> None:
+    """Refuse a server's step that the sites cannot take for themselves."""
+    apply = slot.apply
+    if apply is None or isinstance(apply, Add | Replace | MovingAverage):
+        return
+    if isinstance(apply, Descend) and isinstance(apply.optimiser, SGD):
+        return
+    kind = type(apply.optimiser if isinstance(apply, Descend) else apply).__name__
+    raise UnseenError(
+        f"`{method}+blind cannot be: ` the slot {label!r} is applied by {kind}. A server that does "
+        "not read the sum cannot take squares, roots and quotients of it, and sites that did so "
+        "for it would part for good after one sum that one of them missed. Take "
+        'training.server = "add" or "sgd(lr=1, momentum=0.9)", or privacy.server = "clear".'
+    )
+
+
+@dataclass(frozen=True)
+class Hidden:
+    """The server's step on a stand-in: there is nothing to apply."""
+
+    def __call__(
+        self, old: Tensor, new: Tensor, state: Mapping[str, Any], table: Table
+    ) -> tuple[Tensor, Mapping[str, Any]]:
+        """The stand-in itself."""
+        return new, state
+
+
+def stand_in(size: int, dtype: torch.dtype) -> Tensor:
+    """NaN [P] that takes no memory."""
+    return torch.full((1,), torch.nan, dtype=dtype).expand(size)
+
+
+def hidden(entry: Tensor) -> bool:
+    """Whether an inbox entry is a stand-in."""
+    return entry.numel() > 0 and bool(torch.isnan(entry.flatten()[0]))
+
+
+class Server:
+    """The server's side of encrypted rows whose sums nobody opens for it."""
+
+    form = "encrypted"
+
+    def __init__(self, inner: ckks.Server, names: Sequence[str]) -> None:
+        self.inner, self.names = inner, tuple(sorted(names))
+        self.undecided = inner.undecided
+        #: The last exchange whose sums went out; None after a restart.
+        self.after: tuple[int, str] | None = None
+
+    def method(self, method: Method) -> Method:
+        """The method with every step of the server's on stand-ins."""
+
+        def blindly(exchange: Exchange) -> Exchange:
+            slots = {n: replace(slot, apply=Hidden()) for n, slot in exchange.slots.items()}
+            return replace(exchange, slots=slots)
+
+        return replace(method, exchanges=tuple(map(blindly, method.exchanges)))
+
+    def hello(self, exchange: Exchange, turn: Turn, names: Sequence[str]) -> str:
+        """As the inner side's, with the exchange that every site must have applied last."""
+        said = json.loads(self.inner.hello(exchange, turn, names))
+        return json.dumps({**said, "after": self.after})
+
+    def opened(self, name: str, messages: Mapping[str, bytes]) -> dict[str, Sealed]:
+        """As the inner side's."""
+        return self.inner.opened(name, messages)
+
+    def rows(self, slot: str, rows: Sequence[Sealed], ask: Ask) -> ckks.EncryptedRows:
+        """Rows for a rule; their sum goes to all sites."""
+        return ckks.EncryptedRows(self.inner, slot, tuple(rows), ask, self.deliver)
+
+    def deliver(
+        self, header: dict[str, Any], parts: list[bytes], rows: Sequence[Sealed], ask: Ask
+    ) -> Tensor:
+        """Send the sum to every site; a stand-in stays here."""
+        question = pack({"kind": "apply", **header}, parts)
+        answers = ask(dict.fromkeys(self.names, question))
+        label = self.inner.label
+        accepted(answers, "applied", {"slot": header["slot"], **label.fields})
+        missing = sorted(set(self.names) - set(answers))
+        if missing:
+            raise BadReply(
+                f"{', '.join(missing)} did not take the sum of {header['slot']!r}. A site that "
+                "misses one cannot go on: the round was stopped. Start it again from the last "
+                "checkpoint when all sites are there."
+            )
+        self.after = (label.round, label.exchange)
+        return stand_in(header["size"], rows[0].dtype)
+
+
+class Site:
+    """A site that keeps the inbox for itself.
+
+    memories: where it does so, under `key`, labelled by exchange, so that a message that comes
+    twice finds what there was before it.
+    """
+
+    def __init__(self, inner: ckks.Site, memories: Memories, key: str) -> None:
+        self.inner, self.memories, self.key = inner, memories, key
+        self.inbox: dict[str, Tensor] = {}
+        self.moments: dict[str, dict[str, Tensor]] = {}
+        self.sums: dict[str, Tensor] = {}
+        self.turn: Turn | None = None
+        self.nonce = ""
+
+    def save(self) -> bytes:
+        """What a new process must be given to go on within an exchange, beside the memories."""
+        turn = None if self.turn is None else [getattr(self.turn, f) for f in TURN]
+        return pack({"turn": turn, "nonce": self.nonce, "sums": encode(self.sums)},
+                    [self.inner.save()])  # fmt: skip
+
+    def load(self, content: bytes) -> None:
+        """Go on from what `save` returned."""
+        said, (inner,) = unpack(content, "a site's saved state")
+        self.inner.load(bytes(inner))
+        self.nonce, self.sums = said["nonce"], decode(said["sums"])
+        if said["turn"] is not None:
+            self.turn = Turn(**dict(zip(TURN, said["turn"], strict=True)))
+            kept = self.memories.before(self.key, (self.turn.round, self.turn.order))
+            self.inbox, self.moments = _entries(kept), _moments(kept)
+
+    def receive(self, inbox: Inbox, turn: Turn, hello: str) -> Inbox:
+        """The inbox with this site's own entries in the place of stand-ins."""
+        said = json.loads(hello)
+        kept = self.memories.before(self.key, (turn.round, turn.order))
+        own = _entries(kept)
+        after = _text(kept["after"]) if "after" in kept else None
+        expected = said["after"]
+        needed = any(hidden(entry) for entry in inbox.values())
+        if needed and (not own or (expected is not None and after not in (None, expected))):
+            raise BadReply(
+                f"site {self.inner.name!r} holds the model as it was after {after or 'nothing'}, "
+                f"and the server is past {expected}: it missed a sum and cannot go on. Bring its "
+                "state back from another site, or start again."
+            )
+        self.inbox = {
+            n: own[n].to(entry.device) if hidden(entry) else entry for n, entry in inbox.items()
+        }
+        self.moments = _moments(kept)
+        self.turn, self.nonce, self.sums = turn, said["nonce"], {}
+        if not kept:  # before the first exchange
+            self._keep((turn.round, turn.order - 1), None)
+        return dict(self.inbox)
+
+    def seal(
+        self, exchange: Exchange, reply: Reply, inbox: Inbox, turn: Turn, hello: str
+    ) -> dict[str, bytes]:
+        """As the inner side's."""
+        return self.inner.seal(exchange, reply, inbox, turn, hello)
+
+    def answer(self, question: bytes) -> bytes:
+        """As the inner side's; a sum is applied and never opened for anybody."""
+        try:
+            header, parts = unpack(question, "the server's question")
+            if header["kind"] == "apply":
+                return self.apply(header, parts)
+            if header["kind"] == "open":
+                raise BadReply("this study's server is blind: no sum is opened for it.")
+            return self.inner.answer(question)
+        except (UnseenError, KeyError, ValueError, TypeError, IndexError, RuntimeError) as error:
+            return refusal(error)
+
+    def apply(self, header: Mapping[str, Any], parts: Sequence[memoryview]) -> bytes:
+        """Decrypt one slot's sum; with the exchange's last one, take the server's step."""
+        what, turn, slot = "the server's sum", self.turn, header["slot"]
+        if turn is None:
+            raise BadReply(f"{what} of {slot!r} came before any exchange.")
+        label = {"round": turn.round, "exchange": turn.exchange, "nonce": self.nonce}
+        expect(header, what, context=self.inner.keys.identity, **label)
+        if slot in self.sums:
+            raise BadReply(f"{what} of {slot!r} came twice.")
+        exchange = self.inner.exchanges[turn.exchange]
+        if self.inner.pending.get("label") != label:  # this site was not asked to train
+            self.inner.pending = {"label": label, "asked": []}
+        vector = self.inner.combined(header, parts)
+        self.sums[slot] = torch.from_numpy(vector).to(type_of(header, what))
+        if self.sums.keys() == exchange.slots.keys():
+            self._step(exchange, turn)
+        return pack({"kind": "applied", "slot": slot, **label})
+
+    def _step(self, exchange: Exchange, turn: Turn) -> None:
+        """What `unseen.round` does with the rules' vectors, at this site."""
+        vectors: dict[str, Tensor] = {}
+        for name, slot in exchange.slots.items():
+            to = slot.to or name
+            vectors[to] = vectors[to] + self.sums[name] if to in vectors else self.sums[name]
+        for name, slot in exchange.slots.items():
+            to = slot.to or name
+            if to not in vectors:
+                continue
+            vector, key = vectors.pop(to), f"{exchange.name}:{name}"
+            if slot.apply is None:
+                self.inbox[to] = vector
+                continue
+            old = self.inbox[to].cpu()
+            moments = {n: m.cpu() for n, m in self.moments.get(key, {}).items()}
+            self.inbox[to], after = slot.apply(old, vector, moments, {})
+            self.moments[key] = dict(after)
+        self._keep((turn.round, turn.order), [turn.round, exchange.name])
+
+    def _keep(self, label: tuple[int, int], after: list[Any] | None) -> None:
+        content = {f"entry/{name}": value.clone() for name, value in self.inbox.items()}
+        for slot, moments in self.moments.items():
+            content |= {f"moment/{slot}/{name}": value for name, value in moments.items()}
+        if after is not None:
+            content["after"] = torch.tensor(list(json.dumps(after).encode()), dtype=torch.uint8)
+        self.memories.write(self.key, label, content)
+
+
+def _entries(kept: Memory) -> dict[str, Tensor]:
+    return {name[6:]: value for name, value in kept.items() if name.startswith("entry/")}
+
+
+def _moments(kept: Memory) -> dict[str, dict[str, Tensor]]:
+    found: dict[str, dict[str, Tensor]] = {}
+    for name, value in kept.items():
+        if name.startswith("moment/"):
+            _, slot, moment = name.split("/", 2)
+            found.setdefault(slot, {})[moment] = value
+    return found
+
+
+def _text(content: Tensor) -> Any:
+    return json.loads(bytes(content.tolist()))
