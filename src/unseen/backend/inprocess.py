@@ -11,22 +11,31 @@ from torch import Tensor
 from unseen.client import Client, Memories
 from unseen.combine.base import DenseRows
 from unseen.exchange import Exchange, Inbox, Memory, Reply, Turn
+from unseen.memory import Rows, keep_freed_memory
 from unseen.vector import Model, stack
 
 
 class InProcess:
     """One module, bound in turn to each client's row of a [K, P] matrix; nothing is copied into
     state dicts. The replies' rows are views of the matrix and live until the next exchange.
+
+    memory_limit: the bytes that the matrix may take in memory; above that it lies in a file, see
+    `unseen.memory.Rows`.
     """
 
     def __init__(
-        self, model: Model, clients: Mapping[str, Client], memories: Memories | None = None
+        self,
+        model: Model,
+        clients: Mapping[str, Client],
+        memories: Memories | None = None,
+        memory_limit: int | None = None,
     ) -> None:
+        keep_freed_memory()
         self.model = model
         self.clients = {name: _on(client, model.device) for name, client in clients.items()}
         self.memories = memories if memories is not None else Memories()
-        self.matrix = stack(1, model.vector)
-        self.buffers = stack(1, model.buffers)
+        self.memory_limit = memory_limit
+        self._hold(1)
 
     def map(
         self, exchange: Exchange, inbox: Inbox, clients: Sequence[str], turn: Turn
@@ -34,13 +43,19 @@ class InProcess:
         """Run the exchange's local at each client, in the order of the names."""
         count = len(clients) if exchange.slots else 1  # an evaluation keeps no row
         if len(self.matrix) < count:
-            self.matrix = stack(count, self.model.vector)
-            self.buffers = stack(count, self.model.buffers)
+            self._hold(count)
         replies = []
         for i, name in enumerate(clients):
             k = i if exchange.slots else 0
             replies.append(self._one(exchange, inbox, name, turn, k))
+            self._rows.let_go()
         return replies
+
+    def _hold(self, count: int) -> None:
+        """Rows for so many clients."""
+        self._rows = Rows(count, self.model.vector, self.memory_limit)
+        self.matrix = self._rows.matrix
+        self.buffers = stack(count, self.model.buffers)
 
     def _one(self, exchange: Exchange, inbox: Inbox, name: str, turn: Turn, k: int) -> Reply:
         label = (turn.round, turn.order)
@@ -60,7 +75,8 @@ class InProcess:
 
     def rows(self, slot: str, replies: Sequence[Reply], reference: Tensor | None) -> DenseRows:
         """The slot's rows as a matrix: a view where they still lie side by side."""
-        return DenseRows(stacked([reply.rows[slot] for reply in replies]), reference)
+        found = stacked([reply.rows[slot] for reply in replies], self.memory_limit)
+        return DenseRows(found, reference)
 
 
 def finished(
@@ -81,8 +97,9 @@ def finished(
     return Reply(rows, reply.scalars)
 
 
-def stacked(rows: Sequence[Tensor]) -> Tensor:
-    """Rows [P] as one matrix [K, P]; a view of theirs if they are consecutive rows of one."""
+def stacked(rows: Sequence[Tensor], memory_limit: int | None = None) -> Tensor:
+    """Rows [P] as one matrix [K, P]; a view of theirs if they are consecutive rows of one, else a
+    copy, in memory up to the limit."""
     first = rows[0]
     step = rows[1].storage_offset() - first.storage_offset() if len(rows) > 1 else first.numel()
     consecutive = step >= first.numel() > 0 and all(
@@ -93,7 +110,7 @@ def stacked(rows: Sequence[Tensor]) -> Tensor:
     )
     if consecutive:
         return first.as_strided((len(rows), first.numel()), (step, 1))
-    matrix = stack(len(rows), first)
+    matrix = Rows(len(rows), first, memory_limit).matrix
     for target, row in zip(matrix, rows, strict=True):
         target.copy_(row)
     return matrix

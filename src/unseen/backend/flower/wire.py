@@ -1,0 +1,94 @@
+"""What a message is made of: a parcel of tensors, numbers and texts, as Flower's records."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from unseen.errors import UnseenError
+from unseen.exchange import Reply
+
+if TYPE_CHECKING:
+    from flwr.app import RecordDict
+
+#: Tensors travel as ArrayRecords, numbers as MetricRecords, texts and bytes as ConfigRecords.
+Value = Tensor | float | int | list[float] | str | bytes
+Parcel = Mapping[str, Value]
+
+ARRAYS, METRICS, CONFIG = "arrays", "metrics", "config"
+ROW, SCALAR, ORDER = "row/", "scalar/", "order"
+
+
+def pack(parcel: Parcel) -> RecordDict:
+    """A parcel as Flower sends it; Flower cuts arrays into pieces of 5 MiB by itself."""
+    from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
+
+    arrays, metrics, config = ArrayRecord(), MetricRecord(), ConfigRecord()
+    for name, value in parcel.items():
+        if isinstance(value, Tensor):
+            plain = np.ascontiguousarray(value.detach().cpu().numpy())
+            arrays[name] = Array.from_numpy_ndarray(plain)
+        elif isinstance(value, str | bytes):
+            config[name] = value
+        else:
+            metrics[name] = value
+    return RecordDict({ARRAYS: arrays, METRICS: metrics, CONFIG: config})
+
+
+def unpack(content: RecordDict) -> dict[str, Value]:
+    """The parcel that `pack` made; its tensors own their memory, aligned as torch aligns it."""
+    parcel: dict[str, Value] = {}
+    for name, array in content.array_records[ARRAYS].items():
+        if array.stype != "numpy.ndarray":
+            raise UnseenError(f"the array {name!r} comes as {array.stype}; expected numpy.ndarray.")
+        plain = np.load(io.BytesIO(array.data), allow_pickle=False)
+        parcel[name] = torch.from_numpy(plain).clone()
+    parcel |= cast("dict[str, Value]", dict(content.metric_records[METRICS]))
+    parcel |= cast("dict[str, Value]", dict(content.config_records[CONFIG]))
+    return parcel
+
+
+def size(parcel: Parcel) -> int:
+    """Bytes of a parcel's values, without names and envelope."""
+
+    def one(value: Value) -> int:
+        if isinstance(value, Tensor):
+            return value.numel() * value.element_size()
+        if isinstance(value, str | bytes):
+            return len(value if isinstance(value, bytes) else value.encode())
+        return 8 * len(value) if isinstance(value, list) else 8
+
+    return sum(map(one, parcel.values()))
+
+
+def from_reply(reply: Reply) -> dict[str, Value]:
+    """All that leaves a client, as a parcel. Scalars keep their order, which records show."""
+    parcel: dict[str, Value] = {ROW + name: row for name, row in reply.rows.items()}
+    for name, scalar in reply.scalars.items():
+        value = torch.as_tensor(scalar, dtype=torch.float64)
+        parcel[SCALAR + name] = float(value) if value.ndim == 0 else value.tolist()
+    parcel[ORDER] = json.dumps(list(reply.scalars))
+    return parcel
+
+
+def to_reply(parcel: Parcel) -> Reply:
+    """The reply that a parcel holds; other things in it are passed over."""
+    rows = {
+        name.removeprefix(ROW): value
+        for name, value in parcel.items()
+        if name.startswith(ROW) and isinstance(value, Tensor)
+    }
+    scalars: dict[str, float | Tensor] = {}
+    for name in json.loads(str(parcel.get(ORDER, "[]"))):
+        value = parcel.get(SCALAR + name)
+        if isinstance(value, list):
+            scalars[name] = torch.tensor(value, dtype=torch.float64)
+        elif isinstance(value, float | int):
+            scalars[name] = float(value)
+    return Reply(rows, scalars)

@@ -1,0 +1,2 @@
+"""Startup kits: what each site and the server need to run a federation over Flower, made in one
+place and carried to where they belong."""

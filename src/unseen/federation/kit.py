@@ -1,0 +1,206 @@
+"""A kit as a machine finds it: its settings, and the checks that need no network."""
+
+from __future__ import annotations
+
+import stat
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from unseen.errors import UnseenError
+from unseen.federation.keys import needs_cryptography
+from unseen.federation.spec import is_address
+
+if TYPE_CHECKING:
+    from cryptography.x509 import Certificate
+
+Kind = Literal["server", "site"]
+#: What a kit of each kind must hold; the last one is its private key.
+FILES: Mapping[Kind, tuple[str, ...]] = {
+    "server": ("ca.crt", "server.crt", "server.key"),
+    "site": ("ca.crt", "site.pub", "site.key"),
+}
+
+#: Files that their owner alone may read.
+SECRETS = ("ca.key", "server.key", "site.key", "ckks.secret", "masks.private")
+#: Those that must never be in the kit of a server, or of a site.
+FOREIGN: Mapping[Kind, tuple[str, ...]] = {
+    "server": ("ca.key", "site.key", "ckks.secret", "masks.private"),
+    "site": ("ca.key", "server.key"),
+}
+
+
+@dataclass(frozen=True)
+class Kit:
+    """A folder that `provision` wrote. settings: its kit.toml."""
+
+    folder: Path
+    kind: Kind
+    settings: Mapping[str, Any]
+
+    @classmethod
+    def read(cls, folder: str | Path, kind: Kind | None = None) -> Kit:
+        """The kit in a folder, if it is one and of the kind asked for."""
+        needs_cryptography()
+        path = Path(folder).expanduser().absolute()
+        if not (path / "kit.toml").is_file():
+            raise UnseenError(
+                f"{path} is no kit (kit.toml is missing). `unseen federation provision` writes "
+                "kits: kits/server, and one folder for each site."
+            )
+        try:
+            settings = tomllib.loads((path / "kit.toml").read_text(encoding="utf-8"))
+            found: Kind = settings["kind"]
+            names = (
+                "federation",
+                "servers",
+                "port",
+                *(("listen",) if found == "server" else ("name", "role")),
+            )
+            missing = [name for name in names if name not in settings]
+        except (tomllib.TOMLDecodeError, KeyError) as error:
+            raise UnseenError(
+                f"{path / 'kit.toml'} cannot be read: {error}. Copy it again."
+            ) from None
+        if missing or found not in FILES:
+            raise UnseenError(
+                f"{path / 'kit.toml'} lacks {', '.join(missing) or 'its kind'}. Copy it again."
+            )
+        if kind is not None and found != kind:
+            other = "unseen federation serve" if found == "server" else "unseen federation join"
+            raise UnseenError(f"{path} is the kit of a {found}; `{other}` starts it.")
+        if any(c in str(path) for c in " \"'\\"):
+            raise UnseenError(
+                "the path of a kit is handed on in a command line and may hold no spaces, quotes "
+                f"or backslashes: {path}. Move the kit."
+            )
+        return cls(path, found, settings)
+
+    @property
+    def name(self) -> str:
+        """The site's name, or `server`."""
+        return str(self.settings.get("name", "server"))
+
+    @property
+    def federation(self) -> str:
+        """The federation's name."""
+        return str(self.settings["federation"])
+
+    @property
+    def host(self) -> str:
+        """The server's name or address that is used first."""
+        return str(self.settings["servers"][0])
+
+    @property
+    def port(self) -> int:
+        """The server's port."""
+        return int(self.settings["port"])
+
+    @property
+    def address(self) -> str:
+        """The server as host:port."""
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    @property
+    def private_key(self) -> Path:
+        """The kit's own private key."""
+        return self.folder / FILES[self.kind][-1]
+
+    @property
+    def logs(self) -> Path:
+        """Where logs go."""
+        return self.folder / "logs"
+
+    @property
+    def state(self) -> Path:
+        """What must survive a restart."""
+        return self.folder / "state"
+
+    def certificate(self, name: str) -> Certificate:
+        """A certificate of the kit."""
+        return read_certificate(self.folder / name)
+
+    def check(self, insecure: bool = False, now: datetime | None = None) -> None:
+        """Refuse to start with what a server or a site would be refused for anyway."""
+        if insecure:
+            return
+        for fault in (*missing(self), *exposed(self), *outdated(self, now)):
+            raise UnseenError(fault)
+
+
+def read_certificate(path: Path) -> Certificate:
+    """A certificate from PEM."""
+    from cryptography import x509
+
+    try:
+        return x509.load_pem_x509_certificate(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise UnseenError(f"{path} is no certificate ({error}). Copy it again.") from None
+
+
+def missing(kit: Kit) -> list[str]:
+    """Files that are not there."""
+    gone = [name for name in FILES[kit.kind] if not (kit.folder / name).is_file()]
+    return [f"{kit.folder / name} is missing. Copy it again from the kits." for name in gone]
+
+
+def exposed(kit: Kit) -> list[str]:
+    """Private keys that others on this machine can read."""
+    return [
+        f"{path} can be read by others on this machine (mode {mode:04o}). chmod 600 {path}"
+        for path in (kit.folder / name for name in SECRETS)
+        if path.is_file() and (mode := stat.S_IMODE(path.stat().st_mode)) & 0o077
+    ]
+
+
+def outdated(kit: Kit, now: datetime | None = None) -> list[str]:
+    """Certificates of the kit that are not valid now."""
+    names = ("ca.crt", "server.crt") if kit.kind == "server" else ("ca.crt",)
+    return [fault for name in names if (fault := period(kit.certificate(name), name, now))]
+
+
+def period(certificate: Certificate, name: str, now: datetime | None = None) -> str:
+    """Why a certificate is not valid at this moment, or nothing."""
+    now = now or datetime.now(UTC)
+    begins, ends = certificate.not_valid_before_utc, certificate.not_valid_after_utc
+    if now > ends:
+        what = "--renew server" if name.startswith("server") else "all kits anew"
+        return (
+            f"certificate expired: {name} was valid until {ends:%Y-%m-%d %H:%M} UTC. Make a new "
+            f"one with the authority's folder: unseen federation provision {what}"
+        )
+    if now < begins:
+        return (
+            f"certificate not valid yet: {name} begins at {begins:%Y-%m-%d %H:%M} UTC, and this "
+            f"machine's clock says {now:%Y-%m-%d %H:%M} UTC. Set the clock."
+        )
+    return ""
+
+
+def covers(certificate: Certificate, host: str) -> bool:
+    """Whether a certificate is for this name or address."""
+    import ipaddress
+
+    from cryptography import x509
+
+    try:
+        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        return False
+    if is_address(host):
+        return ipaddress.ip_address(host) in names.get_values_for_type(x509.IPAddress)
+    return host.lower() in [n.lower() for n in names.get_values_for_type(x509.DNSName)]
+
+
+def signed_by(certificate: Certificate, authority: Certificate) -> bool:
+    """Whether the authority signed the certificate."""
+    from cryptography.exceptions import InvalidSignature
+
+    try:
+        certificate.verify_directly_issued_by(authority)
+    except (InvalidSignature, ValueError, TypeError):
+        return False
+    return True

@@ -1,0 +1,178 @@
+"""One child in the foreground, and the end of all that it started."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import FrameType
+
+from unseen.errors import UnseenError
+
+#: Seconds that processes get to end by themselves.
+PATIENCE = 8.0
+#: A log is put aside when it is larger, at the next start.
+LOG_LIMIT = 16 * 2**20
+
+
+def environment(home: Path, **more: str) -> dict[str, str]:
+    """The environment of Flower's processes: quiet, offline, installing nothing.
+
+    home: where Flower keeps its own files.
+    """
+    home.mkdir(parents=True, exist_ok=True)
+    here = str(Path(sys.executable).parent)  # Flower starts its own tools by name
+    return {
+        **os.environ,
+        "PATH": os.pathsep.join((here, os.environ.get("PATH", os.defpath))),
+        "FLWR_HOME": str(home),
+        "FLWR_TELEMETRY_ENABLED": "0",
+        "FLWR_DISABLE_UPDATE_CHECK": "1",
+        "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "PYTHONUNBUFFERED": "1",
+        "UNSEEN_PARENT": str(os.getpid()),
+        **more,
+    }
+
+
+class Child:
+    """A process with a log, and everything that descends from it."""
+
+    def __init__(self, command: Sequence[str], env: Mapping[str, str], log: Path) -> None:
+        _adopt()
+        log.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if log.exists() and log.stat().st_size > LOG_LIMIT:
+            log.replace(log.with_suffix(".log.1"))
+        self.log = log
+        with log.open("ab") as file:
+            self.begin = file.tell()
+            self.process = subprocess.Popen(
+                list(command), env=dict(env), stdin=subprocess.DEVNULL, stdout=file, stderr=file,
+                start_new_session=True,  # Ctrl-C reaches us alone, and we end it in order
+            )  # fmt: skip
+
+    @property
+    def code(self) -> int | None:
+        """Its exit status, None while it runs."""
+        return self.process.poll()
+
+    def said(self) -> str:
+        """What it wrote since it was started."""
+        with self.log.open("rb") as file:
+            file.seek(self.begin)
+            return file.read().decode(errors="replace")
+
+    def stop(self) -> None:
+        """End it, then all that it left behind, by their ids."""
+        if self.code is None:
+            self.process.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(PATIENCE)
+        for sign in (signal.SIGTERM, signal.SIGKILL):
+            until = time.monotonic() + (PATIENCE if sign == signal.SIGTERM else 2.0)
+            left = descendants(os.getpid())
+            for pid in left:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, sign)
+            while left and time.monotonic() < until:
+                time.sleep(0.05)
+                self.process.poll()
+                left = [pid for pid in descendants(os.getpid()) if not _reaped(pid)]
+            if not left:
+                return
+
+
+def wait(child: Child, every: Callable[[], None], interval: float = 0.5) -> int:
+    """Call `every` again and again until the child ends by itself; its exit status."""
+    while child.code is None:
+        every()
+        time.sleep(interval)
+    return int(child.code)
+
+
+@contextlib.contextmanager
+def until_told() -> Iterator[None]:
+    """SIGTERM ends a command as Ctrl-C does, so that what it started is ended first."""
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def descendants(root: int) -> list[int]:
+    """All processes below one, children before grandchildren."""
+    parents = _parents()
+    found = [root]
+    for pid in found:
+        found += [child for child, parent in parents.items() if parent == pid]
+    return found[1:]
+
+
+def check_port(host: str, port: int, what: str) -> None:
+    """Refuse a port that another process has."""
+    import socket
+
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except PermissionError:
+            raise UnseenError(
+                f"port {port} of {host} may not be used by this account; ports below 1024 need "
+                f"rights. Change `port` in {what}, and in the kits of the sites."
+            ) from None
+        except OSError as error:
+            raise UnseenError(
+                f"port taken: another process listens on {host}:{port} ({error.strerror}). Stop it "
+                f"(`ss -ltnp | grep :{port}` names it), or change `port` in {what} and in the kits "
+                "of the sites."
+            ) from None
+
+
+def free_port() -> int:
+    """A port of this machine that nobody listens on."""
+    import socket
+
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _adopt() -> None:
+    """On Linux, become the parent of what our children leave behind, so that it can be found."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
+
+
+def _reaped(pid: int) -> bool:
+    """Whether a process has ended; takes its exit status if it was left to us."""
+    try:
+        return os.waitpid(pid, os.WNOHANG)[0] == pid
+    except ChildProcessError:
+        return False
+
+
+def _parents() -> dict[int, int]:
+    """Process -> parent."""
+    if not Path("/proc/self/stat").exists():
+        listed = subprocess.run(["ps", "-axo", "pid=,ppid="], capture_output=True, text=True).stdout
+        return {int(pid): int(parent) for pid, parent in map(str.split, listed.splitlines())}
+    parents = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError, ValueError):
+            fields = path.read_text().rpartition(")")[2].split()
+            parents[int(path.parent.name)] = int(fields[1])
+    return parents

@@ -1,0 +1,154 @@
+"""`run` and `status`: start a study over the sites that are connected, and see how it stands."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from unseen.errors import UnseenError
+from unseen.federation.control import Control, Run, control
+from unseen.federation.kit import Kit
+from unseen.federation.process import until_told
+from unseen.federation.serve import bundle
+
+#: Written by the app: who is connected, which round and exchange, the last error.
+STANDING = "federation.json"
+#: Seconds between looks at the file, and how many of them to one question to the server.
+LOOK, RARELY = 0.5, 6
+#: Seconds after which it is worth saying whom a run waits for.
+LONG = 20.0
+
+
+def run(
+    kit: Kit,
+    study: Path,
+    out: Path,
+    app: Path | None = None,
+    insecure: bool = False,
+    say: Callable[[str], None] = print,
+) -> None:
+    """Start a study at the server of this kit and follow it to its end.
+
+    What the folder of records has already is not run again, so after a stop the same command goes
+    on. app: the one to run; by default unseen's.
+    """
+    path = study.expanduser().absolute()
+    if not path.is_file():
+        raise UnseenError(
+            f"{study} is no file. `unseen federation run` takes a study's TOML file; one by name "
+            'is a file that says base = "NAME".'
+        )
+    target = out.expanduser().absolute()
+    target.mkdir(parents=True, exist_ok=True)
+    with control(kit, insecure) as link:
+        if busy := link.running():
+            raise UnseenError(
+                f"run {busy[0]} has not ended: one at a time. `unseen federation status` shows it; "
+                "--stop ends it."
+            )
+        here = [node.name for node in link.nodes() if node.status == "online"]
+        say(f"connected: {', '.join(sorted(filter(None, here))) or len(here) or 'nobody yet'}")
+        (target / STANDING).unlink(missing_ok=True)
+        own = app.absolute() if app is not None else bundle(kit.state / "app")
+        number = link.start(own, {"study": str(path), "out": str(target)})
+        say(f"run {number} of {path.name}; records: {target}")
+        try:
+            with until_told():
+                ended = follow(link, number, target, say)
+        except KeyboardInterrupt:
+            link.stop(number)
+            say("stopped; the same command goes on from the last finished round.")
+            raise
+    if not ended.state.endswith("completed"):
+        error = standing(target).get("error") or ended.details or "see the server's log"
+        raise UnseenError(
+            f"the run ended as {ended.state}: {error}. Log: {kit.logs / 'server.log'}. When the "
+            "cause is gone, the same command goes on from the last finished round."
+        )
+    table = target / "table.txt"
+    if table.is_file():
+        say(table.read_text(encoding="utf-8").rstrip())
+    say(f"records: {target}")
+
+
+def follow(link: Control, number: int, out: Path, say: Callable[[str], None]) -> Run:
+    """Say what changes until the run ends."""
+    said, waited, since, look = "", "", time.monotonic(), 0
+    while True:
+        found = standing(out)
+        line, waiting = progress(found), str(found.get("waiting", ""))
+        if line and line != said:
+            say(line)
+            said = line
+        if waiting != waited:
+            waited, since = waiting, time.monotonic()
+        elif waiting and time.monotonic() - since > LONG:
+            say(f"waiting {waiting}")
+            since = float("inf")
+        if look % RARELY == 0 and (state := link.run(number)).over:
+            return state
+        look += 1
+        time.sleep(LOOK)
+
+
+def stop(kit: Kit, insecure: bool = False, say: Callable[[str], None] = print) -> None:
+    """Stop the run that has not ended."""
+    with control(kit, insecure) as link:
+        busy = link.running()
+        for number in busy:
+            link.stop(number)
+            say(f"run {number} stopped")
+        if not busy:
+            say("nothing runs")
+
+
+def status(
+    kit: Kit, out: Path | None, insecure: bool = False, say: Callable[[str], None] = print
+) -> None:
+    """Print who is connected, and how the run stands whose records are in `out`."""
+    try:
+        with control(kit, insecure) as link:
+            for node in sorted(link.nodes(), key=lambda n: n.name):
+                say(f"{node.name or node.id}: {node.status}")
+            busy = link.running()
+            say(f"run {busy[0]}: {link.run(busy[0]).state}" if busy else "no run")
+    except UnseenError as error:
+        if out is None:
+            raise
+        say(str(error))  # what the run wrote last is there without it
+    if out is None:
+        return
+    found = standing(out)
+    if not found:
+        say(f"{out / STANDING}: not written yet")
+    for key, value in found.items():
+        text = value if isinstance(value, str) else json.dumps(value)
+        say(f"{key.replace('_', ' ')}: {text}")
+
+
+def standing(out: Path) -> Mapping[str, Any]:
+    """What the app wrote last; empty before, or in the middle of a write."""
+    try:
+        found = json.loads((out / STANDING).read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def progress(found: Mapping[str, Any]) -> str:
+    """One line about it."""
+    if not found:
+        return ""
+    parts = (
+        [f"{found['method']} on {found['task']}, seed {found['seed']}"] if "seed" in found else []
+    )
+    if "round" in found:
+        parts.append(f"round {int(found['round']) + 1} of {found.get('rounds', '?')}")
+    if found.get("exchange"):
+        parts.append(str(found["exchange"]))
+    if found.get("error"):
+        parts.append(f"error: {found['error']}")
+    return "; ".join(parts)

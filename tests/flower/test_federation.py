@@ -1,0 +1,176 @@
+"""Real federations on loopback, over TLS with keys: the same bits as in one process, and faults."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+pytest.importorskip("flwr", reason="needs the extra flower")
+
+from deployment import Federation, descendants, told
+from hall import contents
+
+from unseen import Study
+from unseen.exchange import keyed
+
+HEADER = "a,b,c,d,died"
+STUDY = """
+dataset = "table(path='visits.csv', domain='site', label='died')"
+methods = [{methods}]
+seeds = 1
+rounds = {rounds}
+evaluate_every = {rounds}
+model = "mlp(widths=[8])"
+on_bad_reply = "drop"
+[holdout]
+source = ["north", "south", "west"]
+target = ["east"]
+[training]
+batch_size = 16
+{training}
+[federation]
+deadline = {deadline}
+patience = 600
+minimum = 2
+"""
+
+
+def made(folder: Path, methods: str, rounds: int = 2, deadline: float = 120,
+         training: str = "") -> tuple[Path, dict[str, tuple[str, Path]]]:  # fmt: skip
+    """A study, all data in one file for one process, and each site's own."""
+    quoted = ", ".join(f'"{m}"' for m in methods.split())
+    study = folder / "study.toml"
+    study.write_text(
+        STUDY.format(methods=quoted, rounds=rounds, deadline=deadline, training=training)
+    )
+    whole, sites = [f"site,{HEADER}"], {}
+    for shift, name in enumerate(("north", "south", "west", "east")):
+        x = torch.randn(40 + shift, 4, generator=keyed(name)) + 0.2 * shift
+        y = (x.sum(1) > shift).long().tolist()
+        own = [",".join(map(str, (*row, label))) for row, label in zip(x.tolist(), y, strict=True)]
+        (folder / f"{name}.csv").write_text("\n".join([HEADER, *own]) + "\n")
+        whole += [f"{name},{line}" for line in own]
+        sites[name] = ("evaluate" if name == "east" else "train", folder / f"{name}.csv")
+    (folder / "visits.csv").write_text("\n".join(whole) + "\n")
+    return study, sites
+
+
+def same(one: Path, other: Path, names: tuple[str, ...] = ()) -> None:
+    expected, found = contents(one), contents(other)
+    compared = [path for path in expected if not names or Path(path).name in names]
+    assert compared
+    for path in compared:
+        assert expected[path] == found[path], path
+
+
+def lines(out: Path, method: str, name: str) -> list[dict[str, Any]]:
+    path = out / "records" / method / "target" / "seed-0" / name
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def three(sites: dict[str, tuple[str, Path]]) -> dict[str, tuple[str, Path]]:
+    return {name: sites[name] for name in ("north", "south", "west")}
+
+
+@pytest.mark.timeout(600)  # a minute where nothing else runs
+def test_three_sites_over_tls_give_the_bits_of_one_process(tmp_path: Path) -> None:
+    study, sites = made(tmp_path, "ppdg+ga")
+    Study.read(study).run(tmp_path / "one", data_dir=tmp_path)
+    with Federation(tmp_path, three(sites)) as federation:
+        federation.serve()
+        for name in federation.sites:
+            federation.join(name)
+        federation.run(study, tmp_path / "out")
+        assert federation.ends(560) == 0, federation.logs()
+    same(tmp_path / "one", tmp_path / "out", ("source.jsonl", "rounds.jsonl"))
+    assert told(tmp_path / "out")["finished"]
+    sent = lines(tmp_path / "out", "ppdg+ga", "messages.jsonl")
+    assert {m["exchange"] for m in sent} == {"statistics", "train", "validate"}
+    assert all(m["up"] > 0 and m["down"] > 0 and not m["fault"] for m in sent)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_every_kind_of_method_gives_the_bits_of_one_process(tmp_path: Path) -> None:
+    study, sites = made(tmp_path, "fedavg ppdg scaffold fedavg+ga fedilc-inter")
+    Study.read(study).run(tmp_path / "one", data_dir=tmp_path)
+    with Federation(tmp_path, sites) as federation:
+        federation.serve()
+        for name in sites:
+            federation.join(name)
+        federation.run(study, tmp_path / "out")
+        assert federation.ends(560) == 0, federation.logs()
+    same(tmp_path / "one", tmp_path / "out")
+    assert [r["role"] for r in lines(tmp_path / "out", "fedavg", "target.jsonl")] == ["target"]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_killed_sites_and_a_killed_server(tmp_path: Path) -> None:
+    """A SuperNode killed in mid-training and started again; then the server, and the same command
+    goes on from the last finished round; at the end the bits are those of one process."""
+    study, sites = made(tmp_path, "scaffold+ga", rounds=4, training="steps = 300")
+    Study.read(study).run(tmp_path / "one", data_dir=tmp_path)
+    out = tmp_path / "out"
+    with Federation(tmp_path, three(sites)) as federation:
+        federation.serve()
+        for name in federation.sites:
+            federation.join(name)
+        federation.run(study, out)
+        federation.until(lambda: told(out).get("exchange") == "train")
+        # In the middle of a message: its process is there.
+        federation.until(lambda: _working(federation, "south"))
+        federation.kill("south")
+        federation.join("south")
+        federation.until(lambda: told(out).get("round", 0) >= 2)
+        federation.kill("server")
+        federation.kill("run")
+        before = len(lines(out, "scaffold+ga", "rounds.jsonl"))
+        federation.serve()
+        # Until the server has noticed that the run of before is gone, it takes no other.
+        end = time.monotonic() + 200
+        while True:
+            federation.run(study, out)
+            if federation.ends(500) == 0:
+                break
+            assert time.monotonic() < end, federation.logs()
+            time.sleep(5)
+    assert before >= 2
+    same(tmp_path / "one", out, ("source.jsonl", "rounds.jsonl"))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_site_that_leaves_and_one_that_is_slow(tmp_path: Path) -> None:
+    study, sites = made(tmp_path, "fedavg", rounds=3, deadline=25)
+    out = tmp_path / "out"
+    with Federation(tmp_path, three(sites)) as federation:
+        federation.serve()
+        for name in federation.sites:
+            federation.join(name)
+        federation.run(study, out)
+        federation.until(lambda: told(out).get("round", 0) >= 1)
+        federation.kill("west")  # and does not come back
+        assert federation.ends(400) == 0, federation.logs()
+    rounds = lines(out, "fedavg", "rounds.jsonl")
+    assert rounds[0]["clients"] == ["north", "south", "west"]
+    assert rounds[-1]["clients"] == ["north", "south"]
+    assert set(rounds[-1]["dropped"]) == {"west"}
+    assert any("deadline" in m["fault"] or "left" in m["fault"]
+               for m in lines(out, "fedavg", "messages.jsonl"))  # fmt: skip
+
+
+def _working(federation: Federation, name: str) -> bool:
+    for pid in descendants(federation.running[name].pid):
+        try:
+            words = Path(f"/proc/{pid}/cmdline").read_bytes()
+        except OSError:
+            continue
+        if b"flwr-clientapp" in words:
+            return True
+    return False
