@@ -1,0 +1,238 @@
+"""From files to inputs, a batch at a time: each image or row, or why it cannot be used."""
+
+from __future__ import annotations
+
+import csv
+import difflib
+import gzip
+import io
+import os
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from unseen.datasets.images import File, Tree
+from unseen.deploy.clock import Clock
+from unseen.deploy.inputs import Arrays, Images, Inputs, Table
+from unseen.errors import UnseenError
+
+#: Images and rows per forward pass, unless told otherwise: so few images that what a small net
+#: makes of them stays in the processor's cache.
+IMAGES, ROWS = 32, 512
+DECODING, CELLS = "decoding", "reading"
+
+
+@dataclass(frozen=True)
+class Item:
+    """One image or row: where it is from, and either its input or why there is none.
+
+    line: of the row in its file. parts: folders and name of an image below the one that was named.
+    cells: of the row. unseen: categories that no training site had, where they were let pass.
+    """
+
+    source: str
+    line: int | None = None
+    x: Tensor | None = None
+    error: str | None = None
+    parts: tuple[str, ...] = ()
+    cells: Mapping[str, str] = field(default_factory=dict)
+    unseen: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        at = f", line {self.line}" if self.line is not None else ""
+        return f"{self.source}{at}: {self.error}"
+
+
+def read(
+    inputs: Inputs,
+    paths: Sequence[Path],
+    batch: int | None = None,
+    clock: Clock | None = None,
+    lenient: bool = False,
+) -> Iterator[list[Item]]:
+    """The items of the files, in their order, in lists of at most `batch`.
+
+    Image models take image files, folders of them at any depth, and tar archives; table models csv
+    files, also as csv.gz. lenient: a row with a category that no training site had is used, as
+    having none of the column's features.
+    """
+    if isinstance(inputs, Arrays):
+        raise UnseenError(
+            f"this model predicts from no files: its inputs are {inputs.why}. `unseen evaluate` "
+            "reads them by the data set."
+        )
+    clock = clock or Clock()
+    for path in paths:
+        if not path.exists():
+            yield [Item(str(path), error="there is no such file or folder")]
+        elif isinstance(inputs, Images):
+            yield from _images(inputs, path, batch or IMAGES, clock)
+        else:
+            yield from _table(inputs, path, batch or ROWS, clock, lenient)
+
+
+def stacked(items: Sequence[Item]) -> Tensor | None:
+    """The inputs of those items that have one, as one batch; bytes as numbers in [0, 1]."""
+    found = [item.x for item in items if item.x is not None]
+    if not found:
+        return None
+    x = torch.stack(found)
+    return x.float().div_(255) if x.dtype == torch.uint8 else x
+
+
+def _images(inputs: Images, path: Path, batch: int, clock: Clock) -> Iterator[list[Item]]:
+    """Images decoded by several threads: Pillow lets go of the interpreter while it decodes."""
+
+    def decode(one: tuple[str, tuple[str, ...], Callable[[], bytes]]) -> Item:
+        name, parts, content = one
+        try:
+            return Item(name, x=inputs.view(content(), name), parts=parts)
+        except UnseenError as error:
+            return Item(name, error=str(error), parts=parts)
+        except OSError as error:
+            return Item(name, error=f"cannot be opened ({error.strerror})", parts=parts)
+
+    try:
+        files = iter(_listed(path))
+    except (UnseenError, OSError) as error:
+        yield [Item(str(path), error=str(error))]
+        return
+    some = False
+    with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
+        while True:
+            with clock.phase(DECODING):
+                items = list(pool.map(decode, islice(files, batch)))
+            if not items:
+                break
+            some = True
+            yield items
+    if not some:
+        yield [Item(str(path), error="holds no image files")]
+
+
+def _listed(path: Path) -> Iterable[tuple[str, tuple[str, ...], Callable[[], bytes]]]:
+    """Name, parts and content of the images that a path stands for."""
+    if path.is_file() and not _archive(path):
+        return [(str(path), (path.name,), path.read_bytes)]
+    tree = Tree(path)
+    files = tree.files()
+    if tree.root.is_dir():
+        return [(str(path / f.path), f.parts, (path / f.path).read_bytes) for f in files]
+    return _unpacked(tree, files)
+
+
+def _unpacked(
+    tree: Tree, files: Sequence[File]
+) -> Iterator[tuple[str, tuple[str, ...], Callable[[], bytes]]]:
+    for i, content in tree.contents(files):
+        yield f"{tree.root}:{files[i].path}", files[i].parts, io.BytesIO(content).getvalue
+
+
+def _archive(path: Path) -> bool:
+    return ".tar" in path.suffixes or path.suffix in (".tar", ".tgz")
+
+
+def _table(
+    inputs: Table, path: Path, batch: int, clock: Clock, lenient: bool
+) -> Iterator[list[Item]]:
+    rows = _rows(path, inputs.schema.columns)
+    while True:
+        with clock.phase(CELLS):
+            items = _encoded(inputs, list(islice(rows, batch)), lenient)
+        if not items:
+            return
+        yield items
+
+
+def _encoded(inputs: Table, rows: Sequence[Item], lenient: bool) -> list[Item]:
+    """The rows with their inputs, or with what is wrong with them."""
+    items, values = list(rows), []
+    places = []
+    for i, row in enumerate(rows):
+        if row.error is not None:
+            continue
+        try:
+            found, unseen = _values(inputs, row, lenient)
+        except UnseenError as error:
+            items[i] = Item(row.source, row.line, error=str(error), cells=row.cells)
+            continue
+        items[i] = Item(row.source, row.line, cells=row.cells, unseen=tuple(unseen))
+        values.append(found)
+        places.append(i)
+    if places:
+        for i, x in zip(places, inputs.encode(values), strict=True):
+            row = items[i]
+            items[i] = Item(row.source, row.line, x, cells=row.cells, unseen=row.unseen)
+    return items
+
+
+def _values(inputs: Table, row: Item, lenient: bool) -> tuple[list[float], list[str]]:
+    values, unseen = inputs.values(row.cells)
+    if unseen and not lenient:
+        raise UnseenError(f"no training site had {', '.join(unseen)}")
+    return values, unseen
+
+
+def _rows(path: Path, columns: Sequence[str]) -> Iterator[Item]:
+    """The rows of a csv file as cells; one item with an error for each that cannot be read."""
+    name = str(path)
+    if not path.is_file():
+        yield Item(name, error="is no csv file; the model takes the rows of one")
+        return
+    line = 1
+    try:
+        with _opened(path) as file:
+            reader = csv.reader(file)
+            header = [cell.strip() for cell in next(reader, [])]
+            twice = sorted({c for c in header if header.count(c) > 1})
+            if not header or twice or any("\x00" in c or _broken(c) for c in header):
+                said = f"has the column {', '.join(twice)} twice" if twice else "is no csv file"
+                yield Item(name, error=said)
+                return
+            if lacking := [c for c in columns if c not in header]:
+                yield Item(name, error=_lacks(lacking, header))
+                return
+            empty = True
+            for cells in reader:
+                line = reader.line_num
+                if not cells:
+                    continue
+                empty = False
+                yield _row(name, line, header, cells)
+            if empty:
+                yield Item(name, error="has no rows")
+    except (OSError, EOFError, zlib.error, csv.Error) as error:
+        yield Item(name, line if line > 1 else None, error=f"cannot be read further: {error}")
+
+
+def _lacks(columns: Sequence[str], header: Sequence[str]) -> str:
+    """Which columns are missing, and how the first of them may be spelt there."""
+    close = difflib.get_close_matches(columns[0], header, n=1)
+    hint = f" (is {columns[0]!r} called {close[0]!r} there?)" if close else ""
+    return f"lacks the column {', '.join(columns)}{hint}; none of its rows is used"
+
+
+def _row(name: str, line: int, header: Sequence[str], cells: Sequence[str]) -> Item:
+    if len(cells) != len(header):
+        return Item(name, line, error=f"has {len(cells)} cells where {len(header)} were expected")
+    if any(map(_broken, cells)):
+        return Item(name, line, error="holds bytes that are no UTF-8")
+    return Item(name, line, cells=dict(zip(header, (c.strip() for c in cells), strict=True)))
+
+
+def _opened(path: Path) -> io.TextIOBase:
+    # What is no UTF-8 is kept as surrogates, so that one bad row does not take the others along.
+    options: dict[str, str] = {"encoding": "utf-8-sig", "errors": "surrogateescape", "newline": ""}
+    if path.suffix == ".gz":
+        return gzip.open(path, "rt", **options)  # type: ignore[call-overload, no-any-return]
+    return path.open(**options)  # type: ignore[call-overload, no-any-return]
+
+
+def _broken(text: str) -> bool:
+    return any("\ud800" <= c <= "\udfff" for c in text)
