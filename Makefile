@@ -5,8 +5,8 @@ BIN := .venv/bin
 export OMP_NUM_THREADS := 1
 export MKL_NUM_THREADS := 1
 
-.PHONY: demo test test-all lint install docs clean
-demo: install
+.PHONY: demo test test-all lint install docs bench clean
+demo: .venv/bin/unseen
 	$(BIN)/unseen study digits --out results/digits --jobs 2
 
 test: lint
@@ -20,6 +20,12 @@ lint: install
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+# The package alone, for a first look; what tests and optional parts need comes with `install`.
+.venv/bin/unseen:
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --disable-pip-version-check torch==2.13.0
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e .
+
 install: .venv/installed
 .venv/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
@@ -31,6 +37,11 @@ docs: install
 	$(BIN)/python -c "from unseen.catalogue import markdown; print(markdown(), end='')" > docs/methods.md
 	$(BIN)/python -c "from unseen.catalogue import compositions_markdown as m; print(m(), end='')" \
 		> docs/compositions.md
+
+# On a quiet machine; about twenty minutes. BENCH="rules memory" measures these alone.
+bench: install
+	env -u OMP_NUM_THREADS -u MKL_NUM_THREADS $(BIN)/unseen bench $(BENCH) \
+		--out docs/benchmarks.json --page docs/benchmarks.md
 
 clean:
 	rm -rf .venv results .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -24,6 +24,7 @@ import torch
 from PIL import Image
 from torch.utils.data import DataLoader, Dataset
 
+from unseen.client import Split, Stored
 from unseen.datasets.cache import decoded
 from unseen.datasets.images import Tree, View
 from unseen.datasets.pacs import LAYOUT
@@ -68,18 +69,22 @@ def compare(options: argparse.Namespace, root: Path) -> None:
     begun = time.perf_counter()
     pixels, _ = decoded(tree, listed, view)
     once = time.perf_counter() - begun
+    cache = Split(Stored.of(pixels), torch.zeros(len(pixels)))
     files = Files([root / file.path for file in listed], options.size)
-    kinds = {"bytes": lambda x: x, "numbers": lambda x: x.float() / 255}
+    kinds = {
+        "bytes": (lambda own: cache.x[own], lambda x: x),
+        "numbers": (lambda own: cache.batch(own)[0], lambda x: x.float() / 255),
+    }
     times: dict[tuple[str, str], list[float]] = {}
     for repeat in range(options.repeats + 1):
         generator = keyed(f"decoding/{repeat}")
         order = torch.randperm(len(listed), generator=generator).tolist()
         order = order[: options.batch * options.batches]
         rows = [order[i : i + options.batch] for i in range(0, len(order), options.batch)]
-        for kind, change in kinds.items():
+        for kind, (take, change) in kinds.items():
             loader = DataLoader(files, batch_sampler=rows, num_workers=options.workers)
             readers = {
-                "cache": (change(pixels[torch.tensor(own)]) for own in rows),
+                "cache": (take(torch.tensor(own)) for own in rows),
                 "loader": (change(x) for x in loader),
             }
             if not repeat:

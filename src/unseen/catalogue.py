@@ -5,10 +5,11 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable
+from typing import Any
 
 from unseen.errors import UnseenError, nearest
 from unseen.exchange import Method
-from unseen.expression import fold, options
+from unseen.expression import fold, options, own_part
 from unseen.methods import METHODS, MODIFIERS
 from unseen.methods.compose import method
 from unseen.training import Training
@@ -126,6 +127,12 @@ CATALOGUES: dict[str, Callable[[], Rows]] = {
 
 def page(name: str) -> str:
     """A method's page: equations, options with defaults, what it shares, source, BibTeX."""
+    if ":" in name:
+        path = name.strip()
+        add = path.startswith("+")
+        part: Callable[..., Any] = own_part("method", path.removeprefix("+"))
+        example = part(method("fedavg")) if add else method(path)
+        return _section(path, part, example)
     key = fold(name.strip().removeprefix("+"))
     if key not in METHODS and key not in MODIFIERS:
         raise nearest("method", name, {**METHODS, **MODIFIERS})
@@ -153,14 +160,16 @@ def markdown() -> str:
 
 def _section(title: str, part: Callable[..., Method], example: Method) -> str:
     lines = [title, "=" * len(title), inspect.getdoc(part) or "", "", "Options"]
-    for option, parameter in options(part).items():
-        kind = str(parameter.annotation).replace("Literal", "one of ")
+    known = options(part, 1, own=":" in title)
+    for option, parameter in known.items():
+        typed = parameter.annotation is not parameter.empty
+        kind = str(parameter.annotation).replace("Literal", "one of ") if typed else "any"
         lines.append(f"  {option} = {parameter.default!r}   ({kind})")
-    if not options(part):
+    if not known:
         lines.append("  none")
     shares = ", ".join(example.shares) or "nothing"
     reference = example.references[-1]
-    lines += ["", f"Leaves a client beyond the model and its counts: {shares}"]
+    lines += ["", f"Leaves a client beyond the model, its counts and its mean loss: {shares}"]
     lines += ["", "Source", f"  {reference.text}", "", reference.bibtex]
     return "\n".join(lines)
 

@@ -10,7 +10,13 @@ from typing import Annotated, Any
 import typer
 
 from unseen.commands import data
+from unseen.deploy import command as deploy
+from unseen.federation.commands import federation
+from unseen.live.command import watch
+from unseen.privacy.audit.command import audit
 from unseen.report.command import report
+from unseen.skeletons.command import new
+from unseen.track import command as tracking
 
 app = typer.Typer(
     name="unseen",
@@ -23,7 +29,14 @@ app = typer.Typer(
 )
 
 app.add_typer(data)
+app.add_typer(federation)
 app.command()(report)
+app.command()(audit)
+for command in (deploy.train, deploy.predict, deploy.evaluate, deploy.export):
+    app.command()(command)
+app.command()(watch)
+app.command()(tracking.track)
+app.command()(new)
 
 Methods = Annotated[str | None, typer.Option(help='Methods, such as "fedavg,ppdg(lam=0.2)+ga".')]
 Targets = Annotated[str | None, typer.Option(help="Only these tasks, by target, comma-separated.")]
@@ -33,6 +46,9 @@ Device = Annotated[str | None, typer.Option(help="cpu or cuda.")]
 Weights = Annotated[Path | None, typer.Option(help="Initial weights, .pth or .safetensors.")]
 DataDir = Annotated[Path | None, typer.Option(help="Where data files are [env: UNSEEN_DATA].")]
 Out = Annotated[Path | None, typer.Option(help="Folder of the records and tables.")]
+Track = Annotated[str, typer.Option(help="tensorboard, mlflow, or both with a comma.")]
+Backend = Annotated[str, typer.Option(help="Where clients run: in-process, flower-simulation.")]
+Executor = Annotated[str, typer.Option(help="Where jobs run: processes, ray.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Check everything, run nothing.")]
 
 
@@ -48,6 +64,9 @@ def study(
     device: Device = None,
     data_dir: DataDir = None,
     out: Out = None,
+    track: Track = "",
+    backend: Backend = "in-process",
+    executor: Executor = "processes",
     dry_run: DryRun = False,
 ) -> None:
     """Run a study, or what is missing of it, and print its table.
@@ -56,17 +75,20 @@ def study(
     after the other. Settings are those of the study's file, such as rounds=40 or
     training.epochs=5. The command line wins over the file, the file over the defaults.
     """
+    from unseen.track.base import listed
+
     others = {"device": device, "weights": str(weights) if weights is not None else None}
+    trackers = listed(track)
     for chosen, folder, shown in read_studies(name, settings, methods, targets, seeds, others, out):
         if dry_run:
             describe(chosen, folder, data_dir, jobs)
             continue
         try:
-            results = chosen.run(folder, jobs, data_dir, progress=True)
+            results = chosen.run(folder, jobs, data_dir, True, trackers, backend, executor)
         except KeyboardInterrupt:
             print("stopped; the same command goes on from here.", file=sys.stderr)
             raise typer.Exit(130) from None
-        for metric in shown:
+        for metric in results.among(shown):
             console().print(results.table(metric).to_rich())
         print(f"records and tables (csv, md, tex): {folder}")
 
@@ -103,7 +125,7 @@ def table(
     options: dict[str, Any] = {"test": test, "spread": spread}
     for chosen, folder, shown in read_studies(name, settings, methods, targets, seeds, others, out):
         results = results_of(prepare_study(chosen, folder, data_dir))
-        for shown_metric in (metric,) if metric else shown:
+        for shown_metric in (metric,) if metric else results.among(shown):
             made = results.table(shown_metric, selection, **options)
             if form == "text":
                 console().print(made.to_rich())
@@ -127,9 +149,9 @@ def read_studies(
     seeds: str | None,
     others: dict[str, Any],
     out: Path | None,
-) -> Iterator[tuple[Any, Path, tuple[str | None, ...]]]:
+) -> Iterator[tuple[Any, Path, tuple[str, ...]]]:
     """Every study that the name stands for, with what the command line says instead; where its
-    records go; and the metrics to show, None for its own."""
+    records go; and the metrics that the name shows, none where it is the study's own."""
     from unseen.study.named import members, metrics_of
     from unseen.study.spec import Study, parse_override
 
@@ -146,8 +168,9 @@ def read_studies(
         chosen = Study.read(member, overrides)
         folder = out or Path("results")
         folder = folder / chosen.name if out is None or len(found) > 1 else folder
-        metrics = [m for m in metrics_of(name) if member != name and m in (chosen.metrics or ())]
-        yield chosen, folder, tuple(metrics) or (None,)
+        metrics = metrics_of(name)
+        # A study that is a table of one metric shows what it goes by, which may be set anew.
+        yield chosen, folder, metrics if member != name or len(metrics) > 1 else ()
 
 
 def describe(chosen: Any, folder: Path, data_dir: Path | None, processes: int) -> None:
@@ -198,16 +221,29 @@ def list_(
     from rich.console import Console
     from rich.table import Table
 
-    from unseen.catalogue import CATALOGUES
-    from unseen.errors import nearest
+    from unseen.listing import listed
 
-    if what not in CATALOGUES:
-        raise nearest("list", what, CATALOGUES)
-    header, rows = CATALOGUES[what]()
+    header, rows = listed(what)
     table = Table(*header)
     for row in rows:
         table.add_row(*row)
     Console(width=None if sys.stdout.isatty() else 160).print(table, markup=False)
+
+
+@app.command()
+def bench(
+    names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Less work: does it run at all?")] = False,
+    out: Annotated[Path | None, typer.Option(help="JSON of what was measured.")] = None,
+    page: Annotated[Path | None, typer.Option(help="Write the page of --out here.")] = None,
+) -> None:
+    """Measure speed and memory against others on the same work; every goal is met or not."""
+    from unseen.bench import bench as measure
+    from unseen.bench import page as made
+
+    report = measure(names or [], quick, out)
+    if page is not None:
+        page.write_text(made(report))
 
 
 @app.command()

@@ -56,12 +56,10 @@ class Stored:
     def __getitem__(self, index: Tensor | slice) -> Tensor:
         chosen = self.take(index)
         if len(self.arrays) == 1:
-            return self.arrays[0][chosen.rows].to(self.device)
-        found = torch.empty(chosen.shape, dtype=self.dtype)
-        for k, array in enumerate(self.arrays):
-            own = chosen.source == k
-            found[own] = array[chosen.rows[own]]
-        return found.to(self.device)
+            return rows_of(self.arrays[0], chosen.rows).to(self.device)
+        parts = [rows_of(a, chosen.rows[chosen.source == k]) for k, a in enumerate(self.arrays)]
+        place = chosen.source.argsort(stable=True).argsort()
+        return rows_of(torch.cat(parts), place).to(self.device)
 
     def take(self, index: Tensor | slice) -> Stored:
         """The rows given, in their order; nothing is read."""
@@ -73,13 +71,21 @@ class Stored:
         return replace(self, device=torch.device(device))
 
 
+def rows_of(x: Tensor, index: Tensor | slice) -> Tensor:
+    """x[index]; whole rows of bytes are copied 3 to 7 times as fast by index_select."""
+    if isinstance(index, Tensor) and index.dtype == torch.int64 and x.is_contiguous():
+        return x.index_select(0, index)
+    return x[index]
+
+
 @dataclass(frozen=True)
 class Split:
     """Examples of one client.
 
     x: inputs [N, ...], uint8 (read as x / 255) or float32; y: classes [N] as int64, or targets
     [N] as float32 for regression; meta: integer codes [N] per metadata column, by which metrics
-    may be grouped; the column `environment` names the environments inside one client.
+    may be grouped, −1 (`unseen.datasets.base.NO_GROUP`) for an example of no group; the column
+    `environment` names the environments inside one client.
     """
 
     x: Tensor | Stored
@@ -103,8 +109,8 @@ class Split:
 
     def batch(self, index: Tensor | slice) -> tuple[Tensor, Tensor]:
         """The inputs (as floating point) and labels of the given rows."""
-        x = self.x[index]
-        return (x.float() / 255 if x.dtype == torch.uint8 else x), self.y[index]
+        x = self.x[index] if isinstance(self.x, Stored) else rows_of(self.x, index)
+        return (x.float().div_(255) if x.dtype == torch.uint8 else x), self.y[index]
 
     def take(self, index: Tensor) -> Split:
         """The split that holds only the given rows, in their order."""

@@ -19,6 +19,14 @@ class Diverged(BadReply):
     """Numbers that are no longer finite: training has diverged."""
 
 
+class Departed(UnseenError):
+    """Clients that stopped answering within an exchange, which begins again without them."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self.names = tuple(names)
+        super().__init__(f"{', '.join(self.names)} stopped answering within an exchange.")
+
+
 def nearest(kind: str, name: str, known: Iterable[str]) -> UnseenError:
     """The error for an unknown name, with the nearest right one.
 

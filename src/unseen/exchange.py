@@ -65,10 +65,14 @@ def keyed(key: str) -> torch.Generator:
 
 @dataclass(frozen=True)
 class Reply:
-    """All that leaves a client in one exchange: rows by slot, and scalars (a number or [m])."""
+    """All that leaves a client in one exchange: rows by slot, and scalars (a number or [m]).
+
+    fault: why there is nothing, put there by a backend for a client that did not answer.
+    """
 
     rows: Mapping[str, Tensor] = field(default_factory=dict)
     scalars: Mapping[str, float | Tensor] = field(default_factory=dict)
+    fault: str = ""
 
 
 class Local(Protocol):

@@ -3,7 +3,8 @@
     fedprox(mu=0.1)+ga(step=0.05)        mlp(widths=[64, 64])        sgd(lr=0.1, momentum=0.9)
 
 An expression is read, never evaluated: its parts are joined by +, its options are given by
-keyword, and their values are numbers, strings, True, False, None, lists and tuples.
+keyword, and their values are numbers, strings, True, False, None, lists and tuples. A name may be
+`module:name`, which stands for a user's own part: `my_methods:tilted(power=2)+ga`.
 """
 
 from __future__ import annotations
@@ -20,16 +21,23 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from unseen.errors import UnseenError, nearest
+
+T = TypeVar("T")
 
 EXAMPLE = "fedprox(mu=0.1)+ga(step=0.05)"
 
 _NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 _OPTION = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-#: A quoted string, which stays as it is, or a name with dashes, which Python would subtract.
-_QUOTED_OR_DASHED = re.compile(
-    r"""('''|\"""|'|")(?:\\.|(?!\1).)*\1|(?<![\w.])[A-Za-z_]\w*(?:-\w+)+""", re.DOTALL
+_PATH = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
+#: A quoted string, which stays as it is; or what Python would not take for one name: module:name,
+#: and a name with dashes.
+_QUOTED_OR_NAME = re.compile(
+    r"""('''|\"""|'|")(?:\\.|(?!\1).)*\1"""
+    r"""|(?<![\w.])[A-Za-z_]\w*(?:(?:\.[A-Za-z_]\w*)*:[A-Za-z_]\w*|(?:-\w+)+)""",
+    re.DOTALL,
 )
 
 
@@ -37,19 +45,21 @@ _QUOTED_OR_DASHED = re.compile(
 class Call:
     """One part of an expression: a name, and its options by keyword.
 
-    Names are kept in lower case and with dashes, so that `MNIST_CNN` and `mnist-cnn` are one.
+    Names are kept in lower case and with dashes, so that `MNIST_CNN` and `mnist-cnn` are one; a
+    `module:name` stays as it is.
 
-    >>> Call("Deep_All") == Call("deep-all")
-    True
+    >>> Call("Deep_All") == Call("deep-all"), Call("my_methods:Deep").name
+    (True, 'my_methods:Deep')
     """
 
     name: str
     arguments: Mapping[str, object] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "name", fold(self.name))
+        own = _PATH.fullmatch(self.name) is not None
+        object.__setattr__(self, "name", self.name if own else fold(self.name))
         object.__setattr__(self, "arguments", dict(self.arguments))
-        if not _NAME.fullmatch(self.name) or keyword.iskeyword(self.name):
+        if not own and (not _NAME.fullmatch(self.name) or keyword.iskeyword(self.name)):
             raise UnseenError(
                 "a name is made of letters, digits and single dashes, starts with a letter and is "
                 f"no word of Python's own; found {self.name!r}"
@@ -87,11 +97,13 @@ def text(calls: tuple[Call, ...]) -> str:
     return "+".join(_one(call) for call in calls)
 
 
-def options(part: Callable[..., object], given: int = 0) -> dict[str, inspect.Parameter]:
-    """What a user may set: the keyword-only parameters of a function; of a class, all fields
-    after the first `given`."""
+def options(
+    part: Callable[..., object], given: int = 0, own: bool = False
+) -> dict[str, inspect.Parameter]:
+    """What a user may set: the keyword-only parameters of a function; of a class, and of what is
+    the user's own, all after the first `given`."""
     every = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    kinds = every if inspect.isclass(part) else every[:1]
+    kinds = every if own or inspect.isclass(part) else every[:1]
     parameters = list(inspect.signature(part).parameters.values())
     return {p.name: p for p in parameters[given:] if p.kind in kinds}
 
@@ -101,20 +113,20 @@ def resolve(
     call: Call,
     table: Mapping[str, Callable[..., object]],
     given: tuple[object, ...] = (),
+    own: bool = False,
 ) -> object:
     """Find `call.name` in `table` and call it: `table[name](*given, **arguments)`.
 
-    kind: what the table holds, for the messages. Errors name the nearest right name or option,
-    the options with their defaults, and those that must be set and are not.
+    kind: what the table holds, for the messages. own: whether `module:name` may stand for a part
+    that is not in the table. Errors name the nearest right name or option, the options with their
+    defaults, and those that must be set and are not.
 
     >>> resolve("sort", parse("by-key(reverse=True)")[0], {"by_key": sorted}, ([1, 3, 2],))
     [3, 2, 1]
     """
-    names = {fold(name): name for name in table}
-    if call.name not in names:
-        raise nearest(kind, call.name, table)
-    part = table[names[call.name]]
-    known = options(part, len(given))
+    own = own and ":" in call.name
+    part = own_part(kind, call.name) if own else named(kind, call.name, table)
+    known = options(part, len(given), own)
     for name in call.arguments:
         if name not in known:
             close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
@@ -127,7 +139,33 @@ def resolve(
             f"{kind} {call.name!r} needs {', '.join(missing)}: write {call.name}({form}). "
             f"{_listed(known)}"
         )
+    if own:
+        try:
+            inspect.signature(part).bind(*given, **call.arguments)
+        except TypeError as error:
+            raise UnseenError(
+                f"{kind} {call.name!r} is called with {len(given)} argument and its options; "
+                f"{error}. See `unseen new`."
+            ) from None
     return part(*given, **call.arguments)
+
+
+def named(kind: str, name: str, table: Mapping[str, T]) -> T:
+    """The entry of a table, whatever the dashes and the case of its name there."""
+    names = {fold(known): known for known in table}
+    if name not in names:
+        raise nearest(kind, name, table)
+    return table[names[name]]
+
+
+def own_part(kind: str, path: str) -> Callable[..., object]:
+    """The user's own function or class that `module:name` stands for."""
+    part = load_object(path)
+    if not callable(part):
+        raise UnseenError(
+            f"{kind} {path!r} must be a function or a class; found {type(part).__name__}."
+        )
+    return part
 
 
 def load_object(path: str) -> object:
@@ -178,8 +216,8 @@ class _Reader:
                 f"expected an expression, found nothing. Write, for example, {EXAMPLE}."
             )
         # Underscores for dashes: as long as before, so that every column keeps its meaning.
-        tame = _QUOTED_OR_DASHED.sub(
-            lambda m: m[0] if m[1] else m[0].replace("-", "_"), self.source
+        tame = _QUOTED_OR_NAME.sub(
+            lambda m: m[0] if m[1] else re.sub("[-.:]", "_", m[0]), self.source
         )
         try:
             with warnings.catch_warnings():
@@ -205,9 +243,10 @@ class _Reader:
 
     def call(self, node: ast.expr) -> Call:
         match node:
-            case ast.Name(id=name):
-                return self.checked(node, name, {})
-            case ast.Call(func=ast.Name(id=name), args=args, keywords=keywords):
+            case ast.Name():
+                return self.checked(node, self.shown(node), {})
+            case ast.Call(func=ast.Name() as written, args=args, keywords=keywords):
+                name = self.shown(written)  # as it is in the text, not as it was tamed
                 for arg in args:
                     raise self.at(
                         arg, f"options go by keyword, as in {fold(name)}(option={self.shown(arg)})"

@@ -42,9 +42,10 @@ class Train:
         draws = turn.generator("augment")
         model.module.train()
         with drawing(turn), self.gradient.open(model, inbox, client, memory, turn) as step:
-            for index in batches(split, recipe, turn):
+            for index in drawn(split, recipe, memory, turn):
                 x, y = split.batch(index.to(model.device))
-                x = x if recipe.augment is None else recipe.augment(x, draws)
+                if recipe.augment is not None and len(y):
+                    x = recipe.augment(x, draws)
                 total += step(x, y) * len(y)
                 moments = dict(recipe.optimiser.step(model.vector, model.gradient, moments, lr))
                 steps, seen = steps + 1, seen + len(y)
@@ -53,7 +54,7 @@ class Train:
             kept |= {f"optimiser.{name}": value for name, value in moments.items()}
         if recipe.buffers == "local":
             kept["buffers"] = model.buffers.clone()
-        scalars = {"examples": len(split), "steps": steps, "loss": float(total) / seen}
+        scalars = {"examples": len(split), "steps": steps, "loss": float(total) / max(1, seen)}
         return Reply(scalars=scalars), kept
 
 
@@ -176,6 +177,13 @@ class GapProbe:
         value = METRICS[self.gap](outputs, split.y)
         assert value is not None  # both are defined for every non-empty split
         return value if self.gap == "loss" else 1 - value
+
+
+def drawn(split: Split, recipe: Training, memory: Memory, turn: Turn) -> Iterator[Tensor]:
+    """Row indices of each step's batch, as the recipe draws them."""
+    if recipe.sampling is not None:
+        return recipe.sampling(len(split), recipe, memory, turn)
+    return batches(split, recipe, turn)
 
 
 def batches(split: Split, recipe: Training, turn: Turn) -> Iterator[Tensor]:

@@ -140,7 +140,8 @@ class Evaluate:
 
     split: which one. metrics: names in METRICS. groups: metadata column -> number of its codes;
     the metrics of each group are reported as vectors `metric@column`, with `examples@column`
-    telling which groups are there. A metric that is not defined is sent as 0 with
+    telling which groups are there; examples of the code −1 (`datasets.base.NO_GROUP`) count in the
+    metrics of the whole split and in no group. A metric that is not defined is sent as 0 with
     `metric.undefined` = 1, since NaN means a broken reply.
     """
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 import torch
+from torch import Tensor
 
 from unseen.errors import BadReply, Diverged
 from unseen.exchange import Exchange, Inbox, Reply, Table, Turn
@@ -26,7 +27,8 @@ def sound(
 ) -> tuple[list[str], list[Reply], dict[str, str]]:
     """The replies that a rule may use; the others stop the round or are left out by name."""
     dropped: dict[str, str] = {}
-    usual = Counter(map(_scalar_shapes, replies)).most_common(1)[0][0]
+    answered = [reply for reply in replies if not reply.fault]
+    usual = Counter(map(_scalar_shapes, answered)).most_common(1)[0][0] if answered else ()
     for name, reply in zip(names, replies, strict=True):
         fault = find_fault(reply, exchange, inbox) or unusual(reply, usual)
         if fault and on_bad_reply == "stop":
@@ -37,7 +39,7 @@ def sound(
             )
         if fault:
             dropped[name] = fault
-    if len(dropped) == len(names):
+    if len(dropped) == len(names) and (exchange.slots or on_bad_reply == "stop"):
         worst = max(dropped.values(), key=lambda fault: kind(fault) is BadReply)
         raise kind(worst)(f"every client's reply to {exchange.name!r} was bad: {dropped}.")
     kept = [(n, r) for n, r in zip(names, replies, strict=True) if n not in dropped]
@@ -46,19 +48,27 @@ def sound(
 
 def find_fault(reply: Reply, exchange: Exchange, inbox: Inbox) -> str | None:
     """What is wrong with a reply, or None."""
+    if reply.fault:
+        return reply.fault
     for name, slot in exchange.slots.items():
         row = reply.rows.get(name)
         if row is None:
             return f"no row {name!r}"
+        if fault := getattr(row, "fault", ""):  # a sealed row: only its client could look
+            return f"{fault} in {name!r}"
         expected = slot.row_shape(inbox[slot.to or name])
         if row.shape != expected:
             return f"{name!r} of shape {list(row.shape)} where {list(expected)} was expected"
-        if row.numel() and not bool(torch.isfinite(torch.stack(torch.aminmax(row))).all()):
+        if isinstance(row, Tensor) and not _finite(row):
             return f"{NOT_FINITE} in {name!r}"
     for name, value in reply.scalars.items():
         if not bool(torch.isfinite(torch.as_tensor(value)).all()):
             return f"{NOT_FINITE} as {name!r}"
     return None
+
+
+def _finite(row: Tensor) -> bool:
+    return not row.numel() or bool(torch.isfinite(torch.stack(torch.aminmax(row))).all())
 
 
 def kind(fault: str) -> type[BadReply]:
@@ -92,7 +102,7 @@ def tabulate(
         "progress": torch.full((k,), turn.round / turn.rounds, dtype=torch.float64),
         "rounds": torch.full((k,), turn.rounds, dtype=torch.float64),
     }
-    for scalar in replies[0].scalars:
+    for scalar in replies[0].scalars if replies else ():
         values = [torch.as_tensor(r.scalars[scalar], dtype=torch.float64) for r in replies]
         table[scalar] = torch.stack(values)
     return table

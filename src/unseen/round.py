@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from unseen.combine.base import Rows, RuleState
-from unseen.errors import number
+from unseen.errors import Departed, number
 from unseen.exchange import Exchange, Inbox, Method, Outcome, Reply, Slot, State, Table, Turn
 from unseen.replies import OnBadReply, sound, tabulate
 from unseen.vector import Model
@@ -99,7 +99,9 @@ def play_round(
 
     clients: the roster, by name. fraction: the share of the roster that takes part (a float in
     (0, 1]) or how many (an integer). A reply with NaN, infinity or a wrong shape raises BadReply
-    with the client's name, or is left out and named in the outcome (`"drop"`).
+    with the client's name, or is left out and named in the outcome (`"drop"`). Clients that do not
+    answer what a rule asks of them in the middle of an exchange are left out in any case, and the
+    rules begin again with those who are there.
     """
     roster = sorted(clients)
     sampled = sample(roster, fraction, Turn(state.seed, state.round, rounds))
@@ -113,10 +115,27 @@ def play_round(
         names = recipients(exchange, roster, sampled)
         replies = backend.map(exchange, state.inbox, names, turn)
         names, replies, dropped = sound(names, replies, exchange, state.inbox, on_bad_reply)
-        table = tabulate(names, replies, roster, turn)
-        state, weights, seen = aggregate(exchange, state, backend, replies, table, turn, watch)
+        while True:
+            table = tabulate(names, replies, roster, turn)
+            try:
+                after = aggregate(exchange, state, backend, replies, table, turn, watch)
+                break
+            except Departed as gone:  # a question of the rules' was not answered
+                names, replies = without(names, replies, gone)
+                dropped |= dict.fromkeys(gone.names, "no answer within the exchange")
+        state, weights, seen = after
         outcomes.append(Outcome(turn, tuple(names), table, weights, dropped, seen))
     return replace(state, round=state.round + 1), outcomes
+
+
+def without(
+    names: Sequence[str], replies: Sequence[Reply], gone: Departed
+) -> tuple[list[str], list[Reply]]:
+    """The clients that are left, and their replies."""
+    kept = [i for i, name in enumerate(names) if name not in gone.names]
+    if not kept or len(kept) == len(names):
+        raise gone
+    return [names[i] for i in kept], [replies[i] for i in kept]
 
 
 def sample(roster: Sequence[str], fraction: float | int, turn: Turn) -> list[str]:

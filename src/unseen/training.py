@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, Protocol
+
+from torch import Tensor
 
 from unseen.apply import Add, Apply
 from unseen.augment import Augment
 from unseen.errors import UnseenError, choice, number
+from unseen.exchange import Memory, Turn
 from unseen.losses import CrossEntropy, Loss
 from unseen.optimiser import SGD, Optimiser
 from unseen.schedule import Constant, Schedule
+
+
+class Sampling(Protocol):
+    """Row indices of each step's batch, out of `count` examples."""
+
+    def __call__(
+        self, count: int, recipe: Training, memory: Memory, turn: Turn
+    ) -> Iterator[Tensor]: ...
 
 
 @dataclass(frozen=True)
@@ -24,7 +36,8 @@ class Training:
     to another one. server: how the combined update is applied. buffers: BatchNorm statistics are
     averaged (`average`), kept by each client and averaged for the others (`local`), or not kept
     at all, every batch being normalised by itself (`batch`). augment: what happens to the images
-    of every training step, and to no others.
+    of every training step, and to no others. sampling: how batches are drawn; shuffled, unless
+    private training says otherwise.
     """
 
     optimiser: Optimiser = field(default_factory=SGD)
@@ -38,6 +51,7 @@ class Training:
     server: Apply = field(default_factory=Add)
     buffers: Literal["average", "local", "batch"] = "average"
     augment: Augment | None = None
+    sampling: Sampling | None = None
 
     def __post_init__(self) -> None:
         choice("buffers", self.buffers, ("average", "local", "batch"))

@@ -6,6 +6,7 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Literal
 
@@ -16,6 +17,7 @@ from torch.func import functional_call
 from unseen.errors import UnseenError, choice
 
 Blocks = Literal["whole", "module", "tensor"]
+Precision = Literal["float32", "bf16"]
 
 #: Rows of a stack start on this many elements (64 bytes of float32): a kernel that takes another
 #: path for another alignment would otherwise give another client other bits.
@@ -155,10 +157,11 @@ class Model:
     `buffers`.
 
     vector: parameters [P]; gradient: their gradients [P]; buffers: floating buffers [B], such as
-    BatchNorm statistics; shape: of one input, where it is known. `bind` re-points all views, which
-    is how one module serves every client without a copy. Move the module to a device or a memory
-    format before, never after; and leave the gradients to the loop: `zero_grad()` and
-    `backward(create_graph=True)` would cut them off from `gradient`.
+    BatchNorm statistics; shape: of one input, where it is known. precision: `bf16` computes the
+    products of layers in bfloat16, while parameters, gradients, outputs and all that is sent stay
+    float32. `bind` re-points all views, which is how one module serves every client without a copy.
+    Move the module to a device or a memory format before, never after; and leave the gradients to
+    the loop: `zero_grad()` and `backward(create_graph=True)` would cut them off from `gradient`.
     """
 
     def __init__(
@@ -166,9 +169,12 @@ class Model:
         module: nn.Module,
         device: torch.device | str = "cpu",
         shape: tuple[int, ...] | None = None,
+        precision: Precision = "float32",
     ) -> None:
+        choice("precision", precision, ("float32", "bf16"))
         self.module = module.to(device)
         self.shape = shape
+        self.precision = precision
         trainable = {n: p for n, p in module.named_parameters() if p.requires_grad}
         floating = {n: b for n, b in module.named_buffers() if b.is_floating_point()}
         kinds = {t.dtype for t in (*trainable.values(), *floating.values())}
@@ -201,8 +207,9 @@ class Model:
 
     def __call__(self, x: Tensor) -> Tensor:
         """The module's outputs for inputs `x`."""
-        outputs: Tensor = self.module(self._placed(x))
-        return outputs
+        with self._rounding():
+            outputs: Tensor = self.module(self._placed(x))
+        return outputs if self.precision == "float32" else outputs.to(self.vector.dtype)
 
     def at(self, vector: Tensor, x: Tensor, buffers: Tensor | None = None) -> Tensor:
         """The outputs for `x` with the parameters taken from `vector`, differentiable in it, and
@@ -210,8 +217,15 @@ class Model:
         views = self.layout.views(vector)
         if buffers is not None:
             views |= self.buffer_layout.views(buffers)
-        outputs: Tensor = functional_call(self.module, views, (self._placed(x),))
-        return outputs
+        with self._rounding():
+            outputs: Tensor = functional_call(self.module, views, (self._placed(x),))
+        return outputs if self.precision == "float32" else outputs.to(self.vector.dtype)
+
+    def _rounding(self) -> AbstractContextManager[object]:
+        """What the products of the module's layers are computed in."""
+        if self.precision == "float32":
+            return nullcontext()
+        return torch.autocast(self.device.type, torch.bfloat16)
 
     def _placed(self, x: Tensor) -> Tensor:
         if self.channels_last and x.ndim == 4:
@@ -222,8 +236,12 @@ class Model:
 def stack(count: int, like: Tensor) -> Tensor:
     """An uninitialised [K, P] matrix for vectors like `like` [P], each row aligned alike."""
     size = like.shape[-1]
-    padded = -(-size // ALIGNMENT) * ALIGNMENT
-    return torch.empty(count, padded, dtype=like.dtype, device=like.device)[:, :size]
+    return torch.empty(count, padded(size), dtype=like.dtype, device=like.device)[:, :size]
+
+
+def padded(size: int) -> int:
+    """The distance of rows of so many numbers."""
+    return -(-size // ALIGNMENT) * ALIGNMENT
 
 
 def _dense_strides(tensor: Tensor) -> tuple[int, ...]:

@@ -642,8 +642,8 @@ def test_tables_and_numbers_are_refused_with_the_reason():
         play(chosen, start(chosen, model, names, 0), InProcess(model, clients), names, 1)
     with pytest.raises(UnseenError, match="csac is for classes.*SquaredError"):
         method("csac", Training(loss=SquaredError()))
-    assert chosen.asks == ("images", "convolutions")
-    assert method("csac(lam=0)").asks == ()
+    assert chosen.asks == ("classes", "images", "convolutions")
+    assert method("csac(lam=0)").asks == ("classes",)
 
 
 @pytest.mark.parametrize(

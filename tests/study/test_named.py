@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from unseen.cli import read_studies
 from unseen.errors import UnseenError
 from unseen.published import contents
 from unseen.study.estimate import clock, estimates, report
@@ -41,6 +42,22 @@ def test_a_folder_stands_for_its_studies() -> None:
 def test_what_a_papers_table_shows() -> None:
     assert metrics_of("fedilc/table6") == ("accuracy",)
     assert metrics_of("fedilc/figure3") == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "metrics"),
+    [
+        ("ppdg/table2", ("pearson", "worst pearson@urban")),
+        ("ppdg/table3", ("accuracy", "worst accuracy@region")),
+        ("csac/table1", ()),  # what the study goes by, which the command line may set
+        ("digits", ()),
+        ("fedilc/table4", ("auroc", "auprc")),
+        ("fedilc/table5", ("source accuracy@environment",)),
+    ],
+)
+def test_a_name_shows_every_metric_of_its_table(name: str, metrics: tuple[str, ...]) -> None:
+    shown = [found for _, _, found in read_studies(name, None, None, None, None, {}, None)]
+    assert shown and set(shown) == {metrics}
 
 
 def test_several_studies_are_no_one_study() -> None:

@@ -559,6 +559,20 @@ def test_regression_goes_by_metrics_of_numbers(
         assert record["pearson"] > 0.95
 
 
+def test_methods_for_classes_stand_as_not_applicable_where_labels_are_numbers(
+    tmp_path: Path,
+) -> None:
+    path = write(tmp_path / "numbers.csv", [[*row[:5], row[2]] for row in rows("abc")])
+    dataset = expression(path)[:-1] + ', task="regression")'
+    methods = ["fedavg", "csac(strategy='none')", "fedcsa", "rsc", "fedprox+rsc", "fedccrl"]
+    results = study(dataset, methods=methods, rounds=1, targets=["a"]).run(tmp_path / "out")
+    assert results.not_applicable == {
+        "csac(strategy='none')": "needs classes", "fedcsa": "needs classes",
+        "rsc": "needs classes", "fedprox+rsc": "needs classes",
+        "fedccrl": "needs images and classes",
+    }  # fmt: skip
+
+
 # --- settings ------------------------------------------------------------------------------
 
 

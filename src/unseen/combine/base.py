@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 import torch
 from torch import Tensor
@@ -21,9 +21,12 @@ from unseen.vector import Blocks, Layout
 RuleState = Mapping[str, Any]
 Table = Mapping[str, Tensor]
 Combined = tuple[Tensor, RuleState, Tensor | None]
+Sees = Literal["scalars", "products", "updates"]
 
 #: Widest run of columns that is summed in float32: a longer chain loses signs near orthogonality.
 GRAM_WIDTH = 8192
+#: Numbers of the tiles' products that are kept at a time: of hundreds of clients they outgrow rows.
+GRAM_NUMBERS = 2**24
 #: Columns that an elementwise rule handles at a time, so that its temporaries stay in cache.
 COLUMNS = 65536
 
@@ -51,9 +54,28 @@ class Rows(Protocol):
         """Every update in the clear [K, P]."""
         ...
 
+    def weigh(
+        self,
+        rule: Mixing,
+        blocks: Sequence[slice] | None,
+        table: Table,
+        state: RuleState,
+        generator: torch.Generator | None,
+    ) -> tuple[Tensor, RuleState]:
+        """The rule's weights and new state, computed where inner products may be seen."""
+        ...
+
     def take(self, order: Tensor) -> Rows:
         """The same replies in another order."""
         ...
+
+
+class Mixing(Protocol):
+    """A rule that makes weights of inner products."""
+
+    def weights(
+        self, gram: Tensor, table: Table, state: RuleState, generator: torch.Generator | None
+    ) -> tuple[Tensor, RuleState]: ...
 
 
 class DenseRows:
@@ -89,6 +111,16 @@ class DenseRows:
     def dense(self) -> Tensor:
         return self.matrix
 
+    def weigh(
+        self,
+        rule: Mixing,
+        blocks: Sequence[slice] | None,
+        table: Table,
+        state: RuleState,
+        generator: torch.Generator | None,
+    ) -> tuple[Tensor, RuleState]:
+        return rule.weights(self.gram(blocks), table, state, generator)
+
     def take(self, order: Tensor) -> DenseRows:
         return DenseRows(self.matrix[order.to(self.matrix.device)], self.reference)
 
@@ -105,7 +137,8 @@ def gram(matrix: Tensor, width: int = GRAM_WIDTH) -> Tensor:
     tiled = P // width * width
     if tiled:
         tiles = matrix[:, :tiled].unflatten(1, (-1, width)).transpose(0, 1)
-        total += torch.bmm(tiles, tiles.transpose(1, 2)).double().sum(0)
+        for some in tiles.split(max(1, GRAM_NUMBERS // K**2)):
+            total += torch.bmm(some, some.transpose(1, 2)).double().sum(0)
     if tiled < P:
         tail = matrix[:, tiled:]
         total += (tail @ tail.T).double()
@@ -141,6 +174,11 @@ class Combine(ABC):
     def own_state(self, K: int, P: int, layout: Layout | None) -> RuleState:
         """What the rule itself remembers; nothing, for most."""
         return {}
+
+    @property
+    def sees(self) -> Sees:
+        """What the rule must see of the rows: nothing, their inner products, or all of them."""
+        return "updates"
 
     @property
     def source(self) -> Weighted | None:
@@ -224,6 +262,10 @@ class Weighted(Combine):
 
     averages: ClassVar[bool] = True
 
+    @property
+    def sees(self) -> Sees:
+        return "scalars"
+
     @abstractmethod
     def share(
         self, table: Table, state: RuleState, generator: torch.Generator | None
@@ -246,6 +288,10 @@ class Weighted(Combine):
 
 class Gram(Combine):
     """Σ_i w_i u_i with weights from the K×K inner products, once per block of its layout."""
+
+    @property
+    def sees(self) -> Sees:
+        return "products"
 
     @abstractmethod
     def mix(
@@ -274,7 +320,7 @@ class Gram(Combine):
         self, rows: Rows, table: Table, state: RuleState, generator: torch.Generator | None
     ) -> Combined:
         blocks = [slice(a, b) for a, b in state["blocks"]] if "blocks" in state else None
-        weights, state = self.weights(rows.gram(blocks), table, state, generator)
+        weights, state = rows.weigh(self, blocks, table, state, generator)
         return rows.linear(weights, blocks), state, weights
 
 
@@ -315,10 +361,10 @@ class Collect(Combine):
         return rows.dense().clone(), state, None
 
 
-def column_blocks(rows: Tensor) -> Iterator[tuple[slice, Tensor]]:
+def column_blocks(rows: Tensor, columns: int = COLUMNS) -> Iterator[tuple[slice, Tensor]]:
     """Consecutive column ranges of a [K, P] matrix, small enough for the cache."""
-    for begin in range(0, rows.shape[1], COLUMNS):
-        block = slice(begin, begin + COLUMNS)
+    for begin in range(0, rows.shape[1], columns):
+        block = slice(begin, begin + columns)
         yield block, rows[:, block]
 
 

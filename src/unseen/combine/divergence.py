@@ -8,7 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from unseen.combine.base import Combine, Combined, Rows, RuleState, Table, Weighted
+from unseen.combine.base import Combine, Combined, Rows, RuleState, Sees, Table, Weighted
 from unseen.combine.distance import cosine, l1, l2, nonzero
 from unseen.combine.mean import Mean
 from unseen.errors import UnseenError, choice
@@ -49,6 +49,12 @@ class SemanticDivergence(Combine):
         choice("SemanticDivergence(favour)", self.favour, ("divergent", "similar", "uniform"))
         choice("SemanticDivergence(blocks)", self.blocks, ("whole", "module", "tensor"))
 
+    @property
+    def sees(self) -> Sees:
+        if self.favour == "uniform":
+            return "scalars"
+        return "products" if self.distance == "l2" else "updates"
+
     def combine(
         self, rows: Rows, table: Table, state: RuleState, generator: torch.Generator | None
     ) -> Combined:
@@ -56,10 +62,11 @@ class SemanticDivergence(Combine):
         K, P = rows.shape
         blocks = [slice(a, b) for a, b in state["blocks"]] if "blocks" in state else None
         layers = blocks if blocks is not None else [slice(0, P)]
+        if self.sees == "products":
+            weights, state = rows.weigh(self, blocks, table, state, generator)
+            return rows.linear(weights, blocks), state, weights
         if self.favour == "uniform":
             distances = torch.ones(len(layers), K, dtype=torch.float64)
-        elif self.distance == "l2":
-            distances = l2(rows.gram(blocks)).reshape(-1, K)
         else:
             measure = l1 if self.distance == "l1" else cosine
             distances = torch.stack([measure(rows, layer) for layer in layers])

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from unseen.combine.base import Combine, Combined, Rows, RuleState, Table, Weighted
+from unseen.combine.base import Combine, Combined, Rows, RuleState, Sees, Table, Weighted
 from unseen.combine.mean import Mean
 from unseen.errors import UnseenError
 from unseen.vector import Layout
@@ -31,6 +31,10 @@ class ClassShares(Combine):
     head: str | None = None
     prior: Weighted = Mean("examples")
     needs = ("counts",)
+
+    @property
+    def sees(self) -> Sees:
+        return "scalars"
 
     def own_state(self, K: int, P: int, layout: Layout | None) -> RuleState:
         """The runs of columns that belong to one class, and to which (C: the body)."""

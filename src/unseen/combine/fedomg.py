@@ -9,7 +9,6 @@ from typing import Literal
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.optimize import brentq, nnls
 from torch import Tensor
 
 from unseen.combine.base import Gram, RuleState, Table, Weighted
@@ -81,6 +80,8 @@ def exact(G: Floats, p: Floats, c: float) -> Floats:
     of the g_i + (t/ρ) ḡ, ρ = c ‖ḡ‖: a least-squares problem in w ≥ 0. Its norm meets t once,
     since the whole is convex in w and t together.
     """
+    from scipy.optimize import brentq, nnls  # half a second of every process that needs it not
+
     size = float(G.diagonal().mean())
     rho = c * math.sqrt(max(0.0, float(p @ G @ p)) / size) if size > 0 else 0.0
     if rho <= 1e-12:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import cast
 
 from unseen.datasets import (
     camelyon,
@@ -37,9 +38,10 @@ from unseen.datasets import (
 from unseen.datasets.base import DataSet, Domain
 from unseen.datasets.check import check
 from unseen.datasets.layout import Layout
-from unseen.expression import Call, resolve
+from unseen.errors import UnseenError
+from unseen.expression import Call, fold, named, own_part, resolve
 
-__all__ = ["DATASETS", "DataSet", "Domain", "Info", "check", "load"]
+__all__ = ["DATASETS", "DataSet", "Domain", "Info", "check", "info", "load"]
 
 
 @dataclass(frozen=True)
@@ -225,15 +227,33 @@ DATASETS: dict[str, Info] = {
 }
 
 
+def info(name: str) -> Info:
+    """The entry of that name; for a user's own loader, `module:function`, what serves any data.
+
+    >>> info("pacs").model, info("random:Random").metrics
+    ('resnet18', ('loss', 'accuracy'))
+    """
+    if ":" in name:
+        loader = cast("Callable[..., DataSet]", own_part("data set", name))
+        told = "your own loader", "your files", "yours"
+        return Info(loader, *told, "mlp(widths=[64])", ("loss", "accuracy"))
+    return named("data set", fold(name), DATASETS)
+
+
 def load(name: str, data_dir: str | Path | None = None, **options: object) -> DataSet:
     """The data set of that name in DATASETS, checked; `options` are its loader's own.
 
-    data_dir: the folder that holds the files. Raises UnseenError for a name or an option that
-    does not exist (with the nearest one that does), for files that are not there (with where they
-    were looked for and how to get them) and for data that is not sound.
+    name: or `module:function` for your own loader, (data_dir, *, options) -> DataSet. data_dir:
+    the folder that holds the files. Raises UnseenError for a name or an option that does not
+    exist (with the nearest one that does), for files that are not there (with where they were
+    looked for and how to get them) and for data that is not sound.
     """
     loaders = {known: info.loader for known, info in DATASETS.items()}
     plain = {key: str(o) if isinstance(o, Path) else o for key, o in options.items()}
-    data = resolve("data set", Call(name, plain), loaders, (data_dir,))
-    assert isinstance(data, DataSet)
+    data = resolve("data set", Call(name, plain), loaders, (data_dir,), own=True)
+    if not isinstance(data, DataSet):
+        raise UnseenError(
+            f"data set {name!r} must be an unseen.datasets.DataSet; its loader returned "
+            f"{type(data).__name__}."
+        )
     return check(data)

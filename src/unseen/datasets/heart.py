@@ -71,9 +71,14 @@ def load(data_dir: str | Path | None) -> DataSet:
 
 
 def _hospital(data_dir: str | Path | None, name: str) -> Sheet:
-    """One hospital's file, its diagnosis in two words and its impossible zeros taken out."""
+    """One of the four hospitals' file."""
     file = f"processed.{HOSPITALS[name]}.data"
     path = find(data_dir, [file], (".", "heart_disease"), dataset="heart-disease", obtain=OBTAIN)
+    return hospital(path, name)
+
+
+def hospital(path: Path, name: str) -> Sheet:
+    """A hospital's file, its diagnosis in two words and its impossible zeros taken out."""
     sheet = read(path, header=COLUMNS)
     columns = dict(sheet.columns)
     for column in ZERO_IS_MISSING:

@@ -8,11 +8,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from unseen.datasets import DATASETS, Info, load
+from unseen.datasets import Info, load
+from unseen.datasets import info as info_of
 from unseen.datasets.cache import attempt
 from unseen.datasets.images import View
 from unseen.datasets.layout import Layout, distinct, official, survey
-from unseen.errors import UnseenError, nearest
+from unseen.errors import UnseenError
 from unseen.expression import Call
 
 #: Every image is decoded to find out whether that is possible; the size does not matter.
@@ -98,9 +99,7 @@ class Report:
 
 def inspect(call: Call, data_dir: str | Path | None) -> Report:
     """Look at every file of a data set; raises UnseenError where it cannot be found at all."""
-    if call.name not in DATASETS:
-        raise nearest("data set", call.name, DATASETS)
-    info = DATASETS[call.name]
+    info = info_of(call.name)
     usual = set(call.arguments) <= HARMLESS
     checksums = info.checksums.items() if usual else ()  # others may read other files
     files = {name: _compare(data_dir, name, expected) for name, expected in checksums}

@@ -98,7 +98,7 @@ def coded(cells: Sequence[str | None]) -> tuple[tuple[str, ...], Tensor]:
     (('3', '10'), tensor([ 1,  0,  0, -1]))
     """
     texts = sorted({cell for cell in cells if cell is not None}, key=lambda t: (len(t), t))
-    key = {text: _key(text) for text in texts}
+    key = {text: identity(text) for text in texts}
     spelling: dict[tuple[bool, Decimal, str], str] = {}
     for text in texts:
         spelling.setdefault(key[text], text)
@@ -116,9 +116,9 @@ def number(text: str) -> float | None:
         return None
 
 
-def _key(text: str) -> tuple[bool, Decimal, str]:
-    """Equal for equal values, in the order of values. Identifiers may be longer than a float is
-    precise, hence the exact number."""
+def identity(text: str) -> tuple[bool, Decimal, str]:
+    """Equal for cells of one value (3 and 3.0), in the order of values. Identifiers may be longer
+    than a float is precise, hence the exact number."""
     try:
         value = Decimal(text)
     except InvalidOperation:

@@ -106,7 +106,7 @@ def csac(
         Exchange("acquire", acquire, server, rounds=(0, 0), who="all"),
         Exchange(TRAIN, calibrate, server, rounds=(1, 1)),
     )
-    asks: tuple[str, ...] = ("images",) if calibration.aligns else ()
+    asks: tuple[str, ...] = ("classes", "images") if calibration.aligns else ("classes",)
     if calibration.aligns and layers is None:
         asks = (*asks, "convolutions")
     return Method("csac", exchanges, (REFERENCE,), plain, asks=asks)

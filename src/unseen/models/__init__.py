@@ -13,7 +13,7 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
-from unseen.errors import UnseenError, number
+from unseen.errors import UnseenError, nearest, number
 from unseen.expression import load_object, parse, resolve
 from unseen.models.alexnet import alexnet, alexnet_bn
 from unseen.models.densenet import densenet121
@@ -42,10 +42,10 @@ def build(
 ) -> nn.Module:
     """The module that `model` names, with initial weights that depend on `generator` alone.
 
-    model: an expression with a name from `MODELS`, or `module:factory` for a user's own, which is
-    called with those of `shape` and `outputs` that its parameters name. shape: of one input,
-    without the batch. outputs: number of classes, or of targets. One number is drawn from
-    `generator`; torch's global CPU generator is left as it was.
+    model: an expression with a name from `MODELS`, or `module:factory(option=...)` for a user's
+    own, which is called with those of `shape` and `outputs` that its parameters name. shape: of
+    one input, without the batch. outputs: number of classes, or of targets. One number is drawn
+    from `generator`; torch's global CPU generator is left as it was.
 
     >>> from unseen.exchange import keyed
     >>> build("mlp(widths=[8])", (2, 3), 4, keyed("a seed"))
@@ -87,8 +87,10 @@ def _by_name(model: str, shape: tuple[int, ...], outputs: int) -> Callable[[], o
     return lambda: resolve("model", calls[0], MODELS, (shape, outputs))
 
 
-def _own(path: str, shape: tuple[int, ...], outputs: int) -> Callable[[], object]:
-    """A user's factory with the arguments that it asks for."""
+def _own(model: str, shape: tuple[int, ...], outputs: int) -> Callable[[], object]:
+    """A user's factory with the arguments that it asks for, and the options that are set."""
+    options = dict(parse(model)[0].arguments) if "(" in model else {}
+    path = model.partition("(")[0].strip()
     factory = load_object(path)
     if not callable(factory) or isinstance(factory, nn.Module):
         raise UnseenError(
@@ -98,15 +100,20 @@ def _own(path: str, shape: tuple[int, ...], outputs: int) -> Callable[[], object
     known = {"shape": shape, "outputs": outputs}
     asked = inspect.signature(factory).parameters
     variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    unknown = [] if any(p.kind is variadic[1] for p in asked.values()) else [*options]
+    for option in unknown:
+        if option not in asked or option in known:
+            theirs = [name for name in asked if name not in known]
+            raise nearest(f"option of {path!r}:", option, theirs)
     foreign = [
         name
         for name, p in asked.items()
-        if p.default is p.empty and p.kind not in variadic and name not in known
+        if p.default is p.empty and p.kind not in variadic and name not in {**known, **options}
     ]
     if foreign:
         raise UnseenError(
             f"{path!r} asks for {', '.join(foreign)}; a factory may ask for shape and outputs "
-            "only. Give the others defaults."
+            "only. Give the others defaults, or set them: module:factory(option=...)."
         )
-    given = {name: value for name, value in known.items() if name in asked}
+    given = {name: value for name, value in known.items() if name in asked} | options
     return lambda: factory(**given)

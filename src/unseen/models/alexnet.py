@@ -12,7 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from unseen.errors import choice, number
-from unseen.models.mnist import image, named
+from unseen.models.layers import Sequential, named
+from unseen.models.mnist import image
 
 #: Below this side nothing is left after the third pooling.
 SMALLEST = 63
@@ -41,7 +42,7 @@ def alexnet(
     choice("alexnet(head)", head, ("plain", "csac"))
     number("alexnet(dropout)", dropout, 0, math.nextafter(1, 0))
     net = named(
-        features=nn.Sequential(
+        features=Sequential(
             nn.Conv2d(bands, 64, 11, stride=4, padding=2), nn.ReLU(), nn.MaxPool2d(3, stride=2),
             nn.Conv2d(64, 192, 5, padding=2), nn.ReLU(), nn.MaxPool2d(3, stride=2),
             nn.Conv2d(192, 384, 3, padding=1), nn.ReLU(),

@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from unseen.models.mnist import image, named
+from unseen.models.layers import named
+from unseen.models.mnist import image
 
 DEPTHS = (6, 12, 24, 16)
 GROWTH = 32

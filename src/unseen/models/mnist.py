@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Sequence
 from itertools import pairwise
 
 from torch import Tensor, nn
 
 from unseen.errors import UnseenError, number
+from unseen.models.layers import named
 from unseen.models.linear import whole_numbers
 
 
@@ -174,11 +174,6 @@ def bn_cnn(
         height, width = height // 2, width // 2
     head = nn.Linear(channels[-1] * height * width, outputs)
     return named(**layers, flatten=nn.Flatten(), head=head)
-
-
-def named(**layers: nn.Module) -> nn.Sequential:
-    """Layers one after the other, by their names."""
-    return nn.Sequential(OrderedDict(layers))
 
 
 def _valid(side: int) -> int:

@@ -61,7 +61,8 @@ class Table:
     column and what is measured there, "" where they have no counterpart. groups: name -> number of
     columns. rows: label -> a figure per column; grouped rows are labelled `group/label`. cited:
     rows taken from other papers. average: the name of columns that are means of others. error: what
-    stands after ±. studies: those that make it. methods: label -> the method of ours that makes the
+    stands after ±. environments: our names of the rows, where rows are environments and columns
+    methods. studies: those that make it. methods: label -> the method of ours that makes the
     row, with the options that set it apart from other rows; one list for all tables of a paper.
     """
 
@@ -76,6 +77,7 @@ class Table:
     cited: tuple[str, ...] = ()
     average: str = ""
     error: str = ""
+    environments: tuple[str, ...] = ()
     studies: tuple[str, ...] = ()
     methods: Mapping[str, str] = field(default_factory=dict)
 
@@ -120,6 +122,8 @@ class Table:
 
     def shown(self) -> dict[str, dict[str, dict[str, Figure]]]:
         """metric -> row -> task -> figure in the units of our tables, without cited rows."""
+        if self.environments:
+            return self._turned().shown()
         places = [place for place in zip(self.metrics, self.tasks, strict=True) if all(place)]
         if len(set(places)) < len(places):
             raise self._several("columns")
@@ -133,6 +137,18 @@ class Table:
                     texts = found.setdefault(metric, {}).setdefault(label, {})
                     texts[task] = figure.times(100) if percent else figure
         return found
+
+    def _turned(self) -> Table:
+        """The same figures with a row per method and a column per environment."""
+        columns = zip(*self.rows.values(), strict=True)
+        return replace(
+            self,
+            columns=tuple(self.rows),
+            tasks=self.environments,
+            metrics=self.metrics[:1] * len(self.rows),
+            rows=dict(zip(self.columns, columns, strict=True)),
+            environments=(),
+        )
 
     def tests(self) -> dict[str, str]:
         """label -> p/h, where this is a table of tests: its one row, with methods as columns."""
@@ -278,6 +294,7 @@ def _read(name: str, entry: Mapping[str, Any], methods: Mapping[str, str]) -> Ta
         tuple(entry.get("cited", ())),
         entry.get("average", ""),
         entry.get("error", ""),
+        tuple(entry.get("environments", ())),
         tuple(entry["studies"]),
         methods,
     )

@@ -93,7 +93,7 @@ def read_job(folder: Path, settings: Mapping[str, Any]) -> Raw | str:
     named = {tuple(r.get(key) for key in KEYS) for r in (*source, *target)}
     if "diverged" in mark and not named:
         named = {_from_path(folder, settings)}
-    elif "diverged" not in mark and not (source and target):
+    elif "diverged" not in mark and not (source and (target or settings.get("holdout") == "none")):
         return "it holds no evaluations"
     if len(named) != 1 or None in (key := next(iter(named))):
         return "its records are those of several jobs"

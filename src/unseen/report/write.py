@@ -9,7 +9,17 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from unseen.report import curves, draw, gaps, outcome, provenance, sensitivity, updates, weights
+from unseen.report import (
+    curves,
+    draw,
+    gaps,
+    ledger,
+    outcome,
+    provenance,
+    sensitivity,
+    updates,
+    weights,
+)
 from unseen.report.figures import Figure, Section
 from unseen.report.folders import Left
 from unseen.report.page import Chapters, figures, page
@@ -57,7 +67,7 @@ def chaptered(part: Part, prefix: str = "", further: Further | None = None) -> C
     sections = (
         overview, curves.section(part), weights.section(part), gaps.section(part),
         updates.section(part), sensitivity.section(part), *(further(part) if further else ()),
-        outcome.fair(part), outcome.cost(part),
+        outcome.fair(part), outcome.cost(part), *ledger.sections(part),
     )  # fmt: skip
     keys = [figure.key for section in sections for figure in section.figures]
     return Chapters(part, sections, {key: prefix + slug(key) for key in keys})

@@ -68,7 +68,7 @@ def _seconds(planned: Plan, job: Job) -> float:
     share = study.participation if isinstance(study.participation, float) else (
         study.participation / len(roster))  # fmt: skip
     network = adapted(method, module(planned.setting, prepared, job.seed))
-    model = Model(network, study.device, prepared.shape)
+    model = Model(network, study.device, prepared.shape, study.precision)
     first, later = _rounds(method, model, _shortened(roster, study.training.batch_size), planned)
     evaluated = _evaluation(model, prepared, ticker(study)) * math.ceil(
         study.rounds / study.evaluate_every
@@ -106,7 +106,8 @@ def ticker(study: Study) -> Callable[[], float]:
 def _evaluation(model: Model, prepared: Prepared, tick: Callable[[], float]) -> float:
     """Seconds of evaluating every validation split and target once."""
     sizes = [len(c.split("validation")) for c in prepared.everyone.values()]
-    x, _ = next(iter(prepared.targets.values())).split("validation").batch(slice(0, 256))
+    some = prepared.targets or prepared.sources
+    x, _ = next(iter(some.values())).split("validation").batch(slice(0, 256))
     model.module.eval()
     with torch.no_grad():
         model(x.to(model.device))

@@ -78,7 +78,12 @@ def comma_separated(rows: Iterable[Sequence[object]], notes: Sequence[str]) -> s
 
 
 def scale_of(metric: str) -> int:
-    """100 for accuracies, which are shown in percent, 1 for everything else."""
+    """100 for accuracies, which are shown in percent; for their variance and entropy as FedILC's
+    Table 3 has them; 1 for everything else."""
+    return {"variance": 1000, "entropy": 10}.get(metric.split()[0], _percent(metric))
+
+
+def _percent(metric: str) -> int:
     return 100 if "accuracy" in metric else 1
 
 
@@ -93,7 +98,8 @@ def caption(metric: str, seeds: int, spread: str, lower: bool) -> str:
     over = f"mean {interval if spread == 'interval' else error} over {seeds} seeds"
     if seeds == 1:
         over = "one seed: no standard error, differences may be noise"
-    unit = " in percent" if scale_of(metric) == 100 else ""
+    units = {1: "", 10: " in nats x 10", 100: " in percent", 1000: " x 1000"}
+    unit = units[scale_of(metric)]
     return f"{metric}{unit}, {over}; {'lower' if lower else 'higher'} is better"
 
 

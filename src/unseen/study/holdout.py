@@ -50,18 +50,23 @@ class Growing(BaseModel):
         return tuple(Task(str(n), self.growing[:n], self.target) for n in counts)
 
 
-Holdout = Literal["leave-one-domain-out"] | Fixed | Growing
+Holdout = Literal["leave-one-domain-out", "none"] | Fixed | Growing
+#: The task of a plan that holds nothing out.
+EVERYTHING = "all"
 
 
 def plan(
     holdout: Holdout, domains: Sequence[str], only: Sequence[str] | None = None
 ) -> tuple[Task, ...]:
-    """The tasks of a plan, or those of them named in `only`.
+    """The tasks of a plan, or those of them named in `only`. `none` holds nothing out.
 
     >>> [task.sources for task in plan("leave-one-domain-out", ["a", "b", "c"], only=["b"])]
     [('a', 'c')]
     """
-    if isinstance(holdout, str):
+    tasks: tuple[Task, ...]
+    if holdout == "none":
+        tasks = (Task(EVERYTHING, tuple(domains), ()),)
+    elif isinstance(holdout, str):
         if len(domains) < 2:
             raise UnseenError(
                 f"leave-one-domain-out needs at least two domains; found {list(domains)}. With "
@@ -73,7 +78,7 @@ def plan(
     else:
         tasks = holdout.tasks(domains)
     for task in tasks:
-        _check(task, domains)
+        _check(task, domains, holdout == "none")
     if not tasks:
         raise UnseenError(
             f"a growing plan needs at least first = {getattr(holdout, 'first', 1)} sources in "
@@ -88,7 +93,7 @@ def plan(
     return tuple(task for task in tasks if only is None or task.name in only)
 
 
-def _check(task: Task, domains: Sequence[str]) -> None:
+def _check(task: Task, domains: Sequence[str], whole: bool) -> None:
     used = (*task.sources, *task.validation, *task.targets)
     for name in used:
         if name not in domains:
@@ -98,5 +103,5 @@ def _check(task: Task, domains: Sequence[str]) -> None:
         raise UnseenError(
             f"a domain may be source, validation or target, once; found {', '.join(twice)} twice."
         )
-    if not task.sources or not task.targets:
+    if not task.sources or not (task.targets or whole):
         raise UnseenError(f"task {task.name!r} needs at least one source and one target domain.")

@@ -8,17 +8,19 @@ import platform
 import resource
 import subprocess
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
 
 import unseen
 from unseen.backend.inprocess import InProcess
+from unseen.client import Client, Memories
 from unseen.datasets import load
 from unseen.datasets.base import DataSet
 from unseen.errors import Diverged, UnseenError
@@ -28,18 +30,24 @@ from unseen.methods.compose import method as compose
 from unseen.metrics import Evaluate
 from unseen.models import build
 from unseen.models.weights import Report, Source
+from unseen.privacy.ledger import Metered
 from unseen.replies import tabulate
 from unseen.round import play_round, start
 from unseen.study import records
 from unseen.study.holdout import Task
 from unseen.study.prepare import Prepared, prepare
+from unseen.study.private import privatised
 from unseen.study.records import Job, Log
+from unseen.study.sealed import behind, checked, undecided
+from unseen.study.selected import keep_selected
+from unseen.study.selection import main_metric
 from unseen.study.spec import Study
 from unseen.study.watch import Watcher, check_locals, probed, save_models
 from unseen.vector import Model
 
 #: Seconds between checkpoints. They change when a job can go on from, never what it computes.
 CHECKPOINT_SECONDS = 20.0
+EVALUATIONS = (records.VALIDATE, records.TEST)
 
 
 @dataclass(frozen=True)
@@ -57,18 +65,31 @@ class Setting:
     weights: Source | None = None
 
 
-def run_job(setting: Setting, job: Job, task: Task) -> Job:
+#: Makes what runs the clients: (model, clients, memories from a checkpoint) -> a `Backend` that has
+#: `memories` of its own, which lie in the next checkpoint.
+Place = Callable[[Model, Mapping[str, Client], Memories | None], Any]
+
+
+def run_job(setting: Setting, job: Job, task: Task, place: Place | None = None) -> Job:
     """Run a job to its end, from its last checkpoint if there is one."""
-    begun, study = time.monotonic(), setting.study
-    with reproducible(study.threads, study.device):
-        data = dataset(study.dataset, setting.data_dir, setting.data)
-        prepared = prepare(data, task, study, job.seed)
-        method = composed(job.method, study, data)
-        diverged = ""
-        try:
-            _play(setting, job, evaluated(method, prepared, setting, data), prepared, data.levels)
-        except Diverged as error:  # a finding; the study's other jobs go on
-            diverged = str(error)
+    with reproducible(setting.study.threads, setting.study.device):
+        data = dataset(setting.study.dataset, setting.data_dir, setting.data)
+        return run_prepared(setting, job, data, prepare(data, task, setting.study, job.seed), place)
+
+
+def run_prepared(
+    setting: Setting, job: Job, data: DataSet, prepared: Prepared, place: Place | None = None
+) -> Job:
+    """Run a job whose clients are made; of the data, names of classes and levels are enough.
+
+    place: what runs the clients, by default this process.
+    """
+    begun, diverged = time.monotonic(), ""
+    method = evaluated(composed(job.method, setting.study, data), prepared, setting, data)
+    try:
+        _play(setting, job, method, prepared, data.levels, place)
+    except Diverged as error:  # a finding; the study's other jobs go on
+        diverged = str(error)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     seconds = time.monotonic() - begun
     records.mark_done(job.folder(setting.out), versions(), seconds, peak, commit(), diverged)
@@ -77,10 +98,12 @@ def run_job(setting: Setting, job: Job, task: Task) -> Job:
 
 def composed(text: str, study: Study, data: DataSet) -> Method:
     """The method of an expression, as the study trains and records it."""
-    method = compose(text, study.training.build(data.classes is None))
+    # What is for classes is composed for them: on numbers the plan then says that it cannot serve.
+    numbers = data.classes is None and "classes" not in compose(text).asks
+    method = compose(text, study.training.build(numbers))
     if "locals" in study.save or study.cross_evaluation or "gaps" in study.record:
         check_locals(method)
-    return probed(method) if "gaps" in study.record else method
+    return checked(privatised(probed(method) if "gaps" in study.record else method, study), study)
 
 
 def _play(
@@ -89,11 +112,12 @@ def _play(
     method: Method,
     prepared: Prepared,
     levels: Mapping[str, Sequence[str]],
+    place: Place | None,
 ) -> None:
     """Every round that is missing, each written down before the next."""
     study, folder = setting.study, job.folder(setting.out)
     network = adapted(method, module(setting, prepared, job.seed))
-    model = Model(network, study.device, prepared.shape)
+    model = Model(network, study.device, prepared.shape, study.precision)
     roster = method.gather(prepared.sources) if method.gather else prepared.sources
     # The pool of DeepAll is one client, of which no share can stay away.
     participation = 1.0 if method.gather else study.participation
@@ -102,20 +126,32 @@ def _play(
         None,
         {},
     )
-    backend = InProcess(model, prepared.everyone | dict(roster), memories)
+    backend = (place or InProcess)(model, prepared.everyone | dict(roster), memories)
+    backend, method = behind(study, method, backend)
     watcher = Watcher("gram" in study.record, "locals" in study.save or study.cross_evaluation)
     watch = watcher if watcher.gram or watcher.keep else None
     moved = traffic(method, state.inbox)
+    notes = {"method": job.method, "task": job.task, "seed": str(job.seed), "model": setting.model}
+    rule = study.selection, main_metric(study.metric, setting.metrics)
     log = Log.resume(folder, lengths)
+    metered = Metered(backend, method)
+    metered.resume(folder, sorted(roster))
     saved = time.monotonic()
     try:
         while state.round < study.rounds:
             state, outcomes = play_round(
-                method, state, backend, sorted(roster), study.rounds, participation,
+                method, state, metered, sorted(roster), study.rounds, participation,
                 study.on_bad_reply, watch,
             )  # fmt: skip
+            log.append(records.LEDGER, metered.lines())
+            if doubts := undecided(backend):
+                log.append(records.UNDECIDED, doubts)
             for outcome in outcomes:
                 log.append(*records.written(outcome, job, prepared.roles, levels, moved))
+            if "selected" in study.save and outcomes[-1].turn.exchange in EVALUATIONS:
+                one = next(iter(prepared.sources.values())).split("validation")
+                tried = one.batch(slice(0, 2))[0]
+                keep_selected(folder, rule, method, model, state, backend.memories, tried, notes)
             if study.cross_evaluation and any(o.turn.exchange == records.TEST for o in outcomes):
                 for client, outcome in crossed(method, state, backend, watcher, outcomes[-1].turn):
                     found = records.evaluations(outcome, job, prepared.roles, levels)
@@ -126,8 +162,8 @@ def _play(
                 records.save_checkpoint(folder, state, backend.memories)
                 saved = time.monotonic()
     finally:
+        log.append(records.LEDGER, [*metered.lines(), *metered.closing()])
         log.close()
-    notes = {"method": job.method, "task": job.task, "seed": str(job.seed), "model": setting.model}
     save_models(folder, study.save, model, state.inbox, watcher, notes)
 
 
@@ -164,20 +200,16 @@ def crossed(
 
 
 def evaluated(method: Method, prepared: Prepared, setting: Setting, data: DataSet) -> Method:
-    """The method with two more exchanges: sources validate, targets test."""
+    """The method with two more exchanges: sources validate, targets, if there are any, test."""
     every = setting.study.evaluate_every
     groups = {column: len(data.levels[column]) for column in setting.study.groups}
     evaluate = Evaluate("validation", setting.metrics, method.predict, groups)
     validators = (*sorted(prepared.sources), *sorted(prepared.validators))
     schedule = (every - 1, every)
-    return replace(
-        method,
-        exchanges=(
-            *method.exchanges,
-            Exchange(records.VALIDATE, evaluate, rounds=schedule, who=validators),
-            Exchange(records.TEST, evaluate, rounds=schedule, who=tuple(sorted(prepared.targets))),
-        ),
-    )
+    exchanges = [Exchange(records.VALIDATE, evaluate, rounds=schedule, who=validators)]
+    if targets := tuple(sorted(prepared.targets)):
+        exchanges.append(Exchange(records.TEST, evaluate, rounds=schedule, who=targets))
+    return replace(method, exchanges=(*method.exchanges, *exchanges))
 
 
 def module(setting: Setting, prepared: Prepared, seed: int) -> nn.Module:
@@ -191,16 +223,21 @@ def module_and_report(
     """The study's network, and what became of the file of initial weights if there is one."""
     built = build(setting.model, prepared.shape, prepared.outputs, keyed(f"{seed}/model"))
     report = setting.weights.load(built) if setting.weights is not None else None
-    if setting.study.training.buffers == "batch":
+    return formed(built, setting.study), report
+
+
+def formed(built: nn.Module, study: Study) -> nn.Module:
+    """The network with the statistics and the memory format that the study asks for."""
+    if study.training.buffers == "batch":
         for layer in built.modules():
             if isinstance(layer, nn.modules.batchnorm._BatchNorm):
                 layer.track_running_stats = False
                 layer.running_mean = layer.running_var = layer.num_batches_tracked = None
-    chosen = setting.study.memory_format
+    chosen = study.memory_format
     # Small convolution nets train 1.7 to 2 times as fast with channels last on a CPU.
     if chosen == "channels-last" or (chosen == "auto" and _has_convolutions(built)):
         built = built.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    return built, report
+    return built
 
 
 def adapted(method: Method, network: nn.Module) -> nn.Module:

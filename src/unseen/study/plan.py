@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from unseen.datasets import DATASETS
+from unseen.datasets import info as info_of
 from unseen.datasets.base import DataSet
 from unseen.errors import UnseenError, nearest
 from unseen.exchange import Method
@@ -32,6 +32,7 @@ from unseen.study.job import (
     read,
 )
 from unseen.study.prepare import Prepared, check_batches, check_clients, check_model, prepare
+from unseen.study.private import check_private
 from unseen.study.records import Job
 from unseen.study.spec import Study
 
@@ -39,6 +40,7 @@ from unseen.study.spec import Study
 FREE = {
     "name", "title", "methods", "targets", "seeds", "selection", "metric", "reference", "published",
     "weights",  # the file's name and digest decide, not its folder
+    "federation",
 }  # fmt: skip
 
 
@@ -78,7 +80,7 @@ def prepare_study(study: Study, out: Path, data_dir: str | Path | None = None) -
     data = read(study.dataset, directory)
     digest = digest_of(data)
     keep((study.dataset, directory, digest), data)
-    info = DATASETS[parse(study.dataset)[0].name]
+    info = info_of(parse(study.dataset)[0].name)
     metrics = chosen_metrics(study, data, info.metrics)
     weights = initial_weights(study, directory)
     model = study.model or info.model
@@ -137,6 +139,11 @@ def chosen_metrics(study: Study, data: DataSet, usual: Sequence[str]) -> tuple[s
 def check_selection(study: Study, metrics: Sequence[str], tasks: Sequence[Task]) -> None:
     """Refuse a selection rule or a metric that the records will not serve."""
     selection.rule(study.selection)
+    if parse(study.selection)[0].name == "target-oracle" and not all(t.targets for t in tasks):
+        raise UnseenError(
+            "selection = 'target-oracle' goes by a target, and holdout = 'none' leaves none. Take "
+            "source-validation."
+        )
     if parse(study.selection)[0].name == "ood-validation" and not all(t.validation for t in tasks):
         raise UnseenError(
             "selection = 'ood-validation' needs domains that are neither source nor target: name "
@@ -166,6 +173,7 @@ def check_tasks(
         warnings += [str(report)] if report is not None and report.notes else []
         check_model(network, prepared, study)
         warnings += check_clients(prepared, study, task)
+        warnings += check_private(study, data, network, prepared.sources)
         for name, method in methods.items():
             roster = method.gather(prepared.sources) if method.gather else prepared.sources
             check_batches(network, roster, study)

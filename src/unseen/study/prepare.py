@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -31,7 +31,8 @@ class Prepared:
 
     sources have a training and a validation split; validators and targets only a validation
     split, which is their whole domain. shape: of one input; outputs: columns of the model's
-    output; classes: None for regression.
+    output; classes: None for regression. statistics: what a table was encoded by, the sources'
+    sums; None where there is no table.
     """
 
     sources: dict[str, Client]
@@ -40,6 +41,7 @@ class Prepared:
     shape: tuple[int, ...]
     outputs: int
     classes: int | None
+    statistics: Tensor | None = None
 
     @property
     def everyone(self) -> dict[str, Client]:
@@ -56,11 +58,14 @@ class Prepared:
         }
 
 
-def prepare(data: DataSet, task: Task, study: Study, seed: int) -> Prepared:
+def prepare(
+    data: DataSet, task: Task, study: Study, seed: int, statistics: Tensor | None = None
+) -> Prepared:
     """Split the sources, encode tables with their statistics, oversample if the study says so.
 
     A domain's split depends on the seed and its name alone (`split = "shared"`: on the seed and its
-    size): all methods and tasks share it.
+    size): all methods and tasks share it. statistics: the sources' sums, where they were exchanged
+    before.
     """
     classes = len(data.classes) if data.classes is not None else None
     sources = {}
@@ -78,15 +83,18 @@ def prepare(data: DataSet, task: Task, study: Study, seed: int) -> Prepared:
         {name: _client(data[name], classes, None, None) for name in names}
         for names in (task.validation, task.targets)
     ]
+    sums = None
     if data.schema is not None:
-        sources, *observers = _encoded(data.schema, sources, observers)
+        sums = statistics if statistics is not None else summed(data.schema, sources)
+        sources, *observers = (_encoded(data.schema, sums, g) for g in (sources, *observers))
     if study.training.oversample:
         for name, client in sources.items():
             split = oversampled(client.split("train"), keyed(f"{seed}/oversample/{name}"))
             sources[name] = replace(client, train=split)
-    first = next(iter(sources.values())).split("train")
+    first = next(iter((sources | observers[0] | observers[1]).values()))
+    held = first.train or first.split("validation")
     return Prepared(
-        sources, observers[0], observers[1], tuple(first.x.shape[1:]), classes or 1, classes
+        sources, observers[0], observers[1], tuple(held.x.shape[1:]), classes or 1, classes, sums
     )
 
 
@@ -207,23 +215,24 @@ def _zeros(size: int, model: Model) -> Tensor:
     return torch.zeros(size, dtype=torch.float64)
 
 
-def _encoded(
-    schema: Schema, sources: dict[str, Client], observers: Sequence[dict[str, Client]]
-) -> list[dict[str, Client]]:
-    """Tables as numbers, by the training clients' statistics alone."""
+def summed(schema: Schema, sources: Mapping[str, Client]) -> Tensor:
+    """The training clients' statistics of their raw tables, exchanged in this process."""
     method, nothing, roster = statistics(schema), Model(torch.nn.Module()), sorted(sources)
     begun = start(method, nothing, roster, seed=0)
     state, _ = play(method, begun, InProcess(nothing, sources), roster, rounds=1)
-    sums = state.inbox["statistics"]
+    return state.inbox["statistics"]
 
-    def numbers(client: Client) -> Client:
-        train, validation = (
-            replace(split, x=encode(schema, sums, split.x[:])) if split is not None else None
-            for split in (client.train, client.validation)
-        )
-        return replace(client, train=train, validation=validation)
 
-    return [{n: numbers(c) for n, c in group.items()} for group in (sources, *observers)]
+def _encoded(schema: Schema, sums: Tensor, clients: Mapping[str, Client]) -> dict[str, Client]:
+    """Raw tables as numbers, by the training clients' statistics alone."""
+
+    def numbers(split: Split | None) -> Split | None:
+        return replace(split, x=encode(schema, sums, split.x[:])) if split is not None else None
+
+    return {
+        name: replace(client, train=numbers(client.train), validation=numbers(client.validation))
+        for name, client in clients.items()
+    }
 
 
 def _check_finite(values: Tensor | Stored, where: str) -> None:

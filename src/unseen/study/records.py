@@ -23,6 +23,11 @@ if TYPE_CHECKING:
 FILES = ("source.jsonl", "target.jsonl", "rounds.jsonl")
 #: Every local model on every domain, where a study asks for it.
 CROSS = "cross.jsonl"
+#: What left each client in each exchange; older folders have none.
+LEDGER = "ledger.jsonl"
+#: Pairs of clients whose encrypted inner product could not be told from 0.
+UNDECIDED = "undecided.jsonl"
+OPTIONAL = (CROSS, LEDGER, UNDECIDED)
 #: The exchanges that evaluate.
 VALIDATE, TEST = "validate", "test"
 Record = dict[str, Any]
@@ -88,9 +93,10 @@ class Log:
         for name in FILES:
             files[name] = (folder / name).open("ab")
             files[name].truncate(lengths.get(name, 0))
-        if (folder / CROSS).exists():
-            files[CROSS] = (folder / CROSS).open("ab")
-            files[CROSS].truncate(lengths.get(CROSS, 0))
+        for name in OPTIONAL:
+            if (folder / name).exists():
+                files[name] = (folder / name).open("ab")
+                files[name].truncate(lengths.get(name, 0))
         return cls(folder, files)
 
     def append(self, name: str, records: Iterable[Record]) -> None:
@@ -284,7 +290,7 @@ def _digests(folder: Path, lengths: Mapping[str, int] | None = None) -> dict[str
 
 
 def _files(folder: Path) -> tuple[str, ...]:
-    return (*FILES, CROSS) if _size(folder / CROSS) else FILES
+    return (*FILES, *(name for name in OPTIONAL if _size(folder / name)))
 
 
 def _size(path: Path) -> int:

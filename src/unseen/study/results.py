@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from unseen.errors import nearest
-from unseen.study import records
+from unseen.study import environments, private, records
 from unseen.study.beside import printed
 from unseen.study.holdout import Task
 from unseen.study.records import Job, Record
-from unseen.study.selection import Selected, less_is_better, selected
+from unseen.study.selection import WORST, Selected, less_is_better, main_metric, selected
 from unseen.study.tables import Table, table
 
 if TYPE_CHECKING:
@@ -58,9 +58,18 @@ class Results:
     @property
     def metric(self) -> str:
         """What the study selects and reports by."""
-        if self.study.metric is not None:
-            return self.study.metric
-        return "accuracy" if "accuracy" in self.metrics else self.metrics[0]
+        return main_metric(self.study.metric, self.metrics)
+
+    @property
+    def offered(self) -> tuple[str, ...]:
+        """Every metric that a table can show."""
+        groups = self.study.groups
+        worst = (f"{WORST}{metric}@{column}" for metric in self.metrics for column in groups)
+        return (*self.metrics, *worst, *environments.offered(self.metrics, groups))
+
+    def among(self, names: Sequence[str]) -> tuple[str | None, ...]:
+        """Those of the names that a table can show, else None, what the study goes by."""
+        return tuple(name for name in names if name in self.offered) or (None,)
 
     def table(
         self,
@@ -72,34 +81,48 @@ class Results:
         """Methods × tasks, mean ± standard error over seeds.
 
         metric: what to show (default: the study's), also `worst accuracy@column` for a study
-        with groups. selection: another rule than the study's, to compare them. test: the p against
-        the reference, `wilcoxon` or `t` (default: `t` beside a paper's p, else `wilcoxon`).
+        with groups, and at the sources as `unseen.study.environments` has it. selection: another
+        rule than the study's, to compare them. test: the p against the reference, `wilcoxon` or
+        `t` (default: `t` beside a paper's p, else `wilcoxon`).
         spread: `error`, the standard error, or `interval`, a bootstrap interval of the mean.
         """
         shown, rule = metric or self.metric, selection or self.study.selection
-        by, paper = self.metric, printed(self.study.published, shown)
-        runs = [selected(s, t, rule, by, less_is_better(by)) for _, s, t in self.jobs()]
-        known = runs[0].metrics if runs else dict.fromkeys(self.metrics)
-        if shown not in known:
-            raise nearest("metric", shown, known)
-        failed = self.diverged()
-        runs += [Selected(j.method, j.task, j.seed, -1, dict.fromkeys(known)) for j in failed]
+        if shown not in self.offered:
+            raise nearest("metric", shown, self.offered)
+        failed, paper = self.diverged(), printed(self.study.published, shown)
+        runs, columns, notes = self._runs(failed, rule), tuple[str, ...](), []
+        if shown in environments.offered(self.metrics, self.study.groups):
+            columns, made = environments.of_sources(shown, runs)
+            notes = [environments.note(shown)]
+        else:
+            made = [run for run, _ in runs]
+        tasks = columns or tuple(task.name for task in self.tasks)
         return table(
-            runs,
+            made,
             metric=shown,
             lower=less_is_better(shown),
             methods=(*self.methods, *self.not_applicable),
-            tasks=[task.name for task in self.tasks],
+            tasks=tasks,
             seeds=self.study.seed_list,
-            worst=len(self.tasks) > 1,
+            worst=len(tasks) > 1,
             not_applicable=self.not_applicable,
-            protocol=(*lost(failed), *self.protocol(rule)),
+            protocol=(*notes, *lost(failed), *self.protocol(rule)),
             title=self.study.title or self.study.name,
-            reference=self.study.reference,
+            # Environments of the sources are no targets to rank and to test over.
+            reference=None if columns else self.study.reference,
             test=test or ("t" if paper.tests else "wilcoxon"),
             published=paper,
             spread=spread,
         )
+
+    def _runs(self, failed: Iterable[Job], rule: str) -> Iterator[tuple[Selected, list[Record]]]:
+        """The selected round of every finished job, with its source records."""
+        by = self.metric
+        for _, source, target in self.jobs():
+            yield selected(source, target, rule, by, less_is_better(by)), source
+        for job in failed:
+            none = dict.fromkeys(self.offered)
+            yield Selected(job.method, job.task, job.seed, -1, none), []
 
     def published(self, metric: str) -> dict[str, dict[str, str]]:
         """The paper's rows for a metric, as texts by column."""
@@ -120,12 +143,18 @@ class Results:
             "oversampled training split" if recipe.oversample else "",
             "short last batches dropped" if recipe.drop_last else "",
         ]
+        whole = study.holdout == "none"
         begun = f", initial weights {self.weights}" if self.weights is not None else ""
         return [
             f"selection: {selection} by {self.metric}, evaluated every "
             f"{counted(study.evaluate_every, 'round')}; seeds {seeds}",
             f"data: {self.data}; {study.validation:g} of each source held back for validation "
-            "where there is no official split; targets whole",
+            "where there is no official split; "
+            + (
+                "no target: figures are of the sources' validation splits"
+                if whole
+                else "targets whole"
+            ),
             f"training: {study.rounds} rounds of {work}, batch {recipe.batch_size}, "
             f"{recipe.optimiser}, client optimiser "
             f"{'kept' if recipe.keep_optimiser else 'reset each round'}"
@@ -133,6 +162,7 @@ class Results:
             f"server: {recipe.server}; {taking_part(study.participation)}; aggregation weights as "
             "each method states",
             f"model: {self.model}{begun}; BatchNorm statistics: {recipe.buffers}",
+            *private.protocol(study),
             f"made with {' and with '.join(self.made_with())}; {study.device}, "
             f"{counted(study.threads, 'thread')}",
         ]

@@ -5,21 +5,24 @@ from __future__ import annotations
 import json
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from filelock import FileLock, Timeout
 
+from unseen.backend.cluster import in_ray
+from unseen.backend.flower import needs_flower
 from unseen.backend.processes import in_processes
-from unseen.errors import UnseenError
+from unseen.errors import UnseenError, choice
 from unseen.study import records
 from unseen.study.job import run_job
 from unseen.study.plan import Plan, check_folder, prepare_study
 from unseen.study.records import Job
 from unseen.study.results import Results
 from unseen.study.spec import Study
+from unseen.track.base import check, following
 
 
 def run(
@@ -28,11 +31,55 @@ def run(
     jobs: int = 1,
     data_dir: str | Path | None = None,
     progress: bool = False,
+    track: Sequence[str] = (),
+    backend: str = "in-process",
+    executor: str = "processes",
 ) -> Results:
     """See `Study.run`."""
+    check(track)
+    work = worker(backend, executor)
+    if track and out is None:
+        raise UnseenError("trackers read the records on disk: name their folder (out).")
     temporary = tempfile.TemporaryDirectory(prefix="unseen-") if out is None else None
     folder = Path(temporary.name if temporary else out or "")
     planned = prepare_study(study, folder, data_dir)
+    return carry_out(planned, jobs, progress, temporary, track, work)
+
+
+#: Runs calls in so many processes and gives their results as they finish.
+Worker = Callable[[Iterable[tuple[Callable[..., Job], tuple[Any, ...]]], int], Iterator[Job]]
+
+
+def worker(backend: str, executor: str) -> Worker:
+    """What a study's jobs are carried out by.
+
+    backend: where clients run, `in-process` or `flower-simulation`; executor: where jobs run,
+    `processes` of this machine or `ray`.
+    """
+    choice("backend", backend, ("in-process", "flower-simulation"))
+    choice("executor", executor, ("processes", "ray"))
+    if backend == "flower-simulation":
+        if executor == "ray":
+            raise UnseenError(
+                "flower-simulation spreads clients over Ray by itself: leave executor out."
+            )
+        needs_flower()
+        from unseen.backend.flower.simulation import in_simulation
+
+        return in_simulation
+    return in_ray if executor == "ray" else in_processes
+
+
+def carry_out(
+    planned: Plan,
+    jobs: int = 1,
+    progress: bool = False,
+    temporary: Any = None,
+    track: Sequence[str] = (),
+    work: Worker = in_processes,
+) -> Results:
+    """Run what is missing of a checked study, and write its tables."""
+    study, folder = planned.setting.study, planned.setting.out
     for warning in planned.warnings:
         warnings.warn(warning, stacklevel=2)
     with only_one(folder):
@@ -41,12 +88,14 @@ def run(
             "identity": planned.identity,
             "study": study.model_dump(mode="json"),
             "not_applicable": planned.not_applicable,
+            "tasks": [task.name for task in planned.tasks],
         }
         records.write_atomically(folder / "study.json", json.dumps(about, indent=1).encode())
         tasks = {task.name: task for task in planned.tasks}
         calls = ((run_job, (planned.setting, job, tasks[job.task])) for job in planned.missing)
-        with bar(len(planned.jobs), len(planned.jobs) - len(planned.missing), progress) as step:
-            for job in in_processes(calls, jobs):
+        done = len(planned.jobs) - len(planned.missing)
+        with following(folder, track), bar(len(planned.jobs), done, progress) as step:
+            for job in work(calls, jobs):
                 step(job)
         results = results_of(planned, temporary)
         results.write()
@@ -79,7 +128,7 @@ def only_one(folder: Path) -> Iterator[None]:
             f"{folder} is a file; results need a folder. Choose another --out."
         ) from None
     try:
-        with FileLock(folder / ".lock", timeout=0):
+        with FileLock(folder / ".lock", timeout=1):  # who watches looks at it for a moment
             yield
     except Timeout:
         raise UnseenError(

@@ -23,6 +23,8 @@ Rule = Callable[[Records, Records, str, bool], int]
 #: What a record says about an evaluation, besides its metrics.
 KEYS = ("method", "task", "seed", "round", "role", "domain", "examples")
 WORST = "worst "
+#: Before a metric at the source clients; see `unseen.study.environments`.
+SOURCE = "source "
 
 
 def source_validation(source: Records, target: Records, metric: str, lower: bool) -> int:
@@ -126,15 +128,24 @@ class Selected:
     undefined: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
+def main_metric(asked: str | None, metrics: Sequence[str]) -> str:
+    """What a study selects and reports by: what it asks for, else accuracy, else its first."""
+    if asked is not None:
+        return asked
+    return "accuracy" if "accuracy" in metrics else metrics[0]
+
+
 def selected(
     source: Records, target: Records, selection: str, metric: str, lower: bool
 ) -> Selected:
-    """Choose a round of one job, then read the target there."""
+    """Choose a round of one job, then read the target there; where the plan holds nothing out, and
+    so nothing was recorded of a target, the sources' validation splits."""
     jobs = {(r["method"], r["task"], r["seed"]) for r in (*source, *target)}
     if len(jobs) != 1:
         raise UnseenError(f"a round is chosen within one job; found records of {sorted(jobs)}.")
     chosen = select(selection, source, target, metric, lower)
-    found = [record for record in target if record["round"] == chosen]
+    reported = target or [record for record in source if record["role"] == "source"]
+    found = [record for record in reported if record["round"] == chosen]
     if not found:
         raise UnseenError(f"{jobs.pop()}: the target has no record of round {chosen}, the chosen.")
     metrics: dict[str, float | None] = {}
@@ -178,7 +189,8 @@ def less_is_better(metric: str) -> bool:
     """Whether less of a metric, grouped or not, is better."""
     from unseen.metrics import LOWER
 
-    return metric.removeprefix(WORST).partition("@")[0] in LOWER
+    name = metric.partition("@")[0].removeprefix(WORST).removeprefix(SOURCE)
+    return name in LOWER or name.startswith("variance ")
 
 
 def _best(name: str, records: Records, metric: str, lower: bool) -> int:

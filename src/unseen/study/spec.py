@@ -94,6 +94,40 @@ class Recipe(BaseModel):
         )
 
 
+class Privacy(BaseModel):
+    """What keeps data from whom: the `[privacy]` table of a study. See docs/privacy.md.
+
+    examples: `dp(clip=1.0, noise=1.1, delta=1e-5)`, the clients' training by DP-SGD. clients: the
+    same for their replies as wholes, by clipping and noise; `trust="sum"` where the channel shows
+    the server no more than sums. See `unseen.privacy.dp`. channel: what the server sees of each
+    update: `clear`, `masks()`, which cancel in the sum, or `ckks(gram="exact")`, encrypted, where
+    `sketch(4096)` is for large models. server: `blind`, with ckks, never holds the model after
+    round 0.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    channel: str = "clear"
+    server: Literal["clear", "blind"] = "clear"
+    examples: str = ""
+    clients: str = ""
+
+
+class Federation(BaseModel):
+    """How a study runs over real sites: its `[federation]` table. It decides no bits.
+
+    sites: the names to wait for at the start (default: those in the hold-out plan, else whoever is
+    there). deadline: seconds until a site that has not answered is left out of an exchange.
+    minimum: sites without which no exchange that trains is concluded. patience: seconds to wait
+    for them before the run stops, to be gone on with by the same command.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    sites: tuple[str, ...] = ()
+    deadline: Annotated[float, Field(gt=0)] = 3600.0
+    minimum: Count = 2
+    patience: Annotated[float, Field(ge=0)] = 3600.0
+
+
 class Study(BaseModel):
     """Methods × hold-out plan × seeds.
 
@@ -101,16 +135,19 @@ class Study(BaseModel):
     options, `module:factory`, or none for the data set's own. weights: a .pth or .safetensors file
     that the model begins with; weights_bands: for images of another number of bands than the
     file's, see `unseen.models.weights.fill`. holdout: `leave-one-domain-out`, or a table of
-    `source`, `validation` and `target` lists, or of `growing` sources. targets: only these tasks.
+    `source`, `validation` and `target` lists, or of `growing` sources, or `none`: all domains
+    train and the sources' validation splits are all that is reported. targets: only these tasks.
     seeds: how many, or which. participation: share (a float) or number (an integer) of clients per
     round. validation: share of each source domain held back for selection where there is no
     official split. split: drawn for each domain, or `shared`: the same
     rows of all domains, which must be of one size, as where they show the same objects. metric:
     what selection and table go by. reference: a method that the others are ranked and tested
-    against. record: further
+    against. precision: `bf16` computes the products of layers in bfloat16, faster on processors made
+    for it, and other numbers; see docs/performance.md. record: further
     records: `gram`, inner products of the updates and of the server's step; `gaps`,
     generalization gaps as GA measures them; `weights`, those of the rules, always there. save:
-    `final` and `locals`, the last round's models, as safetensors. cross_evaluation: every local
+    `final` and `locals`, the last round's models, `selected`, the selected round's, with all that
+    its predictions need, as safetensors. cross_evaluation: every local
     model on every domain, whenever the round is evaluated. These three look at updates in the
     clear. published: a paper's figures to stand under ours: names of tables in
     `unseen.published`, such as `csac/table1` or `ga/table1/pacs`, or metric -> row -> column ->
@@ -143,10 +180,13 @@ class Study(BaseModel):
     device: str = "cpu"
     threads: Count = 1
     record: tuple[Literal["weights", "gram", "gaps"], ...] = ()
-    save: tuple[Literal["final", "locals"], ...] = ()
+    save: tuple[Literal["final", "locals", "selected"], ...] = ()
     cross_evaluation: bool = False
     memory_format: Literal["auto", "contiguous", "channels-last"] = "auto"
+    precision: Literal["float32", "bf16"] = "float32"
     training: Recipe = Recipe()
+    privacy: Privacy = Privacy()
+    federation: Federation = Federation()
 
     def __init__(self, **settings: Any) -> None:
         try:
@@ -213,15 +253,20 @@ class Study(BaseModel):
         jobs: int = 1,
         data_dir: str | Path | None = None,
         progress: bool = False,
+        track: Sequence[str] = (),
+        backend: str = "in-process",
+        executor: str = "processes",
     ) -> Results:
         """Run what is missing, in `jobs` processes, and read all records back.
 
         out: the folder of the records; none for a temporary one. data_dir: where the data set's
-        files are (default: the environment variable UNSEEN_DATA).
+        files are (default: the environment variable UNSEEN_DATA). track: `tensorboard`, `mlflow`.
+        backend: where clients run, `in-process` or `flower-simulation`. executor: where jobs run,
+        `processes` or `ray`.
         """
         from unseen.study.run import run
 
-        return run(self, out, jobs, data_dir, progress)
+        return run(self, out, jobs, data_dir, progress, track, backend, executor)
 
 
 def parse_override(text: str) -> tuple[str, Any]:
@@ -255,13 +300,21 @@ def _single(kind: str, calls: Sequence[Any]) -> Any:
     return calls[0]
 
 
+#: Tables of a study, and what they are read as.
+INNER: dict[str, type[BaseModel]] = {
+    "training": Recipe,
+    "privacy": Privacy,
+    "federation": Federation,
+}
+
+
 def _explained(error: ValidationError) -> str:
     """All that is wrong with a study's settings, in one paragraph."""
     lines = []
     for problem in error.errors():
         place = [str(part) for part in problem["loc"]]
         if problem["type"] == "extra_forbidden":
-            model = Recipe if place[0] == "training" else Study
+            model = INNER.get(place[0], Study)
             close = difflib.get_close_matches(place[-1], model.model_fields, n=1)
             hint = f"; did you mean {close[0]!r}?" if close else ""
             lines.append(f"unknown setting {'.'.join(place)!r}{hint}")

@@ -125,23 +125,25 @@ def save_models(folder: Path, names: Sequence[str], model: Model, inbox: Inbox, 
     """Write `final.safetensors`, the global model, and `locals.safetensors`, the local models of
     the last round as `client/tensor`; names are those of the module's state dict."""
     if "final" in names:
-        _save(folder / FINAL, _tensors(model, inbox["model"], inbox["buffers"]), notes)
+        save_tensors(folder / FINAL, tensors_of(model, inbox["model"], inbox["buffers"]), notes)
     if "locals" in names:
         found = {
             f"{client}/{name}": tensor
             for client, own in watcher.locals.items()
-            for name, tensor in _tensors(model, *own).items()
+            for name, tensor in tensors_of(model, *own).items()
         }
-        _save(folder / LOCALS, found, notes)
+        save_tensors(folder / LOCALS, found, notes)
 
 
-def _tensors(model: Model, vector: Tensor, buffers: Tensor) -> dict[str, Tensor]:
+def tensors_of(model: Model, vector: Tensor, buffers: Tensor) -> dict[str, Tensor]:
+    """The state of the module at these vectors, by its own names."""
     model.bind(vector, buffers)
     state = model.module.state_dict()
     return {name: t.detach().cpu().contiguous().clone() for name, t in state.items()}
 
 
-def _save(path: Path, tensors: Mapping[str, Tensor], notes: Mapping[str, str]) -> None:
+def save_tensors(path: Path, tensors: Mapping[str, Tensor], notes: Mapping[str, str]) -> None:
+    """Write named tensors as safetensors, in one step."""
     from safetensors.torch import save
 
     from unseen.study.records import write_atomically
