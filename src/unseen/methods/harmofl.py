@@ -56,7 +56,7 @@ def harmofl(
     truncated. Clients weigh equally, as released. Images of all clients must be of one size.
 
     alpha=0, window="none" is `fedavg(weights="uniform")`. With `+ga` the a_i stand for 1/K in the
-    mean of the models; Ā stays uniform.
+    mean of the models, and Ā stays uniform: our reading, since GA's paper leaves it open.
 
     Departs from the released code, whose clients train round 0 with their own Ā_i and average
     them after it: here the average, of all clients, is there from the first step on, so that

@@ -63,7 +63,8 @@ def scaffold(
     server's rate η_g is that of the training's server optimiser.
 
     `scaffold+ga`: c ← c + (|S|/N) Σ_{i∈S} a_i (c_i⁺ − c), which with all present is Σ_i a_i c_i⁺,
-    as in GA's released code. The sum of changes would keep weights that have since moved.
+    our reading, since GA's paper leaves it open, and what its released code does. The sum of
+    changes would keep weights that have since moved.
 
     Departs from GA's released code, whose controls lack 1/η and so are a thousand times too small
     at its rate. BatchNorm statistics are averaged as the model is.

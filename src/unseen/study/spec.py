@@ -142,9 +142,8 @@ class Study(BaseModel):
     official split. split: drawn for each domain, or `shared`: the same
     rows of all domains, which must be of one size, as where they show the same objects. metric:
     what selection and table go by. reference: a method that the others are ranked and tested
-    against. precision: `bf16` computes the products of layers in bfloat16, faster on processors made
-    for it, and other numbers; see docs/performance.md. record: further
-    records: `gram`, inner products of the updates and of the server's step; `gaps`,
+    against. precision: `bf16` computes the products of layers in bfloat16, faster on processors
+    made for it, and other numbers; see docs/performance.md. record: further records: `gram`, inner products of the updates and of the server's step; `gaps`,
     generalization gaps as GA measures them; `weights`, those of the rules, always there. save:
     `final` and `locals`, the last round's models, `selected`, the selected round's, with all that
     its predictions need, as safetensors. cross_evaluation: every local

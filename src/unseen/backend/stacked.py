@@ -1,0 +1,381 @@
+"""Many models trained as one batch of models: clients of a round, or whole federations.
+
+The rows of one [M, P] matrix are M models. Each step takes one batch of every model's own data, one
+`vmap` over strided views of the matrix, and one optimiser step on all rows. Made for GPUs, where a
+small net's step is a matter of launches; on a CPU one model after the other is faster. The results
+are those of training one by one up to rounding: other kernels sum in another order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.func import functional_call, vmap
+
+from unseen.backend.inprocess import InProcess, finished
+from unseen.client import Client, Memories, Split
+from unseen.combine.base import DenseRows
+from unseen.errors import UnseenError
+from unseen.exchange import Exchange, Inbox, Local, Memory, Method, Outcome, Reply, State, Turn
+from unseen.gradient import Backprop, Proximal
+from unseen.local import Train, batches
+from unseen.losses import CrossEntropy, Loss, SquaredError
+from unseen.optimiser import SGD, Adam
+from unseen.round import due, play_round, recipients, sample
+from unseen.training import Training
+from unseen.vector import Layout, Model, stack
+
+
+@dataclass(frozen=True)
+class Member:
+    """One model of the batch: who trains it, from where, and how."""
+
+    local: Train
+    client: Client
+    inbox: Inbox
+    turn: Turn
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What every step of the M models needs, on their device, before the first of them.
+
+    index [T, M, B]: rows of the pooled data; mask [T, M, B]: 1 for an example, 0 for padding; rates
+    [T, M, 1]: 0 from a model's last step on. The others are columns [M, 1]: one number per model.
+    """
+
+    index: Tensor
+    mask: Tensor
+    rates: Tensor
+    mu: Tensor
+    columns: Mapping[str, Tensor]
+
+
+class Pool:
+    """The training splits of all clients in one tensor on the device, each of them once."""
+
+    def __init__(self, splits: Sequence[Split], device: torch.device) -> None:
+        self.begin: dict[int, int] = {}
+        kept: list[Split] = []
+        for split in splits:
+            if id(split) not in self.begin:
+                self.begin[id(split)] = sum(map(len, kept))
+                kept.append(split)
+        inputs = [split.x for split in kept if isinstance(split.x, Tensor)]
+        if len(inputs) < len(kept):
+            refuse("the images stay on disk, and a batch of models needs them in memory")
+        self.x, self.y = torch.cat(inputs).to(device), torch.cat([s.y for s in kept]).to(device)
+        self.splits = kept  # alive, so that no other split gets one's id
+
+    def batch(self, index: Tensor) -> tuple[Tensor, Tensor]:
+        """Inputs [M, B, ...] as floating point and labels [M, B]."""
+        x = self.x[index]
+        return (x.float() / 255 if x.dtype == torch.uint8 else x), self.y[index]
+
+
+class Stacked:
+    """A `Backend` whose clients train as one batch of models; they are evaluated one by one.
+
+    For plain back-propagation and the proximal term, by SGD or Adam, on nets without BatchNorm and
+    Dropout. Everything else is refused with the reason.
+    """
+
+    def __init__(
+        self, model: Model, clients: Mapping[str, Client], memories: Memories | None = None
+    ) -> None:
+        self.model, self.one_by_one = model, InProcess(model, clients, memories)
+        self.clients = self.one_by_one.clients
+        self.memories = self.one_by_one.memories
+        self._pool: Pool | None = None
+
+    def map(
+        self, exchange: Exchange, inbox: Inbox, clients: Sequence[str], turn: Turn
+    ) -> list[Reply]:
+        """One reply for each client: a training exchange stacked, an evaluation one by one."""
+        if not exchange.slots:
+            return self.one_by_one.map(exchange, inbox, clients, turn)
+        local = stackable(exchange.local, self.model)
+        members = [Member(local, self.clients[n], inbox, replace(turn, client=n)) for n in clients]
+        matrix, scalars = train(self.model, members, self.pool())
+        return self.replies(exchange, members, matrix, scalars)
+
+    def pool(self) -> Pool:
+        """All clients' training data, put together when first needed."""
+        if self._pool is None:
+            splits = [c.train for c in self.clients.values() if c.train is not None]
+            self._pool = Pool(splits, self.model.device)
+        return self._pool
+
+    def replies(
+        self,
+        exchange: Exchange,
+        members: Sequence[Member],
+        matrix: Tensor,
+        scalars: Sequence[Mapping[str, float]],
+    ) -> list[Reply]:
+        """What the members send of their trained rows; they keep what they kept before."""
+        found = []
+        for member, row, numbers in zip(members, matrix, scalars, strict=True):
+            label = (member.turn.round, member.turn.order)
+            before = self.memories.before(member.client.name, label)
+            self.memories.write(member.client.name, label, before)
+            reply = Reply(scalars=dict(numbers))
+            found.append(finished(reply, exchange, member.inbox, row, self.model.buffers.clone()))
+        return found
+
+    def rows(self, slot: str, replies: Sequence[Reply], reference: Tensor | None) -> DenseRows:
+        """The slot's rows as a matrix: a view where they still lie side by side."""
+        return self.one_by_one.rows(slot, replies, reference)
+
+
+@dataclass
+class Run:
+    """One federation of a sweep: a method of any learning rate or μ, its own clients and seed."""
+
+    method: Method
+    state: State
+    backend: Stacked
+    clients: Sequence[str]
+
+
+def play_together(runs: Sequence[Run], rounds: int) -> list[list[Outcome]]:
+    """Play every run to `rounds`, all of their clients as one batch of models; moves their states.
+
+    Outcomes per run, as `play` gives them. All runs share a model, all clients take part, and every
+    training exchange comes in the same place in all methods.
+    """
+    outcomes: list[list[Outcome]] = [[] for _ in runs]
+    if not runs:
+        return outcomes
+    model = runs[0].backend.model
+    splits = [c.train for r in runs for c in r.backend.clients.values() if c.train is not None]
+    pool = Pool(splits, model.device)
+    while runs[0].state.round < rounds:
+        asked = [_training(run, rounds) for run in runs]
+        members = [member for _, own in asked for member in own]
+        matrix, scalars = train(model, members, pool)
+        at = 0
+        for k, (run, (exchange, own)) in enumerate(zip(runs, asked, strict=True)):
+            part = slice(at, at + len(own))
+            replies = run.backend.replies(exchange, own, matrix[part], scalars[part])
+            ready = _Ready(run.backend, exchange.name, replies)
+            run.state, new = play_round(run.method, run.state, ready, run.clients, rounds)
+            outcomes[k] += new
+            at += len(own)
+    return outcomes
+
+
+def _training(run: Run, rounds: int) -> tuple[Exchange, list[Member]]:
+    """The run's one training exchange of this round, and who trains in it."""
+    state, roster = run.state, sorted(run.clients)
+    found = [
+        (order, e)
+        for order, e in enumerate(run.method.exchanges)
+        if e.slots and due(e, state.round, rounds)
+    ]
+    if len(found) != 1:
+        refuse(f"{run.method.name} has {len(found)} training exchanges in round {state.round}")
+    order, exchange = found[0]
+    turn = Turn(state.seed, state.round, rounds, exchange.name, order=order, roster=tuple(roster))
+    names = recipients(exchange, roster, sample(roster, 1.0, turn))
+    local = stackable(exchange.local, run.backend.model)
+    clients = run.backend.clients
+    return exchange, [
+        Member(local, clients[n], state.inbox, replace(turn, client=n)) for n in names
+    ]
+
+
+class _Ready:
+    """A backend whose training replies have come already."""
+
+    def __init__(self, backend: Stacked, name: str, replies: list[Reply]) -> None:
+        self.backend, self.name, self.replies = backend, name, replies
+
+    def map(
+        self, exchange: Exchange, inbox: Inbox, clients: Sequence[str], turn: Turn
+    ) -> list[Reply]:
+        """The replies, or an evaluation."""
+        if exchange.name == self.name:
+            return self.replies
+        return self.backend.map(exchange, inbox, clients, turn)
+
+    def rows(self, slot: str, replies: Sequence[Reply], reference: Tensor | None) -> DenseRows:
+        """As the backend's."""
+        return self.backend.rows(slot, replies, reference)
+
+
+def train(
+    model: Model, members: Sequence[Member], pool: Pool
+) -> tuple[Tensor, list[dict[str, float]]]:
+    """The members' trained vectors [M, P] and what each reports.
+
+    Nothing in a step waits for the device: batches, masks and rates are there before the first, and
+    losses are read after the last.
+    """
+    plan = planned(members, pool, model.device)
+    received = stack(len(members), model.vector)
+    for row, member in zip(received, members, strict=True):
+        row.copy_(member.inbox["model"])
+    matrix = stack(len(members), model.vector).copy_(received)
+    loss, kind = members[0].local.training.loss, type(members[0].local.training.optimiser)
+    first, second = torch.zeros_like(matrix), torch.zeros_like(matrix) if kind is Adam else None
+    total = torch.zeros(len(members), device=model.device)
+    model.module.train()
+    for t in range(len(plan.index)):
+        x, y = pool.batch(plan.index[t])
+        losses, gradient = descended(model, matrix, x, y, plan.mask[t], loss)
+        total += losses * plan.mask[t].sum(1)
+        gradient.addcmul_(plan.mu, matrix - received)
+        gradient.addcmul_(plan.columns["weight_decay"], matrix)
+        rate = plan.rates[t]
+        if second is None:
+            first.mul_(plan.columns["momentum"]).add_(gradient)
+            matrix.addcmul_(rate, first, value=-1)
+        else:
+            adam(matrix, gradient, first, second, rate, plan.columns, t + 1)
+    seen = plan.mask.sum((0, 2)).clamp(min=1)
+    means, steps = (total / seen).tolist(), (plan.mask.sum(2) > 0).sum(0).tolist()
+    sizes = [len(member.client.split("train")) for member in members]
+    return matrix, [
+        {"examples": n, "steps": s, "loss": value}
+        for n, s, value in zip(sizes, steps, means, strict=True)
+    ]
+
+
+def descended(
+    model: Model, matrix: Tensor, x: Tensor, y: Tensor, mask: Tensor, loss: Loss
+) -> tuple[Tensor, Tensor]:
+    """Every model's mean loss [M] over its batch, and the gradients [M, P]."""
+    leaf = matrix.detach().requires_grad_()
+
+    def outputs(parameters: dict[str, Tensor], inputs: Tensor) -> Tensor:
+        made: Tensor = functional_call(model.module, parameters, (inputs,))
+        return made
+
+    made = vmap(outputs, randomness="error")(_views(model.layout, leaf), x)
+    each = per_example(loss, made, y)
+    losses = (each * mask).sum(1) / mask.sum(1).clamp(min=1)
+    (gradient,) = torch.autograd.grad(losses.sum(), leaf)
+    return losses.detach(), gradient
+
+
+def _views(layout: Layout, matrix: Tensor) -> dict[str, Tensor]:
+    """The named tensors of all models [M, *shape], as strided views of their rows."""
+    return layout.views(matrix)
+
+
+def per_example(loss: Loss, outputs: Tensor, y: Tensor) -> Tensor:
+    """The loss of every example [M, B] for outputs [M, B, C]."""
+    if isinstance(loss, SquaredError):
+        return (outputs.squeeze(-1) - y).square()
+    assert isinstance(loss, CrossEntropy)  # `stackable` admits no other
+    if outputs.shape[-1] > 1:
+        flat = F.cross_entropy(
+            outputs.flatten(0, 1), y.flatten(), reduction="none", label_smoothing=loss.smoothing
+        )
+        return flat.view(y.shape)
+    soft = y.to(outputs.dtype) * (1 - loss.smoothing) + loss.smoothing / 2
+    return F.binary_cross_entropy_with_logits(outputs.squeeze(-1), soft, reduction="none")
+
+
+def adam(
+    matrix: Tensor, gradient: Tensor, first: Tensor, second: Tensor, rate: Tensor,
+    columns: Mapping[str, Tensor], t: int,
+) -> None:  # fmt: skip
+    """One step of Adam on all rows, each with its own decays; the moments are changed too."""
+    b1, b2 = columns["beta1"], columns["beta2"]
+    first.lerp_(gradient, 1 - b1)
+    second.mul_(b2).addcmul_(1 - b2, gradient.square_())
+    root = (second.sqrt() / (1 - b2**t).sqrt()).add_(columns["eps"])
+    matrix.addcmul_(rate / (1 - b1**t), first / root, value=-1)
+
+
+def planned(members: Sequence[Member], pool: Pool, device: torch.device) -> Plan:
+    """Every member's batches, drawn as it draws them when it trains alone, and its numbers."""
+    drawn = []
+    for member in members:
+        split = member.client.split("train")
+        begin = pool.begin[id(split)]
+        drawn.append([i + begin for i in batches(split, member.local.training, member.turn)])
+    T, B = max(map(len, drawn)), max(len(i) for own in drawn for i in own)
+    index = torch.zeros(T, len(members), B, dtype=torch.long)
+    mask, rates = torch.zeros(T, len(members), B), torch.zeros(T, len(members), 1)
+    for m, (member, own) in enumerate(zip(members, drawn, strict=True)):
+        recipe, turn = member.local.training, member.turn
+        rates[: len(own), m] = recipe.optimiser.lr * recipe.schedule(turn.round, turn.rounds)
+        for t, rows in enumerate(own):
+            index[t, m, : len(rows)] = rows
+            mask[t, m, : len(rows)] = 1
+    names = ("momentum", "weight_decay", "beta1", "beta2", "eps")
+    columns = {
+        name: _column([getattr(m.local.training.optimiser, name, 0.0) for m in members], device)
+        for name in names
+    }
+    mu = _column([proximal(m.local) for m in members], device)
+    kinds = {(type(m.local.training.optimiser), m.local.training.loss) for m in members}
+    if len(kinds) > 1:
+        refuse("the models of one batch share the kind of optimiser and the loss")
+    return Plan(index.to(device), mask.to(device), rates.to(device), mu, columns)
+
+
+def _column(values: Sequence[float], device: torch.device) -> Tensor:
+    return torch.tensor(values, device=device).unsqueeze(1)
+
+
+def proximal(local: Train) -> float:
+    """μ of the proximal terms around a local's gradient; 0 without any."""
+    gradient, mu = local.gradient, 0.0
+    while isinstance(gradient, Proximal):
+        gradient, mu = gradient.inner, mu + gradient.mu
+    return mu
+
+
+def stackable(local: Local, model: Model) -> Train:
+    """The local, if a batch of models can stand for it; else an error with the reason."""
+    if type(local) is not Train:
+        refuse(f"{type(local).__name__} does more than train")
+    assert isinstance(local, Train)
+    gradient, recipe = local.gradient, local.training
+    while isinstance(gradient, Proximal):
+        gradient = gradient.inner
+    if type(gradient) is not Backprop:
+        refuse(f"{type(gradient).__name__} reads or changes one model at a time")
+    assert isinstance(gradient, Backprop)
+    if gradient.loss != recipe.loss:
+        refuse("the gradient has a loss of its own")
+    if reason := _reason(recipe, model.module):
+        refuse(reason)
+    return local
+
+
+def _reason(recipe: Training, module: nn.Module) -> str:
+    """Why a recipe or a net cannot be stacked, or nothing."""
+    if type(recipe.optimiser) not in (SGD, Adam):
+        return f"its optimiser is {type(recipe.optimiser).__name__}, neither SGD nor Adam"
+    loss = recipe.loss
+    if type(loss) not in (CrossEntropy, SquaredError) or getattr(loss, "balanced", False):
+        return "its loss is weighted by each client's own counts"
+    for name in ("keep_optimiser", "augment", "sampling"):
+        if getattr(recipe, name):
+            return f"training.{name} is set"
+    for layer in module.modules():
+        if isinstance(layer, nn.modules.batchnorm._BatchNorm):
+            return "BatchNorm writes into its statistics"
+        if isinstance(layer, nn.modules.dropout._DropoutNd) and layer.p > 0:
+            return "Dropout draws for one model at a time"
+    return ""
+
+
+def refuse(reason: str) -> None:
+    """Say why models cannot be trained as one batch."""
+    raise UnseenError(
+        f"these models cannot be trained as one batch: {reason}. Train them one after the other "
+        "(unseen.InProcess)."
+    )
+
+
+__all__ = ["Memory", "Run", "Stacked", "play_together", "stackable", "train"]
