@@ -1,4 +1,4 @@
-"""Small federations that every test can use, and the real data if it is there."""
+"""One thread, a cache that goes with the tests, and the real data if it is there."""
 
 from __future__ import annotations
 
@@ -8,9 +8,6 @@ from pathlib import Path
 
 import pytest
 import torch
-
-from unseen.client import Client, Split
-from unseen.exchange import keyed
 
 torch.set_num_threads(1)
 
@@ -34,29 +31,3 @@ def real_data() -> Path:
     if not folder or not Path(folder).is_dir():
         pytest.skip("no real data: set UNSEEN_DATA to the folder that holds it")
     return Path(folder)
-
-
-def federation(count: int = 5, n: int = 40, classes: int = 3, seed: int = 0) -> dict[str, Client]:
-    """Clients whose inputs [N, 6] are shifted differently and whose sizes differ."""
-    clients = {}
-    for k in range(count):
-        generator = keyed(f"federation/{seed}/{k}")
-        size = n + 7 * k
-        y = torch.randint(classes, (size,), generator=generator)
-        x = torch.randn(size, 6, generator=generator) + y[:, None] + 0.3 * k
-        train, rest = Split(x[:-8], y[:-8]), Split(x[-8:], y[-8:])
-        name = f"site-{chr(ord('a') + k)}"
-        clients[name] = Client(name, train, rest, classes)
-    return clients
-
-
-def images(count: int = 3, n: int = 24, classes: int = 3, size: int = 8) -> dict[str, Client]:
-    """Clients with one-channel images [N, 1, size, size]."""
-    clients = {}
-    for k in range(count):
-        generator = keyed(f"images/{k}")
-        y = torch.randint(classes, (n + k,), generator=generator)
-        x = torch.rand(n + k, 1, size, size, generator=generator) + 0.2 * y[:, None, None, None]
-        name = f"site-{chr(ord('a') + k)}"
-        clients[name] = Client(name, Split(x[:-4], y[:-4]), Split(x[-4:], y[-4:]), classes)
-    return clients

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from conftest import federation
 from hypothesis import given
 from hypothesis import strategies as st
+from sites import federation
 from torch.utils.data import TensorDataset
 
 from unseen.client import Client, Memories, Split, Stored, oversampled, pooled

@@ -10,9 +10,9 @@ import pytest
 import scipy.stats
 import sklearn.metrics
 import torch
-from conftest import federation, images
 from hypothesis import given
 from hypothesis import strategies as st
+from sites import federation, images
 from torch import Tensor, nn
 
 from unseen.client import Client, Split

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 
 import pytest
 import torch
-from conftest import federation
 from hypothesis import given
 from hypothesis import strategies as st
+from sites import federation
 from torch import Tensor, nn
 
 from unseen.apply import Add

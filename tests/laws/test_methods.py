@@ -8,8 +8,8 @@ from functools import cache
 
 import pytest
 import torch
-from conftest import federation, images
 from remote import Remote
+from sites import federation, images
 
 from unseen import Model, Training, UnseenError, method, play, start
 from unseen.backend.inprocess import InProcess

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 import torch
-from conftest import federation, images
+from sites import federation, images
 
 from unseen import Client, Model, Split, Training, UnseenError, method, play, start
 from unseen.backend.inprocess import InProcess

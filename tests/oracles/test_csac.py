@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 import torch
 import torch.nn.functional as F
-from conftest import federation, images
+from sites import federation, images
 from torch import Tensor, nn
 
 from unseen import Client, Model, Split, Training, UnseenError, method, play, start

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from conftest import images
 from scipy.stats import entropy
+from sites import images
 
 from unseen import Client, Model, Split, Training, UnseenError, method, play, start
 from unseen.augmix import AugMix

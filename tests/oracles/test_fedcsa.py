@@ -6,7 +6,7 @@ import copy
 
 import pytest
 import torch
-from conftest import federation, images
+from sites import federation, images
 
 from unseen import Client, Model, Split, Training, UnseenError, method, play, start
 from unseen.backend.inprocess import InProcess

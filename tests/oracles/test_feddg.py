@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from conftest import images
+from sites import images
 from torch.func import functional_call
 
 from unseen import Client, Model, Split, Training, UnseenError, method, play, start

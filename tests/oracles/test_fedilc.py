@@ -13,8 +13,8 @@ import literal
 import pytest
 import torch
 import torch.nn.functional as F
-from conftest import images
 from remote import Remote
+from sites import images
 from torch import nn
 
 from unseen import Client, Model, Split, Training, UnseenError, fairness, method, play, start

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-from conftest import federation, images
 from quadratics import fixed_point, quadratics, recipe, run
+from sites import federation, images
 
 from unseen import Model, Training, UnseenError, method, play, start
 from unseen.backend.inprocess import InProcess

@@ -7,8 +7,8 @@ import copy
 import pytest
 import torch
 import torch.nn.functional as F
-from conftest import federation, images
 from quadratics import Point, quadratics
+from sites import federation, images
 
 from unseen import Client, Model, Split, Training, UnseenError, method, play, start
 from unseen.backend.inprocess import InProcess

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from conftest import images
+from sites import images
 
 from unseen import Client, Model, Split, Training, UnseenError, method, play, start
 from unseen.backend.inprocess import InProcess

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import scipy.stats
 import torch
-from conftest import federation, images
+from sites import federation, images
 
 from unseen import Model, Training, UnseenError, method, play, start
 from unseen.backend.inprocess import InProcess

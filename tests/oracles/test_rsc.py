@@ -8,7 +8,7 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
-from conftest import federation, images
+from sites import federation, images
 from torch import nn
 
 from unseen import Client, Model, Split, Training, UnseenError, method, play, start

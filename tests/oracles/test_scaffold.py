@@ -7,9 +7,9 @@ import copy
 import pytest
 import torch
 import torch.nn.functional as F
-from conftest import federation, images
 from quadratics import Point, fixed_point, quadratics, recipe, settled
 from remote import Remote
+from sites import federation, images
 
 from unseen import Client, Model, Split, Training, UnseenError, method, play, start
 from unseen.backend.inprocess import InProcess

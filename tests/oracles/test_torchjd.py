@@ -9,7 +9,7 @@ import literal
 import numpy as np
 import pytest
 import torch
-from conftest import federation
+from sites import federation
 
 from unseen import Model, Training, UnseenError, method, start
 from unseen.combine import FedOMG, JacobianDescent, Mean

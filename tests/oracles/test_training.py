@@ -7,7 +7,7 @@ import copy
 import pytest
 import torch
 import torch.nn.functional as F
-from conftest import federation, images
+from sites import federation, images
 
 from unseen import Client, Model, Split, Training, method, play, start
 from unseen.backend.inprocess import InProcess

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from conftest import federation
+from sites import federation
 from torch import Tensor, nn
 
 from unseen import InProcess, Model, Training, method, start

@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 
 import pytest
-from conftest import federation
+from sites import federation
 
 from unseen import Training, UnseenError, method
 from unseen.optimiser import SGD

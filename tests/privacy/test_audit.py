@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 import torch
-from conftest import federation, images
+from sites import federation, images
 
 from unseen import Model, Training, method
 from unseen.client import Client, Split

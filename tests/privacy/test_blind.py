@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from conftest import federation
 from sealed import difference, network, trained
+from sites import federation
 
 pytest.importorskip("tenseal", reason="the extra `he` is not installed")
 

@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from conftest import images
 from sealed import Stack, convolutions, difference, holds, memory, pieces, trained
+from sites import images
 
 pytest.importorskip("tenseal", reason="the extra `he` is not installed")
 
@@ -404,8 +404,8 @@ def test_weights_that_do_not_fit_are_refused(keys: tuple[bytes, bytes]) -> None:
 def test_a_row_that_is_not_finite_names_its_client(drop: str) -> None:
     from dataclasses import replace
 
-    from conftest import federation
     from sealed import network
+    from sites import federation
 
     from unseen import InProcess, Model, Training, start
     from unseen.round import play

@@ -7,8 +7,8 @@ import pickle
 
 import pytest
 import torch
-from conftest import federation, images
 from remote import Remote
+from sites import federation, images
 
 from unseen import Model, Training, UnseenError, method, play, start
 from unseen.backend.inprocess import InProcess

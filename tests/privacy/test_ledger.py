@@ -6,8 +6,8 @@ import json
 
 import pytest
 import torch
-from conftest import federation
 from remote import Remote
+from sites import federation
 
 from unseen import Model, Training, method, play, start
 from unseen.backend.inprocess import InProcess

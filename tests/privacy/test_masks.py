@@ -9,8 +9,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from conftest import federation
 from sealed import difference, network, trained
+from sites import federation
 
 pytest.importorskip("cryptography", reason="the extra `he` is not installed")
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import federation
+from sites import federation
 from torch import Tensor, nn
 
 from unseen.errors import UnseenError

@@ -8,7 +8,7 @@ are those of training one by one up to rounding: other kernels sum in another or
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -20,14 +20,14 @@ from unseen.backend.inprocess import InProcess, finished
 from unseen.client import Client, Memories, Split
 from unseen.combine.base import DenseRows
 from unseen.errors import UnseenError
-from unseen.exchange import Exchange, Inbox, Local, Memory, Method, Outcome, Reply, State, Turn
+from unseen.exchange import Exchange, Inbox, Local, Method, Outcome, Reply, State, Turn
 from unseen.gradient import Backprop, Proximal
 from unseen.local import Train, batches
 from unseen.losses import CrossEntropy, Loss, SquaredError
 from unseen.optimiser import SGD, Adam
 from unseen.round import due, play_round, recipients, sample
 from unseen.training import Training
-from unseen.vector import Layout, Model, stack
+from unseen.vector import Model, stack
 
 
 @dataclass(frozen=True)
@@ -81,13 +81,18 @@ class Stacked:
     """A `Backend` whose clients train as one batch of models; they are evaluated one by one.
 
     For plain back-propagation and the proximal term, by SGD or Adam, on nets without BatchNorm and
-    Dropout. Everything else is refused with the reason.
+    Dropout. Everything else is refused with the reason. graph: see `train`.
     """
 
     def __init__(
-        self, model: Model, clients: Mapping[str, Client], memories: Memories | None = None
+        self,
+        model: Model,
+        clients: Mapping[str, Client],
+        memories: Memories | None = None,
+        graph: bool = False,
     ) -> None:
         self.model, self.one_by_one = model, InProcess(model, clients, memories)
+        self.graph = graph
         self.clients = self.one_by_one.clients
         self.memories = self.one_by_one.memories
         self._pool: Pool | None = None
@@ -100,7 +105,7 @@ class Stacked:
             return self.one_by_one.map(exchange, inbox, clients, turn)
         local = stackable(exchange.local, self.model)
         members = [Member(local, self.clients[n], inbox, replace(turn, client=n)) for n in clients]
-        matrix, scalars = train(self.model, members, self.pool())
+        matrix, scalars = train(self.model, members, self.pool(), self.graph)
         return self.replies(exchange, members, matrix, scalars)
 
     def pool(self) -> Pool:
@@ -157,7 +162,7 @@ def play_together(runs: Sequence[Run], rounds: int) -> list[list[Outcome]]:
     while runs[0].state.round < rounds:
         asked = [_training(run, rounds) for run in runs]
         members = [member for _, own in asked for member in own]
-        matrix, scalars = train(model, members, pool)
+        matrix, scalars = train(model, members, pool, runs[0].backend.graph)
         at = 0
         for k, (run, (exchange, own)) in enumerate(zip(runs, asked, strict=True)):
             part = slice(at, at + len(own))
@@ -209,41 +214,96 @@ class _Ready:
 
 
 def train(
-    model: Model, members: Sequence[Member], pool: Pool
+    model: Model, members: Sequence[Member], pool: Pool, graph: bool = False
 ) -> tuple[Tensor, list[dict[str, float]]]:
     """The members' trained vectors [M, P] and what each reports.
 
     Nothing in a step waits for the device: batches, masks and rates are there before the first, and
-    losses are read after the last.
+    losses are read after the last. graph: record a step once as a CUDA graph and replay it.
     """
     plan = planned(members, pool, model.device)
-    received = stack(len(members), model.vector)
-    for row, member in zip(received, members, strict=True):
-        row.copy_(member.inbox["model"])
-    matrix = stack(len(members), model.vector).copy_(received)
-    loss, kind = members[0].local.training.loss, type(members[0].local.training.optimiser)
-    first, second = torch.zeros_like(matrix), torch.zeros_like(matrix) if kind is Adam else None
-    total = torch.zeros(len(members), device=model.device)
+    models = Models(model, members, pool, plan)
     model.module.train()
-    for t in range(len(plan.index)):
-        x, y = pool.batch(plan.index[t])
-        losses, gradient = descended(model, matrix, x, y, plan.mask[t], loss)
-        total += losses * plan.mask[t].sum(1)
-        gradient.addcmul_(plan.mu, matrix - received)
-        gradient.addcmul_(plan.columns["weight_decay"], matrix)
-        rate = plan.rates[t]
-        if second is None:
-            first.mul_(plan.columns["momentum"]).add_(gradient)
-            matrix.addcmul_(rate, first, value=-1)
-        else:
-            adam(matrix, gradient, first, second, rate, plan.columns, t + 1)
+    models.play(graph)
     seen = plan.mask.sum((0, 2)).clamp(min=1)
-    means, steps = (total / seen).tolist(), (plan.mask.sum(2) > 0).sum(0).tolist()
+    means, steps = (models.total / seen).tolist(), (plan.mask.sum(2) > 0).sum(0).tolist()
     sizes = [len(member.client.split("train")) for member in members]
-    return matrix, [
+    return models.matrix, [
         {"examples": n, "steps": s, "loss": value}
         for n, s, value in zip(sizes, steps, means, strict=True)
     ]
+
+
+class Models:
+    """M models on their way: rows, moments and losses, changed in place by every step.
+
+    A step reads its batch from tensors of its own, so that a recorded step can be replayed.
+    """
+
+    def __init__(self, model: Model, members: Sequence[Member], pool: Pool, plan: Plan) -> None:
+        self.model, self.pool, self.plan = model, pool, plan
+        recipe = members[0].local.training
+        self.loss, self.adam = recipe.loss, isinstance(recipe.optimiser, Adam)
+        self.received = stack(len(members), model.vector)
+        for row, member in zip(self.received, members, strict=True):
+            row.copy_(member.inbox["model"])
+        self.matrix = stack(len(members), model.vector)
+        self.first = torch.zeros_like(self.matrix)
+        self.second = torch.zeros_like(self.matrix if self.adam else self.matrix[:0])
+        self.total, self.count = self.matrix.new_zeros(len(members)), self.matrix.new_zeros(())
+        self.index, self.mask = plan.index[0].clone(), plan.mask[0].clone()
+        self.rate = plan.rates[0].clone()
+
+    def play(self, graph: bool) -> None:
+        """All steps of the plan."""
+        step = self.recorded() if graph else self.step
+        self.begin()
+        for t in range(len(self.plan.index)):
+            self.index.copy_(self.plan.index[t])
+            self.mask.copy_(self.plan.mask[t])
+            self.rate.copy_(self.plan.rates[t])
+            step()
+
+    def begin(self) -> None:
+        """The models as they were received."""
+        self.matrix.copy_(self.received)
+        for moments in (self.first, self.second, self.total, self.count):
+            moments.zero_()
+
+    def step(self) -> None:
+        """One step of every model on its batch."""
+        x, y = self.pool.batch(self.index)
+        losses, gradient = descended(self.model, self.matrix, x, y, self.mask, self.loss)
+        columns = self.plan.columns
+        self.total += losses * self.mask.sum(1)
+        self.count += 1
+        gradient.addcmul_(self.plan.mu, self.matrix - self.received)
+        gradient.addcmul_(columns["weight_decay"], self.matrix)
+        if not self.adam:
+            self.first.mul_(columns["momentum"]).add_(gradient)
+            self.matrix.addcmul_(self.rate, self.first, value=-1)
+            return
+        b1, b2 = columns["beta1"], columns["beta2"]
+        self.first.lerp_(gradient, 1 - b1)
+        self.second.mul_(b2).addcmul_(1 - b2, gradient.square_())
+        root = (self.second.sqrt() / (1 - b2**self.count).sqrt()).add_(columns["eps"])
+        self.matrix.addcmul_(self.rate / (1 - b1**self.count), self.first / root, value=-1)
+
+    def recorded(self) -> Callable[[], None]:
+        """The step as a CUDA graph, recorded after some steps that are then forgotten."""
+        if self.matrix.device.type != "cuda":
+            refuse(f"a graph is recorded on cuda, and the model is on {self.matrix.device}")
+        self.begin()
+        beside = torch.cuda.Stream()
+        beside.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(beside):
+            for _ in range(3):
+                self.step()
+        torch.cuda.current_stream().wait_stream(beside)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            self.step()
+        return graph.replay  # type: ignore[no-any-return]
 
 
 def descended(
@@ -256,16 +316,11 @@ def descended(
         made: Tensor = functional_call(model.module, parameters, (inputs,))
         return made
 
-    made = vmap(outputs, randomness="error")(_views(model.layout, leaf), x)
+    made = vmap(outputs, randomness="error")(model.layout.views(leaf), x)
     each = per_example(loss, made, y)
     losses = (each * mask).sum(1) / mask.sum(1).clamp(min=1)
     (gradient,) = torch.autograd.grad(losses.sum(), leaf)
     return losses.detach(), gradient
-
-
-def _views(layout: Layout, matrix: Tensor) -> dict[str, Tensor]:
-    """The named tensors of all models [M, *shape], as strided views of their rows."""
-    return layout.views(matrix)
 
 
 def per_example(loss: Loss, outputs: Tensor, y: Tensor) -> Tensor:
@@ -280,18 +335,6 @@ def per_example(loss: Loss, outputs: Tensor, y: Tensor) -> Tensor:
         return flat.view(y.shape)
     soft = y.to(outputs.dtype) * (1 - loss.smoothing) + loss.smoothing / 2
     return F.binary_cross_entropy_with_logits(outputs.squeeze(-1), soft, reduction="none")
-
-
-def adam(
-    matrix: Tensor, gradient: Tensor, first: Tensor, second: Tensor, rate: Tensor,
-    columns: Mapping[str, Tensor], t: int,
-) -> None:  # fmt: skip
-    """One step of Adam on all rows, each with its own decays; the moments are changed too."""
-    b1, b2 = columns["beta1"], columns["beta2"]
-    first.lerp_(gradient, 1 - b1)
-    second.mul_(b2).addcmul_(1 - b2, gradient.square_())
-    root = (second.sqrt() / (1 - b2**t).sqrt()).add_(columns["eps"])
-    matrix.addcmul_(rate / (1 - b1**t), first / root, value=-1)
 
 
 def planned(members: Sequence[Member], pool: Pool, device: torch.device) -> Plan:
@@ -330,7 +373,8 @@ def proximal(local: Train) -> float:
     """μ of the proximal terms around a local's gradient; 0 without any."""
     gradient, mu = local.gradient, 0.0
     while isinstance(gradient, Proximal):
-        gradient, mu = gradient.inner, mu + gradient.mu
+        mu += gradient.mu
+        gradient = gradient.inner
     return mu
 
 
@@ -376,6 +420,3 @@ def refuse(reason: str) -> None:
         f"these models cannot be trained as one batch: {reason}. Train them one after the other "
         "(unseen.InProcess)."
     )
-
-
-__all__ = ["Memory", "Run", "Stacked", "play_together", "stackable", "train"]

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 
+import numpy as np
 import torch
+from torch import Tensor
 
 from unseen.datasets.base import DataSet, Domain
 from unseen.datasets.rotate import rotate
@@ -37,14 +40,30 @@ def load(data_dir: str | Path | None = None) -> DataSet:
     The images are permuted once and dealt out in turn, as DomainBed does with MNIST, so that no
     digit appears at two angles. No file is needed: the images come with scikit-learn.
     """
-    from sklearn.datasets import load_digits
-
-    digits = load_digits()
-    images = torch.from_numpy(digits.images).float() / 16
-    labels = torch.from_numpy(digits.target).long()
+    pixels, labels = handwritten()
+    images = pixels.float() / 16
     order = torch.randperm(len(labels), generator=keyed("rotated-digits"))
     domains = []
     for i, angle in enumerate(ANGLES):
         own = order[i :: len(ANGLES)]
         domains.append(Domain(str(angle), rotate(images[own], angle).unsqueeze(1), labels[own]))
     return DataSet("rotated-digits", tuple(domains), tuple(CLASSES), SOURCE, LICENCE, CITATION)
+
+
+def handwritten() -> tuple[Tensor, Tensor]:
+    """Grey levels from 0 to 16 [1797, 8, 8] in float64, and the digits [1797].
+
+    From scikit-learn's own file where it lies as usual: importing the library takes a second, in
+    every process of a study.
+    """
+    found = find_spec("sklearn")
+    file = (
+        Path(found.origin if found and found.origin else "").parent / "datasets/data/digits.csv.gz"
+    )
+    if not file.is_file():
+        from sklearn.datasets import load_digits
+
+        digits = load_digits()
+        return torch.from_numpy(digits.images), torch.from_numpy(digits.target).long()
+    table = torch.from_numpy(np.loadtxt(file, delimiter=","))
+    return table[:, :-1].reshape(-1, 8, 8), table[:, -1].long()

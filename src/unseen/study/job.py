@@ -305,7 +305,8 @@ def reproducible(threads: int, device: str) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before[0])
-        torch.use_deterministic_algorithms(before[1])
+        if device != "cpu":  # to ask for it at all imports torch's compilers, for a second
+            torch.use_deterministic_algorithms(before[1])
 
 
 @cache

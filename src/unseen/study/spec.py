@@ -143,14 +143,15 @@ class Study(BaseModel):
     rows of all domains, which must be of one size, as where they show the same objects. metric:
     what selection and table go by. reference: a method that the others are ranked and tested
     against. precision: `bf16` computes the products of layers in bfloat16, faster on processors
-    made for it, and other numbers; see docs/performance.md. record: further records: `gram`, inner products of the updates and of the server's step; `gaps`,
-    generalization gaps as GA measures them; `weights`, those of the rules, always there. save:
-    `final` and `locals`, the last round's models, `selected`, the selected round's, with all that
-    its predictions need, as safetensors. cross_evaluation: every local
-    model on every domain, whenever the round is evaluated. These three look at updates in the
-    clear. published: a paper's figures to stand under ours: names of tables in
-    `unseen.published`, such as `csac/table1` or `ga/table1/pacs`, or metric -> row -> column ->
-    figure or [figure, standard error], as texts in the units of our tables.
+    made for it, and other numbers; see docs/performance.md. record: further records: `gram`,
+    inner products of the updates and of the server's step; `gaps`, generalization gaps as GA
+    measures them; `weights`, those of the rules, always there. save: `final` and `locals`, the
+    last round's models, `selected`, the selected round's, with all that its predictions need,
+    as safetensors. cross_evaluation: every local model on every domain, whenever the round is
+    evaluated. These three look at updates in the clear. published: a paper's figures to stand
+    under ours: names of tables in `unseen.published`, such as `csac/table1` or
+    `ga/table1/pacs`, or metric -> row -> column -> figure or [figure, standard error], as texts
+    in the units of our tables.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")

@@ -1,0 +1,125 @@
+"""On a GPU: 90 LeNets as one batch of models against one after the other, and products of rows.
+
+    [UNSEEN_BENCH_DEVICE=cpu] python benchmarks/gpu.py [--quick]
+
+Six targets of five clients with three seeds each, batches of 64, data on the device. Both ways make
+the same steps; a round ends with FedAvg per federation. Nothing is measured without a GPU. TF32 is
+off, as it must be where signs of inner products decide.
+"""
+
+from __future__ import annotations
+
+import os
+from functools import partial
+from typing import Any
+
+import torch
+from harness import Goal, interleaved, main
+from published import handwritten
+
+from unseen import Client, InProcess, Model, Split, Training, method, start
+from unseen.backend.stacked import Run, Stacked, play_together
+from unseen.combine.base import DenseRows, gram
+from unseen.datasets.rotate import rotate
+from unseen.exchange import keyed
+from unseen.models import build
+from unseen.optimiser import SGD
+from unseen.round import play_round
+from unseen.vector import stack
+
+ANGLES = (0, 15, 30, 45, 60, 75)
+goals = [
+    Goal("stacked", "90 LeNets stacked, images per second over one by one: ≥ 10×", at_least=10),
+]
+
+
+class Sweep:
+    """Federations that play round by round: all as one batch, or one client after the other."""
+
+    def __init__(self, device: str, targets: int, seeds: int, images: int, how: str) -> None:
+        pixels, labels = handwritten(images, 28)
+        x, y = torch.from_numpy(pixels), torch.as_tensor(labels).long()
+        turned = {str(a): rotate(x, a).unsqueeze(1) for a in ANGLES}
+        net = build("lenet", (1, 28, 28), 10, keyed("net"))
+        self.model = Model(net, device, (1, 28, 28))
+        clients = {a: Client(a, Split(t.to(device), y.to(device)), None, 10)
+                   for a, t in turned.items()}  # fmt: skip
+        chosen = method("fedavg", Training(SGD(0.01, momentum=0.5), batch_size=64))
+        self.runs, self.how = [], how
+        for target in [str(a) for a in ANGLES][:targets]:
+            roster = {a: c for a, c in clients.items() if a != target}
+            for seed in range(seeds):
+                state = start(chosen, self.model, list(roster), seed)
+                backend: Any = (
+                    InProcess(self.model, roster)
+                    if how == "one by one"
+                    else Stacked(self.model, roster, graph=how == "graph")
+                )
+                self.runs.append(Run(chosen, state, backend, list(roster)))
+        self.images = 5 * images * len(self.runs)
+
+    def __call__(self) -> None:
+        if self.how != "one by one":
+            play_together(self.runs, self.runs[0].state.round + 1)
+        else:
+            for run in self.runs:
+                run.state, _ = play_round(run.method, run.state, run.backend, run.clients, 10**6)
+        if self.model.device.type == "cuda":
+            torch.cuda.synchronize()
+
+
+def products(device: str, clients: int, size: int) -> torch.Tensor:
+    matrix = stack(clients, torch.empty(size, device=device))
+    return matrix.normal_(generator=torch.Generator(device).manual_seed(0))
+
+
+def agreement(device: str, clients: int, size: int) -> float:
+    """Largest difference of inner products from those of a CPU, in units of the largest."""
+    matrix = products("cpu", clients, size)
+    expected, found = gram(matrix), gram(matrix.to(device))
+    return float((found - expected).abs().max() / expected.abs().max())
+
+
+def run(quick: bool) -> dict[str, Any]:
+    device = os.environ.get("UNSEEN_BENCH_DEVICE", "cuda")  # on a CPU it proves that it runs
+    if device == "cuda" and not torch.cuda.is_available():
+        return {"measured": [], "goals": {}, "notes": ["There is no GPU here: not measured."]}
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+    size = (2, 1, 128) if quick else (6, 3, 1000)
+    names = ["one by one", "stacked"] + ["graph"] * (device == "cuda")
+    ways = {name: Sweep(device, *size, name) for name in names}
+    timings = interleaved(ways, repeats=2 if quick else 5)
+    rows = timings.rows(f"{5 * size[0] * size[1]} LeNets on {device}", "one by one")
+    for row in rows:
+        row["images_per_s"] = ways["stacked"].images / (row["ms"] / 1000)
+    first, last = ways["one by one"].runs, ways[names[-1]].runs
+    apart = max(
+        float((a.state.inbox["model"] - b.state.inbox["model"]).abs().max())
+        for a, b in zip(first, last, strict=True)
+    )
+    best = max(names[1:], key=lambda name: timings.ratio("one by one", name).median)
+    shapes = [(5, 44_000)] if quick else [(13, 11_689_512), (13, 25_557_032)]
+    for clients, width in shapes:
+        matrix = products(device, clients, width)
+        weights = torch.full((clients,), 1 / clients)
+        times = interleaved({
+            "inner products": partial(gram, matrix),
+            "mean": lambda m=matrix, w=weights: float(DenseRows(m).linear(w)[0]),
+        })  # fmt: skip
+        rows += [
+            times.row("rows", way, table="Rules on the device", K=clients, P=width)
+            for way in times.wall
+        ]
+    return {
+        "measured": rows,
+        "goals": {} if quick else {"stacked": timings.ratio("one by one", best).list()},
+        "notes": [
+            f"Largest difference of a parameter between the ways: {apart:.1e}.",
+            "Largest difference of inner products from the CPU's, in units of the largest: "
+            f"{agreement(device, 5, 10**6):.1e}.",
+        ],
+    }
+
+
+if __name__ == "__main__":
+    main(__file__)
