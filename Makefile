@@ -34,7 +34,7 @@ install: .venv/installed
 	touch $@
 
 docs: install
-	$(BIN)/python -c "from unseen.catalogue import markdown; print(markdown(), end='')" > docs/methods.md
+	$(BIN)/python -c "from unseen.catalogue import write_pages; write_pages('docs/methods')"
 	$(BIN)/python -c "from unseen.catalogue import compositions_markdown as m; print(m(), end='')" \
 		> docs/compositions.md
 

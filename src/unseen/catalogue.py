@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from unseen.errors import UnseenError, nearest
@@ -144,18 +145,34 @@ def page(name: str) -> str:
     return "\n\n".join(sections)
 
 
-def markdown() -> str:
-    """All method pages as one Markdown document, `docs/methods.md`."""
+def pages() -> dict[str, str]:
+    """File name -> Markdown: a page for each method and modifier, and their index."""
+    names = list(dict.fromkeys((*METHODS, *MODIFIERS)))
     lines = [
         "# Methods",
         "",
         "Written by `make docs` from the docstrings; `unseen show NAME` prints the same pages. A",
         "method is written by its name, what is added to it with a plus, options in brackets:",
         "`fedprox(mu=0.1)+ga(step=0.05)`.",
+        "",
+        "| method | what it does | source |",
+        "|:--|:--|:--|",
     ]
-    for name in dict.fromkeys((*METHODS, *MODIFIERS)):
-        lines += ["", f"## {name}", "", "```text", page(name), "```"]
-    return "\n".join(lines) + "\n"
+    for name, does, source in list_methods()[1]:
+        lines.append(f"| [{name}]({name.removeprefix('+')}.md) | {does} | {source} |")
+    found = {f"{name}.md": f"# {name}\n\n```text\n{page(name)}\n```\n" for name in names}
+    return {"README.md": "\n".join(lines) + "\n"} | found
+
+
+def write_pages(folder: str | Path) -> None:
+    """Write `pages` into a folder, and take away what else lies there."""
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    made = pages()
+    for stale in set(folder.glob("*.md")) - {folder / name for name in made}:
+        stale.unlink()
+    for name, text in made.items():
+        (folder / name).write_text(text, encoding="utf-8")
 
 
 def _section(title: str, part: Callable[..., Method], example: Method) -> str:
