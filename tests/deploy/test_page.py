@@ -76,6 +76,12 @@ def test_the_page_runs_as_written(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setenv("UNSEEN_DATA", str(real_data.resolve()))
-    for commands, there, now in printed(PAGE.read_text("utf-8")):
-        assert shape(now) == shape(there), commands
+    before = set(sys.modules)
+    try:
+        for commands, there, now in printed(PAGE.read_text("utf-8")):
+            assert shape(now) == shape(there), commands
+    finally:
+        for name in set(sys.modules) - before:  # the page's own, which another page may call alike
+            if str(tmp_path) in str(getattr(sys.modules[name], "__file__", "")):
+                del sys.modules[name]
     assert os.path.exists("heart/model.onnx.md")

@@ -233,6 +233,7 @@ def test_an_answer_that_comes_twice_or_after_a_second_try_changes_nothing(tmp_pa
     same(tmp_path / "one", tmp_path / "out")
 
 
+@pytest.mark.slow  # a minute
 def test_below_the_minimum_the_run_stops_and_goes_on_where_it_was(tmp_path: Path) -> None:
     file = written(tmp_path, "scaffold+ga", rounds=4)
     Study.read(file).run(tmp_path / "one", data_dir=tmp_path)

@@ -25,23 +25,24 @@ ROUNDING = 1e-6
 class LogSums:
     """All that a weighted geometric mean needs to know of vectors g_i with weights p_i, Σ p_i = 1.
 
-    positive, negative, zero: Σ p_i over the entries > 0, < 0 and = 0 of each coordinate.
+    positive, negative, zero: Σ p_i over the entries > 0, < 0 and = 0 of each coordinate; the last
+    is None where nobody asks for it.
     log_positive, log_negative: Σ p_i log|g_i| over the first two.
     """
 
     positive: Tensor
     negative: Tensor
-    zero: Tensor
+    zero: Tensor | None
     log_positive: Tensor
     log_negative: Tensor
 
     @classmethod
-    def of(cls, vectors: Tensor, p: Tensor, floor: float = 0.0) -> LogSums:
+    def of(cls, vectors: Tensor, p: Tensor, floor: float = 0.0, zeros: bool = True) -> LogSums:
         """The sums over `vectors` [K, n] with weights p [K]."""
         plus, minus, logs = _signs_and_logs(vectors, floor)
-        positive, negative, log_positive = p @ plus, p @ minus, p @ (plus * logs)
-        zero = p @ plus.neg_().add_(1).sub_(minus)
-        return cls(positive, negative, zero, log_positive, p @ minus.mul_(logs))
+        positive, negative = p @ plus, p @ minus
+        zero = p @ (1 - plus - minus) if zeros else None
+        return cls(positive, negative, zero, p @ plus.mul_(logs), p @ minus.mul_(logs))
 
 
 class RunningLogSums:
@@ -133,20 +134,21 @@ class WeightedGeometricMean(Elementwise):
             64, COLUMNS // len(rows) // 64 * 64
         )  # of all rows: what is made stays in cache
         for block, u in column_blocks(rows, columns):
-            vector[block] = self.mean(LogSums.of(u, p, self.floor))
+            vector[block] = self.mean(LogSums.of(u, p, self.floor, self.zeros != "skip"))
         return vector, state
 
     def mean(self, sums: LogSums) -> Tensor:
         """The mean of the vectors that went into the sums."""
         plus, minus = sums.positive, sums.negative
         log_plus, log_minus = sums.log_positive, sums.log_negative
+        zero = sums.zero if sums.zero is not None else plus.new_zeros(())
         if self.zeros == "released" and self.of == "gradients":
-            minus, log_minus = minus + sums.zero, log_minus + sums.zero * math.log(self.floor)
+            minus, log_minus = minus + zero, log_minus + zero * math.log(self.floor)
         elif self.zeros == "released":
-            plus, log_plus = plus + sums.zero, log_plus + sums.zero * math.log(self.floor)
+            plus, log_plus = plus + zero, log_plus + zero * math.log(self.floor)
         mean = _part(plus, log_plus) - _part(minus, log_minus)
         if self.zeros == "paper":
-            mean = torch.where(sums.zero > 0, 0, mean)
+            mean = torch.where(zero > 0, 0, mean)
         if self.agreement > 0:
             signs = (sums.positive - sums.negative).abs()
             mean = torch.where(signs >= self.agreement - ROUNDING, mean, 0)

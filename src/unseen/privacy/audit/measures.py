@@ -22,7 +22,7 @@ def psnr(found: Tensor, truth: Tensor, span: float) -> Tensor:
     """10 log₁₀(span² / MSE) of images [N, ...], in decibels [N], at most 100.
 
     >>> psnr(torch.tensor([[0.5, 0.5]]), torch.tensor([[0.4, 0.6]]), 1.0)
-    tensor([20.], dtype=torch.float64)
+    tensor([20.0000], dtype=torch.float64)
     """
     error = (found.double() - truth.double()).square().flatten(1).mean(1)
     return (10 * torch.log10(span**2 / error)).clamp(max=LARGEST).nan_to_num(posinf=LARGEST)

@@ -1,0 +1,98 @@
+"""What a training step gains from freed memory that is kept, and from pooling before ReLU.
+
+    python benchmarks/step.py [--quick]
+
+The bits are the same in all ways, which is checked. Freed memory is handed back or kept by the C
+library's own settings, changed before every call (glibc only).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import resource
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from harness import Goal, interleaved, main
+from published import handwritten
+from torch import nn
+
+from unseen import Client, Model, Split, Training
+from unseen.exchange import Turn, keyed
+from unseen.gradient import Backprop
+from unseen.local import Train
+from unseen.memory import MIB, MMAP_THRESHOLD, TRIM_THRESHOLD
+from unseen.models import build
+from unseen.models.layers import Sequential
+from unseen.optimiser import Adam
+
+goals: list[Goal] = []
+NETS = {"lenet": (1, 28, 28), "mnist-cnn": (1, 28, 28), "resnet18": (3, 64, 64)}
+
+
+def allocator(keep: bool) -> None:
+    """Keep freed memory as `keep_freed_memory` does, or hand it back as glibc does by default."""
+    setting = ctypes.CDLL(None).mallopt
+    setting(TRIM_THRESHOLD, 512 * MIB if keep else MIB // 8)
+    setting(MMAP_THRESHOLD, 256 * MIB if keep else MIB // 8)
+
+
+def literal(module: nn.Module) -> nn.Module:
+    """Layers that run as they stand."""
+    for part in module.modules():
+        if type(part) is Sequential:
+            part.__class__ = nn.Sequential
+    return module
+
+
+class Steps:
+    """Some steps of one client from where the last ones ended."""
+
+    def __init__(self, net: str, keep: bool, plain: bool, steps: int) -> None:
+        shape, batch = NETS[net], 16 if net == "resnet18" else 64
+        pixels, labels = handwritten(1000, shape[1])
+        x = torch.from_numpy(pixels).unsqueeze(1).expand(-1, *shape)
+        y = torch.as_tensor(labels).long()
+        module = build(net, shape, 10, keyed("net")).to(memory_format=torch.channels_last)
+        self.model = Model(literal(module) if plain else module, "cpu", shape)
+        self.client, self.keep = Client("a", Split(x.contiguous(), y), None, 10), keep
+        self.faults: list[float] = []
+        self.train = Train(Backprop(), Training(Adam(), epochs=None, steps=steps, batch_size=batch))
+        self.calls = 0
+
+    def __call__(self) -> None:
+        allocator(self.keep)
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        turn = Turn(0, self.calls, 10**6, "train", "a")
+        self.train(self.model, {"model": self.model.vector}, self.client, {}, turn)
+        self.calls += 1
+        found = resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+        self.faults.append(found / (self.train.training.steps or 1))
+
+
+def run(quick: bool) -> dict[str, Any]:
+    torch.set_num_threads(1)
+    measured, notes = [], []
+    for net in ("lenet",) if quick else NETS:
+        steps = 2 if quick else 10
+        make: Callable[..., Steps] = partial(Steps, net, steps=steps)
+        ways = {
+            "as torch has it": make(keep=False, plain=True),
+            "memory kept": make(keep=True, plain=True),
+            "pooling first": make(keep=False, plain=False),
+            "both": make(keep=True, plain=False),
+        }
+        timings = interleaved(ways, repeats=3 if quick else 9)
+        for row in timings.rows(f"{net}, {steps} steps", "as torch has it"):
+            faults = sorted(ways[row["way"]].faults)
+            measured.append(row | {"page faults per step": faults[len(faults) // 2]})
+        vectors = [way.model.vector for way in ways.values()]
+        same = all(torch.equal(v, vectors[0]) for v in vectors[1:])
+        notes.append(f"{net}: the ways' parameters are {'equal' if same else '**not** equal'}.")
+    return {"measured": measured, "goals": {}, "notes": notes}
+
+
+if __name__ == "__main__":
+    main(__file__)
