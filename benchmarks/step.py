@@ -30,13 +30,17 @@ from unseen.optimiser import Adam
 
 goals: list[Goal] = []
 NETS = {"lenet": (1, 28, 28), "mnist-cnn": (1, 28, 28), "resnet18": (3, 64, 64)}
+#: MiB of the largest block that a step frees, up to 32: glibc moves its thresholds to it.
+LARGEST = {"lenet": 3, "mnist-cnn": 7, "resnet18": 10}
 
 
-def allocator(keep: bool) -> None:
-    """Keep freed memory as `keep_freed_memory` does, or hand it back as glibc does by default."""
+def allocator(keep: bool, largest: int) -> None:
+    """Keep freed memory as `keep_freed_memory` does, or hand it back by the thresholds at which
+    glibc's own adjustment ends."""
     setting = ctypes.CDLL(None).mallopt
-    setting(TRIM_THRESHOLD, 512 * MIB if keep else MIB // 8)
-    setting(MMAP_THRESHOLD, 256 * MIB if keep else MIB // 8)
+    setting(TRIM_THRESHOLD, 512 * MIB if keep else 2 * largest * MIB)
+    if not setting(MMAP_THRESHOLD, 256 * MIB if keep else largest * MIB):
+        setting(MMAP_THRESHOLD, 32 * MIB)  # all that an older glibc takes
 
 
 def literal(module: nn.Module) -> nn.Module:
@@ -59,11 +63,12 @@ class Steps:
         self.model = Model(literal(module) if plain else module, "cpu", shape)
         self.client, self.keep = Client("a", Split(x.contiguous(), y), None, 10), keep
         self.faults: list[float] = []
+        self.largest = LARGEST[net]
         self.train = Train(Backprop(), Training(Adam(), epochs=None, steps=steps, batch_size=batch))
         self.calls = 0
 
     def __call__(self) -> None:
-        allocator(self.keep)
+        allocator(self.keep, self.largest)
         before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
         turn = Turn(0, self.calls, 10**6, "train", "a")
         self.train(self.model, {"model": self.model.vector}, self.client, {}, turn)

@@ -362,7 +362,8 @@ class Site:
             return
         i = header["names"].index(self.name)
         found, right = float(gram[:, i, i].sum()), self.pending["norms"][header["slot"]]
-        if abs(found - right) > 1e-6 * right + float(spread[:, i, i].sum()):
+        # Four times the spread: an honest server must not be accused by the tail of the noise.
+        if abs(found - right) > 1e-6 * right + 4 * float(spread[:, i, i].sum()):
             raise BadReply(
                 f"the square of this site's own update came back as {found:.6g} where "
                 f"{right:.6g} was sent: overflow, lost precision, or a server that multiplied "
