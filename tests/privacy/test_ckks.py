@@ -214,7 +214,7 @@ def test_sites_learn_the_inner_product_and_no_other_coefficient(keys: tuple[byte
     top = float(rows[0].abs().max())
     exponent = 4 * int(np.ceil(np.log2(top) / 4))
     mean = scheme.mean(decryptor, product) * 4096 * 4.0**exponent
-    # With an error of deviation σ = 3.2 √(8192 / 2) / 2⁴⁰ in each slot, ⟨u + e, u + e⟩ is 2 ‖u‖ σ off.
+    # Each slot errs by σ = 3.2 √(8192 / 2) / 2⁴⁰, so that ⟨u + e, u + e⟩ is 2 ‖u‖ σ off.
     deviation = 2 * float(rows[0].norm()) * 3.2 * 64 / 2**40
     assert abs(mean - float(rows[0] @ rows[0])) < 8 * deviation
     slots = scheme.decoded(decryptor, product) * 4.0**exponent

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from unseen.study.holdout import Task
 from unseen.study.named import metrics_of
 from unseen.study.records import Job
 from unseen.study.results import Results
+from unseen.study.selection import less_is_better
 from unseen.study.spec import Study
 
 EACH = "source accuracy@angle"
@@ -108,6 +110,17 @@ def test_variance_and_entropy_in_the_units_of_the_paper(finished: Results) -> No
     assert texts(made)["fedsgd"][0] == f"{centre:.3f} ± {error:.3f}"
     assert not made.lower and finished.table(VARIANCE).lower
     assert "in nats x 10" in made.notes[0] and "x 1000" in finished.table(VARIANCE).notes[0]
+
+
+def test_validation_domains_stand_beside_the_target(finished: Results) -> None:
+    with pytest.raises(UnseenError, match="unknown metric 'validation accuracy'"):
+        finished.table("validation accuracy")
+    held = replace(finished, tasks=(Task("target", ("a", "b"), ("t",), ("v",)),))
+    assert texts(held.table("validation accuracy"))["fedsgd"][0] == "10.0 ± 0.0"
+    assert texts(held.table())["fedsgd"][0] == "90.0 ± 0.0"
+    worst = held.table("validation worst accuracy@angle")
+    assert texts(worst)["fishr"][0] == "10.0 ± 0.0" and not worst.lower
+    assert less_is_better("validation loss") and less_is_better("validation worst loss@angle")
 
 
 def test_without_groups_the_environments_are_the_clients(finished: Results) -> None:

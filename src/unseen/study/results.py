@@ -13,7 +13,15 @@ from unseen.study import environments, private, records
 from unseen.study.beside import printed
 from unseen.study.holdout import Task
 from unseen.study.records import Job, Record
-from unseen.study.selection import WORST, Selected, less_is_better, main_metric, selected
+from unseen.study.selection import (
+    VALIDATION,
+    WORST,
+    Selected,
+    at_validation,
+    less_is_better,
+    main_metric,
+    selected,
+)
 from unseen.study.tables import Table, table
 
 if TYPE_CHECKING:
@@ -65,7 +73,10 @@ class Results:
         """Every metric that a table can show."""
         groups = self.study.groups
         worst = (f"{WORST}{metric}@{column}" for metric in self.metrics for column in groups)
-        return (*self.metrics, *worst, *environments.offered(self.metrics, groups))
+        target = (*self.metrics, *worst)
+        held = any(task.validation for task in self.tasks)
+        validation = (VALIDATION + name for name in target if held)
+        return (*target, *validation, *environments.offered(self.metrics, groups))
 
     def among(self, names: Sequence[str]) -> tuple[str | None, ...]:
         """Those of the names that a table can show, else None, what the study goes by."""
@@ -81,7 +92,8 @@ class Results:
         """Methods × tasks, mean ± standard error over seeds.
 
         metric: what to show (default: the study's), also `worst accuracy@column` for a study
-        with groups, and at the sources as `unseen.study.environments` has it. selection: another
+        with groups, `validation accuracy` at domains that are neither source nor target, and at
+        the sources as `unseen.study.environments` has it. selection: another
         rule than the study's, to compare them. test: the p against the reference, `wilcoxon` or
         `t` (default: `t` beside a paper's p, else `wilcoxon`).
         spread: `error`, the standard error, or `interval`, a bootstrap interval of the mean.
@@ -94,6 +106,9 @@ class Results:
         if shown in environments.offered(self.metrics, self.study.groups):
             columns, made = environments.of_sources(shown, runs)
             notes = [environments.note(shown)]
+        elif shown.startswith(VALIDATION):
+            made = [at_validation(run, source, shown) for run, source in runs]
+            notes = ["at the validation domains, which are neither source nor target"]
         else:
             made = [run for run, _ in runs]
         tasks = columns or tuple(task.name for task in self.tasks)

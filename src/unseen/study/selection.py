@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial, wraps
 from typing import Any, cast
 
@@ -25,6 +25,8 @@ KEYS = ("method", "task", "seed", "round", "role", "domain", "examples")
 WORST = "worst "
 #: Before a metric at the source clients; see `unseen.study.environments`.
 SOURCE = "source "
+#: Before a metric at the domains that are neither source nor target.
+VALIDATION = "validation "
 
 
 def source_validation(source: Records, target: Records, metric: str, lower: bool) -> int:
@@ -159,6 +161,25 @@ def selected(
     return Selected(*jobs.pop(), chosen, metrics, undefined)
 
 
+def at_validation(run: Selected, source: Records, shown: str) -> Selected:
+    """The run with `validation METRIC` of the chosen round alone: the mean over the validation
+    domains where the metric is defined.
+
+    >>> run = Selected("fedavg", "target", 0, 1, {})
+    >>> rows = [{"round": r, "role": "ood-validation", "domain": "v", "accuracy": 0.5 + r / 10}
+    ...         for r in range(3)]
+    >>> at_validation(run, rows, "validation accuracy").metrics
+    {'validation accuracy': 0.6}
+    """
+    metric = shown.removeprefix(VALIDATION)
+    found = [r for r in source if r["role"] == "ood-validation" and r["round"] == run.round]
+    values = {record["domain"]: value(record, metric) for record in found}
+    defined = [v for v in values.values() if v is not None]
+    missing = tuple(sorted(domain for domain, v in values.items() if v is None))
+    undefined = {shown: missing} if missing else {}
+    return replace(run, metrics={shown: mean(defined) if defined else None}, undefined=undefined)
+
+
 def value(record: Mapping[str, Any], metric: str) -> float | None:
     """A metric of one evaluation, None where it is undefined.
 
@@ -189,7 +210,8 @@ def less_is_better(metric: str) -> bool:
     """Whether less of a metric, grouped or not, is better."""
     from unseen.metrics import LOWER
 
-    name = metric.partition("@")[0].removeprefix(WORST).removeprefix(SOURCE)
+    name = metric.partition("@")[0].removeprefix(VALIDATION).removeprefix(WORST)
+    name = name.removeprefix(SOURCE)
     return name in LOWER or name.startswith("variance ")
 
 
