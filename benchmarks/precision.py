@@ -62,7 +62,7 @@ def accuracies(precision: str, quick: bool) -> dict[str, list[float]]:
         precision=precision,
         training={"optimiser": "sgd(lr=0.1, momentum=0.9)"},
     )
-    results = study.run(jobs=1)
+    results = study.run(jobs=1 if quick else 2)
     found: dict[str, list[float]] = {}
     for job, _, target in results.jobs():
         found.setdefault(job.method, []).append(target[-1]["accuracy"])

@@ -89,7 +89,7 @@ def run(quick: bool) -> dict[str, Any]:
             "pooling first": make(keep=False, plain=False),
             "both": make(keep=True, plain=False),
         }
-        timings = interleaved(ways, repeats=3 if quick else 9)
+        timings = interleaved(ways, repeats=3 if quick or net == "resnet18" else 7)
         for row in timings.rows(f"{net}, {steps} steps", "as torch has it"):
             faults = sorted(ways[row["way"]].faults)
             measured.append(row | {"page faults per step": faults[len(faults) // 2]})

@@ -3,17 +3,20 @@
     python deploy/walk.py DATA WORK
 
 DATA: folder with cleveland/, hungary/, va/ and switzerland/, each with its file of the UCI heart
-disease data. WORK: an empty folder for kits, records and logs. Needs two quiet cores and ten
-minutes: each message starts a process at its site, which Flower gives up after 30 s.
+disease data. WORK: an empty folder for kits, records and logs. Needs two quiet cores and half
+an hour: each message starts a process at its site, which Flower gives up after 30 s.
 """
 
 from __future__ import annotations
 
 import re
+import signal
 import subprocess
 import sys
+import textwrap
 import time
 from pathlib import Path
+from typing import Any
 
 HERE = Path(__file__).parent
 PAGE, FIGURES = HERE.parent / "docs" / "deployment.md", HERE.parent / "docs" / "figures"
@@ -49,8 +52,11 @@ STUDIES = {
     "fishr": STUDY.format(
         methods='["fedilc-inter", "fedilc-intra-geo"]', rounds=1, optimiser="adam(lr=3e-4)"
     ),
-    "drill": STUDY.format(methods='["fedavg"]', rounds=6, optimiser="sgd(lr=0.05)"),
+    "drill": STUDY.format(methods='["fedavg"]', rounds=12, optimiser="sgd(lr=0.05)")
+    + "\n[federation]\ndeadline = 90\nminimum = 2\npatience = 900\n",
 }
+#: Long lines of a log are broken between words alone.
+WHOLE: dict[str, Any] = {"break_long_words": False, "break_on_hyphens": False}
 UNSEEN = [sys.executable, "-c", "from unseen.cli import main; main()"]
 
 
@@ -106,6 +112,7 @@ class Walk:
 
 def main(data: Path, work: Path) -> None:
     """All of it, then the page."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("told to stop"))
     work.mkdir(parents=True, exist_ok=True)
     (work / "federation.toml").write_text(FEDERATION)
     for name, text in STUDIES.items():
@@ -135,15 +142,23 @@ def main(data: Path, work: Path) -> None:
         figure = FIGURES / f"exchanges-{path.parts[-3]}.svg"
         walk.do("federation", "sequence", str(path), "--out", str(figure))
     fill("sequence", "")
-    drill = subprocess.run(
-        [sys.executable, HERE / "drill.py", work / "drill.toml", work / "kits", data,
-         work / "records/drill"], capture_output=True, text=True, timeout=3600,
-    )  # fmt: skip
-    print(drill.stdout, drill.stderr)
     fill("walk", "\n\n".join(parts))
     fill("doctor", doctor)
-    if not drill.returncode:
-        fill("drill", f"$ python deploy/drill.py ...\n{drill.stdout.rstrip()}")
+    drilled(work, data)
+
+
+def drilled(work: Path, data: Path) -> None:
+    """The fault drill on the same kits."""
+    words = [str(work / "drill.toml"), str(work / "kits"), str(data), str(work / "records/drill")]
+    command, log = [sys.executable, str(HERE / "drill.py"), *words], work / "drill.log"
+    with log.open("w") as file:
+        done = subprocess.run(command, stdout=file, stderr=sys.stderr, timeout=7200)
+    print(log.read_text())
+    if not done.returncode:
+        typed = "python deploy/drill.py drill.toml kits data records/drill"
+        said = log.read_text().replace(f"{work}/", "").splitlines()
+        lines = [textwrap.fill(line, 112, subsequent_indent=" " * 9, **WHOLE) for line in said]
+        fill("drill", "\n".join([f"$ {typed}", *lines]))
 
 
 def join(walk: Walk, name: str) -> tuple[str, ...]:

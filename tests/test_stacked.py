@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from unseen import Client, InProcess, Model, Split, Training, UnseenError, method, play, start
-from unseen.backend.stacked import Run, Stacked, play_together
+from unseen.backend.stacked import Run, Stacked, play_together, unstackable
 from unseen.exchange import Method, keyed
 from unseen.losses import CrossEntropy
 from unseen.models import build
@@ -68,6 +68,44 @@ def test_stacked_is_one_by_one(net: str, expression: str, training: Training, de
         assert torch.equal(mine.table["steps"], expected.table["steps"])
         assert torch.equal(mine.table["examples"], expected.table["examples"])
         torch.testing.assert_close(mine.table["loss"], expected.table["loss"], rtol=1e-4, atol=1e-6)
+
+
+def test_precision_is_that_of_the_model() -> None:
+    """In bfloat16 both ways round products of layers, and differ by no more than that."""
+    found = []
+    for kind, precision in ((InProcess, "float32"), (InProcess, "bf16"), (Stacked, "bf16")):
+        module = build("mlp(widths=[7])", (3, 4), 3, keyed("net"))
+        bound = Model(module, "cpu", (3, 4), precision)  # type: ignore[arg-type]
+        roster, chosen = clients((3, 4)), method("fedavg", Training(SGD(0.1), batch_size=4))
+        state = start(chosen, bound, list(roster), 3)
+        state, _ = play(chosen, state, kind(bound, roster), list(roster), 1)  # type: ignore[arg-type]
+        found.append(state.inbox["model"])
+    exact, one, together = found
+    apart = float((one - exact).abs().max())
+    assert 0 < apart < 0.01
+    assert 0 < float((together - exact).abs().max()) < 3 * apart
+    assert float((together - one).abs().max()) < 2 * apart
+
+
+@pytest.mark.parametrize(
+    ("expression", "net", "training", "reason"),
+    [
+        ("fedavg", nn.Linear(4, 2), Training(), ""),
+        ("fedprox+ppdg", nn.Linear(4, 2), Training(), ""),
+        ("scaffold", nn.Linear(4, 2), Training(), "send more than their model"),
+        ("fedavg+ga", nn.Linear(4, 2), Training(), "GapProbe does more than train"),
+        ("csac", nn.Linear(4, 2), Training(), "not one training exchange in every round"),
+        ("fedavg", nn.Sequential(nn.Linear(4, 2), nn.BatchNorm1d(2)), Training(), "statistics"),
+        ("fedavg", nn.Linear(4, 2).requires_grad_(False), Training(), "frozen weights"),
+    ],
+)
+def test_what_a_study_trains_one_by_one(
+    expression: str, net: nn.Module, training: Training, reason: str
+) -> None:
+    x = torch.randn(8, 4, generator=keyed("x"))
+    roster = {"a": Client("a", Split(x, (x[:, 0] > 0).long()), None, 2)}
+    found = unstackable(method(expression, training), Model(net, shape=(4,)), roster)
+    assert reason in found and bool(found) == bool(reason)
 
 
 def sweep(kind: type[InProcess] | type[Stacked], bound: Model) -> list[Run]:

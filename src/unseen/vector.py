@@ -207,7 +207,7 @@ class Model:
 
     def __call__(self, x: Tensor) -> Tensor:
         """The module's outputs for inputs `x`."""
-        with self._rounding():
+        with self.rounding():
             outputs: Tensor = self.module(self._placed(x))
         return outputs if self.precision == "float32" else outputs.to(self.vector.dtype)
 
@@ -217,12 +217,12 @@ class Model:
         views = self.layout.views(vector)
         if buffers is not None:
             views |= self.buffer_layout.views(buffers)
-        with self._rounding():
+        with self.rounding():
             outputs: Tensor = functional_call(self.module, views, (self._placed(x),))
         return outputs if self.precision == "float32" else outputs.to(self.vector.dtype)
 
-    def _rounding(self) -> AbstractContextManager[object]:
-        """What the products of the module's layers are computed in."""
+    def rounding(self) -> AbstractContextManager[object]:
+        """The context in which the products of the module's layers are computed in `precision`."""
         if self.precision == "float32":
             return nullcontext()
         return torch.autocast(self.device.type, torch.bfloat16)

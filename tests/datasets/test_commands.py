@@ -44,6 +44,8 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Run:
 #: color-mnist reads the same files as rotated-mnist, and faster.
 SLOW = ("domainnet", "rotated-mnist")
 SKETCHED = [name for name, info in DATASETS.items() if info.sketch and name not in SLOW]
+#: Hundreds of arrays of eight bands; its reader has tests of its own.
+SKETCHED[SKETCHED.index("povertymap")] = pytest.param("povertymap", marks=pytest.mark.slow)
 
 
 @pytest.mark.parametrize("name", SKETCHED)

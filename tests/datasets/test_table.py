@@ -8,11 +8,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pooled import by_scikit_learn
-from sklearn.preprocessing import StandardScaler
+from sklearn.preprocessing import MinMaxScaler, StandardScaler
 from torch import Tensor, nn
 
 from unseen.client import Client, Split
-from unseen.datasets.table import Schema, Sums, encode, feature_names
+from unseen.datasets.table import Schema, Sums, encode, feature_names, of_ranges
 from unseen.errors import UnseenError
 from unseen.exchange import Turn, keyed
 from unseen.vector import Model
@@ -236,3 +236,24 @@ def test_a_table_of_one_kind_of_column_works() -> None:
     x = torch.tensor([[1.0], [NAN]], dtype=torch.float64)
     assert encode(only, Sums(only).of(x), x).tolist() == [[1, 0], [0, 1]]
     assert feature_names(only, Sums(only).of(x)) == ("sex=m", "sex missing")
+
+
+def test_public_ranges_scale_as_scikit_learn_does() -> None:
+    schema = Schema(("a", "kind", "b"), {"kind": ("u", "v")})
+    x = torch.tensor([[3.0, 1.0, -2.5], [150.0, 0.0, 4e4], [NAN, NAN, 0.0]]).double()
+    found = encode(schema, of_ranges(schema, {"b": (-5, 5e4), "a": (0, 120)}), x)
+    scaler = MinMaxScaler((-1, 1)).fit([[0, -5], [120, 5e4]])
+    expected = torch.from_numpy(scaler.transform(x[:2, [0, 2]].numpy())).float()
+    torch.testing.assert_close(found[:2, :2], expected)  # 150 is beyond the range, and is not cut
+    # Every indicator stands, whatever occurs: two of missing numbers, u, v, missing.
+    assert found[:, 2:].tolist() == [[0, 0, 0, 1, 0], [0, 0, 1, 0, 0], [1, 0, 0, 0, 1]]
+    names = feature_names(schema, of_ranges(schema, {"a": (0, 120), "b": (-5, 5e4)}))
+    assert names == ("a", "b", "a missing", "b missing", "kind=u", "kind=v", "kind missing")
+
+
+def test_public_ranges_are_the_sums_of_a_made_up_table() -> None:
+    schema = Schema(("a", "kind", "raised"), {"kind": ("u", "v")}, ("raised",))
+    made_up = torch.tensor([[-3.0, 0.0, 0.0], [8.0, 1.0, 1.0], [NAN] * 3])
+    assert torch.equal(of_ranges(schema, {"a": (-3, 8)}), Sums(schema).of(made_up))
+    nothing = Schema(("kind",), {"kind": ("u", "v")})
+    assert of_ranges(nothing, {}).tolist() == [1, 1, 1]

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -63,6 +66,66 @@ def test_half_a_file_says_nothing(tmp_path: Path) -> None:
     assert runs.standing(tmp_path) == {}
     (tmp_path / runs.STANDING).write_text('{"round": ')
     assert runs.standing(tmp_path) == {} and runs.progress({}) == ""
+
+
+def test_a_run_waits_for_one_that_was_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    listed = [[7], [7], []]
+    link = SimpleNamespace(running=lambda: listed.pop(0))
+    said: list[str] = []
+    runs.await_turn(link, said.append)  # type: ignore[arg-type]
+    assert said == ["run 7 has not ended; if it was killed the server finds out in a minute"]
+    monkeypatch.setattr(runs, "GONE", -1.0)
+    with pytest.raises(UnseenError, match="run 7 has not ended: one at a time"):
+        runs.await_turn(SimpleNamespace(running=lambda: [7]), said.append)  # type: ignore[arg-type]
+
+
+def test_a_server_that_fails_once_ends_no_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    httpx = pytest.importorskip("httpx", reason="comes with the extra flower")
+
+    def failing(status: int) -> Exception:
+        response = httpx.Response(status, request=httpx.Request("POST", "http://localhost"))
+        return httpx.HTTPStatusError("no", request=response.request, response=response)
+
+    answers: list[object] = [failing(500), Run(1, "running"), failing(500), failing(403)]
+
+    def run(number: int) -> Run:
+        answer = answers.pop(0)
+        if isinstance(answer, Run):
+            return answer
+        assert isinstance(answer, Exception)
+        raise answer
+
+    link = SimpleNamespace(run=run)
+    assert runs.stands(link, 1).state == "running"  # type: ignore[arg-type]
+    monkeypatch.setattr(runs, "FAILING", -1.0)
+    for _ in answers.copy():
+        with pytest.raises(httpx.HTTPStatusError):
+            runs.stands(link, 1)  # type: ignore[arg-type]
+
+
+def test_the_standing_in_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    @contextmanager
+    def silent(kit: object, insecure: bool) -> Iterator[None]:
+        raise UnseenError("no server answers")
+        yield
+
+    monkeypatch.setattr(runs, "control", silent)
+    said: list[str] = []
+    runs.status(None, tmp_path, False, said.append)  # type: ignore[arg-type]
+    assert said == ["no server answers", f"{tmp_path / runs.STANDING}: not written yet"]
+    job = {"method": "fedavg", "task": "va", "seed": 0, "round": 1, "rounds": 3}
+    more = {"name": "heart", "exchange": "train", "connected": ["north"], "error": ""}
+    (tmp_path / runs.STANDING).write_text(
+        json.dumps({**job, **more, "waiting": "for south", "finished": False})
+    )
+    said.clear()
+    runs.status(None, tmp_path, False, said.append)  # type: ignore[arg-type]
+    assert said[1:] == [
+        "study heart: not finished",
+        "fedavg on va, seed 0; round 2 of 3; train",
+        "waiting for south",
+        "last seen by the run: north",
+    ]
 
 
 def test_a_study_is_a_file(tmp_path: Path) -> None:

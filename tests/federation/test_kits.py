@@ -159,7 +159,7 @@ def test_plaintext_against_tls_and_tls_against_plaintext(tmp_path: Path) -> None
         assert probe.ask(north, insecure=True).trouble == ""
     with answering(out / "server", north.port):
         answer = probe.ask(north, insecure=True)
-    assert answer.trouble == "foreign" and "Leave out --insecure" in answer.text
+    assert answer.trouble == "secure" and answer.remedy == "Leave out --insecure."
 
 
 def test_what_is_no_federation(tmp_path: Path) -> None:

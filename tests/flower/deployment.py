@@ -5,6 +5,7 @@ Own port and own folders; everything is ended by pid.
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import signal
@@ -20,6 +21,9 @@ from typing import Any
 
 from unseen.federation import kits, spec
 
+ROOT = Path(__file__).parents[2]
+#: By how much all limits of time are longer than a quiet machine of two cores needs.
+SLOWER = float(os.environ.get("UNSEEN_SLOWER", "1"))
 UNSEEN = [sys.executable, "-c", "from unseen.cli import main; main()", "federation"]
 
 
@@ -67,11 +71,11 @@ class Federation:
     def kit(self, name: str) -> Path:
         return self.folder / "kits" / name
 
-    def start(self, name: str, *words: object) -> None:
-        source = str(Path(__file__).parents[2] / "src")
-        paths = os.pathsep.join(filter(None, [source, os.environ.get("PYTHONPATH")]))
+    def start(self, name: str, *words: object, changed: Path | None = None) -> None:
+        paths = [str(changed or ""), str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]
         environment = {
-            **os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1",
+            **os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths)),
+            "OMP_NUM_THREADS": "1",
             "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.2",
         }  # fmt: skip
         with (self.folder / f"{name}.log").open("ab") as log:
@@ -89,8 +93,9 @@ class Federation:
             return True
         return False
 
-    def join(self, name: str) -> None:
-        self.start(name, "join", self.kit(name), "--data", self.sites[name][1])
+    def join(self, name: str, changed: Path | None = None) -> None:
+        """changed: a folder with another package, which this site runs instead."""
+        self.start(name, "join", self.kit(name), "--data", self.sites[name][1], changed=changed)
 
     def run(self, study: Path, out: Path) -> None:
         self.start("run", "run", study, "--kit", self.kit("server"), "--out", out)
@@ -98,12 +103,12 @@ class Federation:
     def ends(self, seconds: float = 240) -> int:
         """The exit status of the run."""
         try:
-            return self.running["run"].wait(seconds)
+            return self.running["run"].wait(seconds * SLOWER)
         except subprocess.TimeoutExpired:
             raise AssertionError(f"the run did not end:\n{self.logs()}") from None
 
     def until(self, true: Callable[[], object], seconds: float = 240) -> None:
-        end = time.monotonic() + seconds
+        end = time.monotonic() + seconds * SLOWER
         while not true():
             for name, process in self.running.items():
                 if name != "run" and process.poll() is not None:
@@ -146,6 +151,15 @@ class Federation:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         assert not left, f"left behind: {left}"
+
+
+def faulty() -> Any:
+    """The module by which the drill makes faulty sites."""
+    found = importlib.util.spec_from_file_location("faulty", ROOT / "deploy" / "faulty.py")
+    assert found is not None and found.loader is not None
+    module = importlib.util.module_from_spec(found)
+    found.loader.exec_module(module)
+    return module
 
 
 def told(out: Path) -> dict[str, Any]:

@@ -195,7 +195,7 @@ FAULTS: list[tuple[Any, str]] = [
     (older, "layout 0ld"),
     (lambda answer: [], "no answer within the deadline of 1 s"),
     (lambda answer: "killed", "killed"),
-    (lambda answer: [{**answer, "protocol": 0}], "protocol 0 where 1 was asked"),
+    (lambda answer: [{**answer, "protocol": 0}], "protocol 0 where 2 was asked"),
     (lambda answer: [{**answer, "scalar/examples": float("nan")}], "NaN or infinite"),
 ]
 
@@ -336,7 +336,7 @@ def test_what_a_site_refuses_and_why(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("key", "value", "reason"),
     [
-        ("protocol", 0, "the protocol does not match: the server says 0, the site 1"),
+        ("protocol", 0, "the protocol does not match: the server says 0, the site 2"),
         ("layout", "old/old", "the layout of the model does not match: the server says 'old/old'"),
         ("digest", "0", "the digest of the site's data does not match: the server says '0'"),
     ],
@@ -378,10 +378,8 @@ def test_a_channel_over_messages_is_the_channel_in_one_process(
     shared, own = channel.keys(channel.read(kind, "clear"), list(SITES))
     for kit in numbers.values():
         for path, content in own[kit.name].items():
-            (kit / path).parent.mkdir(exist_ok=True)
             (kit / path).write_bytes(content)
     for path, content in shared.items():
-        (tmp_path / path).parent.mkdir(exist_ok=True)
         (tmp_path / path).write_bytes(content)
     monkeypatch.setenv("FLWR_HOME", str(tmp_path / "flower"))
     hall = Hall(numbers)

@@ -6,6 +6,8 @@ code into the negative one with |g| + 1e-10 under the logarithm.
 
 from __future__ import annotations
 
+import shutil
+
 import literal
 import numpy as np
 import pytest
@@ -13,7 +15,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from unseen.combine import Mean, WeightedGeometricMean
+from unseen.combine import Mean, WeightedGeometricMean, geometric
+from unseen.combine.geometric import LogSums, unrolled
 from unseen.errors import UnseenError
 
 ZEROS = ("skip", "paper", "released")
@@ -195,3 +198,36 @@ def test_between_the_extremes_and_odd(values, zeros) -> None:
 def test_unknown_options_are_refused() -> None:
     with pytest.raises(UnseenError, match="released"):
         WeightedGeometricMean(zeros="release")
+
+
+def test_one_pass_is_the_mean_up_to_rounding() -> None:
+    """What is compiled; the compiler itself is left to a slower test."""
+    rows = torch.tensor(literal.gradients(3, 5, size=400))
+    rows[torch.rand(rows.shape, generator=torch.Generator().manual_seed(0)) < 0.1] = 0
+    p = torch.tensor([0.1, 0.2, 0.3, 0.15, 0.25], dtype=torch.float64)
+    sums = LogSums.of(rows, p, zeros=False)
+    expected = WeightedGeometricMean().mean(sums)
+    torch.testing.assert_close(unrolled(rows.unbind(), p.unbind()), expected, rtol=1e-12, atol=0)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("g++") is None, reason="no C++ compiler here")
+def test_compiled_it_is_the_same_up_to_rounding() -> None:
+    rows = literal.gradients(3, 4, size=300)
+    found = play(WeightedGeometricMean(compiled=True), rows, dtype=torch.float32)
+    expected = play(WeightedGeometricMean(), rows, dtype=torch.float32)
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+def test_compiled_is_for_the_plain_mean() -> None:
+    with pytest.raises(UnseenError, match="compiled=True is for zeros='skip'"):
+        WeightedGeometricMean("paper", compiled=True)
+
+
+def test_a_missing_compiler_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def lacking(*_: object) -> None:
+        raise RuntimeError("No working C++ compiler found")
+
+    monkeypatch.setattr(geometric, "_compiled", lambda: lacking)
+    with pytest.raises(UnseenError, match=r"No working C\+\+ compiler found\. Leave it out"):
+        play(WeightedGeometricMean(compiled=True), [[1.0], [2.0]])

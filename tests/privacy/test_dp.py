@@ -13,7 +13,7 @@ from sites import federation, images
 from unseen import Model, Training, UnseenError, method, play, start
 from unseen.backend.inprocess import InProcess
 from unseen.client import Client, Split
-from unseen.combine import PPDG, PCGrad
+from unseen.combine import PPDG, PCGrad, SemanticDivergence
 from unseen.combine.base import gram
 from unseen.exchange import Turn, keyed
 from unseen.losses import CrossEntropy, SquaredError
@@ -32,6 +32,7 @@ from unseen.privacy.dp import (
     steps_of,
 )
 from unseen.privacy.stream import KEY, SECRET, Stream, keyed_memory
+from unseen.vector import Layout
 
 TRAINING = Training(SGD(0.05), batch_size=8)
 TURN = Turn(0, 0, 3, "train", "site-a", roster=("site-a", "site-b"))
@@ -301,7 +302,9 @@ def test_rows_leave_clipped_and_with_the_noise_asked_for():
             rows[dp.noise] = torch.stack([r.rows["model"] for r in replies]).double()
         assert rows[0.0].norm(dim=1).tolist() == pytest.approx([0.05, 0.05], rel=1e-5)
         noise = rows[2.0] - rows[0.0]
-        assert float(noise.std()) == pytest.approx(2.0 * 0.05 * share, rel=0.03)
+        # The deviation of n numbers is known to 1 / √(2n).
+        near = 8 / (2 * noise.numel()) ** 0.5
+        assert float(noise.std()) == pytest.approx(2.0 * 0.05 * share, rel=near)
 
 
 @pytest.mark.parametrize("expression", [UNIFORM, "ppdg", "pcgrad", "median", "fedsgd"])
@@ -352,6 +355,28 @@ def test_gram_rules_take_the_known_noise_off_the_diagonal():
     # Where only noise is left, a squared norm is never below what the noise hides.
     rule(s * torch.randn(K, P, generator=generator) * 0.5, {}, rule.init(K, P))
     assert bool((seen[1].diagonal() >= s**2 * (2 * P) ** 0.5 * 0.999).all())
+
+
+def test_distances_between_noised_rows_are_those_without_noise():
+    """CSAC's weights by distance, layer by layer: the noise alone would make all of them equal."""
+    K, s = 3, 0.02
+    layout = Layout.of({"a": torch.zeros(30_000), "b": torch.zeros(10_000)})
+    generator = keyed("rows")
+    clean = 0.05 * torch.randn(1, layout.size, generator=generator).repeat(K, 1)
+    clean[2, :30_000] += 0.05
+    clean[0, 30_000:] -= 0.05
+    noisy = clean + s * torch.randn(K, layout.size, generator=generator)
+    rule = SemanticDivergence(blocks="tensor")
+    (exchange,) = private(
+        method(f"{UNIFORM}+csac(blocks='tensor')", TRAINING), clients=Clients(1.0, s, 1e-3)
+    ).exchanges
+    denoised = exchange.slots["model"].combine
+    assert isinstance(denoised, Denoised) and denoised.deviation == s
+    right = rule(clean, {}, rule.init(K, layout.size, layout))[2]
+    drowned = rule(noisy, {}, rule.init(K, layout.size, layout))[2]
+    found = denoised(noisy, {}, denoised.init(K, layout.size, layout))[2]
+    assert float((drowned - right).abs().max()) > 0.03
+    torch.testing.assert_close(found, right, atol=0.02, rtol=0)
 
 
 def test_denoised_is_the_rule_itself_where_there_is_no_noise():

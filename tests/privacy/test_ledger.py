@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 
 import pytest
 import torch
@@ -11,7 +12,8 @@ from sites import federation
 
 from unseen import Model, Training, method, play, start
 from unseen.backend.inprocess import InProcess
-from unseen.exchange import keyed
+from unseen.errors import BadReply
+from unseen.exchange import Reply, Turn, keyed
 from unseen.models import build
 from unseen.optimiser import SGD
 from unseen.privacy.dp import Clients, Examples, private
@@ -133,6 +135,165 @@ def test_whole_clients_are_told_apart_from_examples():
     # No scalar leaves a client whose data as a whole is private, not even its size.
     assert [left["slot"] for left in line["left"]] == ["model"]
     assert "client" in line["epsilon"]
+
+
+CHANNELS = [("ckks", "ppdg", "encrypted"), ("masks()", "fedavg", "masked")]
+
+
+def metered_behind(over, expression, inner=InProcess):
+    """Three clients behind a channel, and what measures it."""
+    pytest.importorskip("tenseal", reason="the extra he is not installed")
+    from unseen.privacy import channel
+
+    clients, federated = federation(3), method(expression, TRAINING)
+    model = Model(build("mlp(widths=[12])", (6,), 3, keyed("net")))
+    names = sorted(clients)
+    backend = inner(model, clients)
+    kind = channel.read(over)
+    if not isinstance(kind, channel.Clear):
+        backend = channel.wrap(kind, "clear", federated, backend, names)
+    return Metered(backend, federated), federated, start(federated, model, names, 0), names
+
+
+@pytest.mark.parametrize(("over", "expression", "form"), CHANNELS)
+def test_the_bytes_of_a_channel_are_those_of_its_messages(over, expression, form):
+    metered, federated, state, names = metered_behind(over, expression)
+    sides, lengths = metered.backend.sites, []
+    for side in sides.values():
+        for call in ("seal", "answer"):
+            original = getattr(side, call)
+
+            def weighed(*given, original=original):
+                found = original(*given)
+                lengths.extend(map(len, found.values() if isinstance(found, dict) else [found]))
+                return found
+
+            setattr(side, call, weighed)
+    play(federated, state, metered, names, 2)
+    lines = metered.lines()
+    left = [item for line in lines for item in line["left"]]
+    assert {e["form"] for e in left if e["slot"] == "model"} == {form}
+    told = sum(b for e in left if e["slot"] != "scalars" for b in e["bytes"])
+    # Under masks a reply says that its two rows are there, and of which shape: nothing to count.
+    shapes = 3 * 2 * 2 if form == "masked" else 0
+    assert told == sum(lengths) - sum(sorted(lengths)[:shapes])
+
+
+@pytest.mark.parametrize(("over", "expression", "form"), CHANNELS)
+def test_rows_poisoned_between_rounds_change_nothing_on_a_channel(over, expression, form):
+    class Poisoned(InProcess):
+        def map(self, exchange, inbox, clients, turn):
+            self.matrix.fill_(torch.nan)
+            self.buffers.fill_(torch.nan)
+            self.model.gradient.fill_(torch.nan)
+            return super().map(exchange, inbox, clients, turn)
+
+    ends = []
+    for way, inner in ((over, Poisoned), (over, InProcess), ("clear", InProcess)):
+        metered, federated, state, names = metered_behind(way, expression, inner)
+        ends.append(play(federated, state, metered, names, 2)[0].inbox["model"])
+        assert metered.lines()
+    for end in ends[:2]:
+        torch.testing.assert_close(end, ends[2], rtol=1e-5, atol=1e-6)
+
+
+class Breaking(InProcess):
+    """The second client's number of examples, or its row, is no number."""
+
+    what = "examples"
+
+    def map(self, exchange, inbox, clients, turn):
+        replies = super().map(exchange, inbox, clients, turn)
+        for i, name in enumerate(clients):
+            if name == "site-b" and self.what == "examples":
+                replies[i] = Reply(replies[i].rows, {**replies[i].scalars, "examples": math.nan})
+            elif name == "site-b":
+                replies[i].rows["model"].fill_(math.nan)
+        return replies
+
+
+@pytest.mark.parametrize("what", ["examples", "row"])
+@pytest.mark.parametrize("over", ["clear", "ckks", "masks()"])
+def test_a_broken_reply_is_measured_and_left_out_by_name(over, what, monkeypatch):
+    monkeypatch.setattr(Breaking, "what", what)
+    metered, federated, state, names = metered_behind(over, "fedavg", Breaking)
+    with pytest.raises(BadReply, match="site-b"):
+        play(federated, state, metered, names, 1)
+    metered, federated, state, names = metered_behind(over, "fedavg", Breaking)
+    state, outcomes = play(federated, state, metered, names, 2, on_bad_reply="drop")
+    assert [list(outcome.dropped) for outcome in outcomes] == [["site-b"]] * 2
+    assert bool(state.inbox["model"].isfinite().all())
+    assert [line["clients"] for line in metered.lines()] == [names] * 2
+
+
+@pytest.mark.parametrize("said", [math.nan, math.inf, -3.0, 0.0, 1e300, torch.ones(2)])
+def test_a_number_of_examples_that_is_none_is_not_counted(said):
+    pytest.importorskip("opacus", reason="the extra dp is not installed")
+
+    class Site:
+        """Some sites behind messages, of whose sizes the server knows what they say."""
+
+        first = True
+
+        def map(self, exchange, inbox, clients, turn):
+            told = said if self.first else 32.0
+            self.first = False
+            return [Reply({}, {"examples": 32.0}), Reply({}, {"examples": told}),
+                    Reply(fault="no answer")]  # fmt: skip
+
+    federated = private(method("fedavg", TRAINING), Examples(1.0, 1.1, 1e-3))
+    metered = Metered(Site(), federated)
+    (exchange,) = federated.exchanges
+    names = ["a", "b", "c"]
+    for round in range(2):
+        metered.map(exchange, {}, names, Turn(0, round, 2, "train", roster=tuple(names)))
+    first, second = metered.lines()
+    assert first["examples"] == [32, 0, 0]
+    spent = [line["epsilon"]["example"] for line in (first, second)]
+    assert spent[0][1:] == [None, None]
+    # What left before it said how many examples it has counts as soon as it does.
+    assert spent[1] == [spent[1][0]] * 2 + [None]
+    assert spent[1][0] > spent[0][0]
+    (closing,) = metered.closing()
+    assert [promise["client"] for promise in closing["guarantees"]] == ["a", "b"]
+
+
+@pytest.mark.parametrize(("over", "expression", "form"), CHANNELS)
+def test_a_study_over_a_channel_leaves_a_ledger_of_it(tmp_path, over, expression, form):
+    pytest.importorskip("tenseal", reason="the extra he is not installed")
+    study = small(privacy={"channel": over}).model_copy(update={"methods": (expression,)})
+    study.run(tmp_path)
+    (path,) = tmp_path.rglob(records.LEDGER)
+    lines = records.read_lines(path.parent / records.LEDGER)
+    assert [line["exchange"] for line in lines] == ["train", "validate", "test"] * 2
+    rows = [left for line in lines for left in line["left"] if left["slot"] == "model"]
+    assert {left["form"] for left in rows} == {form}
+    sizes = [size for left in rows for size in left["bytes"]]
+    assert len(sizes) == 2 * 5 and min(sizes) > 2 * 2440  # twice float32 and more
+
+
+def test_sums_over_columns_stand_in_the_ledger_unless_ranges_are_given(tmp_path):
+    table = tmp_path / "sites.csv"
+    rows = [f"{site},{i % 7},{'uv'[i % 2]},{i % 3 % 2}" for site in "abc" for i in range(20)]
+    table.write_text("\n".join(["site,x,kind,y", *rows]) + "\n")
+    for columns in (None, {"x": (0.0, 10.0)}):
+        study = Study(
+            dataset=f"table(path={str(table)!r}, domain='site', label='y')", model="logistic",
+            methods=("fedavg",), targets=("a",), seeds=1, rounds=1, training={"batch_size": 8},
+            privacy={"columns": columns},
+        )  # fmt: skip
+        out = tmp_path / ("summed" if columns is None else "ranged")
+        study.run(out)
+        (path,) = out.rglob(records.LEDGER)
+        first = records.read_lines(path.parent / records.LEDGER)[0]
+        if columns is None:
+            left = {"slot": "statistics", "form": "plain", "bytes": [8 * 7] * 2}
+            assert first == {
+                "round": 0, "exchange": "statistics", "clients": ["b", "c"], "left": [left],
+            }  # fmt: skip
+            assert "| statistics | statistics | plain | 56 | 2 |" in card(path.parent)
+        else:
+            assert first["exchange"] == "train"
 
 
 def small(**settings) -> Study:

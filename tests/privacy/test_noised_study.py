@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
+import torch
 
 from unseen import UnseenError
 from unseen.study.plan import prepare_study
+from unseen.study.prepare import prepare
 from unseen.study.spec import Study
 
 pytest.importorskip("opacus", reason="the extra dp is not installed")
@@ -36,14 +40,72 @@ def test_refused_with_the_reason(tmp_path, settings, reason):
         planned(tmp_path, **settings)
 
 
-def test_columns_that_are_standardised_over_the_sites_are_refused(tmp_path):
+def columns(tmp_path, **settings):
+    """A study of three sites with a numeric and a categorical column; some cells are missing."""
     table = tmp_path / "sites.csv"
-    rows = [f"{site},{i % 7},{i % 2}" for site in "abc" for i in range(20)]
-    table.write_text("\n".join(["site,x,y", *rows]) + "\n")
-    dataset = f"table(path={str(table)!r}, domain='site', label='y')"
-    with pytest.raises(UnseenError, match="standardised and imputed"):
-        planned(tmp_path, dataset=dataset, targets=("a",), model="logistic",
-                training={"batch_size": 8})  # fmt: skip
+    rows = [
+        f"{s},{i % 7 if i % 5 else ''},{'uvw'[i % 3]},{i % 2}" for s in "abc" for i in range(20)
+    ]
+    table.write_text("\n".join(["site,x,kind,y", *rows]) + "\n")
+    usual = {"dataset": f"table(path={str(table)!r}, domain='site', label='y')", "targets": ("a",),
+             "model": "logistic", "training": {"batch_size": 8}, "privacy": EXAMPLES}  # fmt: skip
+    return usual | settings
+
+
+RANGED = EXAMPLES | {"columns": {"x": (0, 10)}}
+
+
+def test_columns_that_are_standardised_over_the_sites_are_refused(tmp_path):
+    with pytest.raises(UnseenError, match=r"standardised and imputed.*{x = \[0, 100\]}"):
+        planned(tmp_path, **columns(tmp_path))
+    planned(tmp_path, **columns(tmp_path, privacy={}))
+
+
+def test_columns_with_public_ranges_need_no_sums(tmp_path, monkeypatch):
+    asked = []
+    monkeypatch.setattr("unseen.study.prepare.summed", lambda *given: asked.append(given))
+    results = Study(**{"seeds": 1, "rounds": 1, **columns(tmp_path, privacy=RANGED)}).run()
+    assert not asked
+    assert "scaled by public ranges" in results.table().to_markdown()
+
+
+@pytest.mark.parametrize(
+    ("ranges", "reason"),
+    [
+        ({}, "missing: x"),
+        ({"x": (0, 10), "z": (0, 1)}, "'z'"),
+        ({"x": (0, 10), "kind": (0, 1)}, "'kind'"),
+        ({"x": (10, 0)}, "low below high"),
+        ({"x": (0, float("inf"))}, "finite"),
+        ({"x": (1e9, 1e9 + 1)}, "almost equal"),
+    ],
+)
+def test_ranges_that_do_not_fit_are_refused(tmp_path, ranges, reason):
+    with pytest.raises(UnseenError, match=reason):
+        planned(tmp_path, **columns(tmp_path, privacy=EXAMPLES | {"columns": ranges}))
+
+
+def test_ranges_are_for_tables(tmp_path):
+    with pytest.raises(UnseenError, match="rotated-digits is none"):
+        planned(tmp_path, privacy={"columns": {"x": (0, 1)}})
+
+
+def test_what_training_sees_follows_from_the_row_and_the_ranges_alone(tmp_path):
+    """One row of one site changed: every other row is encoded as before, bit for bit."""
+    plan = planned(tmp_path, **columns(tmp_path, privacy=RANGED))
+    data, study, (task,) = plan.data, plan.setting.study, plan.tasks
+    site = data[task.sources[0]]
+    changed = site.x.clone()
+    changed[3] = torch.tensor([1e6, 2.0], dtype=changed.dtype)
+    other = replace(site, x=changed)
+    moved = replace(data, domains=tuple(other if d is site else d for d in data.domains))
+    before, after = (prepare(d, task, study, 0) for d in (data, moved))
+    assert torch.equal(before.statistics, after.statistics)
+    for name, client in before.everyone.items():
+        for kind in ("train", "validation"):
+            if getattr(client, kind) is not None:
+                x, y = (getattr(c.everyone[name], kind).x[:] for c in (before, after))
+                assert int((x != y).any(1).sum()) <= 1
 
 
 def test_what_protects_nothing_is_warned_of(tmp_path):

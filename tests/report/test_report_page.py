@@ -136,12 +136,13 @@ def test_two_protocols_on_one_page(tmp_path: Path) -> None:
     assert {p.name for p in (page.parent / "tables").iterdir()} >= {"1-runs.csv", "2-runs.csv"}
 
 
-def test_five_hundred_runs_stay_below_three_megabytes(tmp_path: Path) -> None:
+@pytest.mark.parametrize("rounds", [8, pytest.param(40, marks=pytest.mark.slow)])
+def test_five_hundred_runs_stay_below_three_megabytes(tmp_path: Path, rounds: int) -> None:
     methods = tuple(f"fedprox(mu={i / 100})" for i in range(1, 15))
     methods += tuple(f"fedavg+ga(step={i / 100})" for i in range(1, 15))
     domains = tuple(f"d{i}" for i in range(6))
     write_study(
-        tmp_path, methods=methods, tasks=domains, seeds=3, rounds=40, domains=domains,
+        tmp_path, methods=methods, tasks=domains, seeds=3, rounds=rounds, domains=domains,
         settings={"reference": None},
     )  # fmt: skip
     page = report([tmp_path], tmp_path / "report", Choice(), files=False)

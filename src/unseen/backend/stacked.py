@@ -29,6 +29,8 @@ from unseen.round import due, play_round, recipients, sample
 from unseen.training import Training
 from unseen.vector import Model, stack
 
+PREFIX = "these models cannot be trained as one batch: "
+
 
 @dataclass(frozen=True)
 class Member:
@@ -62,14 +64,14 @@ class Pool:
         self.begin: dict[int, int] = {}
         kept: list[Split] = []
         for split in splits:
-            if id(split) not in self.begin:
-                self.begin[id(split)] = sum(map(len, kept))
+            if id(split.x) not in self.begin:
+                self.begin[id(split.x)] = sum(map(len, kept))
                 kept.append(split)
         inputs = [split.x for split in kept if isinstance(split.x, Tensor)]
         if len(inputs) < len(kept):
             refuse("the images stay on disk, and a batch of models needs them in memory")
         self.x, self.y = torch.cat(inputs).to(device), torch.cat([s.y for s in kept]).to(device)
-        self.splits = kept  # alive, so that no other split gets one's id
+        self.splits = kept  # alive, so that no other's images get the id of one's
 
     def batch(self, index: Tensor) -> tuple[Tensor, Tensor]:
         """Inputs [M, B, ...] as floating point and labels [M, B]."""
@@ -95,12 +97,16 @@ class Stacked:
         self.graph = graph
         self.clients = self.one_by_one.clients
         self.memories = self.one_by_one.memories
+        #: Replies of a coming exchange, by its name, from a batch with models of other federations.
+        self.ready: dict[str, list[Reply]] = {}
         self._pool: Pool | None = None
 
     def map(
         self, exchange: Exchange, inbox: Inbox, clients: Sequence[str], turn: Turn
     ) -> list[Reply]:
         """One reply for each client: a training exchange stacked, an evaluation one by one."""
+        if exchange.name in self.ready:
+            return self.ready.pop(exchange.name)
         if not exchange.slots:
             return self.one_by_one.map(exchange, inbox, clients, turn)
         local = stackable(exchange.local, self.model)
@@ -139,39 +145,56 @@ class Stacked:
 
 @dataclass
 class Run:
-    """One federation of a sweep: a method of any learning rate or μ, its own clients and seed."""
+    """One federation of a sweep: a method of any learning rate or μ, its own clients and seed.
+
+    fraction: the share of the clients that takes part in a round, or how many.
+    """
 
     method: Method
     state: State
     backend: Stacked
     clients: Sequence[str]
+    fraction: float | int = 1.0
 
 
 def play_together(runs: Sequence[Run], rounds: int) -> list[list[Outcome]]:
     """Play every run to `rounds`, all of their clients as one batch of models; moves their states.
 
-    Outcomes per run, as `play` gives them. All runs share a model, all clients take part, and every
-    training exchange comes in the same place in all methods.
+    Outcomes per run, as `play` gives them. All runs are of one network, and every method has one
+    training exchange in every round.
     """
     outcomes: list[list[Outcome]] = [[] for _ in runs]
-    if not runs:
-        return outcomes
-    model = runs[0].backend.model
-    splits = [c.train for r in runs for c in r.backend.clients.values() if c.train is not None]
-    pool = Pool(splits, model.device)
-    while runs[0].state.round < rounds:
-        asked = [_training(run, rounds) for run in runs]
-        members = [member for _, own in asked for member in own]
-        matrix, scalars = train(model, members, pool, runs[0].backend.graph)
-        at = 0
-        for k, (run, (exchange, own)) in enumerate(zip(runs, asked, strict=True)):
-            part = slice(at, at + len(own))
-            replies = run.backend.replies(exchange, own, matrix[part], scalars[part])
-            ready = _Ready(run.backend, exchange.name, replies)
-            run.state, new = play_round(run.method, run.state, ready, run.clients, rounds)
-            outcomes[k] += new
-            at += len(own)
+    pool = pooled(runs)
+    while runs and runs[0].state.round < rounds:
+        train_together(runs, rounds, pool)
+        for run, own in zip(runs, outcomes, strict=True):
+            run.state, new = play_round(
+                run.method, run.state, run.backend, run.clients, rounds, run.fraction
+            )
+            own += new
     return outcomes
+
+
+def pooled(runs: Sequence[Run]) -> Pool | None:
+    """The training data of all runs' clients; None without runs."""
+    splits = [c.train for r in runs for c in r.backend.clients.values() if c.train is not None]
+    return Pool(splits, runs[0].backend.model.device) if runs else None
+
+
+def train_together(runs: Sequence[Run], rounds: int, pool: Pool | None) -> None:
+    """Train the clients of every run's coming round as one batch; each backend has its replies."""
+    if not runs or pool is None:
+        return
+    asked = [_training(run, rounds) for run in runs]
+    members = [member for _, own in asked for member in own]
+    matrix, scalars = train(runs[0].backend.model, members, pool, runs[0].backend.graph)
+    at = 0
+    for run, (exchange, own) in zip(runs, asked, strict=True):
+        part = slice(at, at + len(own))
+        run.backend.ready[exchange.name] = run.backend.replies(
+            exchange, own, matrix[part], scalars[part]
+        )
+        at += len(own)
 
 
 def _training(run: Run, rounds: int) -> tuple[Exchange, list[Member]]:
@@ -185,8 +208,9 @@ def _training(run: Run, rounds: int) -> tuple[Exchange, list[Member]]:
     if len(found) != 1:
         refuse(f"{run.method.name} has {len(found)} training exchanges in round {state.round}")
     order, exchange = found[0]
+    sampled = sample(roster, run.fraction, Turn(state.seed, state.round, rounds))
     turn = Turn(state.seed, state.round, rounds, exchange.name, order=order, roster=tuple(roster))
-    names = recipients(exchange, roster, sample(roster, 1.0, turn))
+    names = recipients(exchange, roster, sampled)
     local = stackable(exchange.local, run.backend.model)
     clients = run.backend.clients
     return exchange, [
@@ -194,23 +218,25 @@ def _training(run: Run, rounds: int) -> tuple[Exchange, list[Member]]:
     ]
 
 
-class _Ready:
-    """A backend whose training replies have come already."""
-
-    def __init__(self, backend: Stacked, name: str, replies: list[Reply]) -> None:
-        self.backend, self.name, self.replies = backend, name, replies
-
-    def map(
-        self, exchange: Exchange, inbox: Inbox, clients: Sequence[str], turn: Turn
-    ) -> list[Reply]:
-        """The replies, or an evaluation."""
-        if exchange.name == self.name:
-            return self.replies
-        return self.backend.map(exchange, inbox, clients, turn)
-
-    def rows(self, slot: str, replies: Sequence[Reply], reference: Tensor | None) -> DenseRows:
-        """As the backend's."""
-        return self.backend.rows(slot, replies, reference)
+def unstackable(method: Method, model: Model, clients: Mapping[str, Client]) -> str:
+    """Why a study cannot train the method's models in a batch with those of other jobs, or ""."""
+    training = [exchange for exchange in method.exchanges if exchange.slots]
+    if method.adapt is not None:
+        return "the method changes the network"
+    if len(training) != 1 or training[0].rounds != (0, 1):
+        return "it has not one training exchange in every round"
+    if not set(training[0].slots) <= {"model", "buffers"}:
+        return "its clients send more than their model"
+    module = model.module
+    if len(model.buffers) or not all(p.requires_grad for p in module.parameters()):
+        return "statistics or frozen weights differ from model to model"
+    if any(not isinstance(c.train.x, Tensor) for c in clients.values() if c.train is not None):
+        return "the images stay on disk"
+    try:
+        stackable(training[0].local, model)
+    except UnseenError as error:
+        return str(error).removeprefix(PREFIX).partition(". Train them")[0]
+    return ""
 
 
 def train(
@@ -316,8 +342,9 @@ def descended(
         made: Tensor = functional_call(model.module, parameters, (inputs,))
         return made
 
-    made = vmap(outputs, randomness="error")(model.layout.views(leaf), x)
-    each = per_example(loss, made, y)
+    with model.rounding():
+        made = vmap(outputs, randomness="error")(model.layout.views(leaf), x)
+    each = per_example(loss, made.to(matrix.dtype), y)
     losses = (each * mask).sum(1) / mask.sum(1).clamp(min=1)
     (gradient,) = torch.autograd.grad(losses.sum(), leaf)
     return losses.detach(), gradient
@@ -342,7 +369,7 @@ def planned(members: Sequence[Member], pool: Pool, device: torch.device) -> Plan
     drawn = []
     for member in members:
         split = member.client.split("train")
-        begin = pool.begin[id(split)]
+        begin = pool.begin[id(split.x)]
         drawn.append([i + begin for i in batches(split, member.local.training, member.turn)])
     T, B = max(map(len, drawn)), max(len(i) for own in drawn for i in own)
     index = torch.zeros(T, len(members), B, dtype=torch.long)
@@ -416,7 +443,4 @@ def _reason(recipe: Training, module: nn.Module) -> str:
 
 def refuse(reason: str) -> None:
     """Say why models cannot be trained as one batch."""
-    raise UnseenError(
-        f"these models cannot be trained as one batch: {reason}. Train them one after the other "
-        "(unseen.InProcess)."
-    )
+    raise UnseenError(f"{PREFIX}{reason}. Train them one after the other (unseen.InProcess).")

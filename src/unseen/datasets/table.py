@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -120,6 +121,40 @@ class Sums:
     ) -> tuple[Reply, Memory]:
         """Reply with the statistics of the client's training rows; nothing else is touched."""
         return Reply(rows={"statistics": self.of(client.split("train").x[:])}), memory
+
+
+def of_ranges(schema: Schema, ranges: Mapping[str, tuple[float, float]]) -> Tensor:
+    """Statistics [size] that follow from public ranges alone, in the place of the clients' sums.
+
+    Those of a made-up table: a row at each end of every range, a row of missing cells, and every
+    code once. So `encode` takes x to (x − (low + high) / 2) / ((high − low) / 2), which is −1 at
+    the low end and 1 at the high one, and every indicator stands whether it occurs or not. Values
+    beyond a range are not cut. ranges: numeric column -> (low, high).
+
+    >>> schema = Schema(("age", "sex"), {"sex": ("f", "m")})
+    >>> x = torch.tensor([[30.0, 0.0], [120.0, 1.0], [float("nan"), 1.0]])
+    >>> encode(schema, of_ranges(schema, {"age": (0, 120)}), x).tolist()[:2]
+    [[-0.5, 0.0, 1.0, 0.0, 0.0], [1.0, 0.0, 0.0, 1.0, 0.0]]
+    """
+    wanted = [schema.columns[j] for j in schema.numeric]
+    for name, (low, high) in ranges.items():
+        if name not in wanted:
+            raise nearest("numeric column with a range", name, wanted)
+        # Narrower ones, far from 0, would drown in the rounding of squares.
+        wide = high - low > 1e-6 * max(abs(low), abs(high))
+        if not (wide and math.isfinite(low) and math.isfinite(high)):
+            raise UnseenError(
+                f"the range of the column {name!r} must be [low, high] with low below high, both "
+                f"finite and not almost equal; found [{low:g}, {high:g}]."
+            )
+    if lacking := [name for name in wanted if name not in ranges]:
+        raise UnseenError(
+            f"public ranges are needed for every numeric column; missing: {', '.join(lacking)}."
+        )
+    ends = torch.tensor([ranges[name] for name in wanted], dtype=torch.float64).view(-1, 2)
+    one, codes = torch.ones(len(ends)), sum(len(names) + 1 for _, names in schema.categorical)
+    numeric = [2 * one, one, ends.sum(1), ends.square().sum(1)]
+    return torch.cat([*numeric, torch.ones(codes)])
 
 
 def encode(schema: Schema, statistics: Tensor, x: Tensor) -> Tensor:

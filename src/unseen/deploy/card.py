@@ -164,7 +164,8 @@ def _limits(spec: Mapping[str, Any]) -> Iterator[str]:
         yield f"- few examples to measure by (below 30): {', '.join(map(_line, small))}"
     if spec["input"]["kind"] == "table":
         yield "- `predict` refuses a category that no training site had, unless told otherwise"
-        yield "- `model.json` holds the sites' summed statistics: means, deviations and counts"
+        if spec["study"]["privacy"].get("columns") is None:
+            yield "- `model.json` holds the sites' summed statistics: means, deviations and counts"
     if spec["classes"] is not None:
         yield "- probabilities were not calibrated"
     for warning in spec["warnings"]:

@@ -200,7 +200,7 @@ class Table:
             steps.append(f"0 in {', '.join(self.blank)} is missing")
         return [
             *steps,
-            "a number becomes (x - mean) / deviation of the training sites, a missing one 0",
+            "a number becomes (x - mean) / deviation, those of its column, a missing one 0",
             "the feature 'COLUMN missing' is 1 where a number is missing, else 0",
             "the feature 'COLUMN=CATEGORY' is 1 for that category, else 0; so for 'COLUMN missing'",
             "the features stand in the order of `features`, as float32",

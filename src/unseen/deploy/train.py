@@ -206,7 +206,8 @@ def ledger(planned: Plan, prepared: Prepared, job: Job) -> dict[str, Any]:
     study, data = planned.setting.study, planned.data
     method = composed(job.method, study, data)
     pooled = method.gather is not None
-    statistics = Sums(data.schema).size * 8 if data.schema is not None else 0
+    summed = data.schema is not None and study.privacy.columns is None
+    statistics = Sums(data.schema).size * 8 if summed and data.schema is not None else 0
     moved = {name: {"rounds": 0, "down": statistics, "up": statistics} for name in prepared.sources}
     scalars: set[str] = set()
     for line in records.read_lines(job.folder(planned.setting.out) / "rounds.jsonl"):

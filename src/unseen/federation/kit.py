@@ -124,7 +124,10 @@ class Kit:
         return read_certificate(self.folder / name)
 
     def check(self, insecure: bool = False, now: datetime | None = None) -> None:
-        """Refuse to start with what a server or a site would be refused for anyway."""
+        """Refuse to start with what a server or a site would be refused for anyway, and a server
+        with what it could read updates by."""
+        for fault in readable(self):
+            raise UnseenError(fault)
         if insecure:
             return
         for fault in (*missing(self), *exposed(self), *outdated(self, now)):
@@ -154,6 +157,28 @@ def exposed(kit: Kit) -> list[str]:
         for path in (kit.folder / name for name in SECRETS)
         if path.is_file() and (mode := stat.S_IMODE(path.stat().st_mode)) & 0o077
     ]
+
+
+def readable(kit: Kit) -> list[str]:
+    """Sites' secrets in the kit of a server, under their own names or another's."""
+    if kit.kind != "server":
+        return []
+    held = [kit.folder / name for name in ("ckks.secret", "masks.private")]
+    found = [
+        f"{path} is a site's secret, and a server that holds it could read updates. Take it away "
+        "from this machine, and make new keys for all sites."
+        for path in held
+        if path.is_file()
+    ]
+    public = kit.folder / "ckks.public"
+    if public.is_file():
+        from unseen.privacy.ckks import check_public
+
+        try:
+            check_public(public.read_bytes())
+        except UnseenError as error:
+            found.append(f"{public}: {error}")
+    return found
 
 
 def outdated(kit: Kit, now: datetime | None = None) -> list[str]:

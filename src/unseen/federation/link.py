@@ -27,6 +27,8 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 PROBE = "/unseen/probe"
 #: No message of Flower's is larger: it sends vectors in parts of 5 MiB.
 LARGEST = 64 * 2**20
+#: Milliseconds that a request waits for the database.
+BUSY = 60_000
 #: Who started this process.
 PARENT = "UNSEEN_PARENT"
 #: Headers of a signed request, as Flower's own.
@@ -110,6 +112,17 @@ def die_with_parent() -> None:
             sys.exit(1)  # it was killed before we asked
 
 
+def patient_database() -> None:
+    """Requests wait for each other longer than SQLite's own 5 s, after which they fail.
+
+    One that fails may be the only answer of a site, or end the process that starts runs.
+    """
+    from flwr.supercore import sql_mixin
+
+    before = getattr(sql_mixin, "SQLITE_PRAGMAS", ())
+    vars(sql_mixin)["SQLITE_PRAGMAS"] = (*before, ("busy_timeout", str(BUSY)))
+
+
 def main() -> None:
     """Start the SuperLink behind the guard; without the guard it does not start."""
     from flwr.superlink import extensions
@@ -119,6 +132,7 @@ def main() -> None:
     die_with_parent()
     if not callable(getattr(extensions, "get_middleware", None)):
         sys.exit("this release of Flower has no place for the guard; install flwr 1.41.")
+    patient_database()
     before = extensions.get_middleware
     extensions.get_middleware = lambda: (Middleware(Guard), *before())
     flower_superlink()

@@ -1,7 +1,8 @@
 """Flower's SuperNode that runs one app alone: `python -m unseen.federation.node`, same options.
 
 A SuperNode runs what the server sends. This one compares it, file by file, with the app in the
-folder that UNSEEN_APP names, which `join` writes from this machine's own installation.
+folder that UNSEEN_APP names, which `join` writes from this machine's own installation. And it
+gives a message's process longer to start than Flower's 30 s, after which Flower starts another.
 """
 
 from __future__ import annotations
@@ -12,13 +13,17 @@ import os
 import sys
 import zipfile
 from collections.abc import Callable, Mapping
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from unseen.federation import warm
 from unseen.federation.link import die_with_parent
 
 #: The app that this site runs.
 APP = "UNSEEN_APP"
+#: Seconds that a message's process has to start, beyond Flower's own.
+LONGER = 150
 
 
 def files(bundle: bytes) -> dict[str, str]:
@@ -70,11 +75,24 @@ class OwnAppOnly:
         return checked
 
 
+def patient(claim: Callable[[Any, int], str | None]) -> Callable[[Any, int], str | None]:
+    """Flower's own function, by which a process is started, with more time to start."""
+
+    def claimed(state: Any, task: int) -> str | None:
+        token = claim(state, task)
+        if token is not None:
+            state.task_token_store[task].active_until += timedelta(seconds=LONGER)
+        return token
+
+    return claimed
+
+
 def main() -> None:
     """Start the SuperNode; if the check cannot be put in place it does not start."""
     from flwr.cli.build import build_fab_from_disk
     from flwr.supernode import start_client_internal as flower
     from flwr.supernode.cli import flower_supernode
+    from flwr.supernode.nodestate.in_memory_nodestate import InMemoryNodeState
 
     die_with_parent()
     if not all(
@@ -87,6 +105,9 @@ def main() -> None:
         "_pull_and_store_message": check.pull(flower._pull_and_store_message),
     }
     vars(flower).update(replacements)
+    state: Any = InMemoryNodeState
+    state.claim_task = patient(state.claim_task)
+    warm.start(Path(os.environ["FLWR_HOME"]) / "warm")
     flower_supernode()
 
 

@@ -17,13 +17,23 @@ from unseen.federation.kit import Kit
 from unseen.federation.link import KEY, PROBE, SIGNATURE, STAMP
 
 Trouble = Literal[
-    "", "name", "unreachable", "plaintext", "tls", "expired", "authority", "hostname", "foreign"
+    "",
+    "name",
+    "unreachable",
+    "plaintext",
+    "secure",
+    "tls",
+    "expired",
+    "authority",
+    "hostname",
+    "foreign",
 ]
 #: What to do about each.
 REMEDY: dict[Trouble, str] = {
     "name": "Correct `servers` in kit.toml, or the machine's name service.",
     "unreachable": "Is the server started? Does the firewall let this machine out to that port?",
     "plaintext": "The server was started with --insecure: it must be started again without.",
+    "secure": "Leave out --insecure.",
     "tls": "A device between the two may be ending TLS; ask the network's administrator.",
     "expired": "The federation's organiser renews the server's certificate: "
     "unseen federation provision --renew server",
@@ -102,8 +112,7 @@ def ask(kit: Kit, insecure: bool = False, size: int = 0, timeout: float = 10.0) 
         return Answer("unreachable", f"{where} {text}.", {})
     except (http.client.HTTPException, ConnectionError) as error:
         if insecure:
-            text = f"{where} answers no plaintext: it speaks TLS. Leave out --insecure."
-            return Answer("foreign", text, {})
+            return Answer("secure", f"{where} answers no plaintext: it speaks TLS.", {})
         return Answer("foreign", f"{where} answers strangely: {type(error).__name__}.", {})
     except (ValueError, KeyError, TypeError):
         return Answer("foreign", f"{where} is no server of a federation by unseen.", {})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,7 +18,7 @@ from unseen.errors import UnseenError
 
 #: Seconds that processes get to end by themselves.
 PATIENCE = 8.0
-#: A log is put aside when it is larger, at the next start.
+#: A log is put aside when it is larger; one is kept beside it.
 LOG_LIMIT = 16 * 2**20
 
 
@@ -48,8 +49,6 @@ class Child:
     def __init__(self, command: Sequence[str], env: Mapping[str, str], log: Path) -> None:
         _adopt()
         log.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        if log.exists() and log.stat().st_size > LOG_LIMIT:
-            log.replace(log.with_suffix(".log.1"))
         self.log = log
         with log.open("ab") as file:
             self.begin = file.tell()
@@ -68,6 +67,14 @@ class Child:
         with self.log.open("rb") as file:
             file.seek(self.begin)
             return file.read().decode(errors="replace")
+
+    def trim(self) -> None:
+        """Put a large log aside; the process goes on writing at the end of what is left."""
+        with contextlib.suppress(OSError):  # a log that is gone, or no room for it, ends nothing
+            if self.log.stat().st_size > LOG_LIMIT:
+                shutil.copyfile(self.log, self.log.with_suffix(".log.1"))
+                os.truncate(self.log, 0)
+                self.begin = 0
 
     def stop(self) -> None:
         """End it, then all that it left behind, by their ids."""
@@ -93,6 +100,7 @@ def wait(child: Child, every: Callable[[], None], interval: float = 0.5) -> int:
     """Call `every` again and again until the child ends by itself; its exit status."""
     while child.code is None:
         every()
+        child.trim()
         time.sleep(interval)
     return int(child.code)
 

@@ -20,6 +20,10 @@ STANDING = "federation.json"
 LOOK, RARELY = 0.5, 6
 #: Seconds after which it is worth saying whom a run waits for.
 LONG = 20.0
+#: Seconds for which a server may answer that it failed.
+FAILING = 60.0
+#: Seconds within which the server notices that a run is gone whose process was killed.
+GONE = 120.0
 
 
 def run(
@@ -44,11 +48,7 @@ def run(
     target = out.expanduser().absolute()
     target.mkdir(parents=True, exist_ok=True)
     with control(kit, insecure) as link:
-        if busy := link.running():
-            raise UnseenError(
-                f"run {busy[0]} has not ended: one at a time. `unseen federation status` shows it; "
-                "--stop ends it."
-            )
+        await_turn(link, say)
         here = [node.name for node in link.nodes() if node.status == "online"]
         say(f"connected: {', '.join(sorted(filter(None, here))) or len(here) or 'nobody yet'}")
         (target / STANDING).unlink(missing_ok=True)
@@ -63,15 +63,30 @@ def run(
             say("stopped; the same command goes on from the last finished round.")
             raise
     if not ended.state.endswith("completed"):
-        error = standing(target).get("error") or ended.details or "see the server's log"
+        error = str(standing(target).get("error") or ended.details or "see the server's log")
         raise UnseenError(
-            f"the run ended as {ended.state}: {error}. Log: {kit.logs / 'server.log'}. When the "
-            "cause is gone, the same command goes on from the last finished round."
+            f"the run ended as {ended.state}: {error.rstrip('.')}. Log: {kit.logs / 'server.log'}. "
+            "When the cause is gone, the same command goes on from the last finished round."
         )
     table = target / "table.txt"
     if table.is_file():
         say(table.read_text(encoding="utf-8").rstrip())
     say(f"records: {target}")
+
+
+def await_turn(link: Control, say: Callable[[str], None]) -> None:
+    """Wait until no run is listed: after a crash the one before is, until it is missed."""
+    end, told = time.monotonic() + GONE, False
+    while busy := link.running():
+        if time.monotonic() > end:
+            raise UnseenError(
+                f"run {busy[0]} has not ended: one at a time. `unseen federation status` shows it; "
+                "--stop ends it."
+            )
+        if not told:
+            say(f"run {busy[0]} has not ended; if it was killed the server finds out in a minute")
+            told = True
+        time.sleep(LOOK)
 
 
 def follow(link: Control, number: int, out: Path, say: Callable[[str], None]) -> Run:
@@ -88,9 +103,23 @@ def follow(link: Control, number: int, out: Path, say: Callable[[str], None]) ->
         elif waiting and time.monotonic() - since > LONG:
             say(f"waiting {waiting}")
             since = float("inf")
-        if look % RARELY == 0 and (state := link.run(number)).over:
+        if look % RARELY == 0 and (state := stands(link, number)).over:
             return state
         look += 1
+        time.sleep(LOOK)
+
+
+def stands(link: Control, number: int) -> Run:
+    """How a run stands; a server that fails to say so is asked again, for a run is long."""
+    import httpx
+
+    end = time.monotonic() + FAILING
+    while True:
+        try:
+            return link.run(number)
+        except httpx.HTTPStatusError as error:
+            if error.response.status_code < 500 or time.monotonic() > end:
+                raise
         time.sleep(LOOK)
 
 
@@ -124,9 +153,16 @@ def status(
     found = standing(out)
     if not found:
         say(f"{out / STANDING}: not written yet")
-    for key, value in found.items():
-        text = value if isinstance(value, str) else json.dumps(value)
-        say(f"{key.replace('_', ' ')}: {text}")
+        return
+    say(
+        f"study {found.get('name', '?')}: {'finished' if found.get('finished') else 'not finished'}"
+    )
+    if line := progress(found):
+        say(line)
+    if found.get("waiting"):
+        say(f"waiting {found['waiting']}")
+    if found.get("connected"):
+        say(f"last seen by the run: {', '.join(map(str, found['connected']))}")
 
 
 def standing(out: Path) -> Mapping[str, Any]:

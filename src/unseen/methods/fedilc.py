@@ -51,16 +51,18 @@ def geometric(
     *,
     zeros: Literal["skip", "paper", "released"] = "skip",
     agreement: float = 0.0,
+    compiled: bool = False,
 ) -> Method:
     """FedSGD whose server takes the weighted geometric mean of the clients' gradients.
 
         (E₊/E) (Π_{g>0} g)^{1/E₊} − (E₋/E) (Π_{g<0} |g|)^{1/E₋}
 
     zeros: what exact zeros count as, see `unseen.combine.WeightedGeometricMean`. agreement: the
-    released code's sign threshold τ, 0 in all its commands. Each client sends its full-batch
-    gradient and the training's optimiser runs on the server, as released.
+    released code's sign threshold τ, 0 in all its commands. compiled: one pass by torch.compile,
+    twice as fast and other last digits. Each client sends its full-batch gradient and the
+    training's optimiser runs on the server, as released.
     """
-    rule = WeightedGeometricMean(zeros, agreement, "updates")
+    rule = WeightedGeometricMean(zeros, agreement, "updates", compiled=compiled)
     return gradients("geometric", training, rule, Backprop(training.loss))
 
 

@@ -65,6 +65,43 @@ def hidden(entry: Tensor) -> bool:
     return entry.numel() > 0 and bool(torch.isnan(entry.flatten()[0]))
 
 
+def blindly(method: Method) -> Method:
+    """The method with every step of the server's on stand-ins."""
+
+    def one(exchange: Exchange) -> Exchange:
+        slots = {n: replace(slot, apply=Hidden()) for n, slot in exchange.slots.items()}
+        return replace(exchange, slots=slots)
+
+    return replace(method, exchanges=tuple(map(one, method.exchanges)))
+
+
+#: slot's key -> what its step remembers.
+Moments = Mapping[str, Mapping[str, Tensor]]
+
+
+def stepped(
+    exchange: Exchange, sums: Mapping[str, Tensor], inbox: Inbox, moments: Moments
+) -> tuple[dict[str, Tensor], dict[str, Mapping[str, Tensor]]]:
+    """What `unseen.round` does with the rules' vectors, at a site."""
+    entries, kept = dict(inbox), dict(moments)
+    vectors: dict[str, Tensor] = {}
+    for name, slot in exchange.slots.items():
+        to = slot.to or name
+        vectors[to] = vectors[to] + sums[name] if to in vectors else sums[name]
+    for name, slot in exchange.slots.items():
+        to = slot.to or name
+        if to not in vectors:
+            continue
+        vector, key = vectors.pop(to), f"{exchange.name}:{name}"
+        if slot.apply is None:
+            entries[to] = vector
+            continue
+        before = {n: m.cpu() for n, m in kept.get(key, {}).items()}
+        entries[to], after = slot.apply(entries[to].cpu(), vector, before, {})
+        kept[key] = dict(after)
+    return entries, kept
+
+
 class Server:
     """The server's side of encrypted rows whose sums nobody opens for it."""
 
@@ -79,11 +116,7 @@ class Server:
     def method(self, method: Method) -> Method:
         """The method with every step of the server's on stand-ins."""
 
-        def blindly(exchange: Exchange) -> Exchange:
-            slots = {n: replace(slot, apply=Hidden()) for n, slot in exchange.slots.items()}
-            return replace(exchange, slots=slots)
-
-        return replace(method, exchanges=tuple(map(blindly, method.exchanges)))
+        return blindly(method)
 
     def hello(self, exchange: Exchange, turn: Turn, names: Sequence[str]) -> str:
         """As the inner side's, with the exchange that every site must have applied last."""
@@ -127,7 +160,7 @@ class Site:
     def __init__(self, inner: ckks.Site, memories: Memories, key: str) -> None:
         self.inner, self.memories, self.key = inner, memories, key
         self.inbox: dict[str, Tensor] = {}
-        self.moments: dict[str, dict[str, Tensor]] = {}
+        self.moments: Moments = {}
         self.sums: dict[str, Tensor] = {}
         self.turn: Turn | None = None
         self.nonce = ""
@@ -208,23 +241,7 @@ class Site:
         return pack({"kind": "applied", "slot": slot, **label})
 
     def _step(self, exchange: Exchange, turn: Turn) -> None:
-        """What `unseen.round` does with the rules' vectors, at this site."""
-        vectors: dict[str, Tensor] = {}
-        for name, slot in exchange.slots.items():
-            to = slot.to or name
-            vectors[to] = vectors[to] + self.sums[name] if to in vectors else self.sums[name]
-        for name, slot in exchange.slots.items():
-            to = slot.to or name
-            if to not in vectors:
-                continue
-            vector, key = vectors.pop(to), f"{exchange.name}:{name}"
-            if slot.apply is None:
-                self.inbox[to] = vector
-                continue
-            old = self.inbox[to].cpu()
-            moments = {n: m.cpu() for n, m in self.moments.get(key, {}).items()}
-            self.inbox[to], after = slot.apply(old, vector, moments, {})
-            self.moments[key] = dict(after)
+        self.inbox, self.moments = stepped(exchange, self.sums, self.inbox, self.moments)
         self._keep((turn.round, turn.order), [turn.round, exchange.name])
 
     def _keep(self, label: tuple[int, int], after: list[Any] | None) -> None:
@@ -240,7 +257,7 @@ def _entries(kept: Memory) -> dict[str, Tensor]:
     return {name[6:]: value for name, value in kept.items() if name.startswith("entry/")}
 
 
-def _moments(kept: Memory) -> dict[str, dict[str, Tensor]]:
+def _moments(kept: Memory) -> Moments:
     found: dict[str, dict[str, Tensor]] = {}
     for name, value in kept.items():
         if name.startswith("moment/"):

@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 #: site -> question, and site -> answer of those who answered.
 Ask = Callable[[Mapping[str, bytes]], Mapping[str, bytes]]
 Server = Literal["clear", "blind"]
-#: The files of keys by name: every site has the first, the server the second; for masks each site
-#: has a key of its own and everybody's public ones.
-SECRET, PUBLIC = "ckks/secret.bin", "ckks/public.bin"
-PRIVATE, PUBLICS = "masks/private.bin", "masks/public.json"
+#: The files of keys as kits have them: every site has the first, the server the second; for masks
+#: each site has a key of its own and everybody's public ones.
+SECRET, PUBLIC = "ckks.secret", "ckks.public"
+PRIVATE, PUBLICS = "masks.private", "masks.public.json"
 
 
 class Left(NamedTuple):

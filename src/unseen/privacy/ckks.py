@@ -149,13 +149,17 @@ class Keys:
 
 
 def encrypt(
-    keys: Keys | bytes, row: Tensor, header: Mapping[str, Any], levels: int = 1, sketch: int = 0
+    keys: Keys | bytes,
+    row: Tensor,
+    header: Mapping[str, Any],
+    levels: int = 1,
+    sketch: Tensor | None = None,
 ) -> bytes:
     """A row [P] as one message: full ciphertexts across all layers, symmetric and seeded.
 
-    header: what else the message says. sketch: numbers of the random projection that goes along,
-    whose stream is the header's `sketch` text; 0 for none. The only thing that the message tells
-    in the clear is the power of 16 next above the largest entry.
+    header: what else the message says. sketch: the row's random projection, which goes along. The
+    only thing that the message tells in the clear is the power of 16 next above the largest entry,
+    of either.
     """
     keys = keys if isinstance(keys, Keys) else Keys(keys, "secret")
     x = row.detach().double().cpu().numpy()
@@ -170,9 +174,8 @@ def encrypt(
         "exponent": exponent,
         "chunks": len(parts),
     }
-    if sketch:
-        projected = sketched(torch.from_numpy(x), sketch, keyed(str(header.get("stream"))))
-        head["sketch exponent"], more = _encrypted(keys, levels, projected.numpy())
+    if sketch is not None:
+        head["sketch exponent"], more = _encrypted(keys, levels, sketch.numpy())
         parts += more
     return pack(head, parts)
 
@@ -225,7 +228,8 @@ def uncertainty(gram: Floats, exponents: Sequence[int], size: int, layers: bool)
     noise = SIGMA * np.ldexp(1.0, np.array(exponents))
     own = np.sqrt(square)
     spread = np.hypot(own[:, :, None] * noise, own[:, None, :] * noise[:, None])
-    floor = np.sqrt(size) * noise[:, None] * noise
+    # What two errors make of one another is there in every slot, of rows of zeros too.
+    floor = 2 * np.sqrt(SLOTS * -(-size // SLOTS)) * noise[:, None] * noise
     if layers:  # a mask lets a little of its neighbours through
         whole = np.sqrt(square.sum(0))
         spread = spread + MASK_ERROR * np.maximum.outer(whole, whole) * np.ldexp(
@@ -248,7 +252,7 @@ def combination(keys: Keys, header: Mapping[str, Any], parts: Sequence[memoryvie
 
 
 def rounded(vector: Floats, exponent: int) -> Floats:
-    """Multiples of 2^(exponent − 27), 39 times as coarse as the noise of one row."""
+    """Multiples of 2^(exponent − 27), 40 times as coarse as the noise of one row."""
     step = 2.0 ** (exponent - SUM_BITS)
     found: Floats = np.round(vector / step) * step
     return found
@@ -297,10 +301,12 @@ class Site:
             rule = exchange.slots[name].combine
             products = rule is not None and rule.sees == "products"
             layers = products and getattr(rule, "blocks", "whole") != "whole"
-            head["stream"] = f"{turn.seed}/sketch/{turn.round}/{exchange.name}/{name}"
-            width = self.kind.width if products else 0
-            messages[name] = encrypt(self.keys, row, head, 2 if layers else 1, width)
-            self.pending["norms"][name] = float(row.double().square().sum())
+            multiplied, sketch = row.double(), None
+            if products and self.kind.width:
+                stream = f"{turn.seed}/sketch/{turn.round}/{exchange.name}/{name}"
+                multiplied = sketch = sketched(row.cpu(), self.kind.width, keyed(stream))
+            messages[name] = encrypt(self.keys, row, head, 2 if layers else 1, sketch)
+            self.pending["norms"][name] = float(multiplied.square().sum())
         return messages
 
     def answer(self, question: bytes) -> bytes:
@@ -333,9 +339,10 @@ class Site:
         gram = inner_products(self.keys, header, parts)
         layers = header["blocks"] is not None
         spread = DECIDED * uncertainty(gram, header["exponents"], header["size"], layers)
-        if not header["width"]:
-            self._own(header, gram, spread)
+        self._own(header, gram, spread)
         zero = np.abs(gram) <= spread
+        nothing = np.einsum("bii->bi", zero)  # a row that is not to be told from 0
+        zero = zero | nothing[:, :, None] | nothing[:, None, :]
         gram[zero] = 0  # not to be told from 0: neither a conflict nor an agreement
         if header["width"]:
             norms = np.einsum("bii->bi", gram)

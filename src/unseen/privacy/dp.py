@@ -371,14 +371,14 @@ def _knowing(slot: Slot, dp: Clients, name: str) -> Slot:
             f"weights of {type(rule).__name__} depend on single ones. Take a mean with uniform "
             "weights, or trust='nobody', after which every rule works on what is private already."
         )
-    if isinstance(rule, Gram) and dp.noise:
+    if rule is not None and rule.sees == "products" and dp.noise:
         return replace(slot, combine=Denoised(rule, dp.deviation(1)))
     return slot
 
 
 @dataclass(frozen=True)
 class Denoised(Gram):
-    """A Gram rule on noised rows: the noise's expected part, s² P_b, is taken off the diagonal.
+    """A rule of inner products on noised rows: the noise's part, s² P_b, is taken off the diagonal.
 
     Row i is u_i + s ξ_i with ξ_i ~ N(0, 1)^P, so that E <., .> = <u_i, u_j> + [i = j] s² P_b over a
     block of P_b columns: the other inner products are right on average, and norms would be too
@@ -386,20 +386,22 @@ class Denoised(Gram):
     noise's own, below which nothing is known of it. deviation: s.
     """
 
-    inner: Gram
+    inner: Any
     deviation: float
 
     @property
     def blocks(self) -> Blocks:  # type: ignore[override]
         """Those of the rule."""
-        return self.inner.blocks
+        found: Blocks = self.inner.blocks
+        return found
 
     @property
     def source(self) -> Weighted | None:
-        return self.inner.source
+        found: Weighted | None = self.inner.source
+        return found
 
     def all_needs(self) -> tuple[str, ...]:
-        return self.inner.all_needs()
+        return tuple(self.inner.all_needs())
 
     def init(self, K: int, P: int, layout: Layout | None = None) -> RuleState:
         """The rule's own state, and how wide the blocks are."""
@@ -427,7 +429,8 @@ class Denoised(Gram):
     def mix(
         self, gram: Tensor, table: Table, state: RuleState, generator: torch.Generator | None
     ) -> tuple[Tensor, RuleState]:
-        return self.inner.mix(gram, table, state, generator)
+        found: tuple[Tensor, RuleState] = self.inner.mix(gram, table, state, generator)
+        return found
 
 
 def mechanism(local: Any, kind: type[Any]) -> Any:

@@ -23,6 +23,8 @@ from unseen.study.records import LEDGER, Record, read_lines
 SCALARS = "scalars"
 #: Bytes of one scalar: a float64.
 NUMBER = 8
+#: More examples than that no client has; who says so is broken.
+LARGEST = 2**53
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,9 @@ class Metered:
         self.backend, self.method = backend, method
         self.calls: list[_Call] = []
         self.spending: dict[tuple[str, str], Counter[Release]] = {}
+        #: How many examples each client has, and replies that came before it said so.
+        self.sizes: dict[str, int] = {}
+        self.uncounted: Counter[tuple[str, str]] = Counter()
 
     def map(
         self, exchange: Exchange, inbox: Inbox, clients: Sequence[str], turn: Turn
@@ -102,16 +107,20 @@ class Metered:
         return [{"guarantees": [_promise(guarantee) for guarantee in found]}]
 
     def _count(self, name: str, reply: Reply) -> int:
-        """How many examples a client says it has, or is known to have; 0 if nobody says."""
-        if "examples" in reply.scalars:
-            return int(float(reply.scalars["examples"]))
+        """How many examples a client says it has, or is known to have; 0 if nobody says.
+
+        A reply that no rule will use, since it is broken, has left its client all the same.
+        """
+        told = torch.as_tensor(reply.scalars.get("examples", 0), dtype=torch.float64)
+        if told.numel() == 1 and 1 <= float(told) <= LARGEST:
+            return int(told)
         client = getattr(self.backend, "clients", {}).get(name)
         return len(client.train) if client is not None and client.train is not None else 0
 
     def _settle(self) -> None:
         """Let a channel say what left in the last exchange, now that its rules have run."""
         tell = getattr(self.backend, "left", None)
-        if tell is None or not self.calls or not self.calls[-1].exchange.slots:
+        if tell is None or not self.calls:
             return
         last = self.calls[-1]
         if told := tuple(tell()):
@@ -151,13 +160,21 @@ class Metered:
         planned = noised.count(turn) if noised is not None else len(names)
         protects: dict[str, None] = {}
         for name, count in zip(names, counts, strict=True):
-            for release in releases(exchange, count, len(names), planned):
-                self.spending.setdefault((name, release.protects), Counter())[release] += 1
+            size = self.sizes[name] = count or self.sizes.get(name, 0)
+            # A reply that did not say its number of examples counts as soon as another one does.
+            late = self.uncounted.pop((name, exchange.name), 0) if size else 0
+            for release in releases(exchange, size, len(names), planned):
+                again = 1 + (late if release.protects == "example" else 0)
+                self.spending.setdefault((name, release.protects), Counter())[release] += again
                 protects[release.protects] = None
+            if not size:
+                self.uncounted[name, exchange.name] += 1
         return list(protects)
 
     def _so_far(self, client: str, protects: str) -> float | None:
-        counter = self.spending[client, protects]
+        counter = self.spending.get((client, protects))
+        if counter is None:  # nobody knows, until it says how many examples it has
+            return None
         return finite(Guarantee(client, tuple(counter.items())).spent("rdp"))
 
 
@@ -170,6 +187,13 @@ def measured(client: str, reply: Reply) -> list[Left]:
     ]
     numbers = sum(torch.as_tensor(value).numel() for value in reply.scalars.values())
     return [*rows, Left(client, SCALARS, "plain", NUMBER * numbers)] if numbers else rows
+
+
+def before_training(clients: Iterable[str], statistics: Tensor) -> list[Record]:
+    """The record of the sums by which tables are standardised, exchanged before round 0."""
+    names, size = sorted(clients), statistics.numel() * statistics.element_size()
+    left = {"slot": "statistics", "form": "plain", "bytes": [size] * len(names)}
+    return [{"round": 0, "exchange": "statistics", "clients": names, "left": [left]}]
 
 
 def finite(value: float) -> float | None:

@@ -30,6 +30,7 @@ from unseen.combine.base import RuleState, Table
 from unseen.errors import BadReply, Departed, UnseenError
 from unseen.exchange import Exchange, Inbox, Method, Reply, Turn
 from unseen.privacy.channel import Ask, Masks, Sealed
+from unseen.privacy.stream import digest_of
 from unseen.privacy.wire import (
     accepted,
     decode,
@@ -110,9 +111,11 @@ def masked(
     return total
 
 
-def purpose(header: Mapping[str, Any]) -> str:
-    """What a mask is bound to: whoever is told other weights or names makes other masks."""
+def purpose(header: Mapping[str, Any], received: str) -> str:
+    """What a mask is bound to: whoever is told other weights or names makes other masks, and so
+    does who received another model, lest two updates come under one mask."""
     bound = {k: header[k] for k in ("round", "exchange", "nonce", "slot", "names", "once")}
+    bound["received"] = received
     bound["weights"] = hashlib.sha256(
         json.dumps([header["weights"], header["blocks"]]).encode()
     ).hexdigest()
@@ -128,6 +131,8 @@ class Site:
         self.name, self._private, self.publics, self.kind = name, private, dict(publics), kind
         self.label: dict[str, Any] = {}
         self.held: dict[str, Tensor] = {}
+        #: A digest of what the rows were made from.
+        self.received = ""
         #: The names that each slot's sum was last asked for.
         self.asked: dict[str, list[str]] = {}
 
@@ -139,13 +144,16 @@ class Site:
 
     def save(self) -> bytes:
         """What a new process must be given to go on within an exchange; it stays at the site."""
-        state = {"label": self.label, "held": self.held, "asked": self.asked}
+        state = {
+            "label": self.label, "received": self.received, "held": self.held, "asked": self.asked
+        }  # fmt: skip
         return pack({"state": encode(state)})
 
     def load(self, content: bytes) -> None:
         """Go on from what `save` returned."""
         state = decode(unpack(content, "a site's saved state")[0]["state"])
         self.label, self.held, self.asked = state["label"], state["held"], state["asked"]
+        self.received = state["received"]
 
     def receive(self, inbox: Inbox, turn: Turn, hello: str) -> Inbox:
         """The inbox, which travels in the clear."""
@@ -158,6 +166,7 @@ class Site:
         said = json.loads(hello)
         self.label = {"round": turn.round, "exchange": exchange.name, "nonce": said["nonce"]}
         self.held, self.asked, messages = {}, {}, {}
+        self.received = digest_of(inbox).hex()
         for name in exchange.slots:
             row = reply.rows[name].detach().cpu()
             sound = bool(torch.isfinite(row).all())
@@ -208,7 +217,8 @@ class Site:
             for w, (a, b) in zip(weights[:, i], header["blocks"], strict=True):
                 values[a:b] = w * row[a:b]
         numbers = fixed(values, self.kind.step, len(names))
-        covered = masked(self.name, self._private, self.publics, names, purpose(header), numbers)
+        bound = purpose(header, self.received)
+        covered = masked(self.name, self._private, self.publics, names, bound, numbers)
         head = {"kind": "masked", "slot": header["slot"], "size": len(row), **self.label}
         return pack(head, [covered.tobytes()])
 

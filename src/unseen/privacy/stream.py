@@ -67,7 +67,7 @@ def keyed_memory(memory: Memory, inbox: Inbox, turn: Turn, seed: int | None) -> 
         secret = secrets.token_bytes(32)
     kept = {name: value for name, value in memory.items() if name != SECRET}
     label = f"{turn.seed}/{turn.round}/{turn.exchange}/{turn.client}"
-    digest = hashlib.sha256(secret + label.encode() + _digest(inbox) + _digest(kept)).digest()
+    digest = hashlib.sha256(secret + label.encode() + digest_of(inbox) + digest_of(kept)).digest()
     return {**kept, SECRET: _tensor(secret), KEY: _tensor(digest)}
 
 
@@ -80,7 +80,7 @@ def _tensor(content: bytes) -> Tensor:
     return torch.tensor(list(content), dtype=torch.uint8)
 
 
-def _digest(tensors: Mapping[str, Tensor]) -> bytes:
+def digest_of(tensors: Mapping[str, Tensor]) -> bytes:
     """A digest of named tensors: of their names, shapes and every byte."""
     digest = hashlib.sha256()
     for name in sorted(tensors):

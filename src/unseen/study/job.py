@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,7 @@ from unseen.methods.compose import method as compose
 from unseen.metrics import Evaluate
 from unseen.models import build
 from unseen.models.weights import Report, Source
-from unseen.privacy.ledger import Metered
+from unseen.privacy.ledger import Metered, before_training
 from unseen.replies import tabulate
 from unseen.round import play_round, start
 from unseen.study import records
@@ -84,16 +84,35 @@ def run_prepared(
 
     place: what runs the clients, by default this process.
     """
+    for _ in running(setting, job, data, prepared, place):
+        pass
+    return job
+
+
+@dataclass(frozen=True)
+class Pending:
+    """A round of a job that is about to be played."""
+
+    method: Method
+    state: State
+    backend: Any
+    clients: tuple[str, ...]
+    participation: float | int
+
+
+def running(
+    setting: Setting, job: Job, data: DataSet, prepared: Prepared, place: Place | None = None
+) -> Iterator[Pending]:
+    """`run_prepared`, which stops before every round that is missing."""
     begun, diverged = time.monotonic(), ""
     method = evaluated(composed(job.method, setting.study, data), prepared, setting, data)
     try:
-        _play(setting, job, method, prepared, data.levels, place)
+        yield from _play(setting, job, method, prepared, data.levels, place)
     except Diverged as error:  # a finding; the study's other jobs go on
         diverged = str(error)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     seconds = time.monotonic() - begun
     records.mark_done(job.folder(setting.out), versions(), seconds, peak, commit(), diverged)
-    return job
 
 
 def composed(text: str, study: Study, data: DataSet) -> Method:
@@ -113,7 +132,7 @@ def _play(
     prepared: Prepared,
     levels: Mapping[str, Sequence[str]],
     place: Place | None,
-) -> None:
+) -> Iterator[Pending]:
     """Every round that is missing, each written down before the next."""
     study, folder = setting.study, job.folder(setting.out)
     network = adapted(method, module(setting, prepared, job.seed))
@@ -126,7 +145,7 @@ def _play(
         None,
         {},
     )
-    backend = (place or InProcess)(model, prepared.everyone | dict(roster), memories)
+    backend = (place or in_process(study))(model, prepared.everyone | dict(roster), memories)
     backend, method = behind(study, method, backend)
     watcher = Watcher("gram" in study.record, "locals" in study.save or study.cross_evaluation)
     watch = watcher if watcher.gram or watcher.keep else None
@@ -136,11 +155,15 @@ def _play(
     log = Log.resume(folder, lengths)
     metered = Metered(backend, method)
     metered.resume(folder, sorted(roster))
+    if prepared.statistics is not None and study.privacy.columns is None and not lengths:
+        log.append(records.LEDGER, before_training(prepared.sources, prepared.statistics))
     saved = time.monotonic()
     try:
+        names = tuple(sorted(roster))
         while state.round < study.rounds:
+            yield Pending(method, state, backend, names, participation)
             state, outcomes = play_round(
-                method, state, metered, sorted(roster), study.rounds, participation,
+                method, state, metered, names, study.rounds, participation,
                 study.on_bad_reply, watch,
             )  # fmt: skip
             log.append(records.LEDGER, metered.lines())
@@ -165,6 +188,12 @@ def _play(
         log.append(records.LEDGER, [*metered.lines(), *metered.closing()])
         log.close()
     save_models(folder, study.save, model, state.inbox, watcher, notes)
+
+
+def in_process(study: Study) -> Place:
+    """Clients in this process, their rows in memory up to the study's limit."""
+    limit = study.memory_limit
+    return partial(InProcess, memory_limit=None if limit is None else int(limit * 2**30))
 
 
 def traffic(method: Method, inbox: Inbox) -> dict[str, tuple[int, int]]:

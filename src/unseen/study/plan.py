@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from unseen.exchange import Method
 from unseen.expression import parse
 from unseen.metrics import check_metric
 from unseen.models.weights import Source
-from unseen.study import records, selection
+from unseen.study import batch, records, selection
 from unseen.study.holdout import Task, plan
 from unseen.study.job import (
     Setting,
@@ -40,7 +40,7 @@ from unseen.study.spec import Study
 FREE = {
     "name", "title", "methods", "targets", "seeds", "selection", "metric", "reference", "published",
     "weights",  # the file's name and digest decide, not its folder
-    "federation",
+    "federation", "memory_limit",
 }  # fmt: skip
 
 
@@ -49,7 +49,8 @@ class Plan:
     """A checked study.
 
     jobs: all of them; missing: those still to run. not_applicable: methods that this data or
-    model cannot serve, with the reason.
+    model cannot serve, with the reason. alone: methods whose models train one after the other
+    although the study asks for batches of models, with the reason.
     """
 
     setting: Setting
@@ -60,6 +61,7 @@ class Plan:
     missing: tuple[Job, ...]
     not_applicable: dict[str, str]
     warnings: tuple[str, ...]
+    alone: dict[str, str] = field(default_factory=dict)
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -91,6 +93,8 @@ def prepare_study(study: Study, out: Path, data_dir: str | Path | None = None) -
     tasks = plan(study.holdout, data.names, study.targets)
     check_selection(study, metrics, tasks)
     warnings, refused = check_tasks(setting, data, tasks, methods)
+    alone = batch.alone(setting, data, tasks, methods) if study.stacked else {}
+    warnings += tuple(f"{name} trains one model after the other: {alone[name]}" for name in alone)
     jobs = tuple(
         Job(method, task.name, seed)
         for method in methods
@@ -99,7 +103,7 @@ def prepare_study(study: Study, out: Path, data_dir: str | Path | None = None) -
         for seed in study.seed_list
     )
     missing = tuple(job for job in jobs if not records.is_done(job.folder(out)))
-    planned = Plan(setting, data, tuple(methods), tasks, jobs, missing, refused, warnings)
+    planned = Plan(setting, data, tuple(methods), tasks, jobs, missing, refused, warnings, alone)
     check_folder(planned)
     return planned
 

@@ -15,7 +15,7 @@ from unseen.backend.inprocess import InProcess
 from unseen.client import Client, Split, Stored, oversampled
 from unseen.combine import Sum
 from unseen.datasets.base import DataSet, Domain
-from unseen.datasets.table import Schema, Sums, encode
+from unseen.datasets.table import Schema, Sums, encode, of_ranges
 from unseen.errors import UnseenError
 from unseen.exchange import Exchange, Method, Slot, keyed
 from unseen.metrics import plain
@@ -65,7 +65,7 @@ def prepare(
 
     A domain's split depends on the seed and its name alone (`split = "shared"`: on the seed and its
     size): all methods and tasks share it. statistics: the sources' sums, where they were exchanged
-    before.
+    before. Public ranges, if the study has any, take the place of sums.
     """
     classes = len(data.classes) if data.classes is not None else None
     sources = {}
@@ -85,6 +85,8 @@ def prepare(
     ]
     sums = None
     if data.schema is not None:
+        if study.privacy.columns is not None:
+            statistics = of_ranges(data.schema, study.privacy.columns)
         sums = statistics if statistics is not None else summed(data.schema, sources)
         sources, *observers = (_encoded(data.schema, sums, g) for g in (sources, *observers))
     if study.training.oversample:

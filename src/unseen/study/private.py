@@ -8,6 +8,7 @@ from torch import nn
 
 from unseen.client import Client
 from unseen.datasets.base import DataSet
+from unseen.datasets.table import of_ranges
 from unseen.errors import UnseenError
 from unseen.exchange import Method
 from unseen.study import sealed
@@ -33,29 +34,50 @@ def privatised(method: Method, study: Study) -> Method:
     return private(method, examples, clients, study.participation, channel in SUMMED)
 
 
-def check_private(
-    study: Study, data: DataSet, network: nn.Module, clients: Mapping[str, Client]
-) -> list[str]:
-    """Refuse what would leave the clients without noise all the same; what deserves a warning."""
-    if not is_noised(study):
-        return []
-    from unseen.privacy.accounting import opacus
-    from unseen.privacy.clipped import check_layers
-    from unseen.privacy.dp import read
+def check_columns(study: Study, data: DataSet) -> None:
+    """Refuse sums over columns that no noise protects, and ranges where there are no columns."""
+    ranges = study.privacy.columns
+    if data.schema is None and ranges is not None:
+        raise UnseenError(f"privacy.columns is for tables, and {data.name} is none. Leave it out.")
+    if data.schema is not None and ranges is not None:
+        of_ranges(data.schema, ranges)
+    if data.schema is None or ranges is not None or not is_noised(study):
+        return
+    numeric = [data.schema.columns[j] for j in data.schema.numeric]
+    raise UnseenError(
+        f"privacy: {data.name} is standardised and imputed with sums that leave the clients "
+        "before training, without noise. Say in which ranges its numeric columns lie, by what is "
+        "known without looking at the data, such as privacy.columns = "
+        f"{{{', '.join(f'{name} = [0, 100]' for name in numeric)}}}; or leave the noise out."
+    )
 
-    opacus("accountants")
-    if data.schema is not None:
-        raise UnseenError(
-            f"privacy: {data.name} is standardised and imputed with sums that leave the clients "
-            "before training, without noise. Bring its columns to fixed public ranges beforehand "
-            "and give them as images or arrays, or leave the noise out."
-        )
+
+def check_noised(study: Study, data: DataSet, network: nn.Module) -> None:
+    """Refuse what would leave a client without noise all the same. Every site looks for itself."""
+    check_columns(study, data)
+    if not is_noised(study):
+        return
+    from unseen.privacy.clipped import check_layers
+
     if study.training.oversample:
         raise UnseenError(
             "privacy: training.oversample repeats examples, so that one of them may enter a step "
             "many times and no bound on its part holds. Leave it out."
         )
     check_layers(network, f"{study.model or 'the model'}+dp")
+
+
+def check_private(
+    study: Study, data: DataSet, network: nn.Module, clients: Mapping[str, Client]
+) -> list[str]:
+    """As `check_noised`, before anything runs; what deserves a warning."""
+    check_noised(study, data, network)
+    if not is_noised(study):
+        return []
+    from unseen.privacy.accounting import opacus
+    from unseen.privacy.dp import read
+
+    opacus("accountants")
     examples, whole = read(study.privacy.examples, study.privacy.clients)
     warnings = []
     for name, client in clients.items() if examples is not None else ():
@@ -80,6 +102,8 @@ def protocol(study: Study) -> list[str]:
         lines.append(f"noise on examples' gradients, Poisson batches: {study.privacy.examples}")
     if study.privacy.clients:
         lines.append(f"noise on clients' replies: {study.privacy.clients}")
+    if study.privacy.columns is not None:
+        lines.append("columns scaled by public ranges; no statistics of them left the sites")
     if is_noised(study):
         lines.append(
             "noise and batches are drawn anew in every run, so that these figures are not "

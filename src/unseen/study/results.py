@@ -178,6 +178,7 @@ class Results:
             "each method states",
             f"model: {self.model}{begun}; BatchNorm statistics: {recipe.buffers}",
             *private.protocol(study),
+            *([stacked(study.stacked)] if study.stacked else []),
             f"made with {' and with '.join(self.made_with())}; {study.device}, "
             f"{counted(study.threads, 'thread')}",
         ]
@@ -198,6 +199,14 @@ class Results:
             "table.tex": made.to_latex(),
         }.items():
             records.write_atomically(self.out / name, content.encode())
+
+
+def stacked(models: int) -> str:
+    """What stands under a table of models that were trained in batches."""
+    return (
+        f"up to {models} models trained as one batch, where the method allows it; figures equal "
+        "those of models trained one by one up to rounding, not bit for bit"
+    )
 
 
 def lost(failed: Mapping[Job, str]) -> list[str]:

@@ -7,6 +7,7 @@ import tempfile
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from unseen.backend.flower import needs_flower
 from unseen.backend.processes import in_processes
 from unseen.errors import UnseenError, choice
 from unseen.study import records
+from unseen.study.batch import in_batches
 from unseen.study.job import run_job
 from unseen.study.plan import Plan, check_folder, prepare_study
 from unseen.study.records import Job
@@ -38,6 +40,11 @@ def run(
     """See `Study.run`."""
     check(track)
     work = worker(backend, executor)
+    if study.stacked and work is not in_processes:
+        raise UnseenError(
+            f"stacked = {study.stacked} trains models as one batch in this process: leave backend "
+            "and executor out, or set stacked = 0."
+        )
     if track and out is None:
         raise UnseenError("trackers read the records on disk: name their folder (out).")
     temporary = tempfile.TemporaryDirectory(prefix="unseen-") if out is None else None
@@ -94,6 +101,8 @@ def carry_out(
         tasks = {task.name: task for task in planned.tasks}
         calls = ((run_job, (planned.setting, job, tasks[job.task])) for job in planned.missing)
         done = len(planned.jobs) - len(planned.missing)
+        if study.stacked:
+            work = partial(in_batches, planned.alone)
         with following(folder, track), bar(len(planned.jobs), done, progress) as step:
             for job in work(calls, jobs):
                 step(job)

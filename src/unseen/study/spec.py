@@ -102,7 +102,8 @@ class Privacy(BaseModel):
     the server no more than sums. See `unseen.privacy.dp`. channel: what the server sees of each
     update: `clear`, `masks()`, which cancel in the sum, or `ckks(gram="exact")`, encrypted, where
     `sketch(4096)` is for large models. server: `blind`, with ckks, never holds the model after
-    round 0.
+    round 0. columns: for tables, numeric column -> [low, high], ranges that are known without
+    looking at the data: columns are then scaled by them, and no sums leave the sites.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -110,6 +111,7 @@ class Privacy(BaseModel):
     server: Literal["clear", "blind"] = "clear"
     examples: str = ""
     clients: str = ""
+    columns: Mapping[str, tuple[float, float]] | None = None
 
 
 class Federation(BaseModel):
@@ -117,8 +119,8 @@ class Federation(BaseModel):
 
     sites: the names to wait for at the start (default: those in the hold-out plan, else whoever is
     there). deadline: seconds until a site that has not answered is left out of an exchange.
-    minimum: sites without which no exchange that trains is concluded. patience: seconds to wait
-    for them before the run stops, to be gone on with by the same command.
+    minimum: sites without which no exchange is concluded, but for the targets' evaluation.
+    patience: seconds to wait for them before the run stops, to be gone on with by the same command.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -143,15 +145,18 @@ class Study(BaseModel):
     rows of all domains, which must be of one size, as where they show the same objects. metric:
     what selection and table go by. reference: a method that the others are ranked and tested
     against. precision: `bf16` computes the products of layers in bfloat16, faster on processors
-    made for it, and other numbers; see docs/performance.md. record: further records: `gram`,
-    inner products of the updates and of the server's step; `gaps`, generalization gaps as GA
-    measures them; `weights`, those of the rules, always there. save: `final` and `locals`, the
-    last round's models, `selected`, the selected round's, with all that its predictions need,
-    as safetensors. cross_evaluation: every local model on every domain, whenever the round is
-    evaluated. These three look at updates in the clear. published: a paper's figures to stand
-    under ours: names of tables in `unseen.published`, such as `csac/table1` or
-    `ga/table1/pacs`, or metric -> row -> column -> figure or [figure, standard error], as texts
-    in the units of our tables.
+    made for it, and other numbers; see docs/performance.md. stacked: how many models, those of
+    clients of several jobs, are trained as one batch, 0 for one after the other: for GPUs; figures
+    are then equal up to rounding. memory_limit: GiB that a round's K×P matrix may take in memory,
+    above which it lies in a file (default: half of what is free); it decides no bits.
+    record: further records: `gram`, inner products of the updates and of the server's step; `gaps`,
+    generalization gaps as GA measures them; `weights`, those of the rules, always there. save:
+    `final` and `locals`, the last round's models, `selected`, the selected round's, with all that
+    its predictions need, as safetensors. cross_evaluation: every local model on every domain,
+    whenever the round is evaluated. These three look at updates in the clear. published: a paper's
+    figures to stand under ours: names of tables in `unseen.published`, such as `csac/table1` or
+    `ga/table1/pacs`, or metric -> row -> column -> figure or [figure, standard error], as texts in
+    the units of our tables.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -184,6 +189,8 @@ class Study(BaseModel):
     cross_evaluation: bool = False
     memory_format: Literal["auto", "contiguous", "channels-last"] = "auto"
     precision: Literal["float32", "bf16"] = "float32"
+    stacked: Annotated[int, Field(ge=0)] = 0
+    memory_limit: Annotated[float, Field(ge=0)] | None = None
     training: Recipe = Recipe()
     privacy: Privacy = Privacy()
     federation: Federation = Federation()

@@ -23,7 +23,7 @@ import os
 from unseen.errors import UnseenError
 
 #: Changes whenever a message is made or read otherwise.
-PROTOCOL = 1
+PROTOCOL = 2
 
 #: Flower neither asks for updates nor reports usage nor installs anything.
 QUIET = {

@@ -23,12 +23,12 @@ import unseen
 from unseen.backend.flower import PROTOCOL, memory, sealed
 from unseen.backend.flower.site import Site, check_parts, expressions, load
 from unseen.backend.flower.terms import Facts, Terms
-from unseen.backend.flower.wire import Parcel, Value, from_reply
+from unseen.backend.flower.wire import INBOX, Parcel, Value, from_reply
 from unseen.backend.inprocess import InProcess
 from unseen.client import Client
 from unseen.datasets.base import DataSet
 from unseen.errors import UnseenError
-from unseen.exchange import Exchange, Method, Reply, Turn
+from unseen.exchange import Exchange, Method, Turn
 from unseen.study.holdout import Task
 from unseen.study.job import (
     Setting,
@@ -41,6 +41,7 @@ from unseen.study.job import (
     versions,
 )
 from unseen.study.prepare import Prepared, check_batches, check_clients, prepare, statistics
+from unseen.study.private import check_noised, is_noised
 from unseen.study.records import write_atomically
 from unseen.study.spec import Study
 from unseen.vector import Model
@@ -49,7 +50,7 @@ from unseen.vector import Model
 #: function of a parcel and a `Desk` that gives a parcel.
 ANSWERS: dict[str, str] = {"channel": "unseen.backend.flower.sealed:answer"}
 
-INBOX, STATISTICS, TASK_ROLES = "inbox/", "statistics", ("source", "validation", "target")
+STATISTICS, TASK_ROLES = "statistics", ("source", "validation", "target")
 REFUSED, FAILED = "refused", "failed"
 
 
@@ -154,10 +155,15 @@ class Desk:
         return self.prepared.everyone[self.site.name]
 
     @property
+    def job(self) -> str:
+        """Which job of which run this is."""
+        return "/".join(str(self.head[key]) for key in ("run", "method", "task", "seed"))
+
+    @property
     def folder(self) -> Path:
         """Where this site keeps what belongs to this job."""
-        job = "/".join(str(self.head[key]) for key in ("method", "task", "seed"))
-        return self.site.state / memory.slug(self.head["run"]) / memory.slug(job)
+        run, _, job = self.job.partition("/")
+        return self.site.state / memory.slug(run) / memory.slug(job)
 
     def keep(self, name: str, content: bytes) -> None:
         """Keep something until the next exchange begins."""
@@ -223,6 +229,8 @@ def sums(parcel: Parcel, desk: Desk) -> dict[str, Value]:
     schema = desk.terms.schema
     if schema is None:
         raise Refused("was asked for statistics of a table; the data are no table.")
+    if desk.study.privacy.columns is not None or is_noised(desk.study):
+        raise Refused("was asked for sums over columns, which this study's privacy keeps here.")
     plain = desk.study.training.model_copy(update={"oversample": False})
     study = desk.study.model_copy(update={"training": plain})
     raw = prepare(replace(desk.data, schema=None), desk.task, study, desk.head["seed"])
@@ -242,20 +250,20 @@ def exchange(parcel: Parcel, desk: Desk) -> dict[str, Value]:
     }
     if asked.slots:
         check_batches(model.module, desk.prepared.sources, desk.study)
-    desk.forget()
+        try:
+            check_noised(desk.study, desk.data, model.module)
+        except UnseenError as error:  # it speaks of the study and the network, not of the data
+            raise Refused(str(error)) from None
     memories = memory.load(desk.folder)
     side = sealed.site(desk, memories)
     turn = replace(desk.turn, client=name)
-    received = inbox if side is None else side.receive(inbox, turn, str(parcel["hello"]))
+    received = inbox if side is None else sealed.received(side, desk, inbox, turn)
     backend = InProcess(model, {name: desk.client()}, memories)
     (reply,) = backend.map(asked, received, [name], desk.turn)
     memory.save(desk.folder, memories)
-    if side is None or not asked.slots:
+    if side is None:
         return from_reply(reply)
-    messages = side.seal(asked, reply, received, turn, str(parcel["hello"]))
-    desk.keep(sealed.SIDE, side.save())
-    rows: dict[str, Value] = {sealed.SEALED + slot: row for slot, row in messages.items()}
-    return {**from_reply(Reply(scalars=reply.scalars)), **rows}
+    return sealed.leaving(side, desk, asked, reply, received, turn)
 
 
 def fingerprint(model: Model) -> str:

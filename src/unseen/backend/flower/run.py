@@ -22,7 +22,7 @@ from unseen.backend.flower.site import ROLES
 from unseen.backend.flower.terms import Facts, Terms
 from unseen.client import Client, Split
 from unseen.datasets import info
-from unseen.datasets.table import feature_names
+from unseen.datasets.table import feature_names, of_ranges
 from unseen.errors import UnseenError
 from unseen.expression import parse
 from unseen.methods.compose import method as compose
@@ -40,6 +40,7 @@ from unseen.study.plan import (
     initial_weights,
 )
 from unseen.study.prepare import Prepared, statistics
+from unseen.study.private import check_columns
 from unseen.study.records import Job
 from unseen.study.results import Results
 from unseen.study.run import only_one, results_of
@@ -98,7 +99,6 @@ def federated(study: Study) -> Study:
     }.items():
         if getattr(study, setting):
             raise UnseenError(f"{setting} is for simulation: {why}. Leave it out.")
-    sealed.refused(study.privacy)
     chosen = "drop" if "on_bad_reply" not in study.model_fields_set else study.on_bad_reply
     return study.model_copy(update={"on_bad_reply": chosen})
 
@@ -177,8 +177,10 @@ def _job(
     }
     head = {**head, "method": job.method, "task": job.task, "seed": job.seed}
     folder = job.folder(setting.out)
-    sums = None
-    if terms.schema is not None:
+    sums, columns = None, setting.study.privacy.columns
+    if terms.schema is not None and columns is not None:
+        sums = of_ranges(terms.schema, columns)
+    elif terms.schema is not None:
         sums = _statistics(Sites(link, {**head, "layout": "none"}, roles, folder,
                                  Model(nn.Module())), terms, task)  # fmt: skip
     prepared = hollow(task, terms, sums)
@@ -197,7 +199,7 @@ def placed(study: Study, *arguments: Any) -> Any:
             f"privacy.channel = {study.privacy.channel!r} needs {channel.PUBLIC} in the server's "
             "kit: make the kits with ckks = true."
         )
-    return sealed.SealedSites(sites, study.privacy, files)
+    return sealed.SealedSites(sites, study.privacy, files, arguments[-1])
 
 
 def _statistics(sites: Sites, terms: Terms, task: Task) -> Tensor:
@@ -273,6 +275,7 @@ def planned_study(study: Study, out: Path, facts: Mapping[str, Facts], terms: Te
     """The study checked as far as it can be where no data are, and its jobs."""
     check_device(study.device)
     data, entry = terms.empty(), info(parse(study.dataset)[0].name)
+    check_columns(study, data)
     metrics = chosen_metrics(study, data, entry.metrics)
     weights = initial_weights(study, out)
     model = study.model or entry.model

@@ -10,30 +10,24 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from unseen.backend.flower.wire import Parcel, Value, to_reply
+from unseen.backend.flower.wire import INBOX, Parcel, Value, from_reply, to_reply
 from unseen.client import Memories
 from unseen.combine.base import Rows
-from unseen.errors import UnseenError
+from unseen.errors import BadReply, UnseenError
 from unseen.exchange import Exchange, Inbox, Method, Reply, Turn
-from unseen.privacy import channel
+from unseen.privacy import carried, channel
 from unseen.study.spec import Privacy
+from unseen.study.watch import FINAL, save_tensors, tensors_of
 
 if TYPE_CHECKING:
     from unseen.backend.flower.desk import Desk
     from unseen.backend.flower.server import Sites
     from unseen.vector import Model
 
-SEALED, SIDE, ASK = "sealed/", "channel", "channel"
+SEALED, CARGO, SIDE, ASK = "sealed/", "carried/", "channel", "channel"
+#: What a sealed state is called in the ledger.
+STATE = "state"
 FILES = (channel.SECRET, channel.PRIVATE, channel.PUBLICS)
-
-
-def refused(privacy: Privacy) -> None:
-    """Refuse what needs more than one question and answer per site."""
-    if privacy.server == "blind":
-        raise UnseenError(
-            "privacy.server = 'blind' does not run over real sites yet: the server would have to "
-            "send what it does not hold. Take server = 'clear', or run the study in process."
-        )
 
 
 def site(desk: Desk, memories: Memories) -> Any:
@@ -45,11 +39,48 @@ def site(desk: Desk, memories: Memories) -> Any:
     kit = desk.site.kit or Path()
     files = {name: (kit / name).read_bytes() for name in FILES if (kit / name).is_file()}
     try:
-        return channel.site(kind, privacy.server, desk.method, desk.site.name, files, memories)
+        side: Any = channel.site(kind, "clear", desk.method, desk.site.name, files, memories)
+        blind = privacy.server == "blind"
+        return carried.Site(side, files[channel.SECRET], desk.job) if blind else side
     except KeyError as error:
         raise UnseenError(
             f"the kit of {desk.site.name!r} has no {error} for the channel."
         ) from None
+
+
+def received(side: Any, desk: Desk, inbox: Inbox, turn: Turn) -> Inbox:
+    """The inbox as this site's local part sees it."""
+    if not isinstance(side, carried.Site):
+        desk.forget()
+        found: Inbox = side.receive(inbox, turn, str(desk.parcel["hello"]))
+        return found
+    if (kept := desk.kept(SIDE)) is not None:  # what it knows of the sums that come now
+        side.load(kept)
+    cargo = {
+        key.removeprefix(CARGO): value
+        for key, value in desk.parcel.items()
+        if key.startswith(CARGO) and isinstance(value, bytes)
+    }
+    entries = side.receive(inbox, cargo, turn)
+    return {name: entry.to(desk.model.device) for name, entry in entries.items()}
+
+
+def leaving(
+    side: Any, desk: Desk, asked: Exchange, reply: Reply, inbox: Inbox, turn: Turn
+) -> dict[str, Value]:
+    """All that leaves the site: scalars as they are, rows and state sealed."""
+    parcel = from_reply(Reply(scalars=reply.scalars))
+    if isinstance(side, carried.Site) and side.wanted:
+        parcel[CARGO + carried.STATE] = side.state()
+    if isinstance(side, carried.Site) and not asked.slots and turn.round == turn.rounds - 1:
+        notes = {key: str(desk.head[key]) for key in ("run", "method", "task", "seed", "model")}
+        trained = tensors_of(desk.model, inbox["model"], inbox["buffers"])
+        save_tensors(desk.folder / FINAL, trained, notes)  # nobody else has it
+    if asked.slots:
+        messages = side.seal(asked, reply, inbox, turn, str(desk.parcel["hello"]))
+        desk.keep(SIDE, side.save())
+        parcel |= {SEALED + slot: row for slot, row in messages.items()}
+    return parcel
 
 
 def answer(parcel: Parcel, desk: Desk) -> dict[str, Value]:
@@ -65,18 +96,22 @@ def answer(parcel: Parcel, desk: Desk) -> dict[str, Value]:
 
 @dataclass
 class SealedSites:
-    """`Sites` behind a channel. files: the server's, which are public."""
+    """`Sites` behind a channel. files: the server's, which are public; kept: its memories of an
+    earlier start."""
 
     sites: Sites
     privacy: Privacy
     files: Mapping[str, bytes]
+    kept: Memories | None = None
     side: Any = None
     turn: Turn = field(default_factory=lambda: Turn(0, 0, 1))
     out: list[channel.Left] = field(default_factory=list)
 
     @property
     def memories(self) -> Memories:
-        """None here."""
+        """What a blind server carries; none else."""
+        if isinstance(self.side, carried.Server):
+            return self.side.save()
         return self.sites.memories
 
     @property
@@ -88,18 +123,30 @@ class SealedSites:
         """The method as the server plays it."""
         kind = channel.read(self.privacy.channel, self.privacy.server)
         names = sorted(self.sites.roles)
-        self.side = channel.serving(kind, self.privacy.server, method, names, self.files)
+        side: Any = channel.serving(kind, "clear", method, names, self.files)
+        if self.privacy.server == "blind":
+            side = carried.Server(side)
+            side.load(self.kept)
+        self.side = side
         return self.side.method(method)  # type: ignore[no-any-return]
 
     def map(
         self, exchange: Exchange, inbox: Inbox, clients: Sequence[str], turn: Turn
     ) -> list[Reply]:
-        """As `Sites`; rows come sealed."""
+        """As `Sites`; rows come sealed, and to a blind server the model too."""
         self.turn, self.out = turn, []
-        hello = self.side.hello(exchange, turn, clients)
+        more: dict[str, Value] = {"hello": self.side.hello(exchange, turn, clients)}
+        wanted = False
+        if isinstance(self.side, carried.Server):
+            wanted = self.side.stale
+            clear = carried.without_stand_ins(inbox)
+            more |= {INBOX + name: "sealed" for name in inbox.keys() - clear.keys()}
+            more |= {CARGO + name: content for name, content in self.side.cargo().items()}
 
         def opened(name: str, told: Mapping[str, Value]) -> Reply:
             reply = to_reply(told)
+            if wanted:
+                self._state(name, told.get(CARGO + carried.STATE))
             if not exchange.slots:
                 return reply
             rows = {
@@ -111,7 +158,13 @@ class SealedSites:
                 self.out += [channel.Left(name, s, how, len(row)) for s, row in rows.items()]
             return Reply(self.side.opened(name, rows), reply.scalars)
 
-        return self.sites.replies(exchange, inbox, clients, turn, {"hello": hello}, opened)
+        return self.sites.replies(exchange, inbox, clients, turn, more, opened)
+
+    def _state(self, name: str, content: Value | None) -> None:
+        if not isinstance(content, bytes):
+            raise BadReply(f"site {name!r} sent no sealed state beside its answer.")
+        self.side.take(name, content)
+        self.out.append(channel.Left(name, STATE, "encrypted", len(content)))
 
     def rows(self, slot: str, replies: Sequence[Reply], reference: Tensor | None) -> Rows:
         """One slot's rows, about which the sites are asked."""

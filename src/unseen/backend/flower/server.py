@@ -18,9 +18,9 @@ from torch import Tensor
 
 import unseen
 from unseen.backend.flower import PROTOCOL
-from unseen.backend.flower.desk import FAILED, INBOX, REFUSED, STATISTICS, fingerprint
+from unseen.backend.flower.desk import FAILED, REFUSED, STATISTICS, fingerprint
 from unseen.backend.flower.terms import Facts
-from unseen.backend.flower.wire import Parcel, Value, pack, size, to_reply, unpack
+from unseen.backend.flower.wire import INBOX, Parcel, Value, pack, size, to_reply, unpack
 from unseen.backend.inprocess import stacked
 from unseen.client import Client, Memories
 from unseen.combine.base import DenseRows
@@ -41,6 +41,7 @@ ATTEMPTS = 3
 #: it is, in seconds.
 QUIET, SETTLED = 10.0, 60.0
 AWAY = "was not connected"
+KEPT = "The state of the last finished round is kept; give the same command again."
 
 
 class Grid(Protocol):
@@ -212,7 +213,7 @@ class Link:
                 raise Waiting(
                     f"{about}: {count} of at least {minimum} sites gave an answer that can be used"
                     + _whys({q.site: q.fault for q in open.values() if q.answer is None})
-                    + ". The state of the last finished round is kept; give the same command again."
+                    + f". {KEPT}"
                 )
             if pending or count < minimum:
                 late = [q.site for q in open.values() if q.answer is None and not q.final]
@@ -324,13 +325,14 @@ class Sites:
         self, exchange: Exchange, inbox: Inbox, clients: Sequence[str], turn: Turn, more: Parcel,
         opened: Callable[[str, Mapping[str, Value]], Reply],
     ) -> list[Reply]:  # fmt: skip
-        """The clients' replies to the inbox and what more is sent.
+        """The clients' replies to the inbox and what more is sent, in its place where names agree.
 
         opened: (site, its answer) -> the reply in it.
         """
         sent: dict[str, Value] = {INBOX + name: value for name, value in inbox.items()}
         sent |= more
-        minimum = min(self.link.limits.minimum, len(clients)) if exchange.slots else 0
+        counted = [name for name in clients if self.roles.get(name) != "target"]
+        minimum = min(self.link.limits.minimum, len(counted))
         found: dict[str, Reply] = {}
 
         def good(answer: Mapping[str, Value]) -> str | None:
@@ -342,6 +344,9 @@ class Sites:
             return find_fault(found[name], exchange, inbox)
 
         asked = self._ask(self.kind, dict.fromkeys(clients, sent), turn, minimum, good)
+        if minimum and not exchange.slots and not any(q.answer for q in asked.values()):
+            faults = _whys({name: q.fault for name, q in asked.items()})
+            raise Waiting(f"no site could evaluate in {turn.exchange}{faults}. {KEPT}")
         # A bad answer is left where it is: what is wrong with it is known.
         return [
             found[name] if asked[name].answer is not None else Reply(fault=asked[name].fault)

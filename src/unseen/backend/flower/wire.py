@@ -17,12 +17,14 @@ from unseen.exchange import Reply
 if TYPE_CHECKING:
     from flwr.app import RecordDict
 
-#: Tensors travel as ArrayRecords, numbers as MetricRecords, texts and bytes as ConfigRecords.
+#: Tensors and bytes travel as ArrayRecords, numbers as MetricRecords, texts as ConfigRecords.
 Value = Tensor | float | int | list[float] | str | bytes
 Parcel = Mapping[str, Value]
 
 ARRAYS, METRICS, CONFIG = "arrays", "metrics", "config"
-ROW, SCALAR, ORDER = "row/", "scalar/", "order"
+#: How an array is written down: as numpy does it, or as the bytes that it is.
+NUMPY, BYTES = "numpy.ndarray", "bytes"
+INBOX, ROW, SCALAR, ORDER = "inbox/", "row/", "scalar/", "order"
 
 
 def pack(parcel: Parcel) -> RecordDict:
@@ -34,7 +36,9 @@ def pack(parcel: Parcel) -> RecordDict:
         if isinstance(value, Tensor):
             plain = np.ascontiguousarray(value.detach().cpu().numpy())
             arrays[name] = Array.from_numpy_ndarray(plain)
-        elif isinstance(value, str | bytes):
+        elif isinstance(value, bytes):
+            arrays[name] = Array(dtype="uint8", shape=(len(value),), stype=BYTES, data=value)
+        elif isinstance(value, str):
             config[name] = value
         else:
             metrics[name] = value
@@ -45,8 +49,11 @@ def unpack(content: RecordDict) -> dict[str, Value]:
     """The parcel that `pack` made; its tensors own their memory, aligned as torch aligns it."""
     parcel: dict[str, Value] = {}
     for name, array in content.array_records[ARRAYS].items():
-        if array.stype != "numpy.ndarray":
-            raise UnseenError(f"the array {name!r} comes as {array.stype}; expected numpy.ndarray.")
+        if array.stype == BYTES:
+            parcel[name] = bytes(array.data)
+            continue
+        if array.stype != NUMPY:
+            raise UnseenError(f"the array {name!r} comes as {array.stype}; expected {NUMPY}.")
         plain = np.load(io.BytesIO(array.data), allow_pickle=False)
         parcel[name] = torch.from_numpy(plain).clone()
     parcel |= cast("dict[str, Value]", dict(content.metric_records[METRICS]))

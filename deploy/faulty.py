@@ -1,0 +1,97 @@
+"""A site whose installation was changed: it answers wrongly in the rounds that a plan names.
+
+`install(folder, plan)` copies the installed package into a folder and changes its two ends that the
+network sees; a site started with that folder first on its PYTHONPATH is a faulty one. Its server
+and the other sites run what is installed.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+#: What can be wrong, and in which words a drill says it.
+FAULTS = {
+    "nan": "sends NaN",
+    "short": "sends a vector that is one value short",
+    "old": "holds a model of another layout",
+    "twice": "sends its answer twice",
+    "late": "answers after the deadline",
+}
+CLIENT = '''"""As the app's end of the same name, with the faults of a drill."""
+
+import json
+import time
+
+from flwr.app import Context, Message
+from flwr.clientapp import ClientApp
+
+from unseen.backend.flower import desk
+from unseen.backend.flower.site import Site
+from unseen.backend.flower.wire import pack, unpack
+
+app = ClientApp()
+
+
+@app.query()
+def query(message: Message, context: Context) -> Message:
+    question, site = unpack(message.content), Site.read(str(context.node_config["kit"]))
+    turn = json.loads(str(question["head"])).get("turn", {{}})
+    fault = {plan!r}.get(turn.get("round", -2) + 1) if turn.get("exchange") == "train" else None
+    if fault == "late":
+        time.sleep({late})
+    if fault == "old":
+        right = desk.fingerprint
+        desk.fingerprint = lambda model: "old" + right(model)
+    answer = desk.handle(question, site)
+    if fault == "nan":
+        answer["row/model"] = answer["row/model"] * float("nan")
+    if fault == "short":
+        answer["row/model"] = answer["row/model"][:-1]
+    return Message(pack(answer), reply_to=message)
+'''
+NODE = '''
+
+def _twice() -> None:
+    """Every answer is sent twice."""
+    from flwr.supernode import start_client_internal as flower
+
+    push = flower._push_messages
+
+    def pushed(state, object_store, send, push_object):
+        def again(message, *rest):
+            wanted, session = send(message, *rest)
+            for id in wanted:
+                push_object(message.metadata.run_id, session, id, object_store.get(id))
+            return send(message, *rest)
+
+        push(state, object_store, again, push_object)
+
+    flower._push_messages = pushed
+
+
+if __name__ == "__main__":
+    _twice()
+'''
+
+
+def install(folder: Path, plan: Mapping[int, str], late: float = 0.0) -> Path:
+    """A changed copy of the package; what to put first on PYTHONPATH.
+
+    plan: round, from 1 -> one of FAULTS; with `twice` anywhere in it all answers are sent twice.
+    late: seconds.
+    """
+    import unseen
+
+    if unknown := set(plan.values()) - set(FAULTS):
+        raise ValueError(f"no faults: {', '.join(sorted(unknown))}")
+    own = Path(unseen.__file__).parent
+    copy = folder / "unseen"
+    shutil.copytree(own, copy, ignore=shutil.ignore_patterns("__pycache__"), dirs_exist_ok=True)
+    (copy / "backend/flower/client_app.py").write_text(CLIENT.format(plan=dict(plan), late=late))
+    if "twice" in plan.values():
+        node = copy / "federation/node.py"
+        before, _, after = node.read_text().rpartition('\n\nif __name__ == "__main__":')
+        node.write_text(before + NODE + after.lstrip("\n"))
+    return folder

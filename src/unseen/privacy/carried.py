@@ -1,0 +1,264 @@
+"""A blind server over messages: the model travels sealed, and the server only carries it.
+
+`unseen.privacy.blind` hands every sum to every site at once; real sites are not always there. Here
+a message brings, in the place of the model, the last state that a site sealed and the encrypted
+sums that came after it. A site opens the one, applies the others, works with what it has then, and
+seals that beside its reply. So the server needs the newest of both, and a site that comes late,
+missed rounds or lost its disk needs its key alone.
+
+A state's bits are exact. It is sealed with ChaCha20-Poly1305 (RFC 8439), each under a key of its
+own that HKDF-SHA-256 (RFC 5869) makes of the key that all sites share and a random salt.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from unseen.client import Memories
+from unseen.errors import BadReply, UnseenError
+from unseen.exchange import Exchange, Inbox, Method, Reply, Turn
+from unseen.privacy import ckks
+from unseen.privacy.blind import Moments, blindly, hidden, stand_in, stepped
+from unseen.privacy.channel import Ask, Sealed
+from unseen.privacy.wire import expect, pack, refusal, type_of, unpack
+
+#: What a message carries in the place of the model: a sealed state, and sums by slot.
+STATE, SUM = "state", "sum/"
+#: Under what the server keeps its cargo from one start to the next.
+SERVER = "server"
+SALT = 32
+
+
+@dataclass(frozen=True)
+class State:
+    """All that is sent out, as it is in the clear. after: the exchange whose sums are in it, by its
+    nonce; moments: what the server's steps remember."""
+
+    entries: Mapping[str, Tensor] = field(default_factory=dict)
+    moments: Moments = field(default_factory=dict)
+    after: str = ""
+
+
+def sealed(state: State, secret: bytes, job: str) -> bytes:
+    """A state that only who has the secret can read or make. job: for what run it is."""
+    named = [("entry", "", name, entry) for name, entry in state.entries.items()]
+    for slot, moments in state.moments.items():
+        named += [("moment", slot, name, moment) for name, moment in moments.items()]
+    arrays = [entry.detach().cpu().contiguous().numpy() for *_, entry in named]
+    heads = [
+        [kind, slot, name, str(array.dtype), list(array.shape)]
+        for (kind, slot, name, _), array in zip(named, arrays, strict=True)
+    ]
+    plain = pack({"arrays": heads}, [array.tobytes() for array in arrays])
+    salt, bound = os.urandom(SALT), _bound(job, state.after)
+    content = _cipher(secret, salt).encrypt(bytes(12), plain, bound)
+    return pack({"kind": "state", "job": job, "after": state.after}, [salt, content])
+
+
+def opened(content: bytes, secret: bytes, job: str) -> State:
+    """The state; refused if it was changed, or is of another run or key."""
+    from cryptography.exceptions import InvalidTag
+
+    what = "the sealed state"
+    header, parts = unpack(content, what)
+    expect(header, what, kind="state", job=job)
+    salt, hidden_part = parts
+    try:
+        bound = _bound(job, header["after"])
+        plain = _cipher(secret, bytes(salt)).decrypt(bytes(12), hidden_part, bound)
+    except InvalidTag:
+        raise BadReply(
+            f"{what} was changed, or is under another key than this site's. Compare the kits."
+        ) from None
+    said, arrays = unpack(plain, what)
+    entries: dict[str, Tensor] = {}
+    moments: dict[str, dict[str, Tensor]] = {}
+    for (kind, slot, name, dtype, shape), array in zip(said["arrays"], arrays, strict=True):
+        numbers = np.frombuffer(array, np.dtype(dtype)).reshape(shape)
+        where = entries if kind == "entry" else moments.setdefault(slot, {})
+        where[name] = torch.from_numpy(numbers.copy()).clone()  # aligned as torch aligns
+    return State(entries, moments, header["after"])
+
+
+def _bound(job: str, after: str) -> bytes:
+    return json.dumps([job, after]).encode()
+
+
+def _cipher(secret: bytes, salt: bytes) -> Any:
+    """A cipher for one message: the salt makes the key, so that the nonce may be 0."""
+    try:
+        from cryptography.hazmat.primitives import hashes
+        from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
+        from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+    except ImportError as error:
+        raise UnseenError(
+            "a blind server needs the package cryptography: install it with "
+            "pip install 'unseen[he]'."
+        ) from error
+    made = HKDF(hashes.SHA256(), 32, salt=salt, info=b"unseen blind state 1").derive(secret)
+    return ChaCha20Poly1305(made)
+
+
+class Server:
+    """The server's side: it carries the newest sealed state and the sums that came after it."""
+
+    form = "encrypted"
+
+    def __init__(self, inner: ckks.Server) -> None:
+        self.inner, self.undecided = inner, inner.undecided
+        self.state, self.sums = b"", dict[str, bytes]()
+        #: Whose sums the state holds, and whose it will hold once the others are applied.
+        self.base = self.after = ""
+
+    def method(self, method: Method) -> Method:
+        """The method with every step of the server's on stand-ins."""
+        return blindly(method)
+
+    def hello(self, exchange: Exchange, turn: Turn, names: Sequence[str]) -> str:
+        """As the inner side's."""
+        return self.inner.hello(exchange, turn, names)
+
+    def opened(self, name: str, messages: Mapping[str, bytes]) -> dict[str, Sealed]:
+        """As the inner side's."""
+        return self.inner.opened(name, messages)
+
+    def rows(self, slot: str, rows: Sequence[Sealed], ask: Ask) -> ckks.EncryptedRows:
+        """Rows for a rule; their sum is kept for the next messages."""
+        return ckks.EncryptedRows(self.inner, slot, tuple(rows), ask, self.keep)
+
+    def keep(
+        self, header: dict[str, Any], parts: list[bytes], rows: Sequence[Sealed], ask: Ask
+    ) -> Tensor:
+        """Keep an encrypted sum; a stand-in takes its place."""
+        if header["nonce"] != self.after:
+            if self.stale or self.sums:
+                raise UnseenError("no site sent the state that these sums belong to.")
+            self.base, self.after = self.after, header["nonce"]
+        self.sums[header["slot"]] = pack({"kind": "apply", "base": self.base, **header}, parts)
+        return stand_in(header["size"], rows[0].dtype)
+
+    @property
+    def stale(self) -> bool:
+        """Whether the next who answers is to send the state."""
+        return bool(self.sums) or not self.state
+
+    def cargo(self) -> dict[str, bytes]:
+        """What goes out with every message."""
+        state = {STATE: self.state} if self.state else {}
+        return state | {SUM + slot: content for slot, content in self.sums.items()}
+
+    def take(self, name: str, content: bytes) -> None:
+        """A site's sealed state, the first of an exchange, in the place of what was kept."""
+        what = f"the state that {name!r} sealed"
+        header, _ = unpack(content, what)
+        expect(header, what, kind="state", after=self.after)
+        if self.stale:
+            self.state, self.sums, self.base = content, {}, self.after
+
+    def save(self) -> Memories:
+        """The cargo for a checkpoint: nothing of it can be read without the sites' key."""
+        label = {"base": self.base, "after": self.after}
+        content = {"label": _tensor(json.dumps(label).encode())}
+        content |= {name: _tensor(part) for name, part in self.cargo().items()}
+        return Memories({SERVER: [((0, 0), content)]})
+
+    def load(self, memories: Memories | None) -> None:
+        """Go on from what `save` returned."""
+        if memories is None or SERVER not in memories.kept:
+            return
+        content = {n: bytes(t.cpu().numpy()) for n, t in memories.kept[SERVER][-1][1].items()}
+        label = json.loads(content.pop("label"))
+        self.base, self.after = label["base"], label["after"]
+        self.state = content.pop(STATE, b"")
+        self.sums = {name.removeprefix(SUM): part for name, part in content.items()}
+
+
+def _tensor(content: bytes) -> Tensor:
+    return torch.frombuffer(bytearray(content), dtype=torch.uint8)
+
+
+class Site:
+    """A site's side. secret: the file of the key that all sites share; job: which run this is."""
+
+    def __init__(self, inner: ckks.Site, secret: bytes, job: str) -> None:
+        self.inner, self.secret, self.job = inner, secret, job
+        self.told = State()
+        #: Whether the server has need of the state as this site has it now.
+        self.wanted = False
+
+    def save(self) -> bytes:
+        """What a new process must be given to answer questions, and to check the sums."""
+        return self.inner.save()
+
+    def load(self, content: bytes) -> None:
+        """Go on from what `save` returned."""
+        self.inner.load(content)
+
+    def receive(self, inbox: Inbox, cargo: Mapping[str, bytes], turn: Turn) -> Inbox:
+        """The inbox with the carried state's entries, once the sums are applied to them.
+
+        inbox: the entries that no sum has entered yet.
+        """
+        state = State(inbox)
+        if content := cargo.get(STATE):
+            found = opened(content, self.secret, self.job)
+            state = State({**inbox, **found.entries}, found.moments, found.after)
+        sums = {n.removeprefix(SUM): c for n, c in cargo.items() if n.startswith(SUM)}
+        self.wanted = bool(sums) or STATE not in cargo
+        self.told = self._applied(state, sums, turn) if sums else state
+        return self.told.entries
+
+    def _applied(self, state: State, sums: Mapping[str, bytes], turn: Turn) -> State:
+        what = "the server's sums"
+        messages = {slot: unpack(content, what) for slot, content in sums.items()}
+        first = next(iter(messages.values()))[0]
+        label = {key: first.get(key) for key in ("round", "exchange", "nonce")}
+        exchange = self.inner.exchanges.get(str(label["exchange"]))
+        if exchange is None or exchange.slots.keys() != sums.keys():
+            raise BadReply(f"{what} are not those of an exchange of this method.")
+        if label["round"] not in range(turn.round + 1):
+            raise BadReply(f"{what} are of round {label['round']}, and this is {turn.round}.")
+        if self.inner.pending.get("label") != label:  # this site was not asked for the weights
+            self.inner.pending = {"label": label, "asked": []}
+        vectors = {}
+        for slot, (header, parts) in messages.items():
+            expect(header, what, kind="apply", slot=slot, base=state.after, **label)
+            expect(header, what, context=self.inner.keys.identity)
+            vector = self.inner.combined(header, parts)
+            vectors[slot] = torch.from_numpy(vector).to(type_of(header, what))
+        if missing := {s.to or n for n, s in exchange.slots.items()} - state.entries.keys():
+            raise BadReply(f"{what} came without the state that they belong to: {missing}.")
+        entries, moments = stepped(exchange, vectors, state.entries, state.moments)
+        return State(entries, moments, str(label["nonce"]))
+
+    def state(self) -> bytes:
+        """The state that this site received, sealed for all sites."""
+        return sealed(self.told, self.secret, self.job)
+
+    def seal(
+        self, exchange: Exchange, reply: Reply, inbox: Inbox, turn: Turn, hello: str
+    ) -> dict[str, bytes]:
+        """As the inner side's."""
+        return self.inner.seal(exchange, reply, inbox, turn, hello)
+
+    def answer(self, question: bytes) -> bytes:
+        """As the inner side's; no sum is opened for anybody."""
+        try:
+            if unpack(question, "the server's question")[0].get("kind") == "open":
+                raise BadReply("this study's server is blind: no sum is opened for it.")
+        except UnseenError as error:
+            return refusal(error)
+        return self.inner.answer(question)
+
+
+def without_stand_ins(inbox: Inbox) -> dict[str, Tensor]:
+    """The entries that travel in the clear: those that no sum has entered."""
+    return {name: entry for name, entry in inbox.items() if not hidden(entry)}

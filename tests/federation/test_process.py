@@ -1,0 +1,58 @@
+"""What keeps a federation's processes going for months."""
+
+from __future__ import annotations
+
+import sys
+import time
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from unseen.federation import link, node, process
+
+
+def test_a_log_that_grew_is_put_aside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process, "LOG_LIMIT", 1000)
+    text = "import time\nfor i in range(60):\n    print('x' * 99, flush=True)\n    time.sleep(0.02)"
+    child = process.Child([sys.executable, "-c", text], process.environment(tmp_path / "home"),
+                          tmp_path / "logs" / "a.log")  # fmt: skip
+    assert process.wait(child, lambda: None, 0.05) == 0
+    child.trim()
+    assert child.log.stat().st_size <= 1000
+    assert (tmp_path / "logs" / "a.log.1").stat().st_size > 1000
+    child.log.unlink()
+    child.trim()  # a log that somebody took away ends nothing
+
+
+def test_a_message_has_longer_to_start() -> None:
+    begun = datetime.now(UTC)
+    record = SimpleNamespace(active_until=begun)
+    state: Any = SimpleNamespace(task_token_store={7: record})
+    claim = node.patient(lambda state, task: "token" if task == 7 else None)
+    assert claim(state, 7) == "token" and claim(state, 8) is None
+    assert record.active_until == begun + timedelta(seconds=node.LONGER)
+
+
+def test_requests_wait_for_the_database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sql_mixin = pytest.importorskip("flwr.supercore.sql_mixin", reason="needs the extra flower")
+    from sqlalchemy import create_engine, event
+
+    monkeypatch.setattr(sql_mixin, "SQLITE_PRAGMAS", sql_mixin.SQLITE_PRAGMAS)
+    link.patient_database()
+    engine = create_engine(f"sqlite:///{tmp_path / 'a.db'}")
+    event.listen(engine, "connect", sql_mixin._set_sqlite_pragmas)
+    with engine.connect() as connection:
+        assert connection.exec_driver_sql("PRAGMA busy_timeout").scalar() == link.BUSY
+
+
+def test_flower_has_the_place_for_it() -> None:
+    pytest.importorskip("flwr", reason="needs the extra flower")
+    from flwr.supercore.corestate.in_memory_corestate import TokenRecord
+    from flwr.supernode.nodestate.in_memory_nodestate import InMemoryNodeState
+
+    assert callable(InMemoryNodeState.claim_task)
+    record = TokenRecord("token", datetime.fromtimestamp(time.time(), UTC))
+    record.active_until += timedelta(seconds=1)
