@@ -208,6 +208,8 @@ def run(quick: bool) -> dict[str, Any]:
     notes = [
         "Seconds are those of all parties together, on one core; real sites work side by side.",
         "Every site decrypts the sum, as under a blind server.",
+        "The rows are random and so almost orthogonal: by sketch their signs are a matter of "
+        "chance (`sketch.py`), which is all that the error by sketch shows.",
     ]
     return {"measured": found, "goals": values, "notes": notes}
 

@@ -51,7 +51,8 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import FedAvg
 
-client, server = ClientApp(), ServerApp()
+client = ClientApp()
+server = ServerApp()
 
 def net():
     torch.manual_seed(0)
@@ -167,7 +168,9 @@ def federation(folder: Path) -> Iterator[Callable[[Path, str], None]]:
 
     def start(app: Path, config: str) -> None:
         command = [str(bin / "flwr"), "run", str(app), "here", "--run-config", config]
-        subprocess.run(command, env=environment, check=True, capture_output=True)
+        done = subprocess.run(command, env=environment, capture_output=True, text=True)
+        if done.returncode:
+            raise RuntimeError(f"flwr run: {done.stdout}{done.stderr}")
 
     try:
         begin("flower-superlink", "--insecure", "--port", str(number),
@@ -204,7 +207,7 @@ def plain(folder: Path, start: Callable[[Path, str], None], rounds: int) -> list
             return list(json.loads(out.read_text()))
         return []
 
-    until(lambda: len(times()) > rounds, 60 + 60 * rounds)
+    until(lambda: len(times()) > rounds, 300 + 120 * rounds)
     return gaps(times()[1:])
 
 
@@ -224,7 +227,7 @@ def ours(folder: Path, start: Callable[[Path, str], None], rounds: int) -> list[
         seen.extend([time.time()] * (lines - len(seen)))
         return len(seen) >= rounds
 
-    until(finished, 60 + 60 * rounds)
+    until(finished, 300 + 120 * rounds)
     return gaps(seen)
 
 

@@ -92,6 +92,11 @@ def run(quick: bool) -> dict[str, Any]:
                 "float32": 100 * statistics.mean(values),
                 "bf16": 100 * statistics.mean(others),
                 "mean difference": 100 * statistics.mean(differences),
+                "its standard error": (
+                    100 * statistics.stdev(differences) / len(differences) ** 0.5
+                    if len(differences) > 1
+                    else None
+                ),
                 "largest difference": 100 * max(map(abs, differences)),
             }
         )

@@ -50,7 +50,9 @@ def test_ways_run_in_turn_and_the_order_is_reversed(
     harness: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls: list[str] = []
-    monkeypatch.setattr(harness.gc, "collect", lambda: 0)  # seconds, beside all other tests' objects
+    monkeypatch.setattr(
+        harness.gc, "collect", lambda: 0
+    )  # seconds, beside all other tests' objects
     ways = {name: (lambda name=name: calls.append(name)) for name in "ab"}
     timings = harness.interleaved(ways, repeats=3, warm=1)
     assert calls == list("ab" + "ab" + "ba" + "ab")

@@ -42,7 +42,17 @@ def bench(names: Sequence[str], quick: bool = False, out: Path | None = None) ->
         if out is not None:
             out.parent.mkdir(parents=True, exist_ok=True)
             out.write_text(json.dumps(report, indent=1) + "\n")
+    print("\n".join(summary(report)))
     return report
+
+
+def summary(report: Mapping[str, Any]) -> list[str]:
+    """How many goals are met, and a table of them all."""
+    goals = [goal for name in report["order"] for goal in report["sections"][name]["goals"]]
+    met = sum(goal["met"] is True for goal in goals)
+    missed = sum(goal["met"] is False for goal in goals)
+    counts = f"{met} goals met, {missed} not met, {len(goals) - met - missed} not measured"
+    return [f"**{counts}.**", "", *goal_lines(goals)]
 
 
 def _harness() -> ModuleType:
@@ -131,9 +141,6 @@ def section_text(section: Mapping[str, Any]) -> str:
 def page(report: Mapping[str, Any]) -> str:
     """docs/benchmarks.md, from what `bench` wrote."""
     sections = [report["sections"][name] for name in report["order"]]
-    goals = [goal for section in sections for goal in section["goals"]]
-    met = sum(goal["met"] is True for goal in goals)
-    missed = sum(goal["met"] is False for goal in goals)
     about = report["machine"]
     memory, load = about["memory_gib"], max(s.get("load", 0.0) for s in sections)
     lines = [
@@ -151,7 +158,7 @@ def page(report: Mapping[str, Any]) -> str:
         f"began: {load:.1f} at most"
         + ("." if load < 1 else ": other work ran beside, so trust ratios and CPU times."),
         "",
-        f"**{met} goals met, {missed} not met, {len(goals) - met - missed} not measured.**",
+        *summary(report),
         "",
     ]
     for section in sections:

@@ -177,11 +177,12 @@ def test_rows_poisoned_between_rounds_change_nothing(expression: str):
             self.model.gradient.fill_(torch.nan)
             return super().map(exchange, inbox, clients, turn)
 
-    clean = played(expression, "cnn", SETTINGS["momentum-kept"])
+    clean = played(expression, "cnn", SETTINGS["momentum-kept"], rounds=2)
     poisoned = played(
         expression,
         "cnn",
         SETTINGS["momentum-kept"],
+        rounds=2,
         backend=lambda net, roster: Poisoned(bound(net, roster), roster),
     )
     assert same(clean, poisoned)

@@ -21,6 +21,9 @@ INSECURE = (
 RENEW = "A new key: unseen federation provision --renew NAME"
 #: Seconds within which the server must answer, and between looks at the folder of keys.
 STARTUP, LOOK = 180.0, 5.0
+#: What Flower says to a site whose process was killed and which it has not missed yet, and seconds
+#: within which it does.
+STILL, MISSED = "Failed to activate SuperNode", 180.0
 
 
 def serve(kit: Kit, insecure: bool = False, say: Callable[[str], None] = print) -> int:
@@ -162,19 +165,26 @@ def join(
         command += ["--root-certificates", str(kit.folder / "ca.crt")]
         command += ["--auth-supernode-private-key", str(kit.private_key)]
     env = process.environment(kit.folder / "flower", UNSEEN_APP=str(own))
+    begun, told = time.monotonic(), False
     with process.until_told():
-        child = process.Child(command, env, kit.logs / "site.log")
-        try:
-            say(f"{kit.name} takes part in {kit.federation} at {kit.address} with {path}")
-            code = process.wait(child, lambda: None)
-            raise UnseenError(
-                f"the connection ended (status {code}). {_reason(child)} Log: {child.log}"
-            )
-        except KeyboardInterrupt:
-            say("stopped.")
-            return 0
-        finally:
-            child.stop()
+        say(f"{kit.name} takes part in {kit.federation} at {kit.address} with {path}")
+        while True:
+            child = process.Child(command, env, kit.logs / "site.log")
+            try:
+                code = process.wait(child, lambda: None)
+                if STILL not in child.said() or time.monotonic() - begun > MISSED:
+                    raise UnseenError(
+                        f"the connection ended (status {code}). {_reason(child)} Log: {child.log}"
+                    )
+                if not told:
+                    say("the server still counts on the connection before; trying again")
+                    told = True
+                time.sleep(LOOK)
+            except KeyboardInterrupt:
+                say("stopped.")
+                return 0
+            finally:
+                child.stop()
 
 
 def settle(kit: Kit, data: Path, allow: Sequence[str] = ()) -> Path:

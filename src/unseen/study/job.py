@@ -20,6 +20,7 @@ from torch import nn
 
 import unseen
 from unseen.backend.inprocess import InProcess
+from unseen.backend.stacked import Stacked
 from unseen.client import Client, Memories
 from unseen.datasets import load
 from unseen.datasets.base import DataSet
@@ -146,6 +147,11 @@ def _play(
         {},
     )
     backend = (place or in_process(study))(model, prepared.everyone | dict(roster), memories)
+    if study.stacked and not isinstance(backend, InProcess | Stacked):
+        raise UnseenError(
+            f"stacked = {study.stacked} trains models of one process as one batch, and sites train "
+            "their own: set stacked = 0."
+        )
     backend, method = behind(study, method, backend)
     watcher = Watcher("gram" in study.record, "locals" in study.save or study.cross_evaluation)
     watch = watcher if watcher.gram or watcher.keep else None
