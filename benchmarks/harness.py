@@ -110,6 +110,8 @@ def interleaved(
             call()
     timings = Timings({name: [] for name in ways}, {name: [] for name in ways})
     names = list(ways)
+    gc.collect()
+    gc.freeze()  # what is here already need not be looked through before every call
     for repeat in range(repeats):
         for name in names if repeat % 2 == 0 else reversed(names):
             gc.collect()
@@ -117,6 +119,7 @@ def interleaved(
             ways[name]()
             timings.wall[name].append(time.perf_counter() - begun)
             timings.cpu[name].append(cpu_seconds() - cpu)
+    gc.unfreeze()
     return timings
 
 

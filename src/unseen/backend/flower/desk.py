@@ -146,7 +146,7 @@ class Desk:
     def model(self) -> Model:
         """The study's network; its numbers come with the message."""
         network = adapted(self.method, module(self.setting, self.prepared, self.head["seed"]))
-        model = Model(network, self.study.device, self.prepared.shape)
+        model = Model(network, self.study.device, self.prepared.shape, self.study.precision)
         _match("the layout of the model", self.head["layout"], fingerprint(model))
         return model
 

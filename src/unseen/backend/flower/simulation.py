@@ -201,4 +201,5 @@ def _made(job: bytes) -> tuple[Setting, Prepared, Method, Model]:
         prepared = prepare(data, task, study, own.seed)
         method = evaluated(composed(own.method, study, data), prepared, setting, data)
         network = adapted(method, module(setting, prepared, own.seed))
-        return setting, prepared, method, Model(network, study.device, prepared.shape)
+        model = Model(network, study.device, prepared.shape, study.precision)
+        return setting, prepared, method, model
