@@ -207,7 +207,7 @@ def plain(folder: Path, start: Callable[[Path, str], None], rounds: int) -> list
             return list(json.loads(out.read_text()))
         return []
 
-    until(lambda: len(times()) > rounds, 300 + 120 * rounds)
+    until(lambda: len(times()) > rounds, 600 + 300 * rounds)
     return gaps(times()[1:])
 
 
@@ -227,7 +227,7 @@ def ours(folder: Path, start: Callable[[Path, str], None], rounds: int) -> list[
         seen.extend([time.time()] * (lines - len(seen)))
         return len(seen) >= rounds
 
-    until(finished, 300 + 120 * rounds)
+    until(finished, 600 + 300 * rounds)
     return gaps(seen)
 
 

@@ -3,8 +3,8 @@
     python deploy/walk.py DATA WORK
 
 DATA: folder with cleveland/, hungary/, va/ and switzerland/, each with its file of the UCI heart
-disease data. WORK: an empty folder for kits, records and logs. Needs two quiet cores and half
-an hour: each message starts a process at its site, which Flower gives up after 30 s.
+disease data. WORK: an empty folder for kits, records and logs. Needs two cores and half
+an hour.
 """
 
 from __future__ import annotations
