@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 import pty
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -310,6 +312,7 @@ def on_terminal(arguments: Sequence[str], stop: float | None = None) -> tuple[in
     process = subprocess.Popen(
         [sys.executable, "-c", code, *arguments],
         stdout=follower, stderr=follower, stdin=follower, start_new_session=True,
+        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),  # ignored behind `&`
         env={**os.environ, "PYTHONPATH": path, "COLUMNS": "90", "LINES": "40", "TERM": "xterm"},
     )  # fmt: skip
     os.close(follower)
