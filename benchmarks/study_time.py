@@ -24,6 +24,10 @@ METHODS = "deepall,fedavg,ppdg,fedavg+ga"
 goals = [Goal("study", "whole rotated-digits study: ≥ 4× the published style", at_least=4)]
 
 
+#: Before an angle in the names of the domains.
+PREFIX = {"digits": "", "mtae": "M"}
+
+
 def environment(threads: int | None) -> dict[str, str]:
     kept = {k: v for k, v in os.environ.items() if not k.endswith("_NUM_THREADS")}
     return kept | ({"OMP_NUM_THREADS": str(threads)} if threads else {})
@@ -57,7 +61,7 @@ def published(name: str, rounds: int, targets: str, seeds: int) -> None:
 def compared(
     name: str, rounds: int, targets: list[int], seeds: int, repeats: int
 ) -> tuple[Any, int]:
-    angles = ",".join(str(15 * t) for t in targets)
+    angles = ",".join(f"{PREFIX[name]}{15 * t}" for t in targets)
     settings = [
         "--methods",
         METHODS,

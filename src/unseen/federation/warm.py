@@ -11,6 +11,7 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import shlex
 import shutil
 import signal
 import socket
@@ -24,7 +25,7 @@ from unseen.federation.link import PARENT, die_with_parent
 
 COMMAND, SOCKET = "flwr-clientapp", "ask"
 SHELL = """#!/bin/sh
-exec '{python}' -IS '{folder}/{command}.py' "$@"
+exec {python} -IS {script} "$@"
 """
 #: Asks for a fork and waits for its end. A socket's address must be short, so it is a relative one.
 ASKING = """import json, os, socket, sys
@@ -55,9 +56,10 @@ def start(folder: Path) -> None:
         return
     folder.mkdir(parents=True, exist_ok=True)
     folder.chmod(0o700)
-    names = {"python": sys.executable, "folder": str(folder), "command": COMMAND}
-    (folder / f"{COMMAND}.py").write_text(ASKING.format(folder=str(folder), socket=SOCKET, own=own))
-    (folder / COMMAND).write_text(SHELL.format(**names))
+    script = folder / f"{COMMAND}.py"
+    script.write_text(ASKING.format(folder=str(folder), socket=SOCKET, own=own))
+    python = shlex.quote(sys.executable)
+    (folder / COMMAND).write_text(SHELL.format(python=python, script=shlex.quote(str(script))))
     (folder / COMMAND).chmod(0o700)
     subprocess.Popen(
         [sys.executable, "-m", "unseen.federation.warm", str(folder)],
