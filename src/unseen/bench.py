@@ -155,8 +155,12 @@ def page(report: Mapping[str, Any]) -> str:
         f"Machine: {about['processor']}, {about['cores']} cores, {memory} GiB, "
         f"{about['vector_unit']}, {'no GPU' if about['gpu'] is None else about['gpu']}; "
         f"{about['system']}, Python {about['python']}, torch {about['torch']}. Load when a section "
-        f"began: {load:.1f} at most"
-        + ("." if load < 1 else ": other work ran beside, so trust ratios and CPU times."),
+        f"began, that of the section before it included: {load:.1f} at most"
+        + (
+            "."
+            if load <= about["cores"]
+            else ": other work ran beside, trust ratios and CPU times."
+        ),
         "",
         *summary(report),
         "",
