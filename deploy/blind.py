@@ -17,7 +17,6 @@ import io
 import json
 import os
 import shutil
-import subprocess
 import sys
 import threading
 import time
@@ -29,6 +28,7 @@ from typing import Any
 import numpy as np
 import torch
 from safetensors.torch import load_file
+from terminals import Terminals
 from torch import Tensor
 
 from unseen import Study
@@ -45,7 +45,6 @@ from unseen.study.prepare import prepare
 from unseen.vector import Model
 
 PAGE = Path(__file__).parent.parent / "docs" / "results" / "blind-federation.md"
-UNSEEN = [sys.executable, "-c", "from unseen.cli import main; main()"]
 SITES = ("cleveland", "hungary", "va", "switzerland")
 FEDERATION = """name = "heart"
 servers = ["localhost", "127.0.0.1"]
@@ -145,50 +144,6 @@ it equals another up to rounding.
 After the last round the model at the sites, the same bits at all four, differs from that of the
 run in the clear by {distance} of its length; training moved it by {moved} of its length.
 """
-
-
-class Terminals:
-    """What was typed, and what was answered."""
-
-    def __init__(self, work: Path) -> None:
-        self.work, self.started = work, dict[str, subprocess.Popen[bytes]]()
-
-    def start(self, name: str, *words: str) -> None:
-        """A command in a terminal of its own."""
-        with (self.work / f"{name}.log").open("wb") as log:
-            self.started[name] = subprocess.Popen(
-                [*UNSEEN, *words], cwd=self.work, stdout=log, stderr=log, start_new_session=True
-            )
-
-    def said(self, name: str, words: str, seconds: float = 600) -> None:
-        """Wait until it says so."""
-        end = time.monotonic() + seconds
-        while words not in (self.work / f"{name}.log").read_text():
-            if time.monotonic() > end or self.started[name].poll() is not None:
-                raise SystemExit(f"{name} did not say {words!r}")
-            time.sleep(0.2)
-
-    def do(self, *words: str) -> str:
-        """A command from its beginning to its end, and what it said."""
-        self.start("done", *words)
-        if status := self.started.pop("done").wait(3600):
-            raise SystemExit(f"{' '.join(words)} ended with {status}")
-        return self.log("done", *words)
-
-    def log(self, name: str, *words: str) -> str:
-        """As in a terminal, with the folder left out."""
-        answer = (self.work / f"{name}.log").read_text().splitlines()
-        told = [line for line in answer if not line.startswith("waiting for")]
-        said = "\n".join([f"$ unseen {' '.join(words)}", *told])
-        return said.replace(f"{self.work}/", "").replace(f"{Path.home()}/", "~/")
-
-    def stop(self) -> None:
-        """End what still runs."""
-        for process in reversed(self.started.values()):
-            if process.poll() is None:
-                process.terminate()
-        for process in self.started.values():
-            process.wait(60)
 
 
 class Evidence:
@@ -318,7 +273,7 @@ def main(data: Path, work: Path) -> None:
         (work / "data" / name).mkdir(parents=True)
         file = f"processed.{HOSPITALS[name]}.data"
         shutil.copy(data / "heart_disease" / file, work / "data" / name / file)
-    typed, out = Terminals(work), work / "records/blind"
+    typed, out = Terminals(work, {f"{Path.home()}/": "~/"}), work / "records/blind"
     serve = ("federation", "serve", "kits/server")
     joins = {n: ("federation", "join", f"kits/{n}", "--data", f"data/{n}") for n in SITES}
     run = ("federation", "run", "blind.toml", "--kit", "kits/server", "--out", "records/blind")

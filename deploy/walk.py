@@ -14,9 +14,10 @@ import signal
 import subprocess
 import sys
 import textwrap
-import time
 from pathlib import Path
 from typing import Any
+
+from terminals import Terminals
 
 HERE = Path(__file__).parent
 PAGE, FIGURES = HERE.parent / "docs" / "deployment.md", HERE.parent / "docs" / "figures"
@@ -57,57 +58,6 @@ STUDIES = {
 }
 #: Long lines of a log are broken between words alone.
 WHOLE: dict[str, Any] = {"break_long_words": False, "break_on_hyphens": False}
-UNSEEN = [sys.executable, "-c", "from unseen.cli import main; main()"]
-
-
-class Walk:
-    """What was typed, and what was answered."""
-
-    def __init__(self, data: Path, work: Path) -> None:
-        self.data, self.work = data, work
-        self.started: dict[str, subprocess.Popen[bytes]] = {}
-
-    def do(self, *words: str) -> str:
-        """A command and its answer, as the page shows them."""
-        done = subprocess.run(
-            [*UNSEEN, *words], cwd=self.work, capture_output=True, text=True, timeout=1800
-        )
-        print(done.stdout, done.stderr, sep="", flush=True)
-        if done.returncode:
-            raise SystemExit(f"{' '.join(words)} ended with {done.returncode}")
-        return self.shown(words, done.stdout + done.stderr)
-
-    def start(self, name: str, *words: str) -> None:
-        """A command in a terminal of its own."""
-        with (self.work / f"{name}.log").open("wb") as log:
-            self.started[name] = subprocess.Popen(
-                [*UNSEEN, *words], cwd=self.work, stdout=log, stderr=log, start_new_session=True
-            )
-
-    def said(self, name: str, words: str, seconds: float = 300) -> None:
-        """Wait until it says so."""
-        end = time.monotonic() + seconds
-        while words not in (self.work / f"{name}.log").read_text():
-            if time.monotonic() > end or self.started[name].poll() is not None:
-                raise SystemExit(f"{name} did not say {words!r}")
-            time.sleep(0.2)
-
-    def shown(self, words: tuple[str, ...], answer: str) -> str:
-        """As in a terminal, with the folder left out."""
-        text = f"$ unseen {' '.join(words)}\n{answer.rstrip()}"
-        return text.replace(f"{self.work}/", "").replace(f"{self.data}/", "data/")
-
-    def log(self, name: str, *words: str) -> str:
-        """What a command in its own terminal has said so far."""
-        return self.shown(words, (self.work / f"{name}.log").read_text())
-
-    def stop(self) -> None:
-        """End what still runs."""
-        for process in reversed(self.started.values()):
-            if process.poll() is None:
-                process.terminate()
-        for process in self.started.values():
-            process.wait(60)
 
 
 def main(data: Path, work: Path) -> None:
@@ -117,7 +67,10 @@ def main(data: Path, work: Path) -> None:
     (work / "federation.toml").write_text(FEDERATION)
     for name, text in STUDIES.items():
         (work / f"{name}.toml").write_text(text)
-    walk = Walk(data, work)
+    walk = Terminals(work, {f"{data}/": "data/"})
+    joins = {
+        name: ("federation", "join", f"kits/{name}", "--data", str(data / name)) for name in SITES
+    }
     serve = ("federation", "serve", "kits/server")
     parts = [walk.do("federation", "provision", "federation.toml", "--out", "kits")]
     parts.append(walk.do("federation", "doctor", "kits/server"))
@@ -125,13 +78,13 @@ def main(data: Path, work: Path) -> None:
         walk.start("server", *serve)
         walk.said("server", "serving")
         for name in SITES:
-            walk.start(name, *join(walk, name))
+            walk.start(name, *joins[name])
         for name in SITES:
             walk.said("server", f"{name}: connected")
         server = ("--kit", "kits/server", "--out")
         run = walk.do("federation", "run", "heart.toml", *server, "records/heart")
         status = walk.do("federation", "status", *server, "records/heart")
-        parts += [walk.log("server", *serve), walk.log("cleveland", *join(walk, "cleveland"))]
+        parts += [walk.log("server", *serve), walk.log("cleveland", *joins["cleveland"])]
         parts += [run, status]
         checked = ("kits/cleveland", "--study", "heart.toml")
         doctor = walk.do("federation", "doctor", *checked)
@@ -159,11 +112,6 @@ def drilled(work: Path, data: Path) -> None:
         said = log.read_text().replace(f"{work}/", "").splitlines()
         lines = [textwrap.fill(line, 112, subsequent_indent=" " * 9, **WHOLE) for line in said]
         fill("drill", "\n".join([f"$ {typed}", *lines]))
-
-
-def join(walk: Walk, name: str) -> tuple[str, ...]:
-    """The command of one site."""
-    return ("federation", "join", f"kits/{name}", "--data", str(walk.data / name))
 
 
 def fill(name: str, text: str) -> None:

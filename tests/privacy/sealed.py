@@ -1,14 +1,11 @@
-"""Federations behind channels, and what scans a process's memory, for the tests of this folder."""
+"""Federations behind channels, for the tests of this folder."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from sites import federation
 from torch import Tensor, nn
@@ -65,50 +62,6 @@ def trained(
 def difference(found: Tensor, expected: Tensor) -> float:
     """‖a − b‖ / ‖b‖."""
     return float((found - expected).norm() / expected.norm())
-
-
-def pieces(content: bytes | np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Every eight bytes in a row, as a sorted table of numbers; runs of few bits are left out."""
-    raw = np.frombuffer(bytes(content), np.uint8)
-    words = raw[: len(raw) // 8 * 8].view(np.uint64)
-    return np.unique(words[(words >> np.uint64(32) != 0) & (words & np.uint64(0xFFFFFFFF) != 0)])
-
-
-def memory(process: int) -> Iterable[bytes]:
-    """What a process can write to, region by region, each with a little of the next."""
-    regions = Path(f"/proc/{process}/maps").read_text().splitlines()
-    with Path(f"/proc/{process}/mem").open("rb", buffering=0) as file:
-        for line in regions:
-            found = re.match(r"([0-9a-f]+)-([0-9a-f]+) rw", line)
-            if not found or "[vvar" in line:
-                continue
-            begin, end = int(found[1], 16), int(found[2], 16)
-            while begin < end:
-                size = min(end - begin, 1 << 26)
-                try:
-                    file.seek(begin)
-                    content = file.read(size)
-                    pages = np.frombuffer(content, np.uint8).reshape(-1, 4096)
-                    yield pages[pages.any(1)].tobytes()  # most of it was never written to
-                except OSError:
-                    break
-                begin += size
-
-
-def holds(contents: Iterable[bytes], words: np.ndarray[Any, Any], run: int) -> bool:
-    """Whether `run` of the words stand one after the other anywhere, at any alignment."""
-    table, low = np.zeros(1 << 24, bool), np.uint64(0xFFFFFF)
-    table[words & low] = True
-    for content in contents:
-        raw = np.frombuffer(content, np.uint8)
-        for shift in range(8):
-            seen = raw[shift : shift + (len(raw) - shift) // 8 * 8].view(np.uint64)
-            likely = np.flatnonzero(table[seen & low])
-            nearest = np.searchsorted(words, seen[likely]).clip(max=len(words) - 1)
-            at = likely[words[nearest] == seen[likely]]
-            if len(at) >= run and bool((at[run - 1 :] - at[: len(at) - run + 1] == run - 1).any()):
-                return True
-    return False
 
 
 class Stack:

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
-from sealed import Stack, convolutions, difference, holds, memory, pieces, trained
+from sealed import Stack, convolutions, difference, trained
 from sites import images
 
 pytest.importorskip("tenseal", reason="the extra `he` is not installed")
@@ -25,6 +25,7 @@ from unseen.combine import PPDG, Mean, PCGrad, SemanticDivergence
 from unseen.errors import BadReply
 from unseen.methods import METHODS
 from unseen.privacy import channel, ckks, seal
+from unseen.privacy.audit.scan import holds, memory, words
 from unseen.privacy.wire import pack, unpack
 from unseen.vector import Layout
 
@@ -572,7 +573,7 @@ def test_the_server_process_holds_no_secret_and_no_update(
         process.wait()
     secret = unpack(keys[0], "keys")[1]
     # The scan finds what is there: a row as it came.
-    assert holds(regions, pieces(message[5000:9000]), run=4)
+    assert holds(regions, words(message[5000:9000]), run=4)
     needles = [bytes(part[64:]) for part in secret]
     for levels, part in zip(seal.MODULI, secret, strict=True):
         scheme = seal.scheme(levels)
@@ -581,7 +582,7 @@ def test_the_server_process_holds_no_secret_and_no_update(
     # Any 64 bytes of an update hold four of its aligned words in a row.
     for row in rows:
         needles += [row.numpy().tobytes(), row.numpy()[1:-1].tobytes()]
-    assert not holds(regions, np.unique(np.concatenate([*map(pieces, needles)])), run=4)
+    assert not holds(regions, words(*needles), run=4)
     assert not list(tmp_path.iterdir())
 
 
@@ -606,11 +607,11 @@ def test_no_record_or_checkpoint_holds_the_secret(
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert any(path.name == "ledger.jsonl" for path in files)
     secret = unpack(keys[0], "keys")[1]
-    words = np.unique(np.concatenate([pieces(bytes(part[64:])) for part in secret]))
+    looked_for = words(*(bytes(part[64:]) for part in secret))
     assert kept
     for content in (*kept, *(path.read_bytes() for path in files)):
         assert b"ckks secret" not in content
-        assert not holds([content], words, run=4)
+        assert not holds([content], looked_for, run=4)
 
 
 def test_a_study_over_the_channel_finds_what_one_in_the_clear_does(tmp_path: Path) -> None:
