@@ -22,6 +22,7 @@ from unseen.exchange import Exchange, Method, Reply, Slot, Turn, keyed
 from unseen.metrics import plain
 from unseen.models import build
 from unseen.privacy import channel, ckks, seal
+from unseen.privacy.ckks import arithmetic
 
 goals = [
     Goal(
@@ -126,7 +127,7 @@ def packing(name: str, shape: tuple[int, ...]) -> list[dict[str, Any]]:
     context = tenseal.context(
         tenseal.SCHEME_TYPE.CKKS, seal.DEGREE, -1, list(seal.MODULI[1]), n_threads=1
     )
-    context.global_scale = ckks.SCALE
+    context.global_scale = arithmetic.SCALE
     begun = time.process_time()
     apart = sum(
         len(tenseal.ckks_vector(context, piece.tolist()).serialize())

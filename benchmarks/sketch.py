@@ -9,7 +9,7 @@ import torch
 from harness import Goal, main
 
 from unseen.exchange import keyed
-from unseen.privacy.ckks import sketched
+from unseen.privacy.ckks.arithmetic import sketched
 
 COSINES = (0.005, 0.01, 0.02, 0.05, 0.1)
 WIDTHS = (1024, 4096, 16384)

@@ -97,6 +97,13 @@ class Federation:
         """changed: a folder with another package, which this site runs instead."""
         self.start(name, "join", self.kit(name), "--data", self.sites[name][1], changed=changed)
 
+    def begin(self, study: Path, out: Path, changed: Mapping[str, Path] | None = None) -> None:
+        """Server, all sites and the run. changed: by site, see `join`."""
+        self.serve()
+        for name in self.sites:
+            self.join(name, (changed or {}).get(name))
+        self.run(study, out)
+
     def run(self, study: Path, out: Path) -> None:
         self.start("run", "run", study, "--kit", self.kit("server"), "--out", out)
 

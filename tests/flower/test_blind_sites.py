@@ -338,13 +338,10 @@ def test_over_tls_the_server_holds_neither_key_nor_update(
     sites = {name: (role, folder / "visits.csv") for name, role in SITES.items()}
     with Federation(real, sites) as federation:
         write_he(real / "kits", list(SITES))
-        federation.serve()
-        for name in SITES:
-            federation.join(name)
         public = (real / "kits/server/ckks.public").read_bytes()
         key = secret_words((real / "kits/a/ckks.secret").read_bytes(), public)
         looked_for = np.unique(np.concatenate([key, words(*updates)]))
-        federation.run(blind.study, folder / "out")
+        federation.begin(blind.study, folder / "out")
         federation.until(lambda: told(folder / "out").get("round", 0) >= 1, 600)
         pid = federation.running["server"].pid
         looked = [0, 0]

@@ -91,10 +91,7 @@ def test_three_sites_over_tls_give_the_bits_of_one_process(tmp_path: Path) -> No
     study, sites = made(tmp_path, "ppdg+ga")
     Study.read(study).run(tmp_path / "one", data_dir=tmp_path)
     with Federation(tmp_path, three(sites)) as federation:
-        federation.serve()
-        for name in federation.sites:
-            federation.join(name)
-        federation.run(study, tmp_path / "out")
+        federation.begin(study, tmp_path / "out")
         assert federation.ends(560) == 0, federation.logs()
     same(tmp_path / "one", tmp_path / "out", MODELS)
     assert told(tmp_path / "out")["finished"]
@@ -109,10 +106,7 @@ def test_every_kind_of_method_gives_the_bits_of_one_process(tmp_path: Path) -> N
     study, sites = made(tmp_path, "fedavg ppdg scaffold fedavg+ga fedilc-inter")
     Study.read(study).run(tmp_path / "one", data_dir=tmp_path)
     with Federation(tmp_path, sites) as federation:
-        federation.serve()
-        for name in sites:
-            federation.join(name)
-        federation.run(study, tmp_path / "out")
+        federation.begin(study, tmp_path / "out")
         assert federation.ends(560) == 0, federation.logs()
     same(tmp_path / "one", tmp_path / "out")
     assert [r["role"] for r in lines(tmp_path / "out", "fedavg", "target.jsonl")] == ["target"]
@@ -126,10 +120,7 @@ def test_a_killed_server(tmp_path: Path) -> None:
     Study.read(study).run(tmp_path / "one", data_dir=tmp_path)
     out = tmp_path / "out"
     with Federation(tmp_path, three(sites)) as federation:
-        federation.serve()
-        for name in federation.sites:
-            federation.join(name)
-        federation.run(study, out)
+        federation.begin(study, out)
         federation.until(lambda: told(out).get("round", 0) >= 2)
         federation.kill("server")
         federation.kill("run")
@@ -148,10 +139,7 @@ def test_a_site_killed_in_mid_training(tmp_path: Path) -> None:
     study, sites = made(tmp_path, "scaffold+ga", rounds=12, training="steps = 300")
     out = tmp_path / "out"
     with Federation(tmp_path, three(sites)) as federation:
-        federation.serve()
-        for name in federation.sites:
-            federation.join(name)
-        federation.run(study, out)
+        federation.begin(study, out)
         federation.until(lambda: told(out).get("exchange") == "train")
         # In the middle of a message: its process is there.
         federation.until(lambda: _working(federation, "south"))
@@ -169,10 +157,7 @@ def test_a_site_that_leaves_for_good(tmp_path: Path) -> None:
     study, sites = made(tmp_path, "fedavg", rounds=3, deadline=40)
     out = tmp_path / "out"
     with Federation(tmp_path, three(sites)) as federation:
-        federation.serve()
-        for name in federation.sites:
-            federation.join(name)
-        federation.run(study, out)
+        federation.begin(study, out)
         federation.until(lambda: told(out).get("round", 0) >= 1)
         federation.kill("west")  # and does not come back
         assert federation.ends(400) == 0, federation.logs()
@@ -202,10 +187,7 @@ def test_a_site_that_answers_wrongly(tmp_path: Path) -> None:
     faults = {round: fault for round, (fault, _) in plan.items() if fault}
     changed = faulty().install(tmp_path / "changed", faults, late=75 * SLOWER)
     with Federation(tmp_path, three(sites)) as federation:
-        federation.serve()
-        for name in federation.sites:
-            federation.join(name, changed if name == "south" else None)
-        federation.run(study, tmp_path / "out")
+        federation.begin(study, tmp_path / "out", {"south": changed})
         assert federation.ends(700) == 0, federation.logs()
     rounds = lines(tmp_path / "out", "fedavg", "rounds.jsonl")
     for round, (_, reason) in plan.items():

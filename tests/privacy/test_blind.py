@@ -113,7 +113,7 @@ def site(name: str = "site-a") -> tuple[channel.Channelled, blind.Site]:
 def test_a_site_that_missed_a_sum_says_so() -> None:
     backend, one = site()
     inbox = {name: blind.stand_in(5, torch.float32) for name in ("model", "buffers")}
-    exchange = backend.server.inner.label.exchange
+    exchange = backend.server.label["exchange"]
     hello = backend.server.hello(Exchange(exchange, None), Turn(0, 2, 3, exchange), ["site-a"])  # type: ignore[arg-type]
     backend.server.after = (1, exchange)
     late = backend.server.hello(Exchange(exchange, None), Turn(0, 2, 3, exchange), ["site-a"])  # type: ignore[arg-type]
@@ -130,8 +130,8 @@ def test_no_sum_is_opened_for_a_blind_server() -> None:
 
 def test_a_sum_that_comes_twice_or_late_is_refused() -> None:
     backend, one = site()
-    label = dict(backend.server.inner.label.fields)
-    head = {"kind": "apply", "slot": "model", "context": one.inner.keys.identity}
+    label = dict(backend.server.label)
+    head = {"kind": "apply", "slot": "model", "context": one.keys.identity}
     for changed in (label, {**label, "round": 9}, {**label, "nonce": "x"}):
         said, _ = unpack(one.answer(pack({**head, **changed})), "an answer")
         assert said["kind"] == "refused"

@@ -71,15 +71,18 @@ class Carried:
         model = Model(network())
         self.state = start(self.plan, model, self.names, 0)
         self.backend = InProcess(model, clients)
-        self.secret, public = ckks.make_keys()
+        self.secret, self.public = ckks.make_keys()
         self.kind = channel.CKKS()
-        self.server = carried.Server(ckks.Server(self.plan, public, self.kind))
+        self.server = self.restarted()
         self.played = self.server.method(self.plan)
         self.kept: dict[str, bytes] = {}
         self.away: set[str] = set()
 
+    def restarted(self) -> carried.Server:
+        return carried.Server(self.plan, self.public, self.kind)
+
     def site(self, name: str) -> carried.Site:
-        one = carried.Site(ckks.Site(self.plan, name, self.secret, self.kind), self.secret, "run")
+        one = carried.Site(self.plan, name, self.secret, self.kind, "run")
         if name in self.kept:
             one.load(self.kept[name])
         return one
@@ -89,7 +92,7 @@ class Carried:
         cargo, replies, stale = self.server.cargo(), [], self.server.stale
         for name in clients:
             own, one = replace(turn, client=name), self.site(name)
-            entries = one.receive(carried.without_stand_ins(inbox), cargo, own)
+            entries = one.unload(carried.without_stand_ins(inbox), cargo, own)
             (reply,) = self.backend.map(exchange, entries, [name], turn)
             assert one.wanted == stale
             if stale:
@@ -124,7 +127,7 @@ class Carried:
 
     def model(self) -> torch.Tensor:
         turn = Turn(0, self.state.round, 9)
-        entries = self.site("site-a").receive(
+        entries = self.site("site-a").unload(
             carried.without_stand_ins(self.state.inbox), self.server.cargo(), turn
         )
         return entries["model"]
@@ -147,7 +150,7 @@ def test_the_model_is_that_of_the_run_in_the_clear(
 def test_a_server_goes_on_from_what_it_saved() -> None:
     found = Carried("fedavg", MOMENTUM)
     found.play(2)
-    before, again = found.model(), carried.Server(found.server.inner)
+    before, again = found.model(), found.restarted()
     again.load(found.server.save())
     found.server = again
     assert torch.equal(found.model(), before)
@@ -162,14 +165,14 @@ def test_sums_without_their_state_are_refused() -> None:
     assert set(cargo) == {"state", "sum/model", "sum/buffers"}
     sums = {name: part for name, part in cargo.items() if name != "state"}
     with pytest.raises(BadReply, match="without the state"):
-        site.receive({}, sums, turn)
+        site.unload({}, sums, turn)
     with pytest.raises(BadReply, match="not those of an exchange"):
-        site.receive({}, {n: c for n, c in cargo.items() if n != "sum/buffers"}, turn)
+        site.unload({}, {n: c for n, c in cargo.items() if n != "sum/buffers"}, turn)
     with pytest.raises(BadReply, match="are of round 0, and this is"):
-        site.receive({}, cargo, Turn(0, -1, 9))
+        site.unload({}, cargo, Turn(0, -1, 9))
     older = State({"model": torch.zeros(3)}, {}, "older")
     with pytest.raises(BadReply, match="of another base"):
-        site.receive({}, {**cargo, "state": sealed(older, found.secret, "run")}, turn)
+        site.unload({}, {**cargo, "state": sealed(older, found.secret, "run")}, turn)
     with pytest.raises(BadReply, match="of another after"):
         found.server.take("site-a", sealed(older, found.secret, "run"))
 
@@ -183,7 +186,7 @@ def test_a_sum_of_other_weights_than_the_sites_computed_is_refused() -> None:
     steps = [header["steps"][0] + 1, *header["steps"][1:]]
     other = {**cargo, "sum/model": pack({**header, "steps": steps}, parts)}
     with pytest.raises(BadReply, match="other weights"):
-        found.site("site-b").receive({}, other, Turn(0, 1, 9))
+        found.site("site-b").unload({}, other, Turn(0, 1, 9))
 
 
 def test_no_sum_is_opened_and_none_replaces_another() -> None:
@@ -193,4 +196,4 @@ def test_no_sum_is_opened_and_none_replaces_another() -> None:
     assert header["kind"] == "refused" and "blind" in header["why"]
     late = {"nonce": "later", "slot": "model", "size": 3}
     with pytest.raises(UnseenError, match="no site sent the state"):
-        found.server.keep(late, [], [], found.ask)
+        found.server.deliver(late, [], [], found.ask)

@@ -26,7 +26,8 @@ from unseen.errors import BadReply
 from unseen.methods import METHODS
 from unseen.privacy import channel, ckks, seal
 from unseen.privacy.audit.scan import holds, memory, words
-from unseen.privacy.wire import pack, unpack
+from unseen.privacy.ckks import arithmetic
+from unseen.privacy.wire import accepted, pack, unpack
 from unseen.vector import Layout
 
 READINGS = [
@@ -228,10 +229,10 @@ def test_the_noise_of_inner_products_is_what_signs_are_decided_by(
         stack = Stack(rows, PPDG(), keys=keys)
         stack.combine(PPDG())
         header, parts = unpack(stack.questions[0]["site-0"], "the question")
-        found = ckks.inner_products(ckks.Keys(keys[0], "secret"), header, parts)
-        spread = ckks.uncertainty(found, header["exponents"], header["size"], False)
+        found = arithmetic.inner_products(ckks.Keys(keys[0], "secret"), header, parts)
+        spread = arithmetic.uncertainty(found, header["exponents"], header["size"], False)
         ratio = (found[0] - (rows @ rows.T).numpy()) / spread[0]
-        assert float(np.abs(ratio).max()) < ckks.DECIDED
+        assert float(np.abs(ratio).max()) < arithmetic.DECIDED
         # Expected: 0.7 and 1, uncertain by a sixth.
         assert low < float(np.sqrt(np.square(ratio[np.triu_indices(8)]).mean())) < 2.2
 
@@ -303,7 +304,7 @@ def test_only_weights_go_back(keys: tuple[bytes, bytes]) -> None:
 def test_a_sum_goes_back_rounded(keys: tuple[bytes, bytes]) -> None:
     rows = updates(2, 100).double()
     vector, _, _ = Stack(rows, Mean("uniform"), keys=keys).combine(Mean("uniform"))
-    step = 2.0**-ckks.SUM_BITS  # entries lie between 1/16 and 1
+    step = 2.0**-arithmetic.SUM_BITS  # entries lie between 1/16 and 1
     assert torch.equal(vector, (vector / step).round() * step)
     assert float((vector - rows.mean(0)).abs().max()) < step
 
@@ -398,10 +399,10 @@ def test_an_exchange_that_is_over_is_refused(keys: tuple[bytes, bytes]) -> None:
     stack.combine(rule)
     asked = stack.questions[0]
     with pytest.raises(BadReply, match="asked before"):
-        ckks.accepted(stack.ask(asked), "weights", {})
+        accepted(stack.ask(asked), "weights", {})
     stack.begin(rows)
     with pytest.raises(BadReply, match="another nonce"):
-        ckks.accepted(stack.ask(asked), "weights", {})
+        accepted(stack.ask(asked), "weights", {})
     stack.messages = old
     with pytest.raises(BadReply, match="site-0.*another nonce"):
         stack.rows()
@@ -498,7 +499,7 @@ from unseen.apply import Add
 from unseen.combine import PPDG
 from unseen.exchange import Exchange, Method, Slot, Turn
 from unseen.metrics import plain
-from unseen.privacy import blind, channel, ckks
+from unseen.privacy import blind, channel
 from unseen.privacy.wire import pack, unpack
 
 out = sys.stdout.buffer
@@ -511,15 +512,14 @@ def receive():
 rule, names = PPDG(), ["site-0", "site-1", "site-2"]
 exchange = Exchange("train", None, {"model": Slot(rule, apply=Add())})
 method = Method("m", (exchange,), (), plain)
-inner = ckks.Server(method, receive(), channel.CKKS())
-server = blind.Server(inner, names)
+server = blind.Server(method, receive(), channel.CKKS(), names)
 def deliver(header, parts, rows, ask):
     send(pack({"final": 1}, parts))
     return torch.zeros(1)
 send(server.hello(exchange, Turn(0, 0, 1, "train"), names).encode())
 sealed = [server.opened(n, {"model": receive()})["model"] for n in names]
 rows = server.rows("model", sealed, None)
-rows.deliver = deliver
+server.deliver = deliver
 def ask(questions):
     answers = {}
     for name, question in questions.items():

@@ -18,10 +18,10 @@ from torch import Tensor
 from unseen.apply import Add, Descend, MovingAverage, Replace
 from unseen.client import Memories
 from unseen.errors import BadReply, UnseenError
-from unseen.exchange import Exchange, Inbox, Memory, Method, Reply, Slot, Table, Turn
+from unseen.exchange import Exchange, Inbox, Memory, Method, Slot, Table, Turn
 from unseen.optimiser import SGD
 from unseen.privacy import ckks
-from unseen.privacy.channel import Ask, Sealed
+from unseen.privacy.channel import CKKS, Ask, Sealed
 from unseen.privacy.wire import accepted, decode, encode, expect, pack, refusal, type_of, unpack
 
 #: What is kept of a turn from one process to the next.
@@ -102,34 +102,26 @@ def stepped(
     return entries, kept
 
 
-class Server:
-    """The server's side of encrypted rows whose sums nobody opens for it."""
+class Server(ckks.Server):
+    """The server's side of encrypted rows whose sums nobody opens for it.
 
-    form = "encrypted"
+    names: all sites, those that evaluate included.
+    """
 
-    def __init__(self, inner: ckks.Server, names: Sequence[str]) -> None:
-        self.inner, self.names = inner, tuple(sorted(names))
-        self.undecided = inner.undecided
+    def __init__(self, method: Method, public: bytes, kind: CKKS, names: Sequence[str]) -> None:
+        super().__init__(method, public, kind)
+        self.names = tuple(sorted(names))
         #: The last exchange whose sums went out; None after a restart.
         self.after: tuple[int, str] | None = None
 
     def method(self, method: Method) -> Method:
         """The method with every step of the server's on stand-ins."""
-
         return blindly(method)
 
     def hello(self, exchange: Exchange, turn: Turn, names: Sequence[str]) -> str:
-        """As the inner side's, with the exchange that every site must have applied last."""
-        said = json.loads(self.inner.hello(exchange, turn, names))
+        """A fresh number, with the exchange that every site must have applied last."""
+        said = json.loads(super().hello(exchange, turn, names))
         return json.dumps({**said, "after": self.after})
-
-    def opened(self, name: str, messages: Mapping[str, bytes]) -> dict[str, Sealed]:
-        """As the inner side's."""
-        return self.inner.opened(name, messages)
-
-    def rows(self, slot: str, rows: Sequence[Sealed], ask: Ask) -> ckks.EncryptedRows:
-        """Rows for a rule; their sum goes to all sites."""
-        return ckks.EncryptedRows(self.inner, slot, tuple(rows), ask, self.deliver)
 
     def deliver(
         self, header: dict[str, Any], parts: list[bytes], rows: Sequence[Sealed], ask: Ask
@@ -137,8 +129,7 @@ class Server:
         """Send the sum to every site; a stand-in stays here."""
         question = pack({"kind": "apply", **header}, parts)
         answers = ask(dict.fromkeys(self.names, question))
-        label = self.inner.label
-        accepted(answers, "applied", {"slot": header["slot"], **label.fields})
+        accepted(answers, "applied", {"slot": header["slot"], **self.label})
         missing = sorted(set(self.names) - set(answers))
         if missing:
             raise BadReply(
@@ -146,19 +137,22 @@ class Server:
                 "misses one cannot go on: the round was stopped. Start it again from the last "
                 "checkpoint when all sites are there."
             )
-        self.after = (label.round, label.exchange)
+        self.after = (self.label["round"], self.label["exchange"])
         return stand_in(header["size"], rows[0].dtype)
 
 
-class Site:
+class Site(ckks.Site):
     """A site that keeps the inbox for itself.
 
-    memories: where it does so, under `key`, labelled by exchange, so that a message that comes
-    twice finds what there was before it.
+    memories: where it does so, labelled by exchange, so that a message that comes twice finds what
+    there was before it.
     """
 
-    def __init__(self, inner: ckks.Site, memories: Memories, key: str) -> None:
-        self.inner, self.memories, self.key = inner, memories, key
+    def __init__(
+        self, method: Method, name: str, secret: bytes, kind: CKKS, memories: Memories
+    ) -> None:
+        super().__init__(method, name, secret, kind)
+        self.memories, self.key = memories, f"{name} (blind)"
         self.inbox: dict[str, Tensor] = {}
         self.moments: Moments = {}
         self.sums: dict[str, Tensor] = {}
@@ -169,12 +163,12 @@ class Site:
         """What a new process must be given to go on within an exchange, beside the memories."""
         turn = None if self.turn is None else [getattr(self.turn, f) for f in TURN]
         return pack({"turn": turn, "nonce": self.nonce, "sums": encode(self.sums)},
-                    [self.inner.save()])  # fmt: skip
+                    [super().save()])  # fmt: skip
 
     def load(self, content: bytes) -> None:
         """Go on from what `save` returned."""
         said, (inner,) = unpack(content, "a site's saved state")
-        self.inner.load(bytes(inner))
+        super().load(bytes(inner))
         self.nonce, self.sums = said["nonce"], decode(said["sums"])
         if said["turn"] is not None:
             self.turn = Turn(**dict(zip(TURN, said["turn"], strict=True)))
@@ -191,7 +185,7 @@ class Site:
         needed = any(hidden(entry) for entry in inbox.values())
         if needed and (not own or (expected is not None and after not in (None, expected))):
             raise BadReply(
-                f"site {self.inner.name!r} holds the model as it was after {after or 'nothing'}, "
+                f"site {self.name!r} holds the model as it was after {after or 'nothing'}, "
                 f"and the server is past {expected}: it missed a sum and cannot go on. Bring its "
                 "state back from another site, or start again."
             )
@@ -204,21 +198,15 @@ class Site:
             self._keep((turn.round, turn.order - 1), None)
         return dict(self.inbox)
 
-    def seal(
-        self, exchange: Exchange, reply: Reply, inbox: Inbox, turn: Turn, hello: str
-    ) -> dict[str, bytes]:
-        """As the inner side's."""
-        return self.inner.seal(exchange, reply, inbox, turn, hello)
-
     def answer(self, question: bytes) -> bytes:
-        """As the inner side's; a sum is applied and never opened for anybody."""
+        """As without blindness; a sum is applied and never opened for anybody."""
         try:
             header, parts = unpack(question, "the server's question")
             if header["kind"] == "apply":
                 return self.apply(header, parts)
             if header["kind"] == "open":
                 raise BadReply("this study's server is blind: no sum is opened for it.")
-            return self.inner.answer(question)
+            return super().answer(question)
         except (UnseenError, KeyError, ValueError, TypeError, IndexError, RuntimeError) as error:
             return refusal(error)
 
@@ -228,13 +216,13 @@ class Site:
         if turn is None:
             raise BadReply(f"{what} of {slot!r} came before any exchange.")
         label = {"round": turn.round, "exchange": turn.exchange, "nonce": self.nonce}
-        expect(header, what, context=self.inner.keys.identity, **label)
+        expect(header, what, context=self.keys.identity, **label)
         if slot in self.sums:
             raise BadReply(f"{what} of {slot!r} came twice.")
-        exchange = self.inner.exchanges[turn.exchange]
-        if self.inner.pending.get("label") != label:  # this site was not asked to train
-            self.inner.pending = {"label": label, "asked": []}
-        vector = self.inner.combined(header, parts)
+        exchange = self.exchanges[turn.exchange]
+        if self.pending.get("label") != label:  # this site was not asked to train
+            self.pending = {"label": label, "asked": []}
+        vector = self.combined(header, parts)
         self.sums[slot] = torch.from_numpy(vector).to(type_of(header, what))
         if self.sums.keys() == exchange.slots.keys():
             self._step(exchange, turn)

@@ -24,10 +24,10 @@ from torch import Tensor
 
 from unseen.client import Memories
 from unseen.errors import BadReply, UnseenError
-from unseen.exchange import Exchange, Inbox, Method, Reply, Turn
+from unseen.exchange import Inbox, Method, Turn
 from unseen.privacy import ckks
 from unseen.privacy.blind import Moments, blindly, hidden, stand_in, stepped
-from unseen.privacy.channel import Ask, Sealed
+from unseen.privacy.channel import CKKS, Ask, Sealed
 from unseen.privacy.wire import expect, pack, refusal, type_of, unpack
 
 #: What a message carries in the place of the model: a sealed state, and sums by slot.
@@ -107,13 +107,11 @@ def _cipher(secret: bytes, salt: bytes) -> Any:
     return ChaCha20Poly1305(made)
 
 
-class Server:
+class Server(ckks.Server):
     """The server's side: it carries the newest sealed state and the sums that came after it."""
 
-    form = "encrypted"
-
-    def __init__(self, inner: ckks.Server) -> None:
-        self.inner, self.undecided = inner, inner.undecided
+    def __init__(self, method: Method, public: bytes, kind: CKKS) -> None:
+        super().__init__(method, public, kind)
         self.state, self.sums = b"", dict[str, bytes]()
         #: Whose sums the state holds, and whose it will hold once the others are applied.
         self.base = self.after = ""
@@ -122,22 +120,10 @@ class Server:
         """The method with every step of the server's on stand-ins."""
         return blindly(method)
 
-    def hello(self, exchange: Exchange, turn: Turn, names: Sequence[str]) -> str:
-        """As the inner side's."""
-        return self.inner.hello(exchange, turn, names)
-
-    def opened(self, name: str, messages: Mapping[str, bytes]) -> dict[str, Sealed]:
-        """As the inner side's."""
-        return self.inner.opened(name, messages)
-
-    def rows(self, slot: str, rows: Sequence[Sealed], ask: Ask) -> ckks.EncryptedRows:
-        """Rows for a rule; their sum is kept for the next messages."""
-        return ckks.EncryptedRows(self.inner, slot, tuple(rows), ask, self.keep)
-
-    def keep(
+    def deliver(
         self, header: dict[str, Any], parts: list[bytes], rows: Sequence[Sealed], ask: Ask
     ) -> Tensor:
-        """Keep an encrypted sum; a stand-in takes its place."""
+        """Keep an encrypted sum for the next messages; a stand-in takes its place."""
         if header["nonce"] != self.after:
             if self.stale or self.sums:
                 raise UnseenError("no site sent the state that these sums belong to.")
@@ -185,24 +171,17 @@ def _tensor(content: bytes) -> Tensor:
     return torch.frombuffer(bytearray(content), dtype=torch.uint8)
 
 
-class Site:
+class Site(ckks.Site):
     """A site's side. secret: the file of the key that all sites share; job: which run this is."""
 
-    def __init__(self, inner: ckks.Site, secret: bytes, job: str) -> None:
-        self.inner, self.secret, self.job = inner, secret, job
+    def __init__(self, method: Method, name: str, secret: bytes, kind: CKKS, job: str) -> None:
+        super().__init__(method, name, secret, kind)
+        self.secret, self.job = secret, job
         self.told = State()
         #: Whether the server has need of the state as this site has it now.
         self.wanted = False
 
-    def save(self) -> bytes:
-        """What a new process must be given to answer questions, and to check the sums."""
-        return self.inner.save()
-
-    def load(self, content: bytes) -> None:
-        """Go on from what `save` returned."""
-        self.inner.load(content)
-
-    def receive(self, inbox: Inbox, cargo: Mapping[str, bytes], turn: Turn) -> Inbox:
+    def unload(self, inbox: Inbox, cargo: Mapping[str, bytes], turn: Turn) -> Inbox:
         """The inbox with the carried state's entries, once the sums are applied to them.
 
         inbox: the entries that no sum has entered yet.
@@ -221,18 +200,18 @@ class Site:
         messages = {slot: unpack(content, what) for slot, content in sums.items()}
         first = next(iter(messages.values()))[0]
         label = {key: first.get(key) for key in ("round", "exchange", "nonce")}
-        exchange = self.inner.exchanges.get(str(label["exchange"]))
+        exchange = self.exchanges.get(str(label["exchange"]))
         if exchange is None or exchange.slots.keys() != sums.keys():
             raise BadReply(f"{what} are not those of an exchange of this method.")
         if label["round"] not in range(turn.round + 1):
             raise BadReply(f"{what} are of round {label['round']}, and this is {turn.round}.")
-        if self.inner.pending.get("label") != label:  # this site was not asked for the weights
-            self.inner.pending = {"label": label, "asked": []}
+        if self.pending.get("label") != label:  # this site was not asked for the weights
+            self.pending = {"label": label, "asked": []}
         vectors = {}
         for slot, (header, parts) in messages.items():
             expect(header, what, kind="apply", slot=slot, base=state.after, **label)
-            expect(header, what, context=self.inner.keys.identity)
-            vector = self.inner.combined(header, parts)
+            expect(header, what, context=self.keys.identity)
+            vector = self.combined(header, parts)
             vectors[slot] = torch.from_numpy(vector).to(type_of(header, what))
         if missing := {s.to or n for n, s in exchange.slots.items()} - state.entries.keys():
             raise BadReply(f"{what} came without the state that they belong to: {missing}.")
@@ -243,20 +222,14 @@ class Site:
         """The state that this site received, sealed for all sites."""
         return sealed(self.told, self.secret, self.job)
 
-    def seal(
-        self, exchange: Exchange, reply: Reply, inbox: Inbox, turn: Turn, hello: str
-    ) -> dict[str, bytes]:
-        """As the inner side's."""
-        return self.inner.seal(exchange, reply, inbox, turn, hello)
-
     def answer(self, question: bytes) -> bytes:
-        """As the inner side's; no sum is opened for anybody."""
+        """As without blindness; no sum is opened for anybody."""
         try:
             if unpack(question, "the server's question")[0].get("kind") == "open":
                 raise BadReply("this study's server is blind: no sum is opened for it.")
         except UnseenError as error:
             return refusal(error)
-        return self.inner.answer(question)
+        return super().answer(question)
 
 
 def without_stand_ins(inbox: Inbox) -> dict[str, Tensor]:

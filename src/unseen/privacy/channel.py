@@ -259,8 +259,9 @@ def site(
     if isinstance(kind, CKKS):
         from unseen.privacy import blind, ckks
 
-        own = ckks.Site(method, name, files[SECRET], kind)
-        return blind.Site(own, memories, f"{name} (blind)") if server == "blind" else own
+        if server == "blind":
+            return blind.Site(method, name, files[SECRET], kind, memories)
+        return ckks.Site(method, name, files[SECRET], kind)
     if isinstance(kind, Masks):
         from unseen.privacy import masks
 
@@ -276,8 +277,9 @@ def serving(
     if isinstance(kind, CKKS):
         from unseen.privacy import blind, ckks
 
-        side = ckks.Server(method, files[PUBLIC], kind)
-        return blind.Server(side, names) if server == "blind" else side
+        if server == "blind":
+            return blind.Server(method, files[PUBLIC], kind, names)
+        return ckks.Server(method, files[PUBLIC], kind)
     if isinstance(kind, Masks):
         from unseen.privacy import masks
 

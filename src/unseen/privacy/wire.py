@@ -131,6 +131,11 @@ def decode(value: Any) -> Any:
     return float(value["number"])
 
 
+def digest(state: object) -> str:
+    """Sixteen digits of a rule's state."""
+    return hashlib.sha256(json.dumps(encode(state)).encode()).hexdigest()[:16]
+
+
 def randomness(generator: torch.Generator | None) -> str | None:
     """A generator's state as text."""
     return None if generator is None else b64encode(bytes(generator.get_state().tolist())).decode()

@@ -39,9 +39,10 @@ def site(desk: Desk, memories: Memories) -> Any:
     kit = desk.site.kit or Path()
     files = {name: (kit / name).read_bytes() for name in FILES if (kit / name).is_file()}
     try:
-        side: Any = channel.site(kind, "clear", desk.method, desk.site.name, files, memories)
-        blind = privacy.server == "blind"
-        return carried.Site(side, files[channel.SECRET], desk.job) if blind else side
+        if isinstance(kind, channel.CKKS) and privacy.server == "blind":
+            own = files[channel.SECRET]
+            return carried.Site(desk.method, desk.site.name, own, kind, desk.job)
+        return channel.site(kind, "clear", desk.method, desk.site.name, files, memories)
     except KeyError as error:
         raise UnseenError(
             f"the kit of {desk.site.name!r} has no {error} for the channel."
@@ -61,7 +62,7 @@ def received(side: Any, desk: Desk, inbox: Inbox, turn: Turn) -> Inbox:
         for key, value in desk.parcel.items()
         if key.startswith(CARGO) and isinstance(value, bytes)
     }
-    entries = side.receive(inbox, cargo, turn)
+    entries = side.unload(inbox, cargo, turn)
     return {name: entry.to(desk.model.device) for name, entry in entries.items()}
 
 
@@ -123,11 +124,11 @@ class SealedSites:
         """The method as the server plays it."""
         kind = channel.read(self.privacy.channel, self.privacy.server)
         names = sorted(self.sites.roles)
-        side: Any = channel.serving(kind, "clear", method, names, self.files)
-        if self.privacy.server == "blind":
-            side = carried.Server(side)
-            side.load(self.kept)
-        self.side = side
+        if isinstance(kind, channel.CKKS) and self.privacy.server == "blind":
+            self.side = carried.Server(method, self.files[channel.PUBLIC], kind)
+            self.side.load(self.kept)
+        else:
+            self.side = channel.serving(kind, "clear", method, names, self.files)
         return self.side.method(method)  # type: ignore[no-any-return]
 
     def map(

@@ -1,0 +1,274 @@
+"""What either side does with ciphertexts: rows in and out, inner products and weighted sums."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from unseen.privacy import seal
+from unseen.privacy.channel import Sealed
+from unseen.privacy.ckks.keys import Keys
+from unseen.privacy.seal import SLOTS
+from unseen.privacy.wire import pack
+
+Floats = NDArray[np.float64]
+#: A number x enters a ciphertext as x · 2^40, a layer's mask as 2^48, a weight w as w · 2^50.
+SCALE, MASK_SCALE, WEIGHT_SCALE = 2.0**40, 2.0**48, 2.0**50
+#: Standard deviation of a fresh ciphertext's error per number: 3.2 · √(8192 / 2) / 2^40.
+SIGMA = 3.2 * 64 / SCALE
+#: Error per number of a mask, whose coefficients are rounded to integers: √(8192 / 12) / 2^48.
+MASK_ERROR = 26.2 / MASK_SCALE
+#: What no |Σ w_i| may exceed: a modulus of 60 bits holds numbers below 2^9 at the weights' scale.
+LARGEST = 2.0**8
+#: Weights go back as multiples of 2^-30.
+WEIGHT_STEP = 2.0**-30
+#: A decrypted sum goes to a server that is not blind in multiples of 2^-27 of its power of two.
+SUM_BITS = 27
+#: How far, in standard deviations, an inner product must lie from 0 for its sign to be told.
+DECIDED = 8.0
+#: The same for a sketch, whose error is a matter of chance, not of noise.
+DECIDED_SKETCH = 3.0
+
+
+# --- at a site, with the secret key --------------------------------------------------------------
+
+
+def encrypt(
+    keys: Keys | bytes,
+    row: Tensor,
+    header: Mapping[str, Any],
+    levels: int = 1,
+    sketch: Tensor | None = None,
+) -> bytes:
+    """A row [P] as one message: full ciphertexts across all layers, symmetric and seeded.
+
+    header: what else the message says. sketch: the row's random projection, which goes along. The
+    only thing that the message tells in the clear is the power of 16 next above the largest entry,
+    of either.
+    """
+    keys = keys if isinstance(keys, Keys) else Keys(keys, "secret")
+    x = row.detach().double().cpu().numpy()
+    exponent, parts = _encrypted(keys, levels, x)
+    head = {
+        **header,
+        "context": keys.identity,
+        "levels": levels,
+        "size": len(x),
+        "shape": list(row.shape),
+        "dtype": str(row.dtype).removeprefix("torch."),
+        "exponent": exponent,
+        "chunks": len(parts),
+    }
+    if sketch is not None:
+        head["sketch exponent"], more = _encrypted(keys, levels, sketch.numpy())
+        parts += more
+    return pack(head, parts)
+
+
+def _encrypted(keys: Keys, levels: int, x: Floats) -> tuple[int, list[bytes]]:
+    """x = 2^e · y with |y| <= 1: e, and the ciphertexts of y."""
+    scheme, encryptor, _ = keys.tools(levels)
+    largest = float(np.abs(x).max()) if len(x) else 0.0
+    exponent = 4 * int(np.ceil(np.log2(largest) / 4)) if largest > 0 else 0
+    y = np.ldexp(x, -exponent)
+    parts = []
+    for begin in range(0, len(y), SLOTS):
+        plain = scheme.encoded(y[begin : begin + SLOTS], SCALE)
+        parts.append(scheme.to_bytes(encryptor.encrypt_symmetric(plain)))
+    return exponent, parts
+
+
+def sketched(x: Tensor, width: int, generator: torch.Generator) -> Tensor:
+    """A random projection of x [P] to `width` numbers that keeps inner products on average.
+
+    s_b = Σ_{k: h(k) = b} ±x_k with h and the signs drawn from the generator; <s, t> has the mean
+    <x, y> and a variance of at most (‖x‖²‖y‖² + <x, y>²) / width. Source: Charikar, Chen,
+    Farach-Colton 2002, the count sketch.
+    """
+    bucket = torch.randint(width, x.shape, generator=generator)
+    sign = torch.randint(2, x.shape, generator=generator).mul_(2).sub_(1)
+    return torch.zeros(width, dtype=torch.float64).index_add_(0, bucket, x.double() * sign)
+
+
+def inner_products(keys: Keys, header: Mapping[str, Any], parts: Sequence[memoryview]) -> Floats:
+    """The question's inner products [B, K, K] (B = 1 for the whole vector)."""
+    scheme, _, decryptor = keys.tools(header["levels"])
+    exponents = header["exponents"]
+    K = len(exponents)
+    found = np.zeros((header["count"], K, K))
+    contents = iter(parts)
+    for block in found:
+        for i, j in pairs(K):
+            content = next(contents)
+            if not len(content):  # a block of no columns
+                continue
+            mean = scheme.mean(decryptor, scheme.ciphertext(content, "an inner product"))
+            block[i, j] = block[j, i] = np.ldexp(mean * SLOTS, exponents[i] + exponents[j])
+    return found
+
+
+def uncertainty(gram: Floats, exponents: Sequence[int], size: int, layers: bool) -> Floats:
+    """Standard deviation of each inner product's error [B, K, K], from the scheme's noise."""
+    square = np.einsum("bii->bi", gram).clip(0)
+    noise = SIGMA * np.ldexp(1.0, np.array(exponents))
+    own = np.sqrt(square)
+    spread = np.hypot(own[:, :, None] * noise, own[:, None, :] * noise[:, None])
+    # What two errors make of one another is there in every slot, of rows of zeros too.
+    floor = 2 * np.sqrt(SLOTS * -(-size // SLOTS)) * noise[:, None] * noise
+    if layers:  # a mask lets a little of its neighbours through
+        whole = np.sqrt(square.sum(0))
+        spread = spread + MASK_ERROR * np.maximum.outer(whole, whole) * np.ldexp(
+            1.0, np.maximum.outer(exponents, exponents)
+        )
+    total: Floats = spread + floor
+    return total
+
+
+def combination(keys: Keys, header: Mapping[str, Any], parts: Sequence[memoryview]) -> Floats:
+    """The decrypted Σ w_i u_i [P] of the server's message."""
+    scheme, _, decryptor = keys.tools(header["levels"])
+    vector = np.zeros(header["size"])
+    for c, part in zip(header["present"], parts, strict=True):
+        numbers = scheme.decoded(decryptor, scheme.ciphertext(part, "an encrypted sum"))
+        piece = vector[c * SLOTS : (c + 1) * SLOTS]
+        piece[:] = numbers[: len(piece)]
+    scaled: Floats = np.ldexp(vector, header["exponent"])
+    return scaled
+
+
+def rounded(vector: Floats, exponent: int) -> Floats:
+    """Multiples of 2^(exponent − 27), 40 times as coarse as the noise of one row."""
+    step = 2.0 ** (exponent - SUM_BITS)
+    found: Floats = np.round(vector / step) * step
+    return found
+
+
+# --- at the server, with the public key ----------------------------------------------------------
+
+
+def pairs(K: int) -> Iterator[tuple[int, int]]:
+    """(i, j) with i <= j, in the order in which products are sent."""
+    yield from ((i, j) for i in range(K) for j in range(i, K))
+
+
+def products(
+    keys: Keys, rows: Sequence[Sealed], blocks: list[list[int]] | None, sketch: int
+) -> list[bytes]:
+    """Encrypted inner products, block by block and pair by pair, each covered but for its mean."""
+    first = rows[0].header
+    scheme, encryptor, _ = keys.tools(first["levels"])
+    chunks = range(first["chunks"], len(rows[0].parts)) if sketch else range(first["chunks"])
+    size = sketch or first["size"]
+    sums = Sums(scheme, size, blocks)
+    for c, at in enumerate(chunks):
+        chunk = [scheme.ciphertext(row.parts[at], f"the row of {row.client!r}") for row in rows]
+        sums.add(c, chunk)
+    found = []
+    for total in sums.totals(len(rows)):
+        if total is None:  # a block of no columns
+            found.append(b"")
+            continue
+        cover = scheme.blanket(encryptor, total.scale)
+        scheme.evaluator.add_inplace(total, cover)
+        found.append(scheme.to_bytes(total))
+    return found
+
+
+#: (block, i, j) -> ciphertext.
+Products = dict[tuple[int, int, int], Any]
+
+
+class Sums:
+    """Running sums of products of ciphertexts, by block and pair."""
+
+    def __init__(self, scheme: seal.Scheme, size: int, blocks: list[list[int]] | None) -> None:
+        self.scheme, self.size, self.blocks = scheme, size, blocks
+        self.whole: Products = {}
+        self.partial: Products = {}
+
+    def add(self, c: int, chunk: Sequence[Any]) -> None:
+        """One chunk of every row."""
+        scheme, begin = self.scheme, c * SLOTS
+        end = min(begin + SLOTS, self.size)
+        blocks = self.blocks if self.blocks is not None else [[0, self.size]]
+        inside = [(b, max(x, begin), min(y, end)) for b, (x, y) in enumerate(blocks)]
+        inside = [(b, x, y) for b, x, y in inside if x < y]
+        cut = [(b, x, y) for b, x, y in inside if (x, y) != (begin, end)]
+        masks = {b: self._mask(x - begin, y - begin) for b, x, y in cut}
+        for i, j in pairs(len(chunk)):
+            product = scheme.api.Ciphertext(scheme.context)
+            scheme.evaluator.multiply(chunk[i], chunk[j], product)
+            for b, _, _ in inside:
+                if b not in masks:
+                    self._put(self.whole, (b, i, j), product)
+                    continue
+                part = scheme.api.Ciphertext(scheme.context)
+                scheme.evaluator.multiply_plain(product, masks[b], part)
+                self._put(self.partial, (b, i, j), part)
+
+    def totals(self, K: int) -> Iterator[Any]:
+        """The sums, block by block and pair by pair."""
+        one = self.scheme.encoded(1.0, MASK_SCALE) if self.partial else None
+        for b in range(1 if self.blocks is None else len(self.blocks)):
+            for i, j in pairs(K):
+                total, part = self.whole.get((b, i, j)), self.partial.get((b, i, j))
+                if total is None or part is None:
+                    yield part if total is None else total
+                    continue
+                self.scheme.evaluator.multiply_plain_inplace(total, one)
+                self.scheme.evaluator.add_inplace(total, part)
+                yield total
+
+    def _mask(self, begin: int, end: int) -> Any:
+        mask = np.zeros(SLOTS)
+        mask[begin:end] = 1
+        return self.scheme.encoded(mask, MASK_SCALE)
+
+    def _put(self, sums: Products, key: tuple[int, int, int], x: Any) -> None:
+        if key in sums:
+            self.scheme.evaluator.add_inplace(sums[key], x)
+        else:
+            sums[key] = x
+
+
+def weighted_sum(
+    keys: Keys, rows: Sequence[Sealed], weights: Floats, blocks: list[tuple[int, int]] | None
+) -> tuple[list[int], list[bytes]]:
+    """The chunks that are not 0 everywhere, and their ciphertexts of Σ w_i u_i, of one modulus."""
+    first = rows[0].header
+    scheme, _, _ = keys.tools(first["levels"])
+    present, parts = [], []
+    for c in range(first["chunks"]):
+        total = None
+        for i, row in enumerate(rows):
+            w = weights[i] if blocks is None else spread(weights[:, i], blocks, c, first["size"])
+            if float(np.abs(w).max()) * WEIGHT_SCALE < 1:
+                continue
+            x = scheme.ciphertext(row.parts[c], f"the row of {row.client!r}")
+            if first["levels"] == 2:
+                scheme.evaluator.mod_switch_to_next_inplace(x)
+            same = np.ndim(w) == 0 or bool((w == w[0]).all())
+            plain = scheme.encoded(float(np.ravel(w)[0]) if same else w, WEIGHT_SCALE, x.parms_id())
+            scheme.evaluator.multiply_plain_inplace(x, plain)
+            if total is None:
+                total = x
+            else:
+                scheme.evaluator.add_inplace(total, x)
+        if total is not None:
+            scheme.evaluator.rescale_to_next_inplace(total)
+            present.append(c)
+            parts.append(scheme.to_bytes(total))
+    return present, parts
+
+
+def spread(weights: Floats, blocks: list[tuple[int, int]], c: int, size: int) -> Floats:
+    """The weights [B] of one client as one number per slot of a chunk."""
+    begin, found = c * SLOTS, np.zeros(min(SLOTS, size - c * SLOTS))
+    for w, (x, y) in zip(weights, blocks, strict=True):
+        found[max(x - begin, 0) : max(y - begin, 0)] = w
+    return found
