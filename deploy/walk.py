@@ -94,7 +94,6 @@ def main(data: Path, work: Path) -> None:
     for path in sorted((work / "records/fishr/records").glob("*/*/seed-0")):
         figure = FIGURES / f"exchanges-{path.parts[-3]}.svg"
         walk.do("federation", "sequence", str(path), "--out", str(figure))
-    fill("sequence", "")
     fill("walk", "\n\n".join(parts))
     fill("doctor", doctor)
     drilled(work, data)

@@ -59,6 +59,8 @@ def find_fault(reply: Reply, exchange: Exchange, inbox: Inbox) -> str | None:
         expected = slot.row_shape(inbox[slot.to or name])
         if row.shape != expected:
             return f"{name!r} of shape {list(row.shape)} where {list(expected)} was expected"
+        if isinstance(row, Tensor) and not row.is_floating_point():
+            return f"{name!r} of type {row.dtype} where real numbers were expected"
         if isinstance(row, Tensor) and not _finite(row):
             return f"{NOT_FINITE} in {name!r}"
     for name, value in reply.scalars.items():

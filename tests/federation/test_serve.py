@@ -261,7 +261,7 @@ def test_a_killed_server_leaves_no_process(tmp_path: Path) -> None:
         command.end(signal.SIGKILL)
 
 
-async def asked(path: str, peer: str) -> tuple[int, bool]:
+async def asked(path: str, peer: str, own: str = "") -> tuple[int, bool]:
     """The guard's answer, and whether the SuperLink was asked."""
     passed, sent = [], []
 
@@ -272,7 +272,9 @@ async def asked(path: str, peer: str) -> tuple[int, bool]:
     async def send(message: Any) -> None:
         sent.append(message)
 
-    scope = {"type": "http", "path": path, "client": (peer, 5000), "headers": []}
+    scope = {
+        "type": "http", "path": path, "client": (peer, 5000), "server": (own, 9443), "headers": []
+    }  # fmt: skip
     await link.Guard(superlink)(scope, None, send)  # type: ignore[arg-type]
     return sent[0]["status"], bool(passed)
 
@@ -294,6 +296,27 @@ async def asked(path: str, peer: str) -> tuple[int, bool]:
 )
 def test_other_machines_reach_the_sites_paths_alone(path: str, peer: str, status: int) -> None:
     assert asyncio.run(asked(path, peer)) == (status, status == 200)
+
+
+def test_a_server_of_one_address_reaches_itself() -> None:
+    assert asyncio.run(asked("/v1/control/start-run", "10.0.0.5", "10.0.0.5")) == (200, True)
+    assert asyncio.run(asked("/v1/control/start-run", "10.0.0.6", "10.0.0.5")) == (403, False)
+
+
+def test_no_header_says_who_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """uvicorn believes `X-Forwarded-For` of whom this variable names."""
+    import flwr.superlink.cli
+    from flwr.superlink import extensions
+
+    monkeypatch.setenv("FORWARDED_ALLOW_IPS", "*")
+    monkeypatch.setattr(extensions, "get_middleware", lambda: ())
+    seen: list[bool] = []
+    started = lambda: seen.append("FORWARDED_ALLOW_IPS" in os.environ)  # noqa: E731
+    monkeypatch.setattr(flwr.superlink.cli, "flower_superlink", started)
+    monkeypatch.setattr(link, "die_with_parent", lambda: None)
+    monkeypatch.setattr(link, "patient_database", lambda: None)
+    link.main()
+    assert seen == [False] and extensions.get_middleware()[0].cls is link.Guard
 
 
 def test_a_site_runs_its_own_app_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

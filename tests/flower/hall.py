@@ -42,12 +42,17 @@ class Hall:
     )
     away: set[int] = field(default_factory=set)
     starts: dict[int, int] = field(default_factory=dict)
+    keyed: dict[int, str] = field(default_factory=dict)
     waiting: list[Message] = field(default_factory=list)
     sent: list[tuple[str, Answer]] = field(default_factory=list)
 
     def get_nodes(self) -> list[SimpleNamespace]:
         return [
-            SimpleNamespace(node_id=id, last_activated_at=str(self.starts.get(id, 0)))
+            SimpleNamespace(
+                node_id=id,
+                last_activated_at=str(self.starts.get(id, 0)),
+                name=self.keyed.get(id, ""),
+            )
             for id in self.kits
             if id not in self.away
         ]

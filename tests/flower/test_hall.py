@@ -18,7 +18,9 @@ from hall import Answer, Hall, contents, kits
 from unseen import Study
 from unseen.backend.flower import run as federated
 from unseen.backend.flower import server
-from unseen.backend.flower.server import Waiting
+from unseen.backend.flower.desk import Refused, handle
+from unseen.backend.flower.server import Waiting, introduced
+from unseen.backend.flower.site import Site
 from unseen.errors import UnseenError
 from unseen.exchange import keyed
 
@@ -197,6 +199,8 @@ FAULTS: list[tuple[Any, str]] = [
     (lambda answer: "killed", "killed"),
     (lambda answer: [{**answer, "protocol": 0}], "protocol 0 where 2 was asked"),
     (lambda answer: [{**answer, "scalar/examples": float("nan")}], "NaN or infinite"),
+    (lambda answer: [{**answer, "row/model": answer["row/model"].long()}], "of type torch.int64"),
+    (lambda answer: [{**answer, "order": "no JSON"}], "cannot be used (JSONDecodeError"),
 ]
 
 
@@ -309,6 +313,27 @@ def test_a_full_disk_leaves_the_last_good_state(tmp_path: Path) -> None:
     same(tmp_path / "one", tmp_path / "out")
 
 
+def test_the_name_of_a_site_is_its_keys(tmp_path: Path) -> None:
+    """A site that takes another one's name is not let in, and the other stays."""
+    numbers = kits(tmp_path, SITES, tmp_path)
+    named = {number: kit.name for number, kit in numbers.items()}
+    file = written(tmp_path, "fedavg", rounds=1)
+    hall = Hall({**numbers, 9: numbers[1]}, keyed={**named, 9: "eve"})
+    federated.run(str(file), str(tmp_path / "out"), hall, list(SITES))
+    told = json.loads((tmp_path / "out" / "federation.json").read_text())
+    assert told["finished"]
+    why = introduced({"facts": json.dumps(_facts(tmp_path))}, "", "15")
+    assert why.site == "15"
+    with pytest.raises(Refused, match="says that it is '15', and its key is registered for 'eve'"):
+        introduced({"facts": json.dumps(_facts(tmp_path))}, "", "eve")
+    with pytest.raises(Refused, match="nothing of its data that can be read"):
+        introduced({"facts": "{}"}, "", "")
+
+
+def _facts(folder: Path) -> Any:
+    return json.loads((folder / "out" / "terms.json").read_text())["facts"]["15"]
+
+
 def test_what_a_site_refuses_and_why(tmp_path: Path) -> None:
     numbers = kits(tmp_path, SITES, tmp_path)
     file = written(tmp_path, "fedavg")
@@ -344,9 +369,6 @@ def test_what_a_site_refuses_and_why(tmp_path: Path) -> None:
 def test_a_message_that_does_not_match_is_refused_with_both_values(
     tmp_path: Path, key: str, value: Any, reason: str
 ) -> None:
-    from unseen.backend.flower.desk import handle
-    from unseen.backend.flower.site import Site
-
     numbers = kits(tmp_path, SITES, tmp_path)
     hall = Hall(numbers)
     file = written(tmp_path, "fedavg", rounds=1)
@@ -361,6 +383,21 @@ def test_a_message_that_does_not_match_is_refused_with_both_values(
     answer = handle(question, Site.read(kit))
     assert reason in str(answer["refused"])
     assert "row/model" not in answer
+
+
+def test_a_message_names_no_model_that_the_site_has_not_allowed(tmp_path: Path) -> None:
+    """The study's own model is looked at, and so is the one that a message says beside it."""
+    numbers = kits(tmp_path, SITES, tmp_path)
+    hall = Hall(numbers)
+    file = written(tmp_path, "fedavg", rounds=1)
+    federated.run(str(file), str(tmp_path / "out"), hall, list(SITES))
+    name, question = next((s, q) for s, q in hall.sent if "train" in q.get("about", ""))
+    head = json.loads(question["head"])
+    head |= {"model": f"os:mkdir(path='{tmp_path / 'made'}')", "layout": "x"}
+    head["study"] |= {"model": None}
+    site = Site.read(next(kit for kit in numbers.values() if kit.name == name))
+    answer = handle({**question, "head": json.dumps(head)}, site)
+    assert "UnseenError at site" in str(answer["failed"]) and not (tmp_path / "made").exists()
 
 
 @pytest.mark.parametrize("kind", ["masks()", "ckks()"])

@@ -116,5 +116,10 @@ def test_nan_is_left_out() -> None:
 def test_what_cannot_be_a_strategy() -> None:
     with pytest.raises(UnseenError, match="Weighted, Gram or Elementwise rule; found Collect"):
         strategy(Collect())
-    with pytest.raises(UnseenError, match="3 clients have taken part.*begun for 2"):
-        played(strategy(Mean(), clients=2), nodes())
+    with pytest.raises(UnseenError, match="3 clients.*GeneralizationAdjustment, which remembers"):
+        played(strategy(GeneralizationAdjustment(), clients=2), nodes())
+
+
+@pytest.mark.parametrize("rule", [Mean(), PPDG(), Median()])
+def test_a_rule_that_remembers_no_client_takes_whoever_comes(rule: Any) -> None:
+    assert set(played(strategy(rule, clients=2), nodes())) == set(played(strategy(rule), nodes()))

@@ -41,7 +41,7 @@ def provision(
 ) -> None:
     """Make the kits of a federation: authority, server certificate, one key pair per site.
 
-    FILE.toml names it: name, servers (names or addresses), port, days, and [sites] with a role
+    FILE.toml names it: name, servers (names or addresses), port, days, and \\[sites] with a role
     each, train or evaluate.
     """
     from unseen.errors import UnseenError, choice

@@ -151,13 +151,9 @@ def control(kit: Kit, insecure: bool = False) -> Iterator[Control]:
 def local(kit: Kit) -> str:
     """The server's address on its own machine."""
     listen = str(kit.settings.get("listen", "127.0.0.1"))
-    return (
-        "127.0.0.1"
-        if listen in ("0.0.0.0", "localhost")
-        else f"[{listen}]"
-        if ":" in listen
-        else listen
-    )
+    if listen in ("0.0.0.0", "::", "localhost"):
+        return "127.0.0.1" if listen != "::" else "[::1]"
+    return f"[{listen}]" if ":" in listen else listen
 
 
 def needs_flower() -> None:

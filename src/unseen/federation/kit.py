@@ -192,10 +192,10 @@ def period(certificate: Certificate, name: str, now: datetime | None = None) -> 
     now = now or datetime.now(UTC)
     begins, ends = certificate.not_valid_before_utc, certificate.not_valid_after_utc
     if now > ends:
-        what = "--renew server" if name.startswith("server") else "all kits anew"
-        return (
-            f"certificate expired: {name} was valid until {ends:%Y-%m-%d %H:%M} UTC. Make a new "
-            f"one with the authority's folder: unseen federation provision {what}"
+        renewed = "Make a new one with the authority's folder: unseen federation provision --renew"
+        anew = "Make all kits anew: unseen federation provision FILE.toml --out"
+        return f"certificate expired: {name} was valid until {ends:%Y-%m-%d %H:%M} UTC. " + (
+            f"{renewed} server" if name.startswith("server") else f"{anew} FOLDER"
         )
     if now < begins:
         return (

@@ -49,7 +49,7 @@ class Guard:
         path, peer = scope["path"], (scope.get("client") or ("", 0))[0]
         if path == PROBE:
             await _answer(send, 200, await _probed(scope, receive))
-        elif path.startswith("/v1/fleet/") or path == "/health" or _local(peer):
+        elif path.startswith("/v1/fleet/") or path == "/health" or _near(scope, peer):
             await self.app(scope, receive, send)
         else:
             text = "only the server's own machine may ask this"
@@ -95,6 +95,11 @@ async def _answer(send: Send, status: int, content: dict[str, Any]) -> None:
     await send({"type": "http.response.body", "body": body})
 
 
+def _near(scope: Scope, peer: str) -> bool:
+    """Whether a peer is this machine: a loopback address, or the one that it was answered on."""
+    return _local(peer) or (bool(peer) and peer == (scope.get("server") or ("", 0))[0])
+
+
 def _local(peer: str) -> bool:
     try:
         address = ipaddress.ip_address(peer)
@@ -133,6 +138,8 @@ def main() -> None:
     if not callable(getattr(extensions, "get_middleware", None)):
         sys.exit("this release of Flower has no place for the guard; install flwr 1.41.")
     patient_database()
+    # By it a peer that names itself in a header would pass for another machine's.
+    os.environ.pop("FORWARDED_ALLOW_IPS", None)
     before = extensions.get_middleware
     extensions.get_middleware = lambda: (Middleware(Guard), *before())
     flower_superlink()

@@ -35,7 +35,7 @@ def read(job: Path, round: int) -> list[Exchange]:
             f"{path} is not there. The folder of one job of a federation is asked for, such as "
             "records/records/fedavg/target/seed-0."
         )
-    lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    lines = [*filter(None, map(_line, path.read_text("utf-8").splitlines()))]
     found: dict[str, dict[str, tuple[int, int]]] = {}
     for line in lines:
         if line["round"] == round and line["kind"] == "exchange" and not line["fault"]:
@@ -49,6 +49,15 @@ def read(job: Path, round: int) -> list[Exchange]:
         Exchange(name, tuple((site, *found[name][site]) for site in sorted(found[name])))
         for name in found
     ]
+
+
+def _line(text: str) -> dict[str, Any] | None:
+    """A message's record; nothing of one that was cut short when the server was killed."""
+    try:
+        found: dict[str, Any] = json.loads(text)
+    except ValueError:
+        return None
+    return found
 
 
 def named(exchanges: Sequence[Exchange], expression: str) -> list[Exchange]:

@@ -181,6 +181,10 @@ class Site(ckks.Site):
         #: Whether the server has need of the state as this site has it now.
         self.wanted = False
 
+    def receive(self, inbox: Inbox, turn: Turn, hello: str) -> Inbox:
+        """Never called: what comes to this site is `unload`ed."""
+        raise TypeError("the model of a carried message is sealed: unload it.")
+
     def unload(self, inbox: Inbox, cargo: Mapping[str, bytes], turn: Turn) -> Inbox:
         """The inbox with the carried state's entries, once the sums are applied to them.
 

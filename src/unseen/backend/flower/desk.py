@@ -75,7 +75,8 @@ class Desk:
     def study(self) -> Study:
         """The study, whose parts are unseen's own or allowed by the site."""
         study = Study(**self.head["study"])
-        check_parts(self.site, expressions(study, self.head["method"]))
+        said = expressions(study, self.head["method"])
+        check_parts(self.site, [*said, *filter(None, [self.head.get("model")])])
         return study
 
     @cached_property

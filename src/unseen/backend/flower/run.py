@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import secrets
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -87,7 +87,8 @@ def run(study_file: str, out: str, grid: Grid, sites: Sequence[str] = ()) -> Res
             status.tell(name=study.name, error="", waiting="", finished=False, connected=[])
             return _run(study, Path(out), grid, sites, status)
     except Exception as error:
-        status.tell(error=f"{error}" or type(error).__name__, waiting="")
+        with contextlib.suppress(OSError):  # a full disk must not hide why the run ended
+            status.tell(error=f"{error}" or type(error).__name__, waiting="")
         raise
 
 
@@ -103,7 +104,7 @@ def federated(study: Study) -> Study:
     return study.model_copy(update={"on_bad_reply": chosen})
 
 
-@contextmanager
+@contextlib.contextmanager
 def waited(out: Path) -> Iterator[None]:
     """The folder to ourselves, once a run whose server was killed has ended too."""
     end = time.monotonic() + BEFORE

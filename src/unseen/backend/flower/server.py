@@ -18,7 +18,7 @@ from torch import Tensor
 
 import unseen
 from unseen.backend.flower import PROTOCOL
-from unseen.backend.flower.desk import FAILED, REFUSED, STATISTICS, fingerprint
+from unseen.backend.flower.desk import FAILED, REFUSED, STATISTICS, Refused, fingerprint
 from unseen.backend.flower.terms import Facts
 from unseen.backend.flower.wire import INBOX, Parcel, Value, pack, size, to_reply, unpack
 from unseen.backend.inprocess import stacked
@@ -95,6 +95,7 @@ class Link:
     hellos: dict[str, tuple[int, str]] = field(default_factory=dict)
     facts: dict[str, Facts] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
+    keyed: dict[tuple[int, str], str] = field(default_factory=dict)
     online: frozenset[tuple[int, str]] = frozenset()
     looked: float = -1e9
 
@@ -108,7 +109,9 @@ class Link:
             return
         self.looked = time.monotonic()
         # A node that was started again keeps its number where it has a key, and loses its messages.
-        online = frozenset((n.node_id, n.last_activated_at) for n in self.grid.get_nodes())
+        # Its name is what its key was registered for; without keys there is none.
+        self.keyed = {(n.node_id, n.last_activated_at): n.name for n in self.grid.get_nodes()}
+        online = frozenset(self.keyed)
         before = set(self.sites())
         self.online = online
         self.hellos = {id: node for id, node in self.hellos.items() if node in online}
@@ -122,14 +125,14 @@ class Link:
         """Take in the answers of those who were asked who they are."""
         for id, parcel, fault in self._pull(list(self.hellos)):
             node = self.hellos.pop(id)
-            if parcel is None or "facts" not in parcel:
-                said = str((parcel or {}).get(REFUSED) or (parcel or {}).get(FAILED) or fault)
+            try:
+                facts = introduced(parcel, fault, self.keyed.get(node, ""))
+            except Refused as error:
                 self.nodes[node] = f"(node {node[0]})"
-                self.refused[self.nodes[node]] = said
-                LOG.warning("node %s cannot take part: %s", node[0], said)
-                self.tell(error=said)
+                self.refused[self.nodes[node]] = str(error)
+                LOG.warning("node %s cannot take part: %s", node[0], error)
+                self.tell(error=str(error))
                 continue
-            facts = Facts.read(json.loads(str(parcel["facts"])))
             self.nodes.pop(node, None)
             self.nodes[node] = facts.site  # the newest stands last
             self.facts[facts.site] = facts
@@ -254,7 +257,7 @@ class Link:
                 q.fault = fault
                 continue  # a process that was killed, say: the site is asked once more
             q.up = size(parcel)
-            q.fault = unfit(parcel, q.site, about) or good(parcel) or ""
+            q.fault = unfit(parcel, q.site, about) or _judged(good, parcel) or ""
             q.final = FAILED not in parcel or q.attempts >= ATTEMPTS
             if q.fault:
                 LOG.warning("%s: site %s: %s", about, q.site, q.fault)
@@ -278,8 +281,9 @@ class Link:
                 continue
             try:
                 found.append((id, unpack(message.content), ""))
-            except (UnseenError, ValueError, KeyError, TypeError, OSError) as error:
-                found.append((id, None, f"an answer that cannot be read ({error})"))
+            except Exception as error:  # whatever a site sends, the others go on
+                why = f"{type(error).__name__}: {error}"
+                found.append((id, None, f"an answer that cannot be read ({why})"))
         return found
 
 
@@ -337,10 +341,7 @@ class Sites:
 
         def good(answer: Mapping[str, Value]) -> str | None:
             name = str(answer["site"])
-            try:
-                found[name] = opened(name, answer)
-            except BadReply as error:
-                return str(error)
+            found[name] = opened(name, answer)
             return find_fault(found[name], exchange, inbox)
 
         asked = self._ask(self.kind, dict.fromkeys(clients, sent), turn, minimum, good)
@@ -405,6 +406,35 @@ class Sites:
                     "seconds": round(q.seconds, 3), "fault": "" if q.answer else q.fault,
                 }  # fmt: skip
                 file.write(to_line(line))
+
+
+def introduced(parcel: Mapping[str, Value] | None, fault: str, keyed: str) -> Facts:
+    """What a new node says of itself; refused if that is nothing, or not whose key it has."""
+    told = parcel or {}
+    if "facts" not in told:
+        raise Refused(str(told.get(REFUSED) or told.get(FAILED) or fault))
+    try:
+        facts = Facts.read(json.loads(str(told["facts"])))
+    except Exception as error:
+        raise Refused(f"it told nothing of its data that can be read ({error!r})") from None
+    if keyed and facts.site != keyed:
+        raise Refused(
+            f"it says that it is {facts.site!r}, and its key is registered for {keyed!r}: each "
+            "site needs its own kit"
+        )
+    return facts
+
+
+def _judged(
+    good: Callable[[Mapping[str, Value]], str | None], answer: Mapping[str, Value]
+) -> str | None:
+    """What is wrong with an answer; that it cannot be used at all is wrong with it, too."""
+    try:
+        return good(answer)
+    except BadReply as error:
+        return str(error)
+    except Exception as error:
+        return f"an answer that cannot be used ({type(error).__name__}: {error})"
 
 
 def unfit(answer: Mapping[str, Value], site: str, about: str) -> str | None:

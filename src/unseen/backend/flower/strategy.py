@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -73,7 +73,7 @@ class Ruled(FedAvg):  # type: ignore[misc]
                 continue
             base = layout.pack(old)
             rows = torch.stack([layout.pack(own) - base for own in new])
-            state = self.states.get(name) or rule.init(self.clients or 0, layout.size, layout)
+            state = self._state(name, rule, layout)
             draws = keyed(f"{self.seed}/rule/{name}/{server_round}")
             vector, self.states[name], _ = rule(rows, table, state, draws)
             made |= layout.views(base + vector)
@@ -82,6 +82,17 @@ class Ruled(FedAvg):  # type: ignore[misc]
         contents = [message.content for message in valid]
         return arrays, self.train_metrics_aggr_fn(contents, self.weighted_by_key)
 
+    def _state(self, name: str, rule: Combine, layout: Layout) -> RuleState:
+        """What the rule remembers; one that remembers each client must have room for all."""
+        clients = self.clients or 0
+        if len(self.roster) > clients and _by_client(rule, layout):
+            raise UnseenError(
+                f"{len(self.roster)} clients have taken part, and {type(rule).__name__}, which "
+                f"remembers each, was begun for {clients}: say how many there will be, "
+                "strategy(rule, clients=...)."
+            )
+        return self.states.get(name) or rule.init(clients, layout.size, layout)
+
     def _table(self, server_round: int, valid: Sequence[Message]) -> dict[str, Tensor]:
         """The scalars of those present, in the order of the roster."""
         for message in valid:
@@ -89,11 +100,6 @@ class Ruled(FedAvg):  # type: ignore[misc]
             if node not in self.roster:
                 self.roster.append(node)
         self.clients = self.clients or len(self.roster)
-        if len(self.roster) > self.clients:
-            raise UnseenError(
-                f"{len(self.roster)} clients have taken part, and the rule was begun for "
-                f"{self.clients}: say how many there will be, strategy(rule, clients=...)."
-            )
         index = [self.roster.index(int(message.metadata.src_node_id)) for message in valid]
         done, rounds = float(server_round - 1), float(self.rounds or server_round)
         columns = {"client": index, "rounds": [rounds] * len(valid),
@@ -104,6 +110,17 @@ class Ruled(FedAvg):  # type: ignore[misc]
             key = "examples" if name == self.weighted_by_key else str(name)
             table[key] = torch.tensor([own[name] for own in metrics], dtype=torch.float64)
         return table
+
+
+def _by_client(rule: Combine, layout: Layout) -> bool:
+    """Whether what a rule remembers grows with the number of clients."""
+
+    def shapes(state: Mapping[str, Any]) -> list[Any]:
+        return [shapes(v) if isinstance(v, Mapping) else getattr(v, "shape", None)
+                for v in state.values()]  # fmt: skip
+
+    one, more = (rule.init(count, layout.size, layout) for count in (2, 3))
+    return shapes(one) != shapes(more)
 
 
 def _arrays(message: Message) -> ArrayRecord:

@@ -47,7 +47,8 @@ class Server:
     def __init__(self, method: Method, public: bytes, kind: CKKS) -> None:
         check_public(public)
         self.keys, self.kind = Keys(public, "public"), kind
-        self.label: dict[str, Any] = {}
+        #: Which exchange messages must be of; before the first, none is.
+        self.label: dict[str, Any] = {"round": -1, "exchange": "", "nonce": ""}
         self.undecided: list[Undecided] = []
 
     def method(self, method: Method) -> Method:
