@@ -68,6 +68,9 @@ def study(
     backend: Backend = "in-process",
     executor: Executor = "processes",
     dry_run: DryRun = False,
+    show: Annotated[
+        bool, typer.Option("--show", help="Print the study's file, source of each value included.")
+    ] = False,
 ) -> None:
     """Run a study, or what is missing of it, and print its table.
 
@@ -75,8 +78,12 @@ def study(
     after the other. Settings are those of the study's file, such as rounds=40 or
     training.epochs=5. The command line wins over the file, the file over the defaults.
     """
+    from unseen.study.named import texts
     from unseen.track.base import listed
 
+    if show:
+        print("\n".join(texts(name)), end="")
+        return
     others = {"device": device, "weights": str(weights) if weights is not None else None}
     trackers = listed(track)
     for chosen, folder, shown in read_studies(name, settings, methods, targets, seeds, others, out):

@@ -19,6 +19,17 @@ class Diverged(BadReply):
     """Numbers that are no longer finite: training has diverged."""
 
 
+class Unreadable(UnseenError):
+    """Files that cannot be used, one error for all; faults: what is wrong with each."""
+
+    def __init__(self, faults: Iterable[object], total: int, shown: int = 20) -> None:
+        self.faults = tuple(map(str, faults))
+        listed, more = " ".join(self.faults[:shown]), len(self.faults) - shown
+        rest = f" (and {more} more)" if more > 0 else ""
+        text = f"{len(self.faults)} of {total} images cannot be used: {listed}{rest}"
+        super().__init__(self.faults[0] if len(self.faults) == 1 else text)
+
+
 class Departed(UnseenError):
     """Clients that stopped answering within an exchange, which begins again without them."""
 

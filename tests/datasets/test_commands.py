@@ -59,6 +59,29 @@ def test_a_stand_in_is_written_checked_and_read(name: str, tmp_path: Path, run: 
     assert "not empty" in run("sketch", name, "--out", tmp_path / "new")[1]
 
 
+def test_stand_ins_serve_the_other_forms_of_their_data(tmp_path: Path, run: Run) -> None:
+    """Ghifary's views beside MNIST's files, and FedBN's pickled lists."""
+    run("sketch", "rotated-mnist", "--out", tmp_path / "digits")
+    views = load("rotated-mnist", tmp_path / "digits", protocol="ghifary")
+    assert [len(d.y) for d in views.domains] == [1000] * 6
+    run("sketch", "domainnet10", "--out", tmp_path / "ten")
+    ten = load("domainnet10", tmp_path / "ten", split="official", size=12)
+    assert {(len(d.y), len(d.validation)) for d in ten.domains} == {(30, 10)}
+    code, out = run("check", "rotated-mnist(protocol='ghifary')", "--data-dir", tmp_path / "digits")
+    assert code == 0 and "ghif/mtae" in out
+
+
+def test_every_image_that_a_table_names_and_nobody_can_read_is_named(
+    tmp_path: Path, run: Run
+) -> None:
+    run("sketch", "fmow", "--out", tmp_path / "new")
+    used = sum(len(domain.y) for domain in load("fmow", tmp_path / "new", size=8).domains)
+    for path in (tmp_path / "new").rglob("*.png"):
+        path.unlink()
+    code, out = run("check", "fmow", "--data-dir", tmp_path / "new")
+    assert code == 1 and out.count("unreadable: ") == used > 20
+
+
 def test_what_cannot_be_sketched_or_found_is_said(tmp_path: Path, run: Run) -> None:
     assert "no stand-in of 'table'" in run("sketch", "table", "--out", tmp_path)[1]
     assert "did you mean 'pacs'" in run("sketch", "pcas", "--out", tmp_path)[1]

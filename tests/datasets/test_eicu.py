@@ -177,6 +177,9 @@ def test_the_sketch_is_read_in_every_form(tmp_path: Path) -> None:
     assert all(len(d.y.unique()) == 2 for d in data.domains)
     assert len(load(tmp_path, domain="hospital", demographics=True, size=32).names) == 8
     assert len(load(tmp_path, domain="rank", hospitals=3, vocabulary="frequent").names) == 3
+    papers = {"hospitals": 58, "equal": 20, "rest": True, "medicated": True, "hours": None}
+    full = load(tmp_path, edition="full", domain="rank", vocabulary="frequent", **papers)
+    assert len(full.names) == 21 and full.names[-1] == "rest"
 
 
 def test_the_demo_has_the_stays_that_are_in_its_files(demo: Path) -> None:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from unseen.datasets.images import File, Tree, View
-from unseen.errors import UnseenError
+from unseen.errors import Unreadable, UnseenError
 
 #: Raised when decoding or the form on disk changes, so that no old array is taken for a new one.
 VERSION = 1
@@ -87,16 +87,7 @@ def fill(pixels: Tensor, tree: Tree, files: Sequence[File], view: View) -> None:
         else:
             pixels[i] = image
     if faults:
-        raise complaint(faults, len(files))
-
-
-def complaint(faults: Sequence[UnseenError], total: int, shown: int = 20) -> UnseenError:
-    """One error for all images that cannot be read."""
-    if len(faults) == 1:
-        return faults[0]
-    listed = " ".join(map(str, faults[:shown]))
-    rest = f" (and {len(faults) - shown} more)" if len(faults) > shown else ""
-    return UnseenError(f"{len(faults)} of {total} images cannot be used: {listed}{rest}")
+        raise Unreadable(faults, len(files))
 
 
 def attempt(

@@ -125,27 +125,32 @@ def normalised(name: str) -> str:
 
 
 def sketch(folder: Path) -> None:
-    """Write a synthetic stand-in of the demo: 96 stays at eight hospitals, random drugs.
+    """Write synthetic stand-ins: of the demo 96 stays at 8 hospitals, of the full edition 9,600 at
+    60; random drugs.
 
     The files have the columns that are read and no others; no cell comes from a real patient.
     """
-    generator = keyed("sketch/eicu")
-    folder = folder / "eicu_demo"
+    _edition(folder / "eicu_demo", "sketch/eicu", stays=96, hospitals=8)
+    _edition(folder / "eicu", "sketch/eicu/full", stays=9600, hospitals=60)
+
+
+def _edition(folder: Path, purpose: str, stays: int, hospitals: int) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    draws = torch.randint(100, (96, 6), generator=generator).tolist()
-    hospitals = ["hospitalid,region", *(f"{60 + i},{REGIONS[i % 4]}" for i in range(8))]
+    draws = torch.randint(100, (stays, 6), generator=keyed(purpose)).tolist()
+    places = ["hospitalid,region", *(f"{60 + i},{REGIONS[i % 4]}" for i in range(hospitals))]
     patients = [",".join(PATIENT)]
     orders = [",".join(MEDICATION)]
     for i, (age, sex, outcome, height, weight, drug) in enumerate(draws):
+        place = 60 + i % hospitals
         shown = "> 89" if age > 89 else str(age)
         gender = "Female" if sex % 2 else "Male"
         status = "Expired" if outcome < 20 else "Alive"
         patients.append(
-            f"{i + 1},made-{i + 1},{60 + i % 8},{status},2015,1,{shown},{gender},Other/Unknown,"
+            f"{i + 1},made-{i + 1},{place},{status},2015,1,{shown},{gender},Other/Unknown,"
             f"{150 + height % 50},{50 + weight}"
         )
         for j in range(1 + drug % 4):
             orders.append(f"{i + 1},{60 * j},No,DRUG {drug % 9},{9000 + (drug + j) % 30}")
         orders.append(f"{i + 1},0,No,,{9100 + outcome // 20}")  # something to be learnt
-    for name, lines in {"hospital": hospitals, "patient": patients, "medication": orders}.items():
+    for name, lines in {"hospital": places, "patient": patients, "medication": orders}.items():
         (folder / f"{name}.csv").write_text("\n".join(lines) + "\n")

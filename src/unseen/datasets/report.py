@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from unseen.datasets import Info, load
@@ -13,7 +13,7 @@ from unseen.datasets import info as info_of
 from unseen.datasets.cache import attempt
 from unseen.datasets.images import View
 from unseen.datasets.layout import Layout, distinct, official, survey
-from unseen.errors import UnseenError
+from unseen.errors import Unreadable, UnseenError
 from unseen.expression import Call
 
 #: Every image is decoded to find out whether that is possible; the size does not matter.
@@ -106,7 +106,11 @@ def inspect(call: Call, data_dir: str | Path | None) -> Report:
     if info.layout is not None:
         domains, unreadable = _images(info.layout, data_dir, call.arguments.get("path"))
         return Report(call.name, info, domains, unreadable, files)
-    data = load(call.name, data_dir, **call.arguments)
+    try:
+        data = load(call.name, data_dir, **call.arguments)
+    except Unreadable as error:
+        return Report(call.name, info, (), error.faults, files)
+    info = info if usual else replace(info, source=data.source)
     found = []
     totals, cells = (info.totals, info.cells) if usual else ({}, {})
     for domain in data.domains:

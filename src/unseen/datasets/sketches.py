@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -63,14 +64,17 @@ def _parts(layout: Layout) -> list[str]:
 
 
 def _lists(layout: Layout, root: Path, domain: str, names: list[list[str]]) -> None:
-    """The lists of the official split, where they are text."""
+    """The lists of the official split: lines, or a pickled pair of paths and labels."""
     lists = layout.lists
-    if lists is None or lists.train.endswith(".pkl"):
+    if lists is None:
         return
     folder = root / lists.folders[0]
     folder.mkdir(parents=True, exist_ok=True)
     first = lists.first or 0
     for pattern, own in ((lists.train, slice(None, -1)), (lists.validation, slice(-1, None))):
-        lines = [f"{name} {first + c}" for c, files in enumerate(names) for name in files[own]]
+        pairs = [(name, first + c) for c, files in enumerate(names) for name in files[own]]
         path = folder / pattern.format(domain=domain)
-        path.write_text("\n".join(lines) + "\n", "utf-8")
+        if path.suffix == ".pkl":
+            path.write_bytes(pickle.dumps(tuple(map(list, zip(*pairs, strict=True)))))
+        else:
+            path.write_text("".join(f"{name} {label}\n" for name, label in pairs), "utf-8")

@@ -11,7 +11,7 @@ import torch
 from unseen.datasets.base import Domain
 from unseen.datasets.cache import decoded
 from unseen.datasets.images import File, Tree, View
-from unseen.errors import UnseenError, number
+from unseen.errors import Unreadable, UnseenError, number
 from unseen.exchange import keyed
 
 #: The domains that pool what WILDS keeps for selection and for the test.
@@ -57,7 +57,7 @@ def domains(
     if not found:
         raise UnseenError(f"the metadata in {root} name no image that could be used.")
     found = {name: _drawn(root, name, found[name], limit) for name in ordered(found)}
-    files = [_file(root, example.path) for own in found.values() for example in own]
+    files = _files(root, [example.path for own in found.values() for example in own])
     pixels, digest = decoded(Tree(root), files, view)
     kind, made, start = torch.float32 if regression else torch.int64, [], 0
     for name, own in found.items():
@@ -111,12 +111,18 @@ def _drawn(
     return [examples[i] for i in sorted(order[:limit].tolist())]
 
 
-def _file(root: Path, path: str) -> File:
-    try:
-        status = (root / path).stat()
-    except OSError:
-        raise UnseenError(
-            f"the image {path} is named by the metadata in {root} and is not there: unpack the "
-            "whole archive, or remove its row."
-        ) from None
-    return File(path, status.st_size, status.st_mtime_ns)
+def _files(root: Path, paths: Sequence[str]) -> list[File]:
+    found, missing = [], []
+    for path in paths:
+        try:
+            status = (root / path).stat()
+        except OSError:
+            missing.append(
+                f"the image {path} is named by the metadata in {root} and is not there: unpack the "
+                "whole archive, or remove its row."
+            )
+            continue
+        found.append(File(path, status.st_size, status.st_mtime_ns))
+    if missing:
+        raise Unreadable(missing, len(paths))
+    return found

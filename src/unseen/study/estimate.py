@@ -73,10 +73,11 @@ def _seconds(planned: Plan, job: Job) -> float:
     evaluated = _evaluation(model, prepared, ticker(study)) * math.ceil(
         study.rounds / study.evaluate_every
     )
-    longer = _batches(roster, planned) / _batches(
-        _shortened(roster, study.training.batch_size), planned, epochs=1
-    )
-    return longer * (first + later * share * (study.rounds - 1)) + evaluated
+    short = _batches(_shortened(roster, study.training.batch_size), planned, epochs=1)
+    once, longer = (_batches(roster, planned, epochs) / short for epochs in (1, None))
+    # What the first round has beyond a later one counts its epochs by itself.
+    more = once * max(first - later, 0)
+    return more + longer * later * (1 + share * (study.rounds - 1)) + evaluated
 
 
 def _rounds(

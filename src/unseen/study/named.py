@@ -48,6 +48,22 @@ def members(name: str) -> tuple[str, ...]:
     return inside
 
 
+def texts(name: str) -> list[str]:
+    """The files that a name stands for, as they are written; after each the one it builds on.
+
+    >>> texts("ppdg/table4")[0].splitlines()[0]
+    '# unseen study ppdg/table4 --data-dir DIR --jobs 2'
+    """
+    known, found = named_studies(), []
+    wanted = list(members(name))
+    for one in wanted:
+        path = Path(one)
+        found.append(path.read_text("utf-8") if path.suffix == ".toml" else known[one])
+        base = _toml(found[-1], one).get("base")
+        wanted += [base] if base is not None and base not in wanted else []
+    return found
+
+
 def metrics_of(name: str) -> tuple[str, ...]:
     """What a paper's table shows, where it is not what its studies go by.
 
