@@ -122,18 +122,17 @@ def test_two_distributions_beside_each_other_make_one_data_set(tmp_path: Path) -
 
 
 def test_fedbns_lists_choose_and_split_the_ten_classes(tmp_path: Path) -> None:
-    standin("domainnet10", tmp_path)
+    lists = standin("domainnet10", tmp_path) / "domain_net" / "splits"
     for domain in domainnet.LAYOUT.domains:
         for part, number in (("train", 0), ("test", 2)):
             names = [f"DomainNet/{domain}/{label}/{number}.jpg" for label in domainnet.TEN]
             pair = (np.array(names), np.array(domainnet.TEN))
-            (tmp_path / "splits").mkdir(exist_ok=True)
-            (tmp_path / "splits" / f"{domain}_{part}.pkl").write_bytes(pickle.dumps(pair))
+            (lists / f"{domain}_{part}.pkl").write_bytes(pickle.dumps(pair))
     data = load("domainnet10", tmp_path, size=8, split="official")
     for domain in data.domains:
         assert domain.y.tolist() == [label for label in range(10) for _ in range(2)]
         assert domain.validation is not None and domain.validation.tolist() == list(range(1, 20, 2))
-    list_ = tmp_path / "splits" / "real_test.pkl"
+    list_ = lists / "real_test.pkl"
     list_.write_bytes(pickle.dumps(Path("x")))
     with pytest.raises(UnseenError, match="no pair of paths and labels"):
         load("domainnet10", tmp_path, size=8, split="official")
