@@ -88,6 +88,22 @@ def test_precision_is_that_of_the_model() -> None:
 
 
 @pytest.mark.parametrize(
+    "expression", ["copa", "fishr", "fedilc-inter", "fedilc-intra-geo", "scaffold", "fedprox+ga"]
+)
+def test_methods_that_look_into_the_net_do_so_in_bfloat16(expression: str) -> None:
+    found = []
+    for precision in ("float32", "bf16"):
+        module = build("mlp(widths=[7])", (3, 4), 3, keyed("net"))
+        bound = Model(module, "cpu", (3, 4), precision)  # type: ignore[arg-type]
+        roster, chosen = clients((3, 4)), method(expression, Training(SGD(0.01), batch_size=4))
+        state, _ = play(chosen, start(chosen, bound, list(roster), 3), InProcess(bound, roster),
+                        list(roster), 1)  # fmt: skip
+        found.append(state.inbox["model"])
+    exact, rounded = found
+    assert 0 < float((rounded - exact).abs().max()) < 0.05
+
+
+@pytest.mark.parametrize(
     ("expression", "net", "training", "reason"),
     [
         ("fedavg", nn.Linear(4, 2), Training(), ""),

@@ -64,13 +64,21 @@ class Head:
             outputs = model(x)
         finally:
             handle.remove()
-        if len(seen) != 1 or seen[0][1] is not outputs or outputs.ndim != 2:
+        # In bfloat16 the model gives its outputs in its parameters' type: a copy.
+        found = seen[0][1].to(outputs.dtype) if len(seen) == 1 else None
+        same = found is outputs or (
+            model.precision != "float32"
+            and found is not None
+            and found.shape == outputs.shape
+            and torch.allclose(found, outputs, rtol=0, atol=0, equal_nan=True)
+        )
+        if not same or outputs.ndim != 2:
             raise UnseenError(
                 f"another head can stand in for {self.name!r} only where it runs once and its "
                 f"outputs [N, o] are the model's; it ran {len(seen)} times, and the model's "
                 f"outputs are of shape {list(outputs.shape)}. Name the layer that gives them."
             )
-        return seen[0][0], outputs
+        return seen[0][0].to(outputs.dtype), outputs
 
     def apply(self, rows: Tensor, features: Tensor) -> Tensor:
         """The outputs [N, M, o] of M other heads [M, Ph] for features [N, i]."""
