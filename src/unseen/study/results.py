@@ -176,7 +176,8 @@ class Results:
             + "".join(f", {extra}" for extra in extras if extra),
             f"server: {recipe.server}; {taking_part(study.participation)}; aggregation weights as "
             "each method states",
-            f"model: {self.model}{begun}; BatchNorm statistics: {recipe.buffers}",
+            f"model: {self.model}{begun}; BatchNorm statistics: {recipe.buffers}"
+            + ("; products of layers in bfloat16" if study.precision == "bf16" else ""),
             *private.protocol(study),
             *([stacked(study.stacked)] if study.stacked else []),
             f"made with {' and with '.join(self.made_with())}; {study.device}, "
