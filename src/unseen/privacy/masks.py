@@ -18,7 +18,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -26,10 +26,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from unseen.combine.base import RuleState, Table
 from unseen.errors import BadReply, Departed, UnseenError
 from unseen.exchange import Exchange, Inbox, Method, Reply, Turn
 from unseen.privacy.channel import Ask, Masks, Sealed
+from unseen.privacy.rows import SealedRows
 from unseen.privacy.stream import digest_of
 from unseen.privacy.wire import (
     accepted,
@@ -262,45 +262,19 @@ class Server:
 
 
 @dataclass
-class MaskedRows:
+class MaskedRows(SealedRows):
     """Rows of which the server can have a weighted sum, once."""
 
+    unread = "the rows are under masks: no rule reads them."
+    unmultiplied = "rows under masks have no inner products. Take the channel ckks."
     server: Server
-    slot: str
-    held: tuple[Sealed, ...]
-    ask: Ask
-    reference: Tensor | None = None
-    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        return len(self.held), self.held[0].shape.numel()
-
-    def take(self, order: Tensor) -> MaskedRows:
-        return replace(self, held=tuple(self.held[i] for i in order.tolist()))
-
-    def dense(self) -> Tensor:
-        raise UnseenError("the rows are under masks: no rule reads them.")
-
-    def gram(self, blocks: Sequence[slice] | None = None) -> Tensor:
-        raise UnseenError("rows under masks have no inner products. Take the channel ckks.")
-
-    def weigh(
-        self,
-        rule: Any,
-        blocks: Sequence[slice] | None,
-        table: Table,
-        state: RuleState,
-        generator: torch.Generator | None,
-    ) -> tuple[Tensor, RuleState]:
-        raise UnseenError("rows under masks have no inner products. Take the channel ckks.")
 
     def linear(self, weights: Tensor, blocks: Sequence[slice] | None = None) -> Tensor:
         """Σ w_i u_i, exact to half a step for each client."""
-        P, kind = self.shape[1], self.held[0].dtype
+        P, kind = self.shape[1], self.sealed[0].dtype
         if not P:
             return torch.zeros(0, dtype=kind, device=self.device)
-        names = [row.client for row in self.held]
+        names = [row.client for row in self.sealed]
         header = {
             "kind": "mask", "slot": self.slot, **self.server.label, "names": names,
             "once": nonce(), "weights": weights.double().tolist(),

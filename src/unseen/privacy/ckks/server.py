@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,7 @@ from unseen.privacy.ckks.arithmetic import (
     weighted_sum,
 )
 from unseen.privacy.ckks.keys import Keys, check_public
+from unseen.privacy.rows import SealedRows
 from unseen.privacy.seal import SLOTS
 from unseen.privacy.wire import (
     accepted,
@@ -105,31 +106,15 @@ class Server:
 
 
 @dataclass
-class EncryptedRows:
+class EncryptedRows(SealedRows):
     """Rows as ciphertexts: sums are formed here, inner products are a question to the sites."""
 
+    unread = "the rows are encrypted: no rule reads them."
+    unmultiplied = (
+        "inner products of encrypted rows are decrypted at the sites and stay there: a rule asks "
+        "for its weights by Rows.weigh."
+    )
     server: Server
-    slot: str
-    sealed: tuple[Sealed, ...]
-    ask: Ask
-    reference: Tensor | None = None
-    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        return len(self.sealed), self.sealed[0].shape.numel()
-
-    def take(self, order: Tensor) -> EncryptedRows:
-        return replace(self, sealed=tuple(self.sealed[i] for i in order.tolist()))
-
-    def dense(self) -> Tensor:
-        raise UnseenError("the rows are encrypted: no rule reads them.")
-
-    def gram(self, blocks: Sequence[slice] | None = None) -> Tensor:
-        raise UnseenError(
-            "inner products of encrypted rows are decrypted at the sites and stay there: a rule "
-            "asks for its weights by Rows.weigh."
-        )
 
     def weigh(
         self,
