@@ -23,7 +23,7 @@ from deployment import SLOWER, Federation, descendants, told
 from hall import Answer, Hall, kits
 
 from unseen import Study, UnseenError
-from unseen.backend.flower import desk, server
+from unseen.backend.flower import desk, link
 from unseen.backend.flower import run as federated
 from unseen.backend.inprocess import InProcess
 from unseen.exchange import keyed
@@ -58,8 +58,8 @@ MOMENTUM = 'server = "sgd(lr=0.9, momentum=0.5)"'
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "POLL", 0.005)
-    monkeypatch.setattr(server, "LOOK", 0.01)
+    monkeypatch.setattr(link, "POLL", 0.005)
+    monkeypatch.setattr(link, "LOOK", 0.01)
 
 
 @dataclass

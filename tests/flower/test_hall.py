@@ -16,10 +16,10 @@ pytest.importorskip("flwr", reason="needs the extra flower")
 from hall import Answer, Hall, contents, kits
 
 from unseen import Study
+from unseen.backend.flower import link
 from unseen.backend.flower import run as federated
-from unseen.backend.flower import server
 from unseen.backend.flower.desk import Refused, handle
-from unseen.backend.flower.server import Waiting, introduced
+from unseen.backend.flower.link import Waiting, introduced
 from unseen.backend.flower.site import Site
 from unseen.errors import UnseenError
 from unseen.exchange import keyed
@@ -49,8 +49,8 @@ minimum = 2
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "POLL", 0.005)
-    monkeypatch.setattr(server, "LOOK", 0.01)
+    monkeypatch.setattr(link, "POLL", 0.005)
+    monkeypatch.setattr(link, "LOOK", 0.01)
 
 
 def written(

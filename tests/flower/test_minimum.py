@@ -14,15 +14,15 @@ from hall import Answer, Hall, kits
 from test_hall import SITES, same, written
 
 from unseen import Study
+from unseen.backend.flower import link
 from unseen.backend.flower import run as federated
-from unseen.backend.flower import server
-from unseen.backend.flower.server import Waiting
+from unseen.backend.flower.link import Waiting
 
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "POLL", 0.005)
-    monkeypatch.setattr(server, "LOOK", 0.01)
+    monkeypatch.setattr(link, "POLL", 0.005)
+    monkeypatch.setattr(link, "LOOK", 0.01)
 
 
 def test_no_job_ends_without_its_evaluation(tmp_path: Path) -> None:

@@ -9,7 +9,8 @@ on its own disk.
     terms.py    what the sites tell of their data, and what they agree on
     site.py     a site: its kit, its data, its client
     desk.py     the site's side of a message
-    server.py   the server's side: the backend
+    link.py     the server's end: who is there, and one question to each
+    server.py   the backend: an exchange as such a question
     run.py      a study over the sites: jobs, records, what is resumed
     bundle.py   the app as Flower takes it; server_app.py and client_app.py are its two ends
     simulation.py   Flower's own engine as a backend of `unseen study`

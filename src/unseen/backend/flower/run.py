@@ -17,7 +17,8 @@ import torch
 from torch import Tensor, nn
 
 from unseen.backend.flower import sealed
-from unseen.backend.flower.server import Grid, Link, Sites
+from unseen.backend.flower.link import Grid, Link
+from unseen.backend.flower.server import Sites
 from unseen.backend.flower.site import ROLES
 from unseen.backend.flower.terms import Facts, Terms
 from unseen.client import Client, Split
