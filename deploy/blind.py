@@ -27,6 +27,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from heart import FEDERATION, SITES
 from safetensors.torch import load_file
 from terminals import Terminals
 from torch import Tensor
@@ -45,17 +46,6 @@ from unseen.study.prepare import prepare
 from unseen.vector import Model
 
 PAGE = Path(__file__).parent.parent / "docs" / "results" / "blind-federation.md"
-SITES = ("cleveland", "hungary", "va", "switzerland")
-FEDERATION = """name = "heart"
-servers = ["localhost", "127.0.0.1"]
-port = 9643
-
-[sites]
-cleveland = "train"
-hungary = "train"
-va = "train"
-switzerland = "evaluate"
-"""
 STUDY = """dataset = "heart-disease"
 model = "mlp(widths=[32])"
 methods = ["ppdg"]
@@ -267,7 +257,7 @@ class Replay:
 def main(data: Path, work: Path) -> None:
     """All of it, then the page."""
     work.mkdir(parents=True, exist_ok=True)
-    (work / "federation.toml").write_text(FEDERATION)
+    (work / "federation.toml").write_text(FEDERATION.format(port=9643))
     (work / "blind.toml").write_text(STUDY)
     for name in SITES:
         (work / "data" / name).mkdir(parents=True)

@@ -17,21 +17,11 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
+from heart import FEDERATION, SITES
 from terminals import Terminals
 
 HERE = Path(__file__).parent
 PAGE, FIGURES = HERE.parent / "docs" / "deployment.md", HERE.parent / "docs" / "figures"
-SITES = ("cleveland", "hungary", "va", "switzerland")
-FEDERATION = """name = "heart"
-servers = ["localhost", "127.0.0.1"]
-port = 9543
-
-[sites]
-cleveland = "train"
-hungary = "train"
-va = "train"
-switzerland = "evaluate"
-"""
 STUDY = """dataset = "heart-disease"
 model = "mlp(widths=[32])"
 methods = {methods}
@@ -64,7 +54,7 @@ def main(data: Path, work: Path) -> None:
     """All of it, then the page."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("told to stop"))
     work.mkdir(parents=True, exist_ok=True)
-    (work / "federation.toml").write_text(FEDERATION)
+    (work / "federation.toml").write_text(FEDERATION.format(port=9543))
     for name, text in STUDIES.items():
         (work / f"{name}.toml").write_text(text)
     walk = Terminals(work, {f"{data}/": "data/"})

@@ -1,13 +1,18 @@
-"""One thread, a cache that goes with the tests, and the real data if it is there."""
+"""One thread, a cache that goes with the tests, the real data if it is there, the command line."""
 
 from __future__ import annotations
 
 import os
+import sys
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
+from command import Command, Ran
+
+from unseen.cli import main
 
 torch.set_num_threads(1)
 
@@ -31,3 +36,19 @@ def real_data() -> Path:
     if not folder or not Path(folder).is_dir():
         pytest.skip("no real data: set UNSEEN_DATA to the folder that holds it")
     return Path(folder)
+
+
+@pytest.fixture
+def unseen(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
+    """The command line in this process."""
+    monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
+
+    def run(*arguments: str | Path) -> Ran:
+        monkeypatch.setattr(sys, "argv", ["unseen", *map(str, arguments)])
+        with pytest.raises(SystemExit) as caught:
+            main()
+            raise SystemExit(0)
+        found = capsys.readouterr()
+        return Ran(int(caught.value.code or 0), found.out, found.err)
+
+    return run

@@ -7,15 +7,14 @@ import signal
 import subprocess
 import sys
 import time
-import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from command import Command
 
 from unseen import __version__
-from unseen.cli import main, split_list
+from unseen.cli import split_list
 from unseen.expression import options
 from unseen.methods import METHODS, MODIFIERS
 from unseen.study.spec import Study
@@ -25,30 +24,10 @@ DIGITS = ["study", "digits", "rounds=6", "--methods", "fedavg", "--seeds", "1"]
 SITES = [("north", 0), ("south", 1), ("west", 2)]
 
 
-@dataclass(frozen=True)
-class Ran:
-    code: int
-    out: str
-    err: str
-
-
-@pytest.fixture
-def unseen(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Callable[..., Ran]:
-    """The command line in this process."""
-    monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
+@pytest.fixture(autouse=True)
+def _no_data(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Data is where a test says that it is."""
     monkeypatch.delenv("UNSEEN_DATA", raising=False)
-
-    def run(*arguments: str) -> Ran:
-        monkeypatch.setattr(sys, "argv", ["unseen", *arguments])
-        with pytest.raises(SystemExit) as caught:
-            main()
-            raise SystemExit(0)
-        found = capsys.readouterr()
-        return Ran(int(caught.value.code or 0), found.out, found.err)
-
-    return run
 
 
 @pytest.fixture
@@ -128,12 +107,12 @@ def test_help_waits_for_neither_torch_nor_pydantic() -> None:
     assert all(command in ran.stdout for command in ("study", "list", "show"))
 
 
-def test_the_version(unseen: Callable[..., Ran]) -> None:
+def test_the_version(unseen: Command) -> None:
     assert unseen("--version").out.strip() == __version__
 
 
 @pytest.mark.parametrize("command", ["study", "table", "list", "show"])
-def test_every_command_explains_itself(unseen: Callable[..., Ran], command: str) -> None:
+def test_every_command_explains_itself(unseen: Command, command: str) -> None:
     ran = unseen(command, "-h")
     assert ran.code == 0
     assert "Usage: unseen" in ran.out
@@ -148,7 +127,7 @@ def test_every_command_explains_itself(unseen: Callable[..., Ran], command: str)
         ("studies", ["digits", "heart", "mtae", "rotated-mnist", "color-mnist"]),
     ],
 )
-def test_lists(unseen: Callable[..., Ran], what: str, names: list[str]) -> None:
+def test_lists(unseen: Command, what: str, names: list[str]) -> None:
     ran = unseen("list", what)
     assert ran.code == 0
     for name in names:
@@ -156,7 +135,7 @@ def test_lists(unseen: Callable[..., Ran], what: str, names: list[str]) -> None:
 
 
 @pytest.mark.parametrize("what", ["methods", "models"])
-def test_what_a_list_says_ends_with_a_sentence(unseen: Callable[..., Ran], what: str) -> None:
+def test_what_a_list_says_ends_with_a_sentence(unseen: Command, what: str) -> None:
     rows = [line.split("│")[1:-1] for line in unseen("list", what).out.splitlines() if "│" in line]
     described: list[str] = []
     for name, text, *_ in rows:  # a cell may go on in the next line, whose name is empty
@@ -178,7 +157,7 @@ def test_what_a_list_says_ends_with_a_sentence(unseen: Callable[..., Ran], what:
         ("FedAvg", ["fedavg", "weights = 'examples'", "McMahan"]),
     ],
 )
-def test_the_page_of_a_method(unseen: Callable[..., Ran], name: str, words: list[str]) -> None:
+def test_the_page_of_a_method(unseen: Command, name: str, words: list[str]) -> None:
     ran = unseen("show", name)
     assert ran.code == 0
     for word in words:
@@ -186,9 +165,7 @@ def test_the_page_of_a_method(unseen: Callable[..., Ran], name: str, words: list
 
 
 @pytest.mark.parametrize("name", [*METHODS, *(f"+{name}" for name in MODIFIERS)])
-def test_every_method_has_a_page_with_its_options_and_source(
-    unseen: Callable[..., Ran], name: str
-) -> None:
+def test_every_method_has_a_page_with_its_options_and_source(unseen: Command, name: str) -> None:
     ran = unseen("show", name)
     part = MODIFIERS[name[1:]] if name.startswith("+") else METHODS[name]
     for option, parameter in options(part).items():
@@ -219,7 +196,7 @@ def test_every_method_has_a_page_with_its_options_and_source(
     ],
 )
 def test_a_mistake_is_answered_in_one_paragraph(
-    unseen: Callable[..., Ran],
+    unseen: Command,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     arguments: list[str],
@@ -237,7 +214,7 @@ def test_a_mistake_is_answered_in_one_paragraph(
 
 
 @pytest.mark.parametrize("arguments", [["stduy"], ["study"], ["study", "digits", "--jobs", "0"]])
-def test_a_command_that_cannot_be_read(unseen: Callable[..., Ran], arguments: list[str]) -> None:
+def test_a_command_that_cannot_be_read(unseen: Command, arguments: list[str]) -> None:
     ran = unseen(*arguments)
     assert ran.code == 2
     assert "Traceback" not in ran.err
@@ -247,7 +224,7 @@ def test_a_command_that_cannot_be_read(unseen: Callable[..., Ran], arguments: li
 
 
 def test_a_study_prints_its_table_and_says_where_it_is(
-    unseen: Callable[..., Ran], file: Path, tmp_path: Path
+    unseen: Command, file: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
     ran = unseen("study", str(file), "--data-dir", str(tmp_path), "--out", str(out))
@@ -263,7 +240,7 @@ def test_a_study_prints_its_table_and_says_where_it_is(
 
 
 def test_the_table_of_what_is_finished_by_another_rule(
-    unseen: Callable[..., Ran], file: Path, tmp_path: Path
+    unseen: Command, file: Path, tmp_path: Path
 ) -> None:
     shared = ["--data-dir", str(tmp_path), "--out", str(tmp_path / "out")]
     unseen("study", str(file), *shared)
@@ -281,7 +258,7 @@ def test_the_table_of_what_is_finished_by_another_rule(
 
 
 def test_the_command_line_and_python_do_the_same(
-    unseen: Callable[..., Ran], file: Path, tmp_path: Path
+    unseen: Command, file: Path, tmp_path: Path
 ) -> None:
     shared = ["--data-dir", str(tmp_path), "--methods", "fedavg,ppdg(lam=0.2)+ga"]
     unseen("study", str(file), "rounds=3", *shared, "--out", str(tmp_path / "typed"))
@@ -292,7 +269,7 @@ def test_the_command_line_and_python_do_the_same(
 
 
 def test_results_lie_under_the_studys_name_unless_told_otherwise(
-    unseen: Callable[..., Ran], file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    unseen: Command, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("UNSEEN_DATA", str(tmp_path))
@@ -301,7 +278,7 @@ def test_results_lie_under_the_studys_name_unless_told_otherwise(
 
 
 def test_options_win_over_settings_and_settings_over_the_file(
-    unseen: Callable[..., Ran], file: Path, tmp_path: Path
+    unseen: Command, file: Path, tmp_path: Path
 ) -> None:
     ran = unseen(
         "study", str(file), "seeds=4", "rounds=5", "training.batch_size=3", "--seeds", "3,7",
@@ -314,7 +291,7 @@ def test_options_win_over_settings_and_settings_over_the_file(
 
 
 def test_a_dry_run_checks_everything_and_writes_nothing(
-    unseen: Callable[..., Ran], file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    unseen: Command, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("UNSEEN_DATA", str(tmp_path))
@@ -329,16 +306,14 @@ def test_a_dry_run_checks_everything_and_writes_nothing(
     assert sorted(tmp_path.rglob("*")) == before
 
 
-def test_a_dry_run_counts_what_is_finished(
-    unseen: Callable[..., Ran], file: Path, tmp_path: Path
-) -> None:
+def test_a_dry_run_counts_what_is_finished(unseen: Command, file: Path, tmp_path: Path) -> None:
     shared = [str(file), "--data-dir", str(tmp_path), "--out", str(tmp_path / "out")]
     unseen("study", *shared, "--targets", "north")
     assert "jobs: 3, of which 2 are still to run" in unseen("study", *shared, "--dry-run").out
 
 
 def test_a_dry_run_refuses_a_folder_of_another_study(
-    unseen: Callable[..., Ran], file: Path, tmp_path: Path
+    unseen: Command, file: Path, tmp_path: Path
 ) -> None:
     shared = [str(file), "--data-dir", str(tmp_path), "--out", str(tmp_path / "out")]
     unseen("study", *shared)
@@ -349,7 +324,7 @@ def test_a_dry_run_refuses_a_folder_of_another_study(
 
 
 def test_a_warning_is_one_line_without_its_origin(
-    unseen: Callable[..., Ran], file: Path, tmp_path: Path
+    unseen: Command, file: Path, tmp_path: Path
 ) -> None:
     table = tmp_path / "sites.csv"
     lines = table.read_text().splitlines()

@@ -6,16 +6,16 @@ import ast
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from importlib import resources
 from pathlib import Path
 
 import pytest
 import torch
+from command import Command
 
 from unseen import Study, Training, UnseenError, method
 from unseen.catalogue import page
-from unseen.cli import main
 from unseen.datasets import info, load
 from unseen.exchange import keyed
 from unseen.expression import parse, text
@@ -41,23 +41,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
             del sys.modules[name]
 
 
-@pytest.fixture
-def unseen(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Callable[..., tuple[int, str, str]]:
-    """The command line in this process."""
-
-    def run(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["unseen", *arguments])
-        with pytest.raises(SystemExit) as caught:
-            main()
-            raise SystemExit(0)
-        found = capsys.readouterr()
-        return int(caught.value.code or 0), found.out, found.err
-
-    return run
-
-
 def in_folder(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
     path = os.pathsep.join(part for part in sys.path if part and Path(part) != folder)
     env = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
@@ -68,14 +51,12 @@ def in_folder(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
     )  # fmt: skip
 
 
-def test_what_is_written_passes_its_tests(
-    folder: Path, unseen: Callable[..., tuple[int, str, str]]
-) -> None:
+def test_what_is_written_passes_its_tests(folder: Path, unseen: Command) -> None:
     """All three kinds in one folder, and their tests in one process."""
     for kind in KINDS:
-        code, out, _ = unseen("new", kind, f"my_{kind}")
-        assert code == 0
-        assert f"pytest test_my_{kind}.py" in out
+        ran = unseen("new", kind, f"my_{kind}")
+        assert ran.code == 0
+        assert f"pytest test_my_{kind}.py" in ran.out
     assert sorted(path.name for path in folder.iterdir()) == sorted(
         target.format(f"my_{kind}") for kind in KINDS for target in FILES[kind].values()
     )
@@ -164,9 +145,9 @@ def test_names_that_cannot_be(folder: Path, kind: str, name: str, told: str) -> 
     assert not list(folder.iterdir())
 
 
-def test_another_folder(folder: Path, unseen: Callable[..., tuple[int, str, str]]) -> None:
-    code, out, _ = unseen("new", "method", "my_rule", "--out", "deep/er")
-    assert code == 0 and "cd deep/er && pytest" in out
+def test_another_folder(folder: Path, unseen: Command) -> None:
+    ran = unseen("new", "method", "my_rule", "--out", "deep/er")
+    assert ran.code == 0 and "cd deep/er && pytest" in ran.out
     assert (folder / "deep" / "er" / "my_rule.py").is_file()
 
 
@@ -305,7 +286,7 @@ class TestOwnParts:
         assert "Every client alike." in shown and "weights = 'uniform'" in shown
         assert "on any method" in page("+own_parts_here:add_even")
 
-    def test_the_check_of_the_data(self, unseen: Callable[..., tuple[int, str, str]]) -> None:
-        code, out, _ = unseen("data", "check", "own_parts_here:sites(count=2)")
-        assert code == 0
-        assert "s1" in out and "high" in out
+    def test_the_check_of_the_data(self, unseen: Command) -> None:
+        ran = unseen("data", "check", "own_parts_here:sites(count=2)")
+        assert ran.code == 0
+        assert "s1" in ran.out and "high" in ran.out

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from command import Command
 from federations import photo_study, trained, write_photos, write_table
 
 from unseen.deploy import export
@@ -89,7 +89,7 @@ def test_an_export_that_differs_is_not_written(
 
 
 def test_onnx_in_the_place_of_the_model(
-    of_rows: Trained, of_numbers: Trained, table: Path, tmp_path: Path, unseen: Callable[..., Any]
+    of_rows: Trained, of_numbers: Trained, table: Path, tmp_path: Path, unseen: Command
 ) -> None:
     """Predicted and evaluated by the export: the same answers, and a check of whose it is."""
     out = tmp_path / "m.onnx"
@@ -110,7 +110,7 @@ def test_onnx_in_the_place_of_the_model(
 
 
 def test_without_real_inputs_there_is_no_export(
-    of_rows: Trained, tmp_path: Path, unseen: Callable[..., Any]
+    of_rows: Trained, tmp_path: Path, unseen: Command
 ) -> None:
     (tmp_path / "bad.csv").write_text("age,dose,drug\nx,y,z\n")
     ran = unseen("export", of_rows.folder, "--check", tmp_path / "bad.csv")

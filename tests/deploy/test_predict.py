@@ -6,12 +6,11 @@ import csv
 import gzip
 import io
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
+from command import Command
 from federations import SITES, write_photos, write_table
 from PIL import Image
 
@@ -27,7 +26,7 @@ def rows(text: str) -> list[dict[str, str]]:
 
 
 def test_rows_are_predicted_as_the_model_predicts_them(
-    of_rows: Trained, tmp_path: Path, unseen: Callable[..., Any]
+    of_rows: Trained, tmp_path: Path, unseen: Command
 ) -> None:
     """Against the data set as training reads it, in a batch of another size."""
     table = write_table(tmp_path / "visits.csv")
@@ -48,7 +47,7 @@ def test_rows_are_predicted_as_the_model_predicts_them(
 
 
 def test_a_number_is_predicted_as_a_number(
-    of_numbers: Trained, tmp_path: Path, unseen: Callable[..., Any]
+    of_numbers: Trained, tmp_path: Path, unseen: Command
 ) -> None:
     (tmp_path / "new.csv").write_text(f"{HEAD}\n61,0.5,a\n70,,b\n")
     found = rows(unseen("predict", of_numbers.folder, tmp_path / "new.csv").out)
@@ -59,7 +58,7 @@ def test_a_number_is_predicted_as_a_number(
 
 
 def test_faulty_rows_are_named_and_the_others_predicted(
-    of_rows: Trained, tmp_path: Path, unseen: Callable[..., Any]
+    of_rows: Trained, tmp_path: Path, unseen: Command
 ) -> None:
     path = tmp_path / "new.csv"
     path.write_bytes(
@@ -122,7 +121,7 @@ def test_other_spellings_of_a_file(of_rows: Trained, tmp_path: Path) -> None:
 
 
 def test_images_are_predicted_as_the_model_predicts_them(
-    of_photos: Trained, tmp_path: Path, unseen: Callable[..., Any]
+    of_photos: Trained, tmp_path: Path, unseen: Command
 ) -> None:
     photos = write_photos(tmp_path / "photos")
     x = load("folder", path=str(photos), size=8)["west"].x.float() / 255
@@ -134,7 +133,7 @@ def test_images_are_predicted_as_the_model_predicts_them(
 
 
 def test_what_is_no_image_is_named_and_the_others_predicted(
-    of_photos: Trained, tmp_path: Path, unseen: Callable[..., Any]
+    of_photos: Trained, tmp_path: Path, unseen: Command
 ) -> None:
     photos = tmp_path / "photos"
     (photos / "deep" / "er").mkdir(parents=True)
@@ -177,14 +176,14 @@ def test_an_archive_of_images(of_photos: Trained, tmp_path: Path) -> None:
     ],
 )
 def test_wrong_options_are_refused(
-    of_photos: Trained, unseen: Callable[..., Any], arguments: tuple[str, ...], words: str
+    of_photos: Trained, unseen: Command, arguments: tuple[str, ...], words: str
 ) -> None:
     ran = unseen("predict", of_photos.folder, "x.png", *arguments)
     assert ran.code == 2 and words in ran.err
 
 
 def test_evaluation_of_folders_and_of_rows(
-    of_photos: Trained, of_rows: Trained, tmp_path: Path, unseen: Callable[..., Any]
+    of_photos: Trained, of_rows: Trained, tmp_path: Path, unseen: Command
 ) -> None:
     photos = write_photos(tmp_path / "photos")
     (photos / "west" / "cat" / "x.png").write_text("no image")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
+from command import Command
 from federations import photo_study, table_study, trained, write_study
 
 from unseen.backend.inprocess import InProcess
@@ -170,7 +170,7 @@ def test_a_model_that_lacks_what_it_predicts_with_is_noticed(
 
 
 def test_a_model_of_the_users_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unseen: Callable[..., object]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unseen: Command
 ) -> None:
     (tmp_path / "my_deployed.py").write_text(
         "from torch import nn\n\n\n"
@@ -188,7 +188,7 @@ def test_a_model_of_the_users_own(
 
 
 def test_data_that_no_file_of_the_user_holds_can_be_measured_but_not_predicted(
-    tmp_path: Path, unseen: Callable[..., object]
+    tmp_path: Path, unseen: Command
 ) -> None:
     more = 'holdout = "75"\nmodel = "logistic"'
     file = write_study(tmp_path / "digits.toml", "rotated-digits", more)

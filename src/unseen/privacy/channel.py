@@ -20,7 +20,7 @@ from unseen.combine.base import Rows
 from unseen.errors import UnseenError, choice, number
 from unseen.exchange import Exchange, Inbox, Method, Reply, Turn
 from unseen.expression import parse, resolve
-from unseen.privacy.wire import unpack
+from unseen.privacy.wire import Parts, unpack
 
 if TYPE_CHECKING:
     from unseen.backend.inprocess import InProcess
@@ -63,7 +63,7 @@ class Sealed:
     shape: torch.Size
     dtype: torch.dtype
     header: Mapping[str, Any]
-    parts: tuple[memoryview, ...]
+    parts: Parts
     fault: str = ""
 
 

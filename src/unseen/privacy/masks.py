@@ -29,9 +29,10 @@ from torch import Tensor
 from unseen.errors import BadReply, Departed, UnseenError
 from unseen.exchange import Exchange, Inbox, Method, Reply, Turn
 from unseen.privacy.channel import Ask, Masks, Sealed
-from unseen.privacy.rows import SealedRows
+from unseen.privacy.rows import Opening, SealedRows
 from unseen.privacy.stream import digest_of
 from unseen.privacy.wire import (
+    Parts,
     accepted,
     decode,
     encode,
@@ -223,32 +224,17 @@ class Site:
         return pack(head, [covered.tobytes()])
 
 
-class Server:
+class Server(Opening):
     """The server's side: it holds no key at all."""
 
     form = ""  # nothing leaves with the replies
 
     def __init__(self, method: Method, kind: Masks) -> None:
+        super().__init__()
         self.kind = kind
-        self.label: dict[str, Any] = {}
 
-    def method(self, method: Method) -> Method:
-        """The method as it is."""
-        return method
-
-    def hello(self, exchange: Exchange, turn: Turn, names: Sequence[str]) -> str:
-        """A fresh number, which every message of this exchange must bear."""
-        self.label = {"round": turn.round, "exchange": exchange.name, "nonce": nonce()}
-        return json.dumps({"nonce": self.label["nonce"]})
-
-    def opened(self, name: str, messages: Mapping[str, bytes]) -> dict[str, Sealed]:
-        """What the client holds, each checked to be of this exchange."""
-        return {slot: self._opened(name, slot, message) for slot, message in messages.items()}
-
-    def _opened(self, name: str, slot: str, message: bytes) -> Sealed:
-        what = f"the row {slot!r} of client {name!r}"
-        head, parts = unpack(message, what)
-        expect(head, what, kind="row", client=name, slot=slot, **self.label)
+    def sealed(self, name: str, head: dict[str, Any], parts: Parts, what: str) -> Sealed:
+        """What a client says of the row that it keeps."""
         kind = type_of(head, what)
         try:
             shape, fault = torch.Size(head["shape"]), str(head["fault"])

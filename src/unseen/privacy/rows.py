@@ -1,8 +1,10 @@
-"""What rows behind every channel have in common."""
+"""What servers' sides and their rows have in common, behind every channel that seals."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self
 
@@ -11,7 +13,40 @@ from torch import Tensor
 
 from unseen.combine.base import RuleState, Table
 from unseen.errors import UnseenError
+from unseen.exchange import Exchange, Method, Turn
 from unseen.privacy.channel import Ask, Sealed
+from unseen.privacy.wire import Parts, expect, nonce, unpack
+
+
+class Opening(ABC):
+    """A server's side up to the rows: it numbers each exchange, and opens what is of it alone."""
+
+    def __init__(self) -> None:
+        #: Which exchange messages must be of; before the first, none is.
+        self.label: dict[str, Any] = {"round": -1, "exchange": "", "nonce": ""}
+
+    def method(self, method: Method) -> Method:
+        """The method as it is."""
+        return method
+
+    def hello(self, exchange: Exchange, turn: Turn, names: Sequence[str]) -> str:
+        """A fresh number, which every message of this exchange must bear."""
+        self.label = {"round": turn.round, "exchange": exchange.name, "nonce": nonce()}
+        return json.dumps({"nonce": self.label["nonce"]})
+
+    def opened(self, name: str, messages: Mapping[str, bytes]) -> dict[str, Sealed]:
+        """The messages as rows, each of this exchange and of this client."""
+        found = {}
+        for slot, message in messages.items():
+            what = f"the row {slot!r} of client {name!r}"
+            head, parts = unpack(message, what)
+            expect(head, what, kind="row", client=name, slot=slot, **self.label)
+            found[slot] = self.sealed(name, head, parts, what)
+        return found
+
+    @abstractmethod
+    def sealed(self, name: str, head: dict[str, Any], parts: Parts, what: str) -> Sealed:
+        """The row in a message; what: how errors call it. Raises BadReply."""
 
 
 @dataclass

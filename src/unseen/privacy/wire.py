@@ -19,6 +19,8 @@ from torch import Tensor
 from unseen.errors import BadReply, UnseenError
 
 MAGIC = b"unseen-1"
+#: What a message carries behind its header, uncopied.
+Parts = tuple[memoryview, ...]
 #: The types that a row may have.
 TYPES = {str(t).removeprefix("torch."): t for t in (torch.float32, torch.float64, torch.float16)}
 
@@ -34,7 +36,7 @@ def pack(header: Mapping[str, Any], parts: Sequence[bytes | memoryview] = ()) ->
     return body + hashlib.sha256(body).digest()
 
 
-def unpack(message: bytes, what: str) -> tuple[dict[str, Any], tuple[memoryview, ...]]:
+def unpack(message: bytes, what: str) -> tuple[dict[str, Any], Parts]:
     """The header and the parts of a message; `what` names it, and its sender, in errors."""
     view = memoryview(message)
     if bytes(view[:8]) != MAGIC or len(view) < 44:
@@ -79,7 +81,7 @@ def refusal(error: Exception) -> bytes:
 
 def accepted(
     answers: Mapping[str, bytes], kind: str, label: Mapping[str, Any]
-) -> dict[str, tuple[dict[str, Any], tuple[memoryview, ...]]]:
+) -> dict[str, tuple[dict[str, Any], Parts]]:
     """The answers, each of the right kind and exchange; a refusal stops the round by name."""
     found = {}
     for name, answer in answers.items():

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from unseen.combine.base import Combine, RuleState, Table
 from unseen.errors import BadReply, UnseenError
-from unseen.exchange import Exchange, Method, Turn
+from unseen.exchange import Method
 from unseen.privacy import seal
 from unseen.privacy.channel import CKKS, Ask, Sealed, Undecided
 from unseen.privacy.ckks.arithmetic import (
@@ -24,53 +24,35 @@ from unseen.privacy.ckks.arithmetic import (
     weighted_sum,
 )
 from unseen.privacy.ckks.keys import Keys, check_public
-from unseen.privacy.rows import SealedRows
+from unseen.privacy.rows import Opening, SealedRows
 from unseen.privacy.seal import SLOTS
 from unseen.privacy.wire import (
+    Parts,
     accepted,
     digest,
     encode,
     expect,
     generator_of,
-    nonce,
     pack,
     randomness,
     type_of,
-    unpack,
 )
 
 
-class Server:
+class Server(Opening):
     """The server's side: made of public bytes, and of nothing else."""
 
     form = "encrypted"
 
     def __init__(self, method: Method, public: bytes, kind: CKKS) -> None:
+        super().__init__()
         check_public(public)
         self.keys, self.kind = Keys(public, "public"), kind
-        #: Which exchange messages must be of; before the first, none is.
-        self.label: dict[str, Any] = {"round": -1, "exchange": "", "nonce": ""}
         self.undecided: list[Undecided] = []
 
-    def method(self, method: Method) -> Method:
-        """The method as it is."""
-        return method
-
-    def hello(self, exchange: Exchange, turn: Turn, names: Sequence[str]) -> str:
-        """A fresh number, which every message of this exchange must bear."""
-        self.label = {"round": turn.round, "exchange": exchange.name, "nonce": nonce()}
-        return json.dumps({"nonce": self.label["nonce"]})
-
-    def opened(self, name: str, messages: Mapping[str, bytes]) -> dict[str, Sealed]:
-        """The messages as rows, each of this exchange, of this client and of these keys."""
-        return {slot: self._opened(name, slot, message) for slot, message in messages.items()}
-
-    def _opened(self, name: str, slot: str, message: bytes) -> Sealed:
-        what = f"the row {slot!r} of client {name!r}"
-        head, parts = unpack(message, what)
-        identity = self.keys.identity
-        expect(head, what, kind="row", client=name, slot=slot, **self.label)
-        expect(head, what, context=identity)
+    def sealed(self, name: str, head: dict[str, Any], parts: Parts, what: str) -> Sealed:
+        """The ciphertexts of a row, of these keys."""
+        expect(head, what, context=self.keys.identity)
         kind = type_of(head, what)
         try:
             shape, fault = torch.Size(head["shape"]), str(head.get("fault", ""))
