@@ -11,29 +11,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from playing import close, play
 
 from unseen.combine import PPDG, Mean
 from unseen.errors import UnseenError
 
 READINGS = list(itertools.product(literal.BASES, literal.OTHERS, literal.WHENS))
 SCALES = [1e-3, 1.0, 1e3, None]
-
-
-def play(rule, rows, generator=None, examples=None, dtype=torch.float64):
-    """One call of a rule on plain rows; the vector and the weights as arrays."""
-    count, size = rows.shape
-    counts = np.ones(count) if examples is None else examples
-    table = {"examples": torch.tensor(counts, dtype=torch.float64)}
-    state = rule.init(count, size)
-    vector, _, weights = rule(torch.tensor(rows, dtype=dtype), table, state, generator)
-    return vector.double().numpy(), weights.numpy()
-
-
-def close(found, hats, p=None, tolerance=1e-10):
-    """The aggregate of the modified gradients, to a tolerance relative to the longest of them."""
-    longest = max(np.linalg.norm(hat) for hat in hats)
-    error = np.linalg.norm(found - literal.average(hats, p))
-    assert error <= tolerance * longest, f"off by {error / longest:.3g} of the longest gradient"
 
 
 @pytest.mark.parametrize("order", ["fixed", "random"])

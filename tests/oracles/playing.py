@@ -1,0 +1,24 @@
+"""One call of a server rule on plain rows, and how close it must come to a transcription."""
+
+from __future__ import annotations
+
+import literal
+import numpy as np
+import torch
+
+
+def play(rule, rows, generator=None, examples=None, dtype=torch.float64):
+    """One call of a rule on plain rows; the vector and the weights as arrays."""
+    count, size = rows.shape
+    counts = np.ones(count) if examples is None else examples
+    table = {"examples": torch.tensor(counts, dtype=torch.float64)}
+    state = rule.init(count, size)
+    vector, _, weights = rule(torch.tensor(rows, dtype=dtype), table, state, generator)
+    return vector.double().numpy(), weights.numpy()
+
+
+def close(found, hats, p=None, tolerance=1e-10):
+    """The aggregate of the modified gradients, to a tolerance relative to the longest of them."""
+    longest = max(np.linalg.norm(hat) for hat in hats)
+    error = np.linalg.norm(found - literal.average(hats, p))
+    assert error <= tolerance * longest, f"off by {error / longest:.3g} of the longest gradient"
