@@ -1,0 +1,63 @@
+"""Differential privacy by clipping and noise: of single examples (DP-SGD), or of whole clients.
+
+Both are put on at the client, around the method that a study names, so that whoever receives a
+reply, the server first, receives what is noised already. What a method sends besides its clipped
+and noised rows is refused or left out.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from unseen.errors import UnseenError
+from unseen.exchange import Method
+from unseen.expression import parse, resolve
+from unseen.privacy.dp.base import mechanism
+from unseen.privacy.dp.clients import Clients, Denoised, NoisedRows, with_client_noise
+from unseen.privacy.dp.examples import (
+    Examples,
+    Guarded,
+    Noised,
+    Poisson,
+    rate_of,
+    steps_of,
+    with_example_noise,
+)
+
+__all__ = [
+    "Clients", "Denoised", "Examples", "Guarded", "Noised", "NoisedRows", "Poisson", "mechanism",
+    "private", "rate_of", "read", "steps_of",
+]  # fmt: skip
+
+
+def read(examples: str, clients: str) -> tuple[Examples | None, Clients | None]:
+    """The study's two settings, `dp(clip=1.0, noise=1.1, delta=1e-5)` or nothing."""
+
+    def one(text: str, kind: type[Any], where: str) -> Any:
+        if not text:
+            return None
+        calls = parse(text)
+        if len(calls) != 1:
+            raise UnseenError(f"privacy.{where} takes one dp(...); found {text!r}.")
+        return resolve(f"noise of privacy.{where}:", calls[0], {"dp": kind})
+
+    return one(examples, Examples, "examples"), one(clients, Clients, "clients")
+
+
+def private(
+    method: Method,
+    examples: Examples | None = None,
+    clients: Clients | None = None,
+    participation: float | int = 1.0,
+    summed: bool = False,
+) -> Method:
+    """The method with its clients' noise; refused with the reason where no bound would hold.
+
+    participation: of a round, as in the study. summed: whether the channel shows the server no
+    more than sums of rows.
+    """
+    if examples is not None:
+        method = with_example_noise(method, examples)
+    if clients is not None:
+        method = with_client_noise(method, clients, participation, summed)
+    return method

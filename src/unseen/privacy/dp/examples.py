@@ -1,0 +1,190 @@
+"""The privacy of single examples: DP-SGD in the place of a method's gradient."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from unseen.client import Client
+from unseen.errors import UnseenError, number
+from unseen.exchange import Inbox, Local, Memory, Method, Reply, Turn
+from unseen.gradient import Backprop, LocalAlignment, Proximal, Step
+from unseen.gradient.accumulation import Accumulated
+from unseen.gradient.fedgala import Remember
+from unseen.gradient.scaffold import Controlled, Controls
+from unseen.local import FullGradient, Train
+from unseen.losses import Loss
+from unseen.methods.base import TRAIN, trained, with_exchange
+from unseen.privacy.clipped import clipped_sum, linear, output_loss
+from unseen.privacy.dp.base import PUBLIC, check_noise, check_scalars, kept
+from unseen.privacy.stream import keyed_memory, stream
+from unseen.training import Training
+from unseen.vector import Model
+
+
+@dataclass(frozen=True)
+class Examples:
+    """DP-SGD: g ← (Σ_n min(1, C / ‖g_n‖) g_n + σ C ξ) / B, ξ ~ N(0, 1) in each coordinate.
+
+    clip: C, the most that one example's gradient may measure. noise: σ, in units of C. delta: the
+    δ that ε is stated for; below one over a client's number of examples. chunk: how many
+    examples' gradients are formed at a time where the network is not of linear layers alone. B:
+    the training's batch size; every example is in a step's batch with probability B / n, by a
+    draw of its own (Poisson sampling), as the accountants assume. seed: for tests only; noise
+    and batches then follow from it, and nothing is protected.
+
+    Source: Abadi et al. 2016, "Deep Learning with Differential Privacy", Algorithm 1, with sums
+    divided by the expected batch size as there.
+    """
+
+    clip: float
+    noise: float
+    delta: float
+    chunk: int = 16
+    seed: int | None = None
+
+    def __post_init__(self) -> None:
+        check_noise("examples", self.clip, self.noise, self.delta)
+        number("dp(chunk)", self.chunk, 1, whole=True)
+
+
+@dataclass(frozen=True)
+class Noised:
+    """The gradient of DP-SGD in `Backprop`'s place; see `Examples`.
+
+    expected: B, the expected size of a batch; None where the whole training split is one.
+    """
+
+    loss: Loss
+    dp: Examples
+    expected: int | None = None
+
+    @contextmanager
+    def open(
+        self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
+    ) -> Iterator[Step]:
+        """Steps whose noise comes from the client's secret; to be opened once per exchange."""
+        loss = output_loss(self.loss, "dp")
+        size = self.expected or len(client.split("train"))
+        draws, deviation = stream(memory, "gradient"), self.dp.noise * self.dp.clip
+        algebra = linear(model)
+
+        def step(x: Tensor, y: Tensor) -> Tensor:
+            nonlocal algebra
+            value = clipped_sum(model, loss, x, y, self.dp.clip, self.dp.chunk, algebra)
+            if self.dp.noise:
+                noise = draws.normal(len(model.gradient)) * deviation
+                # Added in float64 and rounded once.
+                model.gradient.copy_(model.gradient.double() + noise.to(model.device))
+            model.gradient.div_(size)
+            return value
+
+        yield step
+
+
+@dataclass(frozen=True)
+class Poisson:
+    """Batches of independent draws: every example with probability B / n, in every step.
+
+    As many steps as shuffled batches would be; a batch may be of any size, 0 included. Whose
+    example was drawn is secret, since that is what amplifies the privacy of a batch.
+    """
+
+    def __call__(
+        self, count: int, recipe: Training, memory: Memory, turn: Turn
+    ) -> Iterator[Tensor]:
+        draws, rate = stream(memory, "batches"), rate_of(count, recipe)
+        for _ in range(steps_of(count, recipe)):
+            yield torch.from_numpy((draws.uniform(count) < rate).nonzero()[0])
+
+
+def rate_of(count: int, recipe: Training) -> float:
+    """The probability B / n with which an example is in a step's batch."""
+    return min(1.0, recipe.batch_size / count)
+
+
+def steps_of(count: int, recipe: Training) -> int:
+    """Steps of one exchange with Poisson batches: those of as many passes over shuffled ones."""
+    if recipe.steps is not None:
+        return recipe.steps
+    whole, rest = divmod(count, recipe.batch_size)
+    return (recipe.epochs or 0) * max(1, whole + (1 if rest and not recipe.drop_last else 0))
+
+
+@dataclass(frozen=True)
+class Guarded:
+    """Another local with the client's secret at hand, whose reply keeps only what is public.
+
+    Left out: every scalar but the number of examples, of steps and what follows from them. The
+    mean training loss is among what is left out.
+    """
+
+    local: Local
+    dp: Examples
+
+    def __call__(
+        self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
+    ) -> tuple[Reply, Memory]:
+        """The other local's rows, which the noise inside has made private."""
+        ready = keyed_memory(memory, inbox, turn, self.dp.seed)
+        reply, after = self.local(model, inbox, client, ready, turn)
+        public = {name: value for name, value in reply.scalars.items() if name in PUBLIC}
+        return Reply(reply.rows, public), kept(after, ready)
+
+
+#: Locals and gradients that touch the data through the noised step alone.
+LOCALS: tuple[type[Any], ...] = (Train, FullGradient, Controls, Accumulated, Remember)
+GRADIENTS: tuple[type[Any], ...] = (Backprop, Proximal, Controlled, LocalAlignment)
+
+
+def with_example_noise(method: Method, dp: Examples) -> Method:
+    """The method whose clients train by DP-SGD; all else of it must follow from that."""
+    name = f"{method.name}+dp"
+    for exchange in method.exchanges:
+        if exchange.slots and exchange.name != TRAIN:
+            what = ", ".join(method.shares) or exchange.name
+            raise UnseenError(
+                f"{name} cannot be: the exchange {exchange.name!r} sends what is computed from the "
+                f"data outside the clipped and noised steps ({what})."
+            )
+    exchange = trained(method)
+    check_scalars(name, exchange, PUBLIC)
+    local = Guarded(_noised_local(exchange.local, dp, name), dp)
+    return with_exchange(method, replace(exchange, local=local))
+
+
+def _noised_local(local: Any, dp: Examples, name: str) -> Local:
+    """The local with the noised gradient inside; refused if it reads the data by itself."""
+    if type(local) not in LOCALS or (isinstance(local, Controls) and local.option == 1):
+        option = " with option 1" if isinstance(local, Controls) else ""
+        raise UnseenError(
+            f"{name} cannot be: {type(local).__name__}{option} looks at the client's examples "
+            "outside the clipped and noised steps, which the guarantee does not cover."
+        )
+    if hasattr(local, "local"):
+        wrapped: Local = replace(local, local=_noised_local(local.local, dp, name))
+        return wrapped
+    expected = local.training.batch_size if isinstance(local, Train) else None
+    gradient = _noised_gradient(local.gradient, dp, expected, name)
+    if isinstance(local, Train):
+        training = replace(local.training, sampling=Poisson())
+        return replace(local, gradient=gradient, training=training)
+    full: Local = replace(local, gradient=gradient)
+    return full
+
+
+def _noised_gradient(gradient: Any, dp: Examples, expected: int | None, name: str) -> Any:
+    if type(gradient) not in GRADIENTS:
+        raise UnseenError(
+            f"{name} cannot be: {type(gradient).__name__} makes more of a batch than the sum of "
+            "its examples' gradients, and no bound on one example's part of that is known here."
+        )
+    if isinstance(gradient, Backprop):
+        output_loss(gradient.loss, name)
+        return Noised(gradient.loss, dp, expected)
+    return replace(gradient, inner=_noised_gradient(gradient.inner, dp, expected, name))
