@@ -12,6 +12,7 @@ from unseen.published import Figure
 from unseen.study.beside import Printed
 from unseen.study.comparison import compare, holm, t_test, wilcoxon
 from unseen.study.selection import Selected
+from unseen.study.statistics import mean
 from unseen.study.tables import table
 
 TASKS, SEEDS = ("0", "15", "30"), (0, 1)
@@ -98,6 +99,18 @@ def test_equal_differences_are_tied_whatever_their_last_bits() -> None:
     found = compare(figures, ("a", "b"), TASKS, (0,), "a")
     assert found.raw["wilcoxon"] == {"b": scipy.stats.wilcoxon([1, 1, 1]).pvalue}
     assert found.raw["t"] == {"b": 0.0}
+
+
+def test_equal_means_are_of_one_rank_whatever_their_last_bits() -> None:
+    """Of 60 examples 5 and 1, or 3 twice, are right: a twentieth in both cases."""
+    figures = {("a", "t", 0): 5 / 60, ("a", "t", 1): 1 / 60, ("b", "t", 0): 3 / 60}
+    figures |= {("b", "t", 1): 3 / 60, ("c", "t", 0): 0.5, ("c", "t", 1): 0.5}
+    assert mean([5 / 60, 1 / 60]) != mean([3 / 60, 3 / 60])  # else this shows nothing
+    assert compare(figures, ["a", "b", "c"], ["t"], [0, 1], "c").ranks == {
+        "c": 1,
+        "a": 2.5,
+        "b": 2.5,
+    }
 
 
 def test_both_tests_are_corrected_and_one_pair_has_no_t() -> None:

@@ -96,9 +96,12 @@ def compare(
     choice("test", test, tuple(TESTS))
     keys = [(t, s) for t in tasks for s in seeds]
     complete = [m for m in methods if all((m, *key) in figures for key in keys)]
-    rows = {m: [mean([figures[m, t, s] for s in seeds]) for t in tasks] for m in complete}
+    # Rounded, since equal means and differences of shares may differ in their last bits, and ties
+    # matter.
+    rows = {
+        m: [round(mean([figures[m, t, s] for s in seeds]), 12) for t in tasks] for m in complete
+    }
     others = [m for m in complete if m != reference] if reference in complete else []
-    # Rounded, since equal differences of shares may differ in their last bits, and ties matter.
     pairs = {m: [round(figures[m, *k] - figures[reference, *k], 12) for k in keys] for m in others}
     raw = {name: _each(call, pairs) for name, call in TESTS.items()}
     corrected = {
