@@ -258,6 +258,23 @@ def test_outputs_are_the_operations_one_by_one(
         torch.testing.assert_close(made(x), reference(made.state_dict(), x), rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("name", ["resnet18", "resnet50", "densenet121", "alexnet"])
+def test_images_are_standardised_as_those_of_imagenet(name: str) -> None:
+    """torchvision's weights are documented for mean=[0.485, 0.456, 0.406], std=[0.229, 0.224,
+    0.225]; nothing of it is in the state dict, whose names stay torchvision's."""
+    plain, made = net(name), net(f"{name}(standardise=True)")
+    made.load_state_dict(plain.state_dict())
+    x = pixels().sigmoid()
+    by_hand = torch.empty_like(x)
+    for band, (mean, std) in enumerate([(0.485, 0.229), (0.456, 0.224), (0.406, 0.225)]):
+        by_hand[:, band] = (x[:, band] - mean) / std
+    with torch.no_grad():
+        torch.testing.assert_close(made(x), plain(by_hand))
+        assert not torch.allclose(made(x), plain(x))
+    with pytest.raises(UnseenError, match="three bands"):
+        build(f"{name}(standardise=True)", (8, 64, 64), 4, keyed("weights"))
+
+
 @pytest.mark.parametrize(("height", "width"), [(1, 1), (6, 6), (7, 13), (3, 20)])
 def test_means_of_cells_are_torchs_with_their_gradient(height: int, width: int) -> None:
     x = torch.randn(2, 3, height, width, generator=keyed("x"), dtype=torch.float64)
@@ -379,7 +396,7 @@ def test_binding_to_a_vector_changes_no_bit(name: str, memory: torch.memory_form
         ("resnet18(head='csca')", "did you mean 'csac'"),
         ("alexnet(head='fc')", r"alexnet\(head\)"),
         ("alexnet(dropout=1)", r"alexnet\(dropout\)"),
-        ("densenet121(head='csac')", "no options"),
+        ("densenet121(head='csac')", "no option 'head'"),
         ("resnet34", "did you mean 'resnet"),
     ],
 )

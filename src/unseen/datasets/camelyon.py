@@ -56,8 +56,9 @@ def load(data_dir: str | Path | None, *, size: int = 96, limit: int | None = Non
     inside the distribution (`Domain.validation`). The metadata column `slide` names the slide.
 
     size: S in pixels. limit: at most so many patches of each hospital, drawn once, for trials; all
-    455,954 take 12.6 GB once decoded. WILDS also subtracts ImageNet's mean: that is the model's
-    part here. Source: Koh et al., "WILDS", 2021, §4.1.2. WILDS and PPDG (Table 1):
+    455,954 take 12.6 GB once decoded. WILDS also standardises by ImageNet's pixels: that is the
+    model's part here, `densenet121(standardise=True)`. Source: Koh et al., "WILDS", 2021, §4.1.2.
+    WILDS and PPDG (Table 1):
 
         [holdout]
         source = ["0", "3", "4"]

@@ -82,9 +82,10 @@ def load(
     Metadata columns: `year`, and `region` with the five names; images of "Other" belong to none of
     its groups, so that, as in WILDS, the average is over all images and `worst accuracy@region`
     over the five. size: S in pixels. limit: at most so many images of each domain, drawn once, for
-    trials; all 130,369 take 19.6 GB once decoded. WILDS also subtracts ImageNet's mean: that is the
-    model's part here. Source: Koh et al., "WILDS", 2021, §4.1.5; splits and groups as in its
-    package. PPDG (Table 3) writes "5 regions in 16 years" and samples five domains a round; which
+    trials; all 130,369 take 19.6 GB once decoded. WILDS also standardises by ImageNet's pixels:
+    that is the model's part here, `densenet121(standardise=True)`. Source: Koh et al., "WILDS",
+    2021, §4.1.5; splits and groups as in its package. PPDG (Table 3) writes "5 regions in 16
+    years" and samples five domains a round; which
     of the two its clients are is not said, hence the option.
 
         metrics = ["loss", "accuracy"]

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from unseen.errors import choice, number
-from unseen.models.layers import Sequential, named
+from unseen.models.layers import Sequential, named, standardising
 from unseen.models.mnist import image
 
 #: Below this side nothing is left after the third pooling.
@@ -25,23 +25,27 @@ def alexnet(
     *,
     head: Literal["plain", "csac"] = "plain",
     dropout: float = 0.5,
+    standardise: bool = False,
 ) -> nn.Sequential:
     """AlexNet in torchvision's widths: five convolutions (features.0, .3, .6, .8, .10), three
     linear layers, the last of them classifier.6. Images of 63×63 and larger, any number of bands.
 
     head: `csac` draws the weights of classifier.6 from Glorot's uniform, a tenth as large, and sets
     its bias to zero, as CSAC's released code does. dropout: before the first two linear layers.
-    With 3 bands and 1000 outputs: 61 100 840 parameters. At 224×224 the maps after the convolutions
-    are 64×55², 192×27², 384×13², 256×13², 256×13², and 256×6² are flattened. CSAC's last three
-    convolutions are `csac(layers=["features.6", "features.8", "features.10"])`; its released code
-    reads them after ReLU and pooling: features.7, features.9, features.12.
+    standardise: see `resnet18`. With 3 bands and 1000 outputs: 61 100 840 parameters. At 224×224
+    the maps after the convolutions are 64×55², 192×27², 384×13², 256×13², 256×13², and 256×6² are
+    flattened. CSAC's last three convolutions are `csac(layers=["features.6", "features.8",
+    "features.10"])`; its released code reads them after ReLU and pooling: features.7, features.9,
+    features.12.
 
     Source: Krizhevsky 2014 (one column, no response normalisation), as in torchvision.
     """
     bands, _, _ = image("alexnet", shape, SMALLEST)
     choice("alexnet(head)", head, ("plain", "csac"))
     number("alexnet(dropout)", dropout, 0, math.nextafter(1, 0))
+    first = {"standardise": standardising("alexnet", bands)} if standardise else {}
     net = named(
+        **first,
         features=Sequential(
             nn.Conv2d(bands, 64, 11, stride=4, padding=2), nn.ReLU(), nn.MaxPool2d(3, stride=2),
             nn.Conv2d(64, 192, 5, padding=2), nn.ReLU(), nn.MaxPool2d(3, stride=2),

@@ -5,19 +5,21 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from unseen.models.layers import named
+from unseen.models.layers import named, standardising
 from unseen.models.mnist import image
 
 DEPTHS = (6, 12, 24, 16)
 GROWTH = 32
 
 
-def densenet121(shape: tuple[int, ...], outputs: int) -> nn.Sequential:
+def densenet121(
+    shape: tuple[int, ...], outputs: int, *, standardise: bool = False
+) -> nn.Sequential:
     """DenseNet-121: four blocks in which each layer reads the maps of all before it, head
     classifier. Images of 29×29 and larger, any number of bands.
 
-    With 3 bands and 1000 outputs: 7 978 856 parameters. At 224×224 the blocks' maps are 256×56²,
-    512×28², 1024×14², 1024×7².
+    standardise: see `resnet18`. With 3 bands and 1000 outputs: 7 978 856 parameters. At 224×224 the
+    blocks' maps are 256×56², 512×28², 1024×14², 1024×7².
 
     Source: Huang et al. 2017, Table 1, growth 32 and compression 1/2, the first weights as in
     torchvision.
@@ -41,7 +43,9 @@ def densenet121(shape: tuple[int, ...], outputs: int) -> nn.Sequential:
                 pool=nn.AvgPool2d(2),
             )
             width //= 2
+    first = {"standardise": standardising("densenet121", bands)} if standardise else {}
     net = named(
+        **first,
         features=named(**parts, norm5=nn.BatchNorm2d(width)),
         relu=nn.ReLU(),
         mean=nn.AdaptiveAvgPool2d(1),

@@ -1,10 +1,15 @@
-"""Layers one after the other, max pooling before the ReLU in front of it."""
+"""Layers one after the other, max pooling before the ReLU in front of it; ImageNet's pixels."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
 
 from torch import Tensor, nn
+
+from unseen.errors import UnseenError
+
+#: Mean and standard deviation of ImageNet's training pixels in [0, 1]: red, green, blue.
+MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
 class Sequential(nn.Sequential):
@@ -28,6 +33,26 @@ class Sequential(nn.Sequential):
                 x = first(x)
                 i += 1
         return x
+
+
+class Standardise(nn.Module):
+    """(x − mean) / deviation by band, those of ImageNet's pixels: what torchvision's weights were
+    trained on. Nothing of it is in the state dict."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The standardised images [N, 3, H, W]."""
+        mean, deviation = (x.new_tensor(values)[:, None, None] for values in (MEAN, DEVIATION))
+        return (x - mean) / deviation
+
+
+def standardising(net: str, bands: int) -> Standardise:
+    """The layer, for a net of three bands."""
+    if bands != 3:
+        raise UnseenError(
+            f"{net}(standardise=True) takes images of three bands, red, green and blue; found "
+            f"{bands}. Leave it out."
+        )
+    return Standardise()
 
 
 def named(**layers: nn.Module) -> Sequential:

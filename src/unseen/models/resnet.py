@@ -11,52 +11,64 @@ import torch
 from torch import Tensor, nn
 
 from unseen.errors import choice
+from unseen.models.layers import standardising
 from unseen.models.mnist import image
 
 HeadKind = Literal["plain", "csac"]
 
 
-def resnet18(shape: tuple[int, ...], outputs: int, *, head: HeadKind = "plain") -> ResNet:
+def resnet18(
+    shape: tuple[int, ...], outputs: int, *, head: HeadKind = "plain", standardise: bool = False
+) -> ResNet:
     """ResNet-18: 3×3 convolutions in pairs with a shortcut, layer1 to layer4, head fc. Images of
     any size and number of bands.
 
     head: `csac` puts a linear layer to 256 with BatchNorm and ReLU (`bottleneck`) before fc, as
-    CSAC's released code does. With 3 bands and 1000 plain outputs: 11 689 512 parameters. At
-    224×224 the layers' maps are 64×56², 128×28², 256×14², 512×7²; the whole net halves the side
-    five times, so small images end in one pixel.
+    CSAC's released code does. standardise: subtract the mean of ImageNet's pixels and divide by
+    their deviation, by band, as for the images that torchvision's weights were trained on. With 3
+    bands and 1000 plain outputs: 11 689 512 parameters. At 224×224 the layers' maps are 64×56²,
+    128×28², 256×14², 512×7²; the whole net halves the side five times, so small images end in one
+    pixel.
 
     Source: He et al. 2016, Table 1, the first weights as in torchvision.
     """
     bands, _, _ = image("resnet18", shape, smallest=1)
     choice("resnet18(head)", head, ("plain", "csac"))
-    return ResNet(bands, outputs, (2, 2, 2, 2), deep=False, head=head)
+    first = standardising("resnet18", bands) if standardise else nn.Identity()
+    return ResNet(bands, outputs, (2, 2, 2, 2), False, head, first)
 
 
-def resnet50(shape: tuple[int, ...], outputs: int, *, head: HeadKind = "plain") -> ResNet:
+def resnet50(
+    shape: tuple[int, ...], outputs: int, *, head: HeadKind = "plain", standardise: bool = False
+) -> ResNet:
     """ResNet-50: 1×1, 3×3, 1×1 convolutions with a shortcut, layer1 to layer4, head fc. Images of
     any size and number of bands.
 
-    head: see `resnet18`. With 3 bands and 1000 plain outputs: 25 557 032 parameters. At 224×224
-    the layers' maps are 256×56², 512×28², 1024×14², 2048×7².
+    head, standardise: see `resnet18`. With 3 bands and 1000 plain outputs: 25 557 032 parameters.
+    At 224×224 the layers' maps are 256×56², 512×28², 1024×14², 2048×7².
 
     Source: He et al. 2016, Table 1. Departs from it as torchvision does: where the side is halved,
     the 3×3 convolution has the stride and not the first 1×1.
     """
     bands, _, _ = image("resnet50", shape, smallest=1)
     choice("resnet50(head)", head, ("plain", "csac"))
-    return ResNet(bands, outputs, (3, 4, 6, 3), deep=True, head=head)
+    first = standardising("resnet50", bands) if standardise else nn.Identity()
+    return ResNet(bands, outputs, (3, 4, 6, 3), True, head, first)
 
 
 class ResNet(nn.Module):
     """A stem, four stages of blocks and a head, under torchvision's names.
 
-    depths: blocks per stage. deep: of three convolutions each, the last four times as wide.
+    depths: blocks per stage. deep: of three convolutions each, the last four times as wide. first:
+    what the images pass before the stem.
     """
 
     def __init__(
-        self, bands: int, outputs: int, depths: tuple[int, ...], deep: bool, head: HeadKind
-    ) -> None:
+        self, bands: int, outputs: int, depths: tuple[int, ...], deep: bool, head: HeadKind,
+        first: nn.Module,
+    ) -> None:  # fmt: skip
         super().__init__()
+        self.standardise = first
         self.conv1 = nn.Conv2d(bands, 64, 7, stride=2, padding=3, bias=False)
         self.bn1 = nn.BatchNorm2d(64)
         self.relu = nn.ReLU()
@@ -82,7 +94,7 @@ class ResNet(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Logits [N, outputs] of images [N, bands, H, W]."""
-        x = self.maxpool(self.relu(self.bn1(self.conv1(x))))
+        x = self.maxpool(self.relu(self.bn1(self.conv1(self.standardise(x)))))
         x = self.layer4(self.layer3(self.layer2(self.layer1(x))))
         x = self.bottleneck(torch.flatten(self.avgpool(x), 1))
         z: Tensor = self.fc(x)
