@@ -22,6 +22,8 @@ Bands = Literal["fresh", "mean"]
 #: Keys under which training scripts keep the tensors, and what they put before the names.
 WRAPPERS = ("state_dict", "model_state_dict", "model")
 PREFIXES = ("module.", "model.")
+#: How many differing tensors an error names, of each kind.
+NAMED = 20
 #: DenseNet files of 2017 name norm.1 what is norm1 since.
 _DOTTED = re.compile(r"(\bdenselayer\d+\.(?:norm|conv))\.(\d\.)")
 
@@ -181,7 +183,7 @@ class _Difference:
         )
 
     def refuse(self, origin: str) -> None:
-        """Refuse what is not excused, the first few by name."""
+        """Refuse what is not excused, up to `NAMED` of each kind by name."""
         said = []
         for what, names in (
             ("the file lacks", self.missing),
@@ -190,8 +192,8 @@ class _Difference:
         ):
             left = [name for name in names if name not in self.excused]
             if left:
-                few = ", ".join(map(self._shown, left[:3]))
-                more = f" and {len(left) - 3} more" if len(left) > 3 else ""
+                few = ", ".join(map(self._shown, left[:NAMED]))
+                more = f" and {len(left) - NAMED} more" if len(left) > NAMED else ""
                 said.append(f"{what}: {few}{more}")
         if said:
             raise UnseenError(
