@@ -182,13 +182,15 @@ def read_studies(
 
 def describe(chosen: Any, folder: Path, data_dir: Path | None, processes: int) -> None:
     """Print what a study would do and cost."""
+    from unseen.datasets.standin import NO_RESULT
     from unseen.study.estimate import estimates, report
     from unseen.study.plan import prepare_study
 
     planned = prepare_study(chosen, folder, data_dir)
     tasks = ", ".join(task.name for task in planned.tasks)
     print(f"study: {chosen.name}")
-    print(f"data: {planned.data.name}, {len(planned.data.domains)} domains")
+    kind = f", {NO_RESULT}" if planned.stand_in else ""
+    print(f"data: {planned.data.name}, {len(planned.data.domains)} domains{kind}")
     for domain in planned.data.domains:
         print(f"  {domain.name}: {len(domain.y)} examples")
     print(f"model: {planned.setting.model}")

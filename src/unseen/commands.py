@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -44,7 +45,7 @@ def sketch(
     name: Name, out: Annotated[Path, typer.Option(help="The data folder to write it into.")]
 ) -> None:
     """Write a tiny synthetic stand-in in a data set's own layout, for tests and trials."""
-    from unseen.datasets import DATASETS
+    from unseen.datasets import DATASETS, standin
     from unseen.errors import UnseenError, nearest
     from unseen.expression import fold
 
@@ -55,11 +56,9 @@ def sketch(
     if write is None:
         able = ", ".join(n for n, info in DATASETS.items() if info.sketch is not None)
         raise UnseenError(f"there is no stand-in of {name!r}; there is one of {able}.")
-    out.mkdir(parents=True, exist_ok=True)
-    if any(out.iterdir()):
-        raise UnseenError(f"{out} is not empty: a stand-in never lies beside real data.")
-    write(out)
+    standin.write(name, write, out)
     print(f"stand-in of {name}, synthetic: {out}")
+    print(f"a trial of a study on it: {trial(name, out)}")
 
 
 @data.command(name="import")
@@ -89,10 +88,46 @@ def import_(
     print(f"licence: {info.licence}")
 
 
+def trial(name: str, out: Path) -> str:
+    """The command that tries a study on a data set's stand-in: a paper's table where there is one
+    that needs no file of weights, else a study that serves any images.
+
+    Stand-ins have a few examples at each domain, so that batches must be small and of one size;
+    those of MNIST's files are as large as MNIST.
+    """
+    from unseen.datasets import DATASETS, mnist
+    from unseen.expression import parse
+    from unseen.study.named import named_studies, settings_of
+
+    def tries(study: str) -> bool:
+        settings = settings_of(study)[0]
+        own = parse(str(settings["dataset"]))[0].name == name
+        return own and "weights" not in settings
+
+    def order(study: str) -> tuple[bool, int, str]:
+        return "/table" not in study, study.count("/"), study
+
+    found = sorted(filter(tries, named_studies()), key=order)
+    chosen = [found[0]] if found else ["images", f"dataset='{name}(size=32)'"]
+    small = ["training.batch_size=2", "training.drop_last=true"]
+    settings = ["rounds=1", *(small if DATASETS[name].sketch is not mnist.sketch else [])]
+    options = [
+        "--seeds",
+        "1",
+        "--data-dir",
+        shlex.quote(str(out)),
+        "--out",
+        f"results/stand-in/{name}",
+    ]
+    return " ".join(["unseen", "study", *chosen, *settings, *options])
+
+
 def show(report: Report) -> None:
     """Print what was found."""
     from rich.console import Console
     from rich.table import Table
+
+    from unseen.datasets.standin import NO_RESULT
 
     console = Console(width=None if sys.stdout.isatty() else 160)
     table = Table("domain", "examples", "known", "train / validation", "classes", "per class")
@@ -123,6 +158,8 @@ def show(report: Report) -> None:
         print(f"counts of classes differ from the known ones: {_listed(faults)}")
     if report.wrong:
         print(f"counts of classes over all domains differ: {_listed(report.wrong)}")
+    if report.stand_in is not None:
+        print(f"{NO_RESULT} counts ({report.stand_in})")
     if report.sound:
         compared = ", ".join(report.compared)
         print(f"nothing is wrong; {f'compared: {compared}' if compared else 'no total is known'}")

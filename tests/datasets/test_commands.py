@@ -55,7 +55,8 @@ def test_a_stand_in_is_written_checked_and_read(name: str, tmp_path: Path, run: 
     code, out = run("check", name, "--data-dir", tmp_path / "new")
     assert DATASETS[name].licence.split(";")[0] in out
     assert code in (0, 1)  # a stand-in has fewer examples than the totals say
-    assert load(name, tmp_path / "new").domains
+    assert load(name, tmp_path / "new").stand_in
+    assert f"a synthetic stand-in: no result counts ({tmp_path / 'new'}" in out
     assert "not empty" in run("sketch", name, "--out", tmp_path / "new")[1]
 
 
@@ -197,15 +198,15 @@ def test_an_archive_becomes_the_layout_that_is_read(kind: str, tmp_path: Path, r
         with tarfile.open(file, "w:gz" if kind.endswith("gz") else "w") as archive:
             archive.add(tmp_path / "new", arcname="data")
     code, out = run("import", "pacs", file, "--data-dir", tmp_path / "data")
-    assert code == 0 and "92 files" in out and "no part of it: 1" in out
+    assert code == 0 and "93 files" in out and "no part of it: 1" in out
     after = load("pacs", tmp_path / "data", size=8)
     for a, b in zip(before.domains, after.domains, strict=True):
         assert torch.equal(a.x, b.x) and a.validation is not None and b.validation is not None
         assert torch.equal(a.validation, b.validation)
     left = sorted(path.name for path in (tmp_path / "data" / "kfold").iterdir())
-    assert left == ["art_painting", "cartoon", "pacs_splits", "photo", "sketch"]
+    assert left == ["STAND-IN.txt", "art_painting", "cartoon", "pacs_splits", "photo", "sketch"]
     assert (
-        "already has 92 of the files"
+        "belongs to synthetic stand-ins"
         in run("import", "pacs", file, "--data-dir", tmp_path / "data")[1]
     )
 
@@ -271,8 +272,9 @@ def test_an_archive_of_other_files_goes_where_it_says(tmp_path: Path, run: Run) 
     with tarfile.open(tmp_path / "cifar.tar.gz", "w:gz") as archive:
         archive.add(tmp_path / "new" / "cifar-10-batches-bin", arcname="cifar-10-batches-bin")
     code, out = run("import", "rotated-cifar10", tmp_path / "cifar.tar.gz", "--data-dir", tmp_path)
-    assert code == 0 and "5 files" in out
-    assert len(load("rotated-cifar10", tmp_path).domains) == 4
+    assert code == 0 and "6 files" in out
+    found = load("rotated-cifar10", tmp_path)
+    assert len(found.domains) == 4 and found.stand_in
 
 
 def test_pictures_in_one_heap_are_sorted_by_their_annotations(tmp_path: Path, run: Run) -> None:

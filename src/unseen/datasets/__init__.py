@@ -10,7 +10,7 @@ True
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import cast
@@ -38,6 +38,7 @@ from unseen.datasets import (
 from unseen.datasets.base import DataSet, Domain
 from unseen.datasets.check import check
 from unseen.datasets.layout import Layout
+from unseen.datasets.standin import marker, note, noted
 from unseen.errors import UnseenError
 from unseen.expression import Call, fold, named, own_part, resolve
 
@@ -246,14 +247,18 @@ def load(name: str, data_dir: str | Path | None = None, **options: object) -> Da
     name: or `module:function` for your own loader, (data_dir, *, options) -> DataSet. data_dir:
     the folder that holds the files. Raises UnseenError for a name or an option that does not
     exist (with the nearest one that does), for files that are not there (with where they were
-    looked for and how to get them) and for data that is not sound.
+    looked for and how to get them) and for data that is not sound. Files of a synthetic stand-in
+    are known by the marker beside them.
     """
     loaders = {known: info.loader for known, info in DATASETS.items()}
     plain = {key: str(o) if isinstance(o, Path) else o for key, o in options.items()}
-    data = resolve("data set", Call(name, plain), loaders, (data_dir,), own=True)
+    with noted() as places:
+        if ":" in name and data_dir is not None:
+            note(Path(data_dir))  # your own loader may find its files in its own way
+        data = resolve("data set", Call(name, plain), loaders, (data_dir,), own=True)
     if not isinstance(data, DataSet):
         raise UnseenError(
             f"data set {name!r} must be an unseen.datasets.DataSet; its loader returned "
             f"{type(data).__name__}."
         )
-    return check(data)
+    return check(replace(data, stand_in=data.stand_in or marker(places) is not None))

@@ -41,7 +41,8 @@ class DataSet:
     classes: class names, or None for regression. schema: set for tables, whose columns are
     still raw (NaN for missing, category codes) and are encoded with statistics of the training
     clients. levels: names of the codes of each metadata column. source: where the files come
-    from, licence: on what terms, citation: BibTeX.
+    from, licence: on what terms, citation: BibTeX. stand_in: whether they are a synthetic stand-in,
+    as `unseen data sketch` marks it; set by `unseen.datasets.load`.
     """
 
     name: str
@@ -52,6 +53,7 @@ class DataSet:
     citation: str
     schema: Schema | None = None
     levels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    stand_in: bool = False
 
     def __getitem__(self, name: str) -> Domain:
         return {domain.name: domain for domain in self.domains}[name]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from unseen.datasets.standin import note
 from unseen.errors import UnseenError
 
 
@@ -25,6 +26,7 @@ def find(
     for folder in folders:
         for name in names:
             if (root / folder / name).is_file():
+                note(root / folder)
                 return root / folder / name
     places = ", ".join(str(root / folder) for folder in folders)
     others = f" (or {', '.join(names[1:])})" if len(names) > 1 else ""
@@ -52,4 +54,5 @@ def below(data_dir: str | Path | None, path: str | Path, dataset: str) -> Path:
             f"data set {dataset!r} was to be read from {found}, which does not exist. The option "
             "'path' is absolute or relative to the data folder."
         )
+    note(found)
     return found

@@ -68,7 +68,9 @@ def sketch(folder: Path) -> None:
     for digit in range(10):
         shapes[digit, 3 : 4 + digit, 2 + digit : 4 + digit] = 1
     x = np.stack([np.roll(shapes[y], view, axis=1) for view in range(len(ANGLES))])
-    np.savez_compressed(folder / NAMES[0], x=x, y=np.tile(y, (len(ANGLES), 1)))
+    root = folder / FOLDERS[1]
+    root.mkdir(parents=True, exist_ok=True)
+    np.savez_compressed(root / NAMES[0], x=x, y=np.tile(y, (len(ANGLES), 1)))
 
 
 def _from_npz(path: Path) -> Iterable[Any]:

@@ -21,6 +21,7 @@ from typing import Any, BinaryIO
 from unseen.datasets.cache import readable
 from unseen.datasets.images import SUFFIXES, File
 from unseen.datasets.layout import Layout, place
+from unseen.datasets.standin import MARKER, marker
 from unseen.errors import UnseenError
 
 #: First bytes of an image file -> suffix.
@@ -60,19 +61,27 @@ def bring(layout: Layout | None, sources: Sequence[Path], data_dir: Path) -> Imp
         used = 0
         for item in items:
             targets = [item.path] if layout is None else _targets(layout, item, notes)
+            if layout is not None and PurePosixPath(item.path).name == MARKER:
+                wanted.setdefault(MARKER, item)  # what is in an archive of a stand-in stays one
+                used += 1
             used += bool(targets)
             for target in targets:
                 if wanted.setdefault(target, item) is not item:
                     raise UnseenError(
                         f"{item.path} and {wanted[target].path} would both become {target}."
                     )
-        if not wanted:
+        if wanted.keys() <= {MARKER}:
             raise UnseenError(
                 f"{', '.join(map(str, sources))} holds no image in the form domain/class/image"
                 + (f". {layout.obtain}" if layout else ".")
             )
         size = sum(item.size for item in wanted.values())
         folder = data_dir if layout is None else data_dir / root(layout)
+        if found := marker([folder]):
+            raise UnseenError(
+                f"{folder} belongs to synthetic stand-ins ({found}), and real data never lie "
+                "beside them. Import into another data folder."
+            )
         _write(wanted, size, folder)
     return Imported(folder, len(wanted), size, len(items) - used)
 

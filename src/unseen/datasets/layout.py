@@ -15,6 +15,7 @@ from unseen.datasets.cache import decoded
 from unseen.datasets.files import below, given
 from unseen.datasets.images import File, Tree, View
 from unseen.datasets.splits import Lists
+from unseen.datasets.standin import note
 from unseen.errors import UnseenError, choice, nearest
 
 
@@ -178,6 +179,8 @@ def _trees(layout: Layout, data_dir: str | Path | None, path: str | Path | None)
             f"{where}. It is sought in {usual} below the data folder, or where the option 'path' "
             f"says. {layout.obtain}"
         )
+    for tree in best.values():
+        note(tree.root)
     return best
 
 

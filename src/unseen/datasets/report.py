@@ -13,6 +13,7 @@ from unseen.datasets import info as info_of
 from unseen.datasets.cache import attempt
 from unseen.datasets.images import View
 from unseen.datasets.layout import Layout, distinct, official, survey
+from unseen.datasets.standin import marker, noted
 from unseen.errors import Unreadable, UnseenError
 from unseen.expression import Call
 
@@ -57,7 +58,7 @@ class Report:
     """All that was found.
 
     known: class -> total over all domains, where known. files: name -> "as distributed",
-    "differs" or "not there".
+    "differs" or "not there". stand_in: the marker of a synthetic stand-in, if it is one.
     """
 
     name: str
@@ -66,6 +67,7 @@ class Report:
     unreadable: tuple[str, ...] = ()
     files: Mapping[str, str] = field(default_factory=dict)
     known: Mapping[str, int] = field(default_factory=dict)
+    stand_in: Path | None = None
 
     @property
     def counts(self) -> dict[str, int]:
@@ -99,6 +101,12 @@ class Report:
 
 def inspect(call: Call, data_dir: str | Path | None) -> Report:
     """Look at every file of a data set; raises UnseenError where it cannot be found at all."""
+    with noted() as places:
+        found = _found(call, data_dir)
+    return replace(found, stand_in=marker(places))
+
+
+def _found(call: Call, data_dir: str | Path | None) -> Report:
     info = info_of(call.name)
     usual = set(call.arguments) <= HARMLESS
     checksums = info.checksums.items() if usual else ()  # others may read other files

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from unseen.datasets.cache import readable
+from unseen.datasets.standin import NO_RESULT
 from unseen.deploy.intervals import Measured
 from unseen.study.results import counted
 
@@ -91,6 +92,8 @@ def _data(spec: Mapping[str, Any]) -> Iterator[str]:
     yield ""
     yield f"- {data['name']}: {data['source']}; licence: {data['licence']}"
     yield f"- digest {data['digest']}"
+    if data.get("stand-in"):
+        yield f"- {NO_RESULT}"
     for found in spec["results"]:
         if found["role"] == "source":
             rest = f"{found['trained on']} examples trained on, {found['examples']} for validation"

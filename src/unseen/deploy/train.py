@@ -190,7 +190,7 @@ def described(planned: Plan, prepared: Prepared, job: Job) -> dict[str, Any]:
         "data": {
             "dataset": study.dataset, "name": data.name, "digest": setting.data,
             "source": data.source, "licence": data.licence,
-        },
+        } | ({"stand-in": True} if planned.stand_in else {}),
         "left the sites": ledger(planned, prepared, job),
         "warnings": list(planned.warnings),
         "seed": job.seed,

@@ -39,7 +39,7 @@ class Raw:
 @dataclass(frozen=True)
 class Folder:
     """One DIR. identity: what decides what its jobs compute; settings: the study as last run, empty
-    where the folder does not say."""
+    where the folder does not say. stand_in: whether the data are a synthetic stand-in."""
 
     path: Path
     identity: Mapping[str, Any]
@@ -47,6 +47,7 @@ class Folder:
     runs: tuple[Raw, ...]
     left: tuple[Left, ...]
     refused: Mapping[str, str] = field(default_factory=dict)
+    stand_in: bool = False
 
 
 def read_folder(path: Path) -> Folder | Left:
@@ -77,6 +78,7 @@ def read_folder(path: Path) -> Folder | Left:
         tuple(runs),
         tuple(left),
         refused if isinstance(refused, dict) else {},
+        found.get("stand_in") is True,
     )
 
 

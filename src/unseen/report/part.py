@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from unseen.report.folders import Folder, Left, Raw
-from unseen.study.beside import printed
+from unseen.study.beside import Printed, printed
 from unseen.study.holdout import Growing, Task
 from unseen.study.results import Results
 from unseen.study.selection import Selected, less_is_better
@@ -56,6 +56,15 @@ class Part:
     def identity(self) -> Mapping[str, Any]:
         """All that decides what a job computes."""
         return self.folders[0].identity
+
+    @property
+    def stand_in(self) -> bool:
+        """Whether the data are a synthetic stand-in: they are the same in all folders."""
+        return any(folder.stand_in for folder in self.folders)
+
+    def paper(self, metric: str) -> Printed:
+        """The paper's figures of a metric; none beside a stand-in, which is no result."""
+        return Printed() if self.stand_in else printed(self.study.published, metric)
 
     @property
     def metrics(self) -> tuple[str, ...]:
@@ -117,7 +126,7 @@ class Part:
             Results(
                 self.study, folder.path, self.methods, self.plan, tuple(self.metrics),
                 self.identity.get("model", ""), self.identity.get("data", ""), self.refused,
-                self.identity.get("weights"),
+                self.identity.get("weights"), self.stand_in,
             )
             for folder in self.folders
         ]  # fmt: skip
@@ -125,7 +134,7 @@ class Part:
 
     def table(self, metric: str) -> Table:
         """Methods × tasks for a metric, with the protocol under it."""
-        paper = printed(self.study.published, metric)
+        paper = self.paper(metric)
         return table(
             [run.chosen for run in self.runs],
             metric=metric,

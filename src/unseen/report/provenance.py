@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
+from unseen.datasets.standin import NO_RESULT
 from unseen.errors import UnseenError
 from unseen.exchange import Method
 from unseen.expression import parse
@@ -17,11 +18,12 @@ Pairs = list[tuple[str, str]]
 def run(part: Part) -> Pairs:
     """The run in a few lines: jobs, data with its checksum, model, versions, commits."""
     expected = len(part.methods) * len(part.tasks) * len(part.seeds)
+    data = str(part.identity.get("data", "unknown"))
     found = [
         ("study", part.title),
         ("jobs", f"{len(part.runs)} finished of {expected} (method, target, seed)"),
         ("folders", ", ".join(folder.path.name for folder in part.folders)),
-        ("data and checksum", str(part.identity.get("data", "unknown"))),
+        ("data and checksum", f"{data}, {NO_RESULT}" if part.stand_in else data),
         ("model", str(part.identity.get("model", "unknown"))),
         ("initial weights", str(part.identity.get("weights", ""))),
         ("versions", "; ".join(_versions(part))),
@@ -49,6 +51,8 @@ def commits(part: Part) -> list[str]:
 def _licence(part: Part) -> Pairs:
     from unseen.datasets import DATASETS
 
+    if part.stand_in:
+        return []
     try:
         info = DATASETS.get(parse(part.study.dataset)[0].name)
     except UnseenError:

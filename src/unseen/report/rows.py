@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from unseen.report.part import Part
-from unseen.study.beside import Printed, printed
+from unseen.study.beside import Printed
 from unseen.study.comparison import LEVEL
 from unseen.study.statistics import Cell, mean
 from unseen.study.tables import Table
@@ -67,7 +67,7 @@ class TableShown:
 
 def shown(part: Part, made: Table, id: str) -> TableShown:
     """A metric's table with everything that stands in its fields."""
-    paper = printed(part.study.published, made.metric)
+    paper = part.paper(made.metric)
     compared = made.comparison
     first = "ascending" if made.lower else "descending"
     header = [Column("method", "ascending"), *(Column(c, first) for c in made.columns)]

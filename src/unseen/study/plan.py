@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +50,8 @@ class Plan:
 
     jobs: all of them; missing: those still to run. not_applicable: methods that this data or
     model cannot serve, with the reason. alone: methods whose models train one after the other
-    although the study asks for batches of models, with the reason.
+    although the study asks for batches of models, with the reason. stand_in: whether the data are a
+    synthetic stand-in, by their marker or by what the folder's study file says of them.
     """
 
     setting: Setting
@@ -62,6 +63,7 @@ class Plan:
     not_applicable: dict[str, str]
     warnings: tuple[str, ...]
     alone: dict[str, str] = field(default_factory=dict)
+    stand_in: bool = False
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -104,8 +106,13 @@ def prepare_study(study: Study, out: Path, data_dir: str | Path | None = None) -
     )
     missing = tuple(job for job in jobs if not records.is_done(job.folder(out)))
     planned = Plan(setting, data, tuple(methods), tasks, jobs, missing, refused, warnings, alone)
-    check_folder(planned)
-    return planned
+    return marked(planned, data.stand_in)
+
+
+def marked(planned: Plan, stand_in: bool) -> Plan:
+    """The study of its folder, on a stand-in if the data are one now or were when it was begun."""
+    before = check_folder(planned) or {}
+    return replace(planned, stand_in=stand_in or bool(before.get("stand_in")))
 
 
 def initial_weights(study: Study, directory: Path | None) -> Source | None:

@@ -8,9 +8,10 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from unseen.datasets.standin import NO_RESULT
 from unseen.errors import nearest
 from unseen.study import environments, private, records
-from unseen.study.beside import printed
+from unseen.study.beside import Printed, printed
 from unseen.study.holdout import Task
 from unseen.study.records import Job, Record
 from unseen.study.selection import (
@@ -30,7 +31,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Results:
-    """The finished jobs of a study. `out` is the folder of their records."""
+    """The finished jobs of a study.
+
+    out: the folder of their records. stand_in: whether the data are a synthetic stand-in, which the
+    protocol then says; no published figure is set beside it.
+    """
 
     study: Study
     out: Path
@@ -41,6 +46,7 @@ class Results:
     data: str
     not_applicable: Mapping[str, str]
     weights: str | None = None
+    stand_in: bool = False
     temporary: Any = None  # keeps a temporary folder alive as long as the results
 
     def finished(self) -> Iterator[tuple[Job, Path]]:
@@ -101,7 +107,7 @@ class Results:
         shown, rule = metric or self.metric, selection or self.study.selection
         if shown not in self.offered:
             raise nearest("metric", shown, self.offered)
-        failed, paper = self.diverged(), printed(self.study.published, shown)
+        failed, paper = self.diverged(), self.paper(shown)
         runs, columns, notes = self._runs(failed, rule), tuple[str, ...](), []
         if shown in environments.offered(self.metrics, self.study.groups):
             columns, made = environments.of_sources(shown, runs)
@@ -141,7 +147,11 @@ class Results:
 
     def published(self, metric: str) -> dict[str, dict[str, str]]:
         """The paper's rows for a metric, as texts by column."""
-        return printed(self.study.published, metric).texts()
+        return self.paper(metric).texts()
+
+    def paper(self, metric: str) -> Printed:
+        """The paper's figures of a metric; none beside a stand-in, which is no result."""
+        return Printed() if self.stand_in else printed(self.study.published, metric)
 
     def protocol(self, selection: str) -> list[str]:
         """What a reader must know to trust or repeat the table."""
@@ -160,10 +170,11 @@ class Results:
         ]
         whole = study.holdout == "none"
         begun = f", initial weights {self.weights}" if self.weights is not None else ""
+        data = f"{self.data}, {NO_RESULT}" if self.stand_in else self.data
         return [
             f"selection: {selection} by {self.metric}, evaluated every "
             f"{counted(study.evaluate_every, 'round')}; seeds {seeds}",
-            f"data: {self.data}; {study.validation:g} of each source held back for validation "
+            f"data: {data}; {study.validation:g} of each source held back for validation "
             "where there is no official split; "
             + (
                 "no target: figures are of the sources' validation splits"

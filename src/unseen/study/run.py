@@ -96,7 +96,7 @@ def carry_out(
             "study": study.model_dump(mode="json"),
             "not_applicable": planned.not_applicable,
             "tasks": [task.name for task in planned.tasks],
-        }
+        } | ({"stand_in": True} if planned.stand_in else {})
         records.write_atomically(folder / "study.json", json.dumps(about, indent=1).encode())
         tasks = {task.name: task for task in planned.tasks}
         calls = ((run_job, (planned.setting, job, tasks[job.task])) for job in planned.missing)
@@ -123,6 +123,7 @@ def results_of(planned: Plan, temporary: Any = None) -> Results:
         data=planned.identity["data"],
         not_applicable=planned.not_applicable,
         weights=planned.identity.get("weights"),
+        stand_in=planned.stand_in,
         temporary=temporary,
     )
 

@@ -35,10 +35,10 @@ from unseen.study.job import Setting, composed, reproducible, run_prepared, vers
 from unseen.study.plan import (
     Plan,
     check_device,
-    check_folder,
     check_selection,
     chosen_metrics,
     initial_weights,
+    marked,
 )
 from unseen.study.prepare import Prepared, statistics
 from unseen.study.private import check_columns
@@ -152,7 +152,8 @@ def _run(study: Study, out: Path, grid: Grid, sites: Sequence[str], status: Stat
                 "study": planned.setting.study.model_dump(mode="json"),
                 "not_applicable": planned.not_applicable,
                 "sites": {name: {"role": f.role, **f.versions} for name, f in facts.items()},
-            },
+            }
+            | ({"stand_in": True} if planned.stand_in else {}),
             indent=1,
         ).encode(),
     )
@@ -305,8 +306,7 @@ def planned_study(study: Study, out: Path, facts: Mapping[str, Facts], terms: Te
     )
     missing = tuple(job for job in jobs if not records.is_done(job.folder(out)))
     planned = Plan(setting, data, tuple(methods), tasks, jobs, missing, refused, ())
-    check_folder(planned)
-    return planned
+    return marked(planned, any(told.stand_in for told in facts.values()))
 
 
 def _agree(out: Path, facts: Mapping[str, Facts]) -> tuple[str, dict[str, Facts], Terms]:

@@ -13,6 +13,7 @@ from unseen.datasets import load as load_named
 from unseen.datasets.base import DataSet
 from unseen.datasets.delimited import assemble
 from unseen.datasets.sheet import MISSING, Sheet, read
+from unseen.datasets.standin import marker
 from unseen.errors import UnseenError, choice, nearest
 from unseen.expression import Call, parse
 from unseen.study.spec import Study
@@ -78,7 +79,8 @@ def load(site: Site, study: Study) -> DataSet:
     own = [domain for domain in data.domains if domain.name == site.name]
     if not own:
         raise nearest(f"domain of {study.dataset} (the site's name)", site.name, data.names)
-    return replace(data, domains=tuple(own))
+    stand_in = data.stand_in or marker([site.data]) is not None
+    return replace(data, domains=tuple(own), stand_in=stand_in)
 
 
 def check_parts(site: Site, expressions: Sequence[str]) -> None:

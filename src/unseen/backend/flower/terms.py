@@ -29,7 +29,7 @@ class Facts:
 
     classes: None for regression; columns: name -> what it holds, none for other data than tables;
     categories and levels: names of the codes by column; shape: of one raw input; digest: sixteen
-    digits that change with the data.
+    digits that change with the data; stand_in: whether they are a synthetic stand-in.
     """
 
     site: str
@@ -42,6 +42,7 @@ class Facts:
     shape: tuple[int, ...]
     digest: str
     versions: Mapping[str, str] = field(default_factory=dict)
+    stand_in: bool = False
 
     @classmethod
     def of(cls, data: DataSet, role: str, digest: str, versions: Mapping[str, str]) -> Facts:
@@ -60,7 +61,7 @@ class Facts:
         shape = tuple(domain.x.shape[1:])
         return cls(
             domain.name, role, data.name, data.classes, columns, categories, data.levels,
-            shape, digest, versions,
+            shape, digest, versions, data.stand_in,
         )  # fmt: skip
 
     @classmethod

@@ -1,0 +1,90 @@
+"""Synthetic stand-ins: how one is written, marked, and known again when its files are read."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from pathlib import Path
+
+from unseen.errors import UnseenError
+
+MARKER = "STAND-IN.txt"
+#: What is said of a stand-in wherever its data set is named.
+NO_RESULT = "a synthetic stand-in: no result"
+TEXT = """\
+Everything in this folder is synthetic: drawn by rule, to stand in for the files of a data set in
+trials of programs. It was made by `unseen data sketch {name}`. Figures on it say nothing about the
+real data: tables of studies say so as long as this file lies here. Real data belong elsewhere.
+"""
+
+_places: ContextVar[list[Path] | None] = ContextVar("places", default=None)
+
+
+@contextmanager
+def noted() -> Iterator[list[Path]]:
+    """Notes where a data set's files are found, as long as the context lasts.
+
+    Loaders find their files through a few functions, and the registry must know where without
+    every loader handing it on.
+    """
+    places: list[Path] = []
+    token = _places.set(places)
+    try:
+        yield places
+    finally:
+        _places.reset(token)
+        for place in places:
+            note(place)  # a context around this one hears of it too
+
+
+def note(place: Path) -> None:
+    """Say that files are read from there; nothing happens outside `noted`."""
+    places = _places.get()
+    if places is not None:
+        places.append(place)
+
+
+def marker(places: Iterable[Path]) -> Path | None:
+    """The first marker that lies in one of these folders, or in one above it."""
+    for place in map(Path.resolve, places):
+        for folder in (place, *place.parents):
+            if (folder / MARKER).is_file():
+                return folder / MARKER
+    return None
+
+
+def write(name: str, sketch: Callable[[Path], None], out: Path) -> None:
+    """Write a data set's stand-in into a folder in which at most other stand-ins lie.
+
+    The folder and every folder in it get a marker, so that one is known when it is copied alone.
+    Raises UnseenError for a folder that holds anything else or what would be written, and then
+    nothing is written.
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    found = sorted(path.name for path in out.iterdir() if not _marked(path))
+    if found:
+        raise UnseenError(
+            f"{out} is not empty: {', '.join(found[:3])}{' ...' if found[3:] else ''} has no "
+            f"{MARKER}, and a stand-in never lies beside real data. Name a new folder."
+        )
+    with tempfile.TemporaryDirectory(prefix=".sketch-", dir=out) as made:
+        sketch(Path(made))
+        folders = sorted(Path(made).iterdir())
+        if there := [folder.name for folder in folders if (out / folder.name).exists()]:
+            raise UnseenError(
+                f"{out} is not empty: it has {', '.join(there)} already, of a stand-in too. Take "
+                "it as it is, or name a new folder."
+            )
+        for folder in folders:
+            (folder / MARKER).write_text(TEXT.format(name=name), "utf-8")
+        # The marker of all comes first: what is moved is never without one.
+        (out / MARKER).write_text(TEXT.format(name="NAME"), "utf-8")
+        for folder in folders:
+            folder.rename(out / folder.name)
+
+
+def _marked(path: Path) -> bool:
+    """Whether it is a stand-in, the marker itself, or hidden, as caches are."""
+    return path.name == MARKER or path.name.startswith(".") or (path / MARKER).is_file()

@@ -1,0 +1,163 @@
+"""Synthetic stand-ins: where they may lie, how they are known, what studies on them say."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tarfile
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from unseen.cli import app
+from unseen.commands import trial
+from unseen.datasets import DATASETS, heart, load, standin
+from unseen.datasets.imports import bring
+from unseen.errors import UnseenError
+from unseen.report.folders import Folder, read_folder
+from unseen.report.provenance import run as provenance
+from unseen.report.read import Choice, part
+from unseen.report.rows import shown
+from unseen.study.spec import Study
+
+SAID = "a synthetic stand-in: no result"
+PAPER = {"accuracy": {"fedavg": {"va": ("50.0", "0.2"), "average": "51.0"}}}
+
+
+def sketch(name: str, out: Path) -> Path:
+    """The marked stand-in, as the command writes it."""
+    write = DATASETS[name].sketch
+    assert write is not None
+    standin.write(name, write, out)
+    return out
+
+
+def command(*arguments: object) -> str:
+    """What a command prints."""
+    result = CliRunner().invoke(app, list(map(str, arguments)))
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result.output
+
+
+def study(**settings: object) -> Study:
+    """A short study of the four hospitals beside figures that somebody printed."""
+    usual = {"dataset": "heart-disease", "rounds": 1, "seeds": 1, "methods": ("fedavg",)}
+    recipe = {"batch_size": 2, "drop_last": True}
+    return Study(**{**usual, "published": PAPER, "training": recipe, **settings})  # type: ignore[arg-type]
+
+
+def test_several_stand_ins_in_one_folder_are_read_as_alone(tmp_path: Path) -> None:
+    names = ("pacs", "heart-disease", "office-home", "office-caltech-home", "vlcs")
+    for name in names:
+        sketch(name, tmp_path / "all")
+    for name in names:
+        alone = load(name, sketch(name, tmp_path / name))
+        among = load(name, tmp_path / "all")
+        assert among.stand_in and among.names == alone.names
+        pairs = zip(among.domains, alone.domains, strict=True)
+        assert all(a.x.nan_to_num().equal(b.x.nan_to_num()) and a.y.equal(b.y) for a, b in pairs)
+
+
+def test_a_stand_in_never_lies_beside_real_data(tmp_path: Path) -> None:
+    real = tmp_path / "real" / "PACS"
+    real.mkdir(parents=True)
+    with pytest.raises(UnseenError, match=r"not empty: PACS has no STAND-IN.txt"):
+        sketch("heart-disease", real.parent)
+    assert sorted(tmp_path.rglob("*")) == [real.parent, real]
+    out = sketch("heart-disease", tmp_path / "made")
+    (out / "train.csv").write_text("a,b")
+    with pytest.raises(UnseenError, match="real data"):
+        sketch("pacs", out)
+    (out / "train.csv").unlink()
+    with pytest.raises(UnseenError, match="it has heart_disease already"):
+        sketch("heart-disease", out)
+    assert sorted(path.name for path in out.iterdir()) == ["STAND-IN.txt", "heart_disease"]
+    with tarfile.open(tmp_path / "a.tar", "w") as archive:
+        archive.add(out / "heart_disease" / "processed.va.data", arcname="x/va.data")
+    with pytest.raises(UnseenError, match="belongs to synthetic stand-ins"):
+        bring(None, [tmp_path / "a.tar"], out)
+
+
+def test_the_marker_is_found_where_the_files_are(tmp_path: Path) -> None:
+    out = sketch("pacs", tmp_path / "data" / "PACS")  # a place where the loader looks too
+    assert load("pacs", tmp_path / "data" / "PACS", size=8).stand_in
+    assert load("pacs", tmp_path / "data", size=8, path=out / "kfold").stand_in
+    assert load("folder", tmp_path, size=8, path=out / "kfold").stand_in
+    assert not load("rotated-digits", out).stand_in  # reads no file
+    copied = tmp_path / "copied"
+    shutil.copytree(out / "kfold", copied / "kfold")
+    assert load("pacs", copied, size=8).stand_in
+    (copied / "kfold" / standin.MARKER).unlink()
+    assert not load("pacs", copied, size=8).stand_in
+
+
+def test_files_without_a_marker_are_no_stand_in_although_one_lies_beside(tmp_path: Path) -> None:
+    heart.sketch(tmp_path)
+    sketch("pacs", tmp_path / "trials")
+    assert not load("heart-disease", tmp_path).stand_in
+    assert load("pacs", tmp_path, size=8, path="trials/kfold").stand_in
+
+
+def test_a_study_says_so_and_shows_no_published_figure(tmp_path: Path) -> None:
+    heart.sketch(tmp_path / "plain")
+    data = sketch("heart-disease", tmp_path / "data")
+    before = study().run(out=tmp_path / "before", data_dir=tmp_path / "plain").table()
+    assert "(published)" in str(before) and "− published" in str(before) and SAID not in str(before)
+    results = study().run(out=tmp_path / "out", data_dir=data)
+    made = results.table()
+    for text in (str(made), made.to_markdown(), made.to_latex(), made.to_csv(), made.runs_csv()):
+        assert SAID in " ".join(text.split()) and "ublished" not in text
+    assert made.published == {} == results.published("accuracy")
+    assert SAID in (tmp_path / "out" / "table.md").read_text()
+    assert json.loads((tmp_path / "out" / "study.json").read_text())["stand_in"] is True
+
+
+def test_the_records_keep_it(tmp_path: Path) -> None:
+    """The table is printed later; the marker may be gone, and older records do not have it."""
+    data, out = sketch("heart-disease", tmp_path / "data"), tmp_path / "out"
+    study().run(out=out, data_dir=data)
+    for path in data.rglob(standin.MARKER):
+        path.rename(path.with_suffix(".gone"))
+    kept = str(study().run(out=out, data_dir=data).table())
+    assert SAID in kept and "published" not in kept
+    about = json.loads((out / "study.json").read_text())
+    del about["stand_in"]
+    (out / "study.json").write_text(json.dumps(about))
+    forgotten = str(study().run(out=out, data_dir=data).table())
+    assert SAID not in forgotten and "(published)" in forgotten
+    for path in data.rglob("STAND-IN.gone"):
+        path.rename(path.with_suffix(".txt"))
+    again = str(study().run(out=out, data_dir=data).table())
+    assert SAID in again and "published" not in again
+
+
+def test_a_report_says_so_and_shows_no_published_figure(tmp_path: Path) -> None:
+    study().run(out=tmp_path, data_dir=sketch("heart-disease", tmp_path / "data"))
+    folder = read_folder(tmp_path)
+    assert isinstance(folder, Folder) and folder.stand_in
+    made = part([folder], Choice())
+    assert any(SAID in line for line in made.main.notes) and not made.main.published
+    assert "aper" not in shown(made, made.main, "t").key
+    said = dict(provenance(made))
+    assert said["data and checksum"].endswith(SAID) and "source of the data" not in said
+
+
+def test_dry_runs_tables_and_trials_of_the_command_line(tmp_path: Path) -> None:
+    said = command("data", "sketch", "heart-disease", "--out", tmp_path / "d")
+    assert said.splitlines()[-1].endswith(trial("heart-disease", tmp_path / "d"))
+    words = trial("heart-disease", tmp_path / "d").split()[1:-1]
+    small = ["--methods", "fedavg", "--targets", "va"]
+    assert SAID in command(*words, tmp_path / "o", *small, "--dry-run")
+    assert SAID in " ".join(command(*words, tmp_path / "o", *small).split())
+    later = command("table", *words[1:], tmp_path / "o", *small, "--format", "csv")
+    assert SAID in later
+
+
+def test_a_trial_is_a_study_that_needs_no_file_of_weights(tmp_path: Path) -> None:
+    small = "training.batch_size=2 training.drop_last=true"
+    assert f"study pacs64 rounds=1 {small} " in trial("pacs", tmp_path)
+    assert f"images dataset='vlcs(size=32)' rounds=1 {small} " in trial("vlcs", tmp_path)
+    assert "study csac/table1 rounds=1 --seeds" in trial("rotated-mnist", tmp_path)
+    assert "ppdg/table1" in trial("camelyon17", tmp_path)
