@@ -123,6 +123,9 @@ def show(report: Report) -> None:
         print(f"counts of classes differ from the known ones: {_listed(faults)}")
     if report.wrong:
         print(f"counts of classes over all domains differ: {_listed(report.wrong)}")
+    for what, (count, right) in report.amounts.items():
+        if count != right:
+            print(f"{what}: {count:,}, known {right:,}")
     if report.sound:
         compared = ", ".join(report.compared)
         print(f"nothing is wrong; {f'compared: {compared}' if compared else 'no total is known'}")

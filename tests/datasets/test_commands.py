@@ -136,12 +136,16 @@ def test_pacs_per_class_is_that_of_the_official_lists(real_data: Path) -> None:
         assert {label: labels.count(label) for label in cells} == cells
 
 
+EICU = "rows of patient.csv.gz, rows of medication.csv.gz, rows of hospital.csv.gz"
+
+
 @pytest.mark.parametrize(
     ("name", "compared"),
     [
         ("pacs", "examples per domain, examples per domain and class"),
         ("heart-disease", "examples per domain, examples per domain and class"),
-        ("eicu", "examples per domain, examples per domain and class"),
+        ("eicu", f"examples per domain, examples per domain and class, {EICU}"),
+        ("eicu(edition='demo', domain='rank')", EICU),
         ("rotated-digits", "examples per domain, examples per class"),
         ("rotated-mnist", "examples per domain, examples per class, checksums"),
         ("rotated-mnist(size=28)", "examples per domain, examples per class, checksums"),
@@ -155,6 +159,13 @@ def test_real_files_are_what_is_known(
     assert code == 0
     last = f"compared: {compared}" if compared else "no total is known"
     assert out.rstrip().endswith(f"nothing is wrong; {last}")
+
+
+def test_rows_that_are_missing_from_a_file_are_said(tmp_path: Path, run: Run) -> None:
+    run("sketch", "eicu", "--out", tmp_path)
+    code, out = run("check", "eicu(edition='full')", "--data-dir", tmp_path)
+    assert code == 1 and "rows of patient.csv: 9,600, known 200,859" in out
+    assert "rows of hospital.csv: 60, known 208" in out and "nothing is wrong" not in out
 
 
 def test_a_wrong_class_is_named_although_the_domain_is_complete(

@@ -53,7 +53,9 @@ class Info:
     domain and class; classes: per class over all domains; each where a source states them or
     complete files were counted, and for the loader's default options. checksums: md5 of the files
     as distributed. sketch: writes a tiny synthetic stand-in of the same layout into a folder.
-    layout: of images in folders, which can be imported.
+    layout: of images in folders, which can be imported. amounts: (data_dir, *, options) -> what is
+    counted in the files, as (found, known). variants: (*, options) -> cells under other options,
+    empty where they are not known.
     """
 
     loader: Callable[..., DataSet]
@@ -68,6 +70,8 @@ class Info:
     checksums: Mapping[str, str] = field(default_factory=dict)
     sketch: Callable[[Path], None] | None = None
     layout: Layout | None = None
+    amounts: Callable[..., Mapping[str, tuple[int, int]]] | None = None
+    variants: Callable[..., Mapping[str, Mapping[str, int]]] | None = None
 
 
 def _images(
@@ -207,6 +211,7 @@ DATASETS: dict[str, Info] = {
         eicu.TOTALS,
         eicu.CELLS,
         sketch=eicu.sketch,
+        amounts=eicu.amounts,
     ),
     "folder": Info(
         folder.load,

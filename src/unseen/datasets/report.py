@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from inspect import signature
 from pathlib import Path
 
-from unseen.datasets import Info, load
+from unseen.datasets import DataSet, Info, load
 from unseen.datasets import info as info_of
 from unseen.datasets.cache import attempt
 from unseen.datasets.images import View
@@ -57,7 +58,7 @@ class Report:
     """All that was found.
 
     known: class -> total over all domains, where known. files: name -> "as distributed",
-    "differs" or "not there".
+    "differs" or "not there". amounts: what was counted in the files -> (found, known).
     """
 
     name: str
@@ -66,6 +67,7 @@ class Report:
     unreadable: tuple[str, ...] = ()
     files: Mapping[str, str] = field(default_factory=dict)
     known: Mapping[str, int] = field(default_factory=dict)
+    amounts: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
     @property
     def counts(self) -> dict[str, int]:
@@ -83,7 +85,8 @@ class Report:
         """Whether nothing is wrong."""
         right = all(domain.sound and not domain.wrong for domain in self.domains)
         files = not self.unreadable and "differs" not in self.files.values()
-        return right and files and not self.wrong
+        amounts = all(found == known for found, known in self.amounts.values())
+        return right and files and amounts and not self.wrong
 
     @property
     def compared(self) -> list[str]:
@@ -92,6 +95,7 @@ class Report:
             "examples per domain": any(domain.total is not None for domain in self.domains),
             "examples per domain and class": any(domain.known for domain in self.domains),
             "examples per class": bool(self.known),
+            **dict.fromkeys(self.amounts, True),
             "checksums": any(state != "not there" for state in self.files.values()),
         }
         return [kind for kind, there in kinds.items() if there]
@@ -100,7 +104,9 @@ class Report:
 def inspect(call: Call, data_dir: str | Path | None) -> Report:
     """Look at every file of a data set; raises UnseenError where it cannot be found at all."""
     info = info_of(call.name)
-    usual = set(call.arguments) <= HARMLESS
+    default = _defaults(info.loader)
+    chosen = {key for key, value in call.arguments.items() if value != default.get(key)}
+    usual = chosen <= HARMLESS
     checksums = info.checksums.items() if usual else ()  # others may read other files
     files = {name: _compare(data_dir, name, expected) for name, expected in checksums}
     if info.layout is not None:
@@ -112,6 +118,7 @@ def inspect(call: Call, data_dir: str | Path | None) -> Report:
         return Report(call.name, info, (), error.faults, files)
     info = info if usual else replace(info, source=data.source)
     found = []
+    amounts = info.amounts(data_dir, **call.arguments) if info.amounts is not None else {}
     totals, cells = (info.totals, info.cells) if usual else ({}, {})
     for domain in data.domains:
         numbers = Counter(domain.y.tolist()) if data.classes is not None else {}
@@ -127,7 +134,13 @@ def inspect(call: Call, data_dir: str | Path | None) -> Report:
                 cells.get(domain.name, {}),
             )
         )
-    return Report(call.name, info, tuple(found), (), files, info.classes if usual else {})
+    classes = info.classes if usual else {}
+    return Report(call.name, info, tuple(found), (), files, classes, amounts)
+
+
+def _defaults(loader: Callable[..., DataSet]) -> dict[str, object]:
+    """Option -> what the loader takes where it is not given."""
+    return {name: option.default for name, option in signature(loader).parameters.items()}
 
 
 def _images(
