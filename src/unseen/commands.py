@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -27,7 +28,8 @@ DataDir = Annotated[Path | None, typer.Option(help="Where data files are [env: U
 def check(name: Name, data_dir: DataDir = None) -> None:
     """Count examples per domain and class, name files that cannot be read, compare checksums.
 
-    Ends with code 1 if something is not as it is known to be.
+    Ends with code 1 if something is not as it is known to be, or if the official split that NAME
+    stands for cannot be used.
     """
     from unseen.datasets.report import inspect
     from unseen.expression import parse
@@ -126,9 +128,17 @@ def show(report: Report) -> None:
     for what, (count, right) in report.amounts.items():
         if count != right:
             print(f"{what}: {count:,}, known {right:,}")
+    if report.splitless:
+        without = f"{report.name}(split='none')"
+        print(f"no official split of {', '.join(report.splitless)}: {_first(report.splitless)}")
+        print(f"{report.name} as it was asked for stops there; {without} draws a split instead")
     if report.sound:
         compared = ", ".join(report.compared)
         print(f"nothing is wrong; {f'compared: {compared}' if compared else 'no total is known'}")
+
+
+def _first(reasons: Mapping[str, str]) -> str:
+    return next(iter(reasons.values()))
 
 
 def _cell(found: int, known: int | None) -> str:

@@ -168,6 +168,27 @@ def test_rows_that_are_missing_from_a_file_are_said(tmp_path: Path, run: Run) ->
     assert "rows of hospital.csv: 60, known 208" in out and "nothing is wrong" not in out
 
 
+def test_lists_that_a_study_needs_and_lacks_are_a_finding(tmp_path: Path, run: Run) -> None:
+    run("sketch", "pacs", "--out", tmp_path)
+    (tmp_path / "kfold" / "pacs_splits" / "photo_train_kfold.txt").unlink()
+    code, out = run("check", "pacs", "--data-dir", tmp_path)
+    assert code == 1 and "nothing is wrong" not in out and "pacs(split='none') draws" in out
+    assert "no official split of photo: the official split needs the list photo_train" in out
+    assert "official split" not in run("check", "pacs(split='none')", "--data-dir", tmp_path)[1]
+    with pytest.raises(UnseenError, match="needs the list photo_train"):
+        load("pacs", tmp_path, size=8)
+
+
+def test_lists_that_nobody_asked_for_may_be_missing(
+    real_data: Path, tmp_path: Path, run: Run
+) -> None:
+    (tmp_path / "PACS_64.tar").symlink_to(real_data / "pacs_64" / "PACS_64.tar")
+    code, out = run("check", "pacs(split='none')", "--data-dir", tmp_path)
+    assert code == 0 and "nothing is wrong" in out
+    code, out = run("check", "pacs", "--data-dir", tmp_path)
+    assert code == 1 and "no official split of art_painting, cartoon, photo, sketch: " in out
+
+
 def test_a_wrong_class_is_named_although_the_domain_is_complete(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -58,7 +58,8 @@ class Report:
     """All that was found.
 
     known: class -> total over all domains, where known. files: name -> "as distributed",
-    "differs" or "not there". amounts: what was counted in the files -> (found, known).
+    "differs" or "not there". amounts: what was counted in the files -> (found, known). splitless:
+    domain -> why its official split, which was asked for, cannot be used.
     """
 
     name: str
@@ -68,6 +69,7 @@ class Report:
     files: Mapping[str, str] = field(default_factory=dict)
     known: Mapping[str, int] = field(default_factory=dict)
     amounts: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    splitless: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def counts(self) -> dict[str, int]:
@@ -86,7 +88,7 @@ class Report:
         right = all(domain.sound and not domain.wrong for domain in self.domains)
         files = not self.unreadable and "differs" not in self.files.values()
         amounts = all(found == known for found, known in self.amounts.values())
-        return right and files and amounts and not self.wrong
+        return right and files and amounts and not self.wrong and not self.splitless
 
     @property
     def compared(self) -> list[str]:
@@ -110,8 +112,10 @@ def inspect(call: Call, data_dir: str | Path | None) -> Report:
     checksums = info.checksums.items() if usual else ()  # others may read other files
     files = {name: _compare(data_dir, name, expected) for name, expected in checksums}
     if info.layout is not None:
-        domains, unreadable = _images(info.layout, data_dir, call.arguments.get("path"))
-        return Report(call.name, info, domains, unreadable, files)
+        domains, unreadable, splitless = _images(info.layout, data_dir, call.arguments.get("path"))
+        asked = call.arguments.get("split", default.get("split")) == "official"
+        splitless = splitless if asked else {}
+        return Report(call.name, info, domains, unreadable, files, splitless=splitless)
     try:
         data = load(call.name, data_dir, **call.arguments)
     except Unreadable as error:
@@ -145,17 +149,18 @@ def _defaults(loader: Callable[..., DataSet]) -> dict[str, object]:
 
 def _images(
     layout: Layout, data_dir: str | Path | None, path: object
-) -> tuple[tuple[Found, ...], tuple[str, ...]]:
-    """The domains of a benchmark of images, and the images that cannot be used."""
+) -> tuple[tuple[Found, ...], tuple[str, ...], dict[str, str]]:
+    """The domains of a benchmark of images, the images that cannot be used, and the domains whose
+    official split cannot be used, with the reason."""
     found = survey(layout, data_dir, None if path is None else str(path))
-    domains, faults = [], []
+    domains, faults, splitless = [], [], {}
     for name, images in found.images.items():
         own, tree = distinct(layout, images), found.trees[name]
         try:
             listed, rows = official(layout, name, tree, images, found.classes)
             split = f"{len(listed) - len(rows):,} / {len(rows):,}"
-        except UnseenError:
-            split = ""
+        except UnseenError as error:
+            split, splitless[name] = "", str(error)
         numbers = Counter(image.label for image in own)
         counts = {label: numbers.get(label, 0) for label in found.classes}
         known = layout.cells.get(name, {})
@@ -163,7 +168,7 @@ def _images(
         for _, image in attempt(tree, [image.file for image in own], SMALL):
             if isinstance(image, UnseenError):
                 faults.append(str(image))
-    return tuple(domains), tuple(faults)
+    return tuple(domains), tuple(faults), splitless
 
 
 def _differing(counts: Mapping[str, int], known: Mapping[str, int]) -> list[str]:
