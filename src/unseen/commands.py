@@ -84,7 +84,7 @@ def import_(
     if folder is None:
         raise UnseenError("name the data folder by --data-dir or by the variable UNSEEN_DATA.")
     info = DATASETS[name]
-    done = bring(info.layout, files, Path(folder))
+    done = bring(info.layout, files, Path(folder), info.locate)
     print(f"{name}: {done.written:,} files, {readable(done.size)}, in {done.folder}")
     if done.passed_over:
         print(f"files passed over, no part of it: {done.passed_over:,}")

@@ -307,6 +307,48 @@ def test_an_archive_of_other_files_goes_where_it_says(tmp_path: Path, run: Run) 
     assert len(load("rotated-cifar10", tmp_path).domains) == 4
 
 
+#: Data sets without a layout of images, and what is looked for first.
+SOUGHT = {
+    "rotated-mnist": "train-images-idx3-ubyte.gz",
+    "color-mnist": "train-images-idx3-ubyte.gz",
+    "rotated-cifar10": "data_batch_1",
+    "heart-disease": "processed.cleveland.data",
+    "camelyon17": "metadata.csv",
+    "povertymap": "dhs_metadata.csv",
+    "fmow": "rgb_metadata.csv",
+    "eicu": "patient.csv.gz",
+}
+
+
+def test_every_data_set_of_files_knows_where_to_look() -> None:
+    assert {name for name, info in DATASETS.items() if info.locate is not None} == set(SOUGHT)
+    bare = {name for name, info in DATASETS.items() if info.layout is info.locate is None}
+    assert bare == {"rotated-digits", "folder", "table"}
+
+
+@pytest.mark.parametrize(("name", "file"), SOUGHT.items())
+def test_an_archive_of_something_else_is_not_kept(
+    name: str, file: str, tmp_path: Path, run: Run
+) -> None:
+    with zipfile.ZipFile(tmp_path / "pacs.zip", "w") as zipped:
+        zipped.writestr("PACS/photo/dog/b.png", pixels())
+    code, out = run("import", name, tmp_path / "pacs.zip", "--data-dir", tmp_path / "data")
+    assert code == 2 and out.startswith("nothing was imported") and f"the file {file}" in out
+    assert ".import-" not in out and not [*(tmp_path / "data").iterdir()]
+
+
+@pytest.mark.parametrize("name", ["rotated-mnist", "heart-disease", "eicu", "fmow"])
+def test_an_archive_of_the_right_files_is_kept(name: str, tmp_path: Path, run: Run) -> None:
+    run("sketch", name, "--out", tmp_path / "new")
+    with tarfile.open(tmp_path / "a.tar", "w") as archive:
+        for path in (tmp_path / "new").iterdir():
+            archive.add(path, arcname=path.name)
+    code, _ = run("import", name, tmp_path / "a.tar", "--data-dir", tmp_path / "data")
+    before, after = ({p.relative_to(d) for p in d.rglob("*")}
+                     for d in (tmp_path / "new", tmp_path / "data"))  # fmt: skip
+    assert code == 0 and before == after
+
+
 def test_pictures_in_one_heap_are_sorted_by_their_annotations(tmp_path: Path, run: Run) -> None:
     places = {"a": "38", "b": 100, "c": "46", "d": "1", "e": "43"}
     kinds = {1: "cat", 2: "empty", 3: "deer"}

@@ -55,7 +55,7 @@ class Info:
     as distributed. sketch: writes a tiny synthetic stand-in of the same layout into a folder.
     layout: of images in folders, which can be imported. amounts: (data_dir, *, options) -> what is
     counted in the files, as (found, known). variants: (*, options) -> cells under other options,
-    empty where they are not known.
+    empty where they are not known. locate: raises an error where a folder lacks the files.
     """
 
     loader: Callable[..., DataSet]
@@ -70,6 +70,7 @@ class Info:
     checksums: Mapping[str, str] = field(default_factory=dict)
     sketch: Callable[[Path], None] | None = None
     layout: Layout | None = None
+    locate: Callable[[Path], object] | None = None
     amounts: Callable[..., Mapping[str, tuple[int, int]]] | None = None
     variants: Callable[..., Mapping[str, Mapping[str, int]]] | None = None
 
@@ -114,6 +115,7 @@ DATASETS: dict[str, Info] = {
         classes=mnist.CLASSES,
         checksums=mnist.CHECKSUMS,
         sketch=mnist.sketch,
+        locate=mnist.locate_either,
     ),
     "color-mnist": Info(
         coloured.load,
@@ -125,6 +127,7 @@ DATASETS: dict[str, Info] = {
         coloured.TOTALS,
         checksums=mnist.CHECKSUMS,
         sketch=mnist.sketch,
+        locate=mnist.locate,
     ),
     "rotated-cifar10": Info(
         cifar.load,
@@ -137,6 +140,7 @@ DATASETS: dict[str, Info] = {
         classes=cifar.PER_CLASS,
         checksums=cifar.CHECKSUMS,
         sketch=cifar.sketch,
+        locate=cifar.locate,
     ),
     "heart-disease": Info(
         heart.load,
@@ -148,6 +152,7 @@ DATASETS: dict[str, Info] = {
         heart.TOTALS,
         heart.CELLS,
         sketch=heart.sketch,
+        locate=heart.locate,
     ),
     "pacs": _images(
         pacs.load, "7 kinds of things, painted, as cartoons, photographed, sketched", pacs.LAYOUT
@@ -180,6 +185,7 @@ DATASETS: dict[str, Info] = {
         camelyon.TOTALS,
         camelyon.CELLS,
         sketch=camelyon.sketch,
+        locate=camelyon.locate,
     ),
     "povertymap": Info(
         poverty.load,
@@ -190,6 +196,7 @@ DATASETS: dict[str, Info] = {
         ("loss", "pearson"),
         poverty.TOTALS,
         sketch=poverty.sketch,
+        locate=poverty.locate,
     ),
     "fmow": Info(
         fmow.load,
@@ -200,6 +207,7 @@ DATASETS: dict[str, Info] = {
         ("loss", "accuracy"),
         fmow.TOTALS,
         sketch=fmow.sketch,
+        locate=fmow.locate,
     ),
     "eicu": Info(
         eicu.load,
@@ -211,6 +219,7 @@ DATASETS: dict[str, Info] = {
         eicu.TOTALS,
         eicu.CELLS,
         sketch=eicu.sketch,
+        locate=eicu.locate,
         amounts=eicu.amounts,
     ),
     "folder": Info(

@@ -24,6 +24,7 @@ from unseen.datasets.eicu_files import (
     amounts,
     check_edition,
     folder_of,
+    locate,
     read_orders,
     read_stays,
     sketch,
@@ -56,7 +57,7 @@ CITATION = """@article{pollard2018eicu,
 }"""
 __all__ = [
     "CELLS", "CITATION", "CLASSES", "DEMOGRAPHICS", "FILES", "LICENCE", "OBTAIN",
-    "REGIONS", "SOURCE", "TOTALS", "amounts", "load", "sketch",
+    "REGIONS", "SOURCE", "TOTALS", "amounts", "load", "locate", "sketch",
 ]  # fmt: skip
 
 #: Stays of the demo per region where region and outcome are known, as counted in its files.

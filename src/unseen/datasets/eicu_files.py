@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
 
-from unseen.datasets.files import find
+from unseen.datasets.files import either, find
 from unseen.datasets.rows import rows
 from unseen.errors import UnseenError
 from unseen.exchange import keyed
@@ -69,6 +70,11 @@ def folder_of(data_dir: str | Path | None, edition: str) -> tuple[Path, str]:
     for stem in ("medication", "hospital"):
         find(path.parent, [f"{stem}.csv{suffix}"], ["."], dataset="eicu", obtain=OBTAIN)
     return path.parent, suffix
+
+
+def locate(data_dir: Path) -> None:
+    """Look for the three files of either edition; an error says where."""
+    either(*(partial(folder_of, data_dir, edition) for edition in EDITIONS))
 
 
 def check_edition(folder: Path, stays: int, edition: str) -> None:

@@ -46,13 +46,19 @@ class Imported:
     passed_over: int
 
 
-def bring(layout: Layout | None, sources: Sequence[Path], data_dir: Path) -> Imported:
+def bring(
+    layout: Layout | None,
+    sources: Sequence[Path],
+    data_dir: Path,
+    locate: Callable[[Path], object] | None = None,
+) -> Imported:
     """Write the files of archives (tar, zip) or Parquet exports below the data folder.
 
     A layout's images go to root/domain/class/image under the names that the layout uses, its lists
-    beside them, and everything else is passed over; without a layout all files go where the
-    archive says. Archives with absolute paths, "..", links or devices are refused before anything
-    is written; nothing that is there is overwritten; an import that is broken off leaves nothing.
+    beside them, and everything else is passed over; without a layout all files go where the archive
+    says, if `locate` then finds those of the data set among them. Archives with absolute paths,
+    "..", links or devices are refused before anything is written; nothing that is there is
+    overwritten; an import that is broken off leaves nothing.
     """
     with _opened(layout, sources) as items:
         notes = _notes(layout, items)
@@ -73,7 +79,7 @@ def bring(layout: Layout | None, sources: Sequence[Path], data_dir: Path) -> Imp
             )
         size = sum(item.size for item in wanted.values())
         folder = data_dir if layout is None else data_dir / root(layout)
-        _write(wanted, size, folder)
+        _write(wanted, size, folder, locate)
     return Imported(folder, len(wanted), size, len(items) - used)
 
 
@@ -119,7 +125,9 @@ def _notes(layout: Layout | None, items: Sequence[Item]) -> Mapping[str, Sequenc
         ) from error
 
 
-def _write(wanted: dict[str, Item], size: int, folder: Path) -> None:
+def _write(
+    wanted: dict[str, Item], size: int, folder: Path, locate: Callable[[Path], object] | None
+) -> None:
     """All files into a folder beside the place, then each to its place by a rename."""
     there = [target for target in wanted if (folder / target).exists()]
     if there:
@@ -141,11 +149,24 @@ def _write(wanted: dict[str, Item], size: int, folder: Path) -> None:
             path.parent.mkdir(parents=True, exist_ok=True)
             with item.open() as source, path.open("wb") as file:
                 shutil.copyfileobj(source, file)
+        if locate is not None:
+            _recognised(locate, temporary)
         for target in wanted:
             (folder / target).parent.mkdir(parents=True, exist_ok=True)
             os.replace(temporary / target, folder / target)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _recognised(locate: Callable[[Path], object], folder: Path) -> None:
+    """Refuse what was unpacked where the data set's files are not in it."""
+    try:
+        locate(folder)
+    except UnseenError as error:
+        inside = str(error).replace(f"{folder}/", "").replace(str(folder), ".")
+        raise UnseenError(
+            f"nothing was imported; looked for in what was unpacked: {inside}"
+        ) from None
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import zlib
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -12,7 +13,7 @@ from torch import Tensor
 from unseen.datasets import ghifary
 from unseen.datasets.base import DataSet, Domain
 from unseen.datasets.digits import ANGLES
-from unseen.datasets.files import find
+from unseen.datasets.files import either, find
 from unseen.datasets.rotate import rotate
 from unseen.errors import UnseenError, choice, number
 from unseen.exchange import keyed
@@ -98,11 +99,27 @@ def read(data_dir: str | Path | None, part: str) -> tuple[Tensor, Tensor]:
     return images, _idx(data_dir, f"{part}-labels", (N,)).long()
 
 
+def locate(data_dir: Path) -> None:
+    """Look for the four files; an error says where."""
+    for part in PARTS:
+        _path(data_dir, f"{part}-images", 3)
+        _path(data_dir, f"{part}-labels", 1)
+
+
+def locate_either(data_dir: Path) -> None:
+    """Look for what one of the protocols reads: the four files, or Ghifary's views."""
+    either(partial(locate, data_dir), partial(ghifary.locate, data_dir))
+
+
+def _path(data_dir: str | Path | None, stem: str, dimensions: int) -> Path:
+    spellings = [f"{stem}{dot}idx{dimensions}-ubyte" for dot in "-."]
+    names = [name + suffix for suffix in (".gz", "", ".idx") for name in spellings]
+    return find(data_dir, names, FOLDERS, dataset="MNIST", obtain=OBTAIN)
+
+
 def _idx(data_dir: str | Path | None, stem: str, shape: tuple[int, ...]) -> Tensor:
     """The bytes of an idx file, packed or not, that must have the given shape."""
-    spellings = [f"{stem}{dot}idx{len(shape)}-ubyte" for dot in "-."]
-    names = [name + suffix for suffix in (".gz", "", ".idx") for name in spellings]
-    path = find(data_dir, names, FOLDERS, dataset="MNIST", obtain=OBTAIN)
+    path = _path(data_dir, stem, len(shape))
     content = path.read_bytes()
     try:
         content = gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content
