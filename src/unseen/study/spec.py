@@ -135,7 +135,7 @@ class Study(BaseModel):
 
     dataset: a name with options, such as `rotated-mnist(protocol="ghifary")`. model: a name with
     options, `module:factory`, or none for the data set's own. weights: a .pth or .safetensors file
-    that the model begins with; weights_bands: for images of another number of bands than the
+    that the model begins with, "" for none where a base names one; weights_bands: for images of another number of bands than the
     file's, see `unseen.models.weights.fill`. holdout: `leave-one-domain-out`, or a table of
     `source`, `validation` and `target` lists, or of `growing` sources, or `none`: all domains
     train and the sources' validation splits are all that is reported. targets: only these tasks.
@@ -208,6 +208,12 @@ class Study(BaseModel):
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise ValueError("a fraction in (0, 1] or a number of clients")
         return value
+
+    @field_validator("weights", "weights_bands", mode="before")
+    @classmethod
+    def _none_if_empty(cls, value: object) -> object:
+        # TOML has no null by which a file could take back what its base sets.
+        return None if value == "" else value
 
     @field_validator("holdout", mode="before")
     @classmethod
