@@ -20,6 +20,9 @@ data = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
+#: Columns and rows up to which a table of classes and domains can be read.
+WIDE, LONG = 16, 70
+
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Such as pacs or 'pacs(path=\"x\")'.")]
 DataDir = Annotated[Path | None, typer.Option(help="Where data files are [env: UNSEEN_DATA].")]
 
@@ -105,13 +108,12 @@ def show(report: Report) -> None:
         classes = "" if "" in domain.counts else f"{len(sizes)} of {len(domain.counts)}"
         table.add_row(domain.name, f"{domain.count:,}", known, domain.split, classes, span)
     console.print(table, markup=False)
-    counts = report.counts
-    if 1 < len(counts) <= 70:
-        table = Table("class", *(domain.name for domain in report.domains), "all domains")
-        for label, total in counts.items():
-            cells = [(d.counts.get(label, 0), d.known.get(label)) for d in report.domains]
-            cells.append((total, report.known.get(label)))
-            table.add_row(label, *(_cell(found, known) for found, known in cells))
+    turned = len(report.domains) > WIDE
+    if 1 < len(report.counts) <= (WIDE if turned else LONG):
+        head, *rows = zip(*_cells(report), strict=True) if turned else _cells(report)
+        table = Table("domain" if turned else "class", *head[1:])
+        for row in rows:
+            table.add_row(*row)
         console.print(table, markup=False)
     for name, state in report.files.items():
         print(f"md5 of {name}: {state}")
@@ -135,6 +137,16 @@ def show(report: Report) -> None:
     if report.sound:
         compared = ", ".join(report.compared)
         print(f"nothing is wrong; {f'compared: {compared}' if compared else 'no total is known'}")
+
+
+def _cells(report: Report) -> list[list[str]]:
+    """Counts, a row for each class and a column for each domain, with names and totals."""
+    rows = [["class", *(domain.name for domain in report.domains), "all domains"]]
+    for label, total in report.counts.items():
+        cells = [(d.counts.get(label, 0), d.known.get(label)) for d in report.domains]
+        cells.append((total, report.known.get(label)))
+        rows.append([label, *(_cell(found, known) for found, known in cells)])
+    return rows
 
 
 def _first(reasons: Mapping[str, str]) -> str:

@@ -149,7 +149,14 @@ EICU = "rows of patient.csv.gz, rows of medication.csv.gz, rows of hospital.csv.
         ("rotated-digits", "examples per domain, examples per class"),
         ("rotated-mnist", "examples per domain, examples per class, checksums"),
         ("rotated-mnist(size=28)", "examples per domain, examples per class, checksums"),
-        ("rotated-mnist(protocol='ghifary')", None),
+        (
+            "rotated-mnist(protocol='ghifary')",
+            "examples per domain, examples per domain and class",
+        ),
+        (
+            "rotated-mnist(protocol='ghifary', size=28, per_class=7)",
+            "examples per domain, examples per domain and class",
+        ),
     ],
 )
 def test_real_files_are_what_is_known(
@@ -187,6 +194,20 @@ def test_lists_that_nobody_asked_for_may_be_missing(
     assert code == 0 and "nothing is wrong" in out
     code, out = run("check", "pacs", "--data-dir", tmp_path)
     assert code == 1 and "no official split of art_painting, cartoon, photo, sketch: " in out
+
+
+def test_many_domains_are_rows_and_not_columns(tmp_path: Path, run: Run) -> None:
+    run("sketch", "eicu", "--out", tmp_path)
+    _, out = run("check", "eicu(edition='full', domain='hospital')", "--data-dir", tmp_path)
+    head = next(line for line in out.splitlines() if "expired" in line)
+    assert [cell.strip() for cell in head.strip("┃").split("┃")] == ["domain", "alive", "expired"]
+
+
+def test_names_that_are_near_are_those_that_are_meant(tmp_path: Path, run: Run) -> None:
+    assert "did you mean 'rotated-mnist'" in run("check", "mnist")[1]
+    for name in ("rotated-mnist", "color-mnist"):
+        _, out = run("check", name, "--data-dir", tmp_path)
+        assert out.startswith(f"data set '{name}' needs the file train-images-idx3-ubyte.gz")
 
 
 def test_a_wrong_class_is_named_although_the_domain_is_complete(

@@ -116,6 +116,7 @@ DATASETS: dict[str, Info] = {
         checksums=mnist.CHECKSUMS,
         sketch=mnist.sketch,
         locate=mnist.locate_either,
+        variants=mnist.variants,
     ),
     "color-mnist": Info(
         coloured.load,
@@ -127,7 +128,7 @@ DATASETS: dict[str, Info] = {
         coloured.TOTALS,
         checksums=mnist.CHECKSUMS,
         sketch=mnist.sketch,
-        locate=mnist.locate,
+        locate=partial(mnist.locate, dataset="color-mnist"),
     ),
     "rotated-cifar10": Info(
         cifar.load,

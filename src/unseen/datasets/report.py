@@ -123,7 +123,7 @@ def inspect(call: Call, data_dir: str | Path | None) -> Report:
     info = info if usual else replace(info, source=data.source)
     found = []
     amounts = info.amounts(data_dir, **call.arguments) if info.amounts is not None else {}
-    totals, cells = (info.totals, info.cells) if usual else ({}, {})
+    totals, cells = (info.totals, info.cells) if usual else _variant(info, call)
     for domain in data.domains:
         numbers = Counter(domain.y.tolist()) if data.classes is not None else {}
         counts = {name: numbers.get(i, 0) for i, name in enumerate(data.classes or ())}
@@ -140,6 +140,12 @@ def inspect(call: Call, data_dir: str | Path | None) -> Report:
         )
     classes = info.classes if usual else {}
     return Report(call.name, info, tuple(found), (), files, classes, amounts)
+
+
+def _variant(info: Info, call: Call) -> tuple[Mapping[str, int], Mapping[str, Mapping[str, int]]]:
+    """Totals and cells under the options of a call, where they are known."""
+    cells = info.variants(**call.arguments) if info.variants is not None else {}
+    return {name: sum(own.values()) for name, own in cells.items()}, cells
 
 
 def _defaults(loader: Callable[..., DataSet]) -> dict[str, object]:

@@ -113,8 +113,8 @@ def read(path: str | Path) -> dict[str, Tensor]:
         kind, reason = type(error).__name__, (str(error).splitlines() or [""])[0]
         told = f"{kind}: {reason}" if reason else kind
         raise UnseenError(
-            f"{path} cannot be read as a file of weights ({told}). A whole .pth or .safetensors file "
-            "was expected: fetch or save it again."
+            f"{path} cannot be read as a file of weights ({told}). A whole .pth or .safetensors "
+            "file was expected: fetch or save it again."
         ) from None
     return _tensors(content, path)
 
