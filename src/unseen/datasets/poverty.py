@@ -124,14 +124,7 @@ def load(
         groups = ["urban"]
         metric = "worst pearson@urban"
         [holdout]
-        source = [
-          "cameroon-rural", "cameroon-urban", "democratic_republic_of_congo-rural",
-          "democratic_republic_of_congo-urban", "ghana-rural", "ghana-urban", "kenya-rural",
-          "kenya-urban", "lesotho-rural", "lesotho-urban", "malawi-rural", "malawi-urban",
-          "mozambique-rural", "mozambique-urban", "nigeria-rural", "nigeria-urban",
-          "senegal-rural", "senegal-urban", "togo-rural", "togo-urban", "uganda-rural",
-          "uganda-urban", "zambia-rural", "zambia-urban", "zimbabwe-rural", "zimbabwe-urban",
-        ]
+        source = "others"
         validation = ["ood-validation"]
         target = ["ood-test"]
     """
