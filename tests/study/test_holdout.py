@@ -49,6 +49,19 @@ def test_others_are_all_domains_that_have_no_other_role() -> None:
         Study(holdout={"source": "other", "target": ["0"]})
 
 
+def test_others_are_the_sites_that_train() -> None:
+    """Over real sites: whoever is there, without those that only evaluate."""
+    pytest.importorskip("flwr")
+    from unseen.backend.flower import run
+    from unseen.backend.flower.terms import Facts
+
+    study = Study(holdout={"source": "others", "validation": ["v"], "target": ["t"]})
+    roles = {"a": "train", "b": "train", "v": "evaluate", "w": "evaluate"}
+    facts = {n: Facts(n, role, "", None, {}, {}, {}, (2,), "") for n, role in roles.items()}
+    assert run.named(study) == ()
+    assert run.tasks_of(study, facts) == (Task("target", ("a", "b"), (), ("v",)),)
+
+
 @pytest.mark.parametrize(("fold", "trains"), [("A", 13), ("B", 14)])
 def test_the_clients_of_povertymap_follow_its_fold(fold: str, trains: int) -> None:
     """26 clients in fold A, as the paper has; WILDS' countries of each fold are 23."""
