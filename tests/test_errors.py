@@ -21,6 +21,11 @@ def test_the_nearest_right_name(name: str, hint: str) -> None:
     assert message == f"unknown method {name!r}; did you mean {hint}? Known: fedavg, ppdg."
 
 
+def test_of_names_with_a_word_the_first_is_nearest() -> None:
+    message = str(nearest("data set", "mnist", ["rotated-mnist", "color-mnist"]))
+    assert "did you mean 'rotated-mnist'?" in message
+
+
 def test_no_name_is_near() -> None:
     assert str(nearest("method", "zzzz", ["fedavg"])) == "unknown method 'zzzz'. Known: fedavg."
     assert str(nearest("method", "x", [])) == "unknown method 'x'. Known: none."

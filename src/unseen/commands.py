@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -20,6 +21,9 @@ data = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
+#: Columns and rows up to which a table of classes and domains can be read.
+WIDE, LONG = 16, 70
+
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Such as pacs or 'pacs(path=\"x\")'.")]
 DataDir = Annotated[Path | None, typer.Option(help="Where data files are [env: UNSEEN_DATA].")]
 
@@ -28,7 +32,8 @@ DataDir = Annotated[Path | None, typer.Option(help="Where data files are [env: U
 def check(name: Name, data_dir: DataDir = None) -> None:
     """Count examples per domain and class, name files that cannot be read, compare checksums.
 
-    Ends with code 1 if something is not as it is known to be.
+    Ends with code 1 if something is not as it is known to be, or if the official split that NAME
+    stands for cannot be used.
     """
     from unseen.datasets.report import inspect
     from unseen.expression import parse
@@ -81,7 +86,7 @@ def import_(
     if folder is None:
         raise UnseenError("name the data folder by --data-dir or by the variable UNSEEN_DATA.")
     info = DATASETS[name]
-    done = bring(info.layout, files, Path(folder))
+    done = bring(info.layout, files, Path(folder), info.locate)
     print(f"{name}: {done.written:,} files, {readable(done.size)}, in {done.folder}")
     if done.passed_over:
         print(f"files passed over, no part of it: {done.passed_over:,}")
@@ -138,13 +143,12 @@ def show(report: Report) -> None:
         classes = "" if "" in domain.counts else f"{len(sizes)} of {len(domain.counts)}"
         table.add_row(domain.name, f"{domain.count:,}", known, domain.split, classes, span)
     console.print(table, markup=False)
-    counts = report.counts
-    if 1 < len(counts) <= 70:
-        table = Table("class", *(domain.name for domain in report.domains), "all domains")
-        for label, total in counts.items():
-            cells = [(d.counts.get(label, 0), d.known.get(label)) for d in report.domains]
-            cells.append((total, report.known.get(label)))
-            table.add_row(label, *(_cell(found, known) for found, known in cells))
+    turned = len(report.domains) > WIDE
+    if 1 < len(report.counts) <= (WIDE if turned else LONG):
+        head, *rows = zip(*_cells(report), strict=True) if turned else _cells(report)
+        table = Table("domain" if turned else "class", *head[1:])
+        for row in rows:
+            table.add_row(*row)
         console.print(table, markup=False)
     for name, state in report.files.items():
         print(f"md5 of {name}: {state}")
@@ -160,9 +164,30 @@ def show(report: Report) -> None:
         print(f"counts of classes over all domains differ: {_listed(report.wrong)}")
     if report.stand_in is not None:
         print(f"{NO_RESULT} counts ({report.stand_in})")
+    for what, (count, right) in report.amounts.items():
+        if count != right:
+            print(f"{what}: {count:,}, known {right:,}")
+    if report.splitless:
+        without = f"{report.name}(split='none')"
+        print(f"no official split of {', '.join(report.splitless)}: {_first(report.splitless)}")
+        print(f"{report.name} as it was asked for stops there; {without} draws a split instead")
     if report.sound:
         compared = ", ".join(report.compared)
         print(f"nothing is wrong; {f'compared: {compared}' if compared else 'no total is known'}")
+
+
+def _cells(report: Report) -> list[list[str]]:
+    """Counts, a row for each class and a column for each domain, with names and totals."""
+    rows = [["class", *(domain.name for domain in report.domains), "all domains"]]
+    for label, total in report.counts.items():
+        cells = [(d.counts.get(label, 0), d.known.get(label)) for d in report.domains]
+        cells.append((total, report.known.get(label)))
+        rows.append([label, *(_cell(found, known) for found, known in cells)])
+    return rows
+
+
+def _first(reasons: Mapping[str, str]) -> str:
+    return next(iter(reasons.values()))
 
 
 def _cell(found: int, known: int | None) -> str:

@@ -39,16 +39,19 @@ class Departed(UnseenError):
 
 
 def nearest(kind: str, name: str, known: Iterable[str]) -> UnseenError:
-    """The error for an unknown name, with the nearest right one.
+    """The error for an unknown name, with the nearest right one: of the names in which it is a word
+    the first, else the most alike.
 
     >>> print(nearest("method", "fedagv", ["fedavg", "ppdg"]))
     unknown method 'fedagv'; did you mean 'fedavg'? Known: fedavg, ppdg.
     """
-    known = sorted(known)
+    given = list(known)
+    known = sorted(given)
     close = difflib.get_close_matches(name, known, n=len(known) or 1, cutoff=0.5)
     # Among equally close ones, the one that begins alike.
     alike = {k: difflib.SequenceMatcher(None, k, name).ratio() for k in close}
-    best = max(close, key=lambda k: (alike[k], k[:1] == name[:1]), default="")
+    nearby = max(close, key=lambda k: (alike[k], k[:1] == name[:1]), default="")
+    best = next((k for k in given if name in k.split("-")), nearby)
     hint = f"; did you mean {best!r}?" if best else "."
     return UnseenError(f"unknown {kind} {name!r}{hint} Known: {', '.join(known) or 'none'}.")
 

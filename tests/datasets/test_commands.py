@@ -137,16 +137,27 @@ def test_pacs_per_class_is_that_of_the_official_lists(real_data: Path) -> None:
         assert {label: labels.count(label) for label in cells} == cells
 
 
+EICU = "rows of patient.csv.gz, rows of medication.csv.gz, rows of hospital.csv.gz"
+
+
 @pytest.mark.parametrize(
     ("name", "compared"),
     [
         ("pacs", "examples per domain, examples per domain and class"),
         ("heart-disease", "examples per domain, examples per domain and class"),
-        ("eicu", "examples per domain, examples per domain and class"),
+        ("eicu", f"examples per domain, examples per domain and class, {EICU}"),
+        ("eicu(edition='demo', domain='rank')", EICU),
         ("rotated-digits", "examples per domain, examples per class"),
         ("rotated-mnist", "examples per domain, examples per class, checksums"),
         ("rotated-mnist(size=28)", "examples per domain, examples per class, checksums"),
-        ("rotated-mnist(protocol='ghifary')", None),
+        (
+            "rotated-mnist(protocol='ghifary')",
+            "examples per domain, examples per domain and class",
+        ),
+        (
+            "rotated-mnist(protocol='ghifary', size=28, per_class=7)",
+            "examples per domain, examples per domain and class",
+        ),
     ],
 )
 def test_real_files_are_what_is_known(
@@ -156,6 +167,48 @@ def test_real_files_are_what_is_known(
     assert code == 0
     last = f"compared: {compared}" if compared else "no total is known"
     assert out.rstrip().endswith(f"nothing is wrong; {last}")
+
+
+def test_rows_that_are_missing_from_a_file_are_said(tmp_path: Path, run: Run) -> None:
+    run("sketch", "eicu", "--out", tmp_path)
+    code, out = run("check", "eicu(edition='full')", "--data-dir", tmp_path)
+    assert code == 1 and "rows of patient.csv: 9,600, known 200,859" in out
+    assert "rows of hospital.csv: 60, known 208" in out and "nothing is wrong" not in out
+
+
+def test_lists_that_a_study_needs_and_lacks_are_a_finding(tmp_path: Path, run: Run) -> None:
+    run("sketch", "pacs", "--out", tmp_path)
+    (tmp_path / "kfold" / "pacs_splits" / "photo_train_kfold.txt").unlink()
+    code, out = run("check", "pacs", "--data-dir", tmp_path)
+    assert code == 1 and "nothing is wrong" not in out and "pacs(split='none') draws" in out
+    assert "no official split of photo: the official split needs the list photo_train" in out
+    assert "official split" not in run("check", "pacs(split='none')", "--data-dir", tmp_path)[1]
+    with pytest.raises(UnseenError, match="needs the list photo_train"):
+        load("pacs", tmp_path, size=8)
+
+
+def test_lists_that_nobody_asked_for_may_be_missing(
+    real_data: Path, tmp_path: Path, run: Run
+) -> None:
+    (tmp_path / "PACS_64.tar").symlink_to(real_data / "pacs_64" / "PACS_64.tar")
+    code, out = run("check", "pacs(split='none')", "--data-dir", tmp_path)
+    assert code == 0 and "nothing is wrong" in out
+    code, out = run("check", "pacs", "--data-dir", tmp_path)
+    assert code == 1 and "no official split of art_painting, cartoon, photo, sketch: " in out
+
+
+def test_many_domains_are_rows_and_not_columns(tmp_path: Path, run: Run) -> None:
+    run("sketch", "eicu", "--out", tmp_path)
+    _, out = run("check", "eicu(edition='full', domain='hospital')", "--data-dir", tmp_path)
+    head = next(line for line in out.splitlines() if "expired" in line)
+    assert [cell.strip() for cell in head.strip("┃").split("┃")] == ["domain", "alive", "expired"]
+
+
+def test_names_that_are_near_are_those_that_are_meant(tmp_path: Path, run: Run) -> None:
+    assert "did you mean 'rotated-mnist'" in run("check", "mnist")[1]
+    for name in ("rotated-mnist", "color-mnist"):
+        _, out = run("check", name, "--data-dir", tmp_path)
+        assert out.startswith(f"data set '{name}' needs the file train-images-idx3-ubyte.gz")
 
 
 def test_a_wrong_class_is_named_although_the_domain_is_complete(
@@ -275,6 +328,48 @@ def test_an_archive_of_other_files_goes_where_it_says(tmp_path: Path, run: Run) 
     assert code == 0 and "6 files" in out
     found = load("rotated-cifar10", tmp_path)
     assert len(found.domains) == 4 and found.stand_in
+
+
+#: Data sets without a layout of images, and what is looked for first.
+SOUGHT = {
+    "rotated-mnist": "train-images-idx3-ubyte.gz",
+    "color-mnist": "train-images-idx3-ubyte.gz",
+    "rotated-cifar10": "data_batch_1",
+    "heart-disease": "processed.cleveland.data",
+    "camelyon17": "metadata.csv",
+    "povertymap": "dhs_metadata.csv",
+    "fmow": "rgb_metadata.csv",
+    "eicu": "patient.csv.gz",
+}
+
+
+def test_every_data_set_of_files_knows_where_to_look() -> None:
+    assert {name for name, info in DATASETS.items() if info.locate is not None} == set(SOUGHT)
+    bare = {name for name, info in DATASETS.items() if info.layout is info.locate is None}
+    assert bare == {"rotated-digits", "folder", "table"}
+
+
+@pytest.mark.parametrize(("name", "file"), SOUGHT.items())
+def test_an_archive_of_something_else_is_not_kept(
+    name: str, file: str, tmp_path: Path, run: Run
+) -> None:
+    with zipfile.ZipFile(tmp_path / "pacs.zip", "w") as zipped:
+        zipped.writestr("PACS/photo/dog/b.png", pixels())
+    code, out = run("import", name, tmp_path / "pacs.zip", "--data-dir", tmp_path / "data")
+    assert code == 2 and out.startswith("nothing was imported") and f"the file {file}" in out
+    assert ".import-" not in out and not [*(tmp_path / "data").iterdir()]
+
+
+@pytest.mark.parametrize("name", ["rotated-mnist", "heart-disease", "eicu", "fmow"])
+def test_an_archive_of_the_right_files_is_kept(name: str, tmp_path: Path, run: Run) -> None:
+    run("sketch", name, "--out", tmp_path / "new")
+    with tarfile.open(tmp_path / "a.tar", "w") as archive:
+        for path in (tmp_path / "new").iterdir():
+            archive.add(path, arcname=path.name)
+    code, _ = run("import", name, tmp_path / "a.tar", "--data-dir", tmp_path / "data")
+    before, after = ({p.relative_to(d) for p in d.rglob("*")}
+                     for d in (tmp_path / "new", tmp_path / "data"))  # fmt: skip
+    assert code == 0 and before == after
 
 
 def test_pictures_in_one_heap_are_sorted_by_their_annotations(tmp_path: Path, run: Run) -> None:

@@ -155,6 +155,24 @@ def test_what_cannot_be_is_said(files: Path, options: dict[str, Any], hint: str)
     assert hint in str(caught.value)
 
 
+@pytest.mark.parametrize(("edition", "other"), [("full", "demo"), ("demo", "full")])
+def test_one_edition_is_not_read_as_the_other(files: Path, edition: str, other: str) -> None:
+    stays = {"demo": 2520, "full": 200_859}  # as the documentation of each edition says
+    header, *_ = PATIENTS.splitlines()
+    lines = (f"7,{i},p{i},Male,40,,,,Alive,2015,1,Alive" for i in range(stays[other]))
+    (files / "patient.csv").write_text("\n".join([header, *lines]) + "\n")
+    with pytest.raises(UnseenError, match=f"stays of eICU's {other} edition"):
+        load(files, edition=edition, size=2)
+    assert sum(len(d.y) for d in load(files, edition=other, size=2).domains) == stays[other]
+
+
+@pytest.mark.parametrize("option", ["hospitals", "equal"])
+def test_fewer_hospitals_than_are_asked_for_are_an_error(files: Path, option: str) -> None:
+    with pytest.raises(UnseenError, match=f"{option} = 4 asks for more .* 3 have minimum = 1"):
+        load(files, domain="rank", **{option: 4})
+    load(files, domain="rank", **{option: 3})
+
+
 def test_missing_files_and_columns_are_named(files: Path, tmp_path: Path) -> None:
     (files / "patient.csv").write_text(PATIENTS.replace("uniquepid", "person"))
     with pytest.raises(UnseenError, match="uniquepid"):

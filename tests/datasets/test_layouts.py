@@ -54,6 +54,18 @@ def test_totals_are_those_that_are_printed() -> None:
         assert sum(DATASETS[name].totals.values()) == total, name
 
 
+def test_a_split_by_folders_goes_by_the_folder_and_not_by_names(tmp_path: Path) -> None:
+    standin("digits-dg", tmp_path)
+    before = load("digits-dg", tmp_path, size=8, split="official")
+    for path in sorted(tmp_path.rglob("val/*/2.png")):
+        path.rename(path.with_name("1.png"))  # train holds a 1.png of each class too
+    after = load("digits-dg", tmp_path, size=8, split="official")
+    for a, b in zip(before.domains, after.domains, strict=True):
+        assert a.validation is not None and b.validation is not None
+        assert len(b.validation) == 10 and torch.equal(a.validation, b.validation)
+        assert torch.equal(a.x, b.x)
+
+
 def test_a_data_set_of_many_classes_takes_their_names_from_its_folders(tmp_path: Path) -> None:
     small = replace(domainnet.LAYOUT, classes=4)
     sketches.tree(small, tmp_path)

@@ -343,3 +343,9 @@ def test_a_file_that_changed_is_refused(tmp_path: Path) -> None:
     torch.save(cnn(key="b").state_dict(), path)
     with pytest.raises(UnseenError, match="changed while the study was running"):
         source.load(cnn())
+
+
+def test_what_is_no_pickle_is_refused_with_the_kind_of_error(tmp_path: Path) -> None:
+    (tmp_path / "junk.pth").write_bytes(b"hello, here are no weights\n")
+    with pytest.raises(UnseenError, match=r"as a file of weights \(KeyError: 101\)\. A whole"):
+        read(tmp_path / "junk.pth")

@@ -6,8 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from unseen.datasets.poverty import countries
 from unseen.errors import UnseenError
 from unseen.study.holdout import Fixed, Growing, Task, plan
+from unseen.study.spec import Study
 
 DOMAINS = ("0", "15", "30", "45")
 
@@ -34,6 +36,39 @@ def test_fixed_lists_are_one_task_and_leave_the_others_out() -> None:
     assert plan(fixed, DOMAINS) == (Task("turned", ("45", "0"), ("30",), ("15",)),)
     two = Fixed(source=("0",), target=("30", "45"))
     assert plan(two, DOMAINS) == (Task("target", ("0",), ("30", "45")),)
+
+
+def test_others_are_all_domains_that_have_no_other_role() -> None:
+    fixed = Fixed(source="others", validation=("15",), target=("0",))
+    assert plan(fixed, DOMAINS[::-1]) == (Task("target", ("30", "45"), ("0",), ("15",)),)
+    with pytest.raises(UnseenError, match="at least one source"):
+        plan(Fixed(source="others", target=DOMAINS), DOMAINS)
+    study = Study(holdout={"source": "others", "target": ["0"]})
+    assert Study(**study.model_dump(mode="json")) == study
+    with pytest.raises(UnseenError, match="holdout"):
+        Study(holdout={"source": "other", "target": ["0"]})
+
+
+def test_others_are_the_sites_that_train() -> None:
+    """Over real sites: whoever is there, without those that only evaluate."""
+    pytest.importorskip("flwr")
+    from unseen.backend.flower import run
+    from unseen.backend.flower.terms import Facts
+
+    study = Study(holdout={"source": "others", "validation": ["v"], "target": ["t"]})
+    roles = {"a": "train", "b": "train", "v": "evaluate", "w": "evaluate"}
+    facts = {n: Facts(n, role, "", None, {}, {}, {}, (2,), "") for n, role in roles.items()}
+    assert run.named(study) == ()
+    assert run.tasks_of(study, facts) == (Task("target", ("a", "b"), (), ("v",)),)
+
+
+@pytest.mark.parametrize(("fold", "trains"), [("A", 13), ("B", 14)])
+def test_the_clients_of_povertymap_follow_its_fold(fold: str, trains: int) -> None:
+    """26 clients in fold A, as the paper has; WILDS' countries of each fold are 23."""
+    own = [f"{c}-{area}" for c in countries(fold)["train"] for area in ("rural", "urban")]
+    (task,) = plan(Study.read("ppdg/table2").holdout, ["ood-test", *own[::-1], "ood-validation"])
+    assert list(task.sources) == sorted(own) and len(own) == 2 * trains
+    assert (task.validation, task.targets) == (("ood-validation",), ("ood-test",))
 
 
 def test_growing_sources_join_in_the_given_order() -> None:

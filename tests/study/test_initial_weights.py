@@ -18,7 +18,7 @@ from unseen.models.weights import Source
 from unseen.study import job
 from unseen.study.plan import prepare_study
 from unseen.study.prepare import prepare
-from unseen.study.spec import Study
+from unseen.study.spec import Study, parse_override
 
 MODEL = "mlp(widths=[4])"
 
@@ -111,6 +111,20 @@ def test_what_cannot_be_is_refused_before_any_training(sites: Path) -> None:
         with pytest.raises(UnseenError, match=words):
             study(**settings).run(sites / "out")
     assert not list(sites.rglob("*.jsonl"))
+
+
+def test_a_missing_file_is_found_before_data_are_read(sites: Path) -> None:
+    elsewhere = "table(path='absent.csv', domain='site', label='y')"
+    with pytest.raises(UnseenError, match="no file of weights .* torchvision's documentation"):
+        prepare_study(study(weights="absent.pth", dataset=elsewhere), sites / "out")
+
+
+@pytest.mark.parametrize("setting", ["weights=", "weights=''", 'weights=""'])
+def test_a_bases_weights_can_be_taken_back(sites: Path, setting: str) -> None:
+    (sites / "own.toml").write_text('base = "ppdg/table3"\nweights = ""\nweights_bands = ""\n')
+    assert Study.read("ppdg/table3").weights and Study.read("own.toml").weights is None
+    overridden = Study.read("ppdg/table3", dict([parse_override(setting)]))
+    assert overridden.weights is None and overridden.weights_bands is None
 
 
 def test_a_file_that_changes_meanwhile_stops_the_job(sites: Path) -> None:

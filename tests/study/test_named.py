@@ -114,6 +114,9 @@ def test_an_estimate_covers_what_is_missing_and_grows_with_the_work(tmp_path: Pa
     assert [e.jobs for e in after] == [2]
     lines = report(after, peak, 2)
     assert "fedavg: 2 x" in lines[1]
+    assert "in one process, about" in lines[-1] and lines[-1].endswith("GiB of memory in each")
+    alone = report(after, peak, 1)[-1]
+    assert "about" not in alone and "in one process; " in alone and alone.endswith("of memory")
     assert report([], peak, 2) == ["nothing is left to run"]
 
 

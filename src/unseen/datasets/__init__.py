@@ -54,7 +54,9 @@ class Info:
     domain and class; classes: per class over all domains; each where a source states them or
     complete files were counted, and for the loader's default options. checksums: md5 of the files
     as distributed. sketch: writes a tiny synthetic stand-in of the same layout into a folder.
-    layout: of images in folders, which can be imported.
+    layout: of images in folders, which can be imported. amounts: (data_dir, *, options) -> what is
+    counted in the files, as (found, known). variants: (*, options) -> cells under other options,
+    empty where they are not known. locate: raises an error where a folder lacks the files.
     """
 
     loader: Callable[..., DataSet]
@@ -69,6 +71,9 @@ class Info:
     checksums: Mapping[str, str] = field(default_factory=dict)
     sketch: Callable[[Path], None] | None = None
     layout: Layout | None = None
+    locate: Callable[[Path], object] | None = None
+    amounts: Callable[..., Mapping[str, tuple[int, int]]] | None = None
+    variants: Callable[..., Mapping[str, Mapping[str, int]]] | None = None
 
 
 def _images(
@@ -111,6 +116,8 @@ DATASETS: dict[str, Info] = {
         classes=mnist.CLASSES,
         checksums=mnist.CHECKSUMS,
         sketch=mnist.sketch,
+        locate=mnist.locate_either,
+        variants=mnist.variants,
     ),
     "color-mnist": Info(
         coloured.load,
@@ -122,6 +129,7 @@ DATASETS: dict[str, Info] = {
         coloured.TOTALS,
         checksums=mnist.CHECKSUMS,
         sketch=mnist.sketch,
+        locate=partial(mnist.locate, dataset="color-mnist"),
     ),
     "rotated-cifar10": Info(
         cifar.load,
@@ -134,6 +142,7 @@ DATASETS: dict[str, Info] = {
         classes=cifar.PER_CLASS,
         checksums=cifar.CHECKSUMS,
         sketch=cifar.sketch,
+        locate=cifar.locate,
     ),
     "heart-disease": Info(
         heart.load,
@@ -145,6 +154,7 @@ DATASETS: dict[str, Info] = {
         heart.TOTALS,
         heart.CELLS,
         sketch=heart.sketch,
+        locate=heart.locate,
     ),
     "pacs": _images(
         pacs.load, "7 kinds of things, painted, as cartoons, photographed, sketched", pacs.LAYOUT
@@ -177,6 +187,7 @@ DATASETS: dict[str, Info] = {
         camelyon.TOTALS,
         camelyon.CELLS,
         sketch=camelyon.sketch,
+        locate=camelyon.locate,
     ),
     "povertymap": Info(
         poverty.load,
@@ -187,6 +198,7 @@ DATASETS: dict[str, Info] = {
         ("loss", "pearson"),
         poverty.TOTALS,
         sketch=poverty.sketch,
+        locate=poverty.locate,
     ),
     "fmow": Info(
         fmow.load,
@@ -197,6 +209,7 @@ DATASETS: dict[str, Info] = {
         ("loss", "accuracy"),
         fmow.TOTALS,
         sketch=fmow.sketch,
+        locate=fmow.locate,
     ),
     "eicu": Info(
         eicu.load,
@@ -208,6 +221,8 @@ DATASETS: dict[str, Info] = {
         eicu.TOTALS,
         eicu.CELLS,
         sketch=eicu.sketch,
+        locate=eicu.locate,
+        amounts=eicu.amounts,
     ),
     "folder": Info(
         folder.load,

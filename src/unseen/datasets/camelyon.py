@@ -66,7 +66,7 @@ def load(data_dir: str | Path | None, *, size: int = 96, limit: int | None = Non
         target = ["2"]
     """
     view = View(size)
-    path = find(data_dir, ["metadata.csv"], FOLDERS, dataset="camelyon17", obtain=OBTAIN)
+    path = locate(data_dir)
     found: dict[str, list[tuple[str, int, bool, str]]] = {}
     for patient, node, x, y, tumour, slide, center, split in rows(path, COLUMNS):
         if center not in HOSPITALS or tumour not in ("0", "1"):
@@ -87,6 +87,13 @@ def load(data_dir: str | Path | None, *, size: int = 96, limit: int | None = Non
     domains = wilds.domains(path.parent, examples, view, limit=limit)
     levels = {"slide": tuple(slides)}
     return DataSet("camelyon17", tuple(domains), CLASSES, SOURCE, LICENCE, CITATION, levels=levels)
+
+
+def locate(data_dir: str | Path | None) -> Path:
+    """The table of the images, with its columns; an error says where it was looked for."""
+    path = find(data_dir, ["metadata.csv"], FOLDERS, dataset="camelyon17", obtain=OBTAIN)
+    next(rows(path, COLUMNS), None)
+    return path
 
 
 def sketch(folder: Path) -> None:

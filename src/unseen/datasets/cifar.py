@@ -113,11 +113,21 @@ def read(data_dir: str | Path | None) -> tuple[Tensor, Tensor]:
     return images.view(-1, 3, 32, 32), labels
 
 
+def locate(data_dir: Path) -> None:
+    """Look for the five batches; an error says where."""
+    for number in range(1, 6):
+        _path(data_dir, number)
+
+
+def _path(data_dir: str | Path | None, number: int) -> Path:
+    names = [f"data_batch_{number}", f"data_batch_{number}.bin"]
+    return find(data_dir, names, FOLDERS, dataset="rotated-cifar10", obtain=OBTAIN)
+
+
 def _batch(data_dir: str | Path | None, number: int) -> tuple[Tensor, Tensor]:
     import numpy as np
 
-    names = [f"data_batch_{number}", f"data_batch_{number}.bin"]
-    path = find(data_dir, names, FOLDERS, dataset="rotated-cifar10", obtain=OBTAIN)
+    path = _path(data_dir, number)
     content = path.read_bytes()
     try:
         if path.suffix == ".bin":

@@ -49,7 +49,7 @@ def load(
     flips = flips if isinstance(flips, Sequence) else (flips,)
     for flip in (*flips, ood_flip, ood_label_flip):
         number("a flipping probability of color-mnist", flip, 0, 1)
-    images, digits = mnist.read(data_dir, "train")
+    images, digits = mnist.read(data_dir, "train", "color-mnist")
     order = torch.randperm(50_000, generator=keyed("color-mnist"))
     domains = []
     for k, flip in enumerate(flips):

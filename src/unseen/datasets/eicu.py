@@ -19,8 +19,12 @@ from unseen.datasets.eicu_files import (
     OBTAIN,
     OUTCOMES,
     REGIONS,
+    ROWS,
     Stay,
+    amounts,
+    check_edition,
     folder_of,
+    locate,
     read_orders,
     read_stays,
     sketch,
@@ -53,7 +57,7 @@ CITATION = """@article{pollard2018eicu,
 }"""
 __all__ = [
     "CELLS", "CITATION", "CLASSES", "DEMOGRAPHICS", "FILES", "LICENCE", "OBTAIN",
-    "REGIONS", "SOURCE", "TOTALS", "load", "sketch",
+    "REGIONS", "SOURCE", "TOTALS", "amounts", "load", "locate", "sketch",
 ]  # fmt: skip
 
 #: Stays of the demo per region where region and outcome are known, as counted in its files.
@@ -64,8 +68,8 @@ CELLS: Mapping[str, Mapping[str, int]] = {
     "South": {"alive": 670, "expired": 63},
     "West": {"alive": 551, "expired": 50},
 }
-#: Rows of the demo's three files, as its documentation states them.
-FILES: Mapping[str, int] = {"patient": 2520, "medication": 75_604, "hospital": 186}
+#: Rows of the demo's three files.
+FILES: Mapping[str, int] = ROWS["demo"]
 
 
 def load(
@@ -91,16 +95,18 @@ def load(
     is empty are left out; `DataSet.source` says how many, and what else was left out.
 
     edition: "demo" (open; 2,520 stays, 186 hospitals) or "full" (credentialed; 200,859 stays, 208
-    hospitals), which differ in their folders and licences alone.
+    hospitals), which differ in their folders and licences alone. Files with the other edition's
+    number of stays are refused.
 
     Domains: "region" (Midwest, Northeast, South, West; stays of hospitals without a region are
     left out), "hospital" (named by hospitalid) or "rank": the hospitals once more, called "1",
     "2", ... from the one with the most stays on, so that a study can say "the 20 largest". minimum:
-    stays that a domain must have. hospitals: keep only so many, the largest. equal: draw the
-    largest so many down to the size of the smallest of them, by hospitalid and not by the seed.
-    rest: with `equal`, the hospitals after those are one domain, "rest", so that its AUROC is over
-    all of their stays at once. stays: "all", or "first": one per patient, the earliest. Otherwise
-    several stays of one patient may fall on both sides of a site's validation split.
+    stays that a domain must have. hospitals: keep only so many, the largest; fewer are an error, as
+    they are for equal. equal: draw the largest so many down to the size of the smallest of them, by
+    hospitalid and not by the seed. rest: with `equal`, the hospitals after those are one domain,
+    "rest", so that its AUROC is over all of their stays at once. stays: "all", or "first": one per
+    patient, the earliest. Otherwise several stays of one patient may fall on both sides of a site's
+    validation split.
 
     Features: one column per drug, 1 where an order of it that was not cancelled starts within
     `hours` of the admission to the unit (before it, too; None: at any time, so that what is given
@@ -146,6 +152,7 @@ def load(
         raise UnseenError("rest = True pools the hospitals after the largest: set equal, as in 20.")
     folder, suffix = folder_of(data_dir, edition)
     found = read_stays(folder, suffix)
+    check_edition(folder, len(found), edition)
     kept, left = _kept(found, domain, stays)
     orders = read_orders(folder / f"medication.csv{suffix}", kept, hours, drug)
     if medicated:
@@ -235,6 +242,13 @@ def _domains(
     found = {name: own for name, own in found.items() if len(own) >= minimum}
     if domain == "region":
         return dict(sorted(found.items()))
+    for option, wanted in (("hospitals", hospitals), ("equal", equal)):
+        if wanted is not None and 0 < len(found) < wanted:
+            raise UnseenError(
+                f"{option} = {wanted} asks for more hospitals than there are: {len(found)} have "
+                f"minimum = {minimum} stays after what was left out. Take the files of an edition "
+                f"with more, or set {option} to {len(found)} or fewer."
+            )
     number_of = {name: int(name) if name.isdigit() else math.inf for name in found}
     ranked = sorted(found, key=lambda name: (-len(found[name]), number_of[name], name))[:hospitals]
     if equal is not None and ranked:

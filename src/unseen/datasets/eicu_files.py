@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
 
-from unseen.datasets.files import find
+from unseen.datasets.files import either, find
 from unseen.datasets.rows import rows
 from unseen.errors import UnseenError
 from unseen.exchange import keyed
@@ -23,6 +24,11 @@ FOLDERS = {
         "eicu-collaborative-research-database-demo-2.0",
     ),
     "full": (".", "eicu", "eicu-collaborative-research-database-2.0"),
+}
+#: Rows of the files of each edition, as its documentation states them.
+ROWS: Mapping[str, Mapping[str, int]] = {
+    "demo": {"patient": 2520, "medication": 75_604, "hospital": 186},
+    "full": {"patient": 200_859, "hospital": 208},
 }
 REGIONS = ("Midwest", "Northeast", "South", "West")
 OUTCOMES = {"Alive": 0, "Expired": 1}
@@ -64,6 +70,35 @@ def folder_of(data_dir: str | Path | None, edition: str) -> tuple[Path, str]:
     for stem in ("medication", "hospital"):
         find(path.parent, [f"{stem}.csv{suffix}"], ["."], dataset="eicu", obtain=OBTAIN)
     return path.parent, suffix
+
+
+def locate(data_dir: Path) -> None:
+    """Look for the three files of either edition; an error says where."""
+    either(*(partial(folder_of, data_dir, edition) for edition in EDITIONS))
+
+
+def check_edition(folder: Path, stays: int, edition: str) -> None:
+    """Refuse one edition's files as the other's: they differ in licence, and no name tells them."""
+    for other in EDITIONS:
+        if other != edition and stays == ROWS[other]["patient"]:
+            raise UnseenError(
+                f"{folder} holds the {stays:,} stays of eICU's {other} edition; edition = "
+                f"{edition!r} was asked for, which has {ROWS[edition]['patient']:,}. Take edition "
+                f"= {other!r}, or name the folder of the {edition} edition."
+            )
+
+
+def amounts(
+    data_dir: str | Path | None, *, edition: str = "demo", **_others: object
+) -> dict[str, tuple[int, int]]:
+    """What is counted -> rows found in the edition's files, and those that it has."""
+    folder, suffix = folder_of(data_dir, edition)
+    found = {}
+    for stem, known in ROWS[edition].items():
+        path = folder / f"{stem}.csv{suffix}"
+        key = "hospitalid" if stem == "hospital" else "patientunitstayid"
+        found[f"rows of {path.name}"] = (sum(1 for _ in rows(path, (key,))), known)
+    return found
 
 
 def read_stays(folder: Path, suffix: str) -> list[Stay]:

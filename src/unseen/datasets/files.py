@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from unseen.datasets.standin import note
@@ -34,6 +34,19 @@ def find(
         f"data set {dataset!r} needs the file {names[0]}{others}; it is in none of the folders "
         f"{places}. {obtain}"
     )
+
+
+def either(*attempts: Callable[[], object]) -> None:
+    """Return once one of the attempts finds its files; else one error says all that was sought."""
+    said = []
+    for attempt in attempts:
+        try:
+            attempt()
+        except UnseenError as error:
+            said.append(str(error))
+        else:
+            return
+    raise UnseenError(" Otherwise: ".join(said))
 
 
 def given(data_dir: str | Path | None, dataset: str, obtain: str) -> Path:

@@ -99,7 +99,7 @@ def load(
     """
     choice("clients", clients, ("year", "region"))
     view = View(size)
-    path = find(data_dir, ["rgb_metadata.csv"], FOLDERS, dataset="fmow", obtain=OBTAIN)
+    path = locate(data_dir)
     found: dict[str, list[wilds.Example]] = {}
     for i, (part, label, region, year) in enumerate(_rows(path)):
         name = _domain(part, year, region if clients == "region" else str(year))
@@ -113,6 +113,19 @@ def load(
     domains = wilds.domains(path.parent, found, view, limit=limit)
     levels = {"region": REGIONS, "year": YEARS}
     return DataSet("fmow", domains, CLASSES, SOURCE, LICENCE, CITATION, levels=levels)
+
+
+def locate(data_dir: str | Path | None) -> Path:
+    """The table of the images, beside it that of countries; an error says where it was sought."""
+    path = find(data_dir, ["rgb_metadata.csv"], FOLDERS, dataset="fmow", obtain=OBTAIN)
+    next(rows(path, COLUMNS), None)
+    _mapping(path.parent)
+    return path
+
+
+def _mapping(folder: Path) -> Path:
+    file = "country_code_mapping.csv"
+    return find(folder, [file], ["."], dataset="fmow", obtain=OBTAIN)
 
 
 def sketch(folder: Path) -> None:
@@ -153,8 +166,7 @@ def _domain(part: str, year: int, client: str) -> str | None:
 
 def _rows(path: Path) -> Iterator[tuple[str, int, str, int]]:
     """Part, class, region and year of each image, in the order of the images' numbers."""
-    file = "country_code_mapping.csv"
-    mapping = find(path.parent, [file], ["."], dataset="fmow", obtain=OBTAIN)
+    mapping = _mapping(path.parent)
     regions = {code: region for code, region in rows(mapping, ("alpha-3", "region")) if region}
     label = {name: i for i, name in enumerate(CLASSES)}
     for part, category, country, time in rows(path, COLUMNS):

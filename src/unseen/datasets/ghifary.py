@@ -42,7 +42,7 @@ def load(data_dir: str | Path | None) -> DataSet:
     autoencoders", 2015. Since every digit is in every domain, a model that has memorised its
     training digits has seen the target's: the disjoint protocol of DomainBed is the harder one.
     """
-    path = find(data_dir, NAMES, FOLDERS, dataset="rotated-mnist", obtain=OBTAIN)
+    path = locate(data_dir)
     try:
         views = [
             (torch.as_tensor(x).float().reshape(-1, 1, 16, 16), torch.as_tensor(y).long().flatten())
@@ -57,6 +57,11 @@ def load(data_dir: str | Path | None) -> DataSet:
     domains = [Domain(f"M{a}", x, y) for a, (x, y) in zip(ANGLES, views, strict=True)]
     classes = tuple(map(str, range(10)))
     return DataSet("rotated-mnist", tuple(domains), classes, SOURCE, LICENCE, CITATION)
+
+
+def locate(data_dir: str | Path | None) -> Path:
+    """The file of the views; an error says where it was looked for."""
+    return find(data_dir, NAMES, FOLDERS, dataset="rotated-mnist", obtain=OBTAIN)
 
 
 def sketch(folder: Path) -> None:

@@ -72,9 +72,18 @@ def load(data_dir: str | Path | None) -> DataSet:
 
 def _hospital(data_dir: str | Path | None, name: str) -> Sheet:
     """One of the four hospitals' file."""
+    return hospital(_path(data_dir, name), name)
+
+
+def locate(data_dir: Path) -> None:
+    """Look for the four files; an error says where."""
+    for name in HOSPITALS:
+        _path(data_dir, name)
+
+
+def _path(data_dir: str | Path | None, name: str) -> Path:
     file = f"processed.{HOSPITALS[name]}.data"
-    path = find(data_dir, [file], (".", "heart_disease"), dataset="heart-disease", obtain=OBTAIN)
-    return hospital(path, name)
+    return find(data_dir, [file], (".", "heart_disease"), dataset="heart-disease", obtain=OBTAIN)
 
 
 def hospital(path: Path, name: str) -> Sheet:

@@ -47,13 +47,19 @@ class Imported:
     passed_over: int
 
 
-def bring(layout: Layout | None, sources: Sequence[Path], data_dir: Path) -> Imported:
+def bring(
+    layout: Layout | None,
+    sources: Sequence[Path],
+    data_dir: Path,
+    locate: Callable[[Path], object] | None = None,
+) -> Imported:
     """Write the files of archives (tar, zip) or Parquet exports below the data folder.
 
     A layout's images go to root/domain/class/image under the names that the layout uses, its lists
-    beside them, and everything else is passed over; without a layout all files go where the
-    archive says. Archives with absolute paths, "..", links or devices are refused before anything
-    is written; nothing that is there is overwritten; an import that is broken off leaves nothing.
+    beside them, and everything else is passed over; without a layout all files go where the archive
+    says, if `locate` then finds those of the data set among them. Archives with absolute paths,
+    "..", links or devices are refused before anything is written; nothing that is there is
+    overwritten; an import that is broken off leaves nothing.
     """
     with _opened(layout, sources) as items:
         notes = _notes(layout, items)
@@ -82,7 +88,7 @@ def bring(layout: Layout | None, sources: Sequence[Path], data_dir: Path) -> Imp
                 f"{folder} belongs to synthetic stand-ins ({found}), and real data never lie "
                 "beside them. Import into another data folder."
             )
-        _write(wanted, size, folder)
+        _write(wanted, size, folder, locate)
     return Imported(folder, len(wanted), size, len(items) - used)
 
 
@@ -128,7 +134,9 @@ def _notes(layout: Layout | None, items: Sequence[Item]) -> Mapping[str, Sequenc
         ) from error
 
 
-def _write(wanted: dict[str, Item], size: int, folder: Path) -> None:
+def _write(
+    wanted: dict[str, Item], size: int, folder: Path, locate: Callable[[Path], object] | None
+) -> None:
     """All files into a folder beside the place, then each to its place by a rename."""
     there = [target for target in wanted if (folder / target).exists()]
     if there:
@@ -150,11 +158,24 @@ def _write(wanted: dict[str, Item], size: int, folder: Path) -> None:
             path.parent.mkdir(parents=True, exist_ok=True)
             with item.open() as source, path.open("wb") as file:
                 shutil.copyfileobj(source, file)
+        if locate is not None:
+            _recognised(locate, temporary)
         for target in wanted:
             (folder / target).parent.mkdir(parents=True, exist_ok=True)
             os.replace(temporary / target, folder / target)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _recognised(locate: Callable[[Path], object], folder: Path) -> None:
+    """Refuse what was unpacked where the data set's files are not in it."""
+    try:
+        locate(folder)
+    except UnseenError as error:
+        inside = str(error).replace(f"{folder}/", "").replace(str(folder), ".")
+        raise UnseenError(
+            f"nothing was imported; looked for in what was unpacked: {inside}"
+        ) from None
 
 
 @contextmanager

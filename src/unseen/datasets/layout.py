@@ -234,11 +234,15 @@ def _classes(layout: Layout, images: Mapping[str, list[Image]]) -> tuple[str, ..
 def official(
     layout: Layout, domain: str, tree: Tree, images: list[Image], classes: tuple[str, ...]
 ) -> tuple[list[Image], Tensor]:
-    """A domain's images and the rows of its official validation split."""
+    """A domain's images and the rows of its official validation split.
+
+    Split by folders, an image is for validation where it lies in such a folder; where other parts
+    repeat a part that holds all, by the class and the name that they share.
+    """
     own = distinct(layout, images)
     if layout.lists is not None:
         return layout.lists.apply(domain, tree.root, own, classes)
-    held = {i.key for i in images if layout.parts.get(i.part) == "validation"}
+    held = [i for i in images if layout.parts.get(i.part) == "validation"]
     if not held:
         names = [name for name, role in layout.parts.items() if role == "validation"]
         usual = f" in folders {', '.join(names)}" if names else ""
@@ -246,5 +250,10 @@ def official(
             f"{layout.name} in {tree.root} has no official split{usual}. Take split='none', and "
             "the study draws its validation rows."
         )
-    rows = [row for row, image in enumerate(own) if image.key in held]
+    repeated = {i.key for i in held} if len(own) < len(images) else set()
+    rows = [
+        row
+        for row, image in enumerate(own)
+        if layout.parts.get(image.part) == "validation" or image.key in repeated
+    ]
     return own, torch.tensor(rows, dtype=torch.int64)

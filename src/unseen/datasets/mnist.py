@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import zlib
+from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -12,7 +14,7 @@ from torch import Tensor
 from unseen.datasets import ghifary
 from unseen.datasets.base import DataSet, Domain
 from unseen.datasets.digits import ANGLES
-from unseen.datasets.files import find
+from unseen.datasets.files import either, find
 from unseen.datasets.rotate import rotate
 from unseen.errors import UnseenError, choice, number
 from unseen.exchange import keyed
@@ -49,6 +51,16 @@ CLASSES = {
     "0": 6903, "1": 7877, "2": 6990, "3": 7141, "4": 6824,
     "5": 6313, "6": 6876, "7": 7293, "8": 6825, "9": 6958,
 }  # fmt: skip
+
+
+def variants(
+    *, protocol: str = "domainbed", size: int = 16, per_class: int = 100
+) -> Mapping[str, Mapping[str, int]]:
+    """Images of each digit at each angle under Ghifary's protocol, which fixes them."""
+    if protocol != "ghifary":
+        return {}
+    digits = dict.fromkeys(DIGITS, 100 if size == 16 else per_class)
+    return {f"M{angle}": digits for angle in ANGLES}
 
 
 def load(
@@ -91,18 +103,39 @@ def _first(data_dir: str | Path | None, count: int) -> DataSet:
     return DataSet("rotated-mnist", tuple(domains), DIGITS, SOURCE, LICENCE, CITATION)
 
 
-def read(data_dir: str | Path | None, part: str) -> tuple[Tensor, Tensor]:
-    """Images uint8 [N, 28, 28] and digits int64 [N] of the part "train" or "t10k"."""
+def read(
+    data_dir: str | Path | None, part: str, dataset: str = "rotated-mnist"
+) -> tuple[Tensor, Tensor]:
+    """Images uint8 [N, 28, 28] and digits int64 [N] of the part "train" or "t10k".
+
+    dataset: what they are read for, which errors name.
+    """
     N = PARTS[part]
-    images = _idx(data_dir, f"{part}-images", (N, 28, 28))
-    return images, _idx(data_dir, f"{part}-labels", (N,)).long()
+    images = _idx(data_dir, f"{part}-images", (N, 28, 28), dataset)
+    return images, _idx(data_dir, f"{part}-labels", (N,), dataset).long()
 
 
-def _idx(data_dir: str | Path | None, stem: str, shape: tuple[int, ...]) -> Tensor:
-    """The bytes of an idx file, packed or not, that must have the given shape."""
-    spellings = [f"{stem}{dot}idx{len(shape)}-ubyte" for dot in "-."]
+def locate(data_dir: Path, dataset: str = "rotated-mnist") -> None:
+    """Look for the four files; an error says where."""
+    for part in PARTS:
+        _path(data_dir, f"{part}-images", 3, dataset)
+        _path(data_dir, f"{part}-labels", 1, dataset)
+
+
+def locate_either(data_dir: Path) -> None:
+    """Look for what one of the protocols reads: the four files, or Ghifary's views."""
+    either(partial(locate, data_dir), partial(ghifary.locate, data_dir))
+
+
+def _path(data_dir: str | Path | None, stem: str, dimensions: int, dataset: str) -> Path:
+    spellings = [f"{stem}{dot}idx{dimensions}-ubyte" for dot in "-."]
     names = [name + suffix for suffix in (".gz", "", ".idx") for name in spellings]
-    path = find(data_dir, names, FOLDERS, dataset="MNIST", obtain=OBTAIN)
+    return find(data_dir, names, FOLDERS, dataset=dataset, obtain=OBTAIN)
+
+
+def _idx(data_dir: str | Path | None, stem: str, shape: tuple[int, ...], dataset: str) -> Tensor:
+    """The bytes of an idx file, packed or not, that must have the given shape."""
+    path = _path(data_dir, stem, len(shape), dataset)
     content = path.read_bytes()
     try:
         content = gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content

@@ -124,19 +124,12 @@ def load(
         groups = ["urban"]
         metric = "worst pearson@urban"
         [holdout]
-        source = [
-          "cameroon-rural", "cameroon-urban", "democratic_republic_of_congo-rural",
-          "democratic_republic_of_congo-urban", "ghana-rural", "ghana-urban", "kenya-rural",
-          "kenya-urban", "lesotho-rural", "lesotho-urban", "malawi-rural", "malawi-urban",
-          "mozambique-rural", "mozambique-urban", "nigeria-rural", "nigeria-urban",
-          "senegal-rural", "senegal-urban", "togo-rural", "togo-urban", "uganda-rural",
-          "uganda-urban", "zambia-rural", "zambia-urban", "zimbabwe-rural", "zimbabwe-urban",
-        ]
+        source = "others"
         validation = ["ood-validation"]
         target = ["ood-test"]
     """
     number("size", size, 1, 224, whole=True)
-    path = find(data_dir, ["dhs_metadata.csv"], FOLDERS, dataset="povertymap", obtain=OBTAIN)
+    path = locate(data_dir)
     table = list(_rows(path))
     role = {c: part for part, names in countries(fold).items() for c in names}
     held, dropped = _inside([i for i, row in enumerate(table) if role[row[0]] == "train"], fold)
@@ -167,6 +160,13 @@ def countries(fold: str) -> dict[str, tuple[str, ...]]:
     test, validation = GROUPS[FOLDS.index(fold)], GROUPS[(FOLDS.index(fold) + 1) % len(GROUPS)]
     train = tuple(c for c in COUNTRIES if c not in (*test, *validation))
     return {"train": train, "validation": validation, "test": test}
+
+
+def locate(data_dir: str | Path | None) -> Path:
+    """The table of the images, with its columns; an error says where it was looked for."""
+    path = find(data_dir, ["dhs_metadata.csv"], FOLDERS, dataset="povertymap", obtain=OBTAIN)
+    next(rows(path, COLUMNS), None)
+    return path
 
 
 def sketch(folder: Path) -> None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from inspect import signature
 from pathlib import Path
 
-from unseen.datasets import Info, load
+from unseen.datasets import DataSet, Info, load
 from unseen.datasets import info as info_of
 from unseen.datasets.cache import attempt
 from unseen.datasets.images import View
@@ -58,7 +59,9 @@ class Report:
     """All that was found.
 
     known: class -> total over all domains, where known. files: name -> "as distributed",
-    "differs" or "not there". stand_in: the marker of a synthetic stand-in, if it is one.
+    "differs" or "not there". amounts: what was counted in the files -> (found, known). splitless:
+    domain -> why its official split, which was asked for, cannot be used. stand_in: the marker of a
+    synthetic stand-in, if it is one.
     """
 
     name: str
@@ -67,6 +70,8 @@ class Report:
     unreadable: tuple[str, ...] = ()
     files: Mapping[str, str] = field(default_factory=dict)
     known: Mapping[str, int] = field(default_factory=dict)
+    amounts: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    splitless: Mapping[str, str] = field(default_factory=dict)
     stand_in: Path | None = None
 
     @property
@@ -85,7 +90,8 @@ class Report:
         """Whether nothing is wrong."""
         right = all(domain.sound and not domain.wrong for domain in self.domains)
         files = not self.unreadable and "differs" not in self.files.values()
-        return right and files and not self.wrong
+        amounts = all(found == known for found, known in self.amounts.values())
+        return right and files and amounts and not self.wrong and not self.splitless
 
     @property
     def compared(self) -> list[str]:
@@ -94,6 +100,7 @@ class Report:
             "examples per domain": any(domain.total is not None for domain in self.domains),
             "examples per domain and class": any(domain.known for domain in self.domains),
             "examples per class": bool(self.known),
+            **dict.fromkeys(self.amounts, True),
             "checksums": any(state != "not there" for state in self.files.values()),
         }
         return [kind for kind, there in kinds.items() if there]
@@ -108,19 +115,24 @@ def inspect(call: Call, data_dir: str | Path | None) -> Report:
 
 def _found(call: Call, data_dir: str | Path | None) -> Report:
     info = info_of(call.name)
-    usual = set(call.arguments) <= HARMLESS
+    default = _defaults(info.loader)
+    chosen = {key for key, value in call.arguments.items() if value != default.get(key)}
+    usual = chosen <= HARMLESS
     checksums = info.checksums.items() if usual else ()  # others may read other files
     files = {name: _compare(data_dir, name, expected) for name, expected in checksums}
     if info.layout is not None:
-        domains, unreadable = _images(info.layout, data_dir, call.arguments.get("path"))
-        return Report(call.name, info, domains, unreadable, files)
+        domains, unreadable, splitless = _images(info.layout, data_dir, call.arguments.get("path"))
+        asked = call.arguments.get("split", default.get("split")) == "official"
+        splitless = splitless if asked else {}
+        return Report(call.name, info, domains, unreadable, files, splitless=splitless)
     try:
         data = load(call.name, data_dir, **call.arguments)
     except Unreadable as error:
         return Report(call.name, info, (), error.faults, files)
     info = info if usual else replace(info, source=data.source)
     found = []
-    totals, cells = (info.totals, info.cells) if usual else ({}, {})
+    amounts = info.amounts(data_dir, **call.arguments) if info.amounts is not None else {}
+    totals, cells = (info.totals, info.cells) if usual else _variant(info, call)
     for domain in data.domains:
         numbers = Counter(domain.y.tolist()) if data.classes is not None else {}
         counts = {name: numbers.get(i, 0) for i, name in enumerate(data.classes or ())}
@@ -135,22 +147,35 @@ def _found(call: Call, data_dir: str | Path | None) -> Report:
                 cells.get(domain.name, {}),
             )
         )
-    return Report(call.name, info, tuple(found), (), files, info.classes if usual else {})
+    classes = info.classes if usual else {}
+    return Report(call.name, info, tuple(found), (), files, classes, amounts)
+
+
+def _variant(info: Info, call: Call) -> tuple[Mapping[str, int], Mapping[str, Mapping[str, int]]]:
+    """Totals and cells under the options of a call, where they are known."""
+    cells = info.variants(**call.arguments) if info.variants is not None else {}
+    return {name: sum(own.values()) for name, own in cells.items()}, cells
+
+
+def _defaults(loader: Callable[..., DataSet]) -> dict[str, object]:
+    """Option -> what the loader takes where it is not given."""
+    return {name: option.default for name, option in signature(loader).parameters.items()}
 
 
 def _images(
     layout: Layout, data_dir: str | Path | None, path: object
-) -> tuple[tuple[Found, ...], tuple[str, ...]]:
-    """The domains of a benchmark of images, and the images that cannot be used."""
+) -> tuple[tuple[Found, ...], tuple[str, ...], dict[str, str]]:
+    """The domains of a benchmark of images, the images that cannot be used, and the domains whose
+    official split cannot be used, with the reason."""
     found = survey(layout, data_dir, None if path is None else str(path))
-    domains, faults = [], []
+    domains, faults, splitless = [], [], {}
     for name, images in found.images.items():
         own, tree = distinct(layout, images), found.trees[name]
         try:
             listed, rows = official(layout, name, tree, images, found.classes)
             split = f"{len(listed) - len(rows):,} / {len(rows):,}"
-        except UnseenError:
-            split = ""
+        except UnseenError as error:
+            split, splitless[name] = "", str(error)
         numbers = Counter(image.label for image in own)
         counts = {label: numbers.get(label, 0) for label in found.classes}
         known = layout.cells.get(name, {})
@@ -158,7 +183,7 @@ def _images(
         for _, image in attempt(tree, [image.file for image in own], SMALL):
             if isinstance(image, UnseenError):
                 faults.append(str(image))
-    return tuple(domains), tuple(faults)
+    return tuple(domains), tuple(faults), splitless
 
 
 def _differing(counts: Mapping[str, int], known: Mapping[str, int]) -> list[str]:

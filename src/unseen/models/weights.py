@@ -67,7 +67,9 @@ class Source:
                 return cls(place.absolute(), _digest(place), bands)
         raise UnseenError(
             f"no file of weights at {' nor at '.join(map(str, places))}. Name a .pth or "
-            ".safetensors file, absolute or relative to the current or the data folder."
+            ".safetensors file, absolute or relative to the current or the data folder. Nothing is "
+            "downloaded: torchvision's documentation of its models names the file of each and says "
+            "where it lies. weights = '' begins at random."
         )
 
     def load(self, module: nn.Module) -> Report:
@@ -110,8 +112,12 @@ def read(path: str | Path) -> dict[str, Tensor]:
     except (OSError, EOFError, RuntimeError, KeyError, ValueError) as error:
         if isinstance(error, UnseenError):
             raise
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise UnseenError(f"{path} cannot be read as a file of weights: {reason}") from None
+        kind, reason = type(error).__name__, (str(error).splitlines() or [""])[0]
+        told = f"{kind}: {reason}" if reason else kind
+        raise UnseenError(
+            f"{path} cannot be read as a file of weights ({told}). A whole .pth or .safetensors "
+            "file was expected: fetch or save it again."
+        ) from None
     return _tensors(content, path)
 
 

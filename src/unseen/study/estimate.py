@@ -144,9 +144,10 @@ def report(found: Sequence[Estimate], peak: float, processes: int) -> list[str]:
     for one in sorted(found, key=lambda e: -e.total):
         lines.append(f"  {one.method}: {one.jobs} x {clock(one.seconds)} = {clock(one.total)}")
     total = sum(one.total for one in found)
+    several = f", about {clock(total / processes)} in {processes}" if processes > 1 else ""
+    each = " in each" if processes > 1 else ""
     lines.append(
-        f"  all: {clock(total)} in one process, about {clock(total / processes)} in {processes}; "
-        f"{peak / 1024:.1f} GiB of memory in each"
+        f"  all: {clock(total)} in one process{several}; {peak / 1024:.1f} GiB of memory{each}"
     )
     return lines
 

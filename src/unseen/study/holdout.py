@@ -23,17 +23,23 @@ class Task:
 
 
 class Fixed(BaseModel):
-    """Lists of source, validation and target domains, as WILDS, FedILC and eICU have them."""
+    """Lists of source, validation and target domains, as WILDS, FedILC and eICU have them.
+
+    source: or "others", all domains that neither validate nor are targets, by name.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
-    source: tuple[str, ...]
+    source: tuple[str, ...] | Literal["others"]
     target: tuple[str, ...]
     validation: tuple[str, ...] = ()
     name: str = "target"
 
     def tasks(self, domains: Sequence[str]) -> tuple[Task, ...]:
         """One task."""
-        return (Task(self.name, self.source, self.target, self.validation),)
+        source = self.source
+        if source == "others":
+            source = tuple(sorted(set(domains) - {*self.target, *self.validation}))
+        return (Task(self.name, source, self.target, self.validation),)
 
 
 class Growing(BaseModel):

@@ -81,12 +81,12 @@ def prepare_study(study: Study, out: Path, data_dir: str | Path | None = None) -
     check_device(study.device)
     found = data_dir or os.environ.get("UNSEEN_DATA")
     directory = Path(found).expanduser() if found else None
+    weights = initial_weights(study, directory)  # before images are decoded, which may take hours
     data = read(study.dataset, directory)
     digest = digest_of(data)
     keep((study.dataset, directory, digest), data)
     info = info_of(parse(study.dataset)[0].name)
     metrics = chosen_metrics(study, data, info.metrics)
-    weights = initial_weights(study, directory)
     model = study.model or info.model
     setting = Setting(study, out, directory, digest, model, metrics, weights=weights)
     methods = {m.name: m for m in (composed(text, study, data) for text in study.methods)}

@@ -135,20 +135,20 @@ class Study(BaseModel):
 
     dataset: a name with options, such as `rotated-mnist(protocol="ghifary")`. model: a name with
     options, `module:factory`, or none for the data set's own. weights: a .pth or .safetensors file
-    that the model begins with; weights_bands: for images of another number of bands than the
-    file's, see `unseen.models.weights.fill`. holdout: `leave-one-domain-out`, or a table of
-    `source`, `validation` and `target` lists, or of `growing` sources, or `none`: all domains
-    train and the sources' validation splits are all that is reported. targets: only these tasks.
-    seeds: how many, or which. participation: share (a float) or number (an integer) of clients per
-    round. validation: share of each source domain held back for selection where there is no
-    official split. split: drawn for each domain, or `shared`: the same
-    rows of all domains, which must be of one size, as where they show the same objects. metric:
-    what selection and table go by. reference: a method that the others are ranked and tested
-    against. precision: `bf16` computes the products of layers in bfloat16, faster on processors
-    made for it, and other numbers; see docs/performance.md. stacked: how many models, those of
-    clients of several jobs, are trained as one batch, 0 for one after the other: for GPUs; figures
-    are then equal up to rounding. memory_limit: GiB that a round's K×P matrix may take in memory,
-    above which it lies in a file (default: half of what is free); it decides no bits.
+    that the model begins with, "" for none where a base names one; weights_bands: for images of
+    another number of bands than the file's, see `unseen.models.weights.fill`. holdout:
+    `leave-one-domain-out`, or a table of `source`, `validation` and `target` lists, or of `growing`
+    sources, or `none`: all domains train and the sources' validation splits are all that is
+    reported. targets: only these tasks. seeds: how many, or which. participation: share (a float)
+    or number (an integer) of clients per round. validation: share of each source domain held back
+    for selection where there is no official split. split: drawn for each domain, or `shared`: the
+    same rows of all domains, which must be of one size, as where they show the same objects.
+    metric: what selection and table go by. reference: a method that the others are ranked and
+    tested against. precision: `bf16` computes the products of layers in bfloat16, faster on
+    processors made for it, and other numbers; see docs/performance.md. stacked: how many models,
+    those of clients of several jobs, are trained as one batch, 0 for one after the other: for GPUs;
+    figures are then equal up to rounding. memory_limit: GiB that a round's K×P matrix may take in
+    memory, above which it lies in a file (default: half of what is free); it decides no bits.
     record: further records: `gram`, inner products of the updates and of the server's step; `gaps`,
     generalization gaps as GA measures them; `weights`, those of the rules, always there. save:
     `final` and `locals`, the last round's models, `selected`, the selected round's, with all that
@@ -208,6 +208,12 @@ class Study(BaseModel):
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise ValueError("a fraction in (0, 1] or a number of clients")
         return value
+
+    @field_validator("weights", "weights_bands", mode="before")
+    @classmethod
+    def _none_if_empty(cls, value: object) -> object:
+        # TOML has no null by which a file could take back what its base sets.
+        return None if value == "" else value
 
     @field_validator("holdout", mode="before")
     @classmethod

@@ -239,7 +239,7 @@ def hollow(task: Task, terms: Terms, sums: Tensor | None) -> Prepared:
 
 def named(study: Study) -> tuple[str, ...]:
     """The sites that the hold-out plan names; targets need not be there."""
-    if isinstance(study.holdout, Fixed):
+    if isinstance(study.holdout, Fixed) and study.holdout.source != "others":
         return (*study.holdout.source, *study.holdout.validation)
     if isinstance(study.holdout, Growing):
         return study.holdout.growing
@@ -260,7 +260,7 @@ def tasks_of(study: Study, facts: Mapping[str, Facts]) -> tuple[Task, ...]:
     found = []
     for task in plan(study.holdout, domains, only):
         sources = [name for name in task.sources if name in facts]
-        if isinstance(study.holdout, str):
+        if isinstance(study.holdout, str) or getattr(study.holdout, "source", ()) == "others":
             sources = [name for name in sources if name in able]
         if unable := sorted(set(sources) - able):
             raise UnseenError(
