@@ -198,10 +198,11 @@ def _items(layout: Layout | None, source: Path, stack: ExitStack) -> Iterator[It
         return _from_parquet(layout, source)
     if source.suffix == ".json":
         return iter([Item(source.name, source.stat().st_size, partial(_plain, source))])
-    if zipfile.is_zipfile(source):
-        return _from_zip(stack.enter_context(zipfile.ZipFile(source)), source)
+    # tar first: an archive whose last file is an npz ends as a zip does.
     if tarfile.is_tarfile(source):
         return _from_tar(stack.enter_context(tarfile.open(source)), source)
+    if zipfile.is_zipfile(source):
+        return _from_zip(stack.enter_context(zipfile.ZipFile(source)), source)
     raise UnseenError(f"{source} is no tar archive, no zip archive and no Parquet file.")
 
 
