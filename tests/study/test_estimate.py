@@ -1,0 +1,210 @@
+"""What a dry run measures and how it scales that, under a clock that counts."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from unseen.study import estimate
+from unseen.study.estimate import Estimate, bench, estimates, report
+from unseen.study.estimate.bench import shares
+from unseen.study.estimate.cost import Work, drawn, line
+from unseen.study.job import run_job
+from unseen.study.plan import Plan, prepare_study
+from unseen.study.spec import Study
+from unseen.training import Training
+
+ROTATED = {
+    "dataset": "rotated-digits", "model": "mlp(widths=[8])", "seeds": 1, "rounds": 7,
+    "targets": ["0"], "training": {"batch_size": 32},
+}  # fmt: skip
+
+
+@dataclass
+class Clock:
+    """Time that passes in the network's passes alone: a constant and so much per example."""
+
+    fixed: float
+    each: float
+    now: float = 0.0
+    batches: Counter[tuple[bool, int]] = field(default_factory=Counter)
+
+    def __call__(self) -> float:
+        return self.now
+
+    def __deepcopy__(self, memo: object) -> Clock:
+        return self  # a copy of the network goes by the same clock
+
+    def passed(self, network: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        self.batches[network.training, len(inputs[0])] += 1
+        self.now += self.fixed + self.each * len(inputs[0])
+
+
+@pytest.fixture
+def clocked(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Makes a clock the one that dry runs and jobs go by."""
+
+    def make(fixed: float, each: float) -> Clock:
+        clock, built = Clock(fixed, each), bench.module
+        from unseen.study import job
+
+        def hooked(*arguments: Any) -> nn.Module:
+            network = built(*arguments)
+            network.register_forward_pre_hook(clock.passed)
+            return network
+
+        monkeypatch.setattr(bench, "ticker", lambda study: clock)
+        monkeypatch.setattr(bench, "module", hooked)
+        monkeypatch.setattr(job, "module", hooked)
+        return clock
+
+    return make
+
+
+def planned(folder: Path, method: str, **changes: Any) -> Plan:
+    return prepare_study(Study(**{**ROTATED, "methods": [method], **changes}), folder)
+
+
+@pytest.mark.parametrize("method", [
+    "fedavg", "deepall", "fedavg+ga", "ppdg", "scaffold", "fedsgd", "fedilc-inter", "fedsam",
+])  # fmt: skip
+@pytest.mark.parametrize("training", [
+    {"batch_size": 32, "epochs": 2},
+    {"batch_size": 50, "drop_last": True},
+    {"batch_size": 16, "steps": 5},
+])  # fmt: skip
+def test_an_estimate_is_what_a_job_takes(
+    tmp_path: Path, clocked: Any, method: str, training: dict[str, Any]
+) -> None:
+    """Where passes are all that takes time, the estimate is that of the job which is then run."""
+    clock = clocked(0.0001, 0.00001)
+    plan = planned(tmp_path, method, training=training)
+    (found,), _ = estimates(plan)
+    before = clock.now
+    run_job(plan.setting, plan.missing[0], plan.tasks[0])
+    assert found.seconds == pytest.approx(clock.now - before, rel=0.03)
+    assert found.whole
+
+
+@pytest.mark.parametrize("method", ["fedavg", "deepall", "fedsam", "fedavg+ga"])
+def test_a_dear_study_is_measured_in_a_few_examples(
+    tmp_path: Path, clocked: Any, method: str
+) -> None:
+    """With a second per example no batch is whole, and the estimate is near what a job takes."""
+    clock = clocked(1.5, 1.0)
+    plan = planned(tmp_path, method, evaluate_every=7)
+    (found,), _ = estimates(plan)
+    trained = Counter({n: k for (train, n), k in clock.batches.items() if train})
+    assert max(trained) <= 4 and trained.total() <= 12
+    assert sum(n * k for (train, n), k in clock.batches.items() if not train) < 60
+    before = clock.now
+    run_job(plan.setting, plan.missing[0], plan.tasks[0])
+    assert found.seconds == pytest.approx(clock.now - before, rel=0.1)
+    assert not found.whole
+
+
+def test_a_cheap_study_is_measured_in_whole_batches_of_all(tmp_path: Path, clocked: Any) -> None:
+    clock = clocked(0.0001, 0.00001)
+    plan = planned(tmp_path, "fedavg")
+    estimates(plan)
+    sources = len(plan.tasks[0].sources)
+    # Two measurements of four batches of every source, after those of the first one's.
+    assert clock.batches[True, 32] >= 2 * sources * bench.BATCHES
+    assert clock.batches[True, 64] == 0
+
+
+def test_a_long_first_exchange_counts_its_own_epochs_once(tmp_path: Path, clocked: Any) -> None:
+    """CSAC's acquisition: more epochs are more seconds of one round, and no longer dry run."""
+    network = {"model": "mnist-cnn(channels=[2, 4], hidden=8)", "training": {"batch_size": 50}}
+    found, spent = [], []
+    for epochs in (10, 40):
+        clock = clocked(0.0, 0.01)
+        plan = planned(tmp_path / str(epochs), f"csac(acquisition={epochs})", **network)
+        found.append(estimates(plan)[0][0].seconds)
+        spent.append(clock.now)
+    from unseen.study.prepare import prepare
+
+    sources = prepare(plan.data, plan.tasks[0], plan.setting.study, 0).sources
+    examples = sum(len(client.split("train")) for client in sources.values())
+    assert found[1] - found[0] == pytest.approx(30 * 0.01 * examples, rel=0.01)
+    assert spent[1] == pytest.approx(spent[0], rel=0.01)
+
+
+@pytest.mark.parametrize(("share", "clients"), [(1.0, 5), (0.5, 2), (3, 3)])
+def test_only_who_takes_part_costs(
+    tmp_path: Path, clocked: Any, share: float | int, clients: int
+) -> None:
+    """Pooled training has all examples whatever the share, FedAvg those of its sample."""
+    found = {}
+    for method in ("fedavg", "deepall"):
+        clocked(0.0, 0.0001)
+        plan = planned(tmp_path / method, method, participation=share, evaluate_every=7)
+        found[method] = estimates(plan)[0][0].seconds
+    evaluation = 0.0001 * sum(
+        len(client.split("validation"))
+        for client in bench.Stage.of(plan, plan.missing[0]).prepared.everyone.values()
+    )
+    per_round = {name: (seconds - evaluation) / 7 for name, seconds in found.items()}
+    assert per_round["fedavg"] == pytest.approx(per_round["deepall"] * clients / 5, rel=0.01)
+
+
+def test_those_who_are_not_worked_for_hand_in_rows_of_their_own(tmp_path: Path) -> None:
+    """The server meets the whole roster: all rows are there, none equal, all of one length."""
+    plan = planned(tmp_path, "scaffold")
+    where = bench.Stage.of(plan, plan.missing[0]).bench("scaffold")
+    where.play(where.begun(), 0, Work(1, 1, 4))
+    rows = where.backend.matrix
+    assert len(rows) == len(where.backend.whole) == len(where.backend.memories.kept) == 5
+    assert torch.allclose(rows.norm(dim=1), rows[0].norm())
+    assert len({tuple(row.tolist()) for row in rows}) == 5
+    assert len(where.backend.latest) == 1
+
+
+def test_a_line_has_no_negative_part() -> None:
+    assert line(4, 9.0, 2, 5.0) == (1.0, 2.0)
+    assert line(4, 8.0, 2, 9.0) == (8.0, 0.0)
+    assert line(4, 8.0, 2, 1.0) == (0.0, 2.0)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "steps", "examples"),
+    [
+        ({"epochs": 2}, 8, 200),
+        ({"epochs": 2, "drop_last": True}, 6, 192),
+        ({"epochs": None, "steps": 7}, 7, 175),
+        ({"epochs": None, "steps": 7, "drop_last": True}, 7, 224),
+    ],
+)
+def test_steps_and_examples_of_a_round(recipe: dict[str, Any], steps: int, examples: int) -> None:
+    """100 examples in batches of 32: three and a short one."""
+    assert drawn(100, Training(batch_size=32, **recipe)) == (steps, examples)
+
+
+def test_images_to_evaluate_are_shared_out() -> None:
+    sizes = {"a": 900, "b": 10, "c": 90}
+    assert shares(sizes, 1000) == sizes
+    assert shares(sizes, 300) == {"a": 100, "b": 10, "c": 90}
+    assert shares(sizes, 3) == {"a": 2, "b": 2}
+
+
+def test_memory_of_parts_of_batches_is_a_lower_bound() -> None:
+    parts = [Estimate("fedavg", 1.0, 2), Estimate("ppdg", 1.0, 2, whole=False)]
+    assert "at least 2.0 GiB" in report(parts, 2048, 1)[-1]
+    assert "; 2.0 GiB" in report(parts[:1], 2048, 1)[-1]
+
+
+def test_long_measurements_say_how_far_they_are(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = planned(tmp_path, "fedavg")
+    estimates(plan)
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr(estimate, "SILENT", -1.0)
+    estimates(plan)
+    assert capsys.readouterr().err == "fedavg (1 of 1) ...\n"
