@@ -16,7 +16,7 @@ pytest.importorskip("flwr", reason="needs the extra flower")
 from hall import Answer, Hall, contents, kits
 
 from unseen import Study
-from unseen.backend.flower import link
+from unseen.backend.flower import PROTOCOL, link
 from unseen.backend.flower import run as federated
 from unseen.backend.flower.desk import Refused, handle
 from unseen.backend.flower.link import Waiting, introduced
@@ -197,7 +197,7 @@ FAULTS: list[tuple[Any, str]] = [
     (older, "layout 0ld"),
     (lambda answer: [], "no answer within the deadline of 1 s"),
     (lambda answer: "killed", "killed"),
-    (lambda answer: [{**answer, "protocol": 0}], "protocol 0 where 2 was asked"),
+    (lambda answer: [{**answer, "protocol": 0}], f"protocol 0 where {PROTOCOL} was asked"),
     (lambda answer: [{**answer, "scalar/examples": float("nan")}], "NaN or infinite"),
     (lambda answer: [{**answer, "row/model": answer["row/model"].long()}], "of type torch.int64"),
     (lambda answer: [{**answer, "order": "no JSON"}], "cannot be used (JSONDecodeError"),
@@ -361,7 +361,7 @@ def test_what_a_site_refuses_and_why(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("key", "value", "reason"),
     [
-        ("protocol", 0, "the protocol does not match: the server says 0, the site 2"),
+        ("protocol", 0, f"the protocol does not match: the server says 0, the site {PROTOCOL}"),
         ("layout", "old/old", "the layout of the model does not match: the server says 'old/old'"),
         ("digest", "0", "the digest of the site's data does not match: the server says '0'"),
     ],
