@@ -131,6 +131,8 @@ class Federation:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         process.wait()
+        if name == "server":  # its children go after it, and until then their port is open
+            self.until(lambda: not self.listening())
 
     def logs(self) -> str:
         found = [*self.folder.glob("*.log"), *self.folder.glob("kits/*/logs/*.log")]
