@@ -7,14 +7,22 @@ import numpy as np
 import torch
 
 
-def play(rule, rows, generator=None, examples=None, dtype=torch.float64):
-    """One call of a rule on plain rows; the vector and the weights as arrays."""
+def play(rule, rows, generator=None, examples=None, dtype=torch.float64, layout=None):
+    """One call of a rule on plain rows; the vector as an array, and the weights, if it has any."""
+    rows = np.asarray(rows, dtype=float)
     count, size = rows.shape
     counts = np.ones(count) if examples is None else examples
     table = {"examples": torch.tensor(counts, dtype=torch.float64)}
-    state = rule.init(count, size)
+    state = rule.init(count, size, layout)
     vector, _, weights = rule(torch.tensor(rows, dtype=dtype), table, state, generator)
-    return vector.double().numpy(), weights.numpy()
+    return vector.double().numpy(), None if weights is None else weights.numpy()
+
+
+def play_elementwise(rule, rows, generator=None, examples=None, dtype=torch.float64, layout=None):
+    """The vector of a rule that sees coordinates and has no weights."""
+    vector, weights = play(rule, rows, generator, examples, dtype, layout)
+    assert weights is None
+    return vector
 
 
 def close(found, hats, p=None, tolerance=1e-10):

@@ -6,6 +6,7 @@ import literal
 import numpy as np
 import pytest
 import torch
+from playing import play_elementwise as play
 
 from unseen.combine import AgrRand, AgrSum, Mean
 from unseen.errors import UnseenError
@@ -20,17 +21,6 @@ ROWS = np.array(
 )
 AGREE = np.array([True, False, False, True, True, False])
 EXAMPLES = [10.0, 20.0, 10.0]
-
-
-def play(rule, rows, generator=None, examples=None, dtype=torch.float64):
-    """One call on plain rows; the vector as an array. No weights: the rule sees coordinates."""
-    count, size = rows.shape
-    counts = np.ones(count) if examples is None else examples
-    table = {"examples": torch.tensor(counts, dtype=torch.float64)}
-    state = rule.init(count, size)
-    vector, _, weights = rule(torch.tensor(rows, dtype=dtype), table, state, generator)
-    assert weights is None
-    return vector.double().numpy()
 
 
 def disputed(count: int, size: int) -> np.ndarray:

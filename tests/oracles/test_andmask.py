@@ -9,6 +9,7 @@ import literal
 import numpy as np
 import pytest
 import torch
+from playing import play_elementwise as play
 
 from unseen.combine import AbsoluteGeometricMean, AgrSum, AndMask, Mean
 from unseen.errors import UnseenError
@@ -17,20 +18,8 @@ from unseen.vector import Layout
 EXAMPLES = [10.0, 40.0, 35.0, 5.0, 10.0]
 
 
-def play(rule, rows, examples=None, layout=None, dtype=torch.float64):
-    """One call on plain rows; the vector as an array."""
-    count, size = rows.shape
-    counts = np.ones(count) if examples is None else examples
-    table = {"examples": torch.tensor(counts, dtype=torch.float64)}
-    vector, _, weights = rule(
-        torch.tensor(rows, dtype=dtype), table, rule.init(count, size, layout)
-    )
-    assert weights is None
-    return vector.double().numpy()
-
-
 def one(rule, values, examples=None):
-    return play(rule, np.array(values)[:, None], examples).item()
+    return play(rule, np.array(values)[:, None], examples=examples).item()
 
 
 def sparse(count: int, seed: int = 0, size: int = 300):
@@ -75,7 +64,7 @@ def test_the_mask_run_literally(count, agreement) -> None:
 def test_the_prior_weighs_the_mean_and_the_votes() -> None:
     rows, p = sparse(5), np.array(EXAMPLES) / 100
     expected = [p @ c if masked(c, p, 0.5) else 0.0 for c in rows.T]
-    found = play(AndMask(prior=Mean("examples")), rows, EXAMPLES)
+    found = play(AndMask(prior=Mean("examples")), rows, examples=EXAMPLES)
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-14)
     assert one(AndMask(prior=Mean("examples")), [1.0, -9.0], [10.0, 0.0]) == 1.0
 
@@ -140,7 +129,9 @@ def test_the_absolute_mean_run_literally(count, agreement, zeros) -> None:
         kept = agreement == 0 or masked(column, p, agreement)
         expected.append(np.sign(p @ column) * size if kept else 0.0)
     rule = AbsoluteGeometricMean(agreement, zeros, Mean("examples"))
-    np.testing.assert_allclose(play(rule, rows, examples), expected, rtol=1e-11, atol=1e-14)
+    np.testing.assert_allclose(
+        play(rule, rows, examples=examples), expected, rtol=1e-11, atol=1e-14
+    )
 
 
 def test_a_client_of_weight_zero_vetoes_nothing() -> None:

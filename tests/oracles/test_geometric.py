@@ -14,6 +14,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from playing import play_elementwise as play
 
 from unseen.combine import Mean, WeightedGeometricMean, geometric
 from unseen.combine.geometric import LogSums, unrolled
@@ -22,23 +23,11 @@ from unseen.errors import UnseenError
 ZEROS = ("skip", "paper", "released")
 
 
-def play(rule, rows, examples=None, dtype=torch.float64):
-    """One call on plain rows; the vector as an array."""
-    rows = np.asarray(rows, dtype=float)
-    count, size = rows.shape
-    counts = np.ones(count) if examples is None else examples
-    table = {"examples": torch.tensor(counts, dtype=torch.float64)}
-    state = rule.init(count, size)
-    vector, _, weights = rule(torch.tensor(rows, dtype=dtype), table, state)
-    assert weights is None
-    return vector.double().numpy()
-
-
 def one(values, zeros="skip", examples=None, **options):
     """The mean of a single coordinate."""
     prior = Mean("uniform") if examples is None else Mean("examples")
     rule = WeightedGeometricMean(zeros=zeros, prior=prior, **options)
-    return play(rule, [[v] for v in values], examples).item()
+    return play(rule, [[v] for v in values], examples=examples).item()
 
 
 @pytest.mark.parametrize("zeros", ZEROS)
@@ -125,7 +114,7 @@ def test_the_formula_run_literally(count, zeros, dtype) -> None:
     p = literal.shares(examples)
     expected = np.array([literal.geometric(column, p, zeros) for column in rows.T])
     rule = WeightedGeometricMean(zeros=zeros, prior=Mean("examples"))
-    error = np.abs(play(rule, rows, examples, dtype) - expected)
+    error = np.abs(play(rule, rows, examples=examples, dtype=dtype) - expected)
     limit = 1e-12 if dtype == torch.float64 else 5e-6
     assert (error <= limit * (np.abs(rows).max(0) + 1e-10)).all()
 
