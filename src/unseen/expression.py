@@ -150,6 +150,13 @@ def resolve(
     return part(*given, **call.arguments)
 
 
+def takes(kind: str, name: str, option: str, table: Mapping[str, Callable[..., object]]) -> bool:
+    """Whether the part that a call names, of the table or one's own, has the option."""
+    own = ":" in name
+    part = own_part(kind, name) if own else named(kind, name, table)
+    return option in options(part, 1, own)
+
+
 def named(kind: str, name: str, table: Mapping[str, T]) -> T:
     """The entry of a table, whatever the dashes and the case of its name there."""
     names = {fold(known): known for known in table}

@@ -36,8 +36,10 @@ class Training:
     to another one. server: how the combined update is applied. buffers: BatchNorm statistics are
     averaged (`average`), kept by each client and averaged for the others (`local`), or not kept
     at all, every batch being normalised by itself (`batch`). augment: what happens to the images
-    of every training step, and to no others. sampling: how batches are drawn; shuffled, unless
-    private training says otherwise.
+    of every training step, and to no others. weights: of the clients in the server's mean, or in
+    the mean that a rule starts from: `uniform` (1/K) or `examples` (n_i/n) for all methods alike
+    that do not name their own, or `method`, each method's default. sampling: how batches are drawn;
+    shuffled, unless private training says otherwise.
     """
 
     optimiser: Optimiser = field(default_factory=SGD)
@@ -51,10 +53,12 @@ class Training:
     server: Apply = field(default_factory=Add)
     buffers: Literal["average", "local", "batch"] = "average"
     augment: Augment | None = None
+    weights: Literal["uniform", "examples", "method"] = "method"
     sampling: Sampling | None = None
 
     def __post_init__(self) -> None:
         choice("buffers", self.buffers, ("average", "local", "batch"))
+        choice("training.weights", self.weights, ("uniform", "examples", "method"))
         number("batch_size", self.batch_size, 1, whole=True)
         if (self.epochs is None) == (self.steps is None):
             raise UnseenError(

@@ -56,12 +56,14 @@ def in_their_style(x, amplitude, lam, share):
     return np.real(np.fft.ifft2(np.fft.ifftshift(own, axes=(-2, -1)) * np.exp(1j * phase)))
 
 
+@pytest.mark.parametrize("scale", ["mean", "sum"])
 @pytest.mark.parametrize("order", ["first", "second"])
 @pytest.mark.parametrize("interpolation", ["continuous", "swap"])
 @pytest.mark.parametrize("share", [0.0, 0.2])
-def test_rounds_are_those_of_a_literal_loop(share, interpolation, order):
+def test_rounds_are_those_of_a_literal_loop(share, interpolation, order, scale):
     eta, bank = 0.3, 5
     options = f"L={share}, interpolation='{interpolation}', order='{order}', bank={bank}"
+    options += f", scale='{scale}'"
     state, _ = run(f"feddg({options}, inner_lr={eta}, weights='uniform')")
     clients = federation()
     drawn = {
@@ -100,7 +102,8 @@ def test_rounds_are_those_of_a_literal_loop(share, interpolation, order):
                 (g,) = torch.autograd.grad(inner, own, create_graph=True)
                 step = g if order == "second" else g.detach()
                 fast = own - eta * step.clamp(-100, 100)
-                (total,) = torch.autograd.grad(inner + risk(fast, styled, y), own)
+                losses = torch.stack([inner, risk(fast, styled, y)])
+                (total,) = torch.autograd.grad(getattr(losses, scale)(), own)
                 own = (own - 0.05 * total).detach()
             trained.append(own)
         w = sum(trained) / 3
@@ -117,16 +120,18 @@ def inbox_of(clients, bank):
     return {"feddg": torch.stack([reply.rows["feddg"] for reply in rows])}
 
 
-def test_in_its_own_style_and_without_a_step_it_is_twice_the_gradient():
+@pytest.mark.parametrize(("scale", "times"), [("mean", 1), ("sum", 2)])
+def test_in_its_own_style_and_without_a_step_a_mean_is_the_gradient_and_a_sum_twice(scale, times):
     image = torch.rand(1, 1, 8, 8, generator=keyed("image")).double()
     client = Client("site-a", Split(image.repeat(8, 1, 1, 1), torch.arange(8) % 3), None, 3)
     bank, turn = Bank("feddg", Window(0.3), 4), Turn(0, 1, 2, "train", "site-a", roster=("site-a",))
     model, inbox = Model(net()), inbox_of({"site-a": client}, bank)
-    value = one_step(Episodic(Backprop(), bank, inner_lr=0), inbox, model, client, turn)
+    part = Episodic(Backprop(), bank, inner_lr=0, scale=scale)
+    value = one_step(part, inbox, model, client, turn)
     both = model.gradient.clone()
     once = one_step(Backprop(), inbox, model, client, turn)
-    torch.testing.assert_close(both, 2 * model.gradient, rtol=1e-9, atol=1e-12)
-    assert float(value) == pytest.approx(2 * float(once))
+    torch.testing.assert_close(both, times * model.gradient, rtol=1e-9, atol=1e-12)
+    assert float(value) == pytest.approx(times * float(once))
 
 
 @pytest.mark.parametrize("order", ["first", "second"])
@@ -152,7 +157,8 @@ def test_the_inner_step_is_clamped_and_the_weights_come_back_bit_for_bit(order):
     every = clients["site-a"].train.x
     styled = (x + shift).clamp(every.min(), every.max())
     fast = own - 0.5 * (g if order == "second" else g.detach()).clamp(-bound, bound)
-    (total,) = torch.autograd.grad(inner + F.cross_entropy(model.at(fast, styled), y), own)
+    outer = F.cross_entropy(model.at(fast, styled), y)
+    (total,) = torch.autograd.grad((inner + outer) / 2, own)
     torch.testing.assert_close(found, total, rtol=1e-8, atol=1e-11)
 
 

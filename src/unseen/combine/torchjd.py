@@ -1,4 +1,4 @@
-"""TorchJD's weightings as server rules; they need the extra `torchjd`."""
+"""TorchJD's weightings as server rules; all but `nash-mtl` need the extra `torchjd`."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from torch import Tensor
 
 from unseen.combine.base import Gram, RuleState, Table, Weighted
 from unseen.combine.mean import Mean
+from unseen.combine.nash import bargain
 from unseen.errors import UnseenError, choice, number
 from unseen.vector import Blocks, Layout
 
@@ -32,10 +33,11 @@ class JacobianDescent(Gram):
     which follow a mean; `"torchjd"` leaves that.
 
     The inner products are divided by their mean norm first, since TorchJD takes a matrix of norm
-    below 0.01 for 0. `nash-mtl` remembers its last weights in TorchJD, as a start for its solver;
-    here it starts anew at each call, so that nothing has to be kept, and without a bound on the
-    norm, and from inner products of Frobenius norm 1: TorchJD's test of convergence holds only
-    there. Where a solver fails, or all updates are 0, the weights are the prior's.
+    below 0.01 for 0. `nash-mtl` is `unseen.combine.nash.bargain` on inner products of Frobenius
+    norm 1, and needs no TorchJD, whose solver fails where the sum of the updates conflicts with one
+    of them and returns its start, the plain mean. Where all updates are 0 the weights are the
+    prior's. They are so, too, where a solver fails: the state counts such calls as `fallbacks`, and
+    a study prints their number.
 
     >>> g = torch.tensor([[1.0, 0.0], [-1.0, 1.0]])
     >>> rule = JacobianDescent("mgda")
@@ -55,9 +57,10 @@ class JacobianDescent(Gram):
         choice("JacobianDescent(scale)", self.scale, ("mean", "torchjd"))
 
     def own_state(self, K: int, P: int, layout: Layout | None) -> RuleState:
-        """Nothing; that TorchJD is not installed is said here, before the first round."""
-        library()
-        return {}
+        """The number of fallbacks; that TorchJD is not installed is said before the first round."""
+        if self.weighting != "nash-mtl":
+            library()
+        return {"fallbacks": 0}
 
     def mix(
         self, gram: Tensor, table: Table, state: RuleState, generator: torch.Generator | None
@@ -71,32 +74,29 @@ class JacobianDescent(Gram):
         if float(size) == 0:
             return p, state
         w = self._weights(inner / size)
-        if not bool(w.isfinite().all()):
-            return p, state
+        if w is None or not bool(w.isfinite().all()):
+            return p, {**state, "fallbacks": state["fallbacks"] + 1}
         weights = torch.zeros_like(p)
         weights[present] = w * d
         return weights, state
 
-    def _weights(self, inner: Tensor) -> Tensor:
-        """TorchJD's weights for inner products of mean norm 1; NaN where its solver fails."""
-        K, jd = len(inner), library()
+    def _weights(self, inner: Tensor) -> Tensor | None:
+        """The weights for inner products of mean norm 1; none where a solver fails."""
+        K = len(inner)
         equal = {"cagrad": 1 + self.c, "nash-mtl": float(K)}.get(self.weighting, 1.0)
         equal = equal if self.scale == "mean" else 1.0
-        if K == 1 and self.weighting == "nash-mtl":  # which knows no single row
-            return torch.ones_like(inner[0])
+        if self.weighting == "nash-mtl":
+            weights = bargain(inner / inner.norm())
+            return None if weights is None else weights / equal
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # cvxpy's, on how nash-mtl states its problem
-                return self._called(jd, inner) / equal
+                warnings.simplefilter("ignore")
+                return self._called(library(), inner) / equal
         except (ValueError, ArithmeticError, RuntimeError):
-            return torch.full_like(inner[0], torch.nan)
+            return None
 
     def _called(self, jd: Any, inner: Tensor) -> Tensor:
-        if self.weighting == "nash-mtl":
-            values, vectors = torch.linalg.eigh(inner / inner.norm())
-            rows = vectors * values.clamp(min=0).sqrt()  # it takes rows, and sees inner products
-            weights: Tensor = jd.NashMTL(len(inner), max_norm=0.0).weighting(rows)
-            return weights
+        weights: Tensor
         if self.weighting == "cagrad":
             weights = jd.CAGradWeighting(c=self.c)(inner)
             return weights

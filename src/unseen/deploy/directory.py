@@ -20,7 +20,7 @@ from unseen.models import build
 from unseen.study.job import adapted, formed
 from unseen.study.records import write_atomically
 from unseen.study.selected import INBOX, SITES
-from unseen.study.spec import Study
+from unseen.study.spec import Study, recorded
 from unseen.vector import Model
 
 SPEC, TENSORS = "model.json", "model.safetensors"
@@ -140,7 +140,7 @@ def read(folder: str | Path, device: str = "cpu") -> Trained:
     folder = Path(folder)
     spec = read_spec(folder)
     tensors = _tensors(folder, spec)
-    study = Study(**spec["study"])
+    study = Study(**recorded(spec["study"]))
     classes = spec["classes"]
     method = compose(spec["method"], study.training.build(classes is None))
     shape = tuple(spec["input"]["shape"])

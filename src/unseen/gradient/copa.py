@@ -34,18 +34,19 @@ class FirstHead:
 
 @dataclass(frozen=True)
 class Collaboration:
-    """ℓ(h_k(f), y) + c Σ_{j≠k} ℓ(h_j(f), y), f = F(x): the others' heads h_j as received, frozen.
+    """ℓ(h_j(f), y) over all N heads, f = F(x): the others' heads h_j as received, frozen.
 
-    scale: c = 1 (`"sum"`) or 1/(N − 1) (`"mean"`). Its gradient reaches h_k by the first term
-    alone, and the body F by all.
+    scale: `"mean"`, the body F descends (1/N) Σ_j ℓ(h_j(f), y) and the own head h_k its own loss,
+    so that both take steps as long as those of a single loss; `"sum"`, all descend
+    Σ_j ℓ(h_j(f), y), which is N times the rate for the body. The value is the mean or the sum.
     """
 
     loss: Loss
-    scale: Literal["sum", "mean"] = "sum"
+    scale: Literal["mean", "sum"] = "mean"
     head: str | None = None
 
     def __post_init__(self) -> None:
-        choice("copa(scale)", self.scale, ("sum", "mean"))
+        choice("copa(scale)", self.scale, ("mean", "sum"))
 
     def open(
         self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
@@ -64,7 +65,11 @@ class Collaboration:
             # A mean over all pairs of an example and a head is the mean of the heads' losses.
             stacked = head.apply(others, features).flatten(0, 1)
             shared = loss_of(inner, stacked, x, y.repeat_interleave(M))
-            return value + (M * shared if self.scale == "sum" else shared)
+            if self.scale == "sum":
+                return value + M * shared
+            # Takes from the body, and not from the own head, what makes its share 1 / (M + 1).
+            frozen = loss_of(inner, head.frozen(features), x, y)
+            return value + M / (M + 1) * (shared - frozen)
 
         return loss
 

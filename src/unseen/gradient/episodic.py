@@ -22,15 +22,16 @@ from unseen.vector import Model
 
 @dataclass(frozen=True)
 class Episodic:
-    """g = ∇F(w; x) + ∇F(w'; x̃),   w' = w − η clamp(∇F(w; x), ±bound)
+    """g = c [∇F(w; x) + ∇F(w'; x̃)],   w' = w − η clamp(∇F(w; x), ±bound)
 
     x̃: x with amplitudes of another client's image inside the window, |F(x̃)| = (1 − λ) |F(x)| +
-    λ A, clipped to the range of the pixels. λ is 1 for `"swap"`, and U(0, 1) for each example for
-    `"continuous"`. order: `"first"` takes w' as if it did not depend on w; `"second"`
-    differentiates through the step, g = ∇F(w; x) + (I − η H) ∇F(w'; x̃) with H the Hessian of
-    F(w; x) in the coordinates that are not clamped, at the price of a third pass. The returned
-    value is F(w; x) + F(w'; x̃). Statistics of BatchNorm are updated by the first pass alone, at
-    w. The options are those of `unseen.methods.feddg.feddg`.
+    λ A, clipped to the range of the pixels. scale: c is ½ (`"mean"`), so that a step is as long as
+    one on the client's images alone, or 1 (`"sum"`), which doubles the rate of SGD. λ is 1 for
+    `"swap"`, and U(0, 1) for each example for `"continuous"`. order: `"first"` takes w' as if it
+    did not depend on w; `"second"` differentiates through the step, g = c [∇F(w; x) + (I − η H)
+    ∇F(w'; x̃)] with H the Hessian of F(w; x) in the coordinates that are not clamped, at the price
+    of a third pass. The returned value is c [F(w; x) + F(w'; x̃)]. Statistics of BatchNorm are
+    updated by the first pass alone, at w. The options are those of `unseen.methods.feddg.feddg`.
 
     Source: Liu et al. 2021, "FedDG: ... Episodic Learning in Continuous Frequency Space", its
     released code without the boundary term.
@@ -42,12 +43,14 @@ class Episodic:
     bound: float = 100.0
     interpolation: Literal["continuous", "swap"] = "continuous"
     order: Literal["first", "second"] = "first"
+    scale: Literal["mean", "sum"] = "mean"
 
     def __post_init__(self) -> None:
         number("feddg(inner_lr)", self.inner_lr, 0)
         number("feddg(bound)", self.bound, 0, open_low=True)
         choice("feddg(interpolation)", self.interpolation, ("continuous", "swap"))
         choice("feddg(order)", self.order, ("first", "second"))
+        choice("feddg(scale)", self.scale, ("mean", "sum"))
         if self.order == "second" and not isinstance(self.inner, Backprop):
             raise UnseenError(
                 "feddg(order='second') differentiates the loss twice, and "
@@ -88,7 +91,10 @@ class Episodic:
                     model.gradient.copy_(total)
                 model.buffers.copy_(buffers)
                 model.gradient.add_(own)
-                return value
+                if self.scale == "sum":
+                    return value
+                model.gradient.mul_(0.5)
+                return value / 2
 
             yield step
 

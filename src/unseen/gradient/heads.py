@@ -88,6 +88,12 @@ class Head:
         outputs: Tensor = F.linear(features, weight, bias).unflatten(1, (len(rows), o))
         return outputs
 
+    def frozen(self, features: Tensor) -> Tensor:
+        """The head's own outputs [N, o] for features [N, i], its weights taken as constants."""
+        bias = self.layer.bias
+        weight = self.layer.weight.detach()
+        return F.linear(features, weight, None if bias is None else bias.detach())
+
     def gradient(self, delta: Tensor, features: Tensor) -> Tensor:
         """The loss's gradient at the head, flat [Ph], from its gradient δ [N, o] at the outputs.
 

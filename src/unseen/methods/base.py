@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 from unseen.apply import Add, Apply
 from unseen.combine import Combine, Mean, RosterMean, Weighted
@@ -111,6 +111,23 @@ def with_rule(method: Method, rule: Combine) -> Method:
         changed["buffers"], like="model" if like else None, combine=None if like else mean
     )
     return with_exchange(method, replace(exchange, slots=changed))
+
+
+def with_weights(method: Method, weights: Literal["uniform", "examples"]) -> Method:
+    """The method with this mean as the server's rule, or as the one that its rule starts from.
+
+    Rules that set weights of their own (GA, ARFL, medians) stay as they are around it.
+    """
+    return with_rule(method, _starting(model_rule(method), Mean(weights)))
+
+
+def _starting(rule: Combine, mean: Mean) -> Combine:
+    if isinstance(rule, Mean):
+        return mean
+    if rule.source is None:
+        return rule
+    changed: Combine = replace(rule, prior=_starting(rule.source, mean))  # type: ignore[type-var]
+    return changed
 
 
 def with_local(method: Method, wrap: Callable[[Local], Local]) -> Method:

@@ -37,7 +37,7 @@ ADAPT: dict[str, Callable[[nn.Module], nn.Module]] = {"hybrid": hybrid, "half": 
 def copa(
     training: Training,
     *,
-    scale: Literal["sum", "mean"] = "sum",
+    scale: Literal["mean", "sum"] = "mean",
     ensemble: Literal["probabilities", "logits"] = "probabilities",
     norm: Literal["as-is", "hybrid", "half"] = "as-is",
     weights: Literal["examples", "uniform"] = "examples",
@@ -45,7 +45,7 @@ def copa(
 ) -> Method:
     """Average the body, keep every client's head, and train each body under all of them.
 
-        client k:   min over F, h_k of  ℓ(h_k(F(x)), y) + c Σ_{j≠k} ℓ(h_j(F(x)), y)
+        client k:   min over F of c Σ_j ℓ(h_j(F(x)), y),   min over h_k of ℓ(h_k(F(x)), y)
         server:     F ← Σ_k p_k F_k,   heads ← (h_1, ..., h_N)
         prediction: (1/N) Σ_j softmax(h_j(F(x))),  for numbers (1/N) Σ_j h_j(F(x))
 
@@ -54,18 +54,21 @@ def copa(
     clients those who stay away keep their head, also one that was never trained. One client alone
     is plain local training.
 
-    scale: c = 1 (`"sum"`) or 1/(N − 1) (`"mean"`). The sum wants a learning rate about N times
-    smaller than FedAvg's. ensemble: the mean of probabilities, or of logits before the softmax.
-    norm: `"hybrid"` puts `unseen.norms.Hybrid`, BN and IN mixed by a learnt gate for each channel,
-    in the place of BatchNorm, `"half"` IN for half the channels, as in IBN-Net. weights: p_k.
-    head: the layer, by default the last linear one. The loss that is reported is the whole sum.
+    scale: c = 1/N (`"mean"`), so that body and head take steps of FedAvg's length, or 1 (`"sum"`),
+    which multiplies the learning rate of the body by up to N under SGD (exactly N in round 0, where
+    all heads are equal) and wants one about N times smaller than FedAvg's. ensemble: the mean of
+    probabilities, or of logits before the softmax. norm: `"hybrid"` puts `unseen.norms.Hybrid`, BN
+    and IN mixed by a learnt gate for each channel, in the place of BatchNorm, `"half"` IN for half
+    the channels, as in IBN-Net. weights: p_k. head: the layer, by default the last linear one. The
+    loss that is reported is the mean, or the sum.
 
     No released code was found, and of the paper only the abstract was to be had: feature extractors
     are averaged, classifiers assembled into an ensemble, "hybrid batch-instance normalization" and
-    "collaboration of frozen classifiers". The rest is our reading: the unweighted sum, as in the
-    one reimplementation that we know (in MarsFL, which averages no predictions); probabilities,
-    the usual ensemble, since the heads' logits need not be of one scale; `norm` as it is, since
-    PPDG's rows of COPA do not say, and since every method then trains the same network.
+    "collaboration of frozen classifiers". The rest is our reading: the mean over heads, where the
+    one reimplementation that we know (in MarsFL, which averages no predictions) has the sum;
+    probabilities, the usual ensemble, since the heads' logits need not be of one scale; `norm` as
+    it is, since PPDG's rows of COPA do not say, and since every method then trains the same
+    network.
 
     A rule put on COPA, as in `copa+ppdg`, is on the body; with `copa+ga` a gap is the risk of the
     averaged body less that of the client's own, both under the client's own head. Such an addition

@@ -59,7 +59,11 @@ def fedccrl(
     from more often. refresh: rounds between two such exchanges; 0, once before round 0, shares
     least; the released code sends a fresh sample every round (1). weights: see `fedavg`.
 
-    Departs from the released code, which sums the three cross-entropies, averages SupCon over the
+    The three cross-entropies enter by their mean, so that they do not change the learning rate;
+    contrast and consistency add to it what their gradients are.
+
+    Departs from the released code, which sums the three cross-entropies (three times the rate under
+    SGD), averages SupCon over the
     pairs (x, x_1) and (x, x_2) with each anchor among its own positives, and sets the consistency
     to 0.1: here SupCon is that of Khosla et al. over all three views. AugMix departs from that of
     its library as its page says; images are clipped before it, not wrapped around at 8 bits.

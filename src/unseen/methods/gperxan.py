@@ -46,9 +46,11 @@ def gperxan(
     own BatchNorm (weights, biases, running statistics) from its last round; one that comes for
     the first time takes the received one.
 
-    reg: λ ≥ 0; 0.5 as released. personal: `"batchnorm"` keeps BatchNorm's tensors alone;
-    `"released"` also s_b's scalar, as the released code does since its name contains that of the
-    layer. weights: p_k; by examples as released. head: the layer's name.
+    reg: λ ≥ 0; 0.5 as released. The two losses are added up: while h is near h₀ the body's gradient
+    is 1 + λ times FedAvg's, which under SGD is a learning rate 1 + λ times as large. personal:
+    `"batchnorm"` keeps BatchNorm's tensors alone; `"released"` also s_b's scalar, as the released
+    code does since its name contains that of the layer. weights: p_k; by examples as released.
+    head: the layer's name.
 
     Which BatchNorm an unseen site uses: the mean of the clients', p_k-weighted, which is what the
     released server holds too. Clients send their whole model for it, and validation is of that

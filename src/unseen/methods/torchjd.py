@@ -125,8 +125,12 @@ def nash_mtl(training: Training, *, scale: Literal["mean", "torchjd"] = "mean") 
 
     The direction does not depend on how long single updates are. <u_i, u_j> is divided by its
     Frobenius norm first. scale: `"mean"` divides by K, so that equal updates give that update.
-    Departs from TorchJD's class, which starts its solver from the last weights and bounds ‖Σ α u‖
-    by 1: here every round starts anew, unbounded.
+    α minimises ½ Σ_ij α_i α_j <u_i, u_j> − Σ_i log α_i, by Newton's method to rounding. Where some
+    mean of the updates vanishes there is no bargain: that round takes the plain mean, and the table
+    counts such rounds.
+    Departs from TorchJD's class and the released code, which solve a sequence of linearised
+    problems from the last weights and bound ‖Σ α u‖ by 1: here every round is solved by itself,
+    unbounded. Their solver fails where the sum of the updates conflicts with one of them.
     """
     return named("nash-mtl", torchjd(training, weighting="nash-mtl", scale=scale), NASH)
 

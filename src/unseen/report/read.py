@@ -15,7 +15,7 @@ from unseen.methods.compose import method as compose
 from unseen.report.folders import Folder, Left, Raw, read_folder
 from unseen.report.part import Part, Run, natural
 from unseen.study.selection import Selected, less_is_better, selected
-from unseen.study.spec import Recipe, Study
+from unseen.study.spec import Recipe, Study, recorded
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ def _study(folders: Sequence[Folder], runs: Sequence[Raw], left: list[Left]) -> 
         reason = f"settings of another version are not read: {', '.join(unknown)}"
         left.append(Left(str(folders[0].path / "study.json"), reason))
     try:
-        return Study(**known)
+        return Study(**recorded(known))
     except UnseenError as error:
         left.append(Left(str(folders[0].path / "study.json"), str(error)))
         return Study(dataset=str(settings.get("dataset", "study")), **shown)

@@ -8,7 +8,7 @@ import platform
 import resource
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache, partial
@@ -105,15 +105,23 @@ def running(
     setting: Setting, job: Job, data: DataSet, prepared: Prepared, place: Place | None = None
 ) -> Iterator[Pending]:
     """`run_prepared`, which stops before every round that is missing."""
-    begun, diverged = time.monotonic(), ""
+    begun, diverged, fallbacks = time.monotonic(), "", 0
     method = evaluated(composed(job.method, setting.study, data), prepared, setting, data)
     try:
-        yield from _play(setting, job, method, prepared, data.levels, place)
+        fallbacks = fallen_back(
+            (yield from _play(setting, job, method, prepared, data.levels, place))
+        )
     except Diverged as error:  # a finding; the study's other jobs go on
         diverged = str(error)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     seconds = time.monotonic() - begun
-    records.mark_done(job.folder(setting.out), versions(), seconds, peak, commit(), diverged)
+    folder = job.folder(setting.out)
+    records.mark_done(folder, versions(), seconds, peak, commit(), diverged, fallbacks)
+
+
+def fallen_back(state: State) -> int:
+    """How often a rule's solver failed and the prior's weights stood in."""
+    return sum(int(rule["combine"].get("fallbacks", 0)) for rule in state.rules.values())
 
 
 def composed(text: str, study: Study, data: DataSet) -> Method:
@@ -133,8 +141,8 @@ def _play(
     prepared: Prepared,
     levels: Mapping[str, Sequence[str]],
     place: Place | None,
-) -> Iterator[Pending]:
-    """Every round that is missing, each written down before the next."""
+) -> Generator[Pending, None, State]:
+    """Every round that is missing, each written down before the next; the last state."""
     study, folder = setting.study, job.folder(setting.out)
     network = adapted(method, module(setting, prepared, job.seed))
     model = Model(network, study.device, prepared.shape, study.precision)
@@ -194,6 +202,7 @@ def _play(
         log.append(records.LEDGER, [*metered.lines(), *metered.closing()])
         log.close()
     save_models(folder, study.save, model, state.inbox, watcher, notes)
+    return state
 
 
 def in_process(study: Study) -> Place:

@@ -34,7 +34,7 @@ from unseen.study.job import (
 from unseen.study.prepare import Prepared, check_batches, check_clients, check_model, prepare
 from unseen.study.private import check_private
 from unseen.study.records import Job
-from unseen.study.spec import Study
+from unseen.study.spec import Study, recorded
 
 #: Settings that choose what is run or shown, not what a job computes.
 FREE = {
@@ -211,7 +211,7 @@ def check_folder(planned: Plan) -> dict[str, Any] | None:
     try:
         before = json.loads((planned.setting.out / "study.json").read_bytes())
         identity = before["identity"]
-        found = dict(identity["settings"])
+        found = recorded(identity["settings"])
     except (OSError, ValueError, KeyError, TypeError):
         return None
     # A setting that is younger than the folder had its default.

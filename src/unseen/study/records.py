@@ -120,9 +120,10 @@ def mark_done(
     peak_mib: float,
     commit: str = "",
     diverged: str = "",
+    fallbacks: int = 0,
 ) -> None:
-    """Write the mark of a finished job: its records' digests, what made them, what it cost, and
-    why it ended early if it diverged."""
+    """Write the mark of a finished job: its records' digests, what made them, what it cost, why it
+    ended early if it diverged, and how often a rule's solver failed and its prior stood in."""
     mark: Record = {
         "records": _digests(folder),
         "versions": dict(versions),
@@ -131,6 +132,7 @@ def mark_done(
     }
     mark |= {"commit": commit} if commit else {}
     mark |= {"diverged": diverged} if diverged else {}
+    mark |= {"fallbacks": fallbacks} if fallbacks else {}
     write_atomically(folder / "done.json", json.dumps(mark, indent=1).encode())
     (folder / "checkpoint.pt").unlink(missing_ok=True)
 

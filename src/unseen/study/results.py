@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from unseen.datasets.standin import NO_RESULT
 from unseen.errors import nearest
+from unseen.expression import parse
 from unseen.study import environments, private, records
 from unseen.study.beside import Printed, printed
 from unseen.study.holdout import Task
@@ -69,6 +70,17 @@ class Results:
         marks = ((job, records.mark(folder)) for job, folder in self.finished())
         return {job: mark["diverged"] for job, mark in marks if "diverged" in mark}
 
+    def fallbacks(self) -> list[str]:
+        """A line for every method whose solver failed, with how often."""
+        count: dict[str, int] = {}
+        for job, folder in self.finished():
+            count[job.method] = count.get(job.method, 0) + records.mark(folder).get("fallbacks", 0)
+        return [
+            f"{method}: its solver failed {n} times, and the weights of the plain mean stood in"
+            for method, n in count.items()
+            if n
+        ]
+
     @property
     def metric(self) -> str:
         """What the study selects and reports by."""
@@ -127,7 +139,7 @@ class Results:
             seeds=self.study.seed_list,
             worst=len(tasks) > 1,
             not_applicable=self.not_applicable,
-            protocol=(*notes, *lost(failed), *self.protocol(rule)),
+            protocol=(*notes, *lost(failed), *self.fallbacks(), *self.protocol(rule)),
             title=self.study.title or self.study.name,
             # Environments of the sources are no targets to rank and to test over.
             reference=None if columns else self.study.reference,
@@ -185,8 +197,8 @@ class Results:
             f"{recipe.optimiser}, client optimiser "
             f"{'kept' if recipe.keep_optimiser else 'reset each round'}"
             + "".join(f", {extra}" for extra in extras if extra),
-            f"server: {recipe.server}; {taking_part(study.participation)}; aggregation weights as "
-            "each method states",
+            f"server: {recipe.server}; {taking_part(study.participation)}",
+            weighting(recipe.weights, self.methods),
             f"model: {self.model}{begun}; BatchNorm statistics: {recipe.buffers}"
             + ("; products of layers in bfloat16" if study.precision == "bf16" else ""),
             *private.protocol(study),
@@ -250,6 +262,18 @@ def counted(number: int, unit: str) -> str:
     ('1 epoch', '5 epochs')
     """
     return f"{number} {unit}{'s' if number > 1 else ''}"
+
+
+def weighting(weights: str, methods: Iterable[str]) -> str:
+    """The line that names the weights of the clients in the methods' means."""
+    own = [text for text in methods if "weights" in parse(text)[0].arguments]
+    line = {
+        "uniform": "aggregation weights: 1/K in every method's mean",
+        "examples": "aggregation weights: n_i/n, by examples, in every method's mean",
+        "method": "aggregation weights: each method's own default, so that rows may differ in "
+        "them and not in the method alone",
+    }[weights]
+    return line + (f"; as written in {', '.join(own)}" if own and weights != "method" else "")
 
 
 def taking_part(participation: float | int) -> str:

@@ -34,7 +34,10 @@ class Recipe(BaseModel):
     split at random until all are equally frequent. server: `add`, `sgd(lr=1)` or `adam(lr=0.01)`.
     buffers: what becomes of BatchNorm statistics: `average`, `local` or `batch`. augment: changes
     of the images of training steps, such as `random-resized-crop(scale=[0.8, 1])+flip`; see
-    `unseen.augment`.
+    `unseen.augment`. weights: of the clients in every method's mean: `uniform` (each source site
+    counts alike, since the next one is another site), `examples`, or `method`, each method's own
+    default, as the papers' studies take it. A method that names its own, such as
+    `fedavg(weights="examples")`, keeps them.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -51,6 +54,7 @@ class Recipe(BaseModel):
     server: str = "add"
     buffers: Literal["average", "local", "batch"] = "average"
     augment: str = ""
+    weights: Literal["uniform", "examples", "method"] = "uniform"
 
     @model_validator(mode="after")
     def _either(self) -> Self:
@@ -91,6 +95,7 @@ class Recipe(BaseModel):
             server=server if isinstance(server, Add) else Descend(server),
             buffers=self.buffers,
             augment=build(self.augment) if self.augment else None,
+            weights=self.weights,
         )
 
 
@@ -280,6 +285,15 @@ class Study(BaseModel):
         from unseen.study.run import run
 
         return run(self, out, jobs, data_dir, progress, track, backend, executor)
+
+
+def recorded(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of records, with the values that versions before a setting had in its place.
+
+    Until 0.2 every method kept its own aggregation weights.
+    """
+    training = {"weights": "method", **settings.get("training", {})}
+    return {**settings, "training": training}
 
 
 def parse_override(text: str) -> tuple[str, Any]:
