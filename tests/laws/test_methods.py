@@ -14,9 +14,11 @@ from sites import federation, images
 from unseen import Model, Training, UnseenError, method, play, start
 from unseen.backend.inprocess import InProcess
 from unseen.client import Client, Memories, Split
+from unseen.combine import Mean
 from unseen.datasets import load
 from unseen.exchange import Turn, keyed
 from unseen.methods import METHODS, MODIFIERS
+from unseen.methods.base import model_rule, trained
 from unseen.models import build
 from unseen.optimiser import SGD, Adam
 from unseen.study import records
@@ -313,3 +315,66 @@ def _same_memories(a, b) -> bool:
         )
         for c in a
     )
+
+
+#: What sets the weights by itself: the loss at the client, or every coordinate's order.
+OWN_WEIGHTS = {"arfl", "krum", "median", "trimmed-mean"}
+
+
+def innermost(rule):
+    """The mean that a rule is or starts from, under all that lies around it."""
+    while rule.source is not None:
+        rule = rule.source
+    return rule
+
+
+@pytest.mark.parametrize("weights", ["uniform", "examples"])
+@pytest.mark.parametrize("name", METHODS)
+def test_one_weighting_is_that_of_every_method(name: str, weights: str) -> None:
+    built = method(name, Training(weights=weights))
+    found = innermost(model_rule(built))
+    assert (name in OWN_WEIGHTS) != (found == Mean(weights))
+    slots = trained(built).slots
+    if isinstance(slots["buffers"].combine, Mean) and name not in OWN_WEIGHTS:
+        assert slots["buffers"].combine == Mean(weights)
+
+
+def test_a_methods_own_words_win_and_its_default_is_kept_where_asked() -> None:
+    uniform, own = Training(weights="uniform"), Training(weights="method")
+    named = method("fedavg(weights='examples')", uniform)
+    assert model_rule(named) == Mean("examples")
+    assert model_rule(method("fedavg", own)) == Mean("examples")
+    assert innermost(model_rule(method("ppdg", own))) == Mean("uniform")
+    # The two differ where the clients differ in size, and agree bit for bit with the option.
+    clients = {
+        name: Client(name, Split(c.train.x[: 6 + 5 * k], c.train.y[: 6 + 5 * k]), None, 3)
+        for k, (name, c) in enumerate(federation(3).items())
+    }
+
+    def trained_by(expression: str, training: Training) -> torch.Tensor:
+        chosen, model = method(expression, training), Model(network("mlp")[0])
+        state = start(chosen, model, sorted(clients), 0)
+        return play(chosen, state, InProcess(model, clients), sorted(clients), 1)[0].inbox["model"]
+
+    by_setting = trained_by("fedavg", replace(SETTINGS["plain"], weights="uniform"))
+    by_option = trained_by("fedavg(weights='uniform')", SETTINGS["plain"])
+    assert torch.equal(by_setting, by_option)
+    assert not torch.equal(by_setting, trained_by("fedavg", SETTINGS["plain"]))
+
+
+@pytest.mark.parametrize(
+    ("expression", "times"),
+    [("copa", 1.0), ("gperxan(reg=0.5)", 1.5), ("gperxan(reg=0)", 1.0), ("fedprox", 1.0)],
+)
+def test_what_a_sum_of_losses_does_to_the_first_step(expression: str, times: float) -> None:
+    """All heads are equal in round 0, so that further losses are the first one again."""
+
+    def body(name: str) -> torch.Tensor:
+        training = Training(SGD(0.05), epochs=None, steps=1, batch_size=8)
+        before = played(name, "cnn", training, 0)[0].inbox["model"]
+        after = played(name, "cnn", training, 1)[0].inbox["model"]
+        head = ready(name, "cnn", training)[1].head
+        return (after - before)[: len(before) - sum(p.numel() for p in head.parameters())]
+
+    plain = body("gperxan(reg=0)" if expression.startswith("gperxan") else "fedavg")
+    torch.testing.assert_close(body(expression), times * plain, rtol=1e-4, atol=1e-6)

@@ -226,7 +226,7 @@ def test_sites_behind_bytes_give_the_same_bits(expression, fraction):
 def test_a_gap_is_of_the_bodies_under_the_clients_own_head():
     clients = data("classes")
     training, module, loss = setting("classes")
-    _, outcomes = run("copa+ga(on='train')", module, clients, training, 2)
+    _, outcomes = run("copa(scale='sum')+ga(on='train')", module, clients, training, 2)
     own = {name: literal_one(module, clients, training, loss, name) for name in sorted(clients)}
     average = copy.deepcopy(own["site-a"][0])
     with torch.no_grad():

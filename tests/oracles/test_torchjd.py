@@ -9,10 +9,12 @@ import literal
 import numpy as np
 import pytest
 import torch
+from scipy.optimize import minimize, nnls
 from sites import federation
 
 from unseen import Model, Training, UnseenError, method, start
 from unseen.combine import FedOMG, JacobianDescent, Mean
+from unseen.combine.nash import bargain
 from unseen.exchange import keyed
 from unseen.models import build
 
@@ -23,7 +25,7 @@ OWN = {
     "upgrad": lambda K: jd.UPGrad(),
     "mgda": lambda K: jd.MGDA(),
     "cagrad": lambda K: jd.CAGrad(c=C),
-    "nash-mtl": lambda K: jd.NashMTL(n_tasks=K, max_norm=0.0),
+    "nash-mtl": lambda K: jd.NashMTL(n_tasks=K, max_norm=0.0),  # where its solver converges
     "dualproj": lambda K: jd.DualProj(),
     "imtl-g": lambda K: jd.IMTLG(),
     "aligned-mtl": lambda K: jd.AlignedMTL(),
@@ -103,13 +105,62 @@ def test_mgda_by_hand() -> None:
     torch.testing.assert_close(weights, torch.tensor([0.6, 0.4]).double())
 
 
-def test_nash_solves_its_equation() -> None:
-    """G a = 1/a for G of Frobenius norm 1."""
-    rows = literal.gradients(4, 4)
-    _, _, weights = combined(JacobianDescent("nash-mtl", scale="torchjd"), rows)
+@pytest.mark.parametrize("seed", range(40))
+def test_nash_solves_its_equation_where_the_sum_conflicts_too(seed) -> None:
+    """G a = 1/a, to the rounding of G a: at the solution Σ_j |G_ij| a_j is as large as it gets."""
+    rows = literal.gradients(seed, 2 + seed % 6, size=[3, 8, 60][seed % 3])
+    rows *= np.exp(np.random.default_rng(seed).normal(size=(len(rows), 1)))  # unequal lengths
     G = rows @ rows.T
-    a = weights.numpy()
-    np.testing.assert_allclose(G / np.linalg.norm(G) @ a * a, np.ones(4), rtol=0, atol=1e-3)
+    found = bargain(torch.tensor(G))
+    if found is None:  # then 0 lies in the updates' hull
+        hull = np.vstack([rows.T / np.linalg.norm(rows), np.ones(len(rows))])
+        assert nnls(hull, np.eye(len(hull))[-1])[1] < 1e-9
+        return
+    a = found.numpy()
+    bound = 100 * np.finfo(float).eps * np.linalg.cond(G / np.sqrt(np.outer(*2 * [G.diagonal()])))
+    np.testing.assert_allclose(G @ a * a, np.ones(len(a)), rtol=0, atol=max(bound, 1e-13))
+    assert (a > 0).all()
+
+
+def test_nash_where_torchjd_returns_the_plain_mean() -> None:
+    """Three updates whose sum conflicts with two of them: the weights of a general minimiser."""
+    rows = np.array([[-1.0, -2.0, 0.0], [3.0, 1.0, -2.0], [1.0, 0.0, -1.0]])
+    G = rows @ rows.T
+    assert (G.sum(1) < 0).any()
+    found = minimize(
+        lambda z: 0.5 * np.exp(z) @ G @ np.exp(z) - z.sum(),
+        np.zeros(3),
+        jac=lambda z: np.exp(z) * (G @ np.exp(z)) - 1,
+        method="BFGS",
+        options={"gtol": 1e-10},
+    )
+    np.testing.assert_allclose(bargain(torch.tensor(G)).numpy(), np.exp(found.x), rtol=1e-7)
+    _, _, weights = combined(JacobianDescent("nash-mtl"), rows)
+    shares = weights.numpy() / weights.numpy().sum()
+    np.testing.assert_allclose(shares, np.exp(found.x) / np.exp(found.x).sum(), rtol=1e-7)
+    assert np.abs(shares - 1 / 3).max() > 0.1
+
+
+def test_updates_that_cancel_leave_no_bargain_and_the_prior_stands_in() -> None:
+    rows = np.array([[1.0, 0.0], [-0.5, 1.0], [-0.5, -1.0]])
+    assert bargain(torch.tensor(rows @ rows.T)) is None
+    rule = JacobianDescent("nash-mtl")
+    state = rule.init(*rows.shape)
+    for calls in (1, 2):
+        vector, state, weights = combined(rule, rows, state=state)
+        torch.testing.assert_close(weights, torch.full((3,), 1 / 3).double())
+        torch.testing.assert_close(vector, torch.zeros(2).double(), rtol=0, atol=1e-15)
+        assert state["fallbacks"] == calls
+
+
+def test_an_update_of_zero_takes_no_part_in_the_bargain() -> None:
+    rows = literal.gradients(3, 4)
+    rows[2] = 0
+    found = bargain(torch.tensor(rows @ rows.T))
+    rest = np.delete(rows, 2, axis=0)
+    expected = bargain(torch.tensor(rest @ rest.T))
+    assert float(found[2]) == 0
+    torch.testing.assert_close(found[[0, 1, 3]], expected, rtol=1e-12, atol=0)
 
 
 def test_nash_on_raw_rows_is_the_same_direction() -> None:
@@ -127,7 +178,7 @@ def test_nash_keeps_no_state_between_calls() -> None:
     after, _, _ = combined(rule, second, state=state)
     fresh, _, _ = combined(rule, second)
     assert torch.equal(after, fresh)
-    assert dict(state) == {"prior": {}}
+    assert dict(state) == {"prior": {}, "fallbacks": 0}
 
 
 @pytest.mark.parametrize("name", OWN)
