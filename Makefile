@@ -4,8 +4,9 @@ BIN := .venv/bin
 # One thread per process: training gives the same bits everywhere, and two tests can share two cores.
 export OMP_NUM_THREADS := 1
 export MKL_NUM_THREADS := 1
+MATHEMATICS := tests/laws tests/oracles tests/privacy
 
-.PHONY: demo test test-all lint install docs bench clean
+.PHONY: demo test test-all portable lint install docs bench clean
 demo: .venv/bin/unseen
 	$(BIN)/unseen study digits --out results/digits --jobs 2
 
@@ -14,6 +15,12 @@ test: lint
 
 test-all: lint
 	$(BIN)/pytest -n 2
+
+# The mathematics once more with the kernels that torch and oneDNN would pick on older processors:
+# without vector instructions, and with AVX2.
+portable: install
+	ATEN_CPU_CAPABILITY=default $(BIN)/pytest -n 2 -m "not slow" $(MATHEMATICS)
+	ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 $(BIN)/pytest -n 2 -m "not slow" $(MATHEMATICS)
 
 lint: install
 	$(BIN)/ruff check .

@@ -18,6 +18,7 @@ from typing import Any
 
 from harness import Goal, Ratio, fresh
 
+extras = ("flower",)
 goals = [
     Goal(
         "deployment", "a round over real sites: at most 1.1 times a plain Flower app's", None, 1.1

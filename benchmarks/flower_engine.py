@@ -23,6 +23,7 @@ from typing import Any
 from flower import in_place
 from harness import HERE, Goal, Ratio, fresh, main
 
+extras = ("flower",)
 goals = [
     Goal(
         "start_up", "a round of LeNet with start-up, a plain Flower simulation over ours: ≥ 8×", 8

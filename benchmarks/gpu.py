@@ -105,7 +105,7 @@ def run(quick: bool) -> dict[str, Any]:
     size = (2, 1, 128) if quick else (6, 3, 1000)
     names = ["one by one", "stacked"] + ["graph"] * (device == "cuda")
     ways = {name: Sweep(device, *size, name) for name in names}
-    timings = interleaved(ways, repeats=2 if quick else 5)
+    timings = interleaved(ways, repeats=1 if quick else 5)
     rows = timings.rows(f"{5 * size[0] * size[1]} LeNets on {device}", "one by one")
     for row in rows:
         row["images_per_s"] = ways["stacked"].images / (row["ms"] / 1000)

@@ -4,6 +4,8 @@ A benchmark is a module here with `goals`, a list of `Goal`, and `run(quick) -> 
 
     {"measured": [rows], "goals": {key: value}, "notes": [sentences]}
 
+and, where it cannot run with the core alone, `extras`, the extras that it needs.
+
 A row is a dictionary of texts and numbers: `what`, `way`, and what was measured. Rows with other
 columns, or another `table`, make another table. `unseen bench NAME` runs a module in a process of
 its own and judges its goals; `python benchmarks/NAME.py [--quick]` prints what `run` returns.
@@ -15,6 +17,7 @@ import argparse
 import functools
 import gc
 import importlib
+import importlib.util
 import json
 import multiprocessing
 import os
@@ -30,6 +33,8 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
+#: What is imported of each extra that a benchmark may need.
+EXTRAS = {"dp": ("opacus",), "flower": ("flwr", "ray"), "he": ("tenseal", "cryptography")}
 #: A goal's value may be a float, or a ratio [median, lower quartile, upper quartile].
 Value = float | Sequence[float] | None
 
@@ -216,12 +221,23 @@ def judged(goals: Sequence[Goal], values: Mapping[str, Value]) -> list[dict[str,
     return found
 
 
+def missing(extras: Sequence[str]) -> list[str]:
+    """Those of the extras that are not installed."""
+    return [e for e in extras if not all(map(importlib.util.find_spec, EXTRAS[e]))]
+
+
 def measure(name: str, quick: bool) -> dict[str, Any]:
     """One benchmark's section, measured in this process."""
     sys.path.insert(0, str(HERE))
     module = importlib.import_module(name)
     begun, cpu, load = time.perf_counter(), cpu_seconds(), os.getloadavg()[0]
-    found = module.run(quick)
+    absent = missing(getattr(module, "extras", ()))
+    if absent:
+        install = f"pip install 'unseen[{','.join(absent)}]'"
+        note = f"Not measured: this needs an extra that is not installed: {install}."
+        found: dict[str, Any] = {"notes": [note]}
+    else:
+        found = module.run(quick)
     return {
         "name": name,
         "about": (module.__doc__ or name).strip().splitlines()[0],
@@ -236,7 +252,7 @@ def measure(name: str, quick: bool) -> dict[str, Any]:
 
 
 def in_process(name: str, quick: bool) -> dict[str, Any]:
-    """One benchmark's section, measured in a fresh process; a failure is said in its notes."""
+    """One benchmark's section, measured in a fresh process; `failed` where that went wrong."""
     command = [sys.executable, str(HERE / "harness.py"), name, "--json"]
     environment = {k: v for k, v in os.environ.items() if not k.endswith("_NUM_THREADS")}
     done = subprocess.run(
@@ -250,8 +266,9 @@ def in_process(name: str, quick: bool) -> dict[str, Any]:
     if done.returncode == 0 and lines:
         section: dict[str, Any] = json.loads(lines[-1])
         return section
-    note = f"failed with exit status {done.returncode}; nothing was measured."
-    return {"name": name, "about": name, "measured": [], "goals": [], "notes": [note]}
+    note = f"**Failed** with exit status {done.returncode}: nothing was measured."
+    empty: dict[str, Any] = {"measured": [], "goals": [], "notes": [note]}
+    return {"name": name, "about": name, **empty, "quick": quick, "failed": True}
 
 
 @functools.cache

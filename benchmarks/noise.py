@@ -20,6 +20,8 @@ from unseen import Study
 from unseen.privacy.ledger import summary
 from unseen.study.records import LEDGER, read_lines
 
+#: Opacus accounts for ε.
+extras = ("dp",)
 #: Nothing is asked of it: the table is for the documentation.
 goals: list[Goal] = []
 CLIP, DELTA = 1.0, 1e-3
@@ -66,7 +68,7 @@ def measured(noise: float | None, quick: bool) -> dict[str, Any]:
 
 
 def run(quick: bool) -> dict[str, Any]:
-    rows = [measured(noise, quick) for noise in (NOISES[1::3] if quick else NOISES)]
+    rows = [measured(noise, quick) for noise in (NOISES[:3] if quick else NOISES)]
     notes = [
         "Average over the targets 0, 45 and 75 of the last round's accuracy in percent, mean ± "
         f"standard error over three seeds; δ = {DELTA:g}, ε by PRV, of one run."

@@ -48,7 +48,7 @@ def loaded(way: str) -> float:
 def run(quick: bool) -> dict[str, object]:
     timings: Timings = interleaved(
         {name: (lambda code=code: call(code)) for name, code in WAYS.items()},
-        repeats=3 if quick else 7,
+        repeats=1 if quick else 7,
     )
     median = {name: statistics.median(values) for name, values in timings.wall.items()}
     return {

@@ -2,6 +2,8 @@
 
 import importlib.util
 import json
+import shutil
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,8 +11,10 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from unseen import bench
+from unseen.cli import app
 from unseen.errors import UnseenError
 
 pytestmark = pytest.mark.skipif(
@@ -66,6 +70,78 @@ def test_every_benchmark_says_what_it_compares(harness: Any) -> None:
         assert "def run(quick: bool)" in text and text.startswith('"""'), name
 
 
+def sections() -> list[Any]:
+    """Every benchmark with goals; those that start a federation or Ray are slow."""
+    files = sorted(bench.FOLDER.glob("*.py"))
+    names = [f.stem for f in files if "\ngoals" in f.read_text()]
+    slow = [pytest.mark.slow, pytest.mark.timeout(1200)]
+    return [pytest.param(n, marks=slow if "flower" in n else []) for n in names]
+
+
+@pytest.mark.parametrize("name", sections())
+def test_every_benchmark_runs(
+    name: str, harness: Any, monkeypatch: pytest.MonkeyPatch, capfd: Any
+) -> None:
+    monkeypatch.setenv("UNSEEN_BENCH_DEVICE", "cpu")  # what is for a GPU runs there too
+    monkeypatch.setenv(
+        "OMP_WAIT_POLICY", "passive"
+    )  # a thread that waits leaves its core to others
+    section = harness.in_process(name, quick=True)
+    assert not section.get("failed"), capfd.readouterr().err
+    assert section["name"] == name and section["quick"]
+    absent = [note for note in section["notes"] if "is not installed" in note]
+    assert section["measured"] or absent
+    if absent:
+        pytest.skip(absent[0])
+    text = bench.section_text(section)
+    assert text.startswith(f"## {section['about']}") and "A quick run" in text
+
+
+#: Each prints what it measures; with the least work that it can be given.
+SCRIPTS = {
+    "calibration": ["--examples", "64", "--repeats", "1"],
+    "per_example_geometric": ["--examples", "16", "--repeats", "1"],
+    "ppdg_rule": ["--clients", "2", "--repeats", "1"],
+    "round_times": ["--study", "digits", "--methods", "fedavg,ppdg", "--repeats", "1"],
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_every_script_runs(name: str) -> None:
+    command = [sys.executable, str(bench.FOLDER / f"{name}.py"), *SCRIPTS[name]]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and done.stdout.strip(), done.stderr
+
+
+#: What each of these says without its extra; None in sys.modules: as if it were not installed.
+WITHOUT = """
+import json, sys
+sys.modules |= dict.fromkeys(["tenseal", "opacus", "flwr"])
+sys.path.insert(0, sys.argv[1])
+import harness
+print(json.dumps([harness.measure(name, True) for name in sys.argv[2:]]))
+"""
+EXTRAS = {"encryption": "he", "noise": "dp", "flower": "flower", "flower_engine": "flower"}
+
+
+def test_a_benchmark_without_its_extra_says_so(harness: Any) -> None:
+    command = [sys.executable, "-c", WITHOUT, str(bench.FOLDER), *EXTRAS]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    for section in json.loads(done.stdout.splitlines()[-1]):
+        extra = EXTRAS[section["name"]]
+        assert section["notes"] == [
+            "Not measured: this needs an extra that is not installed: "
+            f"pip install 'unseen[{extra}]'."
+        ]
+        assert {goal["met"] for goal in section["goals"]} <= {None}
+    with_extras = [
+        n for n in harness.names() if "\nextras = (" in (bench.FOLDER / f"{n}.py").read_text()
+    ]
+    assert set(with_extras) == set(EXTRAS)
+
+
 SECTION = {
     "name": "rules",
     "about": "Rules.",
@@ -95,24 +171,64 @@ def test_the_page() -> None:
     assert "| else | ≤ 1 | – | not measured |" in text
     assert "**Times**\n\n| way | wall ms |\n|:--|--:|\n| ours | 1,234 |" in text
     assert "other work ran beside" in text and "A note." in text
+    assert "All figures were measured on one processor, P, at commit abc." in text
+    assert "[performance](performance.md#done)" in text
+
+
+def test_the_page_of_two_processors_says_which_sections_are_of_which() -> None:
+    machine = {
+        "processor": "new", "cores": 2, "memory_gib": 8, "vector_unit": "AVX2", "gpu": None,
+        "system": "Linux", "python": "3", "torch": "2",
+    }  # fmt: skip
+    found = {
+        "rules": SECTION | {"processor": "old"},
+        "step": SECTION | {"name": "step", "processor": "new", "commit": "def"},
+        "memory": SECTION | {"name": "memory", "processor": "new"},
+    }
+    text = bench.page({"sections": found, "order": list(found), "machine": machine})
+    assert (
+        "These sections cannot be compared with each other: rules on old; step, memory on new, "
+        "at commit abc and def."
+    ) in text and "one processor" not in text
 
 
 def test_a_file_keeps_sections_that_were_not_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, harness: Any, capsys: Any
 ) -> None:
     out = tmp_path / "b.json"
-    out.write_text(json.dumps({"sections": {"rules": SECTION}, "order": [], "machine": {}}))
+    before = {"sections": {"rules": SECTION}, "order": [], "machine": {"processor": "old"}}
+    out.write_text(json.dumps(before))
     monkeypatch.setattr(bench, "_harness", lambda: harness)
     monkeypatch.setattr(harness, "in_process", lambda name, quick: SECTION | {"name": name})
-    monkeypatch.setattr(harness, "machine", dict)
+    monkeypatch.setattr(harness, "machine", lambda: {"processor": "new"})
     report = bench.bench(["start_up"], quick=True, out=out)
     assert (
         set(report["sections"])
         == {"rules", "start_up"}
         == set(json.loads(out.read_text())["order"])
     )
+    found = {name: section["processor"] for name, section in report["sections"].items()}
+    assert found == {"rules": "old", "start_up": "new"}
     with pytest.raises(UnseenError, match="unknown benchmark 'start_upp'"):
         bench.bench(["start_upp"])
+
+
+def test_a_section_that_fails_is_named_and_the_command_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: Any
+) -> None:
+    shutil.copy(bench.FOLDER / "harness.py", tmp_path)
+    (tmp_path / "broken.py").write_text(
+        '"""Broken."""\ngoals = []\ndef run(quick): {}["decrypt"]\n'
+    )
+    (tmp_path / "sound.py").write_text('"""Sound."""\ngoals = []\ndef run(quick): return {}\n')
+    monkeypatch.setattr(bench, "FOLDER", tmp_path)
+    out, page = tmp_path / "b.json", tmp_path / "b.md"
+    command = ["bench", "--quick", "--out", str(out), "--page", str(page)]
+    with pytest.raises(UnseenError, match="^broken failed.*`unseen bench broken`"):
+        CliRunner().invoke(app, command, catch_exceptions=False)
+    assert "KeyError: 'decrypt'" in capfd.readouterr().err
+    assert "**Failed** with exit status 1" in page.read_text()
+    CliRunner().invoke(app, ["bench", "sound", "--out", str(out)], catch_exceptions=False)
 
 
 def test_without_a_checkout_it_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

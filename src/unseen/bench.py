@@ -31,19 +31,29 @@ def bench(names: Sequence[str], quick: bool = False, out: Path | None = None) ->
     report: dict[str, Any] = {"sections": {}}
     if out is not None and out.exists():
         report = json.loads(out.read_text())
+        for section in report["sections"].values():  # this machine may be another
+            section.setdefault("processor", report["machine"].get("processor", "?"))
     for name in names or known:
         print(f"{name} ...", file=sys.stderr, flush=True)
         section = harness.in_process(name, quick)
-        section |= {"commit": harness.commit(), "date": time.strftime("%Y-%m-%d", time.gmtime())}
+        machine = harness.machine()
+        section |= {"commit": harness.commit(), "processor": machine.get("processor", "?")}
+        section |= {"date": time.strftime("%Y-%m-%d", time.gmtime())}
         print(section_text(section), flush=True)
         report["sections"][name] = section
-        report["machine"] = harness.machine()
+        report["machine"] = machine
         report["order"] = [n for n in known if n in report["sections"]]
         if out is not None:
             out.parent.mkdir(parents=True, exist_ok=True)
             out.write_text(json.dumps(report, indent=1) + "\n")
     print("\n".join(summary(report)))
     return report
+
+
+def failed(report: Mapping[str, Any], names: Sequence[str]) -> list[str]:
+    """The sections that ended in an error, of those named or of all."""
+    asked = [name for name in report["order"] if not names or name in names]
+    return [name for name in asked if report["sections"][name].get("failed")]
 
 
 def summary(report: Mapping[str, Any]) -> list[str]:
@@ -138,6 +148,23 @@ def section_text(section: Mapping[str, Any]) -> str:
     return "\n".join(parts).rstrip() + "\n"
 
 
+def measured_on(sections: Sequence[Mapping[str, Any]], usual: str) -> str:
+    """A paragraph on the processor and the commit that the figures are of."""
+    by_processor: dict[str, list[str]] = {}
+    for section in sections:
+        by_processor.setdefault(section.get("processor", usual), []).append(section["name"])
+    commits = " and ".join(dict.fromkeys(section.get("commit", "?") for section in sections))
+    if len(by_processor) == 1:
+        text = f"All figures were measured on one processor, {next(iter(by_processor))}"
+    else:
+        parts = [f"{', '.join(names)} on {processor}" for processor, names in by_processor.items()]
+        text = f"These sections cannot be compared with each other: {'; '.join(parts)}"
+    return f"{text}, at commit {commits}." + (
+        " Seconds and ratios are of that processor: on another a goal that is met here may be "
+        "missed. An example is in [performance](performance.md#done)."
+    )
+
+
 def page(report: Mapping[str, Any]) -> str:
     """docs/benchmarks.md, from what `bench` wrote."""
     sections = [report["sections"][name] for name in report["order"]]
@@ -161,6 +188,8 @@ def page(report: Mapping[str, Any]) -> str:
             if load <= about["cores"]
             else ": other work ran beside, trust ratios and CPU times."
         ),
+        "",
+        measured_on(sections, about["processor"]),
         "",
         *summary(report),
         "",

@@ -248,11 +248,18 @@ def bench(
 ) -> None:
     """Measure speed and memory against others on the same work; every goal is met or not."""
     from unseen.bench import bench as measure
+    from unseen.bench import failed
     from unseen.bench import page as made
+    from unseen.errors import UnseenError
 
     report = measure(names or [], quick, out)
     if page is not None:
         page.write_text(made(report))
+    if wrong := failed(report, names or []):
+        raise UnseenError(
+            f"{', '.join(wrong)} failed, and the error stands above. Mend the script, then run "
+            f"`unseen bench {' '.join(wrong)}`; the other sections are kept in --out."
+        )
 
 
 @app.command()

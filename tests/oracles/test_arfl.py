@@ -102,7 +102,7 @@ def test_absent_clients_count_with_their_last_loss():
     # Those never seen are in no problem.
     found, _ = weights([0.2, 0.3], [20.0, 40.0], 0.2, rule.init(9, 1), client=[1, 3])
     torch.testing.assert_close(
-        found, torch.tensor(released([0.2, 0.3], [20.0, 40.0], 0.2)).double()
+        found, torch.tensor(released([0.2, 0.3], [20.0, 40.0], 0.2), dtype=torch.float64)
     )
 
 
