@@ -9,6 +9,7 @@ from torch import Tensor
 
 from unseen.combine.base import Elementwise, Gram, RuleState, Table, column_blocks
 from unseen.errors import UnseenError, number
+from unseen.share import floor_share
 from unseen.vector import Layout
 
 
@@ -39,7 +40,7 @@ class TrimmedMean(Elementwise):
     ) -> tuple[Tensor, RuleState]:
         """The trimmed mean [P], in blocks of columns."""
         K = len(rows)
-        cut = int(self.trim * K)
+        cut = floor_share(self.trim, K)
         share = torch.full((K - 2 * cut,), 1 / (K - 2 * cut), dtype=torch.float64).to(rows)
         vector = torch.empty(rows.shape[1], dtype=rows.dtype, device=rows.device)
         for block, u in column_blocks(rows):

@@ -34,8 +34,8 @@ class Recipe(BaseModel):
     split at random until all are equally frequent. server: how the combined update is applied:
     `add`; `sgd(lr=1)` or `adam(lr=0.01)`, which are torch's; `fedadam(lr=0.01)`, `fedyogi(lr=0.01)`
     or `fedadagrad(lr=0.01)`, which are Reddi et al.'s (no bias correction, tau=1e-3). buffers: what
-    becomes of BatchNorm statistics: `average`, `local` or `batch`. augment: changes of the images of
-    training steps, such as `random-resized-crop(scale=[0.8, 1])+flip`; see `unseen.augment`.
+    becomes of BatchNorm statistics: `average`, `local` or `batch`. augment: changes of the images
+    of training steps, such as `random-resized-crop(scale=[0.8, 1])+flip`; see `unseen.augment`.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
