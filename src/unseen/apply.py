@@ -77,9 +77,11 @@ class MovingAverage:
 
 @dataclass(frozen=True)
 class Descend:
-    """A step of a server optimiser whose gradient is −u (FedOpt, Reddi et al. 2021).
+    """A step of a server optimiser whose gradient is −u (Reddi et al. 2021, Algorithm 1).
 
-    With SGD of rate 1 it is `Add`.
+    With SGD of rate 1 it is `Add`. `Adam` is torch's, whose moments are corrected for their start
+    and whose eps is 1e-8; FedAdam, FedYogi and FedAdagrad as the paper has them in its Algorithm 2
+    are `FedOpt`.
     """
 
     optimiser: Optimiser = field(default_factory=lambda: SGD(lr=1.0))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -11,6 +10,7 @@ from torch import Tensor
 
 from unseen.client import Split
 from unseen.errors import UnseenError, number
+from unseen.share import floor_share
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Window:
     def index(self, size: Sequence[int]) -> tuple[Tensor, Tensor]:
         """Rows [r, 1] and columns [c] of the window in a half spectrum [H, W // 2 + 1]."""
         height, width = size
-        b = max(size) if self.share is None else math.floor(self.share * min(size))
+        b = max(size) if self.share is None else floor_share(self.share, min(size))
         rows = (torch.arange(-b, b + 1) % height).unique()  # type: ignore[no-untyped-call]
         return rows[:, None], torch.arange(min(b, width // 2) + 1)
 

@@ -30,9 +30,14 @@ class Loss(Protocol):
 class CrossEntropy:
     """Mean cross-entropy of a batch; one output column is the logit of class 1.
 
-    smoothing: α of label smoothing, y ← (1 − α) y + α/C. balanced: each example weighs
-    n / (C n_y) with the counts of this client's training split, so that rare classes count as
-    much as common ones; the batch's mean divides by the sum of those weights.
+    smoothing: α of label smoothing, y ← (1 − α) y + α/C. balanced: every class c weighs
+    w_c = n / (C n_c) with the counts of this client's training split, so that rare classes count as
+    much as common ones. As `torch.nn.functional.cross_entropy(weight, label_smoothing)` has it,
+    also for one logit z, which stands for the two logits 0 and z:
+
+        − Σ_i Σ_c w_c q_ic log p_ic / Σ_i w_{y_i},   q_ic = (1 − α) 1[c = y_i] + α/C
+
+    A class's weight goes with its part of the smoothed label, not with the example.
     """
 
     smoothing: float = 0.0
@@ -45,7 +50,7 @@ class CrossEntropy:
         self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
     ) -> LossFunction:
         """The loss with this client's class weights."""
-        weights = balance(client).to(model.device) if self.balanced else None
+        weights = balance(client).to(model.vector) if self.balanced else None
 
         def loss(model: Model, x: Tensor, y: Tensor) -> Tensor:
             return cross_entropy(model(x), y, self.smoothing, weights)
@@ -69,9 +74,13 @@ def cross_entropy(
 ) -> Tensor:
     """Mean cross-entropy of outputs [N, C], or of logits of class 1 [N, 1], for classes y [N].
 
+    smoothing, weights [C]: as `CrossEntropy` has α and w.
+
     >>> round(float(cross_entropy(torch.zeros(1, 4), torch.tensor([2]))), 4)  # log 4
     1.3863
     """
+    if weights is not None and smoothing and outputs.shape[-1] == 1:
+        outputs = F.pad(outputs, (1, 0))
     if outputs.shape[-1] > 1:
         return F.cross_entropy(outputs, y, weights, label_smoothing=smoothing)
     soft = y.to(outputs.dtype) * (1 - smoothing) + smoothing / 2
@@ -85,7 +94,8 @@ def squared_error(outputs: Tensor, y: Tensor) -> Tensor:
 
 
 def balance(client: Client) -> Tensor:
-    """n / (C n_c) for each class of the client's training split [C]; 0 for absent classes."""
+    """n / (C n_c) for each class of the client's training split [C], in float64; 0 for absent
+    classes."""
     y = client.split("train").y
-    counts = torch.bincount(y.cpu(), minlength=client.classes or 0).float()
+    counts = torch.bincount(y.cpu(), minlength=client.classes or 0).double()
     return torch.where(counts > 0, len(y) / (len(counts) * counts.clamp(min=1)), 0)

@@ -1,19 +1,20 @@
-"""SGD and Adam on a flat vector, in torch's own order of operations.
+"""SGD and Adam on a flat vector, in torch's own order of operations; FedAdam and its kin.
 
-`torch.optim` gives the same bits and costs four times as much per step on a flat vector, so these
-two are written out; the tests hold them to `torch.optim` bit for bit.
+`torch.optim` gives the same bits and costs four times as much per step on a flat vector, so the
+first two are written out; the tests hold them to `torch.optim` bit for bit. FedAdam is another
+optimiser than Adam, for the server alone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal, Protocol
 
 import torch
 from torch import Tensor
 
-from unseen.errors import number
+from unseen.errors import choice, number
 
 Moments = Mapping[str, Tensor]
 
@@ -64,9 +65,10 @@ class SGD:
 
 @dataclass(frozen=True)
 class Adam:
-    """Adam with coupled weight decay, as `torch.optim.Adam`.
+    """Adam with coupled weight decay and bias correction, as `torch.optim.Adam`.
 
-    beta1, beta2: decay of the moments; eps: added to the root of the second moment.
+    beta1, beta2: decay of the moments; eps: added to the root of the second moment. On a server
+    this is not FedAdam, which is `FedOpt`.
     """
 
     lr: float = 0.001
@@ -100,6 +102,72 @@ class Adam:
             # bits.
             w.addcdiv_(m, v.sqrt().div_(scale).add_(self.eps), value=rate)
         return {"first": first, "second": second, "steps": steps}
+
+
+@dataclass(frozen=True)
+class FedOpt:
+    """FedAdam, FedYogi and FedAdagrad, for a server; the gradient is minus the combined update, −u.
+
+        m ← β₁ m + (1 − β₁) u,   x ← x + lr · m / (√v + τ),   m = 0 and v = τ² at first
+        adam:     v ← β₂ v + (1 − β₂) u²
+        yogi:     v ← v − (1 − β₂) u² sign(v − u²)
+        adagrad:  v ← v + u²
+
+    Source: Reddi et al., "Adaptive Federated Optimization", ICLR 2021, Algorithm 2, which asks for
+    v ≥ τ² at first. Neither moment is corrected for its start, unlike `Adam`'s. beta2: β₂; adagrad
+    has none. tau: τ, how adaptive the step is; the paper takes 1e-3, and tunes lr.
+    """
+
+    lr: float = 0.01
+    beta1: float = 0.9
+    beta2: float = 0.99
+    tau: float = 1e-3
+    second: Literal["adam", "yogi", "adagrad"] = "adam"
+
+    def __post_init__(self) -> None:
+        choice("FedOpt(second)", self.second, ("adam", "yogi", "adagrad"))
+        name = f"fed{self.second}"
+        number(f"{name}(lr)", self.lr, 0, open_low=True)
+        number(f"{name}(beta1)", self.beta1, 0, 1)
+        number(f"{name}(beta2)", self.beta2, 0, 1)
+        number(f"{name}(tau)", self.tau, 0, open_low=True)
+
+    def step(self, vector: Tensor, gradient: Tensor, moments: Moments, lr: float) -> Moments:
+        """One step with learning rate `lr`."""
+        if not moments:
+            start = torch.full_like(vector, self.tau**2)
+            moments = {"first": torch.zeros_like(vector), "second": start}
+        first, second = moments["first"], moments["second"]
+        for w, g, m, v in blocks(vector, gradient, first, second):
+            m.mul_(self.beta1).add_(g, alpha=1 - self.beta1)
+            square = g * g
+            if self.second == "adam":
+                v.mul_(self.beta2).add_(square, alpha=1 - self.beta2)
+            elif self.second == "yogi":
+                v.sub_(square * (v - square).sign_(), alpha=1 - self.beta2)
+            else:
+                v.add_(square)
+            w.addcdiv_(m, v.sqrt().add_(self.tau), value=-lr)
+        return {"first": first, "second": second}
+
+
+def fedadam(
+    *, lr: float = 0.01, beta1: float = 0.9, beta2: float = 0.99, tau: float = 1e-3
+) -> FedOpt:
+    """FedAdam with the paper's moments."""
+    return FedOpt(lr, beta1, beta2, tau, "adam")
+
+
+def fedyogi(
+    *, lr: float = 0.01, beta1: float = 0.9, beta2: float = 0.99, tau: float = 1e-3
+) -> FedOpt:
+    """FedYogi with the paper's moments."""
+    return FedOpt(lr, beta1, beta2, tau, "yogi")
+
+
+def fedadagrad(*, lr: float = 0.01, beta1: float = 0.0, tau: float = 1e-3) -> FedOpt:
+    """FedAdagrad without momentum, as in the paper's experiments."""
+    return FedOpt(lr, beta1, tau=tau, second="adagrad")
 
 
 def blocks(*vectors: Tensor) -> Iterator[tuple[Tensor, ...]]:

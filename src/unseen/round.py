@@ -13,6 +13,7 @@ from unseen.combine.base import Rows, RuleState
 from unseen.errors import Departed, number
 from unseen.exchange import Exchange, Inbox, Method, Outcome, Reply, Slot, State, Table, Turn
 from unseen.replies import OnBadReply, sound, tabulate
+from unseen.share import round_share
 from unseen.vector import Model
 
 
@@ -146,7 +147,7 @@ def sample(roster: Sequence[str], fraction: float | int, turn: Turn) -> list[str
         count = fraction
     else:
         number("participation (a fraction)", fraction, 0, 1, open_low=True)
-        count = max(1, round(fraction * K))
+        count = max(1, round_share(fraction, K))
     chosen = torch.randperm(K, generator=turn.generator("participation"))[:count]
     return [roster[i] for i in sorted(chosen.tolist())]
 

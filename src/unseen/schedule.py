@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from unseen.errors import number
+from unseen.share import floor_share
 
 
 class Schedule(Protocol):
@@ -41,7 +42,7 @@ class Step:
 
     def __call__(self, round: int, rounds: int) -> float:
         """The factor of this round."""
-        return self.factor if round >= math.floor(self.at * rounds) else 1.0
+        return self.factor if round >= floor_share(self.at, rounds) else 1.0
 
 
 @dataclass(frozen=True)

@@ -82,6 +82,19 @@ def test_it_is_equation_4_layer_by_layer(kind, favour, blocks, prior):
     torch.testing.assert_close(weights.reshape(len(c), 4), c, rtol=1e-7, atol=1e-12)
 
 
+@pytest.mark.parametrize("common", [1.0, 1e2, 1e4])
+@pytest.mark.parametrize("favour", ["divergent", "similar"])
+@pytest.mark.parametrize("blocks", ["tensor", "module", "whole"])
+def test_float32_updates_that_nearly_agree_are_weighed_by_how_they_differ(blocks, favour, common):
+    x, updates = models()
+    rows = (updates + common * torch.randn(71, generator=keyed("common"))).float()
+    _, c = literal(x, rows.double(), "l2", favour, blocks, [0.25] * 4)
+    rule = SemanticDivergence("l2", favour, blocks)
+    _, _, weights = rule(rows, {}, rule.init(4, 71, LAYOUT))
+    assert weights is not None
+    torch.testing.assert_close(weights.reshape(len(c), 4), c, rtol=2e-5, atol=0)
+
+
 @pytest.mark.parametrize("kind", ["l2", "l1", "cosine"])
 @pytest.mark.parametrize("blocks", ["tensor", "module", "whole"])
 def test_two_clients_are_as_far_from_their_mean(kind, blocks):

@@ -13,7 +13,7 @@ from sites import federation, images
 
 from unseen import Model, Training, UnseenError, method, play, start
 from unseen.backend.inprocess import InProcess
-from unseen.combine import Krum, Mean, Median, TrimmedMean
+from unseen.combine import DenseRows, Krum, Mean, Median, TrimmedMean
 from unseen.exchange import keyed
 from unseen.models import build
 
@@ -73,6 +73,38 @@ def test_krum_run_literally(count, f) -> None:
         vector, weights = combined(Krum(f, m), rows)
         assert sorted(weights.nonzero().flatten().tolist()) == sorted(best.tolist())
         np.testing.assert_allclose(vector, rows[best].mean(0), rtol=1e-12, atol=1e-15)
+
+
+def wrong_ones(kind, honest, rng):
+    """Two rows of clients that would hide which honest rows are near each other."""
+    P = honest.shape[1]
+    return {
+        "huge": np.array([np.full(P, 3e9), np.full(P, -5e9)]),
+        "overflow": np.full((2, P), 3e38),
+        "zero": np.zeros((2, P)),
+        "alike": honest.mean(0) + rng.normal(size=P) + np.zeros((2, 1)),
+    }[kind]
+
+
+@pytest.mark.parametrize("wrong", ["huge", "overflow", "zero", "alike"])
+@pytest.mark.parametrize("common", [30, 1e3, 1e4])
+def test_krum_in_float32_sees_differences_below_a_large_common_part(common, wrong) -> None:
+    """Against the loop over float64 distances of the very same float32 rows."""
+    for seed in range(6):
+        rng = np.random.default_rng(seed)
+        honest = common * rng.normal(size=10_000) + rng.normal(size=(7, 10_000))
+        rows = np.concatenate([wrong_ones(wrong, honest, rng), honest]).astype(np.float32)
+        for order in (np.arange(9), rng.permutation(9)):
+            scores = krum_literally(rows[order].astype(np.float64), 2)
+            _, weights = combined(Krum(2), rows[order], torch.float32)
+            assert int(weights.argmax()) == int(np.argmin(scores))
+
+
+def test_rows_that_lie_apart_are_multiplied_once_and_as_they_are(monkeypatch) -> None:
+    """A common part that is not large changes no bit of what was weighed before."""
+    u = torch.randn(6, 300, generator=keyed("apart"))
+    monkeypatch.setattr("unseen.combine.base.centre", None)  # not reached
+    assert DenseRows(u).weigh(Krum(1), None, {}, {}, None)[0].sum() == 1
 
 
 @pytest.mark.parametrize(

@@ -210,6 +210,57 @@ def test_one_logit_is_the_two_class_cross_entropy():
     )
 
 
+@pytest.mark.parametrize("smoothing", [0.0, 0.2, 1.0])
+@pytest.mark.parametrize("weights", [None, [0.5, 3.0], [2.0, 0.0]])
+def test_one_logit_weighs_and_smooths_as_two_do(smoothing: float, weights: list[float] | None):
+    from unseen.losses import cross_entropy
+
+    z = torch.randn(9, generator=keyed("z"), dtype=torch.float64).requires_grad_()
+    y = torch.randint(2, (9,), generator=keyed("y"))
+    w = None if weights is None else torch.tensor(weights, dtype=torch.float64)
+    two = torch.stack([torch.zeros_like(z), z], dim=1)
+    expected = F.cross_entropy(two, y, w, label_smoothing=smoothing)
+    found = cross_entropy(z[:, None], y, smoothing, w)
+    torch.testing.assert_close(found, expected, rtol=1e-12, atol=0)
+    slopes = [torch.autograd.grad(loss, z)[0] for loss in (found, expected)]
+    torch.testing.assert_close(*slopes, rtol=1e-12, atol=1e-15)
+
+
+@pytest.mark.parametrize("outputs", [1, 2])
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_balanced_and_smoothed_is_the_documented_sum(outputs: int, smoothing: float):
+    """Σ_i Σ_c w_c q_ic log p_ic, one after the other, in float64; balanced weights are exact."""
+    y = torch.tensor([0] * 7 + [1] * 3)
+    x = torch.randn(10, 4, generator=keyed("x"), dtype=torch.float64)
+    client = Client("a", Split(x, y), None, 2)
+    net = build("logistic", (4,), outputs, keyed("net")).double()
+    model = Model(net)
+    loss = CrossEntropy(smoothing, balanced=True).open(model, {}, client, {}, TURN)
+    z = net(x)
+    z = z if outputs == 2 else torch.cat([torch.zeros_like(z), z], 1)
+    p, w = z.softmax(1), [10 / (2 * 7), 10 / (2 * 3)]
+    total = 0.0
+    for i, label in enumerate(y.tolist()):
+        for c in (0, 1):
+            q = (1 - smoothing) * (c == label) + smoothing / 2
+            total -= w[c] * q * float(p[i, c].log())
+    expected = total / sum(w[label] for label in y.tolist())
+    found = loss(model, x, y)
+    assert found.dtype == torch.float64
+    assert float(found) == pytest.approx(expected, rel=1e-13)
+
+
+def test_balanced_weights_of_a_float32_model_are_the_same_bits_as_before():
+    from unseen.losses import balance
+
+    for counts in ([12, 3, 5], [1, 70, 929], [10_007, 13, 0]):
+        y = torch.repeat_interleave(torch.arange(3), torch.tensor(counts))
+        client = Client("a", Split(torch.zeros(len(y), 1), y), None, 3)
+        n = torch.tensor(counts).float()
+        divided = torch.where(n > 0, sum(counts) / (3 * n.clamp(min=1)), 0)
+        assert torch.equal(balance(client).float(), divided)
+
+
 def test_regression_learns_a_line():
     generator = keyed("line")
     clients = {}

@@ -4,58 +4,17 @@ from __future__ import annotations
 
 import pytest
 import scipy.stats
-from hypothesis import given
-from hypothesis import strategies as st
 
 from unseen.errors import UnseenError
 from unseen.published import Figure
 from unseen.study.beside import Printed
-from unseen.study.comparison import compare, holm, t_test, wilcoxon
+from unseen.study.comparison import compare
+from unseen.study.paired import EXACT, holm
 from unseen.study.selection import Selected
 from unseen.study.statistics import mean
 from unseen.study.tables import table
 
 TASKS, SEEDS = ("0", "15", "30"), (0, 1)
-
-
-def test_holm_is_rs_p_adjust() -> None:
-    # R 4.3: p.adjust(c(0.01, 0.02, 0.03, 0.04), "holm"), and the example of its help page's kind
-    assert holm([0.01, 0.02, 0.03, 0.04]) == pytest.approx([0.04, 0.06, 0.06, 0.06])
-    assert holm([0.04, 0.005, 0.5]) == pytest.approx([0.08, 0.015, 0.5])
-    assert holm([]) == []
-
-
-@given(st.lists(st.floats(0, 1), min_size=1, max_size=9))
-def test_holm_is_between_the_raw_p_and_bonferronis(p: list[float]) -> None:
-    for raw, corrected in zip(p, holm(p), strict=True):
-        assert raw <= corrected <= min(1, len(p) * raw) + 1e-12
-
-
-def test_six_differences_of_one_sign_have_the_exact_p() -> None:
-    # Of the 2^6 assignments of signs, the two extreme ones are as far out as this.
-    assert wilcoxon([0.1, 0.2, 0.3, 0.4, 0.5, 0.6]) == pytest.approx(2 / 2**6)
-    assert wilcoxon([0.0, 0.0]) == 1.0
-
-
-differences = st.lists(st.floats(-1, 1).map(lambda x: round(x, 3)), min_size=2, max_size=12)
-
-
-@given(differences.filter(lambda found: len(set(found)) > 1), st.floats(-1, 1))
-def test_the_t_test_is_scipys_on_pairs(found: list[float], base: float) -> None:
-    expected = scipy.stats.ttest_rel([base + x for x in found], [base] * len(found)).pvalue
-    assert t_test(found) == pytest.approx(expected, rel=1e-6)
-
-
-def test_the_t_test_of_students_sleep() -> None:
-    # Student 1908, the hours gained by ten patients, as in R: t.test(..., paired = TRUE)
-    gained = [1.2, 2.4, 1.3, 1.3, 0.0, 1.0, 1.8, 0.8, 4.6, 1.4]
-    assert t_test(gained) == pytest.approx(0.002833, abs=5e-7)
-
-
-def test_the_t_test_where_differences_do_not_differ() -> None:
-    assert t_test([0.0, 0.0, 0.0]) == 1.0
-    assert t_test([0.1, 0.1, 0.1]) == 0.0
-    assert t_test([0.1]) is None
 
 
 def test_p_is_scipys_on_the_pairs() -> None:
@@ -126,6 +85,25 @@ def test_both_tests_are_corrected_and_one_pair_has_no_t() -> None:
         compare(figures, ("a", "b"), TASKS, (1,), "a", test="student")
 
 
+def test_p_of_fifteen_tied_pairs_is_exact_and_the_note_says_so() -> None:
+    """Accuracies in hundredths: 210 of 2¹³ signs are as far out on either side."""
+    gains, tasks, seeds = [0, 1, 2, 3, 0, -2, -1, 1, 1, 3, 2, 1, 1, -1, 4], "xyz", range(5)
+    keys = [(t, s) for t in tasks for s in seeds]
+    figures = {("a", *k): 0.8 + s / 100 for k, s in zip(keys, [3, 1, 4] * 5, strict=True)}
+    figures |= {("b", *k): figures["a", *k] + g / 100 for k, g in zip(keys, gains, strict=True)}
+    found = compare(figures, ("a", "b"), tasks, seeds, "a")
+    assert found.p == {"b": 2 * 210 / 2**13}
+    assert "two-sided, exact with mean ranks" in found.notes[-1]
+    assert "exact" not in compare(figures, ("a", "b"), tasks, seeds, "a", test="t").notes[-1]
+
+
+def test_the_note_says_where_p_is_normal() -> None:
+    seeds = range(EXACT + 1)
+    figures = {(m, "t", s): float(m == "b") for m in "ab" for s in seeds}
+    found = compare(figures, ("a", "b"), ("t",), seeds, "a")
+    assert f"exact up to {EXACT} of them and normal beyond" in found.notes[-1]
+
+
 def runs_of(*methods: str) -> list[Selected]:
     return [
         Selected(m, t, s, 0, {"accuracy": 0.5 + 0.1 * (m == "b") + 0.01 * s + 0.02 * (t == "15")})
@@ -139,10 +117,10 @@ def test_the_table_has_the_columns_and_the_published_rows_in_every_format() -> N
     paper = Printed({"A": {"0": Figure("82.60", "0.44"), "average": Figure("92.65")}})
     made = table(runs_of("a", "b"), metric="accuracy", reference="a", published=paper)
     assert "rank  p (a)" in str(made).splitlines()[0]
-    # Six equal signs with tied sizes: the normal approximation of scipy.
-    p = scipy.stats.wilcoxon([0.1] * 6).pvalue
+    p = 2 / 2**6  # six equal signs
     line = next(line for line in str(made).splitlines() if line.startswith("b"))
     assert line.split()[-2:] == ["1.0", f"{p:.3f}"]
+    assert "exact with mean ranks for ties and without differences of 0" in str(made)
     assert "A (published)" in str(made)
     assert "| A (published) | 82.60 ± 0.44 |" in made.to_markdown()
     assert r"82.60 $\pm$ 0.44" in made.to_latex()

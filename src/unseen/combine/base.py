@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Literal, Protocol
 import torch
 from torch import Tensor
 
+from unseen.combine.centre import centre, coarse
 from unseen.errors import UnseenError
 from unseen.vector import Blocks, Layout
 
@@ -71,7 +72,13 @@ class Rows(Protocol):
 
 
 class Mixing(Protocol):
-    """A rule that makes weights of inner products."""
+    """A rule that makes weights of inner products.
+
+    differences: whether these weights stay the same where one vector is taken off all rows.
+    """
+
+    @property
+    def differences(self) -> bool: ...
 
     def weights(
         self, gram: Tensor, table: Table, state: RuleState, generator: torch.Generator | None
@@ -119,7 +126,20 @@ class DenseRows:
         state: RuleState,
         generator: torch.Generator | None,
     ) -> tuple[Tensor, RuleState]:
-        return rule.weights(self.gram(blocks), table, state, generator)
+        gram = self.gram(blocks)
+        if rule.differences and coarse(gram):
+            gram = self.about(gram, blocks)
+        return rule.weights(gram, table, state, generator)
+
+    def about(self, found: Tensor, blocks: Sequence[slice] | None) -> Tensor:
+        """The inner products `found` again, of rows less the central one of them (per block)."""
+        if blocks is not None:
+            parts = zip(found, blocks, strict=True)
+            return torch.stack([DenseRows(self.matrix[:, b]).about(g, None) for g, b in parts])
+        origin, total = centre(found), torch.zeros_like(found)
+        for _, u in column_blocks(self.matrix):
+            total += gram(u - u[origin])
+        return total
 
     def take(self, order: Tensor) -> DenseRows:
         return DenseRows(self.matrix[order.to(self.matrix.device)], self.reference)
@@ -287,7 +307,13 @@ class Weighted(Combine):
 
 
 class Gram(Combine):
-    """Σ_i w_i u_i with weights from the K×K inner products, once per block of its layout."""
+    """Σ_i w_i u_i with weights from the K×K inner products, once per block of its layout.
+
+    differences: whether the weights go by differences of rows alone, so that one vector may be
+    taken off all of them first; of rows in the clear it is, where rounding would show.
+    """
+
+    differences: ClassVar[bool] = False
 
     @property
     def sees(self) -> Sees:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -48,6 +48,9 @@ class SemanticDivergence(Combine):
         choice("SemanticDivergence(distance)", self.distance, ("l2", "l1", "cosine"))
         choice("SemanticDivergence(favour)", self.favour, ("divergent", "similar", "uniform"))
         choice("SemanticDivergence(blocks)", self.blocks, ("whole", "module", "tensor"))
+
+    #: Distances from the average, in all their kinds.
+    differences: ClassVar[bool] = True
 
     @property
     def sees(self) -> Sees:

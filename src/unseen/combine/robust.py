@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from unseen.combine.base import Elementwise, Gram, RuleState, Table, column_blocks
+from unseen.combine.centre import squared_distances
 from unseen.errors import UnseenError, number
+from unseen.share import floor_share
 from unseen.vector import Layout
 
 
@@ -39,7 +42,7 @@ class TrimmedMean(Elementwise):
     ) -> tuple[Tensor, RuleState]:
         """The trimmed mean [P], in blocks of columns."""
         K = len(rows)
-        cut = int(self.trim * K)
+        cut = floor_share(self.trim, K)
         share = torch.full((K - 2 * cut,), 1 / (K - 2 * cut), dtype=torch.float64).to(rows)
         vector = torch.empty(rows.shape[1], dtype=rows.dtype, device=rows.device)
         for block, u in column_blocks(rows):
@@ -82,8 +85,9 @@ class Krum(Gram):
     f: how many clients may be wrong; K ≥ 2f + 3 is needed and checked. None takes the largest f
     that those present admit, ⌊(K − 3)/2⌋; one or two clients cannot be told apart and are
     averaged. m: how many updates to keep, at most K − f; more than 1 is Multi-Krum. Ties go to the
-    first in the roster. Distances come from inner products, so no update is read. No prior: the
-    chosen ones weigh alike.
+    first in the roster. Distances come from inner products, so no update is read; in the clear they
+    are those of updates less a central one of them, where rounding would show, and under encryption
+    as fine as inner products of whole updates are. No prior: the chosen ones weigh alike.
 
     Source: Blanchard et al. 2017, "Machine Learning with Adversaries: Byzantine Tolerant Gradient
     Descent", §4 and §6. Squared distances, as printed; some libraries add up plain ones.
@@ -94,6 +98,7 @@ class Krum(Gram):
     tensor([1.])
     """
 
+    differences: ClassVar[bool] = True
     f: int | None = None
     m: int = 1
 
@@ -126,11 +131,7 @@ class Krum(Gram):
         f = self._wrong(K)
         if K < 3:
             return torch.full((K,), 1 / K, dtype=torch.float64), state
-        norms = gram.diagonal()
-        # Huge updates overflow to inf and to inf - inf: both are far away.
-        squared = (norms[:, None] + norms - 2 * gram).nan_to_num(torch.inf, torch.inf, torch.inf)
-        squared = squared.clamp(min=0).fill_diagonal_(torch.inf)
-        scores = squared.sort(1).values[:, : K - f - 2].sum(1)
+        scores = squared_distances(gram).sort(1).values[:, : K - f - 2].sum(1)
         best = scores.argsort(stable=True)[: min(self.m, K - f)]
         weights = torch.zeros(K, dtype=torch.float64)
         weights[best] = 1 / len(best)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from unseen.errors import UnseenError
 from unseen.federation.kit import Kit
+from unseen.share import round_share
 
 if TYPE_CHECKING:
     from unseen.federation.doctor import Finding
@@ -51,7 +52,7 @@ def judge(kit: Kit, study: Any, found: Any) -> Iterator[Finding]:
     columns = len(found.schema.columns) if found.schema is not None else 0
     shape = "×".join(map(str, domain.x.shape[1:]))
     yield Finding("features", "ok", f"{columns} columns" if columns else f"inputs of {shape}")
-    kept = n - max(1, round(study.validation * n))
+    kept = n - max(1, round_share(study.validation, n))
     if train and kept < study.training.batch_size:
         text = f"{n} examples, {kept} to train on; a batch is {study.training.batch_size}"
         remedy = f"set training.batch_size to {max(kept, 1)} or less in the study"

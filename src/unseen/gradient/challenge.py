@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from unseen.exchange import Inbox, Memory, Turn
 from unseen.features import Tap, last_maps, tapped
 from unseen.gradient.base import Gradient, Step
 from unseen.gradient.heads import head_layer
+from unseen.share import ceil_share, round_share
 from unseen.vector import Model
 
 #: By how much an example's probability must fall before it may be challenged, as released.
@@ -107,7 +107,7 @@ class SelfChallenging:
         finally:
             tap.change = None
             model.module.train(mode)
-        chosen = largest((fall - FALL).clamp(min=0), round(len(y) * self.batch))
+        chosen = largest((fall - FALL).clamp(min=0), round_share(self.batch, len(y)))
         mask[chosen.logical_not()] = 1
         return mask
 
@@ -118,10 +118,10 @@ class SelfChallenging:
                 score = slope.mean(1).flatten(1)
             else:
                 score = (z * slope.mean((2, 3), keepdim=True)).sum(1).flatten(1)
-            lost = largest(score, math.ceil(score.shape[1] * self.drop))
+            lost = largest(score, ceil_share(self.drop, score.shape[1]))
             return lost.view(len(z), 1, *z.shape[2:])
         score = slope.mean((2, 3)) if slope.ndim == 4 else slope
-        lost = largest(score, math.ceil(score.shape[1] * self.drop))
+        lost = largest(score, ceil_share(self.drop, score.shape[1]))
         return lost.view(*score.shape, *[1] * (slope.ndim - 2))
 
 

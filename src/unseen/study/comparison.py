@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from unseen.errors import choice, nearest
+from unseen.study.paired import EXACT, holm, t_test, wilcoxon
 from unseen.study.ranking import Ranking, rank
-from unseen.study.statistics import mean, standard_error
+from unseen.study.statistics import mean
 
 #: One figure per (method, task, seed).
 Figures = Mapping[tuple[str, str, int], float]
@@ -74,10 +75,19 @@ class Comparison:
             "rank: mean over targets of the rank of the mean over seeds, 1 is best",
             self.ranking.note,
             f"p: {NAMES[self.test]} against {self.reference} on {self.pairs} pairs (target, seed), "
-            f"two-sided, Holm-corrected over the methods{h}; seeds of one target share its "
-            "examples, so p measures consistency over these targets and says nothing of others",
+            f"two-sided{self._exact}, Holm-corrected over the methods{h}; seeds of one target "
+            "share its examples, so p measures consistency over these targets and says nothing of "
+            "others",
         ]
         return [line for line in lines if line]
+
+    @property
+    def _exact(self) -> str:
+        """Where Wilcoxon's p is from, in words."""
+        if self.test != "wilcoxon":
+            return ""
+        normal = f" up to {EXACT} of them and normal beyond" if self.pairs > EXACT else ""
+        return f", exact{normal} with mean ranks for ties and without differences of 0"
 
 
 def compare(
@@ -111,55 +121,9 @@ def compare(
     return Comparison(reference, rank(rows, lower), raw, corrected, len(keys), test, verdict)
 
 
-def wilcoxon(differences: Sequence[float]) -> float:
-    """The two-sided p of Wilcoxon's signed-rank test that paired differences are around 0.
-
-    Differences of 0 are left out (Wilcoxon's own treatment); where all are 0, p = 1.
-
-    >>> wilcoxon([1.0, 2.0, 3.0, 4.0, 5.0])
-    0.0625
-    """
-    from scipy.stats import wilcoxon as scipys
-
-    if not any(differences):
-        return 1.0
-    return float(scipys(differences, zero_method="wilcox").pvalue)
-
-
-def t_test(differences: Sequence[float]) -> float | None:
-    """The two-sided p of the paired t-test that differences have mean 0; None for one pair.
-
-    t = d̄ / (s / √n) with n − 1 degrees of freedom. Where all differences are equal, p = 0, or 1 if
-    they are 0.
-    """
-    from scipy.stats import t
-
-    if len(differences) < 2:
-        return None
-    centre, error = mean(differences), standard_error(differences)
-    if not error:
-        return float(centre == 0)
-    return 2 * float(t.sf(abs(centre) / error, len(differences) - 1))
-
-
 #: What differences can be tested by: name -> (differences) -> p, None where undefined.
 TESTS: dict[str, Callable[[Sequence[float]], float | None]] = {"wilcoxon": wilcoxon, "t": t_test}
 NAMES = {"wilcoxon": "Wilcoxon's signed-rank test", "t": "paired t-test"}
-
-
-def holm(p: Sequence[float]) -> list[float]:
-    """Holm's step-down correction: the i-th smallest of m becomes max over j ≤ i of
-    (m − j + 1) p_(j), at most 1. Source: Holm, "A simple sequentially rejective multiple test
-    procedure", Scandinavian Journal of Statistics 1979.
-
-    >>> holm([0.04, 0.01, 0.03])
-    [0.06, 0.03, 0.06]
-    """
-    corrected, largest = [0.0] * len(p), 0.0
-    for step, i in enumerate(sorted(range(len(p)), key=p.__getitem__)):
-        largest = max(largest, min(1.0, (len(p) - step) * p[i]))
-        corrected[i] = largest
-    return corrected
 
 
 def _each(

@@ -20,6 +20,7 @@ from unseen.errors import UnseenError
 from unseen.exchange import Exchange, Method, Slot, keyed
 from unseen.metrics import plain
 from unseen.round import play, start
+from unseen.share import round_share
 from unseen.study.holdout import Task
 from unseen.study.spec import Study
 from unseen.vector import Model
@@ -184,7 +185,7 @@ def _rows(domain: Domain, share: float, seed: int, shared: bool) -> tuple[Tensor
                 f"domain {domain.name!r} has {n} example; a source needs one to train on and one "
                 "to validate on."
             )
-        count = min(n - 1, max(1, round(share * n)))
+        count = min(n - 1, max(1, round_share(share, n)))
         held = torch.zeros(n, dtype=torch.bool)
         name = "" if shared else domain.name
         order = torch.randperm(n, generator=keyed(f"{seed}/split/{name}"))

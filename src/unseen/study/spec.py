@@ -31,13 +31,15 @@ class Recipe(BaseModel):
     steps: local work per round. schedule: `constant`, `step(at=0.8, factor=0.1)`,
     `exponential(factor=0.96)` or `cosine`, over rounds. smoothing: label smoothing. balanced:
     class weights from each client's own counts. oversample: repeat rare classes of the training
-    split at random until all are equally frequent. server: `add`, `sgd(lr=1)` or `adam(lr=0.01)`.
-    buffers: what becomes of BatchNorm statistics: `average`, `local` or `batch`. augment: changes
-    of the images of training steps, such as `random-resized-crop(scale=[0.8, 1])+flip`; see
-    `unseen.augment`. weights: of the clients in every method's mean: `uniform` (each source site
-    counts alike, since the next one is another site), `examples`, or `method`, each method's own
-    default, as the papers' studies take it. A method that names its own, such as
-    `fedavg(weights="examples")`, keeps them.
+    split at random until all are equally frequent. server: how the combined update is applied:
+    `add`; `sgd(lr=1)` or `adam(lr=0.01)`, which are torch's; `fedadam(lr=0.01)`, `fedyogi(lr=0.01)`
+    or `fedadagrad(lr=0.01)`, which are Reddi et al.'s (no bias correction, tau=1e-3). buffers: what
+    becomes of BatchNorm statistics: `average`, `local` or `batch`. augment: changes of the images
+    of training steps, such as `random-resized-crop(scale=[0.8, 1])+flip`; see `unseen.augment`.
+    weights: of the clients in every method's mean: `uniform` (each source site counts alike, since
+    the next one is another site), `examples`, or `method`, each method's own default, as the
+    papers' studies take it. A method that names its own, such as `fedavg(weights="examples")`,
+    keeps them.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -68,7 +70,7 @@ class Recipe(BaseModel):
         from unseen.augment import build
         from unseen.expression import parse, resolve
         from unseen.losses import CrossEntropy, SquaredError
-        from unseen.optimiser import SGD, Adam
+        from unseen.optimiser import SGD, Adam, fedadagrad, fedadam, fedyogi
         from unseen.schedule import SCHEDULES
         from unseen.training import Training
 
@@ -82,7 +84,8 @@ class Recipe(BaseModel):
                 "balanced, oversample and smoothing are for classes; this data set's labels are "
                 "numbers."
             )
-        server = part("server", self.server, {"add": Add, **optimisers})
+        adaptive = {"fedadam": fedadam, "fedyogi": fedyogi, "fedadagrad": fedadagrad}
+        server = part("server", self.server, {"add": Add, **optimisers, **adaptive})
         return Training(
             optimiser=part("optimiser", self.optimiser, optimisers),
             epochs=None if self.steps is not None else self.epochs or 1,
