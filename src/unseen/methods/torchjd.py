@@ -76,10 +76,10 @@ def torchjd(
 
     `mgda`, `upgrad` and `dualproj` are as near as the library's solvers come, which is less near
     where updates differ in length: see the pages of the first two. `dualproj` regularises as
-    `upgrad` does. Against exact projections of the mean, 360 random sets of three to ten updates for
-    each spread of lengths, it was off by at most 0.1 % of the exact step where lengths were alike, 0.7 %
-    where their logarithms had a standard deviation of 0.5, and up to 22 % at 1, where one step in
-    13 opposed a client by a cosine below -0.01, at worst -0.20.
+    `upgrad` does. Against exact projections of the mean, 360 random sets of three to ten updates
+    for each spread of lengths, it was off by at most 0.1 % of the exact step where lengths were
+    alike, 0.7 % where their logarithms had a standard deviation of 0.5, and up to 22 % at 1, where
+    one step in 13 opposed a client by a cosine below -0.01, at worst -0.20.
     """
     rule = JacobianDescent(weighting, c, scale, Mean(weights))
     return federated("torchjd", training, rule, TORCHJD)
