@@ -74,6 +74,17 @@ def test_clipped_sums_are_those_of_a_loop_over_examples(kind, clip):
     torch.testing.assert_close(value, expected_loss.detach(), rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("kind", ["mlp", "cnn"])
+def test_clipped_sums_in_bfloat16_are_those_of_a_loop_as_far_as_it_is_precise(kind):
+    """bfloat16 has 8 bits of precision: 2^-8 for each product."""
+    model, x, y = net(kind)
+    expected = looped(model, x, y, 0.3)
+    model.precision = "bf16"
+    clipped_sum(model, output_loss(CrossEntropy(), "t"), x, y, 0.3, 5, linear(model))
+    away = (model.gradient.double() - expected).norm() / expected.norm()
+    assert 0 < float(away) < 4 * 2**-8
+
+
 def test_clipped_sum_agrees_with_opacus():
     opacus = pytest.importorskip("opacus", reason="the extra dp is not installed")
     model, x, y = net("mlp")

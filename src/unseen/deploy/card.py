@@ -113,6 +113,8 @@ def _method(spec: Mapping[str, Any], references: Sequence[str]) -> Iterator[str]
     yield f"- `{spec['method']}`: {counted(study['rounds'], 'round')} of {work}, batch"
     yield f"  {recipe['batch_size']}, `{recipe['optimiser']}`; `model.json` has all settings"
     yield f"- the model is that of round {spec['round']}, chosen by {chosen}"
+    if spec.get("precision") == "bf16":
+        yield "- trained and asked with products of layers in bfloat16; an export takes float32"
     yield f"- seed {spec['seed']}; initial weights: {spec['weights'] or 'drawn at random'}"
     made = ", ".join(f"{name} {version}" for name, version in spec["versions"].items())
     yield f"- made with {made}"

@@ -17,7 +17,7 @@ from unseen.errors import UnseenError
 from unseen.exchange import Inbox, Method, keyed
 from unseen.methods.compose import method as compose
 from unseen.models import build
-from unseen.study.job import adapted, formed
+from unseen.study.job import as_model, formed
 from unseen.study.records import write_atomically
 from unseen.study.selected import INBOX, SITES
 from unseen.study.spec import Study
@@ -145,11 +145,10 @@ def read(folder: str | Path, device: str = "cpu") -> Trained:
     method = compose(spec["method"], study.training.build(classes is None))
     shape = tuple(spec["input"]["shape"])
     network = build(spec["model"], shape, spec["outputs"], keyed("0/model"))
-    network = adapted(method, formed(network, study))
+    model = as_model(formed(network, study), study, shape, method, device)
     own = {name: t for name, t in tensors.items() if "/" not in name}
-    _fits(spec, own, network.state_dict())
-    network.load_state_dict(own)
-    model = Model(network, device, shape)
+    _fits(spec, own, model.module.state_dict())
+    model.module.load_state_dict(own)
     inbox = {n.removeprefix(INBOX): t.to(device) for n, t in tensors.items() if n.startswith(INBOX)}
     sites = {n.removeprefix(SITES): t.to(device) for n, t in tensors.items() if n.startswith(SITES)}
     inbox |= {"model": model.vector, "buffers": model.buffers}

@@ -176,6 +176,7 @@ def described(planned: Plan, prepared: Prepared, job: Job) -> dict[str, Any]:
         "input": inputs_of(study.dataset, data, prepared.shape, prepared.statistics).to_json(),
         "model": setting.model,
         "method": job.method,
+        "precision": study.precision,
         "prediction reads": [n.removeprefix(INBOX) for n in names if n.startswith(INBOX)],
         "sites with statistics": [n.removeprefix(SITES) for n in names if n.startswith(SITES)],
         "round": chosen + 1,
