@@ -70,7 +70,7 @@ class Quantity:
     def _natural(self, value: float) -> float:
         if not self.log:
             return value
-        return math.exp(value) - (0.0 if self.name in SIDES else STEP)
+        return round(math.exp(value) - (0.0 if self.name in SIDES else STEP), 5) + 0.0
 
 
 @dataclass(frozen=True)

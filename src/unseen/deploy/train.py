@@ -24,6 +24,7 @@ from unseen.exchange import Method
 from unseen.metrics import forward
 from unseen.privacy.ledger import card as ledger_card
 from unseen.study import records
+from unseen.study.holdout import PLANS
 from unseen.study.job import composed, module
 from unseen.study.named import settings_of
 from unseen.study.plan import Plan, prepare_study
@@ -36,7 +37,6 @@ from unseen.study.spec import Study
 
 #: Where the training's records lie, and its report, in the model's directory.
 RECORDS, REPORT = "training", "report"
-PLANS = ("none", "leave-one-domain-out")
 
 
 def study_of(file: str, overrides: Mapping[str, Any], method: str | None = None) -> Study:
