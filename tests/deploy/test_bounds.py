@@ -19,7 +19,14 @@ from hypothesis import strategies as st
 from PIL import Image, ImageOps
 
 from unseen.deploy import directory
-from unseen.deploy.bounds import Quantity, measures, outward, quantities_of
+from unseen.deploy.bounds import (
+    Bounds,
+    Quantity,
+    check_strict,
+    measures,
+    outward,
+    quantities_of,
+)
 from unseen.deploy.directory import Trained
 from unseen.deploy.predict import predict
 from unseen.deploy.train import study_of, train
@@ -157,6 +164,12 @@ def test_ranges_stay_at_the_sites_where_they_must(tmp_path: Path, unseen: Comman
         assert "rounded" not in "".join(found.spec["left the sites"]["what"])
         rows = table(unseen("predict", found.folder, tmp_path / "new.csv").out)
         assert "age=145000 (z " in rows[1]["unusual"] and "training" not in rows[1]["unusual"]
+
+
+def test_a_table_without_numbers_may_be_strict(of_rows: Trained, of_photos: Trained) -> None:
+    check_strict(Bounds(of_rows.inputs, ()))
+    with pytest.raises(UnseenError, match="does not say what training's images were like"):
+        check_strict(Bounds(of_photos.inputs, ()))
 
 
 def test_the_card_says_what_is_flagged(of_rows: Trained, of_photos: Trained) -> None:

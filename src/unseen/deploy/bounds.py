@@ -25,6 +25,11 @@ STEP = 1 / 512
 LEAST, LEAST_BRIGHTNESS = 0.05, 1 / 255
 #: Sides of an image's file; their range is exact, since it is of a device and not of a patient.
 SIDES = ("width", "height")
+#: Why no image is flagged.
+UNKNOWN = (
+    "this model's directory does not say what training's images were like. `unseen train` writes "
+    "it, unless told --no-ranges, where privacy.channel is clear and no noise was asked for."
+)
 CHANNELS = {1: ("",), 3: ("red ", "green ", "blue ")}
 
 
@@ -146,7 +151,7 @@ class Tally:
         """What to say of them at the end: nothing where all are as training's."""
         noun = "images" if isinstance(self.bounds.inputs, Images) else "rows"
         if not self.bounds.quantities and noun == "images":
-            return [f"no image was checked for being far from training: {unknown(self.bounds)}"]
+            return [f"no image was checked for being far from training: {UNKNOWN}"]
         if not self.far:
             return []
         names = ", ".join(f"{name} ({count})" for name, count in self.by.most_common())
@@ -259,19 +264,9 @@ def to_json(quantities: Sequence[Quantity]) -> dict[str, Any]:
 
 
 def check_strict(bounds: Bounds) -> None:
-    """Refuse to be strict about inputs of which nothing is known."""
-    if not bounds.quantities:
-        raise UnseenError(f"--strict refuses inputs far from what training saw; {unknown(bounds)}")
-
-
-def unknown(bounds: Bounds) -> str:
-    """Why nothing is flagged."""
-    what = "images" if isinstance(bounds.inputs, Images) else "inputs"
-    return (
-        f"this model's directory does not say what training's {what} were like. `unseen train` "
-        "writes it, unless told --no-ranges, where privacy.channel is clear and no noise was "
-        "asked for."
-    )
+    """Refuse to be strict about images of which nothing is known; a table may have no numbers."""
+    if not bounds.quantities and isinstance(bounds.inputs, Images):
+        raise UnseenError(f"--strict refuses inputs far from what training saw; {UNKNOWN}")
 
 
 def _short(value: float) -> str:

@@ -42,8 +42,8 @@ def train(
         bool | None,
         typer.Option(
             "--ranges/--no-ranges",
-            help="Keep what training's inputs were like, for `predict` to flag others "
-            "[default: where privacy.channel is clear and no noise was asked for].",
+            help="Keep what training's inputs were like, for `predict` to flag others; left out: "
+            "where privacy.channel is clear and no noise was asked for.",
         ),
     ] = None,
 ) -> None:
