@@ -6,6 +6,7 @@ import csv
 import gzip
 import io
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -51,7 +52,7 @@ def test_a_number_is_predicted_as_a_number(
 ) -> None:
     (tmp_path / "new.csv").write_text(f"{HEAD}\n61,0.5,a\n70,,b\n")
     found = rows(unseen("predict", of_numbers.folder, tmp_path / "new.csv").out)
-    assert list(found[0]) == ["input", "line", "prediction", "error"]
+    assert list(found[0]) == ["input", "line", "prediction", "error", "unusual"]
     x = of_numbers.inputs.encode([[61, 0.5, 0], [70, float("nan"), 1]])  # type: ignore[union-attr]
     expected = of_numbers.outputs(x).flatten().tolist()
     assert [float(r["prediction"]) for r in found] == pytest.approx(expected, rel=1e-6)
@@ -151,6 +152,9 @@ def test_what_is_no_image_is_named_and_the_others_predicted(
     assert found.pop("a.jpg") == ""
     assert found.keys() == {"b.jpg", "c.jpg", "e.png", "d.txt", "nothing"}
     assert "cannot be read" in found["b.jpg"] and "cannot be opened" in found["e.png"]
+    assert "0x" not in ran.out + ran.err and str(photos / "b.jpg") in found["b.jpg"]
+    again = unseen("predict", of_photos.folder, *inputs)
+    assert again.out == ran.out
     assert "no image files" in found["nothing"]
 
 
@@ -168,8 +172,13 @@ def test_an_archive_of_images(of_photos: Trained, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("--format", "xml"), "--format must be one of 'csv', 'jsonl'"),
+        (("--format", "xml"), "--format must be one of 'csv', 'jsonl', 'parquet'"),
         (("--runtime", "tflite"), "--runtime must be one of"),
+        (("--out", "x.xlsx"), "it may end in .csv, .jsonl, .ndjson, .json, .parquet"),
+        (("--out", "x.csv.gz"), "it may end in .csv"),
+        (("--out", "x.parquet", "--format", "csv"), "its name says parquet, --format csv"),
+        (("--out", "x.json", "--format", "csv"), "its name says jsonl, --format csv"),
+        (("--format", "parquet"), "--out FILE.parquet"),
         (("--keep", "id"), "copies columns of a csv file"),
         (("--site", "north"), "no statistics of its own for the site 'north'"),
         (("--device", "tpu"), "device must be cpu or cuda"),
@@ -180,6 +189,45 @@ def test_wrong_options_are_refused(
 ) -> None:
     ran = unseen("predict", of_photos.folder, "x.png", *arguments)
     assert ran.code == 2 and words in ran.err
+
+
+def test_parquet_holds_what_csv_holds(
+    of_rows: Trained, of_numbers: Trained, tmp_path: Path, unseen: Command
+) -> None:
+    """Read back by pyarrow: numbers as numbers, what is not there as null."""
+    parquet = pytest.importorskip("pyarrow.parquet", reason="the extra parquet is not installed")
+    path = tmp_path / "new.csv"
+    path.write_text(f"id,{HEAD}\n1,61,0.5,a\n02,old,1,a\n3,70,,b\n4,7e4,1,b\n")
+    for trained in (of_rows, of_numbers):
+        arguments = ("predict", trained.folder, path, "--keep", "id")
+        expected = rows(unseen(*arguments).out)
+        out = tmp_path / trained.folder.parent.name / "answers.parquet"
+        ran = unseen(*arguments, "--out", out)
+        table = parquet.read_table(out)
+        assert ran.code == 1 and ran.out == "" and table.column_names == list(expected[0])
+        found = table.to_pylist()
+        for one, other in zip(found, expected, strict=True):
+            assert one.keys() == other.keys()
+            for name, value in one.items():
+                if isinstance(value, float):
+                    assert value == pytest.approx(float(other[name]), rel=1e-8)
+                else:
+                    assert ("" if value is None else str(value)) == other[name]
+        assert [r["line"] for r in found] == [2, 3, 4, 5] and found[1]["id"] == "02"
+        assert [p.name for p in out.parent.iterdir() if "part" in p.name] == []
+    kinds = {f.name: str(f.type) for f in table.schema}
+    assert kinds["prediction"] == "double" and kinds["line"] == "int64" and kinds["id"] == "string"
+    ran = unseen("predict", of_rows.folder, path, "--keep", "line", "--out", tmp_path / "o.parquet")
+    assert ran.code == 2 and "no two columns of one name" in ran.err
+
+
+def test_without_pyarrow_the_line_that_installs_it_is_named(
+    of_rows: Trained, tmp_path: Path, unseen: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    out = tmp_path / "o.parquet"
+    ran = unseen("predict", of_rows.folder, tmp_path / "x.csv", "--out", out)
+    assert ran.code == 2 and "pip install 'unseen[parquet]'" in ran.err and not out.exists()
 
 
 def test_evaluation_of_folders_and_of_rows(

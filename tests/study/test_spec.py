@@ -18,7 +18,7 @@ from unseen.errors import UnseenError
 from unseen.losses import CrossEntropy, SquaredError
 from unseen.optimiser import SGD, Adam
 from unseen.schedule import Cosine, Step
-from unseen.study.holdout import Fixed, Growing
+from unseen.study.holdout import Fixed, Growing, Task, plan
 from unseen.study.named import named_studies
 from unseen.study.spec import Recipe, Study, parse_override
 
@@ -212,6 +212,19 @@ def test_values_that_cannot_be(settings: dict[str, Any], words: tuple[str, ...])
     found = message(**settings)
     for word in words:
         assert word in found
+
+
+def test_a_domain_that_is_held_out_by_name_is_the_only_target(tmp_path: Path) -> None:
+    """As `unseen train` has it, so that its file is a study's."""
+    short = Study(holdout="15")
+    assert short == Study(holdout="leave-one-domain-out", targets=("15",))
+    (tmp_path / "s.toml").write_text('holdout = "15"\n')
+    assert Study.read(tmp_path / "s.toml").targets == ("15",)
+    (task,) = plan(short.holdout, ["0", "15", "30"], short.targets)
+    assert task == Task("15", ("0", "30"), ("15",))
+    with pytest.raises(UnseenError, match="did you mean '15'"):
+        plan("leave-one-domain-out", ["0", "15", "30"], Study(holdout="155").targets)
+    assert "leave one of the two out" in message(holdout="15", targets=["30"])
 
 
 @pytest.mark.parametrize("participation", [1, 1.0, 3, 0.5])

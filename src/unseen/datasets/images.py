@@ -59,11 +59,16 @@ class View:
 
     def __call__(self, content: bytes, where: str) -> Tensor:
         """One image file as uint8 [3, S, S], or [1, S, S] if grey; an error names the file."""
-        from PIL import Image
+        from PIL import Image, UnidentifiedImageError
 
         try:
             with Image.open(io.BytesIO(content)) as image:
                 mode, plain = image.mode, image.convert("L" if self.grey else "RGB")
+        except UnidentifiedImageError as error:  # whose text has an address in memory
+            raise UnseenError(
+                f"the image {where} cannot be read (it is not in a format that Pillow knows): "
+                "remove or replace it."
+            ) from error
         except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
             raise UnseenError(
                 f"the image {where} cannot be read ({error}): remove or replace it."
@@ -83,6 +88,14 @@ class View:
             plain = plain.resize((S, S), Image.Resampling.BILINEAR, box)
         pixels = torch.frombuffer(bytearray(plain.tobytes()), dtype=torch.uint8)
         return pixels.view(S, S, -1).permute(2, 0, 1).contiguous()
+
+
+def pixels(source: bytes | Path) -> tuple[int, int]:
+    """Width and height of an image file, of which no more than the head is read."""
+    from PIL import Image
+
+    with Image.open(io.BytesIO(source) if isinstance(source, bytes) else source) as image:
+        return image.size
 
 
 @dataclass(frozen=True)

@@ -113,6 +113,8 @@ def _method(spec: Mapping[str, Any], references: Sequence[str]) -> Iterator[str]
     yield f"- `{spec['method']}`: {counted(study['rounds'], 'round')} of {work}, batch"
     yield f"  {recipe['batch_size']}, `{recipe['optimiser']}`; `model.json` has all settings"
     yield f"- the model is that of round {spec['round']}, chosen by {chosen}"
+    if spec.get("precision") == "bf16":
+        yield "- trained and asked with products of layers in bfloat16; an export takes float32"
     yield f"- seed {spec['seed']}; initial weights: {spec['weights'] or 'drawn at random'}"
     made = ", ".join(f"{name} {version}" for name, version in spec["versions"].items())
     yield f"- made with {made}"
@@ -165,6 +167,7 @@ def _limits(spec: Mapping[str, Any]) -> Iterator[str]:
     small = [f["site"] for f in spec["results"] if f["examples"] < 30]
     if small:
         yield f"- few examples to measure by (below 30): {', '.join(map(_line, small))}"
+    yield from _flags(spec)
     if spec["input"]["kind"] == "table":
         yield "- `predict` refuses a category that no training site had, unless told otherwise"
         if spec["study"]["privacy"].get("columns") is None:
@@ -173,6 +176,30 @@ def _limits(spec: Mapping[str, Any]) -> Iterator[str]:
         yield "- probabilities were not calibrated"
     for warning in spec["warnings"]:
         yield f"- {_line(warning)}"
+
+
+def _flags(spec: Mapping[str, Any]) -> Iterator[str]:
+    """Which inputs `predict` flags, and that others may be as far from training."""
+    from unseen.deploy.bounds import BOUND
+
+    kept, kind = spec.get("usual inputs"), spec["input"]["kind"]
+    far = f"more than {BOUND:g} deviations from training's mean"
+    rest = (
+        "in the column `unusual`, and `--strict` refuses it; values that are far from training "
+        "together, but none by itself, pass"
+    )
+    if kind == "table":
+        public = spec["study"]["privacy"].get("columns") is not None
+        where = "outside the public range" if public else far
+        where += ", or outside the rounded range of training," if kept else ""
+        yield f"- `predict` names a number {where} {rest}"
+    elif kind == "images" and kept:
+        yield (
+            f"- `predict` names an image whose brightness, contrast, detail, colour or size is "
+            f"{far}, or outside their rounded range, {rest}; what it shows is not looked at"
+        )
+    elif kind == "images":
+        yield "- `predict` flags no image: what training's were like did not leave the sites"
 
 
 def _files(spec: Mapping[str, Any]) -> Iterator[str]:

@@ -38,6 +38,14 @@ def train(
     ] = None,
     device: Annotated[str | None, typer.Option(help="cpu or cuda.")] = None,
     data_dir: DataDir = None,
+    ranges: Annotated[
+        bool | None,
+        typer.Option(
+            "--ranges/--no-ranges",
+            help="Keep what training's inputs were like, for `predict` to flag others; left out: "
+            "where privacy.channel is clear and no noise was asked for.",
+        ),
+    ] = None,
 ) -> None:
     """Train one model by one federation, for use: on your images, your csv, with your own model.
 
@@ -58,7 +66,7 @@ def train(
     study = study_of(file, overrides, method)
     target = out or Path("models") / study.name
     try:
-        trained = run(study, target, data_dir, print, progress=sys.stderr.isatty())
+        trained = run(study, target, data_dir, print, sys.stderr.isatty(), ranges)
     except KeyboardInterrupt:
         print("stopped; the same command goes on from here.", file=sys.stderr)
         raise typer.Exit(130) from None
@@ -75,15 +83,19 @@ def predict(
         list[Path], typer.Argument(metavar="INPUT...", help="Images, folders of them, csv files.")
     ],
     out: Annotated[
-        Path | None, typer.Option(help="A file, csv or jsonl [default: stdout].")
+        Path | None, typer.Option(help="A file, .csv, .jsonl or .parquet [default: stdout].")
     ] = None,
-    form: Annotated[str | None, typer.Option("--format", help="csv or jsonl.")] = None,
+    form: Annotated[str | None, typer.Option("--format", help="csv, jsonl or parquet.")] = None,
     keep: Annotated[
         str | None, typer.Option(help="Columns of a csv file to copy, such as an identifier.")
     ] = None,
     accept_unseen: Annotated[
         bool,
         typer.Option("--accept-unseen", help="Predict rows with categories new to the model."),
+    ] = False,
+    strict: Annotated[
+        bool,
+        typer.Option("--strict", help="Predict nothing for inputs far from what training saw."),
     ] = False,
     runtime: Annotated[str, typer.Option(help="torch, or onnx for its export.")] = "torch",
     site: Site = None,
@@ -93,15 +105,18 @@ def predict(
 ) -> None:
     """Predict for images or the rows of csv files: classes with probabilities, or numbers.
 
-    What cannot be predicted is named in the output, and the exit code is then 1.
+    What cannot be predicted is named in the output, and the exit code is then 1. The column
+    `unusual` names values far from what training saw; with --strict these are not predicted.
     """
     begun = time.perf_counter()
     from unseen.deploy import predict as module
+    from unseen.deploy.bounds import Tally, check_strict
     from unseen.deploy.clock import Clock
     from unseen.deploy.directory import read
     from unseen.errors import choice
 
     choice("--runtime", runtime, ("torch", "onnx"))
+    form = module.form_of(form, out)
     clock = Clock({"imports": time.perf_counter() - begun})
     with clock.phase("loading"):
         trained = read(model_dir, device)
@@ -114,17 +129,21 @@ def predict(
             other = of_model(trained)
     kept = _names(keep)
     module.check_kept(trained, kept)
-    written, faults = 0, []
-    with module.opened(out) as file:
-        shape = module.form_of(form, out), trained.classes, trained.spec["input"]["kind"] == "table"
-        writer = module.Writer(file, *shape, kept)
-        for line in module.predict(trained, inputs, other, batch, clock, accept_unseen):
+    written, faults, tally = 0, [], Tally(trained.bounds)
+    if strict:
+        check_strict(trained.bounds)
+    rows = trained.spec["input"]["kind"] == "table"
+    with module.writing(out, form, trained.classes, rows, kept) as writer:
+        for line in module.predict(trained, inputs, other, batch, clock, accept_unseen, strict):
             with clock.phase("writing"):
                 writer.write(line)
+            tally.add(line.item)
             written += line.item.error is None
             faults += [line.item] if line.item.error is not None else []
     if profile:
         print("\n".join(clock.lines()), file=sys.stderr)
+    for said in tally.lines():
+        print(said, file=sys.stderr)
     _faults(written, faults)
 
 
@@ -196,6 +215,9 @@ def export(
     made = run(model_dir, form, check or (), data_dir, out)
     print(f"checked on {made.inputs} inputs: largest difference {made.difference:.1e}, "
           f"{TOLERANCE:.0e} allowed")  # fmt: skip
+    if made.rounding is not None:
+        print("the model computes in bfloat16, its export in float32: outputs change by up to "
+              f"{made.rounding:.1e}")  # fmt: skip
     print(f"{made.path}, its inputs and outputs described in {made.path.name}.md")
 
 

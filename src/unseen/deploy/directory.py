@@ -12,12 +12,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from unseen.deploy.bounds import Bounds, bounds_of
 from unseen.deploy.inputs import Inputs, from_json
 from unseen.errors import UnseenError
 from unseen.exchange import Inbox, Method, keyed
 from unseen.methods.compose import method as compose
 from unseen.models import build
-from unseen.study.job import adapted, formed
+from unseen.study.job import as_model, formed
 from unseen.study.records import write_atomically
 from unseen.study.selected import INBOX, SITES
 from unseen.study.spec import Study, recorded
@@ -32,7 +33,8 @@ class Trained:
     """A model in use: what its directory says, and all that its predictions need.
 
     inbox: the entries that the method's prediction reads. sites: BatchNorm statistics that
-    training sites kept for themselves, by name; `buffers` are those of everyone else.
+    training sites kept for themselves, by name; `buffers` are those of everyone else. bounds: what
+    training's inputs were like.
     """
 
     folder: Path
@@ -43,6 +45,7 @@ class Trained:
     inbox: Inbox
     buffers: Tensor
     sites: Mapping[str, Tensor]
+    bounds: Bounds
 
     @property
     def classes(self) -> tuple[str, ...] | None:
@@ -145,17 +148,16 @@ def read(folder: str | Path, device: str = "cpu") -> Trained:
     method = compose(spec["method"], study.training.build(classes is None))
     shape = tuple(spec["input"]["shape"])
     network = build(spec["model"], shape, spec["outputs"], keyed("0/model"))
-    network = adapted(method, formed(network, study))
+    model = as_model(formed(network, study), study, shape, method, device)
     own = {name: t for name, t in tensors.items() if "/" not in name}
-    _fits(spec, own, network.state_dict())
-    network.load_state_dict(own)
-    model = Model(network, device, shape)
+    _fits(spec, own, model.module.state_dict())
+    model.module.load_state_dict(own)
     inbox = {n.removeprefix(INBOX): t.to(device) for n, t in tensors.items() if n.startswith(INBOX)}
     sites = {n.removeprefix(SITES): t.to(device) for n, t in tensors.items() if n.startswith(SITES)}
     inbox |= {"model": model.vector, "buffers": model.buffers}
-    return Trained(
-        folder, spec, from_json(spec["input"]), method, model, inbox, model.buffers.clone(), sites
-    )
+    inputs = from_json(spec["input"])
+    buffers, bounds = model.buffers.clone(), bounds_of(spec, inputs)
+    return Trained(folder, spec, inputs, method, model, inbox, buffers, sites, bounds)
 
 
 def _tensors(folder: Path, spec: Mapping[str, Any]) -> dict[str, Tensor]:

@@ -32,11 +32,16 @@ ABOUT = "unseen"
 
 @dataclass(frozen=True)
 class Exported:
-    """What was written, and how far its numbers were from the model's."""
+    """What was written, and how far its numbers were from the model's.
+
+    rounding: how far the model's numbers in bfloat16 are from those in float32, in which an export
+    computes; None for a model that computes in float32 itself.
+    """
 
     path: Path
     inputs: int
     difference: float
+    rounding: float | None = None
 
 
 class Served(nn.Module):
@@ -115,6 +120,7 @@ def export(
         _needs("onnx"), _needs("onnxscript"), _needs("onnxruntime")
     trained = directory.read(folder)
     x = real_inputs(trained, check, data_dir)
+    rounding = _unrounded(trained, x)
     target = out or folder / FILES[form]
     content, results = _onnx(trained, x) if form == "onnx" else _torch_export(trained, x)
     # As they come, one alone, and two: the first axis is free.
@@ -127,9 +133,21 @@ def export(
         )
     write_atomically(target, content)
     beside = target.with_name(target.name + ".md")
-    made = Exported(target, len(x), difference)
+    made = Exported(target, len(x), difference, rounding)
     write_atomically(beside, _told(trained, form, made).encode())
     return made
+
+
+def _unrounded(trained: Trained, x: Tensor) -> float | None:
+    """Let the model compute in float32, as its weights are; how far its outputs were from that.
+
+    bfloat16 on paper is not bfloat16 everywhere: runtimes round in other places, or have none.
+    """
+    if trained.model.precision == "float32":
+        return None
+    before = trained.outputs(x)
+    trained.model.precision = "float32"
+    return float((trained.outputs(x) - before).abs().max())
 
 
 def real_inputs(trained: Trained, check: Sequence[Path], data_dir: Path | None) -> Tensor:
@@ -180,7 +198,7 @@ def _apart_from_vector(trained: Trained) -> Trained:
         tensor.data = tensor.data.clone(memory_format=torch.contiguous_format)
         tensor.requires_grad_(False)
         tensor.grad = None
-    fresh.model.channels_last = False
+    fresh.model.channels_last, fresh.model.precision = False, "float32"
     return fresh
 
 
@@ -260,6 +278,7 @@ def _told(trained: Trained, form: str, made: Exported) -> str:
         f"Written by unseen {__version__} and torch {torch.__version__}.",
         f"On {made.inputs} real inputs its numbers differ from the model's by at most "
         f"{made.difference:.1e}.",
+        *_rounded(made),
         "",
         f"- input `x`: float32 [{shape}], N is free",
     ]
@@ -275,6 +294,16 @@ def _told(trained: Trained, form: str, made: Exported) -> str:
     lines += [f"{i}. {step}" for i, step in enumerate(trained.inputs.steps(), 1)]
     lines += ["", *table_of(spec["input"])]
     return "\n".join(lines).rstrip() + "\n"
+
+
+def _rounded(made: Exported) -> list[str]:
+    """What to know of an export of a model that computes in bfloat16."""
+    if made.rounding is None:
+        return []
+    return [
+        "The model itself rounds the products of its layers to bfloat16; the export computes in "
+        f"float32, by which outputs change by up to {made.rounding:.1e}."
+    ]
 
 
 def table_of(found: dict[str, Any]) -> list[str]:

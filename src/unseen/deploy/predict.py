@@ -8,19 +8,22 @@ import json
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any, Protocol
 
 from torch import Tensor
 
+from unseen.deploy.bounds import check_strict, spelt
 from unseen.deploy.clock import Clock
 from unseen.deploy.directory import Trained, probabilities
+from unseen.deploy.parquet import ParquetWriter, needed
 from unseen.deploy.rows import Item, read, stacked
 from unseen.errors import UnseenError, choice
 from unseen.metrics import predicted
 
-FORMATS = ("csv", "jsonl")
+#: format -> how names of its files end.
+FORMATS = {"csv": (".csv",), "jsonl": (".jsonl", ".ndjson", ".json"), "parquet": (".parquet",)}
 
 
 class Runtime(Protocol):
@@ -47,10 +50,18 @@ def predict(
     batch: int | None = None,
     clock: Clock | None = None,
     lenient: bool = False,
+    strict: bool = False,
 ) -> Iterator[Line]:
-    """One line for every image and row, in their order; see `rows.read`."""
+    """One line for every image and row, in their order; see `rows.read`.
+
+    An item far from what training saw says so in `Line.item.unusual`; strict: it is not predicted.
+    """
     clock, runtime = clock or Clock(), runtime or trained
-    for items in read(trained.inputs, paths, batch, clock, lenient):
+    if strict:
+        check_strict(trained.bounds)
+    for found in read(trained.inputs, paths, batch, clock, lenient):
+        with clock.phase("bounds"):
+            items = trained.bounds.mark(found, strict)
         with clock.phase("model"):
             x = stacked(items)
             outputs = runtime.outputs(x) if x is not None else None
@@ -71,9 +82,7 @@ def answers(
             label, shares, finite = next(rows)
             fault = "the model's outputs are not finite"
             yield (
-                Line(item, label, shares)
-                if finite
-                else Line(Item(item.source, item.line, error=fault, cells=item.cells))
+                Line(item, label, shares) if finite else Line(replace(item, x=None, error=fault))
             )
 
 
@@ -102,12 +111,12 @@ class Writer:
     keep: Sequence[str] = ()
 
     def __post_init__(self) -> None:
-        choice("--format", self.form, FORMATS)
+        choice("--format", self.form, ("csv", "jsonl"))
         self.csv = csv.writer(self.file, lineterminator="\n")
         if self.form == "csv":
             at = ["input", "line"] if self.rows else ["input"]
             shares = [f"p({name})" for name in self.classes or ()]
-            self.csv.writerow([*at, *self.keep, "prediction", *shares, "error"])
+            self.csv.writerow([*at, *self.keep, "prediction", *shares, "error", "unusual"])
 
     def write(self, line: Line) -> None:
         """One line; numbers with nine significant digits, which tell any two float32 apart."""
@@ -118,7 +127,8 @@ class Writer:
             shares = shares or [""] * len(self.classes or ())
             label = "" if found is None else found if isinstance(found, str) else _short(found)
             copied = [item.cells.get(name, "") for name in self.keep]
-            self.csv.writerow([*at, *copied, label, *shares, item.error or ""])
+            ends = item.error or "", spelt(item.unusual)
+            self.csv.writerow([*at, *copied, label, *shares, *ends])
             return
         told: dict[str, Any] = {"input": item.source}
         told |= {"line": item.line} if item.line is not None else {}
@@ -132,6 +142,8 @@ class Writer:
                 told["probabilities"] = dict(zip(self.classes, shares, strict=True))
         if item.unseen:
             told["unseen categories"] = list(item.unseen)
+        if item.unusual:
+            told["unusual"] = dict(item.unusual)
         self.file.write(json.dumps(told, ensure_ascii=False) + "\n")
 
 
@@ -148,12 +160,35 @@ def opened(out: Path | None) -> Iterator[IO[str]]:
         yield file
 
 
+@contextmanager
+def writing(
+    out: Path | None, form: str, classes: Sequence[str] | None, rows: bool, keep: Sequence[str] = ()
+) -> Iterator[Writer | ParquetWriter]:
+    """What writes lines to a file or to stdout."""
+    if form == "parquet" and out is not None:
+        with ParquetWriter(out, classes, rows, keep) as table:
+            yield table
+        return
+    with opened(out) as file:
+        yield Writer(file, form, classes, rows, keep)
+
+
 def form_of(asked: str | None, out: Path | None) -> str:
-    """The form asked for, or that of the file's name, or csv."""
+    """The form asked for, or that of the file's name, or csv; refuses a name that says another."""
     if asked is not None:
-        choice("--format", asked, FORMATS)
-        return asked
-    return "jsonl" if out is not None and out.suffix in (".jsonl", ".ndjson", ".json") else "csv"
+        choice("--format", asked, tuple(FORMATS))
+    suffix = out.suffix.lower() if out is not None else ""
+    named = next((form for form, ends in FORMATS.items() if suffix in ends), None)
+    if suffix and (named is None or asked not in (None, named)):
+        ends = ", ".join(end for form in FORMATS for end in FORMATS[form])
+        why = f"its name says {named}, --format {asked}" if named else f"it may end in {ends}"
+        raise UnseenError(f"--out {out} cannot be written: {why}. Choose another name.")
+    form = asked or named or "csv"
+    if form == "parquet":
+        if out is None:
+            raise UnseenError("Parquet is not text for stdout: name a file, --out FILE.parquet.")
+        needed()
+    return form
 
 
 def check_kept(trained: Trained, keep: Sequence[str]) -> None:

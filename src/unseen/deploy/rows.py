@@ -17,7 +17,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from unseen.datasets.images import File, Tree
+from unseen.datasets.images import File, Tree, pixels
 from unseen.deploy.clock import Clock
 from unseen.deploy.inputs import Arrays, Images, Inputs, Table
 from unseen.errors import UnseenError
@@ -34,6 +34,8 @@ class Item:
 
     line: of the row in its file. parts: folders and name of an image below the one that was named.
     cells: of the row. unseen: categories that no training site had, where they were let pass.
+    size: width and height of an image's file. unusual: what is far from training, and how far, by
+    the column's name or that of an image's statistic.
     """
 
     source: str
@@ -43,6 +45,8 @@ class Item:
     parts: tuple[str, ...] = ()
     cells: Mapping[str, str] = field(default_factory=dict)
     unseen: tuple[str, ...] = ()
+    size: tuple[int, int] | None = None
+    unusual: Mapping[str, str] = field(default_factory=dict)
 
     def __str__(self) -> str:
         at = f", line {self.line}" if self.line is not None else ""
@@ -90,9 +94,11 @@ def _images(inputs: Images, path: Path, batch: int, clock: Clock) -> Iterator[li
     """Images decoded by several threads: Pillow lets go of the interpreter while it decodes."""
 
     def decode(one: tuple[str, tuple[str, ...], Callable[[], bytes]]) -> Item:
-        name, parts, content = one
+        name, parts, read = one
         try:
-            return Item(name, x=inputs.view(content(), name), parts=parts)
+            content = read()
+            x = inputs.view(content, name)
+            return Item(name, x=x, parts=parts, size=pixels(content))
         except UnseenError as error:
             return Item(name, error=str(error), parts=parts)
         except OSError as error:

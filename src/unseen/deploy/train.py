@@ -16,6 +16,7 @@ from unseen.client import Client
 from unseen.datasets.table import Sums
 from unseen.deploy import card, directory
 from unseen.deploy.directory import Trained
+from unseen.deploy.gather import usual_inputs, words
 from unseen.deploy.inputs import inputs_of
 from unseen.deploy.intervals import Measured, measured
 from unseen.errors import UnseenError
@@ -23,6 +24,7 @@ from unseen.exchange import Method
 from unseen.metrics import forward
 from unseen.privacy.ledger import card as ledger_card
 from unseen.study import records
+from unseen.study.holdout import PLANS
 from unseen.study.job import composed, module
 from unseen.study.named import settings_of
 from unseen.study.plan import Plan, prepare_study
@@ -35,7 +37,6 @@ from unseen.study.spec import Study
 
 #: Where the training's records lie, and its report, in the model's directory.
 RECORDS, REPORT = "training", "report"
-PLANS = ("none", "leave-one-domain-out")
 
 
 def study_of(file: str, overrides: Mapping[str, Any], method: str | None = None) -> Study:
@@ -72,11 +73,13 @@ def train(
     data_dir: Path | None = None,
     say: Callable[[str], None] = lambda line: None,
     progress: bool = False,
+    ranges: bool | None = None,
 ) -> Trained:
     """Train the study's one model, choose its round, and write the directory.
 
     What was trained before with the same settings is not trained again. The model that was written
-    is read back, and must give the figures that were recorded.
+    is read back, and must give the figures that were recorded. ranges: whether the directory keeps
+    what training's inputs were like; see `gather.usual_inputs`.
     """
     planned = prepare_study(study, out / RECORDS, data_dir)
     job = one_job(planned)
@@ -96,7 +99,7 @@ def train(
     mark = records.mark(folder)
     if "diverged" in mark:
         raise UnseenError(f"there is no model: {mark['diverged']}")
-    spec = described(planned, prepared, job)
+    spec = described(planned, prepared, job, ranges)
     tensors = (folder / SELECTED).read_bytes()
     directory.write(out, spec, tensors)
     trained = directory.read(out)
@@ -160,7 +163,9 @@ def _round(folder: Path, selection: str, metric: str) -> int:
     return select(selection, source, target, metric, less_is_better(metric))
 
 
-def described(planned: Plan, prepared: Prepared, job: Job) -> dict[str, Any]:
+def described(
+    planned: Plan, prepared: Prepared, job: Job, ranges: bool | None = None
+) -> dict[str, Any]:
     """All of `model.json` but the results."""
     setting, data, (task,) = planned.setting, planned.data, planned.tasks
     study, folder, metric = setting.study, job.folder(setting.out), _metric(planned)
@@ -168,14 +173,18 @@ def described(planned: Plan, prepared: Prepared, job: Job) -> dict[str, Any]:
     with safe_open(folder / SELECTED, "pt") as file:
         names = list(file.keys())
         chosen = int((file.metadata() or {})["round"])
+    inputs = inputs_of(study.dataset, data, prepared.shape, prepared.statistics)
+    usual = usual_inputs(planned, prepared, inputs, job.seed, ranges)
     return {
         "name": study.title or study.name,
         "task": "regression" if data.classes is None else "classification",
         "classes": list(data.classes) if data.classes is not None else None,
         "outputs": prepared.outputs,
-        "input": inputs_of(study.dataset, data, prepared.shape, prepared.statistics).to_json(),
+        "input": inputs.to_json(),
+        "usual inputs": usual,
         "model": setting.model,
         "method": job.method,
+        "precision": study.precision,
         "prediction reads": [n.removeprefix(INBOX) for n in names if n.startswith(INBOX)],
         "sites with statistics": [n.removeprefix(SITES) for n in names if n.startswith(SITES)],
         "round": chosen + 1,
@@ -191,7 +200,7 @@ def described(planned: Plan, prepared: Prepared, job: Job) -> dict[str, Any]:
             "dataset": study.dataset, "name": data.name, "digest": setting.data,
             "source": data.source, "licence": data.licence,
         } | ({"stand-in": True} if planned.stand_in else {}),
-        "left the sites": ledger(planned, prepared, job),
+        "left the sites": ledger(planned, prepared, job, usual),
         "warnings": list(planned.warnings),
         "seed": job.seed,
         "weights": str(setting.weights) if setting.weights is not None else None,
@@ -201,14 +210,20 @@ def described(planned: Plan, prepared: Prepared, job: Job) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def ledger(planned: Plan, prepared: Prepared, job: Job) -> dict[str, Any]:
+def ledger(
+    planned: Plan, prepared: Prepared, job: Job, usual: dict[str, Any] | None = None
+) -> dict[str, Any]:
     """What left each training site, in words and in bytes, as the records have it."""
     study, data = planned.setting.study, planned.data
     method = composed(job.method, study, data)
     pooled = method.gather is not None
     summed = data.schema is not None and study.privacy.columns is None
     statistics = Sums(data.schema).size * 8 if summed and data.schema is not None else 0
-    moved = {name: {"rounds": 0, "down": statistics, "up": statistics} for name in prepared.sources}
+    flagged, size = words(usual)
+    moved = {
+        name: {"rounds": 0, "down": statistics, "up": statistics + size}
+        for name in prepared.sources
+    }
     scalars: set[str] = set()
     for line in records.read_lines(job.folder(planned.setting.out) / "rounds.jsonl"):
         scalars |= set(line["scalars"])
@@ -228,6 +243,7 @@ def ledger(planned: Plan, prepared: Prepared, job: Job) -> dict[str, Any]:
             "categories, of its training rows"
         )
     what.append(f"at each evaluation: {', '.join(planned.setting.metrics)} of its validation split")
+    what += flagged
     told = ledger_card(job.folder(planned.setting.out))
     return {"what": what, "pooled": pooled, "by site": {} if pooled else moved, "ledger": told}
 

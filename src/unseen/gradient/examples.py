@@ -92,15 +92,19 @@ def with_ones(layer: nn.Linear, a: Tensor) -> Tensor:
 def linear_signals(
     model: Model, loss: LossFunction, x: Tensor, y: Tensor
 ) -> tuple[Tensor, dict[str, tuple[Tensor, Tensor]]]:
-    """The loss, and (δ [N, o], inputs [N, i] or with ones [N, i + 1]) of every linear layer."""
+    """The loss, and (δ [N, o], inputs [N, i] or with ones [N, i + 1]) of every linear layer.
+
+    In the parameters' type, whatever type the layers' products are computed in.
+    """
     layers = linear_layers(model)
     with recorded(layers, len(y)) as seen:
         value = loss(model, x, y)
     for name in layers.keys() - seen.keys():
         raise UnseenError(f"the layer {name!r} did not run as a module in the forward pass.")
     deltas = signals(value, [output for _, output in seen.values()])
+    kind = model.vector.dtype
     pairs = {
-        name: (delta, with_ones(layers[name], a.detach()))
+        name: (delta.to(kind), with_ones(layers[name], a.detach().to(kind)))
         for (name, (a, _)), delta in zip(seen.items(), deltas, strict=True)
     }
     return value.detach(), pairs

@@ -15,7 +15,7 @@ from unseen.report.embed import embedding, features, maps
 from unseen.report.figures import Figure, Section
 from unseen.report.part import Part, Run
 from unseen.report.surface import plane, surface
-from unseen.study.job import Setting, adapted, composed, dataset, module
+from unseen.study.job import Setting, as_model, composed, dataset, module
 from unseen.study.prepare import Prepared, prepare
 from unseen.study.watch import FINAL, LOCALS
 from unseen.vector import Model
@@ -82,9 +82,9 @@ def loaded(part: Part, run: Run, data_dir: Path) -> Loaded:
     method = composed(run.method, part.study, data)
     if method.predict is not plain:
         raise UnseenError("it predicts with more than its model")
-    network = adapted(method, module(setting, prepared, job.seed))
-    model = Model(network, "cpu", prepared.shape)
-    network.load_state_dict(load_file(run.raw.folder / FINAL))
+    network = module(setting, prepared, job.seed)
+    model = as_model(network, part.study, prepared.shape, method, device="cpu")
+    model.module.load_state_dict(load_file(run.raw.folder / FINAL))
     local: dict[str, dict[str, Tensor]] = {}
     if (run.raw.folder / LOCALS).exists():
         for name, tensor in load_file(run.raw.folder / LOCALS).items():
@@ -100,7 +100,8 @@ def mapped(found: Loaded) -> Figure:
     rows, classes, domains = [], [], []
     for name, client in found.prepared.everyone.items():
         x, y = _some(client.split("validation"), MAPPED)
-        rows.append(features(found.model.module, x))
+        with found.model.rounding():
+            rows.append(features(found.model.module, x).float())
         names = found.classes
         classes += [str(names[int(c)]) if names else "all" for c in y]
         domains += [name] * len(y)

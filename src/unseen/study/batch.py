@@ -17,11 +17,19 @@ from unseen.client import Client
 from unseen.datasets.base import DataSet
 from unseen.exchange import Method
 from unseen.study.holdout import Task
-from unseen.study.job import Pending, Setting, dataset, module, reproducible, run_job, running
+from unseen.study.job import (
+    Pending,
+    Setting,
+    as_model,
+    dataset,
+    module,
+    reproducible,
+    run_job,
+    running,
+)
 from unseen.study.prepare import Prepared, prepare
 from unseen.study.records import Job
 from unseen.study.spec import Study
-from unseen.vector import Model
 
 Arguments = tuple[Setting, Job, Task]
 
@@ -33,7 +41,7 @@ def alone(
     study, found = setting.study, {}
     prepared = prepare(data, tasks[0], study, study.seed_list[0])
     network = module(setting, prepared, study.seed_list[0])
-    model = Model(network, "cpu", prepared.shape, study.precision)
+    model = as_model(network, study, prepared.shape, device="cpu")
     for name, method in methods.items():
         if reason := unstackable(method, model, prepared.sources):
             found[name] = reason

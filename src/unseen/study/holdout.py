@@ -57,6 +57,8 @@ class Growing(BaseModel):
 
 
 Holdout = Literal["leave-one-domain-out", "none"] | Fixed | Growing
+#: Plans by name; another name is that of the one domain to hold out.
+PLANS = ("leave-one-domain-out", "none")
 #: The task of a plan that holds nothing out.
 EVERYTHING = "all"
 

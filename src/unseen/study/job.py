@@ -144,8 +144,7 @@ def _play(
 ) -> Generator[Pending, None, State]:
     """Every round that is missing, each written down before the next; the last state."""
     study, folder = setting.study, job.folder(setting.out)
-    network = adapted(method, module(setting, prepared, job.seed))
-    model = Model(network, study.device, prepared.shape, study.precision)
+    model = model_of(setting, prepared, job.seed, method)
     roster = method.gather(prepared.sources) if method.gather else prepared.sources
     # The pool of DeepAll is one client, of which no share can stay away.
     participation = 1.0 if method.gather else study.participation
@@ -282,6 +281,26 @@ def formed(built: nn.Module, study: Study) -> nn.Module:
     if chosen == "channels-last" or (chosen == "auto" and _has_convolutions(built)):
         built = built.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     return built
+
+
+def model_of(
+    setting: Setting, prepared: Prepared, seed: int, method: Method | None = None
+) -> Model:
+    """The study's network with its first weights, as the method trains it (None: as it is)."""
+    return as_model(module(setting, prepared, seed), setting.study, prepared.shape, method)
+
+
+def as_model(
+    network: nn.Module,
+    study: Study,
+    shape: tuple[int, ...],
+    method: Method | None = None,
+    device: str | None = None,
+) -> Model:
+    """A network as the study computes with it: adapted to the method, on the device (by default
+    the study's) and in the study's precision."""
+    built = adapted(method, network) if method is not None else network
+    return Model(built, device or study.device, shape, study.precision)
 
 
 def adapted(method: Method, network: nn.Module) -> nn.Module:

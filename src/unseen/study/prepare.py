@@ -78,7 +78,7 @@ def prepare(
         )
     for name in task.sources:
         domain = data[name]
-        train, validation = _rows(domain, study.validation, seed, study.split == "shared")
+        train, validation = split_rows(domain, study, seed)
         sources[name] = _client(domain, classes, train, validation)
     observers = [
         {name: _client(data[name], classes, None, None) for name in names}
@@ -168,6 +168,11 @@ def check_batches(module: torch.nn.Module, roster: Mapping[str, Client], study: 
                 "batch of one remains, which BatchNorm cannot normalise. Set "
                 "training.drop_last = true, or another batch size."
             )
+
+
+def split_rows(domain: Domain, study: Study, seed: int) -> tuple[Tensor, Tensor]:
+    """Rows of a source's training and validation split, by an official split if it has one."""
+    return _rows(domain, study.validation, seed, study.split == "shared")
 
 
 def _rows(domain: Domain, share: float, seed: int, shared: bool) -> tuple[Tensor, Tensor]:

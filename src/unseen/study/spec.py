@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from unseen.errors import UnseenError, nearest
 from unseen.published import table
-from unseen.study.holdout import Fixed, Growing, Holdout
+from unseen.study.holdout import PLANS, Fixed, Growing, Holdout
 from unseen.study.named import settings_of
 
 if TYPE_CHECKING:
@@ -145,12 +145,13 @@ class Study(BaseModel):
     options, `module:factory`, or none for the data set's own. weights: a .pth or .safetensors file
     that the model begins with, "" for none where a base names one; weights_bands: for images of
     another number of bands than the file's, see `unseen.models.weights.fill`. holdout:
-    `leave-one-domain-out`, or a table of `source`, `validation` and `target` lists, or of `growing`
-    sources, or `none`: all domains train and the sources' validation splits are all that is
-    reported. targets: only these tasks. seeds: how many, or which. participation: share (a float)
-    or number (an integer) of clients per round. validation: share of each source domain held back
-    for selection where there is no official split. split: drawn for each domain, or `shared`: the
-    same rows of all domains, which must be of one size, as where they show the same objects.
+    `leave-one-domain-out`, or a domain's name: only that one is held out; or a table of `source`,
+    `validation` and `target` lists, or of `growing` sources, or `none`: all domains train and the
+    sources' validation splits are all that is reported. targets: only these tasks. seeds: how many,
+    or which. participation: share (a float) or number (an integer) of clients per round.
+    validation: share of each source domain held back for selection where there is no official
+    split. split: drawn for each domain, or `shared`: the same rows of all domains, which must be of
+    one size, as where they show the same objects.
     metric: what selection and table go by. reference: a method that the others are ranked and
     tested against. precision: `bf16` computes the products of layers in bfloat16, faster on
     processors made for it, and other numbers; see docs/performance.md. stacked: how many models,
@@ -205,7 +206,7 @@ class Study(BaseModel):
 
     def __init__(self, **settings: Any) -> None:
         try:
-            super().__init__(**settings)
+            super().__init__(**_one_target(settings))
         except ValidationError as error:
             raise UnseenError(_explained(error)) from None
 
@@ -226,6 +227,12 @@ class Study(BaseModel):
     @field_validator("holdout", mode="before")
     @classmethod
     def _one_plan(cls, value: object) -> object:
+        if isinstance(value, str) and value not in PLANS:
+            (close,) = difflib.get_close_matches(value, PLANS, n=1)
+            raise ValueError(
+                "a domain's name, 'leave-one-domain-out', 'none' or a [holdout] table; did you "
+                f"mean {close!r}?"
+            )
         # Choosing the kind of plan here keeps the errors to those of that kind.
         if not isinstance(value, Mapping):
             return value
@@ -322,6 +329,19 @@ def _put(settings: dict[str, Any], dotted: str, value: Any) -> None:
             raise UnseenError(f"{dotted}: {parent!r} is a single value, not a table.")
         settings = inner
     settings[last] = value
+
+
+def _one_target(settings: dict[str, Any]) -> dict[str, Any]:
+    """`holdout = "west"` as the task of that name; names nearly those of plans are left alone."""
+    held = settings.get("holdout")
+    if not isinstance(held, str) or difflib.get_close_matches(held, PLANS, n=1):
+        return settings
+    if settings.get("targets") is not None:
+        raise UnseenError(
+            f"holdout = {held!r} holds out that domain, and targets says "
+            f"{list(settings['targets'])}: leave one of the two out."
+        )
+    return settings | {"holdout": "leave-one-domain-out", "targets": (held,)}
 
 
 def _single(kind: str, calls: Sequence[Any]) -> Any:

@@ -32,11 +32,10 @@ from unseen.exchange import Exchange, Method, Turn
 from unseen.study.holdout import Task
 from unseen.study.job import (
     Setting,
-    adapted,
     composed,
     digest_of,
     evaluated,
-    module,
+    model_of,
     reproducible,
     versions,
 )
@@ -146,8 +145,7 @@ class Desk:
     @cached_property
     def model(self) -> Model:
         """The study's network; its numbers come with the message."""
-        network = adapted(self.method, module(self.setting, self.prepared, self.head["seed"]))
-        model = Model(network, self.study.device, self.prepared.shape, self.study.precision)
+        model = model_of(self.setting, self.prepared, self.head["seed"], self.method)
         _match("the layout of the model", self.head["layout"], fingerprint(model))
         return model
 

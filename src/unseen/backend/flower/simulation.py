@@ -29,11 +29,10 @@ from unseen.exchange import Exchange, Inbox, Method, Reply, Turn
 from unseen.study.holdout import Task
 from unseen.study.job import (
     Setting,
-    adapted,
     composed,
     dataset,
     evaluated,
-    module,
+    model_of,
     reproducible,
     run_job,
 )
@@ -200,6 +199,4 @@ def _made(job: bytes) -> tuple[Setting, Prepared, Method, Model]:
         data = dataset(study.dataset, setting.data_dir, setting.data)
         prepared = prepare(data, task, study, own.seed)
         method = evaluated(composed(own.method, study, data), prepared, setting, data)
-        network = adapted(method, module(setting, prepared, own.seed))
-        model = Model(network, study.device, prepared.shape, study.precision)
-        return setting, prepared, method, model
+        return setting, prepared, method, model_of(setting, prepared, own.seed, method)

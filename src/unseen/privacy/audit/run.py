@@ -26,7 +26,7 @@ from unseen.privacy.clipped import output_loss
 from unseen.privacy.dp import Examples, private, read
 from unseen.round import play_round, start
 from unseen.study.holdout import Task
-from unseen.study.job import Setting, adapted, composed, module, reproducible
+from unseen.study.job import Setting, composed, model_of, reproducible
 from unseen.study.plan import prepare_study
 from unseen.study.prepare import Prepared, prepare
 from unseen.study.spec import Study
@@ -62,8 +62,7 @@ class Subject:
     def model(self, text: str, seed: int) -> tuple[Method, Model]:
         """A method of the study and its model with first weights."""
         built = composed(text, self.study, self.data)
-        network = adapted(built, module(self.setting, self.prepared, seed))
-        return built, Model(network, self.study.device, self.prepared.shape)
+        return built, model_of(self.setting, self.prepared, seed, built)
 
     def train(
         self, text: str, clients: Mapping[str, Client], seed: int, rounds: int, gram: bool = False
@@ -165,8 +164,7 @@ def invert(subject: Subject, count: int) -> tuple[dict[str, Any], dict[str, Tens
     recipe = subject.study.training.build(subject.data.classes is None)
     recipe = replace(recipe, augment=None)
     plain = compose("fedsgd", recipe)
-    network = module(subject.setting, subject.prepared, subject.seed)
-    model = Model(network, subject.study.device, subject.prepared.shape)
+    model = model_of(subject.setting, subject.prepared, subject.seed)
     prior = Prior.of(other.split("train").batch(slice(None))[0])
     rows = shared.victims(victim, count, subject.seed)
     clients = inversion.single(victim, rows)
@@ -357,8 +355,7 @@ def shared_extras(subject: Subject) -> dict[str, Any]:
     names = list(sources)
     found: dict[str, Any] = {}
     plain = compose("fedsgd", subject.study.training.build(subject.data.classes is None))
-    network = module(subject.setting, subject.prepared, subject.seed)
-    model = Model(network, subject.study.device, subject.prepared.shape)
+    model = model_of(subject.setting, subject.prepared, subject.seed)
     if len(subject.prepared.shape) == 3:
         found["banks"] = shared.bank_membership(
             model, sources[names[0]], [sources[name] for name in names[1:]], 16, subject.seed

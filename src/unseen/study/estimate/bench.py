@@ -15,12 +15,11 @@ from unseen.metrics import EVALUATION_BATCH
 from unseen.round import due, play_round, sample, start
 from unseen.study.estimate.cost import Cost, Point, Work
 from unseen.study.estimate.sampled import Sampled, recipe_of, shortened, timed
-from unseen.study.job import EVALUATIONS, adapted, composed, evaluated, module
+from unseen.study.job import EVALUATIONS, as_model, composed, evaluated, module
 from unseen.study.plan import Plan
 from unseen.study.prepare import Prepared, prepare
 from unseen.study.records import Job
 from unseen.study.spec import Study
-from unseen.vector import Model
 
 #: Seconds of plain training that tell how a step's time grows with its examples.
 PLAIN = 10.0
@@ -64,8 +63,7 @@ class Stage:
         study = setting.study
         method = evaluated(composed(name, study, data), prepared, setting, data)
         roster = method.gather(prepared.sources) if method.gather else prepared.sources
-        network = adapted(method, copy.deepcopy(self.network))
-        model = Model(network, study.device, prepared.shape, study.precision)
+        model = as_model(copy.deepcopy(self.network), study, prepared.shape, method)
         limit = None if study.memory_limit is None else int(study.memory_limit * 2**30)
         # The pool of DeepAll is one client, of which no share can stay away.
         fraction = 1.0 if method.gather else study.participation
