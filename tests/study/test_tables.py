@@ -12,6 +12,7 @@ import scipy.stats
 from rich.console import Console
 
 from unseen.errors import UnseenError
+from unseen.study.formats import LEGEND
 from unseen.study.selection import Selected
 from unseen.study.tables import Table, table
 
@@ -250,7 +251,7 @@ def test_markdown(made: Table, awkward: Table) -> None:
     text = awkward.to_markdown()
     assert text.startswith("**Digits & more**\n\n| method | t\\_1\\|x | average |\n")
     assert "| a\\_b\\|c\\*d & 5% $x^2\\~\\\\{z}#\\<i> | <ins>55.0 ± 5.0</ins> |" in text
-    assert text.endswith("\n- selection: last\n- buffers: a\\_b versions: 1 × 2\n")
+    assert text.endswith(f"\n- selection: last\n- buffers: a\\_b versions: 1 × 2\n- {LEGEND}\n")
 
 
 def test_latex(awkward: Table) -> None:
@@ -271,6 +272,7 @@ def test_latex(awkward: Table) -> None:
         r"\par\smallskip",
         r"{\footnotesize\raggedright selection: last\par}",
         r"{\footnotesize\raggedright buffers: a\_b versions: 1 $\times$ 2\par}",
+        rf"{{\footnotesize\raggedright {LEGEND}\par}}",
         r"\end{table}",
     ]
 

@@ -73,7 +73,7 @@ def train(
     spec = trained.spec
     rows = [[(text, "") for text in row] for row in shown(spec["results"], spec["metrics"])]
     note = "[...]: 95% bootstrap interval over the site's examples; accuracies in percent"
-    print(plain("", rows, [note]))
+    print(plain("", [rows], [note]))
     print(f"model, card and report: {target}")
 
 

@@ -78,8 +78,8 @@ class Evaluation:
         if form == "csv":
             return self._csv()
         if form == "markdown":
-            return markdown("", self.rows(), self.notes)
-        return plain("", self.rows(), self.notes) + "\n"
+            return markdown("", [self.rows()], self.notes)
+        return plain("", [self.rows()], self.notes) + "\n"
 
     def to_json(self) -> dict[str, Any]:
         """Unrounded."""

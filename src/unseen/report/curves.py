@@ -41,22 +41,24 @@ def shown(part: Part) -> tuple[str, ...]:
 
 
 def compared(part: Part, metric: str) -> Figure:
-    """A metric at each target over rounds, one line per method (FedILC, Figures 3 and 5 to 7)."""
+    """A metric at each target over rounds, one line per method (FedILC, Figures 3 and 5 to 7); of
+    many targets the mean over them."""
     lead = best(part)
     style = coloured(part.methods, lead)
     panels = []
-    for task in part.tasks:
+    for title, tasks in part.panels.items():
         lines = []
         for method in part.methods:
-            runs = part.of.get((method, task), ())
+            runs = [run for task in tasks for run in part.of.get((method, task), ())]
             colour, kind = style(method)
             group = "other methods" if kind == "faint" else ""
             curves = [evaluations(run.raw.target, metric) for run in runs]
             lines.append(averaged(curves, method, colour, kind, group=group))
-        panels.append(_panel(task, metric, present(lines)))
-    caption = f"{metric} at the target, one panel per target, one line per method"
+        panels.append(_panel(title, metric, present(lines)))
+    each = "" if part.main.many else "one panel per target, "
+    caption = f"{metric} at the target, {each}one line per method"
     if len(part.methods) > MANY:
-        caption += f"; in colour the {len(lead)} that lead the table or are compared with"
+        caption += f"; in colour the {len(lead)} with the best averages or compared with"
     return Figure(f"compare-{metric}", f"{metric} at the target", caption, _shared(panels))
 
 

@@ -101,16 +101,16 @@ def _over_rounds(
 ) -> Figure:
     style = coloured(methods, methods[:6])
     panels = []
-    for task in part.tasks:
+    for name, tasks in part.panels.items():
         lines = []
         for method in methods:
-            runs = found.get((method, task), [])
+            runs = [gaps for task in tasks for gaps in found.get((method, task), [])]
             curves = [{r: SUMMARIES[what](v) for r, v in by_round(g).items()} for g in runs]
             lines.append(averaged(curves, method, *style(method)))
-        panels.append(Lines(task, "round", f"{what} of the gaps", present(lines)))
+        panels.append(Lines(name, "round", f"{what} of the gaps", present(lines)))
     key = f"gaps-{what.replace(' ', '-')}"
     title = f"{what.capitalize()} of the generalization gaps over clients"
-    caption = "one panel per target, mean over seeds"
+    caption = "mean over seeds" if part.main.many else "one panel per target, mean over seeds"
     return Figure(key, title, caption, tuple(p for p in panels if p.lines))
 
 

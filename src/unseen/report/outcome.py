@@ -15,23 +15,30 @@ from unseen.study.tables import Table
 
 
 def averages(part: Part, made: Table) -> Figure:
-    """The table's average and its targets as dots, best above."""
+    """The table's average and its targets as dots; of many targets the summaries alone."""
     panels = []
-    for column, name in enumerate(made.columns):
+    columns = dict(zip(made.columns, zip(*made.cells, strict=True), strict=True))
+    if made.many:
+        columns = {c: columns[c] for c in made.columns[len(made.tasks) :]}
+        columns[made.tail_name] = made.tail
+    for name, cells in columns.items():
         rows = []
-        for method, cells in zip(made.methods, made.cells, strict=True):
-            if values := cells[column].values:
+        for method, cell in zip(made.methods, cells, strict=True):
+            if values := cell.values:
                 centre, error = mean(values), standard_error(values)
                 shown = made.shown(centre) + (f" ± {made.shown(error)}" if error else "")
                 ends = (centre - error, centre + error) if error else (None, None)
                 rows.append(_row(method, centre, shown, ends, part.reference, made))
         rows.sort(key=lambda row: row.value, reverse=not made.lower)
         panels.append(Dots(name, f"{made.metric}, mean ± standard error", tuple(rows)))
-    order = [made.columns.index("average"), *range(len(made.columns))]
+    order = [list(columns).index("average"), *range(len(columns))]
     kept = [panels[i] for i in dict.fromkeys(order) if panels[i].rows]
     kept = kept[:1] if len(part.tasks) == 1 else kept
     better = "lower" if made.lower else "higher"
-    caption = f"{made.metric} at the selected round, {better} is better, best above"
+    caption = (
+        f"{made.metric} at the selected round, {better} is better; in the order of the means, "
+        "which says nothing of significance"
+    )
     return Figure(f"results-{made.metric}", f"{made.metric} by target", caption, tuple(kept))
 
 
@@ -69,7 +76,9 @@ def fair(part: Part) -> Section:
         "worst source client", "accuracy in %, mean ± standard error over runs",
         tuple(_fair_row(*row) for row in sorted(dots, key=lambda row: -row[1])),
     )  # fmt: skip
-    figure = Figure("fairness", "Accuracy at the worst source client", "best above", (panel,))
+    figure = Figure(
+        "fairness", "Accuracy at the worst source client", "in the order of the means", (panel,)
+    )
     grid = Grid("Evenness over clients", header, tuple(rows), (0, 1, 1, 1, 4, 5), (note,))
     return Section("fairness", "Fairness", "", (figure,) if dots else (), (grid,) if rows else ())
 
@@ -171,7 +180,7 @@ def _digits(value: float) -> int:
 
 
 def ranked(part: Part, made: Table) -> Figure | None:
-    """The critical-difference diagram: mean ranks, best above, and bars beside methods that the
+    """The critical-difference diagram: mean ranks, lowest above, and bars beside methods that the
     test cannot tell apart; None where there is nothing to rank."""
     ranking = made.ranking()
     if ranking.difference is None:

@@ -9,12 +9,11 @@ from html import escape
 from importlib import resources
 from typing import Any
 
-from unseen.report import draw, look, provenance, rows
+from unseen.report import draw, look, provenance, rows, verdict
 from unseen.report.figures import Dots, Figure, Grid, Line, Lines, Panel, Points, Section
 from unseen.report.folders import Left
 from unseen.report.part import Part
 from unseen.report.scene import Path, Scene
-from unseen.study.statistics import mean
 
 #: Bytes that a page may have, and how coarse curves become, in pixels, before figures are left to
 #: their files.
@@ -75,6 +74,8 @@ def _page(
 
 def _part(number: int, one: Chapters, tolerance: float, out: frozenset[str]) -> dict[str, Any]:
     part, id = one.part, f"p{number}"
+    if part.main.many:  # a panel per target and method would bury the rest
+        out = frozenset(FIRST_OUT)
     sections = [_section(s, one.names, tolerance, s.key in out) for s in one.sections if s]
     contents = [("results", "Results"), *((s["key"], s["title"]) for s in sections)]
     return {
@@ -97,26 +98,14 @@ def _part(number: int, one: Chapters, tolerance: float, out: frozenset[str]) -> 
 
 def facts(part: Part) -> list[tuple[str, str]]:
     """The study at a glance."""
-    made = part.main
-    at = made.columns.index("average")
-    scores = {
-        m: mean(row[at].values)
-        for m, row in zip(made.methods, made.cells, strict=True)
-        if row[at].complete
-    }
-    order = sorted(scores, key=lambda m: scores[m] * (1 if made.lower else -1))
-    unit = " %" if made.scale == 100 else ""
-    lead = [
-        (f"{m}: {made.shown(scores[m])}{unit}", f"{word}, average {made.metric}")
-        for m, word in zip(order, ("best", "second best"), strict=False)
+    counts = [
+        f"{len(part.methods)} methods",
+        f"{len(part.tasks)} {'targets' if len(part.tasks) > 1 else 'target'}",
+        f"{'seeds' if len(part.seeds) > 1 else 'seed'} {', '.join(map(str, part.seeds))}",
     ]
-    seeds = ", ".join(map(str, part.seeds))
     return [
-        *lead,
-        (str(len(part.runs)), "finished runs"),
-        (str(len(part.methods)), "methods"),
-        (str(len(part.tasks)), "targets" if len(part.tasks) > 1 else "target"),
-        (seeds, "seeds" if len(part.seeds) > 1 else "seed"),
+        *verdict.cards(part.main),
+        (str(len(part.runs)), f"finished runs: {', '.join(counts)}"),
         (part.selection, "selection of the round"),
     ]
 
@@ -165,7 +154,7 @@ def _figure(figure: Figure, names: Mapping[str, str], tolerance: float) -> str:
 def _elsewhere(figure: Figure, names: Mapping[str, str]) -> str:
     return (
         f"<p class=soft>{escape(figure.title)}: only in <code>figures/{escape(names[figure.key])}"
-        ".svg</code> beside this page, which would be larger than 3 MB.</p>"
+        ".svg</code> beside this page, to keep it readable and below 3 MB.</p>"
     )
 
 

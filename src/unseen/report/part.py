@@ -111,6 +111,13 @@ class Part:
         """The table of the study's metric."""
         return self.tables[self.metric]
 
+    @property
+    def panels(self) -> Mapping[str, tuple[str, ...]]:
+        """A panel's title -> its targets: one each, or one for all where they are many."""
+        if self.main.many:
+            return {f"mean over {len(self.tasks)} targets": self.tasks}
+        return {task: (task,) for task in self.tasks}
+
     @cached_property
     def domains(self) -> tuple[str, ...]:
         """Every domain that is a source of some task."""

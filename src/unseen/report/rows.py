@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from unseen.report.part import Part
 from unseen.study.beside import Printed
 from unseen.study.comparison import LEVEL
+from unseen.study.formats import LEGEND
 from unseen.study.statistics import Cell, mean
 from unseen.study.tables import Table
 
@@ -54,7 +55,7 @@ class RowShown:
 
 @dataclass(frozen=True)
 class TableShown:
-    """A table ready to be written down."""
+    """A table ready to be written down. turned: the targets as rows, where they are many."""
 
     id: str
     name: str
@@ -63,6 +64,8 @@ class TableShown:
     rows: tuple[RowShown, ...]
     key: str
     notes: tuple[str, ...]
+    filter: str = "methods"
+    turned: TableShown | None = None
 
 
 def shown(part: Part, made: Table, id: str) -> TableShown:
@@ -73,16 +76,46 @@ def shown(part: Part, made: Table, id: str) -> TableShown:
     header = [Column("method", "ascending"), *(Column(c, first) for c in made.columns)]
     header += [Column(c, "ascending") for c in compared.columns] if compared else []
     rows = [*_methods(part, made, paper), *_others(made, paper, len(header) - 1)]
-    key = "bold: best, underlined: second best among complete cells"
+    key = LEGEND
     if any(row.sign for row in rows):
         key += (
             f"; ▲ ▼: better or worse than {part.reference} with a Holm-corrected p below {LEVEL:g}"
         )
     if any(cell.paper for row in rows for cell in row.cells):
         key += "; paper: the published figure, and below it how far ours is from it"
-    return TableShown(
-        id, made.metric, made.notes[0], tuple(header), tuple(rows), key + ".", made.notes[1:]
+    whole = TableShown(
+        id, made.metric, made.told[0], tuple(header), tuple(rows), key + ".", made.told[1:]
     )
+    return _split(whole, made) if made.many else whole
+
+
+def _split(whole: TableShown, made: Table) -> TableShown:
+    """The summaries by method, and the targets as rows with methods as columns."""
+    n, end = len(made.tasks), len(made.columns)
+    tails = [
+        _field(made, cell, made.marked(made.tail).get(i, "")) for i, cell in enumerate(made.tail)
+    ]
+    tails += [Shown("")] * (len(whole.rows) - len(tails))
+    rows = [
+        replace(row, cells=(*row.cells[n:end], tail, *row.cells[end:]))
+        for row, tail in zip(whole.rows, tails, strict=True)
+    ]
+    header = whole.header
+    tail = Column(made.tail_name, header[1].first)
+    names = [Column(row.name, header[1].first) for row in whole.rows]
+    sites = [
+        RowShown(task, tuple(row.cells[i] for row in whole.rows))
+        for i, task in enumerate(made.tasks)
+    ]
+    turned = TableShown(
+        f"{whole.id}-{made.unit}s", f"{whole.name} by {made.unit}",
+        f"{whole.caption}; one row per {made.unit}",
+        (Column(made.unit, "ascending"), *names), tuple(sites), whole.key, (), f"{made.unit}s",
+    )  # fmt: skip
+    return replace(
+        whole, header=(header[0], *header[1 + n : 1 + end], tail, *header[1 + end :]),
+        rows=tuple(row for row in rows if any(cell.value for cell in row.cells)), turned=turned,
+    )  # fmt: skip
 
 
 def _methods(part: Part, made: Table, paper: Printed) -> Iterator[RowShown]:
@@ -101,7 +134,7 @@ def _methods(part: Part, made: Table, paper: Printed) -> Iterator[RowShown]:
         yield RowShown(method, tuple(fields), kind, _sign(made, part.reference, method))
 
 
-def _field(made: Table, cell: Cell, mark: str, paper: str, gap: str) -> Shown:
+def _field(made: Table, cell: Cell, mark: str, paper: str = "", gap: str = "") -> Shown:
     value, error, n = cell.fields()
     if isinstance(value, str):
         text = value or f"{n}/{cell.seeds} seeds"

@@ -1,4 +1,4 @@
-"""A table's rows of (text, mark) as plain text, Markdown, LaTeX, csv, or for a terminal."""
+"""A table's rows of (text, mark) as plain text, Markdown, LaTeX or csv."""
 
 from __future__ import annotations
 
@@ -6,43 +6,64 @@ import csv
 import io
 import re
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
 
 from unseen.study.statistics import RESAMPLES
-
-if TYPE_CHECKING:
-    import rich.console
 
 #: The header, then a row per method; a field is its text and what it is among its column.
 Rows = Sequence[Sequence[tuple[str, str]]]
 BEST, SECOND, PLAIN = "best", "second", ""
+LEGEND = (
+    "bold: the best mean among the methods, underlined: the second best; neither says anything of "
+    "significance"
+)
+#: Rows that one page of LaTeX holds.
+PAGE = 40
 _LATEX = {c: f"\\{c}" for c in "&%$#_{}"} | {
     "\\": r"\textbackslash{}", "^": r"\textasciicircum{}", "~": r"\textasciitilde{}",
     "|": r"\textbar{}", "<": r"$<$", ">": r"$>$", "±": r"$\pm$", "×": r"$\times$", "−": "$-$",
 }  # fmt: skip
 
 
-def plain(title: str, rows: Rows, notes: Sequence[str]) -> str:
-    """Plain text, columns aligned."""
+def plain(title: str, grids: Sequence[Rows], notes: Sequence[str]) -> str:
+    """Plain text, columns aligned, an empty line between grids."""
+    tables = ["\n".join(_aligned(rows)) for rows in grids]
+    return "\n".join([*filter(None, [title]), "\n\n".join(tables), *notes])
+
+
+def _aligned(rows: Rows) -> list[str]:
     texts = [[line(text) for text, _ in row] for row in rows]
     first, *widths = (max(map(len, column)) for column in zip(*texts, strict=True))
     lines = ["  ".join([r[0].ljust(first), *map(str.rjust, r[1:], widths)]) for r in texts]
-    head = [*filter(None, [title]), lines[0], "-" * len(lines[0])]
-    return "\n".join([*head, *lines[1:], *notes])
+    return [lines[0], "-" * len(lines[0]), *lines[1:]]
 
 
-def markdown(title: str, rows: Rows, notes: Sequence[str]) -> str:
-    """A table as GitHub reads it: best bold, second best underlined."""
+def markdown(title: str, grids: Sequence[Rows], notes: Sequence[str]) -> str:
+    """Tables as GitHub reads them: best bold, second best underlined."""
     tags = {PLAIN: "{}", BEST: "**{}**", SECOND: "<ins>{}</ins>"}
-    header, *body = [[tags[mark].format(_markdown(text)) for text, mark in row] for row in rows]
-    fields = [header, [":--", *["--:"] * (len(header) - 1)], *body]
-    head = [f"**{_markdown(title)}**", ""] if title else []
-    lines = [*head, *(f"| {' | '.join(row)} |" for row in fields), ""]
+    lines = [f"**{_markdown(title)}**", ""] if title else []
+    for rows in grids:
+        header, *body = [[tags[mark].format(_markdown(text)) for text, mark in row] for row in rows]
+        fields = [header, [":--", *["--:"] * (len(header) - 1)], *body]
+        lines += [*(f"| {' | '.join(row)} |" for row in fields), ""]
     return "\n".join(lines + [f"- {_markdown(note)}" for note in notes]) + "\n"
 
 
-def latex(caption: str, rows: Rows, notes: Sequence[str]) -> str:
-    """A table for the package booktabs: best bold, second best underlined."""
+def latex(caption: str, grids: Sequence[Rows], notes: Sequence[str], unit: str = "target") -> str:
+    """Tables for the package booktabs: best bold, second best underlined.
+
+    Further grids are tables of their own, the notes under the first; none is longer than a page.
+    """
+    first, *others = grids
+    floats = [_float(caption, first, notes)]
+    for rows in others:
+        header, *body = rows
+        names = f"{header[1][0]} to {header[-1][0]}" if len(header) > 2 else header[1][0]
+        pieces = [body[i : i + PAGE] for i in range(0, len(body), PAGE)]
+        floats += [_float(f"{caption}; by {unit}, {names}", [header, *p], []) for p in pieces]
+    return "\n".join(floats)
+
+
+def _float(caption: str, rows: Rows, notes: Sequence[str]) -> str:
     tags = {PLAIN: "{}", BEST: r"\textbf{{{}}}", SECOND: r"\underline{{{}}}"}
     fields = [[tags[mark].format(_latex(text)) for text, mark in row] for row in rows]
     header, *body = (" & ".join(row) + r" \\" for row in fields)
@@ -52,22 +73,6 @@ def latex(caption: str, rows: Rows, notes: Sequence[str]) -> str:
     lines += [r"\par\smallskip"] if notes else []
     lines += [rf"{{\footnotesize\raggedright {_latex(note)}\par}}" for note in notes]
     return "\n".join([*lines, r"\end{table}"]) + "\n"
-
-
-def terminal(title: str, rows: Rows, notes: Sequence[str]) -> rich.console.Group:
-    """A table for a terminal, the notes below it: best bold, second best underlined."""
-    from rich import box, table
-    from rich.console import Group
-    from rich.text import Text
-
-    styles = {PLAIN: "", BEST: "bold", SECOND: "underline"}
-    header, *body = [[Text(line(text), styles[mark]) for text, mark in row] for row in rows]
-    made = table.Table(box=box.SIMPLE_HEAD)
-    for j, name in enumerate(header):
-        made.add_column(name, justify="right" if j else "left", overflow="fold")
-    for row in body:
-        made.add_row(*row)
-    return Group(Text(title, "bold"), made, *(Text(note) for note in notes))
 
 
 def comma_separated(rows: Iterable[Sequence[object]], notes: Sequence[str]) -> str:

@@ -146,6 +146,7 @@ class Results:
             test=test or ("t" if paper.tests else "wilcoxon"),
             published=paper,
             spread=spread,
+            unit="environment" if columns else "target",
         )
 
     def _runs(self, failed: Iterable[Job], rule: str) -> Iterator[tuple[Selected, list[Record]]]:

@@ -66,6 +66,25 @@ def interval(values: Sequence[float], level: float = 0.95) -> tuple[float, float
     return low, high
 
 
+def quantile(values: Sequence[float], share: float) -> float:
+    """The quantile at a share, linear between the two nearest order statistics.
+
+    With x_(0) ≤ … ≤ x_(n − 1) it stands at share · (n − 1): numpy's default, type 7 of Hyndman and
+    Fan, "Sample quantiles in statistical packages", The American Statistician 1996.
+
+    >>> quantile([5.0, 1.0, 2.0, 3.0, 4.0], 0.1)
+    1.4
+    """
+    if not values:
+        raise UnseenError("a quantile of no values is not defined; give at least one.")
+    number("share", share, 0, 1)
+    ordered = sorted(values)
+    at = share * (len(ordered) - 1)
+    below = math.floor(at)
+    above = min(below + 1, len(ordered) - 1)
+    return ordered[below] + (at - below) * (ordered[above] - ordered[below])
+
+
 def ranks(values: Sequence[float], lower: bool = False) -> list[float]:
     """Ranks from 1 for the best; equal values share the mean of their ranks.
 

@@ -8,19 +8,21 @@ from itertools import product
 from typing import TYPE_CHECKING, TypeVar
 
 from unseen.errors import UnseenError, choice, nearest
-from unseen.study import formats
+from unseen.study import formats, layout
 from unseen.study.beside import DIFFERENCES, Gap, Printed
 from unseen.study.comparison import Comparison, compare
-from unseen.study.formats import BEST, PLAIN, SECOND, caption, decimals, line, scale_of
+from unseen.study.formats import BEST, PLAIN, SECOND, Rows, caption, decimals, line, scale_of
 from unseen.study.ranking import Ranking, rank
 from unseen.study.selection import Selected
-from unseen.study.statistics import Cell, mean
+from unseen.study.statistics import Cell, mean, quantile
 
 if TYPE_CHECKING:
-    import rich.console
+    from unseen.study.terminal import Terminal
 
 T = TypeVar("T")
 Summary = Callable[[Sequence[float]], float]
+#: Below so many tasks a tenth of them is less than one, and the percentile next to the worst.
+FEW = 10
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,9 @@ class Table:
     first says what a number is and over how many seeds. tasks: the columns that are no summaries.
     comparison: ranks and tests against one method, as two more columns. published: figures of a
     paper, as rows of texts by column. differences: its label -> method of ours -> column -> ours
-    minus theirs. spread: what stands after a mean, its standard `error` or `interval`.
+    minus theirs. spread: what stands after a mean, its standard `error` or `interval`. tail: each
+    method's tenth percentile over tasks, which stands beside the worst where tasks are many. unit:
+    what a task is, in a word.
     """
 
     metric: str
@@ -47,6 +51,8 @@ class Table:
     differences: Mapping[str, Mapping[str, Mapping[str, Gap]]] = field(default_factory=dict)
     tasks: tuple[str, ...] = ()
     spread: str = "error"
+    tail: tuple[Cell, ...] = ()
+    unit: str = "target"
 
     @property
     def caption(self) -> str:
@@ -62,9 +68,23 @@ class Table:
         """Accuracies in percent with one decimal, everything else with three."""
         return f"{self.scale * value:z.{decimals(self.metric)}f}"
 
+    @property
+    def many(self) -> bool:
+        """Whether the tasks are too many for columns of a document."""
+        return len(self.tasks) > layout.LIMIT
+
+    @property
+    def tail_name(self) -> str:
+        """The percentile at the bad end."""
+        return "90th percentile" if self.lower else "10th percentile"
+
     def marks(self, column: int) -> dict[int, str]:
         """Row -> best or second best, by the numbers as shown; equal ones share the mark."""
-        cells = {i: row[column] for i, row in enumerate(self.cells) if row[column].complete}
+        return self.marked([row[column] for row in self.cells])
+
+    def marked(self, column: Sequence[Cell]) -> dict[int, str]:
+        """As `marks`, of one cell per method."""
+        cells = {i: cell for i, cell in enumerate(column) if cell.complete}
         values = {i: float(self.shown(mean(cell.values))) for i, cell in cells.items()}
         levels = sorted(set(values.values()), reverse=not self.lower)
         names = dict(zip(levels, (BEST, SECOND), strict=False)) if len(values) > 1 else {}
@@ -77,13 +97,18 @@ class Table:
         means = {m: [mean(cell.values) for cell in row] for m, row in whole.items()}
         return rank(means, self.lower, alpha)
 
-    def rows(self, cell: Callable[[str, str], T]) -> list[list[T]]:
-        """The header and a row per method; every field is `cell(text, mark)`."""
-        marks = [self.marks(j) for j in range(len(self.columns))]
+    def rows(self, cell: Callable[[str, str], T], tail: bool = False) -> list[list[T]]:
+        """The header and a row per method; every field is `cell(text, mark)`.
+
+        tail: with the percentile, behind the other summaries.
+        """
+        tails = [[x] for x in self.tail] if tail else [[] for _ in self.methods]
+        cells = [[*row, *more] for row, more in zip(self.cells, tails, strict=True)]
+        marks = [self.marked(column) for column in zip(*cells, strict=True)]
         further = self.comparison.columns if self.comparison else ()
-        columns = (*self.columns, *further)
+        columns = (*self.columns, *[self.tail_name] * tail, *further)
         rows = [[cell(name, PLAIN) for name in ("method", *columns)]]
-        for i, (method, found) in enumerate(zip(self.methods, self.cells, strict=True)):
+        for i, (method, found) in enumerate(zip(self.methods, cells, strict=True)):
             texts = (c.text(self.shown, self.spread) for c in found)
             fields = (cell(t, m.get(i, PLAIN)) for t, m in zip(texts, marks, strict=True))
             compared = self.comparison.fields(method) if self.comparison else ()
@@ -99,35 +124,78 @@ class Table:
             rows.append([cell(label, PLAIN), *(cell(t, PLAIN) for t in texts)])
         return rows
 
+    @property
+    def parts(self) -> tuple[Rows, Rows]:
+        """What is shown where tasks are too many to be columns: the summaries by method, and the
+        tasks as rows with methods as columns."""
+        return layout.parts(self.rows(_pair, bool(self.tail)), len(self.tasks), self.unit)
+
+    @property
+    def legend(self) -> list[str]:
+        """What bold and underlined mean, where anything is."""
+        marked = any(mark for j in range(len(self.columns)) for mark in self.marks(j).values())
+        return [formats.LEGEND] * marked
+
+    @property
+    def tail_note(self) -> str:
+        """What the percentile is."""
+        return (
+            f"{self.tail_name}: over the {len(self.tasks)} {self.unit}s within each seed, between "
+            "the two nearest in proportion (numpy's default, type 7 of Hyndman and Fan)"
+        )
+
+    @property
+    def told(self) -> tuple[str, ...]:
+        """The notes, with what the percentile is where it is shown."""
+        return (*self.notes[:1], *[self.tail_note] * self.many, *self.notes[1:])
+
+    def _grids(self) -> list[Rows]:
+        """The grids of a document: one, or the summaries and then the tasks, a few methods each."""
+        if not self.many:
+            return [self.rows(_pair)]
+        summaries, turned = self.parts
+        return [summaries, *layout.blocks(turned, layout.BLOCK)]
+
     def __str__(self) -> str:
         """Plain text, columns aligned."""
-        return formats.plain(self.title, self.rows(_pair), self.notes)
+        return formats.plain(self.title, self._grids(), self.told)
 
     def to_markdown(self) -> str:
-        """A table as GitHub reads it: best bold, second best underlined."""
-        return formats.markdown(self.title, self.rows(_pair), self.notes)
+        """A table as GitHub reads it: highest mean bold, second underlined."""
+        return formats.markdown(self.title, self._grids(), [*self.told, *self.legend])
 
     def to_latex(self) -> str:
-        """A table for the package booktabs: best bold, second best underlined."""
-        return formats.latex(self.caption, self.rows(_pair), self.notes[1:])
+        """A table for the package booktabs: highest mean bold, second underlined."""
+        notes = [*self.told[1:], *self.legend]
+        return formats.latex(self.caption, self._grids(), notes, self.unit)
 
-    def to_rich(self) -> rich.console.Group:
-        """A table for a terminal, the notes below it: best bold, second best underlined."""
-        return formats.terminal(self.title, self.rows(_pair), self.notes)
+    def to_rich(self) -> Terminal:
+        """A table for a terminal, as wide as it is, the notes below it."""
+        from unseen.study.terminal import Terminal
+
+        return Terminal(
+            self.title, self.rows(_pair), *self.parts, self.notes,
+            [self.tail_note] * bool(self.tail), self.legend,
+        )  # fmt: skip
 
     def to_csv(self) -> str:
         """The raw numbers of every cell: mean, standard error, bootstrap interval, seeds.
 
         A mean is `undefined` or `n/a` where the table says so, and empty where no seed is finished.
+        Every task is a column, however many there are.
         """
         parts = ("mean", "se", "low", "high", "n")
-        header = ["method", *(f"{c} {part}" for c in self.columns for part in parts)]
-        found = zip(self.methods, self.cells, strict=True)
-        rows = [[m, *(f for cell in row for f in cell.raw_fields())] for m, row in found]
+        columns = (*self.columns, *[self.tail_name] * self.many)
+        header = ["method", *(f"{c} {part}" for c in columns for part in parts)]
+        tails = [[x] for x in self.tail] if self.many else [[] for _ in self.methods]
+        found = zip(self.methods, self.cells, tails, strict=True)
+        rows = [
+            [m, *(f for cell in (*row, *tail) for f in cell.raw_fields())] for m, row, tail in found
+        ]
         if self.comparison:
             header += self.comparison.raw_columns
             rows = [[*row, *self.comparison.raw_fields(str(row[0]))] for row in rows]
-        return formats.comma_separated([header, *rows], self.notes)
+        return formats.comma_separated([header, *rows], self.told)
 
     def runs_csv(self) -> str:
         """One row per finished job: the round that was selected and the target's raw number."""
@@ -145,7 +213,7 @@ def table(
     methods: Sequence[str] = (), tasks: Sequence[str] = (), seeds: Sequence[int] = (),
     not_applicable: Mapping[str, str] | None = None, protocol: Sequence[str] = (), title: str = "",
     reference: str | None = None, test: str = "wilcoxon", published: Printed | None = None,
-    spread: str = "error",
+    spread: str = "error", unit: str = "target",
 ) -> Table:  # fmt: skip
     """The table of a metric over methods, tasks and seeds; what is not given comes from results.
 
@@ -154,6 +222,7 @@ def table(
     reference: the method that all others are compared with, in two more columns. test: which p is
     shown there, `wilcoxon` or `t`. published: a paper's figures, in rows below, and how far ours
     are from them. spread: `error`, the standard error, or `interval`, the bootstrap interval.
+    unit: what a task is, in a word.
 
     >>> runs = [Selected("fedavg", t, s, 9, {"accuracy": a}) for t, s, a in
     ...         [("0", 0, 0.90), ("0", 1, 0.92), ("15", 0, 0.80), ("15", 1, 0.86)]]
@@ -191,6 +260,8 @@ def table(
     parts += [(tasks, max if lower else min)] * worst
     columns = (*tasks, "average", *["worst"] * worst)
     cells = tuple(tuple(cell(m, *part) for part in parts) for m in methods)
+    bad = 0.9 if lower else 0.1
+    tail = tuple(cell(m, tasks, lambda xs: quantile(xs, bad)) for m in methods if len(tasks) >= FEW)
     notes = [caption(metric, len(seeds), spread, lower)]
     gaps = ((run.task, domain) for run in found for domain in run.undefined.get(metric, ()))
     notes += [f"{metric} is undefined at {d} (task {t}); means leave it out" for t, d in gaps]
@@ -207,6 +278,7 @@ def table(
     return Table(
         metric, lower, methods, columns, cells, found, lines, line(title), comparison,
         printed.texts(comparison.columns[1] if comparison else None), differences, tasks, spread,
+        tail, unit,
     )  # fmt: skip
 
 
