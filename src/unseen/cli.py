@@ -7,10 +7,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
+import click
 import typer
+from typer.core import TyperGroup
 
 from unseen.commands import data
 from unseen.deploy import command as deploy
+from unseen.expression import split_list
 from unseen.federation.commands import federation
 from unseen.live.command import watch
 from unseen.privacy.audit.command import audit
@@ -18,8 +21,26 @@ from unseen.report.command import report
 from unseen.skeletons.command import new
 from unseen.track import command as tracking
 
+#: The commands in the order in which somebody new to them needs them.
+ORDER = (
+    "study", "table", "report", "watch", "train", "predict", "evaluate", "export", "list", "show",
+    "new", "data", "federation", "audit", "track", "bench",
+)  # fmt: skip
+
+
+class InOrder(TyperGroup):
+    """Commands as `ORDER` has them; any that it lacks come last."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The names in their order in the help."""
+        place = {name: i for i, name in enumerate(ORDER)}
+        return sorted(super().list_commands(ctx), key=lambda name: place.get(name, len(place)))
+
+
 app = typer.Typer(
     name="unseen",
+    cls=InOrder,
+    suggest_commands=False,  # click suggests the nearest command itself
     help="Federated domain generalization: one model from sites that share no data, for a site "
     "nobody has seen.",
     no_args_is_help=True,
@@ -44,7 +65,7 @@ Seeds = Annotated[str | None, typer.Option(help="How many seeds, or which: 5 or 
 Jobs = Annotated[int, typer.Option(min=1, help="Processes.")]
 Device = Annotated[str | None, typer.Option(help="cpu or cuda.")]
 Weights = Annotated[Path | None, typer.Option(help="Initial weights, .pth or .safetensors.")]
-DataDir = Annotated[Path | None, typer.Option(help="Where data files are [env: UNSEEN_DATA].")]
+DataDir = Annotated[Path | None, typer.Option(help="Where data files are (default: $UNSEEN_DATA).")]
 Out = Annotated[Path | None, typer.Option(help="Folder of the records and tables.")]
 Track = Annotated[str, typer.Option(help="tensorboard, mlflow, or both with a comma.")]
 Backend = Annotated[str, typer.Option(help="Where clients run: in-process, flower-simulation.")]
@@ -204,22 +225,6 @@ def describe(chosen: Any, folder: Path, data_dir: Path | None, processes: int) -
         print(f"warning: {warning}")
     for line in report(*estimates(planned), processes):
         print(line)
-
-
-def split_list(text: str) -> list[str]:
-    """Comma-separated parts; commas inside brackets do not separate.
-
-    >>> split_list('fedavg, ppdg(lam=0.2, base="running")+ga')
-    ['fedavg', 'ppdg(lam=0.2, base="running")+ga']
-    """
-    parts, depth = [""], 0
-    for character in text:
-        depth += (character in "([") - (character in ")]")
-        if character == "," and depth == 0:
-            parts.append("")
-        else:
-            parts[-1] += character
-    return [part.strip() for part in parts if part.strip()]
 
 
 @app.command(name="list")

@@ -17,7 +17,7 @@ from unseen.datasets.base import DataSet
 from unseen.errors import UnseenError, nearest
 from unseen.exchange import Method
 from unseen.expression import parse
-from unseen.metrics import check_metric
+from unseen.metrics import METRICS, check_metric
 from unseen.models.weights import Source
 from unseen.study import batch, records, selection
 from unseen.study.holdout import Task, plan
@@ -138,7 +138,9 @@ def chosen_metrics(study: Study, data: DataSet, usual: Sequence[str]) -> tuple[s
     classes = len(data.classes) if data.classes is not None else None
     if classes is None:
         usual = ("loss", "pearson")
-    metrics = tuple(dict.fromkeys(study.metrics or usual))
+    named = (study.metric or "").removeprefix(selection.WORST).partition("@")[0]
+    shown = [named] if named in METRICS else []
+    metrics = tuple(dict.fromkeys([*(study.metrics or usual), *shown]))
     for name in metrics:
         check_metric(name, classes)
     for column in study.groups:
@@ -162,7 +164,7 @@ def check_selection(study: Study, metrics: Sequence[str], tasks: Sequence[Task])
         )
     shown = (*metrics, *(f"worst {m}@{column}" for m in metrics for column in study.groups))
     if study.metric is not None and study.metric not in shown:
-        raise nearest("metric of this study", study.metric, shown)
+        raise nearest("metric", study.metric, (*METRICS, *shown[len(metrics) :]))
 
 
 def check_tasks(
