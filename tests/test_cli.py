@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import click
+import numpy as np
 import pytest
 import typer
 from command import Command
@@ -282,6 +283,11 @@ def test_a_study_prints_its_table_and_says_where_it_is(
     assert f"{out}" in ran.out
     for name in ("table.csv", "table.md", "table.tex", "runs.csv", "study.json"):
         assert (out / name).is_file()
+    for name, columns in (("table.csv", 1 + 5 * 5), ("runs.csv", 5)):
+        # A reader that knows no comments: numpy refuses rows of another length.
+        found = np.genfromtxt(out / name, delimiter=",", dtype=str, comments=None)
+        assert found.shape[1] == columns
+    assert "selection: source-validation" in (out / "table.notes.txt").read_text()
     again = unseen("study", str(file), "--data-dir", str(tmp_path), "--out", str(out))
     assert again.out.split("Three sites")[1] == ran.out.split("Three sites")[1]
 
@@ -295,6 +301,7 @@ def test_the_table_of_what_is_finished_by_another_rule(
     results = Study.read(file).run(tmp_path / "out", data_dir=tmp_path)
     ran = unseen("table", str(file), *shared, "--selection", "target-oracle", "--format", "csv")
     assert ran.out == results.table(selection="target-oracle").to_csv()
+    assert ran.err == results.table(selection="target-oracle").to_notes()
     shown = unseen("table", str(file), *shared, "--metric", "loss", "--format", "markdown")
     assert shown.out == results.table("loss").to_markdown()
     assert "Three sites" in unseen("table", str(file), *shared).out

@@ -141,7 +141,10 @@ def table(
 
     The settings must be those of the run. Metric, selection and reference may be others.
     """
-    from unseen.errors import choice
+    import warnings
+
+    from unseen.errors import UnseenError, choice
+    from unseen.study.about import check_code
     from unseen.study.plan import prepare_study
     from unseen.study.run import results_of
 
@@ -152,7 +155,12 @@ def table(
     others = {"weights": str(weights) if weights is not None else None}
     options: dict[str, Any] = {"test": test, "spread": spread}
     for chosen, folder, shown in read_studies(name, settings, methods, targets, seeds, others, out):
-        results = results_of(prepare_study(chosen, folder, data_dir))
+        planned = prepare_study(chosen, folder, data_dir)
+        try:
+            check_code(planned)
+        except UnseenError as error:  # this only shows what is there
+            warnings.warn(str(error), stacklevel=1)
+        results = results_of(planned)
         for shown_metric in (metric,) if metric else results.among(shown):
             made = results.table(shown_metric, selection, **options)
             if form == "text":
@@ -160,6 +168,8 @@ def table(
                 continue
             forms = {"markdown": made.to_markdown, "latex": made.to_latex, "csv": made.to_csv}
             print(forms[form](), end="")
+            if form == "csv":
+                print(made.to_notes(), end="", file=sys.stderr)
 
 
 def console() -> Any:
@@ -204,10 +214,12 @@ def read_studies(
 def describe(chosen: Any, folder: Path, data_dir: Path | None, processes: int) -> None:
     """Print what a study would do and cost."""
     from unseen.datasets.standin import NO_RESULT
+    from unseen.study.about import check_code
     from unseen.study.estimate import estimates, report
     from unseen.study.plan import prepare_study
 
     planned = prepare_study(chosen, folder, data_dir)
+    check_code(planned)
     tasks = ", ".join(task.name for task in planned.tasks)
     print(f"study: {chosen.name}")
     kind = f", {NO_RESULT}" if planned.stand_in else ""

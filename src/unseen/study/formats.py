@@ -70,11 +70,11 @@ def terminal(title: str, rows: Rows, notes: Sequence[str]) -> rich.console.Group
     return Group(Text(title, "bold"), made, *(Text(note) for note in notes))
 
 
-def comma_separated(rows: Iterable[Sequence[object]], notes: Sequence[str]) -> str:
-    """Raw fields as csv, the notes below them as comments."""
+def comma_separated(rows: Iterable[Sequence[object]]) -> str:
+    """Raw fields as csv, which has no place for notes."""
     file = io.StringIO()
     csv.writer(file, lineterminator="\n").writerows(rows)
-    return file.getvalue() + "".join(f"# {note}\n" for note in notes)
+    return file.getvalue()
 
 
 def scale_of(metric: str) -> int:

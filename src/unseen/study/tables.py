@@ -115,6 +115,10 @@ class Table:
         """A table for a terminal, the notes below it: best bold, second best underlined."""
         return formats.terminal(self.title, self.rows(_pair), self.notes)
 
+    def to_notes(self) -> str:
+        """The title and the notes, a line each: what csv has no place for."""
+        return "".join(f"{text}\n" for text in (self.title, *self.notes) if text)
+
     def to_csv(self) -> str:
         """The raw numbers of every cell: mean, standard error, bootstrap interval, seeds.
 
@@ -127,7 +131,7 @@ class Table:
         if self.comparison:
             header += self.comparison.raw_columns
             rows = [[*row, *self.comparison.raw_fields(str(row[0]))] for row in rows]
-        return formats.comma_separated([header, *rows], self.notes)
+        return formats.comma_separated([header, *rows])
 
     def runs_csv(self) -> str:
         """One row per finished job: the round that was selected and the target's raw number."""
@@ -137,7 +141,7 @@ class Table:
             for run in self.runs
             for value in [run.metrics[self.metric]]
         )
-        return formats.comma_separated([header, *rows], self.notes)
+        return formats.comma_separated([header, *rows])
 
 
 def table(
