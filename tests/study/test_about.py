@@ -85,9 +85,7 @@ def test_records_of_edited_code_are_not_shown_as_todays(
     with pytest.raises(UnseenError, match="has changed"):
         study.run(out)
     typed = ["rotated-digits.toml", "--out", str(out)]
-    Path(typed[0]).write_text(
-        f'methods = ["{own}:mine"]\ntargets = ["0"]\nseeds = 1\nrounds = 1\n'
-    )
+    Path(typed[0]).write_text(f'methods = ["{own}:mine"]\ntargets = ["0"]\nseeds = 1\nrounds = 1\n')
     shown = unseen("table", *typed)
     assert shown.code == 0 and "mine" in shown.out and "has changed" in shown.err
     assert unseen("study", *typed, "--dry-run").code == 2

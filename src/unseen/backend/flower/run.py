@@ -297,7 +297,9 @@ def planned_study(study: Study, out: Path, facts: Mapping[str, Facts], terms: Te
     missing = tuple(job for job in jobs if not records.is_done(job.folder(out)))
     code = sources.code_of(methods, model=model)  # the data set's own code is at the sites
     planned = Plan(setting, data, tuple(methods), tasks, jobs, missing, refused, (), code=code)
-    check_folder(planned, strict=True)  # the sites keep what belongs to a run: its settings are its own at once
+    check_folder(
+        planned, strict=True
+    )  # the sites keep what belongs to a run: its settings are its own at once
     return marked(planned, any(told.stand_in for told in facts.values()))
 
 
