@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+import click
+import numpy as np
 import pytest
+import typer
 from command import Command
 
+import unseen as package
 from unseen import __version__
-from unseen.cli import split_list
-from unseen.expression import options
+from unseen.cli import ORDER, app
+from unseen.expression import options, split_list
 from unseen.methods import METHODS, MODIFIERS
 from unseen.study.spec import Study
 
@@ -116,6 +122,48 @@ def test_every_command_explains_itself(unseen: Command, command: str) -> None:
     ran = unseen(command, "-h")
     assert ran.code == 0
     assert "Usage: unseen" in ran.out
+
+
+def commands(group: click.Group, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """Every command that there is, as it is typed."""
+    yield path
+    for name, one in group.commands.items():
+        yield from commands(one, (*path, name)) if isinstance(one, click.Group) else [(*path, name)]
+
+
+@pytest.mark.parametrize("path", commands(typer.main.get_command(app)), ids=" ".join)  # type: ignore[arg-type]
+def test_no_word_of_the_help_is_lost(unseen: Command, path: tuple[str, ...]) -> None:
+    """Square brackets are markup to rich: what stands in them leaves a blank before the stop."""
+    text = unseen(*path, "--help").out
+    assert re.search(r" \.(\s|$)", text) is None
+    if "--data-dir" in text and "report" not in path:
+        assert "$UNSEEN_DATA" in text
+
+
+def test_the_help_begins_with_what_is_needed_first(unseen: Command) -> None:
+    names = re.findall(r"^│ ([a-z]+) ", unseen("--help").out, re.MULTILINE)
+    assert names[:8] == [
+        "study",
+        "table",
+        "report",
+        "watch",
+        "train",
+        "predict",
+        "evaluate",
+        "export",
+    ]
+    assert sorted(names) == sorted(ORDER)
+
+
+def test_a_mistyped_command_is_answered_once(unseen: Command) -> None:
+    ran = unseen("stduy")
+    assert ran.code == 2
+    assert ran.err.count("Did you mean 'study'") == 1
+
+
+def test_what_is_imported_late_is_completed(unseen: Command) -> None:
+    assert set(package.__all__) <= set(dir(package))
+    assert "__version__" in dir(package) and dir(package) == sorted(dir(package))
 
 
 @pytest.mark.parametrize(
@@ -235,6 +283,11 @@ def test_a_study_prints_its_table_and_says_where_it_is(
     assert f"{out}" in ran.out
     for name in ("table.csv", "table.md", "table.tex", "runs.csv", "study.json"):
         assert (out / name).is_file()
+    for name, columns in (("table.csv", 1 + 5 * 5), ("runs.csv", 5)):
+        # A reader that knows no comments: numpy refuses rows of another length.
+        found = np.genfromtxt(out / name, delimiter=",", dtype=str, comments=None)
+        assert found.shape[1] == columns
+    assert "selection: source-validation" in (out / "table.notes.txt").read_text()
     again = unseen("study", str(file), "--data-dir", str(tmp_path), "--out", str(out))
     assert again.out.split("Three sites")[1] == ran.out.split("Three sites")[1]
 
@@ -248,6 +301,7 @@ def test_the_table_of_what_is_finished_by_another_rule(
     results = Study.read(file).run(tmp_path / "out", data_dir=tmp_path)
     ran = unseen("table", str(file), *shared, "--selection", "target-oracle", "--format", "csv")
     assert ran.out == results.table(selection="target-oracle").to_csv()
+    assert ran.err == results.table(selection="target-oracle").to_notes()
     shown = unseen("table", str(file), *shared, "--metric", "loss", "--format", "markdown")
     assert shown.out == results.table("loss").to_markdown()
     assert "Three sites" in unseen("table", str(file), *shared).out
@@ -288,6 +342,36 @@ def test_options_win_over_settings_and_settings_over_the_file(
     assert ran.code == 0, ran.err
     assert "jobs: 8" in ran.out  # 2 methods × 2 targets × 2 seeds
     assert "tasks: south, west" in ran.out
+
+
+def test_a_metric_that_is_asked_for_is_measured(
+    unseen: Command, file: Path, tmp_path: Path
+) -> None:
+    shared = [str(file), "--data-dir", str(tmp_path), "--targets", "north"]
+    ran = unseen("study", *shared, "metric=auroc", "--out", str(tmp_path / "out"))
+    assert ran.code == 0, ran.err
+    assert "auroc, one seed" in ran.out and "source-validation by auroc" in ran.out
+    identity = json.loads((tmp_path / "out/study.json").read_text())["identity"]
+    assert identity["metrics"] == ["loss", "accuracy", "auroc"]
+    plain = unseen("study", *shared, "--out", str(tmp_path / "plain"))
+    assert plain.code == 0
+    wrong = unseen("study", *shared, "metric=f1", "--out", str(tmp_path / "wrong"))
+    assert wrong.code == 2 and "unknown metric 'f1'" in wrong.err and "auroc" in wrong.err
+
+
+@pytest.mark.parametrize(("command", "word"), [("study", "study"), ("data", "check")])
+def test_a_table_by_its_file_is_answered_with_how_to_name_it(
+    unseen: Command, command: str, word: str
+) -> None:
+    ran = unseen(*dict.fromkeys((command, word)), "visits.csv")
+    assert ran.code == 2
+    assert "table(path='visits.csv', domain='SITE', label='LABEL')" in ran.err
+
+
+def test_an_address_is_shown_as_it_was_typed(unseen: Command, tmp_path: Path) -> None:
+    ran = unseen("data", "check", "table(path='http://x/y.csv', domain='a', label='b')")
+    assert ran.code == 2
+    assert "'http://x/y.csv'" in ran.err and "downloads nothing" in ran.err
 
 
 def test_a_dry_run_checks_everything_and_writes_nothing(

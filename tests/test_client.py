@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from sites import federation
 from torch.utils.data import TensorDataset
 
+from unseen import InProcess, Model, Training, method, play, start
 from unseen.client import Client, Memories, Split, Stored, oversampled, pooled
 from unseen.errors import UnseenError
 from unseen.exchange import keyed
@@ -83,6 +84,73 @@ def test_a_split_needs_a_label_and_a_code_for_every_input(
 ) -> None:
     with pytest.raises(UnseenError, match="as many labels as inputs"):
         Split(torch.zeros(x, 4), torch.zeros(y), meta)
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "kinds"),
+    [
+        (np.zeros((3, 2)), np.array([0, 1, 2]), (torch.float32, torch.int64)),
+        (np.zeros((3, 2), np.float32), np.array([0, 1, 2], np.int32), (torch.float32, torch.int64)),
+        (np.zeros((3, 4, 4), np.uint8), np.array([True, False, True]), (torch.uint8, torch.int64)),
+        (np.zeros((3, 2)), np.array([0.5, 1, 2]), (torch.float32, torch.float32)),
+        (torch.zeros(3, 2), torch.arange(3, dtype=torch.int32), (torch.float32, torch.int64)),
+        (torch.zeros(3, 2).double(), torch.arange(3), (torch.float64, torch.int64)),
+    ],
+)
+def test_arrays_become_tensors_of_the_types_that_models_take(x, y, kinds) -> None:
+    split = Split(x, y, {"group": np.array([0, -1, 1], np.int16)})
+    assert isinstance(split.x, torch.Tensor)
+    assert (split.x.dtype, split.y.dtype) == kinds
+    assert split.meta["group"].tolist() == [0, -1, 1] and split.meta["group"].dtype == torch.int64
+    assert split.y.tolist() == y.tolist()
+    if isinstance(x, np.ndarray):
+        x[0], before = 1, split.x.clone()
+        assert torch.equal(split.x, before)  # a copy: the caller may go on with its array
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "words"),
+    [
+        ([[1.0]], [0], "x must be a tensor or an array of numbers.*found list"),
+        (np.array([["a"]]), np.array([0]), "x must be .*found an array of <U1"),
+        (torch.zeros(1, 2), ["cat"], "y must be .*found list"),
+        (torch.tensor(1.0), torch.tensor([0]), "x must have an axis of examples.*number 1"),
+    ],
+)
+def test_what_is_no_array_is_refused_at_once(x, y, words: str) -> None:
+    with pytest.raises(UnseenError, match=words):
+        Split(x, y)
+
+
+def test_a_client_is_made_of_splits() -> None:
+    with pytest.raises(UnseenError, match="client 'a': train must be a Split .*found tuple"):
+        Client("a", (torch.zeros(1, 2), torch.zeros(1)), None, 2)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "words"),
+    [
+        (torch.zeros(4, 2).double(), torch.zeros(4).long(), "has inputs in float64.*in float32"),
+        (torch.zeros(4, 2), torch.zeros(4).double(), "has labels in float64"),
+        (torch.zeros(4, 2).half(), torch.zeros(4).long(), "has inputs in float16"),
+    ],
+)
+def test_data_of_another_type_than_the_models_are_refused_before_training(x, y, words) -> None:
+    client = Client("a", Split(x, y), None, 2)
+    with pytest.raises(UnseenError, match=f"client 'a' {words}"):
+        InProcess(Model(torch.nn.Linear(2, 2)), {"a": client})
+    if x.dtype == torch.float64:
+        InProcess(Model(torch.nn.Linear(2, 2).double()), {"a": client})
+
+
+def test_arrays_train_a_model() -> None:
+    rows = np.linspace(-1, 1, 20)[:, None]
+    client = Client("a", Split(rows, (rows[:, 0] > 0).astype(int)), None, 2)
+    model = Model(torch.nn.Linear(1, 2))
+    federated = method("fedavg", Training(batch_size=4))
+    state = start(federated, model, ["a"], seed=0)
+    state, _ = play(federated, state, InProcess(model, {"a": client}), ["a"], rounds=1)
+    assert state.round == 1
 
 
 def test_batches_and_rows() -> None:

@@ -31,6 +31,17 @@ def test_no_name_is_near() -> None:
     assert str(nearest("method", "x", [])) == "unknown method 'x'. Known: none."
 
 
+def test_of_many_names_the_nearest_are_shown() -> None:
+    known = [f"study/{i}" for i in range(60)] + ["digits", "digest", "widgets"]
+    message = str(nearest("study", "digitss", known))
+    assert message.startswith("unknown study 'digitss'; did you mean 'digits'? Nearest of 63: ")
+    listed = message.partition("Nearest of 63: ")[2].partition(" (")[0].split(", ")
+    assert len(listed) == 5 and listed[:3] == ["digits", "digest", "widgets"]
+    assert message.endswith(" (`unseen list studies` names all).")
+    columns = str(nearest("column", "x", [f"c{i}" for i in range(800)]))
+    assert "Nearest of 800: " in columns and columns.count(", ") == 11 and "list" not in columns
+
+
 def test_a_choice() -> None:
     choice("buffers", "local", ("average", "local"))
     with pytest.raises(UnseenError) as caught:

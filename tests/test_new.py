@@ -180,6 +180,14 @@ def wide(shape, outputs, width=4, *, bias):
     return torch.nn.Sequential(torch.nn.Flatten(), *layers)
 
 
+def early(training):
+    return even(replace(training, batch_size=training.batch_size))
+
+
+def broken(training):
+    return (3).loss
+
+
 def nothing(training):
     return 3
 
@@ -241,6 +249,26 @@ class TestOwnParts:
         for ours, others in zip(own, theirs, strict=True):
             for a, b in zip(ours, others, strict=True):
                 assert {**a, "method": ""} == {**b, "method": ""}
+
+    @pytest.mark.parametrize(
+        ("expression", "words"),
+        [
+            ("scaffold+own_parts_here:early", "'own_parts_here:early' does not work as a modifier: "
+             "it reads 'batch_size' of what it is given, and a Method has none. A modifier is a "
+             "function (method, *, options) -> Method; a method, "),
+            ("own_parts_here:add_even", "'own_parts_here:add_even' does not work as a method: "),
+            ("scaffold+fedavg", "'fedavg' is a method, not a modifier: a method stands first"),
+            ("ga", "'ga' is a modifier, not a method: write it behind one, as in fedavg+ga."),
+        ],
+    )  # fmt: skip
+    def test_a_part_in_the_place_of_the_other_kind(self, expression: str, words: str) -> None:
+        with pytest.raises(UnseenError) as caught:
+            method(expression)
+        assert words in str(caught.value)
+
+    def test_a_mistake_inside_a_part_keeps_its_own_error(self) -> None:
+        with pytest.raises(AttributeError, match="'int' object has no attribute 'loss'"):
+            method("own_parts_here:broken")
 
     def test_wrong_parts_are_named(self) -> None:
         cases = {

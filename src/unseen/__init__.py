@@ -46,6 +46,10 @@ __all__ = [
 ]
 
 
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})  # names that are not imported yet complete, too
+
+
 def __getattr__(name: str) -> Any:
     # Names are imported when first used, so that `unseen --help` does not wait for torch.
     if name not in _HOMES:

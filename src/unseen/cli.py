@@ -7,10 +7,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
+import click
 import typer
+from typer.core import TyperGroup
 
 from unseen.commands import data
 from unseen.deploy import command as deploy
+from unseen.expression import split_list
 from unseen.federation.commands import federation
 from unseen.live.command import watch
 from unseen.privacy.audit.command import audit
@@ -18,8 +21,26 @@ from unseen.report.command import report
 from unseen.skeletons.command import new
 from unseen.track import command as tracking
 
+#: The commands in the order in which somebody new to them needs them.
+ORDER = (
+    "study", "table", "report", "watch", "train", "predict", "evaluate", "export", "list", "show",
+    "new", "data", "federation", "audit", "track", "bench",
+)  # fmt: skip
+
+
+class InOrder(TyperGroup):
+    """Commands as `ORDER` has them; any that it lacks come last."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The names in their order in the help."""
+        place = {name: i for i, name in enumerate(ORDER)}
+        return sorted(super().list_commands(ctx), key=lambda name: place.get(name, len(place)))
+
+
 app = typer.Typer(
     name="unseen",
+    cls=InOrder,
+    suggest_commands=False,  # click suggests the nearest command itself
     help="Federated domain generalization: one model from sites that share no data, for a site "
     "nobody has seen.",
     no_args_is_help=True,
@@ -44,7 +65,7 @@ Seeds = Annotated[str | None, typer.Option(help="How many seeds, or which: 5 or 
 Jobs = Annotated[int, typer.Option(min=1, help="Processes.")]
 Device = Annotated[str | None, typer.Option(help="cpu or cuda.")]
 Weights = Annotated[Path | None, typer.Option(help="Initial weights, .pth or .safetensors.")]
-DataDir = Annotated[Path | None, typer.Option(help="Where data files are [env: UNSEEN_DATA].")]
+DataDir = Annotated[Path | None, typer.Option(help="Where data files are (default: $UNSEEN_DATA).")]
 Out = Annotated[Path | None, typer.Option(help="Folder of the records and tables.")]
 Track = Annotated[str, typer.Option(help="tensorboard, mlflow, or both with a comma.")]
 Backend = Annotated[str, typer.Option(help="Where clients run: in-process, flower-simulation.")]
@@ -120,7 +141,10 @@ def table(
 
     The settings must be those of the run. Metric, selection and reference may be others.
     """
-    from unseen.errors import choice
+    import warnings
+
+    from unseen.errors import UnseenError, choice
+    from unseen.study.about import check_code
     from unseen.study.plan import prepare_study
     from unseen.study.run import results_of
 
@@ -131,7 +155,12 @@ def table(
     others = {"weights": str(weights) if weights is not None else None}
     options: dict[str, Any] = {"test": test, "spread": spread}
     for chosen, folder, shown in read_studies(name, settings, methods, targets, seeds, others, out):
-        results = results_of(prepare_study(chosen, folder, data_dir))
+        planned = prepare_study(chosen, folder, data_dir)
+        try:
+            check_code(planned)
+        except UnseenError as error:  # this only shows what is there
+            warnings.warn(str(error), stacklevel=1)
+        results = results_of(planned)
         for shown_metric in (metric,) if metric else results.among(shown):
             made = results.table(shown_metric, selection, **options)
             if form == "text":
@@ -139,6 +168,8 @@ def table(
                 continue
             forms = {"markdown": made.to_markdown, "latex": made.to_latex, "csv": made.to_csv}
             print(forms[form](), end="")
+            if form == "csv":
+                print(made.to_notes(), end="", file=sys.stderr)
 
 
 def console() -> Any:
@@ -183,10 +214,12 @@ def read_studies(
 def describe(chosen: Any, folder: Path, data_dir: Path | None, processes: int) -> None:
     """Print what a study would do and cost."""
     from unseen.datasets.standin import NO_RESULT
+    from unseen.study.about import check_code
     from unseen.study.estimate import estimates, report
     from unseen.study.plan import prepare_study
 
     planned = prepare_study(chosen, folder, data_dir)
+    check_code(planned)
     tasks = ", ".join(task.name for task in planned.tasks)
     print(f"study: {chosen.name}")
     kind = f", {NO_RESULT}" if planned.stand_in else ""
@@ -204,22 +237,6 @@ def describe(chosen: Any, folder: Path, data_dir: Path | None, processes: int) -
         print(f"warning: {warning}")
     for line in report(*estimates(planned), processes):
         print(line)
-
-
-def split_list(text: str) -> list[str]:
-    """Comma-separated parts; commas inside brackets do not separate.
-
-    >>> split_list('fedavg, ppdg(lam=0.2, base="running")+ga')
-    ['fedavg', 'ppdg(lam=0.2, base="running")+ga']
-    """
-    parts, depth = [""], 0
-    for character in text:
-        depth += (character in "([") - (character in ")]")
-        if character == "," and depth == 0:
-            parts.append("")
-        else:
-            parts[-1] += character
-    return [part.strip() for part in parts if part.strip()]
 
 
 @app.command(name="list")

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import Dataset
@@ -85,7 +86,8 @@ class Split:
     x: inputs [N, ...], uint8 (read as x / 255) or float32; y: classes [N] as int64, or targets
     [N] as float32 for regression; meta: integer codes [N] per metadata column, by which metrics
     may be grouped, −1 (`unseen.datasets.base.NO_GROUP`) for an example of no group; the column
-    `environment` names the environments inside one client.
+    `environment` names the environments inside one client. Arrays of numpy and pandas become
+    tensors: floating point float32, labels and codes int64.
     """
 
     x: Tensor | Stored
@@ -93,6 +95,10 @@ class Split:
     meta: Mapping[str, Tensor] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        if not isinstance(self.x, Stored):
+            object.__setattr__(self, "x", _tensor("x", self.x))
+        object.__setattr__(self, "y", _labels("y", self.y))
+        object.__setattr__(self, "meta", {k: _labels(k, codes) for k, codes in self.meta.items()})
         lengths = {"x": len(self.x), "y": len(self.y)} | {k: len(v) for k, v in self.meta.items()}
         if len(set(lengths.values())) != 1:
             raise UnseenError(f"a split needs as many labels as inputs; found {lengths}.")
@@ -124,6 +130,32 @@ class Split:
         return Split(self.x.to(device), self.y.to(device), meta)
 
 
+def _tensor(name: str, values: object) -> Tensor:
+    """A tensor as it is; an array as one, of the types that models compute in."""
+    if not isinstance(values, Tensor):
+        array = np.asarray(values) if hasattr(values, "__array__") else None
+        if array is None or array.dtype.kind not in "fiub":
+            kind = type(values).__name__ if array is None else f"an array of {array.dtype}"
+            raise UnseenError(
+                f"a split's {name} must be a tensor or an array of numbers [N, ...]; found {kind}. "
+                "Write, for example, Split(torch.tensor(rows), torch.tensor(labels))."
+            )
+        values = torch.tensor(array)
+        values = values.float() if values.is_floating_point() else values
+    if values.ndim == 0:
+        raise UnseenError(
+            f"a split's {name} must have an axis of examples, [N, ...]; found the single number "
+            f"{values.item():g}."
+        )
+    return values
+
+
+def _labels(name: str, values: object) -> Tensor:
+    """Labels or codes: floating point as it is, whatever counts as int64."""
+    found = _tensor(name, values)
+    return found if found.is_floating_point() else found.long()
+
+
 @dataclass(frozen=True)
 class Client:
     """A silo. `train` and `validation` never leave it; either may be absent.
@@ -135,6 +167,15 @@ class Client:
     train: Split | None
     validation: Split | None
     classes: int | None
+
+    def __post_init__(self) -> None:
+        for name in ("train", "validation"):
+            found = getattr(self, name)
+            if found is not None and not isinstance(found, Split):
+                raise UnseenError(
+                    f"client {self.name!r}: {name} must be a Split of inputs and labels, or None; "
+                    f"found {type(found).__name__}. Write {name}=Split(x, y)."
+                )
 
     def split(self, name: str) -> Split:
         """The split called `train` or `validation`; an error names the client that lacks it."""

@@ -18,6 +18,7 @@ data = typer.Typer(
     name="data",
     help="Check, import and imitate data sets. Nothing is ever downloaded.",
     no_args_is_help=True,
+    suggest_commands=False,
     pretty_exceptions_enable=False,
 )
 
@@ -25,7 +26,7 @@ data = typer.Typer(
 WIDE, LONG = 16, 70
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Such as pacs or 'pacs(path=\"x\")'.")]
-DataDir = Annotated[Path | None, typer.Option(help="Where data files are [env: UNSEEN_DATA].")]
+DataDir = Annotated[Path | None, typer.Option(help="Where data files are (default: $UNSEEN_DATA).")]
 
 
 @data.command()
@@ -36,8 +37,15 @@ def check(name: Name, data_dir: DataDir = None) -> None:
     stands for cannot be used.
     """
     from unseen.datasets.report import inspect
+    from unseen.errors import UnseenError
     from unseen.expression import parse
 
+    if Path(name).suffix.lower() in (".csv", ".tsv"):
+        raise UnseenError(
+            f"{name!r} is a table; name its columns: unseen data check \"table(path='{name}', "
+            "domain='SITE', label='LABEL')\", with the column of the sites for SITE and that of "
+            "the labels for LABEL."
+        )
     (call,) = parse(name)
     report = inspect(call, data_dir or os.environ.get("UNSEEN_DATA"))
     show(report)

@@ -38,9 +38,18 @@ class Departed(UnseenError):
         super().__init__(f"{', '.join(self.names)} stopped answering within an exchange.")
 
 
+#: Kinds of names that `unseen list` has, and its word for them.
+LISTED = {
+    "method": "methods", "modifier": "methods", "data set": "datasets", "model": "models",
+    "study": "studies",
+}  # fmt: skip
+#: Up to how many names an error lists, and how many of more where `unseen list` has the rest.
+MOST, FEW = 12, 5
+
+
 def nearest(kind: str, name: str, known: Iterable[str]) -> UnseenError:
     """The error for an unknown name, with the nearest right one: of the names in which it is a word
-    the first, else the most alike.
+    the first, else the most alike. Of many names only the nearest are listed.
 
     >>> print(nearest("method", "fedagv", ["fedavg", "ppdg"]))
     unknown method 'fedagv'; did you mean 'fedavg'? Known: fedavg, ppdg.
@@ -53,7 +62,18 @@ def nearest(kind: str, name: str, known: Iterable[str]) -> UnseenError:
     nearby = max(close, key=lambda k: (alike[k], k[:1] == name[:1]), default="")
     best = next((k for k in given if name in k.split("-")), nearby)
     hint = f"; did you mean {best!r}?" if best else "."
-    return UnseenError(f"unknown {kind} {name!r}{hint} Known: {', '.join(known) or 'none'}.")
+    return UnseenError(f"unknown {kind} {name!r}{hint} {_names(kind, name, known, best)}.")
+
+
+def _names(kind: str, name: str, known: Sequence[str], best: str) -> str:
+    """All known names, or of many those most like the one that is not."""
+    if len(known) <= MOST:
+        return f"Known: {', '.join(known) or 'none'}"
+    ratio = {k: difflib.SequenceMatcher(None, k, name).ratio() for k in known}
+    ranked = sorted(known, key=lambda k: (k != best, -ratio[k], k))
+    shown = ", ".join(ranked[: FEW if kind in LISTED else MOST])
+    rest = f" (`unseen list {LISTED[kind]}` names all)" if kind in LISTED else ""
+    return f"Nearest of {len(known)}: {shown}{rest}"
 
 
 def choice(name: str, value: object, allowed: Sequence[str]) -> None:

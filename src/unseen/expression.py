@@ -97,6 +97,22 @@ def text(calls: tuple[Call, ...]) -> str:
     return "+".join(_one(call) for call in calls)
 
 
+def split_list(text: str) -> list[str]:
+    """Comma-separated parts; commas inside brackets do not separate.
+
+    >>> split_list('fedavg, ppdg(lam=0.2, base="running")+ga')
+    ['fedavg', 'ppdg(lam=0.2, base="running")+ga']
+    """
+    parts, depth = [""], 0
+    for character in text:
+        depth += (character in "([") - (character in ")]")
+        if character == "," and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += character
+    return [part.strip() for part in parts if part.strip()]
+
+
 def options(
     part: Callable[..., object], given: int = 0, own: bool = False
 ) -> dict[str, inspect.Parameter]:

@@ -107,7 +107,7 @@ def test_a_study_says_so_and_shows_no_published_figure(tmp_path: Path) -> None:
     assert "(published)" in str(before) and "− published" in str(before) and SAID not in str(before)
     results = study().run(out=tmp_path / "out", data_dir=data)
     made = results.table()
-    for text in (str(made), made.to_markdown(), made.to_latex(), made.to_csv(), made.runs_csv()):
+    for text in (str(made), made.to_markdown(), made.to_latex(), made.to_notes()):
         assert SAID in " ".join(text.split()) and "ublished" not in text
     assert made.published == {} == results.published("accuracy")
     assert SAID in (tmp_path / "out" / "table.md").read_text()

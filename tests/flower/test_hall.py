@@ -23,6 +23,7 @@ from unseen.backend.flower.link import Waiting, introduced
 from unseen.backend.flower.site import Site
 from unseen.errors import UnseenError
 from unseen.exchange import keyed
+from unseen.live.state import Reader
 
 SITES = {"0": "train", "15": "train", "30": "train", "75": "evaluate"}
 TABLE = "table(path='visits.csv', domain='site', label='died')"
@@ -107,6 +108,10 @@ def test_sites_write_the_records_of_one_process(
     hall = Hall(kits(tmp_path, SITES, tmp_path))
     federated.run(str(file), str(tmp_path / "sites"), hall, list(SITES))
     same(tmp_path / "one", tmp_path / "sites")
+    # Both are watched alike, by what both wrote of the study.
+    one, sites = (Reader(tmp_path / name).snapshot() for name in ("one", "sites"))
+    assert [p.job for p in sites.jobs] == [p.job for p in one.jobs] and sites.finished
+    assert (sites.notes, sites.title, sites.rounds) == ((), one.title, 2)
     asked = {site for site, question in hall.sent if "train" in str(question["head"])}
     assert asked == set(SITES)
 

@@ -291,6 +291,14 @@ def test_a_missing_scalar_is_named():
         rule(rows(2, 3), {}, rule.init(2, 3))
 
 
+def test_a_single_number_is_no_column_of_the_table() -> None:
+    rule, table = combine.Mean("examples"), {"examples": torch.tensor(3.0)}
+    with pytest.raises(UnseenError, match=r"'examples' must be a tensor \[K\].*number 3"):
+        rule(torch.zeros(3, 2), table, rule.init(3, 2))
+    with pytest.raises(UnseenError, match=r"'examples' must be a tensor \[K\].*number 3"):
+        rule.weights(table, rule.init(3, 2))
+
+
 def test_a_table_of_the_wrong_length_is_named():
     with pytest.raises(UnseenError, match="'examples' must have one entry per row, 3; found 2"):
         Mean()(rows(3, 4), {"examples": torch.ones(2)}, {})

@@ -796,13 +796,13 @@ REFUSED: list[tuple[dict[str, Any], tuple[str, ...]]] = [
     ({"selection": "target-oracle(afer=3)"}, ("afer", "'after'")),
     ({"selection": "ood-validation"}, ("ood-validation", "neither source nor target")),
     ({"metric": "acuracy"}, ("acuracy", "'accuracy'")),
-    ({"metric": "auroc"}, ("auroc",)),  # not among the metrics of this data set
     ({"metric": "worst accuracy@region"}, ("region",)),  # groups are not asked for
     ({"metrics": ["acuracy"]}, ("acuracy", "'accuracy'")),
     ({"metrics": ["loss", "pearson"]}, ("pearson",)),  # labels are classes
     ({"groups": ["regio"]}, ("regio", "'region'")),
     ({"methods": ["fedagv"]}, ("fedagv", "'fedavg'")),
     ({"methods": ["deepall+ga"]}, ("deepall+ga",)),
+    ({"metric": "acuracy"}, ("unknown metric 'acuracy'", "'accuracy'")),
     ({"model": "logistc"}, ("logistc", "'logistic'")),
     ({"training": {"optimiser": "sgd(lrr=1)"}}, ("lrr", "'lr'")),
     ({"training": {"schedule": "cosin"}}, ("cosin", "'cosine'")),

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from unseen.client import Client, Memories
 from unseen.combine.base import DenseRows
+from unseen.errors import UnseenError
 from unseen.exchange import Exchange, Inbox, Memory, Reply, Turn
 from unseen.memory import Rows, keep_freed_memory
 from unseen.vector import Model, stack
@@ -32,6 +33,8 @@ class InProcess:
     ) -> None:
         keep_freed_memory()
         self.model = model
+        for client in clients.values():
+            check_types(model, client)
         self.clients = {name: _on(client, model.device) for name, client in clients.items()}
         self.memories = memories if memories is not None else Memories()
         self.memory_limit = memory_limit
@@ -77,6 +80,22 @@ class InProcess:
         """The slot's rows as a matrix: a view where they still lie side by side."""
         found = stacked([reply.rows[slot] for reply in replies], self.memory_limit)
         return DenseRows(found, reference)
+
+
+def check_types(model: Model, client: Client) -> None:
+    """Refuse data of another floating type than the model's, which no layer takes."""
+    expected = model.vector.dtype
+    if model.layout.size == 0:  # sums over raw tables have no model
+        return
+    for split in filter(None, (client.train, client.validation)):
+        for label, values in (("inputs", split.x), ("labels", split.y)):
+            if values.dtype.is_floating_point and values.dtype != expected:
+                found = str(values.dtype).removeprefix("torch.")
+                wanted = str(expected).removeprefix("torch.")
+                raise UnseenError(
+                    f"client {client.name!r} has {label} in {found}, and the model computes in "
+                    f"{wanted}: give it {label}.to(torch.{wanted})."
+                )
 
 
 def finished(

@@ -241,6 +241,12 @@ class Combine(ABC):
     def checked(self, table: Table, K: int | None = None) -> dict[str, Tensor]:
         """The table in float64, with `client`, after a check of its lengths and of the needs."""
         checked = {name: torch.as_tensor(v, dtype=torch.float64) for name, v in table.items()}
+        for name, values in checked.items():
+            if values.ndim == 0:
+                raise UnseenError(
+                    f"the table's {name!r} must be a tensor [K] with one entry per row; found the "
+                    f"single number {values.item():g}. Give one for each client."
+                )
         if K is None:
             K = len(next(iter(checked.values()), ()))
         checked.setdefault("client", torch.arange(K, dtype=torch.float64))

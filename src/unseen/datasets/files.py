@@ -61,6 +61,11 @@ def given(data_dir: str | Path | None, dataset: str, obtain: str) -> Path:
 
 def below(data_dir: str | Path | None, path: str | Path, dataset: str) -> Path:
     """`path` as given if it is absolute, else below `data_dir`, else below the current folder."""
+    if "://" in str(path):
+        raise UnseenError(
+            f"data set {dataset!r} reads files of this machine and downloads nothing; found the "
+            f"address {str(path)!r}. Fetch the file yourself and set 'path' to its place."
+        )
     found = Path(data_dir or ".") / path
     if not found.exists():
         raise UnseenError(

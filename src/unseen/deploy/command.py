@@ -11,14 +11,14 @@ from typing import Annotated
 import typer
 
 ModelDir = Annotated[Path, typer.Argument(metavar="MODEL_DIR", help="What `unseen train` wrote.")]
-DataDir = Annotated[Path | None, typer.Option(help="Where data files are [env: UNSEEN_DATA].")]
+DataDir = Annotated[Path | None, typer.Option(help="Where data files are (default: $UNSEEN_DATA).")]
 Device = Annotated[str, typer.Option(help="cpu or cuda.")]
 Site = Annotated[
     str | None,
     typer.Option(help="Use this training site's own BatchNorm statistics, if it kept any."),
 ]
 Batch = Annotated[
-    int | None, typer.Option(min=1, help="Per pass [default: 32 images or 512 rows].")
+    int | None, typer.Option(min=1, help="Inputs per pass (default: 32 images or 512 rows).")
 ]
 
 
@@ -26,7 +26,7 @@ def train(
     file: Annotated[str, typer.Argument(metavar="FILE.toml", help="A study's file.")],
     settings: Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...")] = None,
     out: Annotated[
-        Path | None, typer.Option(help="The model's directory [default: models/NAME].")
+        Path | None, typer.Option(help="The model's directory (default: models/NAME).")
     ] = None,
     method: Annotated[str | None, typer.Option(help='Such as "fedprox(mu=0.1)+ga".')] = None,
     holdout: Annotated[
@@ -50,7 +50,7 @@ def train(
     """Train one model by one federation, for use: on your images, your csv, with your own model.
 
     FILE.toml is a study's file with one method. All domains train, unless holdout = "NAME" or a
-    [holdout] table keeps some for an honest evaluation. The directory holds the model, its card,
+    \\[holdout] table keeps some for an honest evaluation. The directory holds the model, its card,
     the report of its training and its citations.
     """
     from unseen.deploy.train import shown, study_of
@@ -83,7 +83,7 @@ def predict(
         list[Path], typer.Argument(metavar="INPUT...", help="Images, folders of them, csv files.")
     ],
     out: Annotated[
-        Path | None, typer.Option(help="A file, .csv, .jsonl or .parquet [default: stdout].")
+        Path | None, typer.Option(help="A file, .csv, .jsonl or .parquet (default: stdout).")
     ] = None,
     form: Annotated[str | None, typer.Option("--format", help="csv, jsonl or parquet.")] = None,
     keep: Annotated[
@@ -158,10 +158,10 @@ def evaluate(
     label: Annotated[str | None, typer.Option(help="The csv file's column of labels.")] = None,
     domain: Annotated[str | None, typer.Option(help="The csv file's column of domains.")] = None,
     runtime: Annotated[str, typer.Option(help="torch, or onnx for its export.")] = "torch",
-    onnx: Annotated[Path | None, typer.Option(help="The export [default: its model.onnx].")] = None,
+    onnx: Annotated[Path | None, typer.Option(help="The export (default: its model.onnx).")] = None,
     site: Site = None,
     form: Annotated[str, typer.Option("--format", help="text, markdown, csv or json.")] = "text",
-    out: Annotated[Path | None, typer.Option(help="A file [default: stdout].")] = None,
+    out: Annotated[Path | None, typer.Option(help="A file (default: stdout).")] = None,
     batch: Batch = None,
     device: Device = "cpu",
 ) -> None:
@@ -202,7 +202,7 @@ def export(
         list[Path] | None, typer.Option(help="Real inputs to check by: images, folders, csv.")
     ] = None,
     data_dir: DataDir = None,
-    out: Annotated[Path | None, typer.Option(help="The file [default: in MODEL_DIR].")] = None,
+    out: Annotated[Path | None, typer.Option(help="The file (default: in MODEL_DIR).")] = None,
 ) -> None:
     """Write a model for other runtimes, checked against the model on real inputs.
 

@@ -11,6 +11,7 @@ federation = typer.Typer(
     name="federation",
     help="Real federations over Flower: kits for server and sites, and their processes.",
     no_args_is_help=True,
+    suggest_commands=False,
     pretty_exceptions_enable=False,
 )
 

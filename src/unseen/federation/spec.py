@@ -6,11 +6,12 @@ import ipaddress
 import re
 import tomllib
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import Field, field_validator
 
 from unseen.errors import UnseenError
+from unseen.study.wording import Settings, WrongSettings, sentences
 
 Role = Literal["train", "evaluate"]
 #: A name that is also a folder, a field of a certificate and a word of a command line.
@@ -21,7 +22,7 @@ HOST = re.compile(r"(?=.{1,253}$)[A-Za-z0-9_](?:[A-Za-z0-9_.-]*[A-Za-z0-9])?")
 RESERVED = ("ca", "server")
 
 
-class Federation(BaseModel):
+class Federation(Settings):
     """A federation as `unseen federation provision` reads it.
 
     name: of the federation. servers: names and addresses by which sites reach the server, the one
@@ -32,14 +33,16 @@ class Federation(BaseModel):
     encrypted sums.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    about: ClassVar[str] = "the federation's settings cannot work"
     name: str
     servers: Annotated[tuple[str, ...], Field(min_length=1)]
     port: Annotated[int, Field(ge=1, le=65535)] = 9443
     listen: str | None = None
     days: Annotated[int, Field(ge=1, le=3650)] = 365
     ca_days: Annotated[int, Field(ge=1, le=7300)] = 3650
-    sites: Annotated[dict[str, Role], Field(min_length=1)]
+    sites: Annotated[dict[str, Role], Field(min_length=1)] = Field(
+        description="a table of one or more sites, each name = 'train' or 'evaluate'"
+    )
     ckks: bool = False
     masks: bool = False
 
@@ -47,7 +50,7 @@ class Federation(BaseModel):
     @classmethod
     def _plain(cls, value: str) -> str:
         if not NAME.fullmatch(value):
-            raise ValueError("lower-case letters, digits and dashes, 40 at most")
+            raise ValueError("it must be lower-case letters, digits and dashes, 40 at most")
         return value
 
     @field_validator("servers")
@@ -56,7 +59,7 @@ class Federation(BaseModel):
         for host in value:
             if not is_address(host) and not HOST.fullmatch(host):
                 raise ValueError(
-                    f"a host name or an IP address, without port or https://: {host!r}"
+                    f"{host!r} must be a host name or an IP address, without port or https://"
                 )
         return value
 
@@ -92,12 +95,9 @@ class Federation(BaseModel):
             return cls(**tomllib.loads(path.read_text(encoding="utf-8")))
         except tomllib.TOMLDecodeError as error:
             raise UnseenError(f"{path} is not TOML: {error}.") from None
-        except ValidationError as error:
-            faults = (
-                f"{'.'.join(map(str, e['loc']))}: {e['msg'].removeprefix('Value error, ')}"
-                for e in error.errors()
-            )
-            raise UnseenError(f"{path} describes no federation: {'; '.join(faults)}.") from None
+        except WrongSettings as error:
+            found = sentences(error.faults)
+            raise UnseenError(f"{path} does not describe a federation: {found}") from None
 
     def text(self) -> str:
         """The same federation, written down for later additions and renewals."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from unseen.errors import UnseenError
@@ -10,6 +11,15 @@ from unseen.expression import Call, parse, resolve, takes, text
 from unseen.methods import METHODS, MODIFIERS
 from unseen.methods.base import with_weights
 from unseen.training import Training
+
+#: What a user's own part is called with in its place of an expression.
+SIGNATURES = {
+    "method": "A method is a function (training, *, options) -> Method and stands first; a "
+    "modifier, (method, *, options) -> Method, stands behind a method and a plus.",
+    "modifier": "A modifier is a function (method, *, options) -> Method; a method, "
+    "(training, *, options) -> Method, stands first in an expression and cannot be added to "
+    "another.",
+}
 
 
 def method(expression: str, training: Training | None = None) -> Method:
@@ -24,12 +34,22 @@ def method(expression: str, training: Training | None = None) -> Method:
     'fedprox(mu=0.5)+ga'
     >>> method("fedprx")
     Traceback (most recent call last):
-    unseen.errors.UnseenError: unknown method 'fedprx'; did you mean 'fedprox'? Known: ...
+    unseen.errors.UnseenError: unknown method 'fedprx'; did you mean 'fedprox'? Nearest of ...
     """
     first, *rest = parse(expression)
+    if first.name in MODIFIERS and first.name not in METHODS:
+        raise UnseenError(
+            f"{first.name!r} is a modifier, not a method: write it behind one, as in "
+            f"fedavg+{text((first,))}."
+        )
     built = base(first, training or Training())
     for call in rest:
-        built = checked(call, resolve("modifier", call, MODIFIERS, (built,), own=True))
+        if call.name in METHODS and call.name not in MODIFIERS:
+            raise UnseenError(
+                f"{call.name!r} is a method, not a modifier: a method stands first, what it is "
+                f"joined with behind it, as in {text((call,))}+ga. Found {expression!r}."
+            )
+        built = _built("modifier", call, MODIFIERS, built)
     return replace(built, name=text((first, *rest)))
 
 
@@ -37,11 +57,26 @@ def base(call: Call, training: Training) -> Method:
     """The method of one call, with the training's weights where the call names none."""
     weights = training.weights
     if weights == "method" or "weights" in call.arguments:
-        return checked(call, resolve("method", call, METHODS, (training,), own=True))
+        return _built("method", call, METHODS, training)
     if takes("method", call.name, "weights", METHODS):
         call = replace(call, arguments={**call.arguments, "weights": weights})
-    built = checked(call, resolve("method", call, METHODS, (training,), own=True))
-    return with_weights(built, weights)
+    return with_weights(_built("method", call, METHODS, training), weights)
+
+
+def _built(
+    kind: str, call: Call, table: Mapping[str, Callable[..., Method]], given: Training | Method
+) -> Method:
+    """The method that a part makes of what stands before it."""
+    try:
+        return checked(call, resolve(kind, call, table, (given,), own=True))
+    except AttributeError as error:
+        # A user's part that was written for the other place reads what this one does not have.
+        if error.obj is not given:
+            raise
+        raise UnseenError(
+            f"{call.name!r} does not work as a {kind}: it reads {error.name!r} of what it is "
+            f"given, and a {type(given).__name__} has none. {SIGNATURES[kind]}"
+        ) from error
 
 
 def checked(call: Call, made: object) -> Method:

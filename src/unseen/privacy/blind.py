@@ -37,7 +37,7 @@ def check_apply(method: str, label: str, slot: Slot) -> None:
         return
     kind = type(apply.optimiser if isinstance(apply, Descend) else apply).__name__
     raise UnseenError(
-        f"`{method}+blind cannot be: ` the slot {label!r} is applied by {kind}. A server that does "
+        f"{method}+blind cannot be: the slot {label!r} is applied by {kind}. A server that does "
         "not read the sum cannot take squares, roots and quotients of it, and sites that did so "
         "for it would part for good after one sum that one of them missed. Take "
         'training.server = "add" or "sgd(lr=1, momentum=0.9)", or privacy.server = "clear".'

@@ -178,7 +178,7 @@ def check(kind: Kind, server: Server, method: Method) -> None:
     name = "ckks" if isinstance(kind, CKKS) else "masks"
     if method.gather is not None:
         raise UnseenError(
-            f"`{method.name}+{name} cannot be: ` it pools all data at one client, whose update is "
+            f"{method.name}+{name} cannot be: it pools all data at one client, whose update is "
             "the only one of its sum."
         )
     for exchange in method.exchanges:
@@ -186,14 +186,14 @@ def check(kind: Kind, server: Server, method: Method) -> None:
             rule = slot.combine
             if rule is not None and rule.sees not in able:
                 raise UnseenError(
-                    f"`{method.name}+{name} cannot be: ` {_why(name, rule)} It is the rule of "
+                    f"{method.name}+{name} cannot be: {_why(name, rule)} It is the rule of "
                     f"{label!r} in the exchange {exchange.name!r}."
                 )
             layers = getattr(rule, "blocks", "whole") != "whole"
             sketched = isinstance(kind, CKKS) and kind.width > 0
             if rule is not None and rule.sees == "products" and layers and sketched:
                 raise UnseenError(
-                    f"`{method.name}+ckks cannot be: ` {type(rule).__name__} asks for inner "
+                    f"{method.name}+ckks cannot be: {type(rule).__name__} asks for inner "
                     "products of every layer, and a sketch is of the whole vector. Take "
                     "gram='exact', or blocks='whole'."
                 )

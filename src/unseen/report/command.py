@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 Folders = Annotated[list[Path], typer.Argument(metavar="DIR...", help="What --out of a study was.")]
-Out = Annotated[Path | None, typer.Option(help="Folder of the report [default: DIR/report].")]
+Out = Annotated[Path | None, typer.Option(help="Folder of the report (default: DIR/report).")]
 Metric = Annotated[str | None, typer.Option(help="What to show first, such as accuracy.")]
 Selection = Annotated[str | None, typer.Option(help="Another selection rule than the study's.")]
 Reference = Annotated[str | None, typer.Option(help="The method to test the others against.")]

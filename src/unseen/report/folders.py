@@ -53,7 +53,7 @@ class Folder:
 def read_folder(path: Path) -> Folder | Left:
     """A folder's finished jobs, or why there is nothing to show."""
     if not path.is_dir():
-        return Left(str(path), "is no folder")
+        return Left(str(path), "is not a folder")
     try:
         found = json.loads((path / "study.json").read_bytes())
         identity = dict(found["identity"])

@@ -84,7 +84,13 @@ def shown(part: Part, made: Table, id: str) -> TableShown:
     if any(cell.paper for row in rows for cell in row.cells):
         key += "; paper: the published figure, and below it how far ours is from it"
     whole = TableShown(
-        id, made.metric, made.told[0], tuple(header), tuple(rows), key + ".", made.told[1:]
+        id,
+        made.metric,
+        made.footnotes[0],
+        tuple(header),
+        tuple(rows),
+        key + ".",
+        made.footnotes[1:],
     )
     return _split(whole, made) if made.many else whole
 

@@ -90,6 +90,7 @@ def texts(chapters: Sequence[Chapters], left: Sequence[Left]) -> Iterator[tuple[
         part, prefix = one.part, "" if len(chapters) == 1 else f"{i}-"
         for metric, made in part.tables.items():
             yield f"tables/{prefix}{slug(metric)}.csv", made.to_csv()
+            yield f"tables/{prefix}{slug(metric)}.notes.txt", made.to_notes()
             tex.append(made.to_latex())
             whole.append(made.to_markdown())
         yield f"tables/{prefix}runs.csv", _runs(part)

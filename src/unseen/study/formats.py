@@ -75,11 +75,11 @@ def _float(caption: str, rows: Rows, notes: Sequence[str]) -> str:
     return "\n".join([*lines, r"\end{table}"]) + "\n"
 
 
-def comma_separated(rows: Iterable[Sequence[object]], notes: Sequence[str]) -> str:
-    """Raw fields as csv, the notes below them as comments."""
+def comma_separated(rows: Iterable[Sequence[object]]) -> str:
+    """Raw fields as csv, which has no place for notes."""
     file = io.StringIO()
     csv.writer(file, lineterminator="\n").writerows(rows)
-    return file.getvalue() + "".join(f"# {note}\n" for note in notes)
+    return file.getvalue()
 
 
 def scale_of(metric: str) -> int:

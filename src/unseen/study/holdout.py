@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from unseen.errors import UnseenError, nearest
+from unseen.study.wording import Settings
 
 
 @dataclass(frozen=True)
@@ -22,13 +23,12 @@ class Task:
     validation: tuple[str, ...] = ()
 
 
-class Fixed(BaseModel):
+class Fixed(Settings):
     """Lists of source, validation and target domains, as WILDS, FedILC and eICU have them.
 
     source: or "others", all domains that neither validate nor are targets, by name.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
     source: tuple[str, ...] | Literal["others"]
     target: tuple[str, ...]
     validation: tuple[str, ...] = ()
@@ -42,10 +42,9 @@ class Fixed(BaseModel):
         return (Task(self.name, source, self.target, self.validation),)
 
 
-class Growing(BaseModel):
+class Growing(Settings):
     """One target; sources join one by one in the given order, from `first` of them on."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
     growing: tuple[str, ...]
     target: tuple[str, ...]
     first: Annotated[int, Field(ge=1)] = 1

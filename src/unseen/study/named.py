@@ -43,6 +43,12 @@ def members(name: str) -> tuple[str, ...]:
     if name in printed:
         return printed[name]
     inside = tuple(other for other in known if other.startswith(f"{name}/"))
+    if Path(name).suffix.lower() in (".csv", ".tsv"):
+        raise UnseenError(
+            f"{name!r} is a table, not a study. The study of a table names its columns: unseen "
+            f"study table \"dataset=table(path='{name}', domain='SITE', label='LABEL')\", with the "
+            "column of the sites for SITE and that of the labels for LABEL."
+        )
     if not inside:
         raise nearest("study", name, {*known, *printed})
     return inside

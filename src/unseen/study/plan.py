@@ -17,9 +17,9 @@ from unseen.datasets.base import DataSet
 from unseen.errors import UnseenError, nearest
 from unseen.exchange import Method
 from unseen.expression import parse
-from unseen.metrics import check_metric
+from unseen.metrics import METRICS, check_metric
 from unseen.models.weights import Source
-from unseen.study import batch, records, selection
+from unseen.study import about, batch, records, selection, sources
 from unseen.study.holdout import Task, plan
 from unseen.study.job import (
     Setting,
@@ -51,7 +51,8 @@ class Plan:
     jobs: all of them; missing: those still to run. not_applicable: methods that this data or
     model cannot serve, with the reason. alone: methods whose models train one after the other
     although the study asks for batches of models, with the reason. stand_in: whether the data are a
-    synthetic stand-in, by their marker or by what the folder's study file says of them.
+    synthetic stand-in, by their marker or by what the folder's study file says of them. code:
+    digests of the user's own parts.
     """
 
     setting: Setting
@@ -64,6 +65,7 @@ class Plan:
     warnings: tuple[str, ...]
     alone: dict[str, str] = field(default_factory=dict)
     stand_in: bool = False
+    code: sources.Code = field(default_factory=dict)
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -105,13 +107,17 @@ def prepare_study(study: Study, out: Path, data_dir: str | Path | None = None) -
         for seed in study.seed_list
     )
     missing = tuple(job for job in jobs if not records.is_done(job.folder(out)))
-    planned = Plan(setting, data, tuple(methods), tasks, jobs, missing, refused, warnings, alone)
+    planned = Plan(
+        setting, data, tuple(methods), tasks, jobs, missing, refused, warnings, alone,
+        code=sources.code_of(methods, model=model, dataset=study.dataset),
+    )  # fmt: skip
     return marked(planned, data.stand_in)
 
 
 def marked(planned: Plan, stand_in: bool) -> Plan:
     """The study of its folder, on a stand-in if the data are one now or were when it was begun."""
-    before = check_folder(planned) or {}
+    check_folder(planned)
+    before = {} if differs(planned) else about.read(planned.setting.out)
     return replace(planned, stand_in=stand_in or bool(before.get("stand_in")))
 
 
@@ -138,7 +144,9 @@ def chosen_metrics(study: Study, data: DataSet, usual: Sequence[str]) -> tuple[s
     classes = len(data.classes) if data.classes is not None else None
     if classes is None:
         usual = ("loss", "pearson")
-    metrics = tuple(dict.fromkeys(study.metrics or usual))
+    named = (study.metric or "").removeprefix(selection.WORST).partition("@")[0]
+    shown = [named] if named in METRICS else []
+    metrics = tuple(dict.fromkeys([*(study.metrics or usual), *shown]))
     for name in metrics:
         check_metric(name, classes)
     for column in study.groups:
@@ -162,7 +170,7 @@ def check_selection(study: Study, metrics: Sequence[str], tasks: Sequence[Task])
         )
     shown = (*metrics, *(f"worst {m}@{column}" for m in metrics for column in study.groups))
     if study.metric is not None and study.metric not in shown:
-        raise nearest("metric of this study", study.metric, shown)
+        raise nearest("metric", study.metric, (*METRICS, *shown[len(metrics) :]))
 
 
 def check_tasks(
@@ -206,23 +214,29 @@ def has(ask: str, network: torch.nn.Module, prepared: Prepared) -> bool:
     return any(isinstance(layer, kind) for layer in network.modules())
 
 
-def check_folder(planned: Plan) -> dict[str, Any] | None:
-    """What the folder's study file says; refuse to mix two studies in one folder."""
-    try:
-        before = json.loads((planned.setting.out / "study.json").read_bytes())
-        identity = before["identity"]
-        found = recorded(identity["settings"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-    # A setting that is younger than the folder had its default.
-    settings = _filled(found, Study().model_dump(mode="json", exclude=FREE))
-    difference = _difference(identity | {"settings": settings}, planned.identity)
-    if difference:
+def check_folder(planned: Plan, strict: bool = False) -> None:
+    """Refuse to mix two studies in one folder.
+
+    Settings under which no job was ever finished bind nobody, unless `strict`.
+    """
+    difference = differs(planned)
+    if difference and (strict or about.begun(planned.setting.out)):
         raise UnseenError(
             f"{planned.setting.out} holds another study: {difference}. Choose another --out, or "
             "remove that folder."
         )
-    return dict(before)
+
+
+def differs(planned: Plan) -> str:
+    """What the folder's study file says otherwise; nothing where it says nothing."""
+    try:
+        identity = about.read(planned.setting.out)["identity"]
+        found = recorded(identity["settings"])
+    except (ValueError, KeyError, TypeError):
+        return ""
+    # A setting that is younger than the folder had its default.
+    settings = _filled(found, Study().model_dump(mode="json", exclude=FREE))
+    return _difference(identity | {"settings": settings}, planned.identity)
 
 
 def _filled(found: dict[str, Any], defaults: dict[str, Any]) -> dict[str, Any]:

@@ -215,11 +215,13 @@ class Results:
         return list(dict.fromkeys(lines)) or ["nothing yet"]
 
     def write(self) -> None:
-        """Write the study's table next to the records, as csv, Markdown and LaTeX."""
+        """Write the study's table next to the records, as csv, Markdown and LaTeX; the notes of
+        both csv files lie in a file of their own, so that any program reads them."""
         made = self.table()
         for name, content in {
             "table.csv": made.to_csv(),
             "runs.csv": made.runs_csv(),
+            "table.notes.txt": made.to_notes(),
             "table.md": made.to_markdown(),
             "table.tex": made.to_latex(),
         }.items():

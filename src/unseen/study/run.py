@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import tempfile
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -17,10 +16,10 @@ from unseen.backend.cluster import in_ray
 from unseen.backend.flower import needs_flower
 from unseen.backend.processes import in_processes
 from unseen.errors import UnseenError, choice
-from unseen.study import records
+from unseen.study import about
 from unseen.study.batch import in_batches
 from unseen.study.job import run_job
-from unseen.study.plan import Plan, check_folder, prepare_study
+from unseen.study.plan import Plan, check_folder, differs, prepare_study
 from unseen.study.records import Job
 from unseen.study.results import Results
 from unseen.study.spec import Study
@@ -91,13 +90,10 @@ def carry_out(
         warnings.warn(warning, stacklevel=2)
     with only_one(folder):
         check_folder(planned)
-        about = {
-            "identity": planned.identity,
-            "study": study.model_dump(mode="json"),
-            "not_applicable": planned.not_applicable,
-            "tasks": [task.name for task in planned.tasks],
-        } | ({"stand_in": True} if planned.stand_in else {})
-        records.write_atomically(folder / "study.json", json.dumps(about, indent=1).encode())
+        if differs(planned):
+            about.clear(folder)
+        about.check_code(planned)
+        about.write(planned)
         tasks = {task.name: task for task in planned.tasks}
         calls = ((run_job, (planned.setting, job, tasks[job.task])) for job in planned.missing)
         done = len(planned.jobs) - len(planned.missing)

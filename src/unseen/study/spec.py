@@ -6,14 +6,16 @@ import difflib
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
-from unseen.errors import UnseenError, nearest
+from unseen.errors import UnseenError
+from unseen.expression import split_list
 from unseen.published import table
 from unseen.study.holdout import PLANS, Fixed, Growing, Holdout
 from unseen.study.named import settings_of
+from unseen.study.wording import Settings
 
 if TYPE_CHECKING:
     from unseen.study.results import Results
@@ -24,7 +26,7 @@ Figure = tuple[str, str] | str
 Published = Mapping[str, Mapping[str, Mapping[str, Figure]]]
 
 
-class Recipe(BaseModel):
+class Recipe(Settings):
     """How clients train: the `[training]` table of a study. See `unseen.training.Training`.
 
     optimiser: `sgd(lr=0.1, momentum=0.9, weight_decay=5e-4)` or `adam(lr=0.001)`. epochs or
@@ -42,7 +44,6 @@ class Recipe(BaseModel):
     keeps them.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
     optimiser: str = "sgd(lr=0.1)"
     epochs: Count | None = None
     steps: Count | None = None
@@ -102,7 +103,7 @@ class Recipe(BaseModel):
         )
 
 
-class Privacy(BaseModel):
+class Privacy(Settings):
     """What keeps data from whom: the `[privacy]` table of a study. See docs/privacy.md.
 
     examples: `dp(clip=1.0, noise=1.1, delta=1e-5)`, the clients' training by DP-SGD. clients: the
@@ -114,7 +115,6 @@ class Privacy(BaseModel):
     looking at the data: columns are then scaled by them, and no sums leave the sites.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
     channel: str = "clear"
     server: Literal["clear", "blind"] = "clear"
     examples: str = ""
@@ -122,7 +122,7 @@ class Privacy(BaseModel):
     columns: Mapping[str, tuple[float, float]] | None = None
 
 
-class Federation(BaseModel):
+class Federation(Settings):
     """How a study runs over real sites: its `[federation]` table. It decides no bits.
 
     sites: the names to wait for at the start (default: those in the hold-out plan, else whoever is
@@ -131,14 +131,13 @@ class Federation(BaseModel):
     patience: seconds to wait for them before the run stops, to be gone on with by the same command.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
     sites: tuple[str, ...] = ()
     deadline: Annotated[float, Field(gt=0)] = 3600.0
     minimum: Count = 2
     patience: Annotated[float, Field(ge=0)] = 3600.0
 
 
-class Study(BaseModel):
+class Study(Settings):
     """Methods × hold-out plan × seeds.
 
     dataset: a name with options, such as `rotated-mnist(protocol="ghifary")`. model: a name with
@@ -151,10 +150,10 @@ class Study(BaseModel):
     or which. participation: share (a float) or number (an integer) of clients per round.
     validation: share of each source domain held back for selection where there is no official
     split. split: drawn for each domain, or `shared`: the same rows of all domains, which must be of
-    one size, as where they show the same objects.
-    metric: what selection and table go by. reference: a method that the others are ranked and
-    tested against. precision: `bf16` computes the products of layers in bfloat16, faster on
-    processors made for it, and other numbers; see docs/performance.md. stacked: how many models,
+    one size, as where they show the same objects. metric: what selection and table go by, measured
+    too where `metrics` does not name it. reference: a method that the others are ranked and tested
+    against. precision: `bf16` computes the products of layers in bfloat16, faster on processors
+    made for it, and other numbers; see docs/performance.md. stacked: how many models,
     those of clients of several jobs, are trained as one batch, 0 for one after the other: for GPUs;
     figures are then equal up to rounding. memory_limit: GiB that a round's K×P matrix may take in
     memory, above which it lies in a file (default: half of what is free); it decides no bits.
@@ -168,7 +167,16 @@ class Study(BaseModel):
     the units of our tables.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    about: ClassVar[str] = "the study's settings cannot work"
+    advice: ClassVar[Mapping[str, str]] = {
+        "dataset": "Your own data are a name with options, such as table(path='visits.csv', "
+        "domain='site', label='died'), or a function that loads them, module:function",
+        "model": "Your own is named as module:factory",
+        "methods": "Your own is named as module:function",
+        "holdout": "Without this setting each domain is the target in turn; targets=NAME runs "
+        "the task of one of them",
+        "training": "In Python it is a dict or an unseen.study.spec.Recipe",
+    }
     name: str = "study"
     title: str = ""
     dataset: str = "rotated-digits"
@@ -176,17 +184,30 @@ class Study(BaseModel):
     weights: str | None = None
     weights_bands: Literal["fresh", "mean"] | None = None
     methods: Annotated[tuple[str, ...], Field(min_length=1)] = ("fedavg",)
-    holdout: Holdout = "leave-one-domain-out"
+    holdout: Holdout = Field(
+        "leave-one-domain-out",
+        description="'leave-one-domain-out', 'none', or a table of source, validation and target "
+        "domains, or of growing sources and a target",
+    )
     targets: Annotated[tuple[str, ...], Field(min_length=1)] | None = None
-    seeds: Count | Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(min_length=1)] = 3
+    seeds: Count | Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(min_length=1)] = Field(
+        3, description="a number of seeds, 1 or more, or a list of which, each 0 or more"
+    )
     rounds: Count = 20
-    participation: Annotated[float, Field(gt=0, le=1)] | Count = 1.0
+    participation: Annotated[float, Field(gt=0, le=1)] | Count = Field(
+        1.0,
+        description="a share of the clients greater than 0 and at most 1.0, or a number of them",
+    )
     validation: Annotated[float, Field(gt=0, lt=1)] = 0.1
     split: Literal["separate", "shared"] = "separate"
     selection: str = "source-validation"
     metric: str | None = None
     reference: str | None = None
-    published: str | tuple[str, ...] | Published = Field(default_factory=dict)
+    published: str | tuple[str, ...] | Published = Field(
+        default_factory=dict,
+        description="the name of a published table, a list of such names, or figures by metric, "
+        "row and column",
+    )
     metrics: tuple[str, ...] | None = None
     groups: tuple[str, ...] = ()
     evaluate_every: Count = 1
@@ -204,25 +225,27 @@ class Study(BaseModel):
     privacy: Privacy = Privacy()
     federation: Federation = Federation()
 
-    def __init__(self, **settings: Any) -> None:
-        try:
-            super().__init__(**_one_target(settings))
-        except ValidationError as error:
-            raise UnseenError(_explained(error)) from None
+    def __init__(self, **settings: Any) -> None:  # a mapping of anything; mistakes are explained
+        super().__init__(**_one_target(settings))
 
     @field_validator("participation", mode="before")
     @classmethod
     def _keep_kind(cls, value: object) -> object:
         # 1 means one client and 1.0 all of them; pydantic would turn the one into the other.
         if isinstance(value, bool) or not isinstance(value, int | float):
-            raise ValueError("a fraction in (0, 1] or a number of clients")
+            raise ValueError(f"it must be {cls.model_fields['participation'].description}")
         return value
 
     @field_validator("weights", "weights_bands", mode="before")
     @classmethod
     def _none_if_empty(cls, value: object) -> object:
         # TOML has no null by which a file could take back what its base sets.
-        return None if value == "" else value
+        return None if isinstance(value, str) and not value else value
+
+    @field_validator("training", "privacy", "federation", mode="before")
+    @classmethod
+    def _named(cls, value: object) -> object:
+        return {str(k): v for k, v in value.items()} if isinstance(value, Mapping) else value
 
     @field_validator("holdout", mode="before")
     @classmethod
@@ -237,10 +260,7 @@ class Study(BaseModel):
         if not isinstance(value, Mapping):
             return value
         kind = Growing if "growing" in value else Fixed
-        unknown = sorted(set(value) - set(kind.model_fields))
-        if unknown:
-            raise ValueError(str(nearest("setting", unknown[0], kind.model_fields)))
-        return kind(**value)
+        return kind(**{str(key): part for key, part in value.items()})
 
     @field_validator("published")
     @classmethod
@@ -255,7 +275,7 @@ class Study(BaseModel):
     @classmethod
     def _each_once(cls, value: int | tuple[int, ...]) -> int | tuple[int, ...]:
         if isinstance(value, tuple) and len(set(value)) < len(value):
-            raise ValueError("each of the seeds once")
+            raise ValueError("each of the seeds may stand there once")
         return value
 
     @property
@@ -306,19 +326,36 @@ def recorded(settings: Mapping[str, Any]) -> dict[str, Any]:
     return {**settings, "training": training}
 
 
+#: Settings that are lists, which may be written with commas on the command line.
+LISTS = {
+    "methods", "targets", "seeds", "metrics", "groups", "record", "save", "published",
+    "holdout.source", "holdout.validation", "holdout.target", "holdout.growing",
+    "federation.sites",
+}  # fmt: skip
+
+
 def parse_override(text: str) -> tuple[str, Any]:
-    """`key=value` with the value in TOML's spelling; what is no TOML value is a string.
+    """`key=value` with the value in TOML's spelling; what is not a TOML value is a string, and in
+    the place of a list the parts between its commas.
 
     >>> parse_override("training.epochs=5"), parse_override("model=mlp(widths=[64])")
     (('training.epochs', 5), ('model', 'mlp(widths=[64])'))
+    >>> parse_override("methods=fedavg,ppdg(lam=0.2, base='raw')"), parse_override("seeds=0,3")
+    (('methods', ['fedavg', "ppdg(lam=0.2, base='raw')"]), ('seeds', ['0', '3']))
     """
     key, equals, value = text.partition("=")
     if not equals or not key.strip():
         raise UnseenError(f"settings are written key=value, such as rounds=40; found {text!r}.")
+    key, value = key.strip(), value.strip()
     try:
-        return key.strip(), tomllib.loads(f"value = {value}")["value"]
+        found = tomllib.loads(f"value = {value}")["value"]
     except tomllib.TOMLDecodeError:
-        return key.strip(), value.strip()
+        found = value
+    if key not in LISTS or isinstance(found, list | dict):
+        return key, found
+    if (key, value) == ("holdout.source", "others") or (key == "seeds" and isinstance(found, int)):
+        return key, found
+    return key, split_list(found if isinstance(found, str) else value)
 
 
 def _put(settings: dict[str, Any], dotted: str, value: Any) -> None:
@@ -348,27 +385,3 @@ def _single(kind: str, calls: Sequence[Any]) -> Any:
     if len(calls) != 1:
         raise UnseenError(f"{kind} takes one name; found {len(calls)} joined by +.")
     return calls[0]
-
-
-#: Tables of a study, and what they are read as.
-INNER: dict[str, type[BaseModel]] = {
-    "training": Recipe,
-    "privacy": Privacy,
-    "federation": Federation,
-}
-
-
-def _explained(error: ValidationError) -> str:
-    """All that is wrong with a study's settings, in one paragraph."""
-    lines = []
-    for problem in error.errors():
-        place = [str(part) for part in problem["loc"]]
-        if problem["type"] == "extra_forbidden":
-            model = INNER.get(place[0], Study)
-            close = difflib.get_close_matches(place[-1], model.model_fields, n=1)
-            hint = f"; did you mean {close[0]!r}?" if close else ""
-            lines.append(f"unknown setting {'.'.join(place)!r}{hint}")
-        else:
-            found = repr(problem["input"])[:60]
-            lines.append(f"{'.'.join(place)}: {problem['msg']}; found {found}")
-    return "the study's settings cannot work: " + ". ".join(lines) + "."

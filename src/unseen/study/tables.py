@@ -145,7 +145,7 @@ class Table:
         )
 
     @property
-    def told(self) -> tuple[str, ...]:
+    def footnotes(self) -> tuple[str, ...]:
         """The notes, with what the percentile is where it is shown."""
         return (*self.notes[:1], *[self.tail_note] * self.many, *self.notes[1:])
 
@@ -158,15 +158,15 @@ class Table:
 
     def __str__(self) -> str:
         """Plain text, columns aligned."""
-        return formats.plain(self.title, self._grids(), self.told)
+        return formats.plain(self.title, self._grids(), self.footnotes)
 
     def to_markdown(self) -> str:
         """A table as GitHub reads it: highest mean bold, second underlined."""
-        return formats.markdown(self.title, self._grids(), [*self.told, *self.legend])
+        return formats.markdown(self.title, self._grids(), [*self.footnotes, *self.legend])
 
     def to_latex(self) -> str:
         """A table for the package booktabs: highest mean bold, second underlined."""
-        notes = [*self.told[1:], *self.legend]
+        notes = [*self.footnotes[1:], *self.legend]
         return formats.latex(self.caption, self._grids(), notes, self.unit)
 
     def to_rich(self) -> Terminal:
@@ -177,6 +177,10 @@ class Table:
             self.title, self.rows(_pair), *self.parts, self.notes,
             [self.tail_note] * bool(self.tail), self.legend,
         )  # fmt: skip
+
+    def to_notes(self) -> str:
+        """The title and the notes, a line each: what csv has no place for."""
+        return "".join(f"{text}\n" for text in (self.title, *self.notes) if text)
 
     def to_csv(self) -> str:
         """The raw numbers of every cell: mean, standard error, bootstrap interval, seeds.
@@ -195,7 +199,7 @@ class Table:
         if self.comparison:
             header += self.comparison.raw_columns
             rows = [[*row, *self.comparison.raw_fields(str(row[0]))] for row in rows]
-        return formats.comma_separated([header, *rows], self.told)
+        return formats.comma_separated([header, *rows])
 
     def runs_csv(self) -> str:
         """One row per finished job: the round that was selected and the target's raw number."""
@@ -205,7 +209,7 @@ class Table:
             for run in self.runs
             for value in [run.metrics[self.metric]]
         )
-        return formats.comma_separated([header, *rows], self.notes)
+        return formats.comma_separated([header, *rows])
 
 
 def table(

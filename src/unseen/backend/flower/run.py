@@ -29,12 +29,13 @@ from unseen.expression import parse
 from unseen.methods.compose import method as compose
 from unseen.privacy import channel
 from unseen.round import play, start
-from unseen.study import records
+from unseen.study import about, records, sources
 from unseen.study.holdout import Fixed, Growing, Task, plan
 from unseen.study.job import Setting, composed, reproducible, run_prepared, versions
 from unseen.study.plan import (
     Plan,
     check_device,
+    check_folder,
     check_selection,
     chosen_metrics,
     initial_weights,
@@ -144,19 +145,8 @@ def _run(study: Study, out: Path, grid: Grid, sites: Sequence[str], status: Stat
         "run": begun, "metrics": list(planned.setting.metrics), "model": planned.setting.model,
         "terms": {**vars(terms), "schema": vars(terms.schema) if terms.schema else None},
     }  # fmt: skip
-    records.write_atomically(
-        out / "study.json",
-        json.dumps(
-            {
-                "identity": planned.identity,
-                "study": planned.setting.study.model_dump(mode="json"),
-                "not_applicable": planned.not_applicable,
-                "sites": {name: {"role": f.role, **f.versions} for name, f in facts.items()},
-            }
-            | ({"stand_in": True} if planned.stand_in else {}),
-            indent=1,
-        ).encode(),
-    )
+    about.check_code(planned)
+    about.write(planned, sites={n: {"role": f.role, **f.versions} for n, f in facts.items()})
     tasks = {task.name: task for task in planned.tasks}
     for job in planned.missing:
         with reproducible(study.threads, study.device):
@@ -305,7 +295,11 @@ def planned_study(study: Study, out: Path, facts: Mapping[str, Facts], terms: Te
         for seed in study.seed_list
     )
     missing = tuple(job for job in jobs if not records.is_done(job.folder(out)))
-    planned = Plan(setting, data, tuple(methods), tasks, jobs, missing, refused, ())
+    code = sources.code_of(methods, model=model)  # the data set's own code is at the sites
+    planned = Plan(setting, data, tuple(methods), tasks, jobs, missing, refused, (), code=code)
+    check_folder(
+        planned, strict=True
+    )  # the sites keep what belongs to a run: its settings are its own at once
     return marked(planned, any(told.stand_in for told in facts.values()))
 
 

@@ -9,15 +9,15 @@ import typer
 
 Name = Annotated[str, typer.Argument(metavar="NAME|FILE.toml")]
 Settings = Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...")]
-Which = Annotated[str | None, typer.Option(help="The method to attack [default: the first].")]
-Target = Annotated[str | None, typer.Option(help="The task, by its target [default: the first].")]
-Seed = Annotated[int | None, typer.Option(min=0, help="The seed [default: the first].")]
+Which = Annotated[str | None, typer.Option(help="The method to attack (default: the first).")]
+Target = Annotated[str | None, typer.Option(help="The task, by its target (default: the first).")]
+Seed = Annotated[int | None, typer.Option(min=0, help="The seed (default: the first).")]
 Victims = Annotated[int, typer.Option(min=1, max=200, help="Images to recover from updates.")]
 Shadows = Annotated[
     int, typer.Option(min=0, max=256, help="Models for the likelihood ratio; below 4, none.")
 ]
 Rounds = Annotated[int | None, typer.Option(min=1, help="Rounds of each training.")]
-DataDir = Annotated[Path | None, typer.Option(help="Where data files are [env: UNSEEN_DATA].")]
+DataDir = Annotated[Path | None, typer.Option(help="Where data files are (default: $UNSEEN_DATA).")]
 Out = Annotated[Path, typer.Option(help="Folder of audit.md, audit.json and pictures.")]
 
 
