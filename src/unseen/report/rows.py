@@ -83,6 +83,7 @@ def shown(part: Part, made: Table, id: str) -> TableShown:
         )
     if any(cell.paper for row in rows for cell in row.cells):
         key += "; paper: the published figure, and below it how far ours is from it"
+    first, *others = made.footnotes
     whole = TableShown(
         id,
         made.metric,
