@@ -233,6 +233,11 @@ def test_a_run_without_a_finished_job_does_not_bind_its_folder(
         small("fedavg").run(out)
 
 
+def test_a_table_of_nothing_says_that_no_job_is_finished(tmp_path: Path, unseen: Command) -> None:
+    ran = unseen("table", "digits", "--seeds", "1", "--out", str(tmp_path))
+    assert "no job is finished yet; cpu, 1 thread" in " ".join(ran.out.split())
+
+
 def test_a_typo_is_reported_before_another_study(tmp_path: Path) -> None:
     small("fedavg").run(tmp_path)
     for wrong, words in (

@@ -181,6 +181,7 @@ class Results:
             "oversampled training split" if recipe.oversample else "",
             "short last batches dropped" if recipe.drop_last else "",
         ]
+        made = " and with ".join(self.made_with())
         whole = study.holdout == "none"
         begun = f", initial weights {self.weights}" if self.weights is not None else ""
         data = f"{self.data}, {NO_RESULT}" if self.stand_in else self.data
@@ -204,7 +205,7 @@ class Results:
             + ("; products of layers in bfloat16" if study.precision == "bf16" else ""),
             *private.protocol(study),
             *([stacked(study.stacked)] if study.stacked else []),
-            f"made with {' and with '.join(self.made_with())}; {study.device}, "
+            f"{f'made with {made}' if made else 'no job is finished yet'}; {study.device}, "
             f"{counted(study.threads, 'thread')}",
         ]
 
@@ -212,7 +213,7 @@ class Results:
         """The versions that made the records: one line, unless they were made at several times."""
         marks = [records.mark(folder) for _, folder in self.finished()]
         lines = (", ".join(f"{n} {v}" for n, v in mark["versions"].items()) for mark in marks)
-        return list(dict.fromkeys(lines)) or ["nothing yet"]
+        return list(dict.fromkeys(lines))
 
     def write(self) -> None:
         """Write the study's table next to the records, as csv, Markdown and LaTeX; the notes of
