@@ -33,6 +33,11 @@ def _head(spec: Mapping[str, Any]) -> Iterator[str]:
     classes = spec["classes"]
     if classes is not None:
         yield f"It tells {len(classes)} classes apart: {', '.join(map(_line, classes))}."
+    elif (label := spec.get("label")) is not None:
+        yield (
+            f"It predicts the number {_line(label['name'])}, in its own units: it was trained on "
+            f"(y - {label['mean']:.9g}) / {label['deviation']:.9g}, which its answers undo."
+        )
     else:
         yield "It predicts a number."
     yield f"Fingerprint `{spec['fingerprint']}`."

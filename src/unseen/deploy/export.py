@@ -50,7 +50,7 @@ class Served(nn.Module):
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
         """Outputs [N, C], then probabilities [N, classes] where there are classes."""
         trained = self.trained
-        outputs = trained.method.predict(trained.model, trained.inbox, x)
+        outputs = trained.answered(x)
         if trained.classes is None:
             return (outputs,)
         return outputs, probabilities(outputs)
@@ -105,7 +105,8 @@ def export(
     data_dir: Path | None = None,
     out: Path | None = None,
 ) -> Exported:
-    """Write `model.onnx` or `model.pt2`, if it gives the model's numbers to 1e-4.
+    """Write `model.onnx` or `model.pt2`, if it gives the model's numbers to 1e-4, or to so much of
+    the deviation that labels were standardised by.
 
     check: real inputs, files as for `predict`. Without any, the data set of training is read again:
     its held-out domains, or all. The first axis of the input is free.
@@ -120,10 +121,11 @@ def export(
     # As they come, one alone, and two: the first axis is free.
     with _quiet(form):
         difference = max(_apart(trained, part, results(part)) for part in (x, x[:1], x[:2]))
-    if not difference <= TOLERANCE:
+    allowed = tolerance(trained, x)
+    if not difference <= allowed:
         raise UnseenError(
             f"the export's numbers differ from the model's by up to {difference:.1e} on "
-            f"{len(x)} inputs, more than {TOLERANCE:.0e}: nothing was written."
+            f"{len(x)} inputs, more than {allowed:.0e}: nothing was written."
         )
     write_atomically(target, content)
     beside = target.with_name(target.name + ".md")
@@ -155,6 +157,15 @@ def real_inputs(trained: Trained, check: Sequence[Path], data_dir: Path | None) 
     x = torch.cat(parts)
     every = -(-len(x) // CHECKED)
     return x[::every].clone()
+
+
+def tolerance(trained: Trained, x: Tensor) -> float:
+    """How far an export's numbers may be from the model's: in the unit that the model was trained
+    in, and never less than the rounding of the numbers themselves."""
+    if trained.scale is None:
+        return TOLERANCE
+    rounding = torch.finfo(torch.float32).eps * float(trained.outputs(x).abs().max())
+    return max(TOLERANCE * trained.scale.deviation, rounding)
 
 
 def _apart(trained: Trained, x: Tensor, found: Sequence[Tensor]) -> float:
@@ -245,8 +256,8 @@ def _quiet(form: str) -> Iterator[None]:
 def about(trained: Trained) -> dict[str, Any]:
     """What an export says of itself."""
     spec = trained.spec
-    keys = ("name", "fingerprint", "tensors", "classes", "input", "method", "model")
-    return {key: spec[key] for key in keys}
+    keys = ("name", "fingerprint", "tensors", "classes", "input", "method", "model", "label")
+    return {key: spec[key] for key in keys if key in spec}
 
 
 def _told(trained: Trained, form: str, made: Exported) -> str:
@@ -264,7 +275,9 @@ def _told(trained: Trained, form: str, made: Exported) -> str:
         f"- input `x`: float32 [{shape}], N is free",
     ]
     if classes is None:
-        lines.append("- output `outputs`: [N, 1], the predicted number")
+        label = spec.get("label")
+        unit = f", in the units of {label['name']}" if label is not None else ""
+        lines.append(f"- output `outputs`: [N, 1], the predicted number{unit}")
     else:
         lines += [
             f"- output `outputs`: [N, {spec['outputs']}], logits",

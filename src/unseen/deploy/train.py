@@ -13,7 +13,8 @@ from safetensors import safe_open
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from unseen.client import Client
-from unseen.datasets.table import Sums
+from unseen.datasets.base import DataSet
+from unseen.datasets.totals import Totals
 from unseen.deploy import card, directory
 from unseen.deploy.directory import Trained
 from unseen.deploy.inputs import inputs_of
@@ -174,6 +175,7 @@ def described(planned: Plan, prepared: Prepared, job: Job) -> dict[str, Any]:
         "classes": list(data.classes) if data.classes is not None else None,
         "outputs": prepared.outputs,
         "input": inputs_of(study.dataset, data, prepared.shape, prepared.statistics).to_json(),
+        **label_of(data, prepared),
         "model": setting.model,
         "method": job.method,
         "prediction reads": [n.removeprefix(INBOX) for n in names if n.startswith(INBOX)],
@@ -201,13 +203,22 @@ def described(planned: Plan, prepared: Prepared, job: Job) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def label_of(data: DataSet, prepared: Prepared) -> dict[str, Any]:
+    """What numbers to predict were standardised by, for `model.json`; nothing if they were not."""
+    if prepared.scale is None:
+        return {}
+    scale = prepared.scale
+    told = {"name": data.standardise, "mean": scale.mean, "deviation": scale.deviation}
+    return {"label": told}
+
+
 def ledger(planned: Plan, prepared: Prepared, job: Job) -> dict[str, Any]:
     """What left each training site, in words and in bytes, as the records have it."""
     study, data = planned.setting.study, planned.data
     method = composed(job.method, study, data)
     pooled = method.gather is not None
-    summed = data.schema is not None and study.privacy.columns is None
-    statistics = Sums(data.schema).size * 8 if summed and data.schema is not None else 0
+    totals = Totals.of(data) if study.privacy.columns is None else None
+    statistics = totals.size * 8 if totals is not None else 0
     moved = {name: {"rounds": 0, "down": statistics, "up": statistics} for name in prepared.sources}
     scalars: set[str] = set()
     for line in records.read_lines(job.folder(planned.setting.out) / "rounds.jsonl"):
@@ -222,10 +233,12 @@ def ledger(planned: Plan, prepared: Prepared, job: Job) -> dict[str, Any]:
         what = ["its training data: this method pools them in one place"]
     else:
         what = _words(method, sorted(scalars))
-    if statistics:
+    if totals is not None:
+        parts = ["each numeric column, and counts of categories,"] * (totals.schema is not None)
+        parts += [f"the label {totals.label},"] * (totals.label is not None)
         what.append(
-            "before training: count, sum and sum of squares of each numeric column, and counts of "
-            "categories, of its training rows"
+            f"before training: count, sum and sum of squares of {' and of '.join(parts)} of its "
+            "training rows"
         )
     what.append(f"at each evaluation: {', '.join(planned.setting.metrics)} of its validation split")
     told = ledger_card(job.folder(planned.setting.out))
@@ -251,7 +264,10 @@ def results(trained: Trained, prepared: Prepared, metrics: Sequence[str]) -> lis
             trained.at(name if name in trained.sites else None)
             split = client.split("validation")
             outputs = forward(trained.model, split, trained.method.predict, trained.inbox)
-            made = measured(outputs, split.y, metrics)
+            y = split.y
+            if prepared.scale is not None:
+                outputs, y = prepared.scale.restored(outputs), prepared.scale.restored(y)
+            made = measured(outputs, y, metrics)
             values = {m: [v.value, v.low, v.high] for m, v in made.items()}
             trains = len(client.train) if client.train is not None else 0
             found.append(

@@ -17,7 +17,7 @@ from unseen.datasets.base import DataSet
 from unseen.errors import UnseenError, nearest
 from unseen.exchange import Method
 from unseen.expression import parse
-from unseen.metrics import check_metric
+from unseen.metrics import FOR_NUMBERS, OF_NUMBERS, check_metric
 from unseen.models.weights import Source
 from unseen.study import batch, records, selection
 from unseen.study.holdout import Task, plan
@@ -134,11 +134,11 @@ def check_device(device: str) -> None:
 
 
 def chosen_metrics(study: Study, data: DataSet, usual: Sequence[str]) -> tuple[str, ...]:
-    """The metrics to record: the study's, or those usual for the data set."""
+    """The metrics to record: the study's, or those usual for the data set, or for numbers."""
     classes = len(data.classes) if data.classes is not None else None
-    if classes is None:
-        usual = ("loss", "pearson")
-    metrics = tuple(dict.fromkeys(study.metrics or usual))
+    if classes is None and not {"loss", *OF_NUMBERS}.issuperset(usual):
+        usual = FOR_NUMBERS
+    metrics = tuple(dict.fromkeys(study.metrics_of(classes is not None) or usual))
     for name in metrics:
         check_metric(name, classes)
     for column in study.groups:
@@ -216,7 +216,10 @@ def check_folder(planned: Plan) -> dict[str, Any] | None:
         return None
     # A setting that is younger than the folder had its default.
     settings = _filled(found, Study().model_dump(mode="json", exclude=FREE))
-    difference = _difference(identity | {"settings": settings}, planned.identity)
+    now = planned.identity
+    # The metrics that are recorded decide, not how the study asks for them.
+    settings["metrics"] = now["settings"]["metrics"]
+    difference = _difference(identity | {"settings": settings}, now)
     if difference:
         raise UnseenError(
             f"{planned.setting.out} holds another study: {difference}. Choose another --out, or "

@@ -114,6 +114,14 @@ class Privacy(BaseModel):
     columns: Mapping[str, tuple[float, float]] | None = None
 
 
+class Metrics(BaseModel):
+    """What to record, by the kind of labels: where none are named, what is usual for them."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    classes: tuple[str, ...] | None = None
+    numbers: tuple[str, ...] | None = None
+
+
 class Federation(BaseModel):
     """How a study runs over real sites: its `[federation]` table. It decides no bits.
 
@@ -143,8 +151,10 @@ class Study(BaseModel):
     or number (an integer) of clients per round. validation: share of each source domain held back
     for selection where there is no official split. split: drawn for each domain, or `shared`: the
     same rows of all domains, which must be of one size, as where they show the same objects.
-    metric: what selection and table go by. reference: a method that the others are ranked and
-    tested against. precision: `bf16` computes the products of layers in bfloat16, faster on
+    metrics: what to record; or two lists, for `classes` and for `numbers`, of which the labels
+    decide (default: what is usual for them). metric: what selection and table go by (default:
+    accuracy, or rmse for numbers, else the first). reference: a method that the others are ranked
+    and tested against. precision: `bf16` computes the products of layers in bfloat16, faster on
     processors made for it, and other numbers; see docs/performance.md. stacked: how many models,
     those of clients of several jobs, are trained as one batch, 0 for one after the other: for GPUs;
     figures are then equal up to rounding. memory_limit: GiB that a round's K×P matrix may take in
@@ -178,7 +188,7 @@ class Study(BaseModel):
     metric: str | None = None
     reference: str | None = None
     published: str | tuple[str, ...] | Published = Field(default_factory=dict)
-    metrics: tuple[str, ...] | None = None
+    metrics: tuple[str, ...] | Metrics | None = None
     groups: tuple[str, ...] = ()
     evaluate_every: Count = 1
     on_bad_reply: Literal["stop", "drop"] = "stop"
@@ -242,6 +252,12 @@ class Study(BaseModel):
         if isinstance(value, tuple) and len(set(value)) < len(value):
             raise ValueError("each of the seeds once")
         return value
+
+    def metrics_of(self, classes: bool) -> tuple[str, ...] | None:
+        """What the study records of classes, or else of numbers; None where it does not say."""
+        if isinstance(self.metrics, Metrics):
+            return self.metrics.classes if classes else self.metrics.numbers
+        return self.metrics
 
     @property
     def seed_list(self) -> tuple[int, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import product
 from typing import TYPE_CHECKING, TypeVar
 
@@ -19,6 +20,12 @@ from unseen.study.statistics import Cell, mean
 if TYPE_CHECKING:
     import rich.console
 
+#: Why a metric may have no value.
+REASONS = {
+    **dict.fromkeys(("auroc", "auprc"), "its examples are of one class"),
+    "r2": "its labels are all equal",
+    "pearson": "its labels or the predictions are all equal",
+}
 T = TypeVar("T")
 Summary = Callable[[Sequence[float]], float]
 
@@ -59,8 +66,15 @@ class Table:
         return scale_of(self.metric)
 
     def shown(self, value: float) -> str:
-        """Accuracies in percent with one decimal, everything else with three."""
-        return f"{self.scale * value:z.{decimals(self.metric)}f}"
+        """Accuracies in percent with one decimal, everything else with three, or fewer where the
+        table's numbers are large, as those in a label's own unit may be."""
+        return f"{self.scale * value:z.{self.places}f}"
+
+    @cached_property
+    def places(self) -> int:
+        """Decimals of all of the table's numbers."""
+        means = [mean(c.values) for row in self.cells for c in row if c.applies and c.values]
+        return decimals(self.metric, max(map(abs, means), default=0.0))
 
     def marks(self, column: int) -> dict[int, str]:
         """Row -> best or second best, by the numbers as shown; equal ones share the mark."""
@@ -92,8 +106,7 @@ class Table:
         for label, figures in self.published.items():
             beside[f"{label} (published)"] = figures
             for method, gaps in self.differences.get(label, {}).items():
-                places = decimals(self.metric)
-                beside[f"{method} − published"] = {c: g.text(places) for c, g in gaps.items()}
+                beside[f"{method} − published"] = {c: g.text(self.places) for c, g in gaps.items()}
         for label, figures in beside.items():
             texts = (figures.get(column, "") for column in columns)
             rows.append([cell(label, PLAIN), *(cell(t, PLAIN) for t in texts)])
@@ -192,8 +205,8 @@ def table(
     columns = (*tasks, "average", *["worst"] * worst)
     cells = tuple(tuple(cell(m, *part) for part in parts) for m in methods)
     notes = [caption(metric, len(seeds), spread, lower)]
-    gaps = ((run.task, domain) for run in found for domain in run.undefined.get(metric, ()))
-    notes += [f"{metric} is undefined at {d} (task {t}); means leave it out" for t, d in gaps]
+    notes += _undefined(found, metric, columns[len(tasks) :])
+    notes += _worse(found, metric, len(seeds))
     notes += [f"n/a: {m} {refused[m]}" for m in methods if m in refused]
     comparison = None
     if reference is not None:
@@ -208,6 +221,40 @@ def table(
         metric, lower, methods, columns, cells, found, lines, line(title), comparison,
         printed.texts(comparison.columns[1] if comparison else None), differences, tasks, spread,
     )  # fmt: skip
+
+
+def _undefined(runs: Sequence[Selected], metric: str, summaries: Sequence[str]) -> list[str]:
+    """Where a metric has no value, why, and what becomes of the means that it would be in."""
+    reason = REASONS.get(metric.split("@")[0].split()[-1], "")
+    notes = []
+    for run in runs:
+        whole = run.metrics[metric] is not None
+        then = "the task's mean leaves it out"
+        if not whole:
+            then = f"{' and '.join(summaries)}, over all tasks, leave that seed out"
+        for domain in run.undefined.get(metric, ()):
+            why = f": {reason}" if reason else ""
+            notes.append(f"{metric} is undefined at {domain} (task {run.task}){why}; {then}")
+    return notes
+
+
+def _worse(runs: Sequence[Selected], metric: str, seeds: int) -> list[str]:
+    """The methods and domains at which an answer without any input is better, in one line."""
+    single = len({run.task for run in runs}) == 1
+    counts: dict[str, dict[str, int]] = {}
+    for run in runs:
+        own = counts.setdefault(run.method, {})
+        for domain in run.worse.get(metric, ()):
+            # Plans of several tasks may have one target, such as growing ones.
+            at = domain if single or run.task == domain else f"{domain} (task {run.task})"
+            own[at] = own.get(at, 0) + 1
+    told = [
+        f"{method} at "
+        + ", ".join(f"{at} ({n} of {seeds} seeds)" if n < seeds else at for at, n in own.items())
+        for method, own in counts.items()
+        if own
+    ]
+    return [f"worse than a constant: {'; '.join(told)}"] if told else []
 
 
 def _pair(text: str, mark: str) -> tuple[str, str]:
