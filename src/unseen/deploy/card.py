@@ -73,7 +73,9 @@ def _results(spec: Mapping[str, Any]) -> Iterator[str]:
     yield ""
     yield (
         "[...]: 95% bootstrap interval over the examples of that site (1000 samples). It is about "
-        "further examples from there, not about another site. Accuracies in percent."
+        "further examples from there, not about another site."
+        + (" Accuracies in percent." if any("accuracy" in m for m in metrics) else "")
+        + ("" if spec["classes"] is not None else " The loss is the mean squared error.")
     )
     yield (
         "A validation split was not trained on, but its site was, and the round may have been "
@@ -167,6 +169,12 @@ def _limits(spec: Mapping[str, Any]) -> Iterator[str]:
         yield f"- {held}, {', '.join(sites['targets'])}: others may be unlike"
     else:
         yield "- never tried at a site that it was not trained on"
+    if below := spec.get("worse than a constant"):
+        what = "mean label" if spec["classes"] is None else "classes' shares"
+        yield (
+            f"- worse than a constant at {', '.join(map(_line, below))}: by {spec['metric']}, "
+            f"an answer from the training sites' {what} alone is better there"
+        )
     small = [f["site"] for f in spec["results"] if f["examples"] < 30]
     if small:
         yield f"- few examples to measure by (below 30): {', '.join(map(_line, small))}"

@@ -64,8 +64,11 @@ def train(
         raise typer.Exit(130) from None
     spec = trained.spec
     rows = [[(text, "") for text in row] for row in shown(spec["results"], spec["metrics"])]
-    note = "[...]: 95% bootstrap interval over the site's examples; accuracies in percent"
-    print(plain("", rows, [note]))
+    notes = ["[...]: 95% bootstrap interval over the site's examples"]
+    notes += ["accuracies in percent"] * any("accuracy" in name for name in spec["metrics"])
+    if worse := spec.get("worse than a constant"):
+        notes.append(f"worse than a constant: {', '.join(worse)}")
+    print(plain("", rows, notes))
     print(f"model, card and report: {target}")
 
 
@@ -188,14 +191,13 @@ def export(
     """Write a model for other runtimes, checked against the model on real inputs.
 
     Without --check these are the data of training, read again from --data-dir. An export that
-    differs by more than 1e-4 is not written.
+    differs by more than 1e-4 (of numbers: 1e-4 of their deviation in training) is not written.
     """
-    from unseen.deploy.export import TOLERANCE
     from unseen.deploy.export import export as run
 
     made = run(model_dir, form, check or (), data_dir, out)
     print(f"checked on {made.inputs} inputs: largest difference {made.difference:.1e}, "
-          f"{TOLERANCE:.0e} allowed")  # fmt: skip
+          f"{made.allowed:.0e} allowed")  # fmt: skip
     print(f"{made.path}, its inputs and outputs described in {made.path.name}.md")
 
 

@@ -32,11 +32,12 @@ ABOUT = "unseen"
 
 @dataclass(frozen=True)
 class Exported:
-    """What was written, and how far its numbers were from the model's."""
+    """What was written, how far its numbers were from the model's, and how far they might be."""
 
     path: Path
     inputs: int
     difference: float
+    allowed: float
 
 
 class Served(nn.Module):
@@ -129,7 +130,7 @@ def export(
         )
     write_atomically(target, content)
     beside = target.with_name(target.name + ".md")
-    made = Exported(target, len(x), difference)
+    made = Exported(target, len(x), difference, allowed)
     write_atomically(beside, _told(trained, form, made).encode())
     return made
 

@@ -31,7 +31,7 @@ from unseen.study.prepare import Prepared, prepare
 from unseen.study.records import Job
 from unseen.study.run import carry_out
 from unseen.study.selected import INBOX, SELECTED, SITES
-from unseen.study.selection import less_is_better, main_metric, select, value
+from unseen.study.selection import beaten, less_is_better, main_metric, select, value
 from unseen.study.spec import Study
 
 #: Where the training's records lie, and its report, in the model's directory.
@@ -103,6 +103,7 @@ def train(
     trained = directory.read(out)
     spec["results"] = results(trained, prepared, planned.setting.metrics)
     _agrees(spec, folder)
+    spec |= worse(spec, folder)
     directory.write(out, spec, tensors)
     trained = directory.read(out)
     _beside(trained, composed(job.method, study, data), planned)
@@ -234,11 +235,12 @@ def ledger(planned: Plan, prepared: Prepared, job: Job) -> dict[str, Any]:
     else:
         what = _words(method, sorted(scalars))
     if totals is not None:
-        parts = ["each numeric column, and counts of categories,"] * (totals.schema is not None)
-        parts += [f"the label {totals.label},"] * (totals.label is not None)
+        table, label = totals.schema is not None, totals.label is not None
+        parts = ["each numeric column"] * table + [f"the label {totals.label}"] * label
+        codes = ", and counts of categories," if table else ""
         what.append(
-            f"before training: count, sum and sum of squares of {' and of '.join(parts)} of its "
-            "training rows"
+            f"before training: count, sum and sum of squares of {' and of '.join(parts)}{codes} "
+            "of its training rows"
         )
     what.append(f"at each evaluation: {', '.join(planned.setting.metrics)} of its validation split")
     told = ledger_card(job.folder(planned.setting.out))
@@ -278,6 +280,14 @@ def results(trained: Trained, prepared: Prepared, metrics: Sequence[str]) -> lis
             )  # fmt: skip
     trained.at(None)
     return found
+
+
+def worse(spec: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """The sites where an answer without any input is better, for `model.json`; none, no entry."""
+    lines = [r for n in records.FILES[:2] for r in records.read_lines(folder / n)]
+    chosen = [r for r in lines if r["round"] == spec["round"] - 1]
+    found = beaten(chosen, records.read_lines(folder / records.CONSTANT)).get(spec["metric"])
+    return {"worse than a constant": list(found)} if found else {}
 
 
 def _agrees(spec: Mapping[str, Any], folder: Path) -> None:
