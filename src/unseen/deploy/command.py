@@ -64,8 +64,9 @@ def train(
         raise typer.Exit(130) from None
     spec = trained.spec
     rows = [[(text, "") for text in row] for row in shown(spec["results"], spec["metrics"])]
-    notes = ["[...]: 95% bootstrap interval over the site's examples"]
-    notes += ["accuracies in percent"] * any("accuracy" in name for name in spec["metrics"])
+    percent = any("accuracy" in name for name in spec["metrics"])
+    note = "[...]: 95% bootstrap interval over the site's examples"
+    notes = [note + "; accuracies in percent" * percent]
     if worse := spec.get("worse than a constant"):
         notes.append(f"worse than a constant: {', '.join(worse)}")
     print(plain("", rows, notes))

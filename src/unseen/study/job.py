@@ -165,7 +165,8 @@ def _play(
     if not lengths:
         if prepared.sums is not None and study.privacy.columns is None:
             log.append(records.LEDGER, before_training(prepared.sources, prepared.sums))
-        log.append(records.CONSTANT, constants(prepared, setting.metrics))
+        if figures := constants(prepared, setting.metrics):
+            log.append(records.CONSTANT, figures)
     saved = time.monotonic()
     try:
         names = tuple(sorted(roster))
