@@ -210,6 +210,13 @@ def test_the_ledger_counts_the_sums_of_the_label(tmp_path: Path) -> None:
     assert first["left"] == [{"slot": "statistics", "form": "plain", "bytes": [96, 96]}]
 
 
+@pytest.mark.parametrize("privacy", [{"columns": {**RANGES, "price": (800, 1300)}}, {}])
+def test_what_must_not_leave_is_not_in_the_records(tmp_path: Path, privacy: dict[str, Any]) -> None:
+    text = dataset(write(tmp_path / "prices.csv"))
+    small(text, targets=["south"], rounds=1, privacy=privacy).run(tmp_path / "out")
+    assert bool(evaluations(tmp_path / "out", "south", CONSTANT)) == (not privacy)
+
+
 # --- worse than a constant --------------------------------------------------------------------
 
 

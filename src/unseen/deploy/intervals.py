@@ -11,6 +11,7 @@ from torch import Tensor
 
 from unseen.exchange import keyed
 from unseen.metrics import METRICS, predicted
+from unseen.study.formats import decimals
 
 #: Bootstrap samples, each as large as the site; how many numbers of them are in memory at once.
 RESAMPLES, HELD = 1000, 4_000_000
@@ -32,7 +33,7 @@ class Measured:
         """
         if self.value is None:
             return "undefined"
-        scale, digits = (100, 1) if percent else (1, 3)
+        scale, digits = (100, 1) if percent else (1, decimals("loss", abs(self.value)))
         shown = f"{self.value * scale:.{digits}f}"
         if self.low is None or self.high is None:
             return shown

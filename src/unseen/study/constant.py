@@ -16,7 +16,7 @@ JUDGED = ("loss", "rmse")
 
 
 def constants(prepared: Prepared, metrics: Sequence[str]) -> list[Record]:
-    """One record for each domain that is reported: its metrics of the constant answer.
+    """One record for each target: its metrics of the constant answer.
 
     The answer is the sources' mean label or, for classes, the share that each has among the
     sources' training labels: so accuracies are those of the most frequent class, the loss is that
@@ -25,7 +25,7 @@ def constants(prepared: Prepared, metrics: Sequence[str]) -> list[Record]:
     if prepared.prior is None:
         return []
     found = []
-    for name, client in (prepared.targets or prepared.sources).items():
+    for name, client in prepared.targets.items():
         y = client.split("validation").y.cpu()
         figures = (
             _number(prepared, y)

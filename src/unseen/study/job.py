@@ -38,7 +38,7 @@ from unseen.study import records
 from unseen.study.constant import constants
 from unseen.study.holdout import Task
 from unseen.study.prepare import Prepared, prepare
-from unseen.study.private import privatised
+from unseen.study.private import is_noised, privatised
 from unseen.study.records import Job, Log
 from unseen.study.sealed import behind, checked, undecided
 from unseen.study.selected import keep_selected
@@ -165,7 +165,9 @@ def _play(
     if not lengths:
         if prepared.sums is not None and study.privacy.columns is None:
             log.append(records.LEDGER, before_training(prepared.sources, prepared.sums))
-        if figures := constants(prepared, setting.metrics):
+        # What is promised to be noised, or not to leave the sites at all, stays out of the records.
+        secret = is_noised(study) or study.privacy.columns is not None
+        if figures := [] if secret else constants(prepared, setting.metrics):
             log.append(records.CONSTANT, figures)
     saved = time.monotonic()
     try:
