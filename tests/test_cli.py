@@ -541,4 +541,4 @@ def test_workers_find_the_users_model_and_data_where_the_command_was_given(
         _, err = running.communicate(timeout=120)
         assert running.returncode == 0, err
     assert written(tmp_path / "out-1") == written(tmp_path / "out-2")
-    assert len(written(tmp_path / "out-1")) == 3 * 4 + 4
+    assert len(written(tmp_path / "out-1")) == 3 * 5 + 4

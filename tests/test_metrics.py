@@ -29,8 +29,11 @@ from unseen.metrics import (
     balanced_accuracy,
     forward,
     loss,
+    mae,
     pearson,
     predicted,
+    r2,
+    rmse,
 )
 from unseen.vector import Model
 
@@ -108,6 +111,17 @@ def test_pearson(seed: int, n: int, slope: float) -> None:
     assert pearson(outputs, y) == pytest.approx(expected.statistic, abs=1e-9)
 
 
+@given(seeds, st.integers(2, 60), st.floats(-1e4, 1e4))
+def test_errors_of_numbers(seed: int, n: int, offset: float) -> None:
+    draw = keyed(f"numbers/{seed}")
+    y = torch.randn(n, generator=draw) + offset
+    outputs = (y + torch.randn(n, generator=draw)).unsqueeze(1)
+    a, b = y.double().numpy(), outputs.double().numpy().ravel()
+    assert mae(outputs, y) == pytest.approx(sklearn.metrics.mean_absolute_error(a, b))
+    assert rmse(outputs, y) == pytest.approx(sklearn.metrics.root_mean_squared_error(a, b))
+    assert r2(outputs, y) == pytest.approx(sklearn.metrics.r2_score(a, b), rel=1e-6)
+
+
 # --- where they are not defined --------------------------------------------------------------
 
 
@@ -136,8 +150,17 @@ def test_a_constant_correlates_with_nothing(n: int, value: float) -> None:
     assert pearson(varied.unsqueeze(1), constant) is None
 
 
+@pytest.mark.parametrize("value", [0.0, 0.1, -1e6])
+def test_equal_labels_leave_nothing_to_explain(value: float) -> None:
+    outputs = torch.randn(7, 1, generator=keyed("r2"))
+    assert r2(outputs, torch.full((7,), value)) is None
+    assert r2(outputs[:1], torch.tensor([value])) is None
+
+
 def test_less_of_a_loss_is_better_and_more_of_the_rest() -> None:
-    assert set(METRICS) - LOWER == {"accuracy", "balanced-accuracy", "auroc", "auprc", "pearson"}
+    more = {"accuracy", "balanced-accuracy", "auroc", "auprc", "r2", "pearson"}
+    assert set(METRICS) - LOWER == more
+    assert {"loss", "mae", "rmse"} == LOWER
 
 
 # --- evaluation ------------------------------------------------------------------------------

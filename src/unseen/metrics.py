@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -13,6 +13,7 @@ from unseen.client import Client, Split
 from unseen.errors import Diverged, UnseenError, nearest
 from unseen.exchange import Inbox, Memory, Reply, Turn
 from unseen.losses import cross_entropy, squared_error
+from unseen.scale import Scale
 from unseen.vector import Model
 
 #: Rows of one forward pass in evaluation; part of the protocol where BatchNorm has no statistics.
@@ -73,20 +74,51 @@ def pearson(outputs: Tensor, y: Tensor) -> float | None:
     return value if math.isfinite(value) else None
 
 
+def mae(outputs: Tensor, y: Tensor) -> float:
+    """Mean absolute error of numbers.
+
+    >>> mae(torch.tensor([[1.0], [5.0]]), torch.tensor([2.0, 2.0]))
+    2.0
+    """
+    return float((outputs.squeeze(-1).double() - y.double()).abs().mean())
+
+
+def rmse(outputs: Tensor, y: Tensor) -> float:
+    """Root of the mean squared error of numbers, which is in their own unit."""
+    return math.sqrt(loss(outputs, y.double()))
+
+
+def r2(outputs: Tensor, y: Tensor) -> float | None:
+    """1 − Σ (f − y)² / Σ (y − ȳ)², with the mean ȳ of this set; None where all y are equal.
+
+    0 is what ȳ itself would get, which nobody knows before the labels; below 0 is worse than that.
+    """
+    numbers = y.double()
+    spread = float((numbers - numbers.mean()).square().sum())
+    if bool((y == y[0]).all()) or not spread:
+        return None
+    return 1 - float((outputs.squeeze(-1).double() - numbers).square().sum()) / spread
+
+
 METRICS: dict[str, Metric] = {
     "loss": loss,
     "accuracy": accuracy,
     "balanced-accuracy": balanced_accuracy,
     "auroc": auroc,
     "auprc": auprc,
+    "mae": mae,
+    "rmse": rmse,
+    "r2": r2,
     "pearson": pearson,
 }
 #: Metrics of which less is better.
-LOWER = frozenset({"loss"})
+LOWER = frozenset({"loss", "mae", "rmse"})
 
 
 #: Metrics of numbers; `loss` is of both kinds, all others are of classes.
-OF_NUMBERS = frozenset({"pearson"})
+OF_NUMBERS = frozenset({"mae", "rmse", "r2", "pearson"})
+#: What is recorded of numbers where nobody says otherwise.
+FOR_NUMBERS = ("loss", "mae", "rmse", "r2", "pearson")
 #: Metrics of two classes.
 OF_TWO = frozenset({"auroc", "auprc"})
 
@@ -142,13 +174,15 @@ class Evaluate:
     the metrics of each group are reported as vectors `metric@column`, with `examples@column`
     telling which groups are there; examples of the code −1 (`datasets.base.NO_GROUP`) count in the
     metrics of the whole split and in no group. A metric that is not defined is sent as 0 with
-    `metric.undefined` = 1, since NaN means a broken reply.
+    `metric.undefined` = 1, since NaN means a broken reply. scale: what the labels were standardised
+    by, if they were; metrics are of outputs and labels in the labels' own units.
     """
 
     split: str
     metrics: tuple[str, ...] = ("loss", "accuracy")
     predict: Predict = plain
     groups: Mapping[str, int] = field(default_factory=dict)
+    scale: Scale | None = None
 
     def __post_init__(self) -> None:
         for name in self.metrics:
@@ -168,6 +202,9 @@ class Evaluate:
                 f"the model's outputs on client {client.name!r} are not finite in round "
                 f"{turn.round}: training has diverged. A smaller learning rate helps."
             )
+        if self.scale is not None:
+            outputs = self.scale.restored(outputs)
+            split = replace(split, y=self.scale.restored(split.y))
         scalars: dict[str, float | Tensor] = {"examples": len(split)}
         for name in self.metrics:
             value = METRICS[name](outputs, split.y)

@@ -10,7 +10,7 @@ from sklearn import metrics as sk
 from unseen.deploy.clock import Clock
 from unseen.deploy.intervals import WEIGHTED, measured
 from unseen.exchange import keyed
-from unseen.metrics import METRICS
+from unseen.metrics import METRICS, OF_NUMBERS
 
 N = 60
 
@@ -23,7 +23,7 @@ def drawn(columns: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 @pytest.mark.parametrize("columns", [1, 2])
-@pytest.mark.parametrize("name", sorted(WEIGHTED.keys() - {"pearson"}))
+@pytest.mark.parametrize("name", sorted(WEIGHTED.keys() - OF_NUMBERS))
 def test_each_example_once_gives_the_metric(name: str, columns: int) -> None:
     outputs, y = drawn(columns)
     found = WEIGHTED[name](outputs, y)(torch.ones(1, N, dtype=torch.float64))
@@ -56,10 +56,23 @@ def test_numbers_and_their_correlation() -> None:
     often = counts[0].numpy()
     a, b = (np.repeat(v.numpy(), often) for v in (outputs.squeeze(1), y))
     found = {
-        name: float(WEIGHTED[name](outputs, y)(counts.double())) for name in ("loss", "pearson")
+        name: float(WEIGHTED[name](outputs, y)(counts.double()))
+        for name in ("loss", "mae", "rmse", "r2", "pearson")
     }
     assert found["pearson"] == pytest.approx(np.corrcoef(a, b)[0, 1])
     assert found["loss"] == pytest.approx(((a - b) ** 2).mean())
+    assert found["mae"] == pytest.approx(sk.mean_absolute_error(b, a))
+    assert found["rmse"] == pytest.approx(sk.root_mean_squared_error(b, a))
+    assert found["r2"] == pytest.approx(sk.r2_score(b, a))
+
+
+def test_a_sample_of_equal_labels_has_no_share_explained() -> None:
+    """One of three labels differs: a resample without it is left out of the interval."""
+    y = torch.tensor([1e4, 1e4, 1e4 + 1])
+    counts = torch.tensor([[2.0, 1.0, 0.0], [1.0, 1.0, 1.0]], dtype=torch.float64)
+    found = WEIGHTED["r2"](torch.full((3, 1), 1e4), y)(counts)
+    assert found.isnan().tolist() == [True, False]
+    assert float(found[1]) == pytest.approx(1 - 1 / (2 / 3))
 
 
 def test_the_interval_of_a_share_is_about_that_of_the_normal_law() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from unseen.backend.flower import run as federated
 from unseen.backend.flower.desk import Refused, handle
 from unseen.backend.flower.link import Waiting, introduced
 from unseen.backend.flower.site import Site
+from unseen.backend.flower.terms import Facts, Terms
 from unseen.errors import UnseenError
 from unseen.exchange import keyed
 from unseen.live.state import Reader
@@ -154,6 +156,35 @@ batch_size = 4
 
 
 @pytest.mark.slow
+def test_numbers_are_standardised_by_what_the_sites_exchange(tmp_path: Path) -> None:
+    """cost = 1000 + 50 a: the sites' sums make the records of one process, in the cost's units."""
+    file = written(tmp_path, "fedavg", 6)
+    rows = [line.split(",") for line in (tmp_path / "visits.csv").read_text().splitlines()[1:]]
+    lines = [",".join([*row[:-1], repr(1000 + 50 * float(row[1]))]) for row in rows]
+    (tmp_path / "visits.csv").write_text("\n".join(["site,a,b,c,d,cost", *lines]) + "\n")
+    changed = "label='cost', task='regression'"
+    file.write_text(file.read_text().replace("label='died'", changed))
+    Study.read(file).run(tmp_path / "one", data_dir=tmp_path)
+    hall = Hall(kits(tmp_path, SITES, tmp_path))
+    federated.run(str(file), str(tmp_path / "sites"), hall, list(SITES))
+    same(tmp_path / "one", tmp_path / "sites")
+    (found,) = (tmp_path / "sites").rglob("target.jsonl")
+    last = json.loads(found.read_text().splitlines()[-1])
+    assert last["rmse"] < 40  # of a label around 1000 that spreads by 50
+    told = json.loads((tmp_path / "sites" / "terms.json").read_text())["facts"]["15"]
+    assert told["standardise"] == "cost"
+
+
+def test_sites_that_standardise_other_labels_do_not_fit(tmp_path: Path) -> None:
+    plain = Facts("a", "train", "table", None, {}, {}, {}, (2,), "")
+    other = replace(plain, site="b", standardise="cost")
+    with pytest.raises(UnseenError, match="labels to standardise None at the one, cost at"):
+        Terms.agree([plain, other])
+    found = Terms.agree([other, replace(other, site="c")])
+    assert found.empty().standardise == "cost"
+    assert Terms.read(json.loads(json.dumps(vars(found)))).standardise == "cost"
+
+
 def test_hospitals_and_an_unseen_one(tmp_path: Path, real_data: Path) -> None:
     study = tmp_path / "study.toml"
     study.write_text(

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from unseen.client import Client, Split
 from unseen.datasets import DataSet, Domain, check
 from unseen.datasets.table import Schema
+from unseen.datasets.totals import Totals
 from unseen.errors import UnseenError
 from unseen.exchange import keyed
 from unseen.study.holdout import Task
@@ -215,7 +216,7 @@ def test_a_table_is_encoded_alike_whatever_the_held_out_rows_say() -> None:
 
 
 def test_the_exchange_of_sums_is_declared() -> None:
-    method = statistics(SCHEMA)
+    method = statistics(Totals(SCHEMA, None))
     (exchange,) = method.exchanges
     assert (exchange.name, exchange.who, exchange.rounds) == ("statistics", "all", (0, 0))
     assert method.shares

@@ -222,7 +222,7 @@ Study(**__import__("json").loads(settings)).run(out)
 @pytest.mark.parametrize(
     ("place", "calls"),
     [
-        ("append", 6),  # between the records of a round: three exchanges each
+        ("append", 7),  # between the records of a round: three exchanges each
         ("fsync", 6),  # study.json, three empty logs, then the second round's checkpoint, half made
         ("mark", 2),  # all rounds are played, the mark is missing
     ],

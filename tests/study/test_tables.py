@@ -6,6 +6,7 @@ import csv
 import io
 import random
 import re
+from dataclasses import replace
 
 import pytest
 import scipy.stats
@@ -162,8 +163,44 @@ def test_undefined_is_written_out_and_never_averaged() -> None:
 def test_a_domain_left_out_of_a_tasks_mean_is_named() -> None:
     run = Selected("fedavg", "sites", 0, 3, {"auroc": 0.7, "loss": 1.0}, {"auroc": ("h7",)})
     made = table([run], metric="auroc")
-    assert made.notes[1] == "auroc is undefined at h7 (task sites); means leave it out"
+    why = "its examples are of one class; the task's mean leaves it out"
+    assert made.notes[1] == f"auroc is undefined at h7 (task sites): {why}"
     assert len(table([run], metric="loss", lower=True).notes) == 1
+
+
+def test_a_task_without_a_value_says_what_the_summaries_do() -> None:
+    runs = [
+        Selected("fedavg", "a", 0, 3, {"pearson": None}, {"pearson": ("a",)}),
+        Selected("fedavg", "b", 0, 3, {"pearson": 0.5}),
+    ]
+    made = table(runs, metric="pearson", worst=True)
+    why = "its labels or the predictions are all equal; average and worst"
+    expected = f"pearson is undefined at a (task a): {why}, over all tasks, leave that seed out"
+    assert made.notes[1] == expected
+    assert [row[-2:] for row in made.rows(lambda t, _: t)][1] == ["undefined", "undefined"]
+
+
+def test_where_a_constant_would_be_better_is_told_in_one_line() -> None:
+    def run(method: str, task: str, seed: int, *worse: str) -> Selected:
+        return Selected(method, task, seed, 0, {"rmse": 1.0}, {}, {"rmse": worse})
+
+    runs = [run("fedavg", "a", 0, "a"), run("fedavg", "a", 1, "a"), run("fedavg", "b", 0)]
+    runs += [run("fedavg", "b", 1, "b"), *(run("ppdg", t, s) for t in "ab" for s in (0, 1))]
+    line = "worse than a constant: fedavg at a, b (1 of 2 seeds)"
+    made = table(runs, metric="rmse", lower=True)
+    assert made.notes[1] == line
+    for text in (made.to_markdown(), made.to_latex(), str(made), made.to_csv()):
+        assert line in text
+    good = [replace(r, worse={}) for r in runs]
+    assert not any("constant" in note for note in table(good, metric="rmse").notes)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(4.25, "4.250"), (1234.5, "1234.5"), (2e8, "200000000")]
+)
+def test_large_numbers_need_few_decimals(value: float, text: str) -> None:
+    made = table([Selected("fedavg", "0", 0, 1, {"rmse": value})], metric="rmse", lower=True)
+    assert made.rows(lambda t, _: t)[1][1] == text
 
 
 def test_methods_that_do_not_apply_say_why() -> None:

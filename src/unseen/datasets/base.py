@@ -42,7 +42,10 @@ class DataSet:
     still raw (NaN for missing, category codes) and are encoded with statistics of the training
     clients. levels: names of the codes of each metadata column. source: where the files come
     from, licence: on what terms, citation: BibTeX. stand_in: whether they are a synthetic stand-in,
-    as `unseen data sketch` marks it; set by `unseen.datasets.load`.
+    as `unseen data sketch` marks it; set by `unseen.datasets.load`. standardise: of a
+    regression, what the labels are called, if models are trained on them less the training clients'
+    mean and over their deviation (predictions and metrics are in the labels' own units all the
+    same); None to train on the labels as they are.
     """
 
     name: str
@@ -54,6 +57,7 @@ class DataSet:
     schema: Schema | None = None
     levels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     stand_in: bool = False
+    standardise: str | None = None
 
     def __getitem__(self, name: str) -> Domain:
         return {domain.name: domain for domain in self.domains}[name]

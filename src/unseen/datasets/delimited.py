@@ -31,6 +31,7 @@ def load(
     categorical: Sequence[str] | None = None,
     groups: Sequence[str] = (),
     drop: Sequence[str] = (),
+    standardise: bool = True,
 ) -> DataSet:
     """A csv or csv.gz file with a header: raw features float64 [N, C] and their `Schema`.
 
@@ -39,7 +40,8 @@ def load(
     categorical columns (default: those in which every domain has a value that is not a number).
     groups: columns of metadata, kept for grouped metrics and not used as features; one called
     "environment" names the environments inside a domain. drop: columns to leave out. The rest are
-    features.
+    features. standardise: for regression, train on labels less the training clients' mean and over
+    their deviation; predictions and metrics are in the label's own units all the same.
 
     Domains and classes stand in numeric order if all are numbers, else in alphabetic order.
     """
@@ -49,7 +51,13 @@ def load(
     roles = {"domain": domain, "label": label}
     wanted = None if categorical is None else _names(categorical)
     return assemble(
-        sheet, task=task, categorical=wanted, groups=_names(groups), drop=_names(drop), **roles
+        sheet,
+        task=task,
+        categorical=wanted,
+        groups=_names(groups),
+        drop=_names(drop),
+        standardise=standardise,
+        **roles,
     )
 
 
@@ -62,6 +70,7 @@ def assemble(
     categorical: Sequence[str] | None = None,
     groups: Sequence[str] = (),
     drop: Sequence[str] = (),
+    standardise: bool = True,
 ) -> DataSet:
     """The data set of a sheet; the options are those of `load`."""
     for name in (*groups, *drop):
@@ -77,7 +86,10 @@ def assemble(
         domains.append(Domain(name, x[own], y[own], meta=codes))
     levels = {column: levels for column, (levels, _) in meta.items()}
     source, licence = f"the table {sheet.name}", "the user's own"
-    return DataSet("table", tuple(domains), classes, source, licence, "", schema, levels)
+    named = label if classes is None and standardise else None
+    return DataSet(
+        "table", tuple(domains), classes, source, licence, "", schema, levels, standardise=named
+    )
 
 
 def _labels(sheet: Sheet, label: str, task: str) -> tuple[tuple[str, ...] | None, Tensor]:

@@ -33,6 +33,11 @@ def _head(spec: Mapping[str, Any]) -> Iterator[str]:
     classes = spec["classes"]
     if classes is not None:
         yield f"It tells {len(classes)} classes apart: {', '.join(map(_line, classes))}."
+    elif (label := spec.get("label")) is not None:
+        yield (
+            f"It predicts the number {_line(label['name'])}, in its own units: it was trained on "
+            f"(y - {label['mean']:.9g}) / {label['deviation']:.9g}, which its answers undo."
+        )
     else:
         yield "It predicts a number."
     yield f"Fingerprint `{spec['fingerprint']}`."
@@ -68,7 +73,9 @@ def _results(spec: Mapping[str, Any]) -> Iterator[str]:
     yield ""
     yield (
         "[...]: 95% bootstrap interval over the examples of that site (1000 samples). It is about "
-        "further examples from there, not about another site. Accuracies in percent."
+        "further examples from there, not about another site."
+        + (" Accuracies in percent." if any("accuracy" in m for m in metrics) else "")
+        + ("" if spec["classes"] is not None else " The loss is the mean squared error.")
     )
     yield (
         "A validation split was not trained on, but its site was, and the round may have been "
@@ -164,6 +171,12 @@ def _limits(spec: Mapping[str, Any]) -> Iterator[str]:
         yield f"- {held}, {', '.join(sites['targets'])}: others may be unlike"
     else:
         yield "- never tried at a site that it was not trained on"
+    if below := spec.get("worse than a constant"):
+        what = "mean label" if spec["classes"] is None else "classes' shares"
+        yield (
+            f"- worse than a constant at {', '.join(map(_line, below))}: by {spec['metric']}, "
+            f"an answer from the training sites' {what} alone is better there"
+        )
     small = [f["site"] for f in spec["results"] if f["examples"] < 30]
     if small:
         yield f"- few examples to measure by (below 30): {', '.join(map(_line, small))}"

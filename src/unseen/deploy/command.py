@@ -72,8 +72,12 @@ def train(
         raise typer.Exit(130) from None
     spec = trained.spec
     rows = [[(text, "") for text in row] for row in shown(spec["results"], spec["metrics"])]
-    note = "[...]: 95% bootstrap interval over the site's examples; accuracies in percent"
-    print(plain("", [rows], [note]))
+    percent = any("accuracy" in name for name in spec["metrics"])
+    note = "[...]: 95% bootstrap interval over the site's examples"
+    notes = [note + "; accuracies in percent" * percent]
+    if worse := spec.get("worse than a constant"):
+        notes.append(f"worse than a constant: {', '.join(worse)}")
+    print(plain("", [rows], notes))
     print(f"model, card and report: {target}")
 
 
@@ -207,14 +211,13 @@ def export(
     """Write a model for other runtimes, checked against the model on real inputs.
 
     Without --check these are the data of training, read again from --data-dir. An export that
-    differs by more than 1e-4 is not written.
+    differs by more than 1e-4 (of numbers: 1e-4 of their deviation in training) is not written.
     """
-    from unseen.deploy.export import TOLERANCE
     from unseen.deploy.export import export as run
 
     made = run(model_dir, form, check or (), data_dir, out)
     print(f"checked on {made.inputs} inputs: largest difference {made.difference:.1e}, "
-          f"{TOLERANCE:.0e} allowed")  # fmt: skip
+          f"{made.allowed:.0e} allowed")  # fmt: skip
     if made.rounding is not None:
         print("the model computes in bfloat16, its export in float32: outputs change by up to "
               f"{made.rounding:.1e}")  # fmt: skip

@@ -18,6 +18,7 @@ from unseen.errors import UnseenError
 from unseen.exchange import Inbox, Method, keyed
 from unseen.methods.compose import method as compose
 from unseen.models import build
+from unseen.scale import Scale
 from unseen.study.job import as_model, formed
 from unseen.study.records import write_atomically
 from unseen.study.selected import INBOX, SITES
@@ -26,6 +27,9 @@ from unseen.vector import Model
 
 SPEC, TENSORS = "model.json", "model.safetensors"
 FORMAT = 1
+#: The format of a model whose outputs are to be put into the label's own units, which versions that
+#: read format 1 alone would not do.
+SCALED = 2
 
 
 @dataclass(frozen=True)
@@ -48,6 +52,12 @@ class Trained:
     bounds: Bounds
 
     @property
+    def scale(self) -> Scale | None:
+        """What the numbers to predict were standardised by; None where they were not."""
+        label = self.spec.get("label")
+        return Scale(label["mean"], label["deviation"]) if label is not None else None
+
+    @property
     def classes(self) -> tuple[str, ...] | None:
         """Names of the classes, or None for a model that predicts a number."""
         return tuple(self.spec["classes"]) if self.spec["classes"] is not None else None
@@ -68,10 +78,17 @@ class Trained:
         self.model.buffers.copy_(self.buffers if site is None else self.sites[site])
 
     def outputs(self, x: Tensor) -> Tensor:
-        """Outputs [N, C] for inputs [N, ...], in evaluation mode."""
+        """Outputs [N, C] for inputs [N, ...], in evaluation mode; numbers in the label's units."""
         self.model.module.eval()
         with torch.no_grad():
-            return self.method.predict(self.model, self.inbox, x.to(self.model.device)).cpu()
+            return self.answered(x.to(self.model.device)).cpu()
+
+    def answered(self, x: Tensor) -> Tensor:
+        """What `outputs` are computed by, wherever the model is; exports are made of it."""
+        outputs = self.method.predict(self.model, self.inbox, x)
+        if self.scale is None:
+            return outputs
+        return self.scale.restored(outputs).to(outputs.dtype)
 
     def probabilities(self, outputs: Tensor) -> Tensor:
         """Probabilities [N, classes] of the model's outputs."""
@@ -91,7 +108,8 @@ def probabilities(outputs: Tensor) -> Tensor:
 
 def write(folder: Path, spec: Mapping[str, Any], tensors: bytes) -> None:
     """Write the tensors, then the description with their digest; each in one step."""
-    full = {"format": FORMAT, **spec, "tensors": hashlib.sha256(tensors).hexdigest()}
+    form = SCALED if spec.get("label") is not None else FORMAT
+    full = {"format": form, **spec, "tensors": hashlib.sha256(tensors).hexdigest()}
     full["fingerprint"] = fingerprint(full)
     write_atomically(folder / TENSORS, tensors)
     write_atomically(
@@ -117,11 +135,11 @@ def read_spec(folder: Path) -> dict[str, Any]:
         ) from None
     except (OSError, ValueError) as error:
         raise UnseenError(f"{path} is damaged ({error}): copy the directory again.") from None
-    if not isinstance(spec, dict) or spec.get("format") != FORMAT:
+    if not isinstance(spec, dict) or spec.get("format") not in (FORMAT, SCALED):
         found = spec.get("format") if isinstance(spec, dict) else None
         raise UnseenError(
-            f"{path} is of format {found!r}; this version of unseen reads format {FORMAT}. Train "
-            "the model again, or take the version of unseen that wrote it."
+            f"{path} is of format {found!r}; this version of unseen reads formats {FORMAT} and "
+            f"{SCALED}. Train the model again, or take the version of unseen that wrote it."
         )
     if spec.get("fingerprint") != fingerprint(spec):
         raise UnseenError(

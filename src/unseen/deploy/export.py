@@ -32,7 +32,7 @@ ABOUT = "unseen"
 
 @dataclass(frozen=True)
 class Exported:
-    """What was written, and how far its numbers were from the model's.
+    """What was written, how far its numbers were from the model's, and how far they might be.
 
     rounding: how far the model's numbers in bfloat16 are from those in float32, in which an export
     computes; None for a model that computes in float32 itself.
@@ -41,6 +41,7 @@ class Exported:
     path: Path
     inputs: int
     difference: float
+    allowed: float
     rounding: float | None = None
 
 
@@ -55,7 +56,7 @@ class Served(nn.Module):
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
         """Outputs [N, C], then probabilities [N, classes] where there are classes."""
         trained = self.trained
-        outputs = trained.method.predict(trained.model, trained.inbox, x)
+        outputs = trained.answered(x)
         if trained.classes is None:
             return (outputs,)
         return outputs, probabilities(outputs)
@@ -110,7 +111,8 @@ def export(
     data_dir: Path | None = None,
     out: Path | None = None,
 ) -> Exported:
-    """Write `model.onnx` or `model.pt2`, if it gives the model's numbers to 1e-4.
+    """Write `model.onnx` or `model.pt2`, if it gives the model's numbers to 1e-4, or to so much of
+    the deviation that labels were standardised by.
 
     check: real inputs, files as for `predict`. Without any, the data set of training is read again:
     its held-out domains, or all. The first axis of the input is free.
@@ -126,14 +128,15 @@ def export(
     # As they come, one alone, and two: the first axis is free.
     with _quiet(form):
         difference = max(_apart(trained, part, results(part)) for part in (x, x[:1], x[:2]))
-    if not difference <= TOLERANCE:
+    allowed = tolerance(trained, x)
+    if not difference <= allowed:
         raise UnseenError(
             f"the export's numbers differ from the model's by up to {difference:.1e} on "
-            f"{len(x)} inputs, more than {TOLERANCE:.0e}: nothing was written."
+            f"{len(x)} inputs, more than {allowed:.0e}: nothing was written."
         )
     write_atomically(target, content)
     beside = target.with_name(target.name + ".md")
-    made = Exported(target, len(x), difference, rounding)
+    made = Exported(target, len(x), difference, allowed, rounding)
     write_atomically(beside, _told(trained, form, made).encode())
     return made
 
@@ -173,6 +176,15 @@ def real_inputs(trained: Trained, check: Sequence[Path], data_dir: Path | None) 
     x = torch.cat(parts)
     every = -(-len(x) // CHECKED)
     return x[::every].clone()
+
+
+def tolerance(trained: Trained, x: Tensor) -> float:
+    """How far an export's numbers may be from the model's: in the unit that the model was trained
+    in, and never less than the rounding of the numbers themselves."""
+    if trained.scale is None:
+        return TOLERANCE
+    rounding = torch.finfo(torch.float32).eps * float(trained.outputs(x).abs().max())
+    return max(TOLERANCE * trained.scale.deviation, rounding)
 
 
 def _apart(trained: Trained, x: Tensor, found: Sequence[Tensor]) -> float:
@@ -263,8 +275,8 @@ def _quiet(form: str) -> Iterator[None]:
 def about(trained: Trained) -> dict[str, Any]:
     """What an export says of itself."""
     spec = trained.spec
-    keys = ("name", "fingerprint", "tensors", "classes", "input", "method", "model")
-    return {key: spec[key] for key in keys}
+    keys = ("name", "fingerprint", "tensors", "classes", "input", "method", "model", "label")
+    return {key: spec[key] for key in keys if key in spec}
 
 
 def _told(trained: Trained, form: str, made: Exported) -> str:
@@ -283,7 +295,9 @@ def _told(trained: Trained, form: str, made: Exported) -> str:
         f"- input `x`: float32 [{shape}], N is free",
     ]
     if classes is None:
-        lines.append("- output `outputs`: [N, 1], the predicted number")
+        label = spec.get("label")
+        unit = f", in the units of {label['name']}" if label is not None else ""
+        lines.append(f"- output `outputs`: [N, 1], the predicted number{unit}")
     else:
         lines += [
             f"- output `outputs`: [N, {spec['outputs']}], logits",

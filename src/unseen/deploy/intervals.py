@@ -11,6 +11,7 @@ from torch import Tensor
 
 from unseen.exchange import keyed
 from unseen.metrics import METRICS, predicted
+from unseen.study.formats import decimals
 
 #: Bootstrap samples, each as large as the site; how many numbers of them are in memory at once.
 RESAMPLES, HELD = 1000, 4_000_000
@@ -32,7 +33,7 @@ class Measured:
         """
         if self.value is None:
             return "undefined"
-        scale, digits = (100, 1) if percent else (1, 3)
+        scale, digits = (100, 1) if percent else (1, decimals("loss", abs(self.value)))
         shown = f"{self.value * scale:.{digits}f}"
         if self.low is None or self.high is None:
             return shown
@@ -147,6 +148,30 @@ def _auprc(outputs: Tensor, y: Tensor) -> Weighted:
     return metric
 
 
+def _mae(outputs: Tensor, y: Tensor) -> Weighted:
+    return _mean_of((outputs.squeeze(-1).double() - y.double()).abs())
+
+
+def _rmse(outputs: Tensor, y: Tensor) -> Weighted:
+    squared = _mean_of((outputs.squeeze(-1).double() - y.double()).square())
+    return lambda counts: squared(counts).sqrt()
+
+
+def _r2(outputs: Tensor, y: Tensor) -> Weighted:
+    squared = _mean_of((outputs.squeeze(-1).double() - y.double()).square())
+    centred = y.double() - y.double().mean()
+    first, second = _mean_of(centred), _mean_of(centred.square())
+
+    def metric(counts: Tensor) -> Tensor:
+        spread = second(counts) - first(counts).square()
+        # Below this share a variance is rounding: the sample has one label.
+        constant = spread <= 1e-12 * second(counts)
+        found: Tensor = (1 - squared(counts) / spread).masked_fill(constant, math.nan)
+        return found
+
+    return metric
+
+
 def _pearson(outputs: Tensor, y: Tensor) -> Weighted:
     a, b = outputs.squeeze(-1).double(), y.double()
     a, b = a - a.mean(), b - b.mean()
@@ -169,5 +194,8 @@ WEIGHTED: dict[str, Callable[[Tensor, Tensor], Weighted]] = {
     "balanced-accuracy": _balanced,
     "auroc": _auroc,
     "auprc": _auprc,
+    "mae": _mae,
+    "rmse": _rmse,
+    "r2": _r2,
     "pearson": _pearson,
 }

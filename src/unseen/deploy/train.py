@@ -13,7 +13,8 @@ from safetensors import safe_open
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from unseen.client import Client
-from unseen.datasets.table import Sums
+from unseen.datasets.base import DataSet
+from unseen.datasets.totals import Totals
 from unseen.deploy import card, directory
 from unseen.deploy.directory import Trained
 from unseen.deploy.gather import usual_inputs, words
@@ -32,7 +33,7 @@ from unseen.study.prepare import Prepared, prepare
 from unseen.study.records import Job
 from unseen.study.run import carry_out
 from unseen.study.selected import INBOX, SELECTED, SITES
-from unseen.study.selection import less_is_better, main_metric, select, value
+from unseen.study.selection import beaten, less_is_better, main_metric, select, value
 from unseen.study.spec import Study
 
 #: Where the training's records lie, and its report, in the model's directory.
@@ -105,6 +106,7 @@ def train(
     trained = directory.read(out)
     spec["results"] = results(trained, prepared, planned.setting.metrics)
     _agrees(spec, folder)
+    spec |= worse(spec, folder)
     directory.write(out, spec, tensors)
     trained = directory.read(out)
     _beside(trained, composed(job.method, study, data), planned)
@@ -182,6 +184,7 @@ def described(
         "outputs": prepared.outputs,
         "input": inputs.to_json(),
         "usual inputs": usual,
+        **label_of(data, prepared),
         "model": setting.model,
         "method": job.method,
         "precision": study.precision,
@@ -210,6 +213,15 @@ def described(
     }  # fmt: skip
 
 
+def label_of(data: DataSet, prepared: Prepared) -> dict[str, Any]:
+    """What numbers to predict were standardised by, for `model.json`; nothing if they were not."""
+    if prepared.scale is None:
+        return {}
+    scale = prepared.scale
+    label = {"name": data.standardise, "mean": scale.mean, "deviation": scale.deviation}
+    return {"label": label}
+
+
 def ledger(
     planned: Plan, prepared: Prepared, job: Job, usual: dict[str, Any] | None = None
 ) -> dict[str, Any]:
@@ -217,8 +229,8 @@ def ledger(
     study, data = planned.setting.study, planned.data
     method = composed(job.method, study, data)
     pooled = method.gather is not None
-    summed = data.schema is not None and study.privacy.columns is None
-    statistics = Sums(data.schema).size * 8 if summed and data.schema is not None else 0
+    totals = Totals.of(data) if study.privacy.columns is None else None
+    statistics = totals.size * 8 if totals is not None else 0
     flagged, size = words(usual)
     moved = {
         name: {"rounds": 0, "down": statistics, "up": statistics + size}
@@ -237,10 +249,13 @@ def ledger(
         what = ["its training data: this method pools them in one place"]
     else:
         what = _words(method, sorted(scalars))
-    if statistics:
+    if totals is not None:
+        table, label = totals.schema is not None, totals.label is not None
+        parts = ["each numeric column"] * table + [f"the label {totals.label}"] * label
+        codes = ", and counts of categories," if table else ""
         what.append(
-            "before training: count, sum and sum of squares of each numeric column, and counts of "
-            "categories, of its training rows"
+            f"before training: count, sum and sum of squares of {' and of '.join(parts)}{codes} "
+            "of its training rows"
         )
     what.append(f"at each evaluation: {', '.join(planned.setting.metrics)} of its validation split")
     what += flagged
@@ -267,7 +282,10 @@ def results(trained: Trained, prepared: Prepared, metrics: Sequence[str]) -> lis
             trained.at(name if name in trained.sites else None)
             split = client.split("validation")
             outputs = forward(trained.model, split, trained.method.predict, trained.inbox)
-            made = measured(outputs, split.y, metrics)
+            y = split.y
+            if prepared.scale is not None:
+                outputs, y = prepared.scale.restored(outputs), prepared.scale.restored(y)
+            made = measured(outputs, y, metrics)
             values = {m: [v.value, v.low, v.high] for m, v in made.items()}
             trains = len(client.train) if client.train is not None else 0
             found.append(
@@ -278,6 +296,14 @@ def results(trained: Trained, prepared: Prepared, metrics: Sequence[str]) -> lis
             )  # fmt: skip
     trained.at(None)
     return found
+
+
+def worse(spec: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """The sites where an answer without any input is better, for `model.json`; none, no entry."""
+    lines = [r for n in records.FILES[:2] for r in records.read_lines(folder / n)]
+    chosen = [r for r in lines if r["round"] == spec["round"] - 1]
+    found = beaten(chosen, records.read_lines(folder / records.CONSTANT)).get(spec["metric"])
+    return {"worse than a constant": list(found)} if found else {}
 
 
 def _agrees(spec: Mapping[str, Any], folder: Path) -> None:

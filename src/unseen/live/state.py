@@ -19,7 +19,7 @@ from unseen.errors import UnseenError
 from unseen.expression import parse, text
 from unseen.study import records
 from unseen.study.records import Job, Record
-from unseen.study.selection import value
+from unseen.study.selection import main_metric, value
 from unseen.study.statistics import mean
 
 State = Literal["done", "diverged", "running", "stopped", "damaged", "waiting"]
@@ -265,14 +265,13 @@ def read_about(file: Path) -> tuple[Record, list[str]]:
 def chosen(study: Record, identity: Record) -> str:
     """The metric that the study goes by."""
     metrics = [str(m) for m in identity.get("metrics") or ()]
-    usual = "accuracy" if "accuracy" in metrics or not metrics else metrics[0]
-    return str(study.get("metric") or (usual if metrics else ""))
+    return str(study.get("metric") or (main_metric(None, metrics) if metrics else ""))
 
 
 def first_metric(row: Record) -> str:
-    """Accuracy, or the first metric of a record."""
+    """The metric that a record would be reported by."""
     names = [n for n, v in row.items() if isinstance(v, float) and "@" not in n]
-    return "accuracy" if "accuracy" in names or not names else names[0]
+    return main_metric(None, names) if names else "accuracy"
 
 
 def canonical(expression: str) -> str:

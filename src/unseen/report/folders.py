@@ -34,6 +34,7 @@ class Raw:
     rounds: list[Record]
     cross: list[Record]
     mark: Record
+    constant: list[Record] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -101,7 +102,8 @@ def read_job(folder: Path, settings: Mapping[str, Any]) -> Raw | str:
         return "its records are those of several jobs"
     job = Job(str(key[0]), str(key[1]), int(str(key[2])))
     cross = records.read_lines(folder / records.CROSS)
-    return Raw(job, folder, source, target, rounds, cross, mark)
+    constant = records.read_lines(folder / records.CONSTANT)
+    return Raw(job, folder, source, target, rounds, cross, mark, constant)
 
 
 def _from_path(folder: Path, settings: Mapping[str, Any]) -> tuple[str, str, int]:

@@ -14,7 +14,7 @@ from unseen.methods import METHODS
 from unseen.methods.compose import method as compose
 from unseen.report.folders import Folder, Left, Raw, read_folder
 from unseen.report.part import Part, Run, natural
-from unseen.study.selection import Selected, less_is_better, selected
+from unseen.study.selection import Selected, less_is_better, main_metric, selected
 from unseen.study.spec import Recipe, Study, recorded
 
 
@@ -64,7 +64,7 @@ def part(folders: Sequence[Folder], choice: Choice) -> Part:
         raise UnseenError("no job is finished")
     study = _study(folders, runs, left)
     metrics = tuple(folders[0].identity.get("metrics", ()))
-    better = study.metric or ("accuracy" if "accuracy" in metrics else metrics[0])
+    better = main_metric(study.metric, metrics)
     metric, rule = choice.metric or better, choice.selection or study.selection
     chosen = []
     failed = [raw for raw in runs if "diverged" in raw.mark]
@@ -72,7 +72,8 @@ def part(folders: Sequence[Folder], choice: Choice) -> Part:
         if "diverged" in raw.mark:
             continue
         try:
-            found = selected(raw.source, raw.target, rule, better, less_is_better(better))
+            lower = less_is_better(better)
+            found = selected(raw.source, raw.target, rule, better, lower, raw.constant)
             if metric not in found.metrics:
                 raise nearest("metric", metric, found.metrics)
             chosen.append(Run(raw, found))

@@ -92,9 +92,15 @@ def _percent(metric: str) -> int:
     return 100 if "accuracy" in metric else 1
 
 
-def decimals(metric: str) -> int:
-    """How many a number is shown with."""
-    return 1 if scale_of(metric) == 100 else 3
+def decimals(metric: str, largest: float = 0.0) -> int:
+    """How many a number is shown with. largest: the largest that stands beside it.
+
+    >>> decimals("accuracy"), decimals("rmse", 4.2), decimals("rmse", 1234.5), decimals("loss", 2e8)
+    (1, 3, 1, 0)
+    """
+    if scale_of(metric) == 100:
+        return 1
+    return 3 if largest < 1000 else 1 if largest < 100_000 else 0
 
 
 def caption(metric: str, seeds: int, spread: str, lower: bool) -> str:

@@ -35,9 +35,10 @@ from unseen.privacy.ledger import Metered, before_training
 from unseen.replies import tabulate
 from unseen.round import play_round, start
 from unseen.study import records
+from unseen.study.constant import constants
 from unseen.study.holdout import Task
 from unseen.study.prepare import Prepared, prepare
-from unseen.study.private import privatised
+from unseen.study.private import is_noised, privatised
 from unseen.study.records import Job, Log
 from unseen.study.sealed import behind, checked, undecided
 from unseen.study.selected import keep_selected
@@ -168,8 +169,13 @@ def _play(
     log = Log.resume(folder, lengths)
     metered = Metered(backend, method)
     metered.resume(folder, sorted(roster))
-    if prepared.statistics is not None and study.privacy.columns is None and not lengths:
-        log.append(records.LEDGER, before_training(prepared.sources, prepared.statistics))
+    if not lengths:
+        if prepared.sums is not None and study.privacy.columns is None:
+            log.append(records.LEDGER, before_training(prepared.sources, prepared.sums))
+        # What is promised to be noised, or not to leave the sites at all, stays out of the records.
+        secret = is_noised(study) or study.privacy.columns is not None
+        if figures := [] if secret else constants(prepared, setting.metrics):
+            log.append(records.CONSTANT, figures)
     saved = time.monotonic()
     try:
         names = tuple(sorted(roster))
@@ -246,7 +252,7 @@ def evaluated(method: Method, prepared: Prepared, setting: Setting, data: DataSe
     """The method with two more exchanges: sources validate, targets, if there are any, test."""
     every = setting.study.evaluate_every
     groups = {column: len(data.levels[column]) for column in setting.study.groups}
-    evaluate = Evaluate("validation", setting.metrics, method.predict, groups)
+    evaluate = Evaluate("validation", setting.metrics, method.predict, groups, prepared.scale)
     validators = (*sorted(prepared.sources), *sorted(prepared.validators))
     schedule = (every - 1, every)
     exchanges = [Exchange(records.VALIDATE, evaluate, rounds=schedule, who=validators)]
@@ -341,7 +347,8 @@ def read(expression: str, data_dir: Path | None) -> DataSet:
 def digest_of(data: DataSet) -> str:
     """Sixteen hexadecimal digits that differ whenever two data sets do."""
     digest = hashlib.sha256()
-    names = [data.classes, data.schema, dict(data.levels)]
+    names: list[object] = [data.classes, data.schema, dict(data.levels)]
+    names += [data.standardise] if data.standardise is not None else []
     digest.update(repr(names).encode())
     for domain in data.domains:
         digest.update(domain.name.encode())

@@ -17,7 +17,7 @@ from unseen.datasets.base import DataSet
 from unseen.errors import UnseenError, nearest
 from unseen.exchange import Method
 from unseen.expression import parse
-from unseen.metrics import METRICS, check_metric
+from unseen.metrics import FOR_NUMBERS, METRICS, OF_NUMBERS, check_metric
 from unseen.models.weights import Source
 from unseen.study import about, batch, records, selection, sources
 from unseen.study.holdout import Task, plan
@@ -140,13 +140,14 @@ def check_device(device: str) -> None:
 
 
 def chosen_metrics(study: Study, data: DataSet, usual: Sequence[str]) -> tuple[str, ...]:
-    """The metrics to record: the study's, or those usual for the data set."""
+    """The metrics to record: the study's, or those usual for the data set, or for numbers."""
     classes = len(data.classes) if data.classes is not None else None
-    if classes is None:
-        usual = ("loss", "pearson")
+    if classes is None and not {"loss", *OF_NUMBERS}.issuperset(usual):
+        usual = FOR_NUMBERS
     named = (study.metric or "").removeprefix(selection.WORST).partition("@")[0]
     shown = [named] if named in METRICS else []
-    metrics = tuple(dict.fromkeys([*(study.metrics or usual), *shown]))
+    asked = study.metrics_of(classes is not None) or usual
+    metrics = tuple(dict.fromkeys([*asked, *shown]))
     for name in metrics:
         check_metric(name, classes)
     for column in study.groups:
@@ -236,7 +237,10 @@ def differs(planned: Plan) -> str:
         return ""
     # A setting that is younger than the folder had its default.
     settings = _filled(found, Study().model_dump(mode="json", exclude=FREE))
-    return _difference(identity | {"settings": settings}, planned.identity)
+    now = planned.identity
+    # The metrics that are recorded decide, not how the study asks for them.
+    settings["metrics"] = now["settings"]["metrics"]
+    return _difference(identity | {"settings": settings}, now)
 
 
 def _filled(found: dict[str, Any], defaults: dict[str, Any]) -> dict[str, Any]:

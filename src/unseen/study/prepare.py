@@ -15,11 +15,13 @@ from unseen.backend.inprocess import InProcess
 from unseen.client import Client, Split, Stored, oversampled
 from unseen.combine import Sum
 from unseen.datasets.base import DataSet, Domain
-from unseen.datasets.table import Schema, Sums, encode, of_ranges
+from unseen.datasets.table import Schema, encode
+from unseen.datasets.totals import Totals
 from unseen.errors import UnseenError
 from unseen.exchange import Exchange, Method, Slot, keyed
 from unseen.metrics import plain
 from unseen.round import play, start
+from unseen.scale import Scale
 from unseen.share import round_share
 from unseen.study.holdout import Task
 from unseen.study.spec import Study
@@ -33,7 +35,10 @@ class Prepared:
     sources have a training and a validation split; validators and targets only a validation
     split, which is their whole domain. shape: of one input; outputs: columns of the model's
     output; classes: None for regression. statistics: what a table was encoded by, the sources'
-    sums; None where there is no table.
+    sums; None where there is no table. scale: what the labels of all clients were standardised by;
+    None where they are as they came. sums: all that was exchanged before training, if anything.
+    prior: what the sources' training labels say without any input, their mean [1] or each class's
+    share [C]; None where nobody has them in one place.
     """
 
     sources: dict[str, Client]
@@ -43,6 +48,9 @@ class Prepared:
     outputs: int
     classes: int | None
     statistics: Tensor | None = None
+    scale: Scale | None = None
+    sums: Tensor | None = None
+    prior: Tensor | None = None
 
     @property
     def everyone(self) -> dict[str, Client]:
@@ -62,7 +70,8 @@ class Prepared:
 def prepare(
     data: DataSet, task: Task, study: Study, seed: int, statistics: Tensor | None = None
 ) -> Prepared:
-    """Split the sources, encode tables with their statistics, oversample if the study says so.
+    """Split the sources, encode tables and standardise labels with their statistics, oversample if
+    the study says so.
 
     A domain's split depends on the seed and its name alone (`split = "shared"`: on the seed and its
     size): all methods and tasks share it. statistics: the sources' sums, where they were exchanged
@@ -84,12 +93,16 @@ def prepare(
         {name: _client(data[name], classes, None, None) for name in names}
         for names in (task.validation, task.targets)
     ]
-    sums = None
-    if data.schema is not None:
+    sums, columns, scale = None, None, None
+    prior = prior_of(sources, classes)
+    if (totals := Totals.of(data)) is not None:
         if study.privacy.columns is not None:
-            statistics = of_ranges(data.schema, study.privacy.columns)
-        sums = statistics if statistics is not None else summed(data.schema, sources)
-        sources, *observers = (_encoded(data.schema, sums, g) for g in (sources, *observers))
+            statistics = totals.of_ranges(study.privacy.columns)
+        sums = statistics if statistics is not None else summed(totals, sources)
+        columns, scale = totals.of_table(sums), totals.scale(sums)
+        sources, *observers = (
+            _encoded(data.schema, columns, scale, group) for group in (sources, *observers)
+        )
     if study.training.oversample:
         for name, client in sources.items():
             split = oversampled(client.split("train"), keyed(f"{seed}/oversample/{name}"))
@@ -97,8 +110,19 @@ def prepare(
     first = next(iter((sources | observers[0] | observers[1]).values()))
     held = first.train or first.split("validation")
     return Prepared(
-        sources, observers[0], observers[1], tuple(held.x.shape[1:]), classes or 1, classes, sums
-    )
+        sources, observers[0], observers[1], tuple(held.x.shape[1:]), classes or 1, classes,
+        columns, scale, sums, prior,
+    )  # fmt: skip
+
+
+def prior_of(sources: Mapping[str, Client], classes: int | None) -> Tensor | None:
+    """The mean of the sources' training labels [1], or the share of each class among them [C]."""
+    if not sources:
+        return None
+    y = torch.cat([client.split("train").y for client in sources.values()])
+    if classes is None:
+        return y.double().mean().view(1)
+    return torch.bincount(y, minlength=classes).double() / len(y)
 
 
 def check_clients(prepared: Prepared, study: Study, task: Task) -> list[str]:
@@ -210,11 +234,10 @@ def _client(
     return Client(domain.name, everything.take(train), everything.take(validation), classes)
 
 
-def statistics(schema: Schema) -> Method:
-    """The one exchange in which the training clients' tables are summed up, before training."""
-    sums = Sums(schema)
-    slot = Slot(Sum(), apply=Replace(), sends="value", start=partial(_zeros, sums.size))
-    exchange = Exchange("statistics", sums, {"statistics": slot}, rounds=(0, 0), who="all")
+def statistics(totals: Totals) -> Method:
+    """The one exchange in which the training clients' rows are summed up, before training."""
+    slot = Slot(Sum(), apply=Replace(), sends="value", start=partial(_zeros, totals.size))
+    exchange = Exchange("statistics", totals, {"statistics": slot}, rounds=(0, 0), who="all")
     shares = ("count, sum and sum of squares per column, and counts of categories",)
     return Method("statistics", (exchange,), (), plain, shares=shares)
 
@@ -223,19 +246,25 @@ def _zeros(size: int, model: Model) -> Tensor:
     return torch.zeros(size, dtype=torch.float64)
 
 
-def summed(schema: Schema, sources: Mapping[str, Client]) -> Tensor:
-    """The training clients' statistics of their raw tables, exchanged in this process."""
-    method, nothing, roster = statistics(schema), Model(torch.nn.Module()), sorted(sources)
+def summed(totals: Totals, sources: Mapping[str, Client]) -> Tensor:
+    """The training clients' statistics of their raw rows, exchanged in this process."""
+    method, nothing, roster = statistics(totals), Model(torch.nn.Module()), sorted(sources)
     begun = start(method, nothing, roster, seed=0)
     state, _ = play(method, begun, InProcess(nothing, sources), roster, rounds=1)
     return state.inbox["statistics"]
 
 
-def _encoded(schema: Schema, sums: Tensor, clients: Mapping[str, Client]) -> dict[str, Client]:
-    """Raw tables as numbers, by the training clients' statistics alone."""
+def _encoded(
+    schema: Schema | None, sums: Tensor | None, scale: Scale | None, clients: Mapping[str, Client]
+) -> dict[str, Client]:
+    """Raw tables as numbers and labels standardised, by the training clients' statistics alone."""
 
     def numbers(split: Split | None) -> Split | None:
-        return replace(split, x=encode(schema, sums, split.x[:])) if split is not None else None
+        if split is None:
+            return None
+        if schema is not None and sums is not None:
+            split = replace(split, x=encode(schema, sums, split.x[:]))
+        return replace(split, y=scale.standardised(split.y)) if scale is not None else split
 
     return {
         name: replace(client, train=numbers(client.train), validation=numbers(client.validation))

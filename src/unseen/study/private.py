@@ -8,7 +8,7 @@ from torch import nn
 
 from unseen.client import Client
 from unseen.datasets.base import DataSet
-from unseen.datasets.table import of_ranges
+from unseen.datasets.totals import Totals
 from unseen.errors import UnseenError
 from unseen.exchange import Method
 from unseen.study import sealed
@@ -36,18 +36,19 @@ def privatised(method: Method, study: Study) -> Method:
 
 def check_columns(study: Study, data: DataSet) -> None:
     """Refuse sums over columns that no noise protects, and ranges where there are no columns."""
-    ranges = study.privacy.columns
-    if data.schema is None and ranges is not None:
+    ranges, totals = study.privacy.columns, Totals.of(data)
+    if totals is None and ranges is not None:
         raise UnseenError(f"privacy.columns is for tables, and {data.name} is none. Leave it out.")
-    if data.schema is not None and ranges is not None:
-        of_ranges(data.schema, ranges)
-    if data.schema is None or ranges is not None or not is_noised(study):
+    if totals is not None and ranges is not None:
+        totals.of_ranges(ranges)
+    if totals is None or ranges is not None or not is_noised(study):
         return
-    numeric = [data.schema.columns[j] for j in data.schema.numeric]
+    numeric = totals.columns
+    also = f", the label {totals.label!r} among them" if totals.label is not None else ""
     raise UnseenError(
         f"privacy: {data.name} is standardised and imputed with sums that leave the clients "
-        "before training, without noise. Say in which ranges its numeric columns lie, by what is "
-        "known without looking at the data, such as privacy.columns = "
+        f"before training, without noise. Say in which ranges its numeric columns lie{also}, by "
+        "what is known without looking at the data, such as privacy.columns = "
         f"{{{', '.join(f'{name} = [0, 100]' for name in numeric)}}}; or leave the noise out."
     )
 

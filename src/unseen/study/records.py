@@ -27,7 +27,9 @@ CROSS = "cross.jsonl"
 LEDGER = "ledger.jsonl"
 #: Pairs of clients whose encrypted inner product could not be told from 0.
 UNDECIDED = "undecided.jsonl"
-OPTIONAL = (CROSS, LEDGER, UNDECIDED)
+#: What an answer that looks at no input scores where figures are reported; older folders have none.
+CONSTANT = "constant.jsonl"
+OPTIONAL = (CROSS, LEDGER, UNDECIDED, CONSTANT)
 #: The exchanges that evaluate.
 VALIDATE, TEST = "validate", "test"
 Record = dict[str, Any]

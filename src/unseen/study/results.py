@@ -152,8 +152,9 @@ class Results:
     def _runs(self, failed: Iterable[Job], rule: str) -> Iterator[tuple[Selected, list[Record]]]:
         """The selected round of every finished job, with its source records."""
         by = self.metric
-        for _, source, target in self.jobs():
-            yield selected(source, target, rule, by, less_is_better(by)), source
+        for job, source, target in self.jobs():
+            known = records.read_lines(job.folder(self.out) / records.CONSTANT)
+            yield selected(source, target, rule, by, less_is_better(by), known), source
         for job in failed:
             none = dict.fromkeys(self.offered)
             yield Selected(job.method, job.task, job.seed, -1, none), []

@@ -119,7 +119,8 @@ class Selected:
     """What a job reports: every metric on the target at the chosen round, None for undefined.
 
     With several target domains a metric is the mean over those where it is defined, each counting
-    once. undefined: metric -> target domains where it is not.
+    once. undefined: metric -> target domains where it is not. worse: metric -> target domains where
+    it is worse than that of an answer that looks at no input, as far as that is recorded.
     """
 
     method: str
@@ -128,20 +129,30 @@ class Selected:
     round: int
     metrics: Mapping[str, float | None]
     undefined: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    worse: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 def main_metric(asked: str | None, metrics: Sequence[str]) -> str:
-    """What a study selects and reports by: what it asks for, else accuracy, else its first."""
+    """What a study selects and reports by: what it asks for, else accuracy, else the root of the
+    mean squared error, which is in the label's own unit, else its first.
+
+    >>> main_metric(None, ("loss", "mae", "rmse")), main_metric(None, ("loss", "pearson"))
+    ('rmse', 'loss')
+    """
     if asked is not None:
         return asked
-    return "accuracy" if "accuracy" in metrics else metrics[0]
+    return next((name for name in ("accuracy", "rmse") if name in metrics), metrics[0])
 
 
 def selected(
-    source: Records, target: Records, selection: str, metric: str, lower: bool
-) -> Selected:
+    source: Records, target: Records, selection: str, metric: str, lower: bool,
+    constants: Records = (),
+) -> Selected:  # fmt: skip
     """Choose a round of one job, then read the target there; where the plan holds nothing out, and
-    so nothing was recorded of a target, the sources' validation splits."""
+    so nothing was recorded of a target, the sources' validation splits.
+
+    constants: what an answer without any input scores there, as `unseen.study.constant` has it.
+    """
     jobs = {(r["method"], r["task"], r["seed"]) for r in (*source, *target)}
     if len(jobs) != 1:
         raise UnseenError(f"a round is chosen within one job; found records of {sorted(jobs)}.")
@@ -158,7 +169,30 @@ def selected(
         metrics[name] = mean(defined) if defined else None
         if missing := sorted(domain for domain, v in values.items() if v is None):
             undefined[name] = tuple(missing)
-    return Selected(*jobs.pop(), chosen, metrics, undefined)
+    return Selected(*jobs.pop(), chosen, metrics, undefined, beaten(found, constants))
+
+
+def beaten(found: Records, constants: Records) -> dict[str, tuple[str, ...]]:
+    """Metric -> domains where it is worse than the constant's.
+
+    What the constant's record lacks is judged by the squared error: so are all metrics of numbers.
+
+    >>> found = [{"domain": "a", "rmse": 2.0, "r2": 0.1}]
+    >>> beaten(found, [{"domain": "a", "loss": 1.0, "rmse": 1.0}])
+    {'rmse': ('a',), 'r2': ('a',)}
+    """
+    figures = {record["domain"]: record for record in constants}
+    worse: dict[str, tuple[str, ...]] = {}
+    for record in found:
+        constant = figures.get(record["domain"], {})
+        for name in (k for k in names(record) if k in record and "@" not in k):
+            by = next((m for m in (name, "loss", "rmse") if m in constant and m in record), None)
+            ours, theirs = (None, None) if by is None else (record[by], constant[by])
+            if by is None or ours is None or theirs is None or ours == theirs:
+                continue
+            if (ours > theirs) == less_is_better(by):
+                worse[name] = (*worse.get(name, ()), record["domain"])
+    return worse
 
 
 def at_validation(run: Selected, source: Records, shown: str) -> Selected:

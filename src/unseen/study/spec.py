@@ -122,6 +122,13 @@ class Privacy(Settings):
     columns: Mapping[str, tuple[float, float]] | None = None
 
 
+class Metrics(Settings):
+    """What to record, by the kind of labels: where none are named, what is usual for them."""
+
+    classes: tuple[str, ...] | None = None
+    numbers: tuple[str, ...] | None = None
+
+
 class Federation(Settings):
     """How a study runs over real sites: its `[federation]` table. It decides no bits.
 
@@ -150,10 +157,12 @@ class Study(Settings):
     or which. participation: share (a float) or number (an integer) of clients per round.
     validation: share of each source domain held back for selection where there is no official
     split. split: drawn for each domain, or `shared`: the same rows of all domains, which must be of
-    one size, as where they show the same objects. metric: what selection and table go by, measured
-    too where `metrics` does not name it. reference: a method that the others are ranked and tested
-    against. precision: `bf16` computes the products of layers in bfloat16, faster on processors
-    made for it, and other numbers; see docs/performance.md. stacked: how many models,
+    one size, as where they show the same objects. metrics: what to record; or two lists, for
+    `classes` and for `numbers`, of which the labels decide (default: what is usual for them).
+    metric: what selection and table go by, measured too where `metrics` does not name it (default:
+    accuracy, or rmse for numbers, else the first). reference: a method that the others are ranked
+    and tested against. precision: `bf16` computes the products of layers in bfloat16, faster on
+    processors made for it, and other numbers; see docs/performance.md. stacked: how many models,
     those of clients of several jobs, are trained as one batch, 0 for one after the other: for GPUs;
     figures are then equal up to rounding. memory_limit: GiB that a round's K×P matrix may take in
     memory, above which it lies in a file (default: half of what is free); it decides no bits.
@@ -208,7 +217,7 @@ class Study(Settings):
         description="the name of a published table, a list of such names, or figures by metric, "
         "row and column",
     )
-    metrics: tuple[str, ...] | None = None
+    metrics: tuple[str, ...] | Metrics | None = None
     groups: tuple[str, ...] = ()
     evaluate_every: Count = 1
     on_bad_reply: Literal["stop", "drop"] = "stop"
@@ -277,6 +286,12 @@ class Study(Settings):
         if isinstance(value, tuple) and len(set(value)) < len(value):
             raise ValueError("each of the seeds may stand there once")
         return value
+
+    def metrics_of(self, classes: bool) -> tuple[str, ...] | None:
+        """What the study records of classes, or else of numbers; None where it does not say."""
+        if isinstance(self.metrics, Metrics):
+            return self.metrics.classes if classes else self.metrics.numbers
+        return self.metrics
 
     @property
     def seed_list(self) -> tuple[int, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import product
 from typing import TYPE_CHECKING, TypeVar
 
@@ -19,6 +20,12 @@ from unseen.study.statistics import Cell, mean, quantile
 if TYPE_CHECKING:
     from unseen.study.terminal import Terminal
 
+#: Why a metric may have no value.
+REASONS = {
+    **dict.fromkeys(("auroc", "auprc"), "its examples are of one class"),
+    "r2": "its labels are all equal",
+    "pearson": "its labels or the predictions are all equal",
+}
 T = TypeVar("T")
 Summary = Callable[[Sequence[float]], float]
 #: Below so many tasks a tenth of them is less than one, and the percentile next to the worst.
@@ -65,8 +72,15 @@ class Table:
         return scale_of(self.metric)
 
     def shown(self, value: float) -> str:
-        """Accuracies in percent with one decimal, everything else with three."""
-        return f"{self.scale * value:z.{decimals(self.metric)}f}"
+        """Accuracies in percent with one decimal, everything else with three, or fewer where the
+        table's numbers are large, as those in a label's own unit may be."""
+        return f"{self.scale * value:z.{self.places}f}"
+
+    @cached_property
+    def places(self) -> int:
+        """Decimals of all of the table's numbers."""
+        means = [mean(c.values) for row in self.cells for c in row if c.applies and c.values]
+        return decimals(self.metric, max(map(abs, means), default=0.0))
 
     @property
     def many(self) -> bool:
@@ -117,8 +131,7 @@ class Table:
         for label, figures in self.published.items():
             beside[f"{label} (published)"] = figures
             for method, gaps in self.differences.get(label, {}).items():
-                places = decimals(self.metric)
-                beside[f"{method} − published"] = {c: g.text(places) for c, g in gaps.items()}
+                beside[f"{method} − published"] = {c: g.text(self.places) for c, g in gaps.items()}
         for label, figures in beside.items():
             texts = (figures.get(column, "") for column in columns)
             rows.append([cell(label, PLAIN), *(cell(t, PLAIN) for t in texts)])
@@ -267,8 +280,8 @@ def table(
     bad = 0.9 if lower else 0.1
     tail = tuple(cell(m, tasks, lambda xs: quantile(xs, bad)) for m in methods if len(tasks) >= FEW)
     notes = [caption(metric, len(seeds), spread, lower)]
-    gaps = ((run.task, domain) for run in found for domain in run.undefined.get(metric, ()))
-    notes += [f"{metric} is undefined at {d} (task {t}); means leave it out" for t, d in gaps]
+    notes += _undefined(found, metric, columns[len(tasks) :])
+    notes += _worse(found, metric, len(seeds))
     notes += [f"n/a: {m} {refused[m]}" for m in methods if m in refused]
     comparison = None
     if reference is not None:
@@ -284,6 +297,40 @@ def table(
         printed.texts(comparison.columns[1] if comparison else None), differences, tasks, spread,
         tail, unit,
     )  # fmt: skip
+
+
+def _undefined(runs: Sequence[Selected], metric: str, summaries: Sequence[str]) -> list[str]:
+    """Where a metric has no value, why, and what becomes of the means that it would be in."""
+    reason = REASONS.get(metric.split("@")[0].split()[-1], "")
+    notes = []
+    for run in runs:
+        whole = run.metrics[metric] is not None
+        then = "the task's mean leaves it out"
+        if not whole:
+            then = f"{' and '.join(summaries)}, over all tasks, leave that seed out"
+        for domain in run.undefined.get(metric, ()):
+            why = f": {reason}" if reason else ""
+            notes.append(f"{metric} is undefined at {domain} (task {run.task}){why}; {then}")
+    return notes
+
+
+def _worse(runs: Sequence[Selected], metric: str, seeds: int) -> list[str]:
+    """The methods and domains at which an answer without any input is better, in one line."""
+    single = len({run.task for run in runs}) == 1
+    counts: dict[str, dict[str, int]] = {}
+    for run in runs:
+        own = counts.setdefault(run.method, {})
+        for domain in run.worse.get(metric, ()):
+            # Plans of several tasks may have one target, such as growing ones.
+            at = domain if single or run.task == domain else f"{domain} (task {run.task})"
+            own[at] = own.get(at, 0) + 1
+    told = [
+        f"{method} at "
+        + ", ".join(f"{at} ({n} of {seeds} seeds)" if n < seeds else at for at, n in own.items())
+        for method, own in counts.items()
+        if own
+    ]
+    return [f"worse than a constant: {'; '.join(told)}"] if told else []
 
 
 def _pair(text: str, mark: str) -> tuple[str, str]:

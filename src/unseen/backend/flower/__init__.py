@@ -24,7 +24,7 @@ import os
 from unseen.errors import UnseenError
 
 #: Changes whenever a message is made or read otherwise.
-PROTOCOL = 3
+PROTOCOL = 4
 
 #: Flower neither asks for updates nor reports usage nor installs anything.
 QUIET = {

@@ -27,6 +27,7 @@ from unseen.backend.flower.wire import INBOX, Parcel, Value, from_reply
 from unseen.backend.inprocess import InProcess
 from unseen.client import Client
 from unseen.datasets.base import DataSet
+from unseen.datasets.totals import Totals
 from unseen.errors import UnseenError
 from unseen.exchange import Exchange, Method, Turn
 from unseen.study.holdout import Task
@@ -225,15 +226,16 @@ def hello(parcel: Parcel, desk: Desk) -> dict[str, Value]:
 
 def sums(parcel: Parcel, desk: Desk) -> dict[str, Value]:
     """The sums over the site's training rows by which tables are standardised."""
-    schema = desk.terms.schema
-    if schema is None:
+    totals = Totals.of(desk.terms.empty())
+    if totals is None:
         raise Refused("was asked for statistics of a table; the data are no table.")
     if desk.study.privacy.columns is not None or is_noised(desk.study):
         raise Refused("was asked for sums over columns, which this study's privacy keeps here.")
     plain = desk.study.training.model_copy(update={"oversample": False})
     study = desk.study.model_copy(update={"training": plain})
-    raw = prepare(replace(desk.data, schema=None), desk.task, study, desk.head["seed"])
-    (asked,) = statistics(schema).exchanges
+    data = replace(desk.data, schema=None, standardise=None)
+    raw = prepare(data, desk.task, study, desk.head["seed"])
+    (asked,) = statistics(totals).exchanges
     client = raw.everyone[desk.site.name]
     reply, _ = asked.local(Model(nn.Module()), {}, client, {}, desk.turn)
     return from_reply(reply)

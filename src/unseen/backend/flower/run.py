@@ -23,7 +23,8 @@ from unseen.backend.flower.site import ROLES
 from unseen.backend.flower.terms import Facts, Terms
 from unseen.client import Client, Split
 from unseen.datasets import info
-from unseen.datasets.table import feature_names, of_ranges
+from unseen.datasets.table import feature_names
+from unseen.datasets.totals import Totals
 from unseen.errors import UnseenError
 from unseen.expression import parse
 from unseen.methods.compose import method as compose
@@ -170,12 +171,13 @@ def _job(
     }
     head = {**head, "method": job.method, "task": job.task, "seed": job.seed}
     folder = job.folder(setting.out)
-    sums, columns = None, setting.study.privacy.columns
-    if terms.schema is not None and columns is not None:
-        sums = of_ranges(terms.schema, columns)
-    elif terms.schema is not None:
+    totals, columns = Totals.of(terms.empty()), setting.study.privacy.columns
+    sums = None
+    if totals is not None and columns is not None:
+        sums = totals.of_ranges(columns)
+    elif totals is not None:
         sums = _statistics(Sites(link, {**head, "layout": "none"}, roles, folder,
-                                 Model(nn.Module())), terms, task)  # fmt: skip
+                                 Model(nn.Module())), totals, task)  # fmt: skip
     prepared = hollow(task, terms, sums)
     place = partial(placed, setting.study, link, head, roles, folder, sums)
     run_prepared(setting, job, terms.empty(), prepared, place)
@@ -195,13 +197,12 @@ def placed(study: Study, *arguments: Any) -> Any:
     return sealed.SealedSites(sites, study.privacy, files, arguments[-1])
 
 
-def _statistics(sites: Sites, terms: Terms, task: Task) -> Tensor:
+def _statistics(sites: Sites, totals: Totals, task: Task) -> Tensor:
     """The sources' sums over their training rows, from the sites or from an earlier start."""
     path = sites.folder / "statistics.json"
     if path.exists():
         return torch.tensor(json.loads(path.read_text()), dtype=torch.float64)
-    assert terms.schema is not None
-    method, roster = statistics(terms.schema), sorted(task.sources)
+    method, roster = statistics(totals), sorted(task.sources)
     begun = start(method, sites.model, roster, seed=0)
     backend = replace(sites, kind="statistics")
     state, _ = play(method, begun, backend, roster, 1, on_bad_reply="drop")
@@ -212,9 +213,12 @@ def _statistics(sites: Sites, terms: Terms, task: Task) -> Tensor:
 
 def hollow(task: Task, terms: Terms, sums: Tensor | None) -> Prepared:
     """The clients of a task without their data: names, and two empty examples to look at shapes."""
-    shape = terms.shape
-    if terms.schema is not None and sums is not None:
-        shape = (len(feature_names(terms.schema, sums)),)
+    shape, columns, scale = terms.shape, None, None
+    totals = Totals.of(terms.empty())
+    if totals is not None and sums is not None:
+        columns, scale = totals.of_table(sums), totals.scale(sums)
+    if terms.schema is not None and columns is not None:
+        shape = (len(feature_names(terms.schema, columns)),)
     classes = len(terms.classes) if terms.classes is not None else None
     y = torch.zeros(2, dtype=torch.int64 if classes else torch.float32)
     blank = Split(torch.zeros(2, *shape), y)
@@ -224,7 +228,9 @@ def hollow(task: Task, terms: Terms, sums: Tensor | None) -> Prepared:
 
     sources, validators = clients(task.sources, True), clients(task.validation, False)
     targets = clients(task.targets, False)
-    return Prepared(sources, validators, targets, shape, classes or 1, classes, sums)
+    return Prepared(
+        sources, validators, targets, shape, classes or 1, classes, columns, scale, sums
+    )
 
 
 def named(study: Study) -> tuple[str, ...]:

@@ -29,7 +29,8 @@ class Facts:
 
     classes: None for regression; columns: name -> what it holds, none for other data than tables;
     categories and levels: names of the codes by column; shape: of one raw input; digest: sixteen
-    digits that change with the data; stand_in: whether they are a synthetic stand-in.
+    digits that change with the data; stand_in: whether they are a synthetic stand-in; standardise:
+    what numbers to predict are called that are to be standardised.
     """
 
     site: str
@@ -43,6 +44,7 @@ class Facts:
     digest: str
     versions: Mapping[str, str] = field(default_factory=dict)
     stand_in: bool = False
+    standardise: str | None = None
 
     @classmethod
     def of(cls, data: DataSet, role: str, digest: str, versions: Mapping[str, str]) -> Facts:
@@ -61,7 +63,7 @@ class Facts:
         shape = tuple(domain.x.shape[1:])
         return cls(
             domain.name, role, data.name, data.classes, columns, categories, data.levels,
-            shape, digest, versions, data.stand_in,
+            shape, digest, versions, data.stand_in, data.standardise,
         )  # fmt: skip
 
     @classmethod
@@ -87,6 +89,7 @@ class Terms:
     schema: Schema | None
     levels: Mapping[str, tuple[str, ...]]
     shape: tuple[int, ...]
+    standardise: str | None = None
 
     @classmethod
     def agree(cls, told: Sequence[Facts]) -> Terms:
@@ -98,10 +101,12 @@ class Terms:
             _same("shape of inputs", first, other, first.shape, other.shape)
             kind, found = first.classes is None, other.classes is None
             _same("numbers as labels", first, other, kind, found)
+            names = first.standardise, other.standardise
+            _same("labels to standardise", first, other, *names)
         table = bool(first.columns)
         classes = None if first.classes is None else _classes(told, table)
         return cls(first.data, classes, _schema(told) if table else None, _levels(told, table),
-                   first.shape)  # fmt: skip
+                   first.shape, first.standardise)  # fmt: skip
 
     @classmethod
     def read(cls, told: Mapping[str, Any]) -> Terms:
@@ -112,11 +117,15 @@ class Terms:
             schema = Schema(tuple(schema["columns"]), categories, tuple(schema["flags"]))
         classes = None if told["classes"] is None else tuple(told["classes"])
         levels = {k: tuple(v) for k, v in told["levels"].items()}
-        return cls(told["data"], classes, schema, levels, tuple(told["shape"]))
+        shape = tuple(told["shape"])
+        return cls(told["data"], classes, schema, levels, shape, told.get("standardise"))
 
     def empty(self) -> DataSet:
         """A data set of no domain, with the names that the sites agreed on."""
-        return DataSet(self.data, (), self.classes, "", "", "", self.schema, self.levels)
+        return DataSet(
+            self.data, (), self.classes, "", "", "", self.schema, self.levels,
+            standardise=self.standardise,
+        )  # fmt: skip
 
     def coded(self, data: DataSet) -> DataSet:
         """A site's data set with the codes of these terms."""

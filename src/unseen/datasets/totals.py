@@ -1,0 +1,100 @@
+"""The sums that clients exchange before training: of a table's columns, and of its labels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Self
+
+import torch
+from torch import Tensor
+
+from unseen.client import Client, Split
+from unseen.datasets import table
+from unseen.datasets.base import DataSet
+from unseen.datasets.table import FLAT, Schema, Sums
+from unseen.exchange import Inbox, Memory, Reply, Turn
+from unseen.scale import Scale
+from unseen.vector import Model
+
+
+@dataclass(frozen=True)
+class Totals:
+    """`Sums` over the training rows of a table and of labels that are to be standardised.
+
+    schema: of the table, None for other data. label: what the labels are called, None where they
+    are taken as they are. Labels count as one more numeric column, so that the same rules hold for
+    them as for columns: one sum, one exchange, or one public range.
+    """
+
+    schema: Schema | None
+    label: str | None
+
+    @classmethod
+    def of(cls, data: DataSet) -> Self | None:
+        """What a data set needs before training; None if it needs nothing."""
+        label = data.standardise if data.classes is None else None
+        return cls(data.schema, label) if data.schema is not None or label is not None else None
+
+    @cached_property
+    def joint(self) -> Schema:
+        """The table's columns with the labels as the last."""
+        if self.schema is None:
+            return Schema((str(self.label),))
+        if self.label is None:
+            return self.schema
+        columns = (*self.schema.columns, self.label)
+        return Schema(columns, self.schema.categories, self.schema.flags)
+
+    @property
+    def size(self) -> int:
+        """Length of the statistics."""
+        return Sums(self.joint).size
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The numeric columns, with the labels as the last."""
+        return tuple(self.joint.columns[j] for j in self.joint.numeric)
+
+    def __call__(
+        self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
+    ) -> tuple[Reply, Memory]:
+        """Reply with the statistics of the client's training rows; nothing else is touched."""
+        x = self._rows(client.split("train"))
+        return Reply(rows={"statistics": Sums(self.joint).of(x)}), memory
+
+    def of_ranges(self, ranges: Mapping[str, tuple[float, float]]) -> Tensor:
+        """Statistics that follow from public ranges alone, see `table.of_ranges`."""
+        return table.of_ranges(self.joint, ranges)
+
+    def of_table(self, statistics: Tensor) -> Tensor | None:
+        """The part of the statistics that is the table's, as `Sums` has it; None without one."""
+        if self.schema is None or self.label is None:
+            return statistics if self.schema is not None else None
+        numeric, codes = self._split(statistics)
+        return torch.cat([numeric[:, :-1].flatten(), codes])
+
+    def scale(self, statistics: Tensor) -> Scale | None:
+        """What the labels are standardised by; None where they are taken as they are.
+
+        The deviation is that of the population, and 1 where all labels are equal.
+        """
+        if self.label is None:
+            return None
+        known, _, total, squares = self._split(statistics)[0][:, -1].tolist()
+        mean = total / known
+        variance = squares / known - mean * mean
+        return Scale(mean, 1.0 if variance <= FLAT * squares / known else variance**0.5)
+
+    def _split(self, statistics: Tensor) -> tuple[Tensor, Tensor]:
+        """The numeric part [4, M + 1], the labels last, and the counts of codes."""
+        M = len(self.joint.numeric)
+        return statistics[: 4 * M].view(4, M), statistics[4 * M :]
+
+    def _rows(self, split: Split) -> Tensor:
+        """The joint raw table [N, C + 1] of a split whose labels are as they came."""
+        if self.label is None:
+            return split.x[:]
+        y = split.y.double()[:, None]
+        return y if self.schema is None else torch.cat([split.x[:].double(), y], dim=1)
