@@ -120,6 +120,7 @@ def test_no_word_is_stronger_than_its_p(
 
 
 SMALL = """
+head = "{tests} in number ({wilcoxon} Wilcoxon, {t} t), {none} without, {alpha}"
 tail = "## Not tested"
 [[ran]]
 name = "sources"

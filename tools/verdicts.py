@@ -104,8 +104,9 @@ class Section:
 
 @dataclass(frozen=True)
 class Page:
-    """All of claims.toml."""
+    """All of claims.toml. head: with {tests}, {wilcoxon}, {t}, {none}, {alpha} to be filled in."""
 
+    head: str
     ran: Mapping[str, Ran]
     sections: tuple[Section, ...]
     tail: str
@@ -113,8 +114,8 @@ class Page:
 
 @dataclass(frozen=True)
 class Units:
-    """Differences, one per unit: a `target`, the mean over its seeds, or a `seed`, the mean over the
-    targets. enough: whether there are as many as a test needs."""
+    """Differences, one per unit: a `target`, the mean over its seeds, or a `seed`, the mean over
+    the targets. enough: whether there are as many as a test needs."""
 
     values: tuple[float, ...]
     over: str
@@ -144,7 +145,7 @@ def read(path: Path) -> Page:
                 choice("on", c.on, tuple(ran))
             claims.append(_made(Claim, claim | {"comparisons": compared}))
         sections.append(_made(Section, one | {"claims": tuple(claims)}))
-    return Page(ran, tuple(sections), found["tail"])
+    return Page(found["head"], ran, tuple(sections), found["tail"])
 
 
 def _made(kind: Callable[..., Any], values: Mapping[str, Any]) -> Any:
@@ -349,36 +350,8 @@ def _plural(unit: str, n: int) -> str:
     return unit if n == 1 else f"{unit}s"
 
 
-HEAD = """# The papers' claims, one by one
-
-What the abstracts and ablations of four papers claim, what they print for it, what ran here, and what
-tests say of it. `python tools/verdicts.py` writes this page from [claims.toml](claims.toml) and the
-records: every difference, p and verdict of its tables is computed.
-
-**How a row is decided.** The unit is the site, a target that was held out: seeds are averaged within
-each target first, and the test goes over targets. It is the exact Wilcoxon signed-rank test where there
-are at least six targets and its smallest p, 2^(1 − n) for n targets, survives the correction below;
-else the paired t-test with n − 1 degrees of freedom, where there are at least three. With fewer targets
-only seeds are left: the paired t-test goes over them, and the row says so, since it is about further
-seeds on the same targets and says nothing of other sites. With fewer than three of both, no p could
-survive, and the row cannot be decided with its units. Which test it is depends on numbers of units and tests alone, never on a figure.
-
-The tests of this page, {tests} in number ({wilcoxon} Wilcoxon, {t} t), are corrected together by Holm's
-procedure; {none} comparisons have none. A claim **holds** where the corrected p is below {alpha} and
-the difference has the claim's sign, **opposite** stands where it has the other sign. Everything else is
-**not decided**, with the half-width of the uncorrected 95 % interval: the smallest difference that the
-test could have shown if it stood alone. Among {tests} it takes more, so a row that is not decided says
-nothing against its claim.
-
-a − b is the first method of the claim minus the second (or with minus without), ± the same half-width,
-in points of accuracy unless the row says otherwise. No recipe was tuned for a method or on a target: a
-method whose claim needs its own recipe has not had it, and a verdict is about this data and this recipe.
-Targets of one study share sources, so they are not independent, which no test here accounts for.
-"""
-
-
 def _head(page: Page, tests: int, names: Mapping[str, int], none: int) -> list[str]:
-    text = HEAD.format(tests=tests, none=none, alpha=f"{ALPHA:g}", **names)
+    text = page.head.format(tests=tests, none=none, alpha=f"{ALPHA:g}", **names)
     out = [*text.strip().splitlines(), "", "| name below | what ran |", "|:--|:--|"]
     return out + [_row(one.name, one.what) for one in page.ran.values()]
 
