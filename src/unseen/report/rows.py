@@ -87,11 +87,11 @@ def shown(part: Part, made: Table, id: str) -> TableShown:
     whole = TableShown(
         id,
         made.metric,
-        made.footnotes[0],
+        first,
         tuple(header),
         tuple(rows),
         key + ".",
-        made.footnotes[1:],
+        tuple(others),
     )
     return _split(whole, made) if made.many else whole
 
