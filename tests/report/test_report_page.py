@@ -132,7 +132,7 @@ def test_two_protocols_on_one_page(tmp_path: Path) -> None:
     text = page.read_text()
     Tags(text)
     assert "2 protocols" in text and "They differ in rounds." in text
-    assert "Left out: 1" in text and "is no folder" in text
+    assert "Left out: 1" in text and "is not a folder" in text
     assert {p.name for p in (page.parent / "tables").iterdir()} >= {"1-runs.csv", "2-runs.csv"}
 
 

@@ -99,12 +99,12 @@ def test_folders_that_cannot_be_read_are_named(tmp_path: Path) -> None:
     (tmp_path / "torn" / "study.json").write_text('{"identity": ')
     _, left = read([tmp_path / n for n in ("a", "empty", "torn", "nowhere")], Choice())
     assert [item.reason.split(",")[0] for item in left] == [
-        "has no study.json", "its study.json is damaged", "is no folder",
+        "has no study.json", "its study.json is damaged", "is not a folder",
     ]  # fmt: skip
 
 
 def test_nothing_to_show_is_an_error_that_says_why(tmp_path: Path) -> None:
-    with pytest.raises(UnseenError, match="nothing to report: .*is no folder"):
+    with pytest.raises(UnseenError, match="nothing to report: .*is not a folder"):
         read([tmp_path / "nowhere"], Choice())
 
 

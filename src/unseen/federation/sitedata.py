@@ -45,13 +45,14 @@ def judge(kit: Kit, study: Any, found: Any) -> Iterator[Finding]:
     import torch
 
     from unseen.federation.doctor import Finding
+    from unseen.study.prepare import rows_of
 
     domain = found.domains[0]
     n, train = len(domain.y), kit.settings["role"] == "train"
     columns = len(found.schema.columns) if found.schema is not None else 0
     shape = "×".join(map(str, domain.x.shape[1:]))
     yield Finding("features", "ok", f"{columns} columns" if columns else f"inputs of {shape}")
-    kept = n - max(1, round(study.validation * n))
+    kept = len(rows_of(domain, study.validation, study.seed_list[0])[0]) if train else n
     if train and kept < study.training.batch_size:
         text = f"{n} examples, {kept} to train on; a batch is {study.training.batch_size}"
         remedy = f"set training.batch_size to {max(kept, 1)} or less in the study"

@@ -39,7 +39,8 @@ class Raw:
 @dataclass(frozen=True)
 class Folder:
     """One DIR. identity: what decides what its jobs compute; settings: the study as last run, empty
-    where the folder does not say. stand_in: whether the data are a synthetic stand-in."""
+    where the folder does not say. stand_in: whether the data are a synthetic stand-in; notes: what
+    there is to say of them."""
 
     path: Path
     identity: Mapping[str, Any]
@@ -48,12 +49,13 @@ class Folder:
     left: tuple[Left, ...]
     refused: Mapping[str, str] = field(default_factory=dict)
     stand_in: bool = False
+    notes: tuple[str, ...] = ()
 
 
 def read_folder(path: Path) -> Folder | Left:
     """A folder's finished jobs, or why there is nothing to show."""
     if not path.is_dir():
-        return Left(str(path), "is no folder")
+        return Left(str(path), "is not a folder")
     try:
         found = json.loads((path / "study.json").read_bytes())
         identity = dict(found["identity"])
@@ -79,6 +81,7 @@ def read_folder(path: Path) -> Folder | Left:
         tuple(left),
         refused if isinstance(refused, dict) else {},
         found.get("stand_in") is True,
+        tuple(map(str, found.get("notes") or ())),
     )
 
 

@@ -43,6 +43,17 @@ def members(name: str) -> tuple[str, ...]:
     if name in printed:
         return printed[name]
     inside = tuple(other for other in known if other.startswith(f"{name}/"))
+    if name.lower().endswith((".csv", ".csv.gz", ".tsv")):
+        raise UnseenError(
+            f"{name} is a table, not a study. To look at its columns: unseen data check {name}. To "
+            f"study it: unseen study table \"dataset=table(path='{name}', domain='SITE', "
+            "label='LABEL')\", with the columns of the sites and of the labels for SITE and LABEL."
+        )
+    if not inside and Path(name).is_dir():
+        raise UnseenError(
+            f"{name} is a folder, not a study. If it holds images as SITE/CLASS/image.png, write: "
+            f"unseen study images --data-dir {name}"
+        )
     if not inside:
         raise nearest("study", name, {*known, *printed})
     return inside

@@ -97,6 +97,8 @@ def carry_out(
             "not_applicable": planned.not_applicable,
             "tasks": [task.name for task in planned.tasks],
         } | ({"stand_in": True} if planned.stand_in else {})
+        if planned.data.notes:
+            about["notes"] = list(planned.data.notes)
         records.write_atomically(folder / "study.json", json.dumps(about, indent=1).encode())
         tasks = {task.name: task for task in planned.tasks}
         calls = ((run_job, (planned.setting, job, tasks[job.task])) for job in planned.missing)
@@ -124,6 +126,7 @@ def results_of(planned: Plan, temporary: Any = None) -> Results:
         not_applicable=planned.not_applicable,
         weights=planned.identity.get("weights"),
         stand_in=planned.stand_in,
+        notes=planned.data.notes,
         temporary=temporary,
     )
 
