@@ -262,9 +262,7 @@ def _call(text: str) -> Call:
         return Call(text)
     calls = parse(text)
     if len(calls) > 1:
-        raise UnseenError(
-            f"one data set was expected; found {len(calls)}, joined by +, in {text!r}."
-        )
+        raise UnseenError(f"expected one data set; found {len(calls)}, joined by +, in {text!r}.")
     return calls[0]
 
 

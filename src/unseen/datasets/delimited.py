@@ -126,8 +126,7 @@ def assemble(
         domains.append(Domain(name, x[own], y[own], meta=codes, units=of_units))
     levels = {column: levels for column, (levels, _) in meta.items()}
     source, licence = f"the table {sheet.name}", "the user's own"
-    notes += _numeric_classes(label, classes)
-    notes += lone_classes(domains, classes)
+    notes += _numeric_classes(label, classes) or lone_classes(domains, classes)
     notes += [] if units is None else shared_units(domains, units[0], str(unit))
     return DataSet(
         "table", tuple(domains), classes, source, licence, "", schema, levels,

@@ -87,8 +87,9 @@ def almost(text: str) -> bool:
     return foreign or _ALMOST.fullmatch(text) is not None or _underscored(text)
 
 
-def decode(content: bytes, encoding: str | None, where: Path) -> tuple[str, str]:
-    """The text of a file and its encoding: that of its mark, that which is given, or UTF-8."""
+def decode(content: bytes, encoding: str | None, where: Path) -> tuple[str, str | None]:
+    """The text of a file and its encoding: that which is given, or UTF-8; None where a mark at its
+    start says the encoding, which then counts alone."""
     mark, marked = next((m for m in MARKS if content.startswith(m[0])), (b"", None))
     used = marked or encoding or "utf-8"
     try:
@@ -101,7 +102,7 @@ def decode(content: bytes, encoding: str | None, where: Path) -> tuple[str, str]
         ) from None
     if "\x00" in text:
         raise UnseenError(f"{where} holds zero bytes as {used.upper()}. {_likely(content, used)}")
-    return text, used
+    return text, None if mark else used
 
 
 def separator_of(text: str, needs: Sequence[str], where: Path) -> str:
