@@ -242,6 +242,8 @@ def _looks_categorical(sheet: Sheet, name: str, owners: Tensor) -> bool:
             is_word = sheet.number(cell) is None
             worded[owner] = worded.get(owner, False) or is_word
             word = cell if is_word and not word else word
+    if word:
+        _check_almost(sheet, name)
     if len(set(worded.values())) == 2:
         line = sheet.lines[sheet.columns[name].index(word)]
         raise UnseenError(
@@ -251,8 +253,6 @@ def _looks_categorical(sheet: Sheet, name: str, owners: Tensor) -> bool:
         )
     known = {cell for cell in sheet.columns[name] if cell is not None}
     words = sum(sheet.number(cell) is None for cell in known)
-    if words:
-        _check_almost(sheet, name)
     if words and 2 * words < len(known) and len(known) > MANY:
         warnings.warn(
             f"column {name!r} of {sheet.name} is taken as categorical, with {len(known)} "
@@ -268,7 +268,7 @@ def _check_almost(sheet: Sheet, name: str) -> None:
     """Refuse a column without true words, in which some cells are nearly numbers: 1_000, 0x10."""
     cells = sheet.columns[name]
     words = {cell for cell in cells if cell is not None and sheet.number(cell) is None}
-    if not all(map(almost, words)):
+    if not all(almost(word) or number(word) is not None for word in words):
         return
     first = next(i for i, cell in enumerate(cells) if cell in words)
     cell = str(cells[first])

@@ -46,10 +46,6 @@ class Dialect:
             )
         if self.decimal is not None:
             choice("decimal", self.decimal, (".", ","))
-        if self.decimal is not None and self.decimal == self.separator:
-            raise UnseenError(
-                f"{self.decimal!r} cannot be both the separator and the decimal sign."
-            )
         if self.encoding is not None:
             try:
                 codecs.lookup(self.encoding)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from inspect import signature
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -197,8 +198,8 @@ def _table(call: Call, data_dir: str | Path | None, info: Info) -> Report:
     for key, role in (("unit", "unit"), ("groups", "group"), ("drop", "dropped")):
         named = options.get(key) or ()
         roles |= dict.fromkeys([named] if isinstance(named, str) else named, role)  # type: ignore[call-overload]
-    categorical = options.get("categorical")
-    categorical = [categorical] if isinstance(categorical, str) else categorical
+    asked: Any = options.get("categorical")
+    categorical = [asked] if isinstance(asked, str) else asked
     found = overview.columns(
         sheet, roles, str(domain), categorical, options.get("identifiers") != "keep"
     )

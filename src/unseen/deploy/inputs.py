@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from decimal import Decimal
 from functools import cached_property
 from typing import Any
@@ -75,7 +75,7 @@ class Table:
     blank: tuple[str, ...] = ()
     label: str | None = None
     domain: str | None = None
-    dialect: Dialect = Dialect()
+    dialect: Dialect = field(default_factory=Dialect)
 
     @cached_property
     def shape(self) -> tuple[int, ...]:

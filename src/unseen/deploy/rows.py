@@ -253,7 +253,7 @@ def _separator(file: io.TextIOBase, columns: Sequence[str], dialect: Dialect) ->
 
 
 def _opened(path: Path, encoding: str) -> io.TextIOBase:
-    # What cannot be decoded is kept as surrogates, so that one bad row does not take the others along.
+    # What cannot be decoded is kept as surrogates: one bad row does not take the others along.
     options: dict[str, str] = {"encoding": encoding, "errors": "surrogateescape", "newline": ""}
     if path.suffix == ".gz":
         return gzip.open(path, "rt", **options)  # type: ignore[call-overload, no-any-return]

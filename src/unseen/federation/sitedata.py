@@ -52,7 +52,13 @@ def judge(kit: Kit, study: Any, found: Any) -> Iterator[Finding]:
     columns = len(found.schema.columns) if found.schema is not None else 0
     shape = "×".join(map(str, domain.x.shape[1:]))
     yield Finding("features", "ok", f"{columns} columns" if columns else f"inputs of {shape}")
-    kept = len(rows_of(domain, study.validation, study.seed_list[0])[0]) if train else n
+    kept = n
+    if train:
+        try:
+            kept = len(rows_of(domain, study.validation, study.seed_list[0])[0])
+        except UnseenError as error:
+            yield Finding("counts", "fault", str(error), "more examples are needed")
+            return
     if train and kept < study.training.batch_size:
         text = f"{n} examples, {kept} to train on; a batch is {study.training.batch_size}"
         remedy = f"set training.batch_size to {max(kept, 1)} or less in the study"
