@@ -34,14 +34,23 @@ def identifier(sheet: Sheet, name: str) -> str | None:
     values = set(cells)
     if len(values) <= MANY:
         return None
-    worded = sum(number(cell, sheet.dialect.decimal) is None for cell in values)
-    if 2 * worded >= len(values):
+    if _texts(values, sheet.dialect.decimal):
         if 2 * len(values) <= len(cells):
             return None
         return f"{len(values):,} different texts in {len(cells):,} rows"
     if len(values) == len(cells) and named_id(name) and all(map(_WHOLE.fullmatch, values)):
         return f"{len(cells):,} whole numbers, all different"
     return None
+
+
+def _texts(values: set[str], decimal: str | None) -> bool:
+    """Whether half of the values or more are no numbers."""
+    numbers = 0
+    for value in values:
+        numbers += number(value, decimal) is not None
+        if 2 * numbers > len(values):
+            return False
+    return True
 
 
 def unit(sheet: Sheet, name: str) -> str | None:

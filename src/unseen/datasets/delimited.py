@@ -251,9 +251,11 @@ def _looks_categorical(sheet: Sheet, name: str, owners: Tensor) -> bool:
             f"others, such as {word!r} in line {line}. If that stands for no value, add it to the "
             "option 'missing'; if the column is categorical, name it in the option 'categorical'."
         )
+    if not word:
+        return False
     known = {cell for cell in sheet.columns[name] if cell is not None}
     words = sum(sheet.number(cell) is None for cell in known)
-    if words and 2 * words < len(known) and len(known) > MANY:
+    if 2 * words < len(known) and len(known) > MANY:
         warnings.warn(
             f"column {name!r} of {sheet.name} is taken as categorical, with {len(known)} "
             f"categories, although most of its values are numbers: it also holds {word!r}. If "
@@ -261,7 +263,7 @@ def _looks_categorical(sheet: Sheet, name: str, owners: Tensor) -> bool:
             "be categorical, name it in the option 'categorical'.",
             stacklevel=4,
         )
-    return bool(words)
+    return True
 
 
 def _check_almost(sheet: Sheet, name: str) -> None:

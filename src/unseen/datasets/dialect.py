@@ -24,7 +24,6 @@ MARKS = (
 )
 _FORM = r"[+-]?(?:\d+{0}?\d*|{0}\d+)(?:[eE][+-]?\d+)?"
 _NUMBER = {sign: re.compile(_FORM.format(re.escape(sign)), re.ASCII) for sign in ".,"}
-_NO_NUMBER = frozenset(("inf", "infinity", "nan"))
 #: A decimal comma, and nothing that could be thousands: 1,5 and 0,125, but not 1,234.
 _SURE = re.compile(r"[+-]?(?:\d*,(?:\d{1,2}|\d{4,})|0\d*,\d+|\d{4,},\d+)", re.ASCII)
 #: Numbers as people and programs write them, which a csv file cannot be sure to mean.
@@ -66,9 +65,13 @@ def number(text: str, decimal: str | None = ".") -> float | None:
     >>> number("1.5e3"), number("1_000"), number("0x10"), number("1,5", ","), number("1.5", ",")
     (1500.0, None, None, 1.5, None)
     """
-    if _is(text, decimal or "."):
-        return float(text.replace(",", "."))
-    return float(text) if text.lstrip("+-").lower() in _NO_NUMBER and text.count("-") < 2 else None
+    if decimal == ",":
+        text = text.replace(",", ".") if "." not in text else "a point"
+    try:
+        value = float(text)  # which takes 1_000 and digits of every script, too
+    except ValueError:
+        return None
+    return value if text.isascii() and "_" not in text else None
 
 
 def almost(text: str) -> bool:
