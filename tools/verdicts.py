@@ -24,9 +24,9 @@ from scipy.stats import t as student
 
 from unseen.errors import UnseenError, choice
 from unseen.study import records
-from unseen.study.comparison import holm, t_test, wilcoxon
 from unseen.study.environments import of_sources
 from unseen.study.formats import decimals, scale_of
+from unseen.study.paired import holm, t_test, wilcoxon
 from unseen.study.records import Job, Record
 from unseen.study.selection import less_is_better, selected
 from unseen.study.statistics import mean, standard_error

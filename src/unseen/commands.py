@@ -5,13 +5,17 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
+    from unseen.datasets.overview import Column
     from unseen.datasets.report import Report
 
 data = typer.Typer(
@@ -24,31 +28,37 @@ data = typer.Typer(
 
 #: Columns and rows up to which a table of classes and domains can be read.
 WIDE, LONG = 16, 70
+#: Unreadable files and columns that are listed unless all are asked for.
+SHOWN, WIDEST = 20, 60
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Such as pacs or 'pacs(path=\"x\")'.")]
 DataDir = Annotated[Path | None, typer.Option(help="Where data files are (default: $UNSEEN_DATA).")]
 
 
 @data.command()
-def check(name: Name, data_dir: DataDir = None) -> None:
-    """Count examples per domain and class, name files that cannot be read, compare checksums.
+def check(
+    name: Name,
+    data_dir: DataDir = None,
+    everything: Annotated[
+        bool, typer.Option("--all", help="List all columns and all files that cannot be read.")
+    ] = False,
+) -> None:
+    """Count examples per domain and class, list the columns of a table, name files that cannot be
+    read, compare checksums. NAME may be a csv file: then its columns are listed.
 
-    Ends with code 1 if something is not as it is known to be, or if the official split that NAME
-    stands for cannot be used.
+    Ends with code 1 if something is not as it is known to be, or if a study would not take what
+    NAME stands for.
     """
     from unseen.datasets.report import inspect
-    from unseen.errors import UnseenError
     from unseen.expression import parse
 
-    if Path(name).suffix.lower() in (".csv", ".tsv"):
-        raise UnseenError(
-            f"{name!r} is a table; name its columns: unseen data check \"table(path='{name}', "
-            "domain='SITE', label='LABEL')\", with the column of the sites for SITE and that of "
-            "the labels for LABEL."
-        )
+    folder = data_dir or os.environ.get("UNSEEN_DATA")
+    if _is_path(name):
+        first_look(name, folder, everything)
+        return
     (call,) = parse(name)
-    report = inspect(call, data_dir or os.environ.get("UNSEEN_DATA"))
-    show(report)
+    report = inspect(call, folder)
+    show(report, everything)
     if not report.sound:
         raise typer.Exit(1)
 
@@ -101,6 +111,64 @@ def import_(
     print(f"licence: {info.licence}")
 
 
+def _is_path(name: str) -> bool:
+    """Whether NAME is a file or a folder rather than an expression."""
+    ends = (".csv", ".csv.gz", ".tsv", ".txt", ".parquet", ".xlsx")
+    if "(" in name and not Path(name).exists():
+        return False
+    return name.lower().endswith(ends) or "/" in name or name in (".", "..")
+
+
+def first_look(name: str, folder: str | Path | None, everything: bool = False) -> None:
+    """Print the columns of a csv file of which nothing is known, and the command to go on with."""
+    from rich.console import Console
+
+    from unseen.datasets import overview
+    from unseen.datasets.dialect import SEPARATORS
+    from unseen.errors import UnseenError
+
+    below = Path(folder or ".") / name
+    file = below if below.exists() else Path(name)
+    shown = name if below.exists() else str(file.absolute())
+    if not file.exists():
+        raise UnseenError(f"there is no file or folder {name} here or in the data folder.")
+    if file.is_dir():
+        raise UnseenError(
+            f"{name} is a folder. If it holds images as SITE/CLASS/image.png, write: "
+            f'unseen data check "folder(path={shown!r})"'
+        )
+    if not name.lower().endswith((".csv", ".csv.gz", ".tsv", ".txt")):
+        raise UnseenError(f"{name} is not a csv file. Save its rows as csv.")
+    sheet = overview.survey(file)
+    console = Console(width=None if sys.stdout.isatty() else 160)
+    columns_of(console, overview.columns(sheet, {}), everything)
+    sign = SEPARATORS[str(sheet.dialect.separator)]
+    print(f"{len(sheet.lines):,} rows, {len(sheet.columns)} columns separated by {sign}")
+    text, guessed = overview.command(sheet, shown)
+    print(f"next ({guessed}):\n    {text}")
+
+
+def columns_of(console: Console, columns: Sequence[Column], everything: bool) -> None:
+    """Print the columns of a table."""
+    from rich.table import Table
+
+    table = Table("column", "kind", "gaps", "values", "by site", "remark")
+    rest = 0 if everything else max(0, len(columns) - WIDEST)
+    for c in columns[: len(columns) - rest]:
+        table.add_row(c.name, c.kind, c.gaps, c.values, c.sites, c.remark)
+    console.print(table, markup=False)
+    if rest:
+        hidden = columns[len(columns) - rest :]
+        print(f"{rest} more columns, {_kinds(hidden)}; --all lists them")
+        for c in hidden:
+            if c.remark:
+                print(f"column {c.name}, {c.kind}: {c.remark}")
+
+
+def _kinds(columns: Sequence[Column]) -> str:
+    return ", ".join(f"{n} {kind}" for kind, n in Counter(c.kind for c in columns).items())
+
+
 def trial(name: str, out: Path) -> str:
     """The command that tries a study on a data set's stand-in: a paper's table where there is one
     that needs no file of weights, else a study that serves any images.
@@ -135,22 +203,34 @@ def trial(name: str, out: Path) -> str:
     return " ".join(["unseen", "study", *chosen, *settings, *options])
 
 
-def show(report: Report) -> None:
-    """Print what was found."""
+def show(report: Report, everything: bool = False) -> None:
+    """Print what was found; columns and unreadable files up to `SHOWN` unless all are asked for."""
     from rich.console import Console
     from rich.table import Table
 
+    from unseen.datasets.report import TARGETS
     from unseen.datasets.standin import NO_RESULT
 
     console = Console(width=None if sys.stdout.isatty() else 160)
+    if report.columns:
+        columns_of(console, report.columns, everything)
+    parted = any(domain.units is not None for domain in report.domains)
     table = Table("domain", "examples", "known", "train / validation", "classes", "per class")
+    if parted:
+        table.add_column("units")
     for domain in report.domains:
         known = "" if domain.total is None else f"{domain.total:,}{'' if domain.sound else ' !'}"
         sizes = [size for size in domain.counts.values() if size]
-        span = f"{min(sizes):,} to {max(sizes):,}" if sizes else ""
+        span = f"{min(sizes):,} to {max(sizes):,}" if sizes and "" not in domain.counts else ""
         classes = "" if "" in domain.counts else f"{len(sizes)} of {len(domain.counts)}"
-        table.add_row(domain.name, f"{domain.count:,}", known, domain.split, classes, span)
+        units = [f"{domain.units:,}" if domain.units is not None else ""] if parted else []
+        table.add_row(domain.name, f"{domain.count:,}", known, domain.split, classes, span, *units)
     console.print(table, markup=False)
+    if any(domain.targets for domain in report.domains):
+        table = Table("domain", *(f"target: {what}" for what in TARGETS))
+        for domain in report.domains:
+            table.add_row(domain.name, *(f"{value:.5g}" for value in domain.targets))
+        console.print(table, markup=False)
     turned = len(report.domains) > WIDE
     if 1 < len(report.counts) <= (WIDE if turned else LONG):
         head, *rows = zip(*_cells(report), strict=True) if turned else _cells(report)
@@ -160,8 +240,13 @@ def show(report: Report) -> None:
         console.print(table, markup=False)
     for name, state in report.files.items():
         print(f"md5 of {name}: {state}")
-    for fault in report.unreadable:
+    shown = None if everything else SHOWN
+    for fault in report.unreadable[:shown]:
         print(f"unreadable: {fault}")
+    if shown is not None and len(report.unreadable) > shown:
+        print(f"unreadable: {len(report.unreadable) - shown:,} more files; --all names them")
+    for note in report.notes:
+        print(f"note: {note}")
     print(f"files: {report.info.source}")
     print(f"licence and terms: {report.info.licence}")
     if wrong := ", ".join(domain.name for domain in report.domains if not domain.sound):
@@ -179,6 +264,8 @@ def show(report: Report) -> None:
         without = f"{report.name}(split='none')"
         print(f"no official split of {', '.join(report.splitless)}: {_first(report.splitless)}")
         print(f"{report.name} as it was asked for stops there; {without} draws a split instead")
+    if report.refused:
+        print(f"a study stops here: {report.refused}")
     if report.sound:
         compared = ", ".join(report.compared)
         print(f"nothing is wrong; {f'compared: {compared}' if compared else 'no total is known'}")

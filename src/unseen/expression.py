@@ -249,7 +249,10 @@ class _Reader:
         except SyntaxError as error:
             line = error.lineno or 1  # no offset: the text ends where it should go on
             column = error.offset - 1 if error.offset else len(self.line(line))
-            raise self.error(line, column, error.msg) from None
+            hint = (
+                "; before a text with backslashes write r: r'...'" if "escape" in error.msg else ""
+            )
+            raise self.error(line, column, error.msg + hint) from None
         except (ValueError, RecursionError, MemoryError) as error:
             raise self.error(1, 0, str(error) or "it is nested too deep") from None
         yield from self.sum(tree.body)

@@ -119,8 +119,16 @@ def test_a_number_with_a_slip_is_pointed_out(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "options", "fault"),
     [
-        ("site,x,outcome\na,1,0\n,2,1\n", {}, r"line 3 of t\.csv has no value in 'site'"),
-        ("site,x,outcome\na,1,0\na,2,NA\n", {}, r"line 3 of t\.csv has no value in 'outcome'"),
+        (
+            "site,x,outcome\na,1,0\n,2,1\n",
+            {},
+            r"1 of 2 rows of t\.csv have no value in 'site', .*line 3",
+        ),
+        (
+            "site,x,outcome\na,1,0\na,2,NA\n",
+            {},
+            r"have no value in 'outcome', .*\(a 1 of 2\), .* line 3",
+        ),
         ("site,x,outcome\na,1,0\na,2\n", {}, r"line 3 of .*t\.csv has 2 cells where 3"),
         ("site,x,outcome\na,inf,0\n", {}, r"line 2 of t\.csv has 'inf' in the numeric"),
         ("site,x,outcome\na,nan,0\n", {}, r"line 2 of t\.csv has 'nan' in the numeric"),
@@ -147,7 +155,7 @@ def test_an_error_says_what_and_where(
 )
 def test_a_file_that_is_no_table_is_named(folder: Path, content: bytes) -> None:
     (folder / "bad.csv.gz").write_bytes(content)
-    with pytest.raises(UnseenError, match=r"bad\.csv\.gz is no csv file"):
+    with pytest.raises(UnseenError, match=r"bad\.csv\.gz is not a csv file"):
         load("table", folder, path="bad.csv.gz", **ROLES)
 
 
@@ -172,3 +180,77 @@ EICU = (
     "unitdischargetime24", "unitdischargeoffset", "unitdischargelocation", "unitdischargestatus",
     "uniquepid",
 )  # fmt: skip
+
+
+def gaps(label: str = "") -> str:
+    rows = [f"north,{i},{label if i < 3 else i % 2}\n" for i in range(10)]
+    rows += [f"south,{i},{label if i < 1 else i % 2}\n" for i in range(8)]
+    return "site,x,outcome\n" + "".join(rows)
+
+
+@pytest.mark.parametrize("task", ["classification", "regression"])
+def test_rows_without_a_label_are_counted_and_dropped_if_asked_for(folder: Path, task: str) -> None:
+    fault = (
+        r"4 of 18 rows of t\.csv .*\(north 3 of 10, south 1 of 8\), the first in line 2\. .*drop"
+    )
+    with pytest.raises(UnseenError, match=fault):
+        read(folder, gaps(), task=task)
+    data = read(folder, gaps(), task=task, missing_label="drop")
+    assert {d.name: len(d.y) for d in data.domains} == {"north": 7, "south": 7}
+    assert data["south"].x.flatten().tolist() == [1, 2, 3, 4, 5, 6, 7]
+    assert data.notes == (
+        "4 of 18 rows left out, which have no label: north 3 of 10, south 1 of 8",
+    )
+    whole = gaps().replace("south,1,1", "south,1,").replace("south,2,0", "south,2,")
+    only = "".join(
+        line for line in whole.splitlines(True) if line[:5] != "south" or line[-2] == ","
+    )
+    assert (
+        "nothing is left of south" in read(folder, only, missing_label="drop", task=task).notes[0]
+    )
+    with pytest.raises(UnseenError, match="Fill in the values"):
+        read(folder, "site,x,outcome\na,1,\n", missing_label="drop", task=task)
+
+
+def identified(n: int = 30) -> str:
+    rows = [
+        f"{'ab'[i % 2]},{1000 + i},L-{i * 5 // 6},{i / 7},{100 + 3 * i},w{i % 3},{i % 2}\n"
+        for i in range(n)
+    ]
+    return "site,record_id,lesion,dose,counts,ward,outcome\n" + "".join(rows)
+
+
+def test_identifiers_are_refused_as_features_unless_asked_for(folder: Path) -> None:
+    """Numbers that differ in every row may be measurements; texts, and those called id, are not."""
+    with pytest.raises(UnseenError) as caught:
+        read(folder, identified())
+    said = str(caught.value)
+    assert (
+        "'record_id' (30 whole numbers, all different) and 'lesion' (25 different texts in" in said
+    )
+    assert "drop=['record_id', 'lesion']" in said and "identifiers='keep'" in said
+    assert "'dose'" not in said and "'counts'" not in said and "unit='lesion'" in said
+    data = read(folder, identified(), drop=["record_id", "lesion"])
+    assert data.schema is not None and data.schema.columns == ("dose", "counts", "ward")
+    data = read(folder, identified(), identifiers="keep")
+    assert data.schema is not None and len(data.schema.categories["lesion"]) == 25
+    data = read(folder, identified(), categorical=["lesion", "ward"], drop="record_id")
+    assert data.schema is not None and len(data.schema.categories["lesion"]) == 25
+    data = read(folder, identified(), unit="lesion", groups=["record_id"])
+    assert data.schema is not None and data.schema.columns == ("dose", "counts", "ward")
+    with pytest.raises(UnseenError, match="identifiers must be one of"):
+        read(folder, identified(), identifiers="no")
+
+
+def test_few_values_are_no_identifiers(folder: Path) -> None:
+    data = read(folder, identified(20))
+    assert data.schema is not None and len(data.schema.columns) == 5
+
+
+def test_numbers_as_classes_and_a_lone_class_are_remarked_upon(folder: Path) -> None:
+    text = "site,x,outcome\n" + "".join(f"{'ab'[i % 2]},{i},{i // 2 * 5}.0\n" for i in range(36))
+    (note,) = read(folder, text).notes
+    assert "18 classes and all are numbers (0.0, 5.0, 10.0, ...)" in note
+    assert "task='regression'" in note and not read(folder, text, task="regression").notes
+    (note,) = read(folder, "site,x,outcome\na,1,no\na,2,yes\nb,1,no\nb,3,no\n").notes
+    assert note == "a class occurs at one site alone, 'yes' at a: is that right, or a misspelling?"

@@ -73,12 +73,23 @@ def test_hidden_and_other_files_are_passed_over(tree: Path) -> None:
     assert [len(d.y) for d in load("folder", tree).domains] == [3, 3]
 
 
-def test_a_class_that_only_one_domain_has_is_refused_with_both_names(tree: Path) -> None:
+def test_a_class_that_only_one_domain_has_is_one_and_is_remarked_upon(tree: Path) -> None:
     (tree / "photo" / "dog").rename(tree / "photo" / "dgo")
-    with pytest.raises(UnseenError, match=r"photo has images of 'dgo', sketch has none"):
-        load("folder", tree)
+    data = load("folder", tree)
+    assert data.classes == ("cat", "dgo", "dog")
+    assert data["photo"].y.tolist() == [0, 0, 1] and data["sketch"].y.tolist() == [0, 2, 2]
+    (note,) = data.notes
+    assert note.startswith("2 classes occur at one site alone, 'dgo' at photo, 'dog' at sketch")
     with pytest.raises(UnseenError, match=r"domain 'photo'\) 'dgo'; did you mean 'dog'"):
         load("folder", tree, classes=["cat", "dog"])
+
+
+def test_a_domain_may_lack_a_class_that_others_have(tree: Path) -> None:
+    (tree / "third").mkdir()
+    (tree / "photo" / "cat").rename(tree / "third" / "cat")
+    data = load("folder", tree)
+    assert data.classes == ("cat", "dog") and data.notes == ()
+    assert data["photo"].y.tolist() == [1] and data["third"].y.tolist() == [0, 0]
 
 
 def test_listed_classes_may_be_absent_from_a_domain(tree: Path) -> None:

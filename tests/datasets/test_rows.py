@@ -32,7 +32,7 @@ def test_damaged_files_are_named(tmp_path: Path) -> None:
         list(rows(path, ("a",)))
     packed = tmp_path / "t.csv.gz"
     packed.write_bytes(gzip.compress(b"a,b\n" + 999 * b"1,2\n")[:-9])
-    with pytest.raises(UnseenError, match="is no csv file"):
+    with pytest.raises(UnseenError, match="is not a csv file"):
         list(rows(packed, ("a",)))
-    with pytest.raises(UnseenError, match="is no csv file"):
+    with pytest.raises(UnseenError, match="is not a csv file"):
         list(rows(tmp_path / "none.csv", ("a",)))

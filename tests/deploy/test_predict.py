@@ -76,16 +76,16 @@ def test_faulty_rows_are_named_and_the_others_predicted(
     said = {(Path(f["input"]).name, f.get("line")): f.get("error") for f in found}
     assert said.pop(("new.csv", 2)) is None and said.pop(("new.csv", 10)) is None
     words = {
-        ("new.csv", 3): "age = 'old' is no number",
+        ("new.csv", 3): "age = 'old' is not a number",
         ("new.csv", 4): "no training site had drug = 'zz'",
         ("new.csv", 5): "2 cells where 3",
         ("new.csv", 6): "no training site had drug = 'c'",
-        ("new.csv", 7): "no UTF-8",
-        ("new.csv", 8): "dose = 'inf' is no number",
+        ("new.csv", 7): "not UTF-8",
+        ("new.csv", 8): "dose = 'inf' is not a number",
         ("short.csv", None): "is 'dose' called 'dosis' there?",
         ("empty.csv", None): "has no rows",
         ("none.csv", None): "no such file",
-        (tmp_path.name, None): "is no csv file",
+        (tmp_path.name, None): "is not a csv file",
     }
     assert said.keys() == words.keys()
     for key, word in words.items():

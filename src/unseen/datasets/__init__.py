@@ -40,7 +40,7 @@ from unseen.datasets.check import check
 from unseen.datasets.layout import Layout
 from unseen.datasets.standin import marker, note, noted
 from unseen.errors import UnseenError
-from unseen.expression import Call, fold, named, own_part, resolve
+from unseen.expression import Call, fold, named, own_part, parse, resolve
 
 __all__ = ["DATASETS", "DataSet", "Domain", "Info", "check", "info", "load"]
 
@@ -256,21 +256,34 @@ def info(name: str) -> Info:
     return named("data set", fold(name), DATASETS)
 
 
+def _call(text: str) -> Call:
+    """The one data set that an expression names; a bare name may be spelt in any way."""
+    if "(" not in text:
+        return Call(text)
+    calls = parse(text)
+    if len(calls) > 1:
+        raise UnseenError(f"expected one data set; found {len(calls)}, joined by +, in {text!r}.")
+    return calls[0]
+
+
 def load(name: str, data_dir: str | Path | None = None, **options: object) -> DataSet:
     """The data set of that name in DATASETS, checked; `options` are its loader's own.
 
-    name: or `module:function` for your own loader, (data_dir, *, options) -> DataSet. data_dir:
+    name: or `module:function` for your own loader, (data_dir, *, options) -> DataSet; with options
+    in brackets, as studies name data sets, or without. data_dir:
     the folder that holds the files. Raises UnseenError for a name or an option that does not
     exist (with the nearest one that does), for files that are not there (with where they were
     looked for and how to get them) and for data that is not sound. Files of a synthetic stand-in
     are known by the marker beside them.
     """
+    call = _call(name)
     loaders = {known: info.loader for known, info in DATASETS.items()}
+    options = {**call.arguments, **options}
     plain = {key: str(o) if isinstance(o, Path) else o for key, o in options.items()}
     with noted() as places:
-        if ":" in name and data_dir is not None:
+        if ":" in call.name and data_dir is not None:
             note(Path(data_dir))  # your own loader may find its files in its own way
-        data = resolve("data set", Call(name, plain), loaders, (data_dir,), own=True)
+        data = resolve("data set", Call(call.name, plain), loaders, (data_dir,), own=True)
     if not isinstance(data, DataSet):
         raise UnseenError(
             f"data set {name!r} must be an unseen.datasets.DataSet; its loader returned "

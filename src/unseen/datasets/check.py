@@ -14,7 +14,8 @@ def check(data: DataSet) -> DataSet:
 
     Classes are int64 in [0, C), regression targets finite float32; inputs finite, except for a
     table, whose missing cells are NaN; validation rows distinct and in range, and some but not
-    all of them; codes have names; no domain is empty.
+    all of them; codes have names; no unit is on both sides of an official split; no domain is
+    empty.
     """
     if len(set(data.names)) != len(data.names):
         raise UnseenError(f"domains of one data set need different names; found {data.names}.")
@@ -27,7 +28,8 @@ def check(data: DataSet) -> DataSet:
                 f"domain {domain.name!r} of data set {data.name!r} has no examples. Remove it, or "
                 "look at its files."
             )
-        fault = _inputs(data, domain) or _labels(data, domain) or _codes(data, domain)
+        faults = (look(data, domain) for look in (_inputs, _labels, _codes, _units))
+        fault = next((found for found in faults if found), None)
         if fault:
             raise UnseenError(f"domain {domain.name!r} of data set {data.name!r} has {fault}.")
     return data
@@ -73,6 +75,20 @@ def _codes(data: DataSet, domain: Domain) -> str | None:
         if len(codes) != len(domain.y) or _outside(grouped, len(data.levels.get(column, ()))):
             return f"metadata {column!r} that does not give every example a code with a name"
     return None
+
+
+def _units(data: DataSet, domain: Domain) -> str | None:
+    units = domain.units
+    if units is None:
+        return None
+    if len(units) != len(domain.y) or units.dtype != torch.int64:
+        return f"units that do not give every example a code (int64 [{len(domain.y)}])"
+    if domain.validation is None:
+        return None
+    held = torch.zeros(len(units), dtype=torch.bool)
+    held[domain.validation] = True
+    both = set(units[held].tolist()) & set(units[~held].tolist())
+    return f"{len(both)} units with examples on both sides of its official split" if both else None
 
 
 def _outside(values: Tensor, size: int) -> bool:

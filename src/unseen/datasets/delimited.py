@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from unseen.datasets.base import DataSet, Domain
+from unseen.datasets.base import DataSet, Domain, lone_classes, shared_units
+from unseen.datasets.columns import MANY, suspects
+from unseen.datasets.columns import unit as unit_like
+from unseen.datasets.dialect import Dialect, almost
 from unseen.datasets.files import below
-from unseen.datasets.sheet import MISSING, Sheet, coded, number, read
+from unseen.datasets.sheet import MISSING, Sheet, coded, number, read, rows_of
 from unseen.datasets.table import Schema
 from unseen.errors import UnseenError, choice, nearest
 
-#: A column of numbers and words with more different values than this is more likely a slip.
-MANY = 20
+#: Options of `load` that say how the file is read; the others say what its columns are.
+READING = ("missing", "separator", "decimal", "encoding")
 
 
 def load(
@@ -32,6 +36,12 @@ def load(
     groups: Sequence[str] = (),
     drop: Sequence[str] = (),
     standardise: bool = True,
+    unit: str | None = None,
+    missing_label: str = "refuse",
+    identifiers: str = "refuse",
+    separator: str | None = None,
+    decimal: str | None = None,
+    encoding: str | None = None,
 ) -> DataSet:
     """A csv or csv.gz file with a header: raw features float64 [N, C] and their `Schema`.
 
@@ -39,26 +49,48 @@ def load(
     "classification" or "regression". missing: cells that stand for no value. categorical: the
     categorical columns (default: those in which every domain has a value that is not a number).
     groups: columns of metadata, kept for grouped metrics and not used as features; one called
-    "environment" names the environments inside a domain. drop: columns to leave out. The rest are
-    features. standardise: for regression, train on labels less the training clients' mean and over
-    their deviation; predictions and metrics are in the label's own units all the same.
+    "environment" names the environments inside a domain. drop: columns to leave out. unit: the
+    column of patients, or of whatever rows belong to: rows of one unit are never split between
+    training and validation. The rest are features. standardise: for regression, train on labels
+    less the training clients' mean and over their deviation; predictions and metrics are in the
+    label's own units all the same.
+
+    missing_label: "refuse", or "drop" the rows without a label. identifiers: "refuse" features
+    that look like identifiers (`columns.identifier`), unless they are named in `categorical`, or
+    "keep" them. separator, decimal, encoding: how the file is written; without them what is found,
+    where that is safe (`dialect`).
 
     Domains and classes stand in numeric order if all are numbers, else in alphabetic order.
     """
     file = below(data_dir, path, "table")
-    choice("task", task, ("classification", "regression"))
-    sheet = read(file, _names(missing))
-    roles = {"domain": domain, "label": label}
+    needs = [name for name in (domain, label, unit) if name is not None]
+    sheet = opened(file, needs, missing, separator, decimal, encoding)
     wanted = None if categorical is None else _names(categorical)
     return assemble(
         sheet,
+        domain=domain,
+        label=label,
         task=task,
         categorical=wanted,
         groups=_names(groups),
         drop=_names(drop),
         standardise=standardise,
-        **roles,
+        unit=unit,
+        missing_label=missing_label,
+        identifiers=identifiers,
     )
+
+
+def opened(
+    file: Path,
+    needs: Sequence[str],
+    missing: Sequence[str] = MISSING,
+    separator: str | None = None,
+    decimal: str | None = None,
+    encoding: str | None = None,
+) -> Sheet:
+    """The sheet of a file, by the options `READING` of `load`; needs: columns that it must have."""
+    return read(file, _names(missing), (), Dialect(separator, decimal, encoding), needs)
 
 
 def assemble(
@@ -71,25 +103,87 @@ def assemble(
     groups: Sequence[str] = (),
     drop: Sequence[str] = (),
     standardise: bool = True,
+    unit: str | None = None,
+    missing_label: str = "refuse",
+    identifiers: str = "refuse",
 ) -> DataSet:
     """The data set of a sheet; the options are those of `load`."""
+    choice("task", task, ("classification", "regression"))
+    choice("missing_label", missing_label, ("refuse", "drop"))
+    choice("identifiers", identifiers, ("refuse", "keep"))
     for name in (*groups, *drop):
         sheet.column(name)
+    sheet, notes = _labelled(sheet, domain, label, missing_label == "drop")
     names, owners = coded(sheet.full(domain, "domain"))
     classes, y = _labels(sheet, label, task)
-    schema, x = _features(sheet, {domain, label, *groups, *drop}, categorical, owners)
-    meta = {name: _levels(sheet.column(name)) for name in groups}
+    units = None if unit is None else _units(sheet, unit, {domain, label})
+    others = {domain, label, *groups, *drop, *([] if unit is None else [unit])}
+    if identifiers == "refuse":
+        asked = {*others, *(categorical or ())}
+        check_identifiers(sheet, [name for name in sheet.columns if name not in asked])
+    schema, x = _features(sheet, others, categorical, owners)
+    meta = {name: _levels(sheet.plain(name)) for name in groups}
     domains = []
     for code, name in enumerate(names):
         own = (owners == code).nonzero().flatten()
         codes = {column: codes[own] for column, (_, codes) in meta.items()}
-        domains.append(Domain(name, x[own], y[own], meta=codes))
+        of_units = None if units is None else units[1][own]
+        domains.append(Domain(name, x[own], y[own], meta=codes, units=of_units))
     levels = {column: levels for column, (levels, _) in meta.items()}
     source, licence = f"the table {sheet.name}", "the user's own"
     named = label if classes is None and standardise else None
+    notes += _numeric_classes(label, classes) or lone_classes(domains, classes)
+    notes += [] if units is None else shared_units(domains, units[0], str(unit))
     return DataSet(
-        "table", tuple(domains), classes, source, licence, "", schema, levels, standardise=named
+        "table", tuple(domains), classes, source, licence, "", schema, levels,
+        standardise=named, dialect=sheet.dialect, notes=tuple(notes),
+    )  # fmt: skip
+
+
+def check_identifiers(sheet: Sheet, names: Sequence[str]) -> None:
+    """Refuse features that look like identifiers."""
+    found = suspects(sheet, names)
+    if not found:
+        return
+    said = " and ".join(f"{name!r} ({reason})" for name, reason in found.items())
+    looks = "looks like an identifier" if len(found) == 1 else "look like identifiers"
+    together = [name for name in found if unit_like(sheet, name)]
+    hint = "".join(f" If rows of one {n} belong together: unit={n!r}." for n in together[:1])
+    raise UnseenError(
+        f"{said} of {sheet.name} {looks}, which no other site shares. To leave out: "
+        f"drop={[*found]!r}. To have as features: identifiers='keep', or their names in "
+        f"categorical=[...].{hint}"
     )
+
+
+def _labelled(sheet: Sheet, domain: str, label: str, drop: bool) -> tuple[Sheet, list[str]]:
+    """The rows with a label, and a remark on the others; refuses them unless they are dropped."""
+    cells, owners = sheet.column(label), sheet.full(domain, "domain")
+    gaps = [i for i, cell in enumerate(cells) if cell is None]
+    if not gaps:
+        return sheet, []
+    every, without = Counter(owners), Counter(owners[i] for i in gaps)
+    sites = sorted(without.items(), key=lambda item: (-item[1], item[0]))
+    listed = ", ".join(f"{name} {count:,} of {every[name]:,}" for name, count in sites[:MANY])
+    listed += f" and {len(sites) - MANY} more sites" if len(sites) > MANY else ""
+    rows = rows_of(len(gaps), len(cells))
+    if not drop or len(gaps) == len(cells):
+        remedy = "" if drop else ", or leave these rows out by missing_label='drop'"
+        raise UnseenError(
+            f"{rows} of {sheet.name} have no value in {label!r}, the column of the label "
+            f"({listed}), the first in line {sheet.lines[gaps[0]]}. Fill in the values{remedy}."
+        )
+    gone = [name for name in every if every[name] == without[name]]
+    lost = f"; nothing is left of {', '.join(gone)}" if gone else ""
+    kept = [i for i, cell in enumerate(cells) if cell is not None]
+    return sheet.take(kept), [f"{rows} left out, which have no label: {listed}{lost}"]
+
+
+def _units(sheet: Sheet, unit: str, others: set[str]) -> tuple[tuple[str, ...], Tensor]:
+    """Names of the units and the code of every row's."""
+    if unit in others:
+        raise UnseenError(f"the unit {unit!r} cannot be the column of the domain or of the label.")
+    return coded(sheet.full(unit, "unit"))
 
 
 def _labels(sheet: Sheet, label: str, task: str) -> tuple[tuple[str, ...] | None, Tensor]:
@@ -97,6 +191,19 @@ def _labels(sheet: Sheet, label: str, task: str) -> tuple[tuple[str, ...] | None
     if task == "classification":
         return coded(cells)
     return None, torch.tensor(sheet.numbers(label), dtype=torch.float32)
+
+
+def _numeric_classes(label: str, classes: tuple[str, ...] | None) -> list[str]:
+    """A remark on classes that may be meant as numbers."""
+    values = [number(name) for name in classes or ()]
+    pointed = any("." in name for name in classes or ())
+    if None in values or len(values) <= (10 if pointed else 15):
+        return []
+    shown = ", ".join((classes or ())[:3])
+    return [
+        f"the label {label!r} has {len(values)} classes and all are numbers ({shown}, ...): to "
+        "predict it as a number, write task='regression'"
+    ]
 
 
 def _levels(cells: Sequence[str | None]) -> tuple[tuple[str, ...], Tensor]:
@@ -121,7 +228,7 @@ def _features(
         if name not in categorical:
             values.append(torch.tensor(sheet.numbers(name), dtype=torch.float64))
             continue
-        categories[name], codes = coded(sheet.columns[name])
+        categories[name], codes = coded(sheet.plain(name))
         values.append(codes.double().masked_fill(codes < 0, math.nan))
     for name in categorical:
         if name not in columns:
@@ -138,9 +245,11 @@ def _looks_categorical(sheet: Sheet, name: str, owners: Tensor) -> bool:
     word = ""
     for cell, owner in zip(sheet.columns[name], owners.tolist(), strict=True):
         if cell is not None:
-            is_word = number(cell) is None
+            is_word = sheet.number(cell) is None
             worded[owner] = worded.get(owner, False) or is_word
             word = cell if is_word and not word else word
+    if word:
+        _check_almost(sheet, name)
     if len(set(worded.values())) == 2:
         line = sheet.lines[sheet.columns[name].index(word)]
         raise UnseenError(
@@ -148,9 +257,11 @@ def _looks_categorical(sheet: Sheet, name: str, owners: Tensor) -> bool:
             f"others, such as {word!r} in line {line}. If that stands for no value, add it to the "
             "option 'missing'; if the column is categorical, name it in the option 'categorical'."
         )
+    if not word:
+        return False
     known = {cell for cell in sheet.columns[name] if cell is not None}
-    words = sum(number(cell) is None for cell in known)
-    if words and 2 * words < len(known) and len(known) > MANY:
+    words = sum(sheet.number(cell) is None for cell in known)
+    if 2 * words < len(known) and len(known) > MANY:
         warnings.warn(
             f"column {name!r} of {sheet.name} is taken as categorical, with {len(known)} "
             f"categories, although most of its values are numbers: it also holds {word!r}. If "
@@ -158,7 +269,29 @@ def _looks_categorical(sheet: Sheet, name: str, owners: Tensor) -> bool:
             "be categorical, name it in the option 'categorical'.",
             stacklevel=4,
         )
-    return bool(words)
+    return True
+
+
+def _check_almost(sheet: Sheet, name: str) -> None:
+    """Refuse a column without true words, in which some cells are nearly numbers: 1_000, 0x10."""
+    cells = sheet.columns[name]
+    words = {cell for cell in cells if cell is not None and sheet.number(cell) is None}
+    if not all(almost(word) or number(word) is not None for word in words):
+        return
+    first = next(i for i, cell in enumerate(cells) if cell in words)
+    cell = str(cells[first])
+    comma = cell.count(",") == 1 and "." not in cell and sheet.dialect.decimal != ","
+    point = sheet.dialect.decimal == "," and number(cell) is not None
+    remedy = "write it in plain digits, with a point for decimals"
+    if comma:
+        remedy = "if that is a decimal comma, write decimal=','; if not, write it in plain digits"
+    elif point:
+        remedy = "its decimal sign is a comma: write it so, or set decimal='.'"
+    raise UnseenError(
+        f"line {sheet.lines[first]} of {sheet.name} has {cell!r} in the column {name!r}, which is "
+        f"nearly a number and is not one: {remedy}. If it is a category, name the column in the "
+        "option 'categorical'."
+    )
 
 
 def _names(value: Sequence[str]) -> tuple[str, ...]:

@@ -2,16 +2,33 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
-from unseen.datasets.base import DataSet, Domain
+from unseen.datasets.base import DataSet, Domain, lone_classes, shared_units
 from unseen.datasets.cache import decoded
 from unseen.datasets.files import below
 from unseen.datasets.images import File, Tree, View
+from unseen.datasets.sheet import coded
 from unseen.errors import UnseenError, nearest
+
+
+@dataclass(frozen=True)
+class Survey:
+    """A tree's images by domain, in their order, and the names of the classes."""
+
+    tree: Tree
+    images: dict[str, list[File]]
+    classes: tuple[str, ...]
+
+    def labels(self, domain: str) -> list[int]:
+        """The class of each of a domain's images."""
+        return [self.classes.index(file.parts[-2]) for file in self.images[domain]]
 
 
 def load(
@@ -21,30 +38,45 @@ def load(
     size: int = 64,
     grey: bool = False,
     classes: Sequence[str] | None = None,
+    unit: str | None = None,
 ) -> DataSet:
     """Images in a tree domain/class/image: uint8 [N, 3, S, S], or [N, 1, S, S] if `grey`.
 
     path: the tree's folder, or a tar archive of it that is read without being unpacked, absolute
     or relative to `data_dir`. size: S in pixels; other images are resized to S × S by Pillow's
-    bilinear filter, whatever their proportions. classes: names of the classes; without it all
-    domains must have the same class folders. Domains, classes and images stand in the order of
-    their names. Hidden files and files that are not images by their suffix are passed over. Images
-    are decoded once, see `cache.decoded`.
+    bilinear filter, whatever their proportions. classes: names of the classes, in their order;
+    without it all that occur at any domain. unit: a regular expression that is sought in the name
+    of every file, and whose first group names the patient, or whatever the image is of: images of
+    one unit are never split between training and validation. Domains, classes and images stand in
+    the order of their names. Hidden files and files that are not images by their suffix are passed
+    over. Images are decoded once, see `cache.decoded`.
     """
     view = View(size, grey)
-    tree = Tree(below(data_dir, path, "folder"))
-    images = _listed(tree)
-    if not images:
-        raise UnseenError(f"no images lie under {tree.root} in the form domain/class/image.")
-    names = _classes(sorted(file.parts[-3:-1] for file in images), classes)
+    found = survey(data_dir, path, classes)
+    names, units = _units(found, unit) if unit is not None else ((), {})
     domains = []
-    for domain in sorted({file.parts[-3] for file in images}):
-        own = [file for file in images if file.parts[-3] == domain]
-        y = torch.tensor([names.index(file.parts[-2]) for file in own])
-        x, digest = decoded(tree, own, view)
-        domains.append(Domain(domain, x, y, digest=digest))
-    name = tree.root.resolve().name
-    return DataSet("folder", tuple(domains), names, f"images in {name}", "the user's own", "")
+    for domain, own in found.images.items():
+        x, digest = decoded(found.tree, own, view)
+        y = torch.tensor(found.labels(domain))
+        domains.append(Domain(domain, x, y, digest=digest, units=units.get(domain)))
+    name = found.tree.root.resolve().name
+    notes = [*lone_classes(domains, found.classes), *shared_units(domains, names, str(unit))]
+    source, licence = f"images in {name}", "the user's own"
+    return DataSet("folder", tuple(domains), found.classes, source, licence, "", notes=tuple(notes))
+
+
+def survey(
+    data_dir: str | Path | None, path: str | Path = ".", classes: Sequence[str] | None = None
+) -> Survey:
+    """The images of a tree and their classes, without opening one."""
+    tree = Tree(below(data_dir, path, "folder"))
+    listed = _listed(tree)
+    if not listed:
+        raise UnseenError(f"no images lie under {tree.root} in the form domain/class/image.")
+    images: dict[str, list[File]] = {name: [] for name in sorted({f.parts[-3] for f in listed})}
+    for file in listed:
+        images[file.parts[-3]].append(file)
+    return Survey(tree, images, _classes(images, classes))
 
 
 def _listed(tree: Tree) -> list[File]:
@@ -60,23 +92,36 @@ def _listed(tree: Tree) -> list[File]:
     return images
 
 
-def _classes(pairs: list[tuple[str, ...]], given: Sequence[str] | None) -> tuple[str, ...]:
-    """The class names, after a check that no domain has one of its own."""
-    found: dict[str, set[str]] = {}
-    for domain, label in pairs:
-        found.setdefault(domain, set()).add(label)
-    if given is not None:
-        for domain, labels in found.items():
-            for unknown in sorted(labels - set(given)):
-                raise nearest(f"class (a folder of domain {domain!r})", unknown, given)
-        return tuple(given)
-    for label in sorted(set().union(*found.values())):
-        lacking = [domain for domain, labels in found.items() if label not in labels]
-        if lacking:
-            owners = [domain for domain in found if domain not in lacking]
-            raise UnseenError(
-                f"all domains must have the same classes: {', '.join(owners)} has images of "
-                f"{label!r}, {', '.join(lacking)} has none. Rename the class folder, or list the "
-                "classes in the option 'classes'."
-            )
-    return tuple(sorted(set().union(*found.values())))
+def _classes(images: dict[str, list[File]], given: Sequence[str] | None) -> tuple[str, ...]:
+    """The class names: those given, which must have every class folder, or all that occur."""
+    if given is None:
+        return tuple(sorted({file.parts[-2] for own in images.values() for file in own}))
+    for domain, own in images.items():
+        for unknown in sorted({file.parts[-2] for file in own} - set(given)):
+            raise nearest(f"class (a folder of domain {domain!r})", unknown, given)
+    return tuple(given)
+
+
+def _units(found: Survey, pattern: str) -> tuple[tuple[str, ...], dict[str, Tensor]]:
+    """The names of the units, and per domain the code of every image's."""
+    try:
+        wanted = re.compile(pattern)
+    except re.error as error:
+        raise UnseenError(f"unit = {pattern!r} is not a regular expression: {error}.") from None
+    if not wanted.groups:
+        raise UnseenError(
+            f"unit = {pattern!r} needs a group in brackets that names the unit, as (P[0-9]+)_ does "
+            "in P12_left.png."
+        )
+    files = [file for own in found.images.values() for file in own]
+    matches = [wanted.search(file.parts[-1]) for file in files]
+    pairs = zip(files, matches, strict=True)
+    missed = [file.path for file, match in pairs if not (match and match[1])]
+    if missed:
+        raise UnseenError(
+            f"unit = {pattern!r} finds no unit in the names of {len(missed):,} of {len(files):,} "
+            f"images, the first {missed[0]}."
+        )
+    names, codes = coded([match[1] for match in matches if match])
+    sizes = [len(own) for own in found.images.values()]
+    return names, dict(zip(found.images, codes.split(sizes), strict=True))

@@ -8,10 +8,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from inspect import signature
 from pathlib import Path
+from typing import Any
 
-from unseen.datasets import DataSet, Info, load
+import torch
+
+from unseen.datasets import DataSet, Domain, Info, delimited, folder, load, overview
 from unseen.datasets import info as info_of
 from unseen.datasets.cache import attempt
+from unseen.datasets.files import below
 from unseen.datasets.images import View
 from unseen.datasets.layout import Layout, distinct, official, survey
 from unseen.datasets.standin import marker, noted
@@ -20,6 +24,8 @@ from unseen.expression import Call
 
 #: Every image is decoded to find out whether that is possible; the size does not matter.
 SMALL = View(8)
+#: What is said of a regression's targets.
+TARGETS = ("mean", "deviation", "least", "quarter", "median", "three quarters", "most")
 #: Options that choose no other examples than those that the totals count.
 HARMLESS = frozenset({"path", "size", "crop", "grey"})
 
@@ -29,7 +35,8 @@ class Found:
     """One domain: examples per class, the known totals, and train/validation of an official split.
 
     counts: class -> examples; for regression one entry without a name. total: of the domain, None
-    where it is not known; known: class -> total, where known.
+    where it is not known; known: class -> total, where known. units: how many there are, where
+    examples have one. targets: of a regression, as `TARGETS` names them.
     """
 
     name: str
@@ -37,6 +44,8 @@ class Found:
     total: int | None
     split: str
     known: Mapping[str, int] = field(default_factory=dict)
+    units: int | None = None
+    targets: tuple[float, ...] = ()
 
     @property
     def count(self) -> int:
@@ -61,7 +70,8 @@ class Report:
     known: class -> total over all domains, where known. files: name -> "as distributed",
     "differs" or "not there". amounts: what was counted in the files -> (found, known). splitless:
     domain -> why its official split, which was asked for, cannot be used. stand_in: the marker of a
-    synthetic stand-in, if it is one.
+    synthetic stand-in, if it is one. notes: the data set's own remarks. refused: why a study would
+    not take it. columns: of a table.
     """
 
     name: str
@@ -73,6 +83,9 @@ class Report:
     amounts: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     splitless: Mapping[str, str] = field(default_factory=dict)
     stand_in: Path | None = None
+    notes: tuple[str, ...] = ()
+    refused: str = ""
+    columns: tuple[overview.Column, ...] = ()
 
     @property
     def counts(self) -> dict[str, int]:
@@ -91,7 +104,8 @@ class Report:
         right = all(domain.sound and not domain.wrong for domain in self.domains)
         files = not self.unreadable and "differs" not in self.files.values()
         amounts = all(found == known for found, known in self.amounts.values())
-        return right and files and amounts and not self.wrong and not self.splitless
+        fits = not (self.wrong or self.splitless or self.refused)
+        return right and files and amounts and fits
 
     @property
     def compared(self) -> list[str]:
@@ -125,30 +139,91 @@ def _found(call: Call, data_dir: str | Path | None) -> Report:
         asked = call.arguments.get("split", default.get("split")) == "official"
         splitless = splitless if asked else {}
         return Report(call.name, info, domains, unreadable, files, splitless=splitless)
+    if call.name == "table":
+        return _table(call, data_dir, info)
     try:
         data = load(call.name, data_dir, **call.arguments)
     except Unreadable as error:
+        if call.name == "folder":
+            return _folder(call, data_dir, info)
         return Report(call.name, info, (), error.faults, files)
     info = info if usual else replace(info, source=data.source)
-    found = []
     amounts = info.amounts(data_dir, **call.arguments) if info.amounts is not None else {}
     totals, cells = (info.totals, info.cells) if usual else _variant(info, call)
-    for domain in data.domains:
-        numbers = Counter(domain.y.tolist()) if data.classes is not None else {}
-        counts = {name: numbers.get(i, 0) for i, name in enumerate(data.classes or ())}
-        held = 0 if domain.validation is None else len(domain.validation)
-        split = f"{len(domain.y) - held:,} / {held:,}" if held else ""
-        found.append(
-            Found(
-                domain.name,
-                counts or {"": len(domain.y)},
-                totals.get(domain.name),
-                split,
-                cells.get(domain.name, {}),
-            )
-        )
+    found = [
+        replace(_counted(data, d), total=totals.get(d.name), known=cells.get(d.name, {}))
+        for d in data.domains
+    ]
     classes = info.classes if usual else {}
-    return Report(call.name, info, tuple(found), (), files, classes, amounts)
+    return Report(call.name, info, tuple(found), (), files, classes, amounts, notes=data.notes)
+
+
+def _counted(data: DataSet, domain: Domain) -> Found:
+    """The counts of a domain that was read."""
+    numbers = Counter(domain.y.tolist()) if data.classes is not None else {}
+    counts = {name: numbers.get(i, 0) for i, name in enumerate(data.classes or ())}
+    held = 0 if domain.validation is None else len(domain.validation)
+    split = f"{len(domain.y) - held:,} / {held:,}" if held else ""
+    units = None if domain.units is None else len(domain.units.unique())
+    targets: tuple[float, ...] = ()
+    if data.classes is None:
+        y = domain.y.double()
+        ends = y.quantile(torch.tensor([0, 0.25, 0.5, 0.75, 1], dtype=torch.float64)).tolist()
+        targets = (float(y.mean()), float(y.std(correction=0)), *ends)
+    return Found(
+        domain.name, counts or {"": len(domain.y)}, None, split, units=units, targets=targets
+    )
+
+
+def _table(call: Call, data_dir: str | Path | None, info: Info) -> Report:
+    """A user's table: its columns, and what a study would refuse beside what can be counted."""
+    options, refused = dict(call.arguments), ""
+    try:
+        data = load("table", data_dir, **options)
+    except UnseenError as error:
+        refused = str(error)
+        lenient = {**options, "identifiers": "keep", "missing_label": "drop"}
+        try:
+            data = load("table", data_dir, **lenient)
+        except UnseenError:
+            raise error from None
+        if "missing_label='drop'" in refused:  # which says what the first note says
+            data = replace(data, notes=data.notes[1:])
+    file = below(data_dir, str(options["path"]), "table")
+    domain, label, unit = (options.get(key) for key in ("domain", "label", "unit"))
+    needs = [str(name) for name in (domain, label, unit) if name is not None]
+    reading = {key: options[key] for key in delimited.READING if key in options}
+    sheet = delimited.opened(file, needs, **reading)  # type: ignore[arg-type]
+    roles = {str(domain): "domain", str(label): "label"}
+    for key, role in (("unit", "unit"), ("groups", "group"), ("drop", "dropped")):
+        named = options.get(key) or ()
+        roles |= dict.fromkeys([named] if isinstance(named, str) else named, role)  # type: ignore[call-overload]
+    asked: Any = options.get("categorical")
+    categorical = [asked] if isinstance(asked, str) else asked
+    found = overview.columns(
+        sheet, roles, str(domain), categorical, options.get("identifiers") != "keep"
+    )
+    domains = tuple(_counted(data, domain) for domain in data.domains)
+    info = replace(info, source=data.source)
+    return Report("table", info, domains, notes=data.notes, refused=refused, columns=found)
+
+
+def _folder(call: Call, data_dir: str | Path | None, info: Info) -> Report:
+    """A user's images of which some cannot be read: the others are counted."""
+    options = {key: call.arguments[key] for key in ("path", "classes") if key in call.arguments}
+    found = folder.survey(data_dir, **options)  # type: ignore[arg-type]
+    domains, faults = [], []
+    for name, files in found.images.items():
+        counts = dict.fromkeys(found.classes, 0)
+        labels = found.labels(name)
+        for i, image in attempt(found.tree, files, SMALL):
+            if isinstance(image, UnseenError):
+                faults.append(str(image))
+            else:
+                counts[found.classes[labels[i]]] += 1
+        domains.append(Found(name, counts, None, ""))
+    source = f"images in {found.tree.root.resolve().name}"
+    return Report("folder", replace(info, source=source), tuple(domains), tuple(faults))
 
 
 def _variant(info: Info, call: Call) -> tuple[Mapping[str, int], Mapping[str, Mapping[str, int]]]:

@@ -36,7 +36,7 @@ def rows(path: Path, columns: Sequence[str]) -> Iterator[tuple[str, ...]]:
                     )
                 yield tuple(row[place].strip() for place in places)
     except (OSError, EOFError, zlib.error, UnicodeDecodeError, csv.Error) as error:
-        raise UnseenError(f"{path} is no csv file in UTF-8: {error}.") from error
+        raise UnseenError(f"{path} is not a csv file in UTF-8: {error}.") from error
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from torch import Tensor
 from unseen.client import Split, Stored
 from unseen.datasets import info, load
 from unseen.datasets.layout import folded
-from unseen.datasets.sheet import identity, number
+from unseen.datasets.sheet import identity
 from unseen.deploy.directory import Trained
 from unseen.deploy.inputs import Images, Table
 from unseen.deploy.intervals import Measured, measured
@@ -274,7 +274,7 @@ def _by_column(
             value = None
             if item.error is None:
                 cell = item.cells[label]
-                value = number(cell) if classes is None else codes.get(identity(cell))
+                value = inputs.number(cell) if classes is None else codes.get(inputs.identity(cell))
                 if value is None:
                     what = f"its label {label} = {cell!r} is no "
                     what += "number" if classes is None else f"class of the model: {classes}"

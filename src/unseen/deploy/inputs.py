@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
+from decimal import Decimal
 from functools import cached_property
 from typing import Any
 
@@ -13,6 +14,7 @@ from torch import Tensor
 
 from unseen.datasets import info
 from unseen.datasets.base import DataSet
+from unseen.datasets.dialect import Dialect
 from unseen.datasets.heart import ZERO_IS_MISSING
 from unseen.datasets.images import View
 from unseen.datasets.sheet import MISSING, identity, number
@@ -22,6 +24,8 @@ from unseen.expression import parse
 
 #: The code behind a column's categories for one that no site knew of: it has no feature.
 UNSEEN = "(unseen)"
+#: Dialects that need no mention.
+USUAL = (Dialect(), Dialect(",", "."), Dialect(",", ".", "utf-8"))
 FLAGS = {"0": 0.0, "no": 0.0, "1": 1.0, "yes": 1.0}
 
 
@@ -61,7 +65,8 @@ class Table:
     """Rows of a csv file, encoded with the training sites' statistics; see `datasets.table`.
 
     missing: cells that stand for no value. blank: columns in which 0 stands for no value. label,
-    domain: the columns that held these in training, if the data set was a csv file.
+    domain: the columns that held these in training, if the data set was a csv file. dialect: how
+    that was written, as files of new rows may be.
     """
 
     schema: Schema
@@ -70,6 +75,7 @@ class Table:
     blank: tuple[str, ...] = ()
     label: str | None = None
     domain: str | None = None
+    dialect: Dialect = field(default_factory=Dialect)
 
     @cached_property
     def shape(self) -> tuple[int, ...]:
@@ -116,7 +122,7 @@ class Table:
             if cell in self.missing:
                 found.append(float("nan"))
             elif column in self.codes:
-                code = self.codes[column].get(identity(cell), len(self.codes[column]))
+                code = self.codes[column].get(self.identity(cell), len(self.codes[column]))
                 names = self.schema.categories[column]
                 if code == len(names) or names[code] not in self.known[column]:
                     unseen.append(f"{column} = {cell!r}")
@@ -125,14 +131,23 @@ class Table:
                 found.append(self._number(column, cell))
         return found, unseen
 
+    def identity(self, cell: str) -> tuple[bool, Decimal, str]:
+        """What cells of one value have in common."""
+        return identity(self.dialect.plain(cell))
+
+    def number(self, cell: str) -> float | None:
+        """The number that a cell spells, or None."""
+        return number(cell, self.dialect.decimal)
+
     def _number(self, column: str, cell: str) -> float:
         if column in self.schema.flags:
             if cell.lower() not in FLAGS:
                 raise UnseenError(f"{column} = {cell!r} is neither 0, 1, yes nor no")
             return FLAGS[cell.lower()]
-        value = number(cell)
+        value = self.number(cell)
         if value is None or not abs(value) < float("inf"):
-            raise UnseenError(f"{column} = {cell!r} is no number")
+            comma = " with a decimal comma" if self.dialect.decimal == "," else ""
+            raise UnseenError(f"{column} = {cell!r} is not a number{comma}")
         return float("nan") if column in self.blank and value == 0 else value
 
     def encode(self, rows: Sequence[Sequence[float]]) -> Tensor:
@@ -168,7 +183,7 @@ class Table:
             "features": list(self.features),
             "shape": list(self.shape),
             "steps": self.steps(),
-        }
+        } | ({} if self.dialect in USUAL else {"dialect": asdict(self.dialect)})
 
     def _told(self, column: str) -> dict[str, Any]:
         if column in self.schema.categories:
@@ -195,7 +210,10 @@ class Table:
 
     def steps(self) -> list[str]:
         """What is done, for people."""
-        steps = [f"cells {', '.join(map(repr, self.missing))} are missing"]
+        steps = []
+        if self.dialect.decimal == ",":
+            steps.append("the decimal sign of numbers is a comma")
+        steps.append(f"cells {', '.join(map(repr, self.missing))} are missing")
         if self.blank:
             steps.append(f"0 in {', '.join(self.blank)} is missing")
         return [
@@ -243,6 +261,8 @@ def inputs_of(
             ZERO_IS_MISSING if call.name == "heart-disease" else (),
             options.get("label"),
             options.get("domain"),
+            data.dialect
+            or Dialect(*(options.get(n) for n in ("separator", "decimal", "encoding"))),
         )
     if (entry.layout is not None or call.name == "folder") and len(shape) == 3:
         return Images(View(shape[1], shape[0] == 1, options.get("crop", "none")))
@@ -264,5 +284,5 @@ def from_json(found: Mapping[str, Any]) -> Inputs:
     statistics = torch.tensor(found["statistics"], dtype=torch.float64)
     return Table(
         schema, statistics, tuple(found["missing"]), tuple(found["zero is missing in"]),
-        found["label"], found["domain"],
+        found["label"], found["domain"], Dialect(**found.get("dialect", {})),
     )  # fmt: skip

@@ -17,6 +17,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from unseen.datasets.dialect import MARKS, SEPARATORS, Dialect, header
 from unseen.datasets.images import File, Tree, pixels
 from unseen.deploy.clock import Clock
 from unseen.deploy.inputs import Arrays, Images, Inputs, Table
@@ -147,7 +148,7 @@ def _archive(path: Path) -> bool:
 def _table(
     inputs: Table, path: Path, batch: int, clock: Clock, lenient: bool
 ) -> Iterator[list[Item]]:
-    rows = _rows(path, inputs.schema.columns)
+    rows = _rows(path, inputs.schema.columns, inputs.dialect)
     while True:
         with clock.phase(CELLS):
             items = _encoded(inputs, list(islice(rows, batch)), lenient)
@@ -185,24 +186,24 @@ def _values(inputs: Table, row: Item, lenient: bool) -> tuple[list[float], list[
     return values, unseen
 
 
-def _rows(path: Path, columns: Sequence[str]) -> Iterator[Item]:
+def _rows(path: Path, columns: Sequence[str], dialect: Dialect) -> Iterator[Item]:
     """The rows of a csv file as cells; one item with an error for each that cannot be read."""
     name = str(path)
     if not path.is_file():
-        yield Item(name, error="is no csv file; the model takes the rows of one")
+        yield Item(name, error="is not a csv file; the model takes the rows of one")
         return
     line = 1
     try:
-        with _opened(path) as file:
-            reader = csv.reader(file)
-            header = [cell.strip() for cell in next(reader, [])]
-            twice = sorted({c for c in header if header.count(c) > 1})
-            if not header or twice or any("\x00" in c or _broken(c) for c in header):
-                said = f"has the column {', '.join(twice)} twice" if twice else "is no csv file"
+        with _opened(path, encoding := _encoding(path, dialect)) as file:
+            reader = csv.reader(file, delimiter=_separator(file, columns, dialect))
+            names = [cell.strip() for cell in next(reader, [])]
+            twice = sorted({c for c in names if names.count(c) > 1})
+            if not names or twice or any("\x00" in c or _broken(c) for c in names):
+                said = _twice(twice) if twice else "is not a csv file"
                 yield Item(name, error=said)
                 return
-            if lacking := [c for c in columns if c not in header]:
-                yield Item(name, error=_lacks(lacking, header))
+            if lacking := [c for c in columns if c not in names]:
+                yield Item(name, error=_lacks(lacking, names))
                 return
             empty = True
             for cells in reader:
@@ -210,7 +211,7 @@ def _rows(path: Path, columns: Sequence[str]) -> Iterator[Item]:
                 if not cells:
                     continue
                 empty = False
-                yield _row(name, line, header, cells)
+                yield _row(name, line, names, cells, encoding)
             if empty:
                 yield Item(name, error="has no rows")
     except (OSError, EOFError, zlib.error, csv.Error) as error:
@@ -224,17 +225,42 @@ def _lacks(columns: Sequence[str], header: Sequence[str]) -> str:
     return f"lacks the column {', '.join(columns)}{hint}; none of its rows is used"
 
 
-def _row(name: str, line: int, header: Sequence[str], cells: Sequence[str]) -> Item:
+def _twice(names: Sequence[str]) -> str:
+    return f"has more than one column called {' and more than one called '.join(map(repr, names))}"
+
+
+def _row(name: str, line: int, header: Sequence[str], cells: Sequence[str], encoding: str) -> Item:
     if len(cells) != len(header):
         return Item(name, line, error=f"has {len(cells)} cells where {len(header)} were expected")
     if any(map(_broken, cells)):
-        return Item(name, line, error="holds bytes that are no UTF-8")
+        return Item(
+            name, line, error=f"holds bytes that are not {encoding.removesuffix('-sig').upper()}"
+        )
     return Item(name, line, cells=dict(zip(header, (c.strip() for c in cells), strict=True)))
 
 
-def _opened(path: Path) -> io.TextIOBase:
-    # What is no UTF-8 is kept as surrogates, so that one bad row does not take the others along.
-    options: dict[str, str] = {"encoding": "utf-8-sig", "errors": "surrogateescape", "newline": ""}
+def _encoding(path: Path, dialect: Dialect) -> str:
+    """That of the file's mark, or the training file's if that had none."""
+    with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+        start = file.read(4)
+    marked = next((name for mark, name in MARKS if start.startswith(mark)), None)
+    if marked is not None:  # the codecs that pass the mark over
+        return "utf-8-sig" if marked == "utf-8" else marked[:6]
+    return dialect.encoding or "utf-8"
+
+
+def _separator(file: io.TextIOBase, columns: Sequence[str], dialect: Dialect) -> str:
+    """The training file's, unless the header holds the model's columns only by another."""
+    usual = dialect.separator or ","
+    start = file.read(1 << 16)
+    file.seek(0)
+    heads = {sign: header(start, sign) for sign in (usual, *SEPARATORS)}
+    return next((sign for sign, found in heads.items() if {*columns} <= {*found}), usual)
+
+
+def _opened(path: Path, encoding: str) -> io.TextIOBase:
+    # What cannot be decoded is kept as surrogates: one bad row does not take the others along.
+    options: dict[str, str] = {"encoding": encoding, "errors": "surrogateescape", "newline": ""}
     if path.suffix == ".gz":
         return gzip.open(path, "rt", **options)  # type: ignore[call-overload, no-any-return]
     return path.open(**options)  # type: ignore[call-overload, no-any-return]

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from unseen.errors import UnseenError
 from unseen.federation.kit import Kit
-from unseen.share import round_share
 
 if TYPE_CHECKING:
     from unseen.federation.doctor import Finding
@@ -46,13 +45,20 @@ def judge(kit: Kit, study: Any, found: Any) -> Iterator[Finding]:
     import torch
 
     from unseen.federation.doctor import Finding
+    from unseen.study.prepare import rows_of
 
     domain = found.domains[0]
     n, train = len(domain.y), kit.settings["role"] == "train"
     columns = len(found.schema.columns) if found.schema is not None else 0
     shape = "×".join(map(str, domain.x.shape[1:]))
     yield Finding("features", "ok", f"{columns} columns" if columns else f"inputs of {shape}")
-    kept = n - max(1, round_share(study.validation, n))
+    kept = n
+    if train:
+        try:
+            kept = len(rows_of(domain, study.validation, study.seed_list[0])[0])
+        except UnseenError as error:
+            yield Finding("counts", "fault", str(error), "more examples are needed")
+            return
     if train and kept < study.training.batch_size:
         text = f"{n} examples, {kept} to train on; a batch is {study.training.batch_size}"
         remedy = f"set training.batch_size to {max(kept, 1)} or less in the study"

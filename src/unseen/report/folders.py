@@ -40,7 +40,8 @@ class Raw:
 @dataclass(frozen=True)
 class Folder:
     """One DIR. identity: what decides what its jobs compute; settings: the study as last run, empty
-    where the folder does not say. stand_in: whether the data are a synthetic stand-in."""
+    where the folder does not say. stand_in: whether the data are a synthetic stand-in; notes: what
+    there is to say of them."""
 
     path: Path
     identity: Mapping[str, Any]
@@ -49,6 +50,7 @@ class Folder:
     left: tuple[Left, ...]
     refused: Mapping[str, str] = field(default_factory=dict)
     stand_in: bool = False
+    notes: tuple[str, ...] = ()
 
 
 def read_folder(path: Path) -> Folder | Left:
@@ -80,6 +82,7 @@ def read_folder(path: Path) -> Folder | Left:
         tuple(left),
         refused if isinstance(refused, dict) else {},
         found.get("stand_in") is True,
+        tuple(map(str, found.get("notes") or ())),
     )
 
 

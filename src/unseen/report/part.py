@@ -133,7 +133,7 @@ class Part:
             Results(
                 self.study, folder.path, self.methods, self.plan, tuple(self.metrics),
                 self.identity.get("model", ""), self.identity.get("data", ""), self.refused,
-                self.identity.get("weights"), self.stand_in,
+                self.identity.get("weights"), self.stand_in, folder.notes,
             )
             for folder in self.folders
         ]  # fmt: skip

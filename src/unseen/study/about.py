@@ -30,6 +30,7 @@ def write(planned: Plan, **more: Any) -> None:
         **more,
     }
     about |= {"stand_in": True} if planned.stand_in else {}
+    about |= {"notes": list(planned.data.notes)} if planned.data.notes else {}
     # Records of methods that are not asked for this time stay, and so does what made them.
     code = {**_code(read(folder)), **planned.code}
     about |= {"code": code} if code else {}

@@ -357,7 +357,8 @@ def digest_of(data: DataSet) -> str:
         # An array that stays on disk brings its digest along: it may be larger than the memory.
         x = [domain.x] if domain.digest is None else []
         digest.update((domain.digest or "").encode())
-        for tensor in (*x, domain.y, *held, *meta):
+        units = [] if domain.units is None else [domain.units]
+        for tensor in (*x, domain.y, *held, *meta, *units):
             digest.update(tensor.contiguous().numpy().data)
     return digest.hexdigest()[:16]
 

@@ -43,11 +43,16 @@ def members(name: str) -> tuple[str, ...]:
     if name in printed:
         return printed[name]
     inside = tuple(other for other in known if other.startswith(f"{name}/"))
-    if Path(name).suffix.lower() in (".csv", ".tsv"):
+    if name.lower().endswith((".csv", ".csv.gz", ".tsv")):
         raise UnseenError(
-            f"{name!r} is a table, not a study. The study of a table names its columns: unseen "
-            f"study table \"dataset=table(path='{name}', domain='SITE', label='LABEL')\", with the "
-            "column of the sites for SITE and that of the labels for LABEL."
+            f"{name} is a table, not a study. To look at its columns: unseen data check {name}. To "
+            f"study it: unseen study table \"dataset=table(path='{name}', domain='SITE', "
+            "label='LABEL')\", with the columns of the sites and of the labels for SITE and LABEL."
+        )
+    if not inside and Path(name).is_dir():
+        raise UnseenError(
+            f"{name} is a folder, not a study. If it holds images as SITE/CLASS/image.png, write: "
+            f"unseen study images --data-dir {name}"
         )
     if not inside:
         raise nearest("study", name, {*known, *printed})

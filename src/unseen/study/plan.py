@@ -99,6 +99,7 @@ def prepare_study(study: Study, out: Path, data_dir: str | Path | None = None) -
     warnings, refused = check_tasks(setting, data, tasks, methods)
     alone = batch.alone(setting, data, tasks, methods) if study.stacked else {}
     warnings += tuple(f"{name} trains one model after the other: {alone[name]}" for name in alone)
+    warnings = (*data.notes, *warnings)
     jobs = tuple(
         Job(method, task.name, seed)
         for method in methods

@@ -25,6 +25,7 @@ from unseen.scale import Scale
 from unseen.share import round_share
 from unseen.study.holdout import Task
 from unseen.study.spec import Study
+from unseen.study.units import held_back
 from unseen.vector import Model
 
 
@@ -84,6 +85,11 @@ def prepare(
         raise UnseenError(
             "split = 'shared' holds back the same rows of every source, which must be of one size; "
             f"found sizes {', '.join(map(str, sorted(sizes)))}. Take split = 'separate'."
+        )
+    if study.split == "shared" and any(data[name].units is not None for name in task.sources):
+        raise UnseenError(
+            "split = 'shared' holds back the same rows of every source, and the data's option "
+            "'unit' keeps rows together that differ from source to source. Take split = 'separate'."
         )
     for name in task.sources:
         domain = data[name]
@@ -196,18 +202,27 @@ def check_batches(module: torch.nn.Module, roster: Mapping[str, Client], study: 
 
 def split_rows(domain: Domain, study: Study, seed: int) -> tuple[Tensor, Tensor]:
     """Rows of a source's training and validation split, by an official split if it has one."""
-    return _rows(domain, study.validation, seed, study.split == "shared")
+    return rows_of(domain, study.validation, seed, study.split == "shared")
 
 
-def _rows(domain: Domain, share: float, seed: int, shared: bool) -> tuple[Tensor, Tensor]:
+def rows_of(domain: Domain, share: float, seed: int, shared: bool = False) -> tuple[Tensor, Tensor]:
     """Rows of the training and of the validation split, in the domain's order.
 
     shared: drawn without the domain's name, so that domains of equal size hold back equal rows.
+    Rows of one unit stay together.
     """
     n = len(domain.y)
     if domain.validation is not None:
         held = torch.zeros(n, dtype=torch.bool)
         held[domain.validation] = True
+    elif domain.units is not None:
+        if len(domain.units.unique()) < 2:
+            raise UnseenError(
+                f"all {n} examples of domain {domain.name!r} are of one unit; a source needs one "
+                "to train on and one to validate on."
+            )
+        draw = keyed(f"{seed}/split/{domain.name}")
+        held = held_back(domain.y, domain.units, share, draw)
     else:
         if n < 2:
             raise UnseenError(

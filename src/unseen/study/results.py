@@ -35,7 +35,8 @@ class Results:
     """The finished jobs of a study.
 
     out: the folder of their records. stand_in: whether the data are a synthetic stand-in, which the
-    protocol then says; no published figure is set beside it.
+    protocol then says; no published figure is set beside it. notes: remarks on the data, such as
+    rows that were left out.
     """
 
     study: Study
@@ -48,6 +49,7 @@ class Results:
     not_applicable: Mapping[str, str]
     weights: str | None = None
     stand_in: bool = False
+    notes: tuple[str, ...] = ()
     temporary: Any = None  # keeps a temporary folder alive as long as the results
 
     def finished(self) -> Iterator[tuple[Job, Path]]:
@@ -186,16 +188,19 @@ class Results:
         whole = study.holdout == "none"
         begun = f", initial weights {self.weights}" if self.weights is not None else ""
         data = f"{self.data}, {NO_RESULT}" if self.stand_in else self.data
+        unit = parse(study.dataset)[0].arguments.get("unit")
         return [
             f"selection: {selection} by {self.metric}, evaluated every "
             f"{counted(study.evaluate_every, 'round')}; seeds {seeds}",
             f"data: {data}; {study.validation:g} of each source held back for validation "
             "where there is no official split; "
+            + (f"examples of one unit ({unit}) never split; " if unit is not None else "")
             + (
                 "no target: figures are of the sources' validation splits"
                 if whole
                 else "targets whole"
             ),
+            *(f"of the data: {note}" for note in self.notes),
             f"training: {study.rounds} rounds of {work}, batch {recipe.batch_size}, "
             f"{recipe.optimiser}, client optimiser "
             f"{'kept' if recipe.keep_optimiser else 'reset each round'}"

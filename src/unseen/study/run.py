@@ -120,6 +120,7 @@ def results_of(planned: Plan, temporary: Any = None) -> Results:
         not_applicable=planned.not_applicable,
         weights=planned.identity.get("weights"),
         stand_in=planned.stand_in,
+        notes=planned.data.notes,
         temporary=temporary,
     )
 

@@ -11,8 +11,8 @@ from typing import Any
 from unseen.datasets import heart
 from unseen.datasets import load as load_named
 from unseen.datasets.base import DataSet
-from unseen.datasets.delimited import assemble
-from unseen.datasets.sheet import MISSING, Sheet, read
+from unseen.datasets.delimited import READING, assemble, opened
+from unseen.datasets.sheet import Sheet
 from unseen.datasets.standin import marker
 from unseen.errors import UnseenError, choice, nearest
 from unseen.expression import Call, parse
@@ -120,8 +120,8 @@ def _table(site: Site, call: Call) -> DataSet:
     options: dict[str, Any] = dict(call.arguments)
     named = site.data / str(options.pop("path", ""))
     file = named if site.data.is_dir() and named.is_file() else _only(site, (".csv", ".csv.gz"))
-    missing = options.pop("missing", MISSING)
-    sheet = read(file, (missing,) if isinstance(missing, str) else tuple(missing))
+    needs = [str(options[key]) for key in ("label", "unit") if options.get(key) is not None]
+    sheet = opened(file, needs, **{key: options.pop(key) for key in READING if key in options})
     return _own(sheet, site, options, "table")
 
 

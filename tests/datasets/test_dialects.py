@@ -1,0 +1,145 @@
+"""How csv files are written: separators, decimal commas, encodings, and what is not a number."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import pytest
+import torch
+
+from unseen.datasets import load
+from unseen.datasets.base import DataSet
+from unseen.errors import UnseenError
+
+ROWS = [("site", "größe", "wert", "died"), ("a", 1.75, 3, 0), ("a", 0.125, 4, 1)]
+ROWS += [("b", 2.5, 5, 0), ("b", 1.5, -6, 1)]
+VALUES = {"a": [[1.75, 3], [0.125, 4]], "b": [[2.5, 5], [1.5, -6]]}
+
+
+def write(path: Path, separator: str = ",", decimal: str = ".", encoding: str = "utf-8") -> Path:
+    def cell(value: object) -> str:
+        return str(value).replace(".", decimal) if isinstance(value, float) else str(value)
+
+    content = "".join(separator.join(map(cell, row)) + "\n" for row in ROWS).encode(encoding)
+    path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
+    return path
+
+
+def read(path: Path, **options: object) -> DataSet:
+    return load("table", path=path, **{"domain": "site", "label": "died", **options})
+
+
+def is_read(data: DataSet) -> None:
+    assert data.schema is not None and data.schema.columns == ("größe", "wert")
+    assert not data.schema.categories
+    for name, values in VALUES.items():
+        assert torch.equal(data[name].x, torch.tensor(values, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("decimal", [".", ","])
+@pytest.mark.parametrize("separator", [";", "\t", "|"])
+def test_other_separators_and_decimal_commas_are_found(
+    separator: str, decimal: str, tmp_path: Path
+) -> None:
+    is_read(read(write(tmp_path / "t.csv", separator, decimal)))
+    packed = write(tmp_path / "t.csv.gz", separator, decimal)
+    is_read(read(packed))
+    is_read(read(packed, separator=separator, decimal=decimal, encoding="utf-8"))
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-32"])
+def test_a_mark_at_the_start_says_the_encoding(encoding: str, tmp_path: Path) -> None:
+    is_read(read(write(tmp_path / "t.csv", ";", ",", encoding)))
+
+
+@pytest.mark.parametrize("encoding", ["cp1252", "latin-1", "utf-16-le", "utf-16-be"])
+def test_other_encodings_are_refused_with_the_likely_one(encoding: str, tmp_path: Path) -> None:
+    path = write(tmp_path / "t.csv", encoding=encoding)
+    likely = encoding if encoding.startswith("utf") else "cp1252"
+    with pytest.raises(UnseenError, match=f"is not UTF-8: line 1 .*write encoding='{likely}'"):
+        read(path)
+    is_read(read(path, encoding=encoding))
+
+
+def test_an_excel_workbook_is_called_one(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_bytes(b"PK\x03\x04\xff\xfe")
+    with pytest.raises(UnseenError, match="looks like an Excel workbook"):
+        read(tmp_path / "t.csv")
+
+
+def test_a_header_in_one_piece_is_refused_with_the_likely_separator(tmp_path: Path) -> None:
+    path = write(tmp_path / "t.csv", ";")
+    with pytest.raises(UnseenError, match=r"one column when split by ','; .*separator=';'"):
+        read(path, label="dead")
+    with pytest.raises(UnseenError, match="did you mean 'died'"):
+        read(path, label="die", separator=";")
+
+
+def test_options_that_cannot_be(tmp_path: Path) -> None:
+    path = write(tmp_path / "t.csv")
+    for options, fault in (
+        ({"separator": ";;"}, "separator must be one character"),
+        ({"decimal": "'"}, "decimal must be one of"),
+        ({"encoding": "utf-9"}, "knows no encoding 'utf-9'"),
+    ):
+        with pytest.raises(UnseenError, match=fault):
+            read(path, **options)
+
+
+def test_quoted_decimal_commas_in_a_file_of_commas_are_pointed_out(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text('site,x,died\na,"1,5",0\na,2,1\nb,"2,5",0\nb,3,1\n')
+    with pytest.raises(UnseenError, match=r"line 2 of t\.csv has '1,5' .*write decimal=','"):
+        read(path)
+    assert read(path, decimal=",")["a"].x.flatten().tolist() == [1.5, 2]
+
+
+def test_thousands_are_not_taken_for_decimals(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("site;x;died\na;1,234;0\na;2,345;1\nb;3,456;0\nb;4,567;1\n")
+    with pytest.raises(UnseenError, match="has '1,234' .*nearly a number"):
+        read(path)
+
+
+def test_a_point_among_decimal_commas_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("site;x;died\na;1,5;0\na;1.500;1\nb;2,5;0\nb;3,5;1\n")
+    with pytest.raises(UnseenError, match=r"line 3 .* has '1\.500' .*its decimal sign is a comma"):
+        read(path, decimal=",")
+
+
+@pytest.mark.parametrize("cell", ["1_000", "0x10", "１２", "٣", "1 000", "1.000.000"])
+def test_only_plain_digits_are_numbers(cell: str, tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text(f"site,x,died\na,1,0\na,{cell},1\nb,2e-3,0\nb,{cell},1\n", "utf-8")
+    with pytest.raises(UnseenError, match=f"line 3 of t.csv has '{cell}' in the column 'x'"):
+        read(path)
+    data = read(path, categorical=["x"])
+    assert data.schema is not None and data.schema.categories["x"] == ("2e-3", "1", cell)
+    with pytest.raises(UnseenError, match="in the numeric column 'x'"):
+        read(path, label="x", task="regression", drop=[])
+
+
+def test_codes_with_true_words_stay_categories(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("site,x,died\na,0x10,0\na,other,1\nb,0x11,0\nb,other,1\n")
+    data = read(path)
+    assert data.schema is not None and data.schema.categories["x"] == ("0x10", "0x11", "other")
+
+
+def test_a_column_without_a_name_is_refused_with_its_place(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text(",site,x,died\n0,a,1,0\n1,b,2,1\n")
+    with pytest.raises(UnseenError, match="column 1 of the 4 .* has no name"):
+        read(path)
+    path.write_text("site,x,died,,\na,1,0,,\nb,2,1,,\n")
+    with pytest.raises(UnseenError, match="columns 4, 5 of the 5 .* have no name"):
+        read(path)
+
+
+def test_columns_of_one_name_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("site,x,x,y,y,died\na,1,1,1,1,0\n")
+    with pytest.raises(UnseenError, match="more than one column called x and more than one .* y"):
+        read(path)

@@ -1,0 +1,175 @@
+"""What `unseen data check` says of a user's own files."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from command import Command
+from PIL import Image
+
+from unseen.datasets import load
+from unseen.errors import UnseenError
+
+
+def visits(folder: Path, separator: str = ",") -> Path:
+    """Three hospitals of 30 visits each, two to a patient; some gaps, one column of notes."""
+    rows = ["hospital,patient_id,visit_id,age,pressure,ward,note,died"]
+    for h, hospital in enumerate(("north", "south", "west")):
+        for i in range(30):
+            pressure = "" if i < 3 * h else 100 + i
+            rows.append(
+                f"{hospital},{h}{i // 2:02},{1000 + 30 * h + i},{40.5 + 10 * h},{pressure},"
+                f"{'abc'[i % (2 + (h == 2))]},seen {hospital} {i},{i % 2}"
+            )
+    path = folder / "visits.csv"
+    path.write_text("\n".join(rows).replace(",", separator) + "\n")
+    return path
+
+
+def cells(out: str, column: str) -> list[str]:
+    """The row of a column in the table of columns."""
+    row = next(line for line in out.splitlines() if re.match(rf"│ {column}\b", line))
+    return [cell.strip() for cell in row.strip("│").split("│")]
+
+
+@pytest.fixture
+def wide(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    monkeypatch.delenv("UNSEEN_DATA", raising=False)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+ROLES = "path='visits.csv', domain='hospital', label='died'"
+DROP = "drop=['visit_id', 'note']"
+
+
+def test_columns_are_listed_with_kind_gaps_and_range(wide: Path, unseen: Command) -> None:
+    visits(wide)
+    ran = unseen("data", "check", f"table({ROLES}, unit='patient_id', {DROP})")
+    assert ran.code == 0 and "nothing is wrong" in ran.out
+    assert cells(ran.out, "hospital")[1] == "domain" and cells(ran.out, "died")[1] == "label"
+    assert cells(ran.out, "patient_id")[1] == "unit" and cells(ran.out, "note")[1] == "dropped"
+    assert cells(ran.out, "age")[1:5] == [
+        "numeric", "0", "40.5 to 60.5", "mean north 40.5, south 50.5, west 60.5",
+    ]  # fmt: skip
+    pressure = cells(ran.out, "pressure")
+    assert pressure[:2] == ["pressure", "numeric"] and pressure[3] == "100 to 129"
+    assert pressure[2] == "9 (north 0%, south 10%, west 20%)"
+    ward = cells(ran.out, "ward")
+    assert ward[1] == "categorical" and ward[3] == "3 different: a, b, c"
+    assert ward[4] == "levels north 2, south 2, west 3"
+    assert re.search(r"│ north +│ 30 +│.*│ 15 +│", ran.out)  # fifteen patients
+
+
+def test_what_a_study_would_refuse_is_said_beside_the_counts(wide: Path, unseen: Command) -> None:
+    visits(wide)
+    ran = unseen("data", "check", f"table({ROLES})")
+    assert ran.code == 1 and "nothing is wrong" not in ran.out
+    assert cells(ran.out, "note")[1] == "identifier" and cells(ran.out, "visit_id")[5]
+    assert "repeats: unit='patient_id'?" in cells(ran.out, "patient_id")[5]
+    assert re.search(r"│ west +│ 30 +│", ran.out)
+    assert "a study stops here: 'visit_id' (90 whole numbers, all different) and 'note'" in ran.out
+    dry = unseen("study", "table", f"dataset=table({ROLES})", "--dry-run")
+    assert dry.code != 0 and "look like identifiers" in dry.err
+    assert unseen("data", "check", f"table({ROLES}, identifiers='keep')").code == 0
+
+
+def test_a_regressions_target_is_described_at_each_site(wide: Path, unseen: Command) -> None:
+    visits(wide)
+    call = "path='visits.csv', domain='hospital', label='pressure', task='regression'"
+    ran = unseen("data", "check", f"table({call}, {DROP}, missing_label='drop')")
+    row = next(line for line in ran.out.splitlines() if re.match(r"│ north +│ 114\.5", line))
+    found = [cell.strip() for cell in row.strip("│").split("│")]
+    # 100, 101, ..., 129: the population's deviation is sqrt((30² − 1) / 12).
+    assert found == ["north", "114.5", "8.6554", "100", "107.25", "114.5", "121.75", "129"]
+    assert "note: 9 of 90 rows left out, which have no label: west 6 of 30, south 3" in ran.out
+    assert "30 to 30" not in ran.out
+
+
+def test_many_columns_are_listed_when_asked_for(wide: Path, unseen: Command) -> None:
+    names = ",".join(f"x{i}" for i in range(70))
+    rows = [f"{site},{i % 2},{','.join(['1'] * 70)}" for site in "ab" for i in range(4)]
+    (wide / "wide.csv").write_text(f"site,label,{names}\n" + "\n".join(rows) + "\n")
+    call = "table(path='wide.csv', domain='site', label='label')"
+    short, long = unseen("data", "check", call).out, unseen("data", "check", call, "--all").out
+    assert "12 more columns, 12 numeric; --all lists them" in short
+    assert "│ x69 " not in short and "│ x69 " in long
+
+
+@pytest.mark.parametrize("separator", [",", ";"])
+def test_a_file_alone_is_shown_with_the_command_to_go_on_with(
+    separator: str, wide: Path, unseen: Command
+) -> None:
+    visits(wide, separator)
+    ran = unseen("data", "check", "visits.csv")
+    assert ran.code == 0 and f"90 rows, 8 columns separated by '{separator}'" in ran.out
+    call = f"table({ROLES}, unit='patient_id', {DROP})"
+    assert f'unseen data check "{call}"' in ran.out
+    assert "'hospital' and 'died' are guesses" in ran.out
+    assert unseen("data", "check", call).code == 0
+    elsewhere = unseen("data", "check", "visits.csv", "--data-dir", wide / "other")
+    assert f"path='{wide / 'visits.csv'}'" in elsewhere.out
+    (wide / "plain.csv").write_text("a,b\n1,2\n3,4\n")
+    assert "domain='SITE', label='LABEL'" in unseen("data", "check", "plain.csv").out
+
+
+def test_what_is_no_study_is_answered_with_the_command_for_it(wide: Path, unseen: Command) -> None:
+    visits(wide)
+    said = unseen("study", "visits.csv").err
+    assert "unseen data check visits.csv" in said and "unseen study table" in said
+    (wide / "photos").mkdir()
+    assert "unseen study images --data-dir photos" in unseen("study", "photos").err
+    assert "folder(path='./photos')" in unseen("data", "check", "./photos").err
+    assert "there is no file or folder none.csv" in unseen("data", "check", "none.csv").err
+    (wide / "a.xlsx").write_bytes(b"PK")
+    assert "is not a csv file" in unseen("data", "check", "a.xlsx").err
+
+
+def photos(root: Path, n: int = 3) -> Path:
+    for site in ("x", "y"):
+        for label in ("cat", "dog"):
+            (root / site / label).mkdir(parents=True)
+            for i in range(n):
+                Image.new("RGB", (4, 4), (i, 0, 0)).save(root / site / label / f"{i:02}.png")
+    return root
+
+
+def test_images_that_cannot_be_read_leave_the_others_counted(wide: Path, unseen: Command) -> None:
+    root = photos(wide / "photos")
+    (root / "x" / "dog" / "01.png").write_bytes(b"<html>")
+    ran = unseen("data", "check", "folder(path='photos')")
+    assert ran.code == 1 and ran.out.count("unreadable: ") == 1
+    assert "unreadable: the image x/dog/01.png cannot be read" in ran.out
+    assert re.search(r"│ x +│ 5 +│.*│ 2 of 2 +│ 2 to 3 +│", ran.out)
+    assert re.search(r"│ y +│ 6 +│", ran.out)
+    with pytest.raises(UnseenError, match=r"x/dog/01\.png cannot be read"):
+        load("folder", root)
+
+
+def test_twenty_unreadable_images_are_named_and_the_rest_counted(
+    wide: Path, unseen: Command
+) -> None:
+    root = photos(wide / "photos", 12)
+    for label in ("cat", "dog"):
+        for path in (root / "x" / label).iterdir():
+            path.write_bytes(b"")
+    ran = unseen("data", "check", "folder(path='photos')")
+    assert ran.out.count("unreadable: the image") == 20
+    assert "unreadable: 4 more files; --all names them" in ran.out
+    ran = unseen("data", "check", "folder(path='photos')", "--all")
+    assert ran.out.count("unreadable: the image") == 24
+
+
+def test_a_data_set_is_loaded_by_the_expression_that_studies_have(tmp_path: Path) -> None:
+    visits(tmp_path)
+    expression = f"table({ROLES}, unit='patient_id', {DROP})"
+    data = load(expression, tmp_path)
+    assert data.names == ("north", "south", "west")
+    assert load(expression, tmp_path, task="regression").classes is None
+    assert load("Rotated_Digits").names == load("rotated-digits()").names
+    with pytest.raises(UnseenError, match="expected one data set; found 2"):
+        load("folder()+table()")
+    with pytest.raises(UnseenError, match=r"table\(path=\.\.\., domain=\.\.\., label=\.\.\.\)"):
+        load("table()")
