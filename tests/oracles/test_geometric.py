@@ -6,7 +6,10 @@ code into the negative one with |g| + 1e-10 under the logarithm.
 
 from __future__ import annotations
 
+import os
 import shutil
+import subprocess
+import sys
 
 import literal
 import numpy as np
@@ -214,6 +217,32 @@ def test_compiled_it_is_the_same_up_to_rounding() -> None:
     expected = play(WeightedGeometricMean(), rows, dtype=torch.float32)
     bound = 2 * rounding(rows) * np.abs(rows).max(0)  # of a difference: both terms' size counts
     assert (np.abs(found - expected) <= bound).all()
+
+
+COMPILED = """
+import torch
+from unseen.combine import WeightedGeometricMean
+rows = torch.randn(4, 300, generator=torch.Generator().manual_seed(0))
+plain, compiled = (WeightedGeometricMean(compiled=c)(rows, {}, {"prior": {}})[0] for c in (0, 1))
+print(float((plain - compiled).abs().max()))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("g++") is None, reason="no C++ compiler here")
+def test_what_another_processor_compiled_is_not_taken_from_the_cache(tmp_path) -> None:
+    """As where home folders are shared: first the best vector unit, then AVX2, then none."""
+    for unit in (None, "avx2", "default"):
+        chosen = {} if unit is None else {"ATEN_CPU_CAPABILITY": unit}
+        environment = {k: v for k, v in os.environ.items() if k != "ATEN_CPU_CAPABILITY"} | chosen
+        done = subprocess.run(
+            [sys.executable, "-c", COMPILED], capture_output=True, text=True, check=False,
+            env=environment | {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path)},
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        assert float(done.stdout) <= 2 * gamma(10, torch.float32) * 50, (
+            unit
+        )  # |log| and rows below 10 and 5
 
 
 def test_compiled_is_for_the_plain_mean() -> None:
