@@ -18,7 +18,7 @@ test-all: lint
 	$(BIN)/pytest -n 2
 
 # The mathematics once more with the kernels that torch and oneDNN would pick on older processors:
-# without vector instructions, and with AVX2. Under five minutes in all on two cores.
+# without vector instructions, and with AVX2.
 portable: install
 	ATEN_CPU_CAPABILITY=default $(BIN)/pytest -n 2 -m "not slow" $(MATHEMATICS)
 	ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 $(BIN)/pytest -n 2 -m "not slow" $(MATHEMATICS)
