@@ -12,6 +12,10 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
+#: TorchJD's weightings that iterate, and how near to their answer: cvxpy's solvers, ECOS and
+#: Clarabel, stop at 1e-8 by default, so that two runs of them differ by no more than that.
+SOLVED_TO = {"cagrad": 1e-8, "nash-mtl": 1e-8}
+
 
 def gamma(n: int, dtype: torch.dtype) -> float:
     """γ_n = n u / (1 − n u), u = eps / 2: the relative error that n roundings in a row can make.
@@ -49,15 +53,15 @@ def sensitivity(function: Callable[[Tensor], Tensor], gram: Tensor, step: float 
 
 
 def roundings(module: nn.Module, x: Tensor) -> int:
-    """The most roundings in a row behind one entry of the gradient, by layers: the products that
-    each layer sums for an output, for an input's gradient and, over positions, for a weight's."""
+    """The most roundings in a row behind one entry of the gradient: the products that each layer
+    sums for an output, for an input's gradient and, over positions and examples, for a weight's."""
     found = 1
 
     def count(layer: nn.Module, _: object, output: Tensor) -> None:
         nonlocal found
         weight = getattr(layer, "weight", None)
         if weight is not None:
-            forward, positions = weight[0].numel(), output[0, 0].numel()
+            forward, positions = weight[0].numel(), output.numel() // output.shape[1]
             found += forward + weight.numel() // max(1, weight.shape[1:2].numel()) + positions
 
     hooks = [layer.register_forward_hook(count) for layer in module.modules()]

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 import pytest
 import torch
+from bounds import gamma
 from hypothesis import given
 from hypothesis import strategies as st
 from sites import federation
@@ -52,14 +53,19 @@ CLIENTS = federation(3)
 ROSTER = sorted(CLIENTS)
 
 
+def rounding(rounds: int) -> float:
+    """Of as many means of three moves of up to 4, each added to parameters that begin below 1."""
+    return rounds * gamma(5, torch.float32) * (1 + 4 * rounds)
+
+
 def run(method: Method, rounds: int = 1, **options: object) -> tuple[Tensor, list[object]]:
     """How far each parameter moved, and the outcomes."""
     model = Model(nn.Linear(6, 3))
     begun = start(method, model, ROSTER, seed=0)
     backend = InProcess(model, CLIENTS, Memories())
     state, outcomes = play(method, begun, backend, ROSTER, rounds, **options)  # type: ignore[arg-type]
-    moved = state.inbox["model"] - begun.inbox["model"]
-    assert moved.max() - moved.min() < 1e-5
+    moved = state.inbox["model"].double() - begun.inbox["model"].double()
+    assert float(moved.max() - moved.min()) <= 2 * rounding(rounds)
     return moved.mean(), outcomes
 
 
@@ -171,7 +177,7 @@ def test_everyone_or_some_by_name_can_be_asked() -> None:
 
 def test_a_mean_of_updates_and_its_record() -> None:
     moved, (outcome,) = run(mean_of(Move(MOVES)))
-    assert float(moved) == pytest.approx((1 + 2 + 4) / 3, rel=1e-6)
+    assert float(moved) == pytest.approx((1 + 2 + 4) / 3, abs=rounding(1))
     table = outcome.table  # type: ignore[attr-defined]
     assert table["by"].tolist() == [1, 2, 4]
     assert table["client"].tolist() == [0, 1, 2]
@@ -254,7 +260,7 @@ def test_a_bad_reply_can_be_dropped(who: str, spoil: Callable[[Reply], Reply], f
     method = mean_of(Move(MOVES, {(who, 1): spoil}))
     moved, outcomes = run(method, rounds=3, on_bad_reply="drop")
     rest = [move for name, move in MOVES.items() if name != who]
-    assert float(moved) == pytest.approx(2 * 7 / 3 + sum(rest) / 2, rel=1e-5)
+    assert float(moved) == pytest.approx(2 * 7 / 3 + sum(rest) / 2, abs=rounding(3))
     dropped = [dict(o.dropped) for o in outcomes]  # type: ignore[attr-defined]
     assert [list(d) for d in dropped] == [[], [who], []]
     assert fault in dropped[1][who]

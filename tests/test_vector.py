@@ -7,6 +7,7 @@ from itertools import pairwise
 
 import pytest
 import torch
+from bounds import gamma, roundings
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
@@ -351,8 +352,10 @@ class TestModel:
         model = Model(net(channels_last).train())
         descend(model(x).square().mean())
         views = model.layout.views(model.gradient)
+        length = float(torch.cat([g.flatten() for g in expected]).norm())
+        near = 2 * gamma(roundings(bare, x), torch.float32) * length  # some entries cancel to 0
         for name, gradient in zip(trained, expected, strict=True):
-            torch.testing.assert_close(views[name], gradient)
+            assert float((views[name] - gradient).norm()) <= near
             assert model.module.get_parameter(name).grad is not None
         first = model.gradient.clone()
         model.bind(model.vector.clone(), model.buffers.clone())

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from bounds import gamma
 
 pytest.importorskip("flwr", reason="needs the extra flower")
 
@@ -85,8 +86,10 @@ def played(made: Any, grid: Nodes, rounds: int = 1) -> dict[str, Any]:
 
 def test_a_mean_by_examples_is_flowers_own_fedavg() -> None:
     ours, theirs = played(strategy(Mean()), nodes(), 2), played(FedAvg(), nodes(), 2)
+    # Two rounds of a mean of three, each six roundings, of entries that end below 8; both ways.
+    bound = 2 * gamma(12, torch.float32) * 8
     for name in ("weight", "running_var"):
-        np.testing.assert_allclose(ours[name], theirs[name], rtol=1e-6)
+        np.testing.assert_allclose(ours[name], theirs[name], rtol=0, atol=bound)
     assert ours["num_batches_tracked"] == 4
 
 

@@ -6,7 +6,7 @@ import io
 
 import pytest
 import torch
-from bounds import gamma, product, sensitivity
+from bounds import SOLVED_TO, gamma, product, sensitivity
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
@@ -101,11 +101,11 @@ RULES: dict[str, Combine] = {
 #: These add a fixed number to every magnitude, which does not scale.
 FLOORED = ("geometric-released", "geometric-updates", "geometric-abs-released")
 SCALED = {name: rule for name, rule in RULES.items() if name not in FLOORED}
-#: Weights that a solver iterates to, and how near: ECOS and Clarabel to 1e-8 by default; FedOMG's
-#: root to 1e-13, of a length that is no shorter than a tenth of the updates'.
-SOLVED_TO = {"torchjd-nash-mtl": 1e-8, "torchjd-cagrad": 1e-8} | dict.fromkeys(
-    ("fedomg", "fedomg-examples"), 1e-12
-)
+#: How near to their answer weights are that a solver iterates to. FedOMG's root is right to 1e-13,
+#: of a length that is no shorter than a tenth of the updates'.
+ITERATED = {f"torchjd-{name}": near for name, near in SOLVED_TO.items()} | {
+    "fedomg": 1e-12, "fedomg-examples": 1e-12,
+}  # fmt: skip
 #: Rows of the head.
 CLASSES = 3
 SIZES = [(2, 7), (3, 50), (5, 300), (13, 40)]
@@ -255,7 +255,7 @@ def test_the_gram_form_is_the_row_form(name: str, K: int, P: int):
     w = of(grams)
     # Both ways' inner products have errors of γ_P, and so does what is computed of them.
     off = 2 * gamma(P + K * K, u.dtype) * (sensitivity(of, grams) + w.abs())
-    off = off + SOLVED_TO.get(name, 0.0) * w.abs().max()
+    off = off + ITERATED.get(name, 0.0) * w.abs().max()
     assert weights is not None
     assert ((weights.reshape(w.shape) - w).abs() <= off).all()
     for i, b in enumerate(blocks):

@@ -71,7 +71,7 @@ def test_the_contrastive_loss_is_the_double_sum(labels, temperature):
 def test_contrast_by_hand():
     """Two classes, two equal views each, orthogonal: each anchor has one positive at 1/τ and two
     others at 0, so that the loss is log(1 + 2 e^{−1/τ})."""
-    z, y = torch.eye(2).repeat(2, 1), torch.tensor([0, 1, 0, 1])
+    z, y = torch.eye(2, dtype=torch.float64).repeat(2, 1), torch.tensor([0, 1, 0, 1])
     assert float(supervised_contrast(z, y, 0.5)) == pytest.approx(math.log(1 + 2 * math.exp(-2)))
 
 

@@ -213,7 +213,9 @@ def one_pass(rows: Tensor, p: Tensor) -> Tensor:
 
 @cache
 def _compiled() -> Callable[[Sequence[Tensor], Sequence[Tensor]], Tensor]:
-    return torch.compile(unrolled, dynamic=False)
+    # torch's cache of graphs does not ask which vector unit a loop was written for, and gives
+    # wrong numbers on another; what the C++ compiler made is looked up by its flags too.
+    return torch.compile(unrolled, dynamic=False, options={"fx_graph_cache": False})
 
 
 def unrolled(rows: Sequence[Tensor], p: Sequence[Tensor]) -> Tensor:
