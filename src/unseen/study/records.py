@@ -127,7 +127,7 @@ def mark_done(
     """Write the mark of a finished job: its records' digests, what made them, what it cost, why it
     ended early if it diverged, and how often a rule's solver failed and its prior stood in."""
     mark: Record = {
-        "records": _digests(folder),
+        "records": digests(folder),
         "versions": dict(versions),
         "seconds": round(seconds, 3),
         "peak_mib": round(peak_mib),
@@ -148,7 +148,7 @@ def mark(folder: Path) -> Record:
 def is_done(folder: Path) -> bool:
     """Whether the job is finished and its records are as they were then."""
     try:
-        return bool(mark(folder)["records"] == _digests(folder))
+        return bool(mark(folder)["records"] == digests(folder))
     except (OSError, ValueError, KeyError, TypeError):
         return False
 
@@ -170,7 +170,7 @@ def save_checkpoint(folder: Path, state: State, memories: Memories) -> None:
 
     content = {
         "lengths": {name: _size(folder / name) for name in _files(folder)},
-        "digests": _digests(folder),
+        "digests": digests(folder),
         "round": state.round,
         "seed": state.seed,
         "inbox": own(state.inbox),
@@ -200,7 +200,7 @@ def load_checkpoint(folder: Path, device: str) -> tuple[State, Memories, Mapping
         return None
     content = torch.load(io.BytesIO(payload), weights_only=True)
     lengths: dict[str, int] = content["lengths"]
-    if content["digests"] != _digests(folder, lengths):
+    if content["digests"] != digests(folder, lengths):
         return None
 
     def moved(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
@@ -282,7 +282,7 @@ def training(outcome: Outcome, traffic: tuple[int, int]) -> Record:
     }
 
 
-def _digests(folder: Path, lengths: Mapping[str, int] | None = None) -> dict[str, str]:
+def digests(folder: Path, lengths: Mapping[str, int] | None = None) -> dict[str, str]:
     """SHA-256 of each record file, or of its first bytes."""
     found = {}
     for name in lengths if lengths is not None else _files(folder):
