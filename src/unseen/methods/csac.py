@@ -73,10 +73,12 @@ def csac(
     1[l = m], `none` no alignment. attention: `channel` is the paper's "without (position)",
     `position` its "without (channel)", `none` has α = 1/|R|. metric: `mse` compares example by
     example. estimator: see `unseen.gradient.discrepancy.mmd`. cross_entropy=False leaves the
-    alignment alone. logits: also λ MMD of the two models' logits. local: G_i stays what round 0
-    made of it, or is the client's `latest` model. channels: c of the projections, or that of the
-    `smallest` map; they are drawn anew each round, trained with the model unless `fixed`, and
-    never sent. attention_gradient: let the gradient through α.
+    alignment alone; the sum does not raise the rate of the cross-entropy's part, it adds λ
+    times the alignment's own gradient, 0 where the maps agree. logits: also λ MMD of the two
+    models' logits. local: G_i stays what round 0 made of it, or is the client's `latest` model.
+    channels: c of the projections, or that of the `smallest` map; they are drawn anew each round,
+    trained with the model unless `fixed`, and never sent. attention_gradient: let the gradient
+    through α.
 
     Server. distance, favour, blocks: see `unseen.combine.SemanticDivergence`.
 

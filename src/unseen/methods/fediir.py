@@ -48,7 +48,8 @@ def fediir(
     (PACS, and the default elsewhere) and 0.0005 (OfficeHome). ema: β in [0, 1], 0.95 as released.
     weights: p_k, both of the models and of the gradients; the released code has uniform ones for
     the models and weighs gradients by batches, that is by examples. head: the layer's name. The
-    loss that is reported contains the penalty.
+    loss that is reported contains the penalty, which is added to it: the rate of the loss's own
+    part stays FedAvg's.
 
     Departs from the released code, whose classifier h is three layers for all but RotatedMNIST,
     where a short last batch counts as a whole one in ḡ, and whose pass for ḡ also moves
