@@ -17,7 +17,7 @@ from unseen.losses import CrossEntropy
 from unseen.round import sample
 from unseen.schedule import Step
 from unseen.share import ceil_share, floor_share, round_share
-from unseen.study.prepare import _rows
+from unseen.study.prepare import rows_of
 
 COUNTS = range(301)
 
@@ -87,7 +87,7 @@ def test_who_takes_part_and_what_is_held_back(k: int, n: int) -> None:
     names = [f"site-{i:03}" for i in range(n)]
     assert len(sample(names, k / 100, Turn(0, 0, 1))) == half_even(k, n)
     domain = Domain("a", torch.zeros(n, 1), torch.zeros(n, dtype=torch.long))
-    train, held = _rows(domain, k / 100, 0, False)
+    train, held = rows_of(domain, k / 100, 0, False)
     assert (len(train), len(held)) == (n - half_even(k, n), half_even(k, n))
 
 

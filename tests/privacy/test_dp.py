@@ -83,7 +83,7 @@ def test_clipped_sums_are_those_of_a_loop_over_examples(kind, clip, dtype):
 def test_clipped_sums_in_bfloat16_are_those_of_a_loop_as_far_as_it_is_precise():
     """bfloat16 has 8 bits of precision: 2^-8 for each product."""
     model, x, y = net("mlp")
-    expected = looped(model, x, y, 0.3)
+    expected = looped("mlp", 0.3)[0]
     model.precision = "bf16"
     clipped_sum(model, output_loss(CrossEntropy(), "t"), x, y, 0.3, 5, True)
     away = (model.gradient.double() - expected).norm() / expected.norm()

@@ -30,7 +30,13 @@ def planned(tmp_path, **settings):
         ({"training": {"balanced": True}}, "balanced"),
         ({"methods": ("fedavg+ga",)}, "report"),
         ({"record": ("gaps",)}, "GapProbe"),
-        ({"privacy": {"clients": "dp(clip=1.0, noise=1.0, delta=1e-4)"}}, "weights='uniform'"),
+        (
+            {
+                "privacy": {"clients": "dp(clip=1.0, noise=1.0, delta=1e-4)"},
+                "training": {"weights": "examples"},
+            },
+            "weights='uniform'",
+        ),
         ({"privacy": {"examples": "dp(noise=1.0, delta=1e-4)"}}, "needs clip"),
         ({"privacy": {"exmaples": "dp()"}}, "did you mean 'examples'"),
     ],

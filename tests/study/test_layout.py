@@ -99,7 +99,7 @@ def test_documents_turn_the_table_beyond_a_limit(targets: int) -> None:
         assert "| target | fedavg |" in markdown
         assert latex.count(r"\begin{table}") == 1 + 2 * (1 + targets // 40)
         assert max(line.count(" & ") for line in latex.splitlines()) == BLOCK
-        assert one.tail_note in "\n".join(one.told)
+        assert one.tail_note in "\n".join(one.footnotes)
     others = [*one.tail, *(c for row in one.cells for c in row[targets:])]
     summaries = Counter(c.text(one.shown) for c in others)
     fields = Counter(re.split(r" *\| *|\n", re.sub(r"<ins>|</ins>|\*\*", "", markdown)))

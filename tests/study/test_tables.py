@@ -189,7 +189,7 @@ def test_where_a_constant_would_be_better_is_told_in_one_line() -> None:
     line = "worse than a constant: fedavg at a, b (1 of 2 seeds)"
     made = table(runs, metric="rmse", lower=True)
     assert made.notes[1] == line
-    for text in (made.to_markdown(), made.to_latex(), str(made), made.to_csv()):
+    for text in (made.to_markdown(), made.to_latex(), str(made), made.to_notes()):
         assert line in text
     good = [replace(r, worse={}) for r in runs]
     assert not any("constant" in note for note in table(good, metric="rmse").notes)

@@ -251,7 +251,7 @@ class Study(Settings):
         # TOML has no null by which a file could take back what its base sets.
         return None if isinstance(value, str) and not value else value
 
-    @field_validator("training", "privacy", "federation", mode="before")
+    @field_validator("training", "privacy", "federation", "metrics", mode="before")
     @classmethod
     def _named(cls, value: object) -> object:
         return {str(k): v for k, v in value.items()} if isinstance(value, Mapping) else value

@@ -193,7 +193,7 @@ class Table:
 
     def to_notes(self) -> str:
         """The title and the notes, a line each: what csv has no place for."""
-        return "".join(f"{text}\n" for text in (self.title, *self.notes) if text)
+        return "".join(f"{text}\n" for text in (self.title, *self.footnotes) if text)
 
     def to_csv(self) -> str:
         """The raw numbers of every cell: mean, standard error, bootstrap interval, seeds.
