@@ -13,6 +13,7 @@ import pytest
 from command import Command
 
 from unseen import Study, UnseenError
+from unseen.report.folders import read_folder
 from unseen.study.sources import code_of, digest
 
 OWN = """
@@ -248,3 +249,13 @@ def test_a_typo_is_reported_before_another_study(tmp_path: Path) -> None:
     ):
         with pytest.raises(UnseenError, match=words):
             small("fedavg", **{"rounds": 3} | wrong).run(tmp_path)
+
+
+def test_a_report_says_that_the_code_of_its_records_has_changed(own: str, tmp_path: Path) -> None:
+    small(f"{own}:mine", "fedavg").run(tmp_path / "out")
+    said = f"the code of {own}:mine has changed since these records were written"
+    assert not any(said in note for note in read_folder(tmp_path / "out").notes)
+    edit(own)
+    for module in [m for m in sys.modules if m.startswith(own)]:
+        del sys.modules[module]
+    assert any(said in note for note in read_folder(tmp_path / "out").notes)

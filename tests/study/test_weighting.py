@@ -106,3 +106,8 @@ def test_a_table_counts_the_calls_in_which_a_solver_failed(
     # Three targets, one seed, two rounds.
     assert "opposed:bargain: its solver failed 6 times, and the weights of the plain mean" in text
     assert "fedavg: its solver" not in text
+
+
+def test_rows_with_weights_of_their_own_are_named(visits: Path) -> None:
+    results = study(visits, "fedavg", "arfl", "krum").run()
+    assert "in every method's mean; arfl, krum: by a rule of their own" in str(results.table())

@@ -121,6 +121,14 @@ def with_weights(method: Method, weights: Literal["uniform", "examples"]) -> Met
     return with_rule(method, _starting(model_rule(method), Mean(weights)))
 
 
+def sets_weights(method: Method) -> bool:
+    """Whether the server's rule has no mean to start from that `with_weights` could set."""
+    rule = model_rule(method)
+    while rule.source is not None:
+        rule = rule.source
+    return not isinstance(rule, Mean)
+
+
 def _starting(rule: Combine, mean: Mean) -> Combine:
     if isinstance(rule, Mean):
         return mean

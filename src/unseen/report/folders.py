@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from unseen.study import records
+from unseen.study import records, sources
+from unseen.study.about import code
 from unseen.study.records import Job, Record
 
 #: What identifies a job in the lines of its records.
@@ -82,7 +83,7 @@ def read_folder(path: Path) -> Folder | Left:
         tuple(left),
         refused if isinstance(refused, dict) else {},
         found.get("stand_in") is True,
-        tuple(map(str, found.get("notes") or ())),
+        (*map(str, found.get("notes") or ()), *sources.remarks(code(found))),
     )
 
 

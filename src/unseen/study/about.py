@@ -32,8 +32,8 @@ def write(planned: Plan, **more: Any) -> None:
     about |= {"stand_in": True} if planned.stand_in else {}
     about |= {"notes": list(planned.data.notes)} if planned.data.notes else {}
     # Records of methods that are not asked for this time stay, and so does what made them.
-    code = {**_code(read(folder)), **planned.code}
-    about |= {"code": code} if code else {}
+    parts = {**code(read(folder)), **planned.code}
+    about |= {"code": parts} if parts else {}
     records.write_atomically(folder / NAME, json.dumps(about, indent=1).encode())
 
 
@@ -51,7 +51,7 @@ def check_code(planned: Plan) -> None:
     folder = planned.setting.out
     parts: dict[str, None] = {}
     stale: dict[str, None] = {}
-    for where, names in sources.changed(_code(read(folder)), planned.code).items():
+    for where, names in sources.changed(code(read(folder)), planned.code).items():
         # What a model or a data set makes is in every record of the folder.
         method = where if where in planned.methods else None
         place = _place(folder, method)
@@ -99,6 +99,7 @@ def _place(folder: Path, method: str | None) -> Path:
     return folder / "records" if method is None else Job(method, "", 0).folder(folder).parents[1]
 
 
-def _code(about: Mapping[str, Any]) -> dict[str, dict[str, str]]:
+def code(about: Mapping[str, Any]) -> dict[str, dict[str, str]]:
+    """The digests of the user's own parts, by where they stand; none where a file has none."""
     found = about.get("code")
     return found if isinstance(found, dict) else {}

@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from unseen.datasets.standin import NO_RESULT
-from unseen.errors import nearest
+from unseen.errors import UnseenError, nearest
 from unseen.expression import parse
+from unseen.methods.base import sets_weights
+from unseen.methods.compose import method as compose
 from unseen.study import environments, private, records
 from unseen.study.beside import Printed, printed
 from unseen.study.holdout import Task
@@ -276,14 +278,26 @@ def counted(number: int, unit: str) -> str:
 
 def weighting(weights: str, methods: Iterable[str]) -> str:
     """The line that names the weights of the clients in the methods' means."""
+    methods = list(methods)
     own = [text for text in methods if "weights" in parse(text)[0].arguments]
+    by_rule = [text for text in methods if text not in own and _by_rule(text)]
     line = {
         "uniform": "aggregation weights: 1/K in every method's mean",
         "examples": "aggregation weights: n_i/n, by examples, in every method's mean",
         "method": "aggregation weights: each method's own default, so that rows may differ in "
         "them and not in the method alone",
     }[weights]
-    return line + (f"; as written in {', '.join(own)}" if own and weights != "method" else "")
+    if weights == "method":
+        return line
+    line += f"; as written in {', '.join(own)}" if own else ""
+    return line + (f"; {', '.join(by_rule)}: by a rule of their own" if by_rule else "")
+
+
+def _by_rule(text: str) -> bool:
+    try:
+        return sets_weights(compose(text))
+    except UnseenError:  # a user's part that is not here any more
+        return False
 
 
 def taking_part(participation: float | int) -> str:

@@ -16,8 +16,10 @@ import inspect
 import sys
 import types
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 
+from unseen.errors import UnseenError
 from unseen.expression import load_object, parse
 
 #: Part -> the digest of its code, by where it stands: a method's name, `model` or `dataset`.
@@ -45,6 +47,24 @@ def changed(before: Code, now: Code) -> dict[str, tuple[str, ...]]:
         for where, (old, new) in both.items()
     }
     return {where: parts for where, parts in differ.items() if parts}
+
+
+def remarks(before: Code) -> list[str]:
+    """A sentence on the parts whose code is another one today than that of the records.
+
+    Parts that cannot be imported here are left out.
+    """
+    stale: dict[str, None] = {}
+    for path, old in ((path, old) for parts in before.values() for path, old in parts.items()):
+        with suppress(UnseenError):
+            if digest(path) != old:
+                stale[path] = None
+    if not stale:
+        return []
+    return [
+        f"the code of {', '.join(stale)} has changed since these records were written: the figures "
+        "are of what it was then"
+    ]
 
 
 def digest(path: str) -> str:
