@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from unseen.datasets.dialect import almost
 from unseen.datasets.sheet import Sheet, number
 
 #: More different values than this are many: below, a column may be anything.
@@ -44,10 +45,14 @@ def identifier(sheet: Sheet, name: str) -> str | None:
 
 
 def _texts(values: set[str], decimal: str | None) -> bool:
-    """Whether half of the values or more are no numbers."""
+    """Whether half of the values or more are no numbers, whatever their decimal sign."""
     numbers = 0
     for value in values:
-        numbers += number(value, decimal) is not None
+        numbers += (
+            number(value, decimal) is not None
+            or number(value) is not None
+            or ("_" not in value and almost(value))
+        )
         if 2 * numbers > len(values):
             return False
     return True
