@@ -11,6 +11,7 @@ import os
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
@@ -201,16 +202,27 @@ def fitted(inputs: Table, path: Path) -> Table:
 def _dialect(inputs: Table, path: Path) -> Dialect:
     encoding = _encoding(path, inputs.dialect)
     with _opened(path, encoding) as file:
-        start = file.read(START)
+        start = "".join(_first(file))
     usual = inputs.dialect.separator or ","
     separator = _separator(start, inputs.schema.columns, usual)
-    lines = io.StringIO(start[: start.rfind("\n") + 1] if len(start) == START else start, newline="")
-    names, *rows = csv.reader(lines, delimiter=separator)
+    rows = csv.reader(io.StringIO(start, newline=""), delimiter=separator)
+    names = next(rows, [])
     schema = inputs.schema
     numeric = {schema.columns[j] for j in schema.numeric} | {inputs.label}
     places = [i for i, name in enumerate(names) if name.strip() in numeric]
     cells = {row[i].strip() for row in rows for i in places if i < len(row)}
     return Dialect(separator, settled(cells) or inputs.dialect.decimal, encoding)
+
+
+def _first(file: Iterable[str]) -> Iterator[str]:
+    """The first lines of a file, of one that is cut short those before the cut."""
+    size = 0
+    with suppress(EOFError, zlib.error, OSError):
+        for line in file:
+            yield line
+            size += len(line)
+            if size > START:
+                return
 
 
 def _rows(path: Path, columns: Sequence[str], dialect: Dialect) -> Iterator[Item]:
@@ -290,6 +302,8 @@ def _is_utf8(path: Path) -> bool:
             decoder.decode(b"", final=True)
     except UnicodeDecodeError:
         return False
+    except (EOFError, zlib.error, OSError):
+        pass  # cut short: so far it was
     return True
 
 
