@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from unseen.datasets.base import DataSet, Domain, lone_classes, shared_units
-from unseen.datasets.columns import MANY, suspects
+from unseen.datasets.columns import MANY, repeated, suspects
 from unseen.datasets.columns import unit as unit_like
 from unseen.datasets.dialect import Dialect, almost, ungrouped
 from unseen.datasets.files import below
@@ -121,6 +121,7 @@ def assemble(
     if identifiers == "refuse":
         asked = {*others, *(categorical or ())}
         check_identifiers(sheet, [name for name in sheet.columns if name not in asked])
+        notes += _unit_notes(sheet, [name for name in sheet.columns if name not in asked], unit)
     schema, x = _features(sheet, others, categorical, owners)
     meta = {name: _levels(sheet.plain(name)) for name in groups}
     domains = []
@@ -154,6 +155,16 @@ def check_identifiers(sheet: Sheet, names: Sequence[str]) -> None:
         f"drop={[*found]!r}. To have as features: identifiers='keep', or their names in "
         f"categorical=[...].{hint}"
     )
+
+
+def _unit_notes(sheet: Sheet, names: Sequence[str], unit: str | None) -> list[str]:
+    """A remark on each feature that seems to name units."""
+    return [
+        f"{name!r} looks like the name of a person or thing: {reason}; write "
+        + (f"unit={name!r} or " if unit is None else "")
+        + f"drop={[name]!r}"
+        for name, reason in repeated(sheet, names).items()
+    ]
 
 
 def _labelled(sheet: Sheet, domain: str, label: str, drop: bool) -> tuple[Sheet, list[str]]:
@@ -190,7 +201,22 @@ def _labels(sheet: Sheet, label: str, task: str) -> tuple[tuple[str, ...] | None
     cells = sheet.full(label, "label")
     if task == "classification":
         return coded(cells)
+    _check_targets(sheet, label)
     return None, torch.tensor(sheet.numbers(label), dtype=torch.float32)
+
+
+def _check_targets(sheet: Sheet, label: str) -> None:
+    """Refuse a label to regress on that is not a number."""
+    for cell, line in zip(sheet.column(label), sheet.lines, strict=True):
+        value = math.nan if cell is None else sheet.number(cell)
+        if cell is None or (value is not None and math.isfinite(value)):
+            continue
+        nearly = almost(cell) or (value is None and number(cell) is not None)
+        remedy = _remedy(sheet, cell) if nearly else "correct it"
+        raise UnseenError(
+            f"the label {cell!r} in line {line} of {sheet.name}, column {label!r}, is not a "
+            f"number: {remedy}. If the labels are classes, write task='classification'."
+        )
 
 
 def _numeric_classes(label: str, classes: tuple[str, ...] | None) -> list[str]:

@@ -34,6 +34,10 @@ _GROUPED = re.compile(
 )
 
 
+class OtherEncoding(UnseenError):
+    """A text that is not in the encoding it was read in, and may be in one of single bytes."""
+
+
 @dataclass(frozen=True)
 class Dialect:
     """separator, decimal and encoding of a file; None where they are to be found in it."""
@@ -99,7 +103,8 @@ def decode(content: bytes, encoding: str | None, where: Path) -> tuple[str, str 
         text = content[len(mark) :].decode(used)
     except UnicodeDecodeError as error:
         line = content[: error.start].count(b"\n") + 1
-        raise UnseenError(
+        binary = content.startswith(b"PK") or b"\x00" in content[:2000]
+        raise (UnseenError if binary or mark else OtherEncoding)(
             f"{where} is not {used.upper()}: line {line} holds the byte "
             f"0x{content[error.start]:02x}. {_likely(content, used)}"
         ) from None
