@@ -144,6 +144,8 @@ def first_look(name: str, folder: str | Path | None, everything: bool = False) -
     columns_of(console, overview.columns(sheet, {}), everything)
     sign = SEPARATORS[str(sheet.dialect.separator)]
     print(f"{len(sheet.lines):,} rows, {len(sheet.columns)} columns separated by {sign}")
+    if overview.guessed_encoding(sheet):
+        print(f"not UTF-8: read as {sheet.dialect.encoding}, which is a guess; look at the letters")
     text, guessed = overview.command(sheet, shown)
     print(f"next ({guessed}):\n    {text}")
 
@@ -266,7 +268,9 @@ def show(report: Report, everything: bool = False) -> None:
         print(f"{report.name} as it was asked for stops there; {without} draws a split instead")
     if report.refused:
         print(f"a study stops here: {report.refused}")
-    if report.sound:
+    if report.sound and report.doubts:
+        print(f"to settle before a study: {', '.join(report.doubts)} (see the note above)")
+    elif report.sound:
         compared = ", ".join(report.compared)
         print(f"nothing is wrong; {f'compared: {compared}' if compared else 'no total is known'}")
 

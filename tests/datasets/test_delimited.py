@@ -80,7 +80,7 @@ def test_regression_targets_are_float32(folder: Path) -> None:
     data = read(folder, text, task="regression")
     assert data.classes is None
     assert torch.equal(data["b"].y, torch.tensor([-1000.0]))
-    with pytest.raises(UnseenError, match=r"line 3 of t\.csv has 'high'"):
+    with pytest.raises(UnseenError, match=r"label 'high' in line 3 of t\.csv"):
         read(folder, text.replace("-1e3", "high"), task="regression")
 
 

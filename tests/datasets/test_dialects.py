@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from unseen.commands import first_look
 from unseen.datasets import load
 from unseen.datasets.base import DataSet
 from unseen.errors import UnseenError
@@ -71,7 +72,7 @@ def test_an_excel_workbook_is_called_one(tmp_path: Path) -> None:
 def test_a_header_in_one_piece_is_refused_with_the_likely_separator(tmp_path: Path) -> None:
     path = write(tmp_path / "t.csv", ";")
     with pytest.raises(UnseenError, match=r"one column when split by ','; .*separator=';'"):
-        read(path, label="dead")
+        read(path, domain="centre", label="dead")
     with pytest.raises(UnseenError, match="did you mean 'died'"):
         read(path, label="die", separator=";")
 
@@ -117,7 +118,7 @@ def test_only_plain_digits_are_numbers(cell: str, tmp_path: Path) -> None:
         read(path)
     data = read(path, categorical=["x"])
     assert data.schema is not None and data.schema.categories["x"] == ("2e-3", "1", cell)
-    with pytest.raises(UnseenError, match="in the numeric column 'x'"):
+    with pytest.raises(UnseenError, match="column 'x', is not a number"):
         read(path, label="x", task="regression", drop=[])
 
 
@@ -143,3 +144,86 @@ def test_columns_of_one_name_are_named(tmp_path: Path) -> None:
     path.write_text("site,x,x,y,y,died\na,1,1,1,1,0\n")
     with pytest.raises(UnseenError, match="more than one column called x and more than one .* y"):
         read(path)
+
+
+def fractions(path: Path, form: str, other: str = "") -> Path:
+    """90 different numbers in a file of semicolons, 2.001 to 2.090."""
+    rows = [f"s{i % 3};{form.format(i)};{other or i % 4};{i % 2}" for i in range(1, 91)]
+    path.write_text("\n".join(["site;x;z;died", *rows]) + "\n")
+    return path
+
+
+@pytest.mark.parametrize("other", ["", "3.5"])
+def test_many_decimal_commas_are_no_identifiers(other: str, tmp_path: Path) -> None:
+    """2,001 may be two thousand: the option is named, and nothing is advised to be dropped."""
+    path = fractions(tmp_path / "t.csv", "2,{:03d}", other)
+    with pytest.raises(UnseenError, match=r"line 2 .* '2,001' .*decimal=','") as caught:
+        read(path)
+    assert "drop" not in str(caught.value) and ("column 'z'" in str(caught.value)) == bool(other)
+    if not other:
+        data = read(path, decimal=",")
+        assert data["s1"].x[:2, 0].tolist() == [2.001, 2.004]
+
+
+def test_points_in_a_column_of_words_leave_decimal_commas_found(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("site;x;v;died\na;1,5;3.5;0\na;2;beta;1\nb;2,5;3.5;0\nb;4;beta;1\n")
+    assert read(path)["a"].x[:, 0].tolist() == [1.5, 2]
+
+
+@pytest.mark.parametrize(
+    ("cell", "remedy"),
+    [("2.338,17", "2338,17, and set decimal=','"), ("2,338.17", "thousands, 2338.17[.]")],
+)
+def test_thousands_and_decimals_are_told_apart(cell: str, remedy: str, tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text(f"site;x;died\na;{cell};0\na;{cell};1\nb;{cell};0\nb;{cell};1\n")
+    with pytest.raises(UnseenError, match=remedy):
+        read(path)
+
+
+def test_one_misspelt_column_hides_no_separator(tmp_path: Path) -> None:
+    path = write(tmp_path / "t.csv", ";")
+    with pytest.raises(UnseenError, match="did you mean 'died'"):
+        read(path, label="dead")
+
+
+@pytest.mark.parametrize(
+    ("cell", "remedy"), [("high", "correct it"), ("1,5", "write decimal=','"), ("inf", "correct")]
+)
+def test_a_label_that_is_not_a_number_is_called_one(cell: str, remedy: str, tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text(f'site,x,cost\na,1,1\na,2,"{cell}"\nb,3,2\nb,4,3\n')
+    with pytest.raises(UnseenError, match=f"label '{cell}' in line 3 .* not a number") as caught:
+        read(path, label="cost", task="regression")
+    said = str(caught.value)
+    assert remedy in said and "task='classification'" in said and "categorical" not in said
+
+
+def test_a_file_that_lies_here_and_not_in_the_data_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "data").mkdir()
+    path = write(tmp_path / "t.csv")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UnseenError, match=r"data/t\.csv, which does not exist") as caught:
+        load("table", tmp_path / "data", path="t.csv", domain="site", label="died")
+    assert f"lies here: write path='{path}'" in str(caught.value)
+    with pytest.raises(UnseenError) as caught:
+        load("table", tmp_path / "data", path="u.csv", domain="site", label="died")
+    assert "lies here" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("letter", "encoding"), [(b"\xfc", "cp1252"), (b"\x81", "latin-1")])
+def test_a_first_look_reads_what_windows_wrote(
+    letter: bytes, encoding: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """0x81 stands for nothing in cp1252."""
+    text = "site;word;died\na;gr?n;0\na;rot;1\nb;gr?n;0\nb;rot;1\n"
+    (tmp_path / "t.csv").write_bytes(text.encode().replace(b"?", letter))
+    first_look(str(tmp_path / "t.csv"), None)
+    out = capsys.readouterr().out
+    assert f"not UTF-8: read as {encoding}" in out and f"encoding='{encoding}')" in out
+    (tmp_path / "t.csv").write_text(text)
+    first_look(str(tmp_path / "t.csv"), None)
+    assert "UTF-8" not in capsys.readouterr().out

@@ -11,9 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
+from unseen.commands import show
 from unseen.datasets import DataSet, Domain, check, load
+from unseen.datasets.report import inspect
 from unseen.errors import UnseenError
 from unseen.exchange import keyed
+from unseen.expression import parse
 from unseen.study.holdout import Task
 from unseen.study.job import digest_of
 from unseen.study.prepare import prepare, rows_of
@@ -184,3 +187,39 @@ def test_a_pattern_names_the_unit_of_an_image(tmp_path: Path) -> None:
             load("folder", root, size=4, unit=pattern)
     with pytest.raises(UnseenError, match="before a text with backslashes write r"):
         load(r"folder(unit='(P\d+)_')", root)
+
+
+def visits(path: Path) -> Path:
+    """40 patients with three visits each, at four sites."""
+    rows = [f"s{p % 4},P{p},{p % 7 + v},{(p + v) % 2}" for p in range(40) for v in range(3)]
+    path.write_text("\n".join(["site,patient,age,died", *rows]) + "\n")
+    return path
+
+
+def test_patients_who_become_features_are_said_once(tmp_path: Path) -> None:
+    path = visits(tmp_path / "t.csv")
+    said = "'patient' looks like the name of a person or thing: 40 different values in 120 rows"
+    options = "domain='site', label='died'"
+    data = load(f"table(path='{path}', {options})")
+    assert data.notes == (f"{said}; write unit='patient' or drop=['patient']",)
+    for settled in ("unit='patient'", "drop=['patient']", "categorical=['patient']"):
+        assert not load(f"table(path='{path}', {options}, {settled})").notes
+    study = Study(
+        dataset=f"table(path='{path}', {options})", methods=["fedavg"], targets=["s1"], rounds=1,
+        seeds=1, training={"batch_size": 9},
+    )  # fmt: skip
+    with pytest.warns(UserWarning) as caught:
+        study.run(out=tmp_path / "out")
+    assert sum(said in str(warning.message) for warning in caught) == 1
+
+
+def test_a_check_of_patients_as_features_does_not_say_that_nothing_is_wrong(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = visits(tmp_path / "t.csv")
+    for more, right in (("", False), (", unit='patient'", True)):
+        (call,) = parse(f"table(path='{path}', domain='site', label='died'{more})")
+        show(inspect(call, None))
+        out = capsys.readouterr().out
+        assert ("nothing is wrong" in out) == right
+        assert ("to settle before a study: patient" in out) != right

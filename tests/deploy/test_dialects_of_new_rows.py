@@ -71,8 +71,11 @@ def test_new_rows_are_read_in_the_dialect_of_training(
     for encoding in ("utf-8-sig", "utf-16"):
         other = written(folder / "plain.csv", tmp_path / "new.csv", "\t", ",", encoding)
         assert answers(model, other) == expected
-    tabbed = written(folder / "plain.csv", tmp_path / "tab.csv", "\t", ".", "utf-8")
-    assert answers(plain, tabbed) == expected
+    # Each model reads the other's files, and either in UTF-8.
+    for separator, decimal in (("\t", "."), (";", ","), (",", ".")):
+        for model_ in (plain, model):
+            other = written(folder / "plain.csv", tmp_path / "o.csv", separator, decimal, "utf-8")
+            assert answers(model_, other) == expected
 
 
 def test_a_decimal_point_is_no_number_to_a_model_of_commas(
@@ -92,6 +95,32 @@ def test_labels_are_evaluated_in_the_dialect_of_training(
     assert [(row["domain"], row["examples"]) for row in rows] == [
         ("north", "23"), ("south", "24"), ("west", "24"),
     ]  # fmt: skip
+
+
+def test_labels_are_evaluated_in_the_dialect_of_their_own_file(
+    tmp_path: Path, unseen: Command
+) -> None:
+    """A regression's labels with decimal commas, for a model of points."""
+    source = write_table(tmp_path / "plain.csv")
+    options = "domain='site', label='score', task='regression', drop=['id', 'died']"
+    study = write_study(tmp_path / "s.toml", f"table(path='{source}', {options})")
+    folder = trained(study, tmp_path / "m").folder
+    said = []
+    for file in (source, written(source, tmp_path / "new.csv", ";", ",", "utf-8")):
+        ran = unseen("evaluate", folder, "--data", file, "--format", "csv")
+        assert ran.code == 0, ran.err
+        said.append(ran.out)
+    assert said[0] == said[1] and "24" in said[0]
+
+
+def test_only_the_missing_column_is_named(folder: Path, tmp_path: Path, unseen: Command) -> None:
+    dataset = f"table(path='{folder / 'plain.csv'}', {OPTIONS})"
+    model = trained(write_study(tmp_path / "p.toml", dataset), tmp_path / "p").folder
+    (tmp_path / "new.csv").write_text("age;dose;x\n60,5;0,5;1\n")
+    ran = unseen("predict", model, tmp_path / "new.csv")
+    assert "lacks the column präparat;" in ran.err
+    (tmp_path / "empty.csv").write_text("")
+    assert "is not a csv file" in unseen("predict", model, tmp_path / "empty.csv").err
 
 
 def test_columns_of_one_name_are_named(model: Trained, tmp_path: Path, unseen: Command) -> None:

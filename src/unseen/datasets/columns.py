@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from unseen.datasets.dialect import almost
 from unseen.datasets.sheet import Sheet, number
 
 #: More different values than this are many: below, a column may be anything.
@@ -44,10 +45,14 @@ def identifier(sheet: Sheet, name: str) -> str | None:
 
 
 def _texts(values: set[str], decimal: str | None) -> bool:
-    """Whether half of the values or more are no numbers."""
+    """Whether half of the values or more are no numbers, whatever their decimal sign."""
     numbers = 0
     for value in values:
-        numbers += number(value, decimal) is not None
+        numbers += (
+            number(value, decimal) is not None
+            or number(value) is not None
+            or ("_" not in value and almost(value))
+        )
         if 2 * numbers > len(values):
             return False
     return True
@@ -59,9 +64,11 @@ def unit(sheet: Sheet, name: str) -> str | None:
     By its name, such as `patient` or `lesion_id`, and by values that occur more than once and
     are many.
     """
+    if not (named_id(name) or words(name) & UNITS):
+        return None
     cells = [cell for cell in sheet.column(name) if cell is not None]
     values = set(cells)
-    if not (named_id(name) or words(name) & UNITS) or not MANY < len(values) < len(cells):
+    if not MANY < len(values) < len(cells):
         return None
     if not all(number(v) is None or _WHOLE.fullmatch(v) for v in values):
         return None
@@ -84,6 +91,18 @@ def words(name: str) -> set[str]:
     (['id', 'lesion'], ['id', 'patient', 'unique'])
     """
     return {word.lower() for word in _WORD.findall(name)}
+
+
+def repeated(sheet: Sheet, names: Sequence[str]) -> dict[str, str]:
+    """Those columns of words that name units, with the reason: as features they would become one
+    indicator per patient."""
+    found = {}
+    for name in names:
+        reason = unit(sheet, name)
+        values = {cell for cell in sheet.column(name) if cell is not None}
+        if reason is not None and _texts(values, sheet.dialect.decimal):
+            found[name] = reason
+    return found
 
 
 def suspects(sheet: Sheet, names: Sequence[str]) -> dict[str, str]:

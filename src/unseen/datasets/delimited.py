@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from unseen.datasets.base import DataSet, Domain, lone_classes, shared_units
-from unseen.datasets.columns import MANY, suspects
+from unseen.datasets.columns import MANY, repeated, suspects
 from unseen.datasets.columns import unit as unit_like
-from unseen.datasets.dialect import Dialect, almost
+from unseen.datasets.dialect import Dialect, almost, ungrouped
 from unseen.datasets.files import below
 from unseen.datasets.sheet import MISSING, Sheet, coded, number, read, rows_of
 from unseen.datasets.table import Schema
@@ -121,6 +121,7 @@ def assemble(
     if identifiers == "refuse":
         asked = {*others, *(categorical or ())}
         check_identifiers(sheet, [name for name in sheet.columns if name not in asked])
+        notes += _unit_notes(sheet, [name for name in sheet.columns if name not in asked], unit)
     schema, x = _features(sheet, others, categorical, owners)
     meta = {name: _levels(sheet.plain(name)) for name in groups}
     domains = []
@@ -154,6 +155,16 @@ def check_identifiers(sheet: Sheet, names: Sequence[str]) -> None:
         f"drop={[*found]!r}. To have as features: identifiers='keep', or their names in "
         f"categorical=[...].{hint}"
     )
+
+
+def _unit_notes(sheet: Sheet, names: Sequence[str], unit: str | None) -> list[str]:
+    """A remark on each feature that seems to name units."""
+    return [
+        f"{name!r} looks like the name of a person or thing: {reason}; write "
+        + (f"unit={name!r} or " if unit is None else "")
+        + f"drop={[name]!r}"
+        for name, reason in repeated(sheet, names).items()
+    ]
 
 
 def _labelled(sheet: Sheet, domain: str, label: str, drop: bool) -> tuple[Sheet, list[str]]:
@@ -190,7 +201,22 @@ def _labels(sheet: Sheet, label: str, task: str) -> tuple[tuple[str, ...] | None
     cells = sheet.full(label, "label")
     if task == "classification":
         return coded(cells)
+    _check_targets(sheet, label)
     return None, torch.tensor(sheet.numbers(label), dtype=torch.float32)
+
+
+def _check_targets(sheet: Sheet, label: str) -> None:
+    """Refuse a label to regress on that is not a number."""
+    for cell, line in zip(sheet.column(label), sheet.lines, strict=True):
+        value = math.nan if cell is None else sheet.number(cell)
+        if cell is None or (value is not None and math.isfinite(value)):
+            continue
+        nearly = almost(cell) or (value is None and number(cell) is not None)
+        remedy = _remedy(sheet, cell) if nearly else "correct it"
+        raise UnseenError(
+            f"the label {cell!r} in line {line} of {sheet.name}, column {label!r}, is not a "
+            f"number: {remedy}. If the labels are classes, write task='classification'."
+        )
 
 
 def _numeric_classes(label: str, classes: tuple[str, ...] | None) -> list[str]:
@@ -280,18 +306,39 @@ def _check_almost(sheet: Sheet, name: str) -> None:
         return
     first = next(i for i, cell in enumerate(cells) if cell in words)
     cell = str(cells[first])
-    comma = cell.count(",") == 1 and "." not in cell and sheet.dialect.decimal != ","
-    point = sheet.dialect.decimal == "," and number(cell) is not None
-    remedy = "write it in plain digits, with a point for decimals"
-    if comma:
-        remedy = "if that is a decimal comma, write decimal=','; if not, write it in plain digits"
-    elif point:
-        remedy = "its decimal sign is a comma: write it so, or set decimal='.'"
     raise UnseenError(
         f"line {sheet.lines[first]} of {sheet.name} has {cell!r} in the column {name!r}, which is "
-        f"nearly a number and is not one: {remedy}. If it is a category, name the column in the "
-        "option 'categorical'."
+        f"nearly a number and is not one: {_remedy(sheet, cell)}. If it is a category, name the "
+        "column in the option 'categorical'."
     )
+
+
+def _remedy(sheet: Sheet, cell: str) -> str:
+    """How to write a cell that is nearly a number, or what to say of the file's decimal sign."""
+    comma = sheet.dialect.decimal == ","
+    if grouped := ungrouped(cell):
+        plain, sign = grouped
+        wrong = sign != sheet.dialect.decimal
+        return f"write it without thousands, {plain}" + (f", and set decimal={sign!r}" * wrong)
+    if comma and number(cell) is not None:
+        said = "its decimal sign is a comma: write it so, or set decimal='.'"
+        return f"{said}; if the point sets thousands apart, leave it out"
+    if comma or cell.count(",") != 1 or "." in cell:
+        sign = "comma" if comma else "point"
+        return f"write it in plain digits, with a {sign} for decimals"
+    other = next((name for name in sheet.columns if _pointed(sheet.columns[name])), None)
+    if other is not None:
+        return (
+            f"if that is a decimal comma, write it with a point, as in the column {other!r}, or "
+            "all numbers with a comma and decimal=','; if not, write it in plain digits"
+        )
+    return "if that is a decimal comma, write decimal=','; if not, write it in plain digits"
+
+
+def _pointed(cells: Sequence[str | None]) -> bool:
+    """Whether a column holds nothing but numbers, some with a decimal point."""
+    known = [cell for cell in cells if cell is not None]
+    return any("." in cell for cell in known) and all(number(cell) is not None for cell in known)
 
 
 def _names(value: Sequence[str]) -> tuple[str, ...]:

@@ -28,6 +28,14 @@ _NUMBER = {sign: re.compile(_FORM.format(re.escape(sign)), re.ASCII) for sign in
 _SURE = re.compile(r"[+-]?(?:\d*,(?:\d{1,2}|\d{4,})|0\d*,\d+|\d{4,},\d+)", re.ASCII)
 #: Numbers as people and programs write them, which a csv file cannot be sure to mean.
 _ALMOST = re.compile(r"[+-]?(?:\d{1,3}(?:[ ,.'_]\d{3})+(?:[.,]\d+)?|\d*,\d+|0[xXoObB][0-9a-fA-F]+)")
+#: Thousands and decimals, each with a sign of its own.
+_GROUPED = re.compile(
+    r"[+-]?\d{1,3}(?:(?:\.\d{3})+(?P<comma>,)|(?:,\d{3})+(?P<point>\.))\d+", re.ASCII
+)
+
+
+class OtherEncoding(UnseenError):
+    """A text that is not in the encoding it was read in, and may be in one of single bytes."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +103,8 @@ def decode(content: bytes, encoding: str | None, where: Path) -> tuple[str, str 
         text = content[len(mark) :].decode(used)
     except UnicodeDecodeError as error:
         line = content[: error.start].count(b"\n") + 1
-        raise UnseenError(
+        binary = content.startswith(b"PK") or b"\x00" in content[:2000]
+        raise (UnseenError if binary or mark else OtherEncoding)(
             f"{where} is not {used.upper()}: line {line} holds the byte "
             f"0x{content[error.start]:02x}. {_likely(content, used)}"
         ) from None
@@ -105,12 +114,14 @@ def decode(content: bytes, encoding: str | None, where: Path) -> tuple[str, str 
 
 
 def separator_of(text: str, needs: Sequence[str], where: Path) -> str:
-    """What separates the cells of a file without being told: what makes the header hold `needs`.
+    """What separates the cells of a file without being told: what finds most of `needs` in its
+    header, so that one misspelt name hides no separator.
 
-    A comma unless only another does. Without `needs`, what splits the header at all.
+    A comma unless one other finds more. Without `needs`, what splits the header at all.
     """
     heads = {sign: header(text, sign) for sign in SEPARATORS}
-    fits = [sign for sign, head in heads.items() if needs and set(needs) <= set(head)]
+    found = {sign: len({*needs} & {*head}) for sign, head in heads.items()}
+    fits = [sign for sign in heads if found[sign] == max(found.values()) > 0]
     if fits and (fits[0] == "," or len(fits) == 1):
         return fits[0]
     likely = max(heads, key=lambda sign: len(heads[sign]))  # of equals the first
@@ -124,21 +135,48 @@ def separator_of(text: str, needs: Sequence[str], where: Path) -> str:
     )
 
 
-def decimal_of(rows: Iterable[Sequence[str]], separator: str) -> str:
-    """The decimal sign of a file without being told.
+def decimal_of(columns: Iterable[Iterable[str]], separator: str) -> str:
+    """The decimal sign of a file without being told, by its cells that are not missing.
 
-    A comma where it cannot be anything else: commas separate no cells, no cell has a decimal point,
-    and some cell has a comma that sets no thousands apart.
+    A comma where it cannot be anything else: commas separate no cells, no column of numbers has a
+    decimal point, and some cell has a comma that sets no thousands apart.
     """
     if separator == ",":
         return "."
     sure = False
-    for row in rows:
-        for cell in row:
-            if "." in cell and _is(cell, "."):
-                return "."
-            sure = sure or ("," in cell and _SURE.fullmatch(cell) is not None)
+    for column in columns:
+        cells = set(column)
+        pointed = any("." in cell and _is(cell, ".") for cell in cells)
+        if pointed and all(_is(cell, ".") or almost(cell) for cell in cells):
+            return "."
+        sure = sure or any("," in cell and _SURE.fullmatch(cell) for cell in cells)
     return "," if sure else "."
+
+
+def settled(cells: Iterable[str]) -> str | None:
+    """The decimal sign of some numbers, where only one is in use and can set no thousands apart.
+
+    >>> settled(["1,5", "2"]), settled(["1.5", "-"]), settled(["1.234"]), settled(["1.5", "2,5"])
+    (',', '.', None, None)
+    """
+    known = set(cells)
+    used = [sign for sign in ".," if any(sign in cell and _is(cell, sign) for cell in known)]
+    swapped = (cell.replace(".", ",") for cell in known)
+    sure = len(used) == 1 and any("," in cell and _SURE.fullmatch(cell) for cell in swapped)
+    return used[0] if sure else None
+
+
+def ungrouped(cell: str) -> tuple[str, str] | None:
+    """A number without the signs that set its thousands apart, and its decimal sign; or None.
+
+    >>> ungrouped("2.338,17"), ungrouped("-1,234.5"), ungrouped("1,234")
+    (('2338,17', ','), ('-1234.5', '.'), None)
+    """
+    found = _GROUPED.fullmatch(cell)
+    if found is None:
+        return None
+    decimal = found["comma"] or found["point"]
+    return cell.replace("." if decimal == "," else ",", ""), decimal
 
 
 def header(text: str, separator: str) -> list[str]:

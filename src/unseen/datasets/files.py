@@ -68,9 +68,11 @@ def below(data_dir: str | Path | None, path: str | Path, dataset: str) -> Path:
         )
     found = Path(data_dir or ".") / path
     if not found.exists():
+        here = Path(path).absolute()
+        hint = f" One of that name lies here: write path={str(here)!r}." if here.exists() else ""
         raise UnseenError(
             f"data set {dataset!r} was to be read from {found}, which does not exist. The option "
-            "'path' is absolute or relative to the data folder."
+            f"'path' is absolute or relative to the data folder.{hint}"
         )
     note(found)
     return found

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
 from unseen.datasets import columns as rules
 from unseen.datasets.delimited import opened
+from unseen.datasets.dialect import OtherEncoding
 from unseen.datasets.sheet import Sheet, coded
 
 #: Sites up to which each is named; beyond, the range over all is said.
@@ -75,12 +77,22 @@ def command(sheet: Sheet, path: str) -> tuple[str, str]:
     options = [f"path={path!r}", f"domain={domain!r}", f"label={label!r}"]
     options += [f"unit={unit!r}"] if unit else []
     options += [f"drop={drop!r}"] if drop else []
+    options += [f"encoding={sheet.dialect.encoding!r}"] if guessed_encoding(sheet) else []
     return f'unseen data check "table({", ".join(options)})"', _guessed(domain, label)
 
 
 def survey(file: Path) -> Sheet:
-    """A csv file of which nothing is known."""
-    return opened(file, ())
+    """A csv file of which nothing is known; one that is not UTF-8 as Windows writes it, or else as
+    latin-1, which takes any byte."""
+    for encoding in (None, "cp1252"):
+        with suppress(OtherEncoding):
+            return opened(file, (), encoding=encoding)
+    return opened(file, (), encoding="latin-1")
+
+
+def guessed_encoding(sheet: Sheet) -> bool:
+    """Whether the encoding of a survey is a guess, which a data set must be given."""
+    return sheet.dialect.encoding in ("cp1252", "latin-1")
 
 
 def _guess(sheet: Sheet, usual: set[str], taken: Sequence[str]) -> str | None:

@@ -15,6 +15,7 @@ import torch
 from unseen.datasets import DataSet, Domain, Info, delimited, folder, load, overview
 from unseen.datasets import info as info_of
 from unseen.datasets.cache import attempt
+from unseen.datasets.columns import repeated
 from unseen.datasets.files import below
 from unseen.datasets.images import View
 from unseen.datasets.layout import Layout, distinct, official, survey
@@ -71,7 +72,7 @@ class Report:
     "differs" or "not there". amounts: what was counted in the files -> (found, known). splitless:
     domain -> why its official split, which was asked for, cannot be used. stand_in: the marker of a
     synthetic stand-in, if it is one. notes: the data set's own remarks. refused: why a study would
-    not take it. columns: of a table.
+    not take it. columns: of a table. doubts: its features that seem to name units.
     """
 
     name: str
@@ -86,6 +87,7 @@ class Report:
     notes: tuple[str, ...] = ()
     refused: str = ""
     columns: tuple[overview.Column, ...] = ()
+    doubts: tuple[str, ...] = ()
 
     @property
     def counts(self) -> dict[str, int]:
@@ -205,7 +207,13 @@ def _table(call: Call, data_dir: str | Path | None, info: Info) -> Report:
     )
     domains = tuple(_counted(data, domain) for domain in data.domains)
     info = replace(info, source=data.source)
-    return Report("table", info, domains, notes=data.notes, refused=refused, columns=found)
+    doubts: tuple[str, ...] = ()
+    if options.get("identifiers") != "keep":
+        settled = {*roles, *(categorical or ())}
+        doubts = tuple(repeated(sheet, [name for name in sheet.columns if name not in settled]))
+    return Report(
+        "table", info, domains, notes=data.notes, refused=refused, columns=found, doubts=doubts
+    )
 
 
 def _folder(call: Call, data_dir: str | Path | None, info: Info) -> Report:

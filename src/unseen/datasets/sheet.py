@@ -123,12 +123,13 @@ def read(
                 f"line {line} of {path} has {len(row)} cells where {len(names)} were expected, "
                 f"one for each of {', '.join(names)}."
             )
-    decimal = asked.decimal or decimal_of((row for _, row in rows), separator)
     empty = set(missing)
     cells = [
         [None if cell in empty else cell for cell in column]
         for column in zip(*(r for _, r in rows), strict=True)
     ]
+    known = ({cell for cell in column if cell is not None} for column in cells)
+    decimal = asked.decimal or decimal_of(known, separator)
     columns = dict(zip(names, cells, strict=True))
     written = Dialect(separator, decimal, encoding)
     return Sheet(path.name, columns, [line for line, _ in rows], written)

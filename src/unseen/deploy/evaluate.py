@@ -7,7 +7,7 @@ import io
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from unseen.deploy.directory import Trained
 from unseen.deploy.inputs import Images, Table
 from unseen.deploy.intervals import Measured, measured
 from unseen.deploy.predict import Runtime
-from unseen.deploy.rows import IMAGES, Item, read, stacked
+from unseen.deploy.rows import IMAGES, Item, fitted, read, stacked
 from unseen.errors import UnseenError, nearest
 from unseen.expression import parse
 from unseen.metrics import check_metric
@@ -266,6 +266,8 @@ def _by_column(
         raise UnseenError("name the column that holds the labels: --label COLUMN.")
     classes = trained.classes
     codes = {identity(name): i for i, name in enumerate(classes or ())}
+    if asked.data.is_file():
+        inputs = fitted(replace(inputs, label=label), asked.data)
     for items in read(inputs, [asked.data], asked.batch, lenient=True):
         groups: dict[str, list[tuple[Item, float]]] = {}
         for item in items:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
 import difflib
 import gzip
@@ -10,14 +11,15 @@ import os
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from unseen.datasets.dialect import MARKS, SEPARATORS, Dialect, header
+from unseen.datasets.dialect import MARKS, SEPARATORS, Dialect, header, settled
 from unseen.datasets.images import File, Tree, pixels
 from unseen.deploy.clock import Clock
 from unseen.deploy.inputs import Arrays, Images, Inputs, Table
@@ -26,6 +28,8 @@ from unseen.errors import UnseenError
 #: Images and rows per forward pass, unless told otherwise: so few images that what a small net
 #: makes of them stays in the processor's cache.
 IMAGES, ROWS = 32, 512
+#: Letters at the start of a file by which its separator and its decimal sign are known.
+START = 1 << 20
 DECODING, CELLS = "decoding", "reading"
 
 
@@ -148,6 +152,7 @@ def _archive(path: Path) -> bool:
 def _table(
     inputs: Table, path: Path, batch: int, clock: Clock, lenient: bool
 ) -> Iterator[list[Item]]:
+    inputs = fitted(inputs, path)
     rows = _rows(path, inputs.schema.columns, inputs.dialect)
     while True:
         with clock.phase(CELLS):
@@ -186,6 +191,40 @@ def _values(inputs: Table, row: Item, lenient: bool) -> tuple[list[float], list[
     return values, unseen
 
 
+def fitted(inputs: Table, path: Path) -> Table:
+    """The inputs as this file is written: what it does not tell of itself is as in training."""
+    try:
+        return replace(inputs, dialect=_dialect(inputs, path))
+    except (OSError, EOFError, zlib.error, csv.Error, UnicodeError):
+        return inputs  # reading its rows says what is wrong
+
+
+def _dialect(inputs: Table, path: Path) -> Dialect:
+    encoding = _encoding(path, inputs.dialect)
+    with _opened(path, encoding) as file:
+        start = "".join(_first(file))
+    usual = inputs.dialect.separator or ","
+    separator = _separator(start, inputs.schema.columns, usual)
+    rows = csv.reader(io.StringIO(start, newline=""), delimiter=separator)
+    names = next(rows, [])
+    schema = inputs.schema
+    numeric = {schema.columns[j] for j in schema.numeric} | {inputs.label}
+    places = [i for i, name in enumerate(names) if name.strip() in numeric]
+    cells = {row[i].strip() for row in rows for i in places if i < len(row)}
+    return Dialect(separator, settled(cells) or inputs.dialect.decimal, encoding)
+
+
+def _first(file: Iterable[str]) -> Iterator[str]:
+    """The first lines of a file, of one that is cut short those before the cut."""
+    size = 0
+    with suppress(EOFError, zlib.error, OSError):
+        for line in file:
+            yield line
+            size += len(line)
+            if size > START:
+                return
+
+
 def _rows(path: Path, columns: Sequence[str], dialect: Dialect) -> Iterator[Item]:
     """The rows of a csv file as cells; one item with an error for each that cannot be read."""
     name = str(path)
@@ -194,8 +233,9 @@ def _rows(path: Path, columns: Sequence[str], dialect: Dialect) -> Iterator[Item
         return
     line = 1
     try:
-        with _opened(path, encoding := _encoding(path, dialect)) as file:
-            reader = csv.reader(file, delimiter=_separator(file, columns, dialect))
+        encoding = dialect.encoding or "utf-8"
+        with _opened(path, encoding) as file:
+            reader = csv.reader(file, delimiter=dialect.separator or ",")
             names = [cell.strip() for cell in next(reader, [])]
             twice = sorted({c for c in names if names.count(c) > 1})
             if not names or twice or any("\x00" in c or _broken(c) for c in names):
@@ -240,22 +280,37 @@ def _row(name: str, line: int, header: Sequence[str], cells: Sequence[str], enco
 
 
 def _encoding(path: Path, dialect: Dialect) -> str:
-    """That of the file's mark, or the training file's if that had none."""
+    """That of the file's mark, or UTF-8 if it is that; else that of the training file, if that had
+    no mark."""
     with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
         start = file.read(4)
     marked = next((name for mark, name in MARKS if start.startswith(mark)), None)
     if marked is not None:  # the codecs that pass the mark over
         return "utf-8-sig" if marked == "utf-8" else marked[:6]
-    return dialect.encoding or "utf-8"
+    usual = dialect.encoding or "utf-8"
+    return "utf-8" if usual == "utf-8" or _is_utf8(path) else usual
 
 
-def _separator(file: io.TextIOBase, columns: Sequence[str], dialect: Dialect) -> str:
-    """The training file's, unless the header holds the model's columns only by another."""
-    usual = dialect.separator or ","
-    start = file.read(1 << 16)
-    file.seek(0)
-    heads = {sign: header(start, sign) for sign in (usual, *SEPARATORS)}
-    return next((sign for sign, found in heads.items() if {*columns} <= {*found}), usual)
+def _is_utf8(path: Path) -> bool:
+    try:
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            decoder = codecs.getincrementaldecoder("utf-8")()
+            while block := file.read(START):
+                if b"\x00" in block:
+                    return False
+                decoder.decode(block)
+            decoder.decode(b"", final=True)
+    except UnicodeDecodeError:
+        return False
+    except (EOFError, zlib.error, OSError):
+        pass  # cut short: so far it was
+    return True
+
+
+def _separator(start: str, columns: Sequence[str], usual: str) -> str:
+    """The training file's, unless the header holds more of the model's columns by another."""
+    found = {sign: len({*columns} & {*header(start, sign)}) for sign in (usual, *SEPARATORS)}
+    return max(found, key=lambda sign: found[sign])  # of equals the first
 
 
 def _opened(path: Path, encoding: str) -> io.TextIOBase:
