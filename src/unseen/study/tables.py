@@ -161,9 +161,10 @@ class Table:
     @property
     def tail_note(self) -> str:
         """What the percentile is."""
+        tasks = f"{len(self.counted or self.tasks)} {self.unit}s"
         return (
-            f"{self.tail_name}: over the {len(self.counted or self.tasks)} {self.unit}s within each "
-            f"seed, interpolated linearly between the two nearest {self.unit}s"
+            f"{self.tail_name}: over the {tasks} within each seed, interpolated linearly between "
+            f"the two nearest {self.unit}s"
         )
 
     @property
@@ -245,11 +246,11 @@ def table(
 
     `average` is the mean over tasks per seed, over the seeds that finished all tasks; `worst` the
     same with the worst task. A task whose data leave the metric undefined, whatever the method, is
-    left out of both, and of ranks and tests. not_applicable: method -> reason. protocol: lines for the foot.
-    reference: the method that all others are compared with, in two more columns. test: which p is
-    shown there, `wilcoxon` or `t`. published: a paper's figures, in rows below, and how far ours
-    are from them. spread: `error`, the standard error, or `interval`, the bootstrap interval.
-    unit: what a task is, in a word.
+    left out of both, and of ranks and tests. not_applicable: method -> reason. protocol: lines for
+    the foot. reference: the method that all others are compared with, in two more columns. test:
+    which p is shown there, `wilcoxon` or `t`. published: a paper's figures, in rows below, and how
+    far ours are from them. spread: `error`, the standard error, or `interval`, the bootstrap
+    interval. unit: what a task is, in a word.
 
     >>> runs = [Selected("fedavg", t, s, 9, {"accuracy": a}) for t, s, a in
     ...         [("0", 0, 0.90), ("0", 1, 0.92), ("15", 0, 0.80), ("15", 1, 0.86)]]
