@@ -83,7 +83,7 @@ def test_a_regressions_target_is_described_at_each_site(wide: Path, unseen: Comm
     row = next(line for line in ran.out.splitlines() if re.match(r"│ north +│ 114\.5", line))
     found = [cell.strip() for cell in row.strip("│").split("│")]
     # 100, 101, ..., 129: the population's deviation is sqrt((30² − 1) / 12).
-    assert found == ["north", "114.5", "8.6554", "100", "107.25", "114.5", "121.75", "129"]
+    assert found == ["north", "114.5", "8.65544", "100", "107.25", "114.5", "121.75", "129"]
     assert "note: 9 of 90 rows left out, which have no label: west 6 of 30, south 3" in ran.out
     assert "30 to 30" not in ran.out
     assert "upper quartile" in ran.out and "classes" not in ran.out and "known" not in ran.out

@@ -148,3 +148,48 @@ def test_a_model_that_is_worse_than_a_constant_says_where(tmp_path: Path) -> Non
     assert made.spec["worse than a constant"] == ["south"]
     card = (made.folder / "README.md").read_text()
     assert "- worse than a constant at south: by rmse" in card
+
+
+def test_an_evaluation_says_where_a_constant_would_be_better(
+    prices: Trained, tmp_path: Path, unseen: Command
+) -> None:
+    """price = 1000 + 50 x was learnt; where it is 1000 - 50 x, errors are twice those of 1000."""
+    ran = unseen("evaluate", prices.folder, "--data", write(tmp_path / "good.csv"))
+    assert ran.code == 0 and "constant" not in ran.out
+    data = write(tmp_path / "other.csv", slope=-50.0)
+    ran = unseen("evaluate", prices.folder, "--data", data)
+    (line,) = (text for text in ran.out.splitlines() if "constant" in text)
+    assert line.startswith("worse than a constant: south (rmse ")
+    rows = [row for row in csv.DictReader(data.open()) if row["site"] == "south"]
+    mean = prices.spec["label"]["mean"]
+    expected = np.sqrt(np.mean([(mean - float(row["price"])) ** 2 for row in rows]))
+    assert f"the mean of training's labels: {expected:.4g})" in line
+
+
+def test_an_evaluation_counts_what_is_unusual_as_predict_does(
+    prices: Trained, tmp_path: Path, unseen: Command
+) -> None:
+    data = tmp_path / "new.csv"
+    data.write_text("site,x,price\n" + "".join(f"a,{x},1000\n" for x in (0, 1, 99, -1, -77)))
+    predicted = unseen("predict", prices.folder, data).err.strip()
+    assert predicted == "2 of 5 rows hold values far from what training saw: x (2)"
+    assert predicted in unseen("evaluate", prices.folder, "--data", data).out.splitlines()
+
+
+@pytest.mark.parametrize("drop", [False, True])
+def test_rows_without_a_label_are_left_out_as_in_training(
+    tmp_path: Path, unseen: Command, drop: bool
+) -> None:
+    data = write(tmp_path / "prices.csv")
+    study = STUDY.format(path=data)
+    if drop:
+        study = study.replace("task='regression'", "task='regression', missing_label='drop'")
+    (tmp_path / "prices.toml").write_text(study)
+    made = train(study_of(str(tmp_path / "prices.toml"), {}), tmp_path / "model")
+    new = tmp_path / "new.csv"
+    new.write_text("site,x,price\na,0,1000\na,1,\na,2,1100\na,3,NA\n")
+    ran = unseen("evaluate", made.folder, "--data", new, "--format", "json")
+    (site,) = json.loads(ran.out)["domains"]
+    assert site["examples"] == 2 and ran.code == (0 if drop else 1)
+    line = "rows left out, which have no label: 2"
+    assert (line in json.loads(ran.out)["notes"]) == drop and ("2 not" in ran.err) != drop
