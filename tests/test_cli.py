@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
@@ -428,12 +429,34 @@ def test_a_warning_is_one_line_without_its_origin(
         ("a, b ,c", ["a", "b", "c"]),
         ('ppdg(lam=0.2, base="running")+ga,fedavg', ['ppdg(lam=0.2, base="running")+ga', "fedavg"]),
         ("mlp(widths=[64, 64]),x", ["mlp(widths=[64, 64])", "x"]),
-        ("a,,b,", ["a", "b"]),
+        ("a,b,", ["a", "b"]),
         ("", []),
     ],
 )
 def test_commas_inside_brackets_do_not_separate(text: str, parts: list[str]) -> None:
     assert split_list(text) == parts
+
+
+@pytest.mark.parametrize("text", ["fedavg,,ppdg", ",fedavg", "fedavg, ,ppdg,", ",,"])
+def test_nothing_between_two_commas_is_refused_in_words(text: str, unseen: Command) -> None:
+    ran = unseen("study", "digits", "--methods", text, "--dry-run")
+    assert ran.code == 2 and "nothing between two commas" in ran.err
+
+
+@pytest.mark.parametrize("command", ["predict", "study", "watch"])
+def test_paragraphs_of_the_help_break_where_the_terminal_ends(
+    unseen: Command, command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Wide enough, each is one line."""
+    monkeypatch.setattr("typer.rich_utils.MAX_WIDTH", 400)
+    prose = unseen(command, "--help").out.partition("╭")[0].strip().splitlines()
+    lines = [line.strip() for line in prose]
+    assert all(a == "" or b == "" for a, b in itertools.pairwise(lines))
+
+
+def test_what_the_package_needs_itself_is_not_offered() -> None:
+    assert not {"Any", "TYPE_CHECKING", "annotations", "_HOMES"} & {*dir(package)}
+    assert {*package.__all__} <= {*dir(package)}
 
 
 # --- how it ends -----------------------------------------------------------------------------

@@ -47,7 +47,9 @@ __all__ = [
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})  # names that are not imported yet complete, too
+    # Names that are not imported yet complete, too; what this file needs itself does not.
+    own = {"Any", "TYPE_CHECKING", "annotations", "_HOMES"}
+    return sorted({*globals(), *__all__} - own)
 
 
 def __getattr__(name: str) -> Any:

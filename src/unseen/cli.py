@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ import typer
 from typer.core import TyperGroup
 
 from unseen.commands import data
+from unseen.console import console
 from unseen.deploy import command as deploy
 from unseen.expression import split_list
 from unseen.federation.commands import federation
@@ -172,13 +174,6 @@ def table(
                 print(made.to_notes(), end="", file=sys.stderr)
 
 
-def console() -> Any:
-    """Where tables are printed: as wide as the terminal, or wide enough in a file."""
-    from rich.console import Console
-
-    return Console(width=None if sys.stdout.isatty() else 160)
-
-
 def read_studies(
     name: str,
     settings: list[str] | None,
@@ -244,7 +239,6 @@ def list_(
     what: Annotated[str, typer.Argument(metavar="methods|compositions|datasets|studies|models")],
 ) -> None:
     """List what there is by name."""
-    from rich.console import Console
     from rich.table import Table
 
     from unseen.listing import listed
@@ -253,7 +247,7 @@ def list_(
     table = Table(*header)
     for row in rows:
         table.add_row(*row)
-    Console(width=None if sys.stdout.isatty() else 160).print(table, markup=False)
+    console().print(table, markup=False)
 
 
 @app.command()
@@ -299,6 +293,21 @@ def root(
 
         print(__version__)
         raise typer.Exit
+
+
+def unbroken(commands: typer.Typer) -> None:
+    """Let the help of all commands break its paragraphs where the terminal ends, not where the
+    lines of a docstring do."""
+    for info in commands.registered_commands:
+        text = inspect.cleandoc((info.callback and info.callback.__doc__) or "")
+        paragraphs = text.split("\n\n")
+        info.help = info.help or "\n\n".join(part.replace("\n", " ") for part in paragraphs)
+    for group in commands.registered_groups:
+        if group.typer_instance is not None:
+            unbroken(group.typer_instance)
+
+
+unbroken(app)
 
 
 def main() -> None:

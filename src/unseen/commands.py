@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import shlex
-import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from unseen.console import console, print_fitted
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -121,8 +122,6 @@ def _is_path(name: str) -> bool:
 
 def first_look(name: str, folder: str | Path | None, everything: bool = False) -> None:
     """Print the columns of a csv file of which nothing is known, and the command to go on with."""
-    from rich.console import Console
-
     from unseen.datasets import overview
     from unseen.datasets.dialect import SEPARATORS
     from unseen.errors import UnseenError
@@ -140,8 +139,7 @@ def first_look(name: str, folder: str | Path | None, everything: bool = False) -
     if not name.lower().endswith((".csv", ".csv.gz", ".tsv", ".txt")):
         raise UnseenError(f"{name} is not a csv file. Save its rows as csv.")
     sheet = overview.survey(file)
-    console = Console(width=None if sys.stdout.isatty() else 160)
-    columns_of(console, overview.columns(sheet, {}), everything)
+    columns_of(console(), overview.columns(sheet, {}), everything)
     sign = SEPARATORS[str(sheet.dialect.separator)]
     print(f"{len(sheet.lines):,} rows, {len(sheet.columns)} columns separated by {sign}")
     if overview.guessed_encoding(sheet):
@@ -150,7 +148,7 @@ def first_look(name: str, folder: str | Path | None, everything: bool = False) -
     print(f"next ({guessed}):\n    {text}")
 
 
-def columns_of(console: Console, columns: Sequence[Column], everything: bool) -> None:
+def columns_of(where: Console, columns: Sequence[Column], everything: bool) -> None:
     """Print the columns of a table."""
     from rich.table import Table
 
@@ -158,7 +156,7 @@ def columns_of(console: Console, columns: Sequence[Column], everything: bool) ->
     rest = 0 if everything else max(0, len(columns) - WIDEST)
     for c in columns[: len(columns) - rest]:
         table.add_row(c.name, c.kind, c.gaps, c.values, c.sites, c.remark)
-    console.print(table, markup=False)
+    where.print(table, markup=False)
     if rest:
         hidden = columns[len(columns) - rest :]
         print(f"{rest} more columns, {_kinds(hidden)}; --all lists them")
@@ -207,46 +205,27 @@ def trial(name: str, out: Path) -> str:
 
 def show(report: Report, everything: bool = False) -> None:
     """Print what was found; columns and unreadable files up to `SHOWN` unless all are asked for."""
-    from rich.console import Console
-    from rich.table import Table
-
     from unseen.datasets.report import TARGETS
     from unseen.datasets.standin import NO_RESULT
 
-    console = Console(width=None if sys.stdout.isatty() else 160)
+    where = console()
     if report.columns:
-        columns_of(console, report.columns, everything)
-    parted = any(domain.units is not None for domain in report.domains)
-    table = Table("domain", "examples", "known", "train / validation", "classes", "per class")
-    if parted:
-        table.add_column("units")
-    for domain in report.domains:
-        known = "" if domain.total is None else f"{domain.total:,}{'' if domain.sound else ' !'}"
-        sizes = [size for size in domain.counts.values() if size]
-        span = f"{min(sizes):,} to {max(sizes):,}" if sizes and "" not in domain.counts else ""
-        classes = "" if "" in domain.counts else f"{len(sizes)} of {len(domain.counts)}"
-        units = [f"{domain.units:,}" if domain.units is not None else ""] if parted else []
-        table.add_row(domain.name, f"{domain.count:,}", known, domain.split, classes, span, *units)
-    console.print(table, markup=False)
+        columns_of(where, report.columns, everything)
+    print_fitted(where, *_domains(report))
     if any(domain.targets for domain in report.domains):
-        table = Table("domain", *(f"target: {what}" for what in TARGETS))
-        for domain in report.domains:
-            table.add_row(domain.name, *(f"{value:.5g}" for value in domain.targets))
-        console.print(table, markup=False)
+        shown = [[d.name, *(f"{value:.6g}" for value in d.targets)] for d in report.domains]
+        print_fitted(where, ["domain", *(f"target: {what}" for what in TARGETS)], shown)
     turned = len(report.domains) > WIDE
     if 1 < len(report.counts) <= (WIDE if turned else LONG):
         head, *rows = zip(*_cells(report), strict=True) if turned else _cells(report)
-        table = Table("domain" if turned else "class", *head[1:])
-        for row in rows:
-            table.add_row(*row)
-        console.print(table, markup=False)
+        print_fitted(where, ["domain" if turned else "class", *head[1:]], rows)
     for name, state in report.files.items():
         print(f"md5 of {name}: {state}")
-    shown = None if everything else SHOWN
-    for fault in report.unreadable[:shown]:
+    most = None if everything else SHOWN
+    for fault in report.unreadable[:most]:
         print(f"unreadable: {fault}")
-    if shown is not None and len(report.unreadable) > shown:
-        print(f"unreadable: {len(report.unreadable) - shown:,} more files; --all names them")
+    if most is not None and len(report.unreadable) > most:
+        print(f"unreadable: {len(report.unreadable) - most:,} more files; --all names them")
     for note in report.notes:
         print(f"note: {note}")
     print(f"files: {report.info.source}")
@@ -273,6 +252,25 @@ def show(report: Report, everything: bool = False) -> None:
     elif report.sound:
         compared = ", ".join(report.compared)
         print(f"nothing is wrong; {f'compared: {compared}' if compared else 'no total is known'}")
+
+
+def _domains(report: Report) -> tuple[list[str], list[list[str]]]:
+    """Names of columns, and a row for each domain; without what says nothing of a regression."""
+    head = ["domain", "examples", "known", "train / validation", "classes", "per class", "units"]
+    rows = []
+    for domain in report.domains:
+        known = "" if domain.total is None else f"{domain.total:,}{'' if domain.sound else ' !'}"
+        sizes = [size for size in domain.counts.values() if size]
+        span = f"{min(sizes):,} to {max(sizes):,}" if sizes and "" not in domain.counts else ""
+        classes = "" if "" in domain.counts else f"{len(sizes)} of {len(domain.counts)}"
+        units = "" if domain.units is None else f"{domain.units:,}"
+        rows.append(
+            [domain.name, f"{domain.count:,}", known, domain.split, classes, span, units]
+        )  # fmt: skip
+    regression = any(domain.targets for domain in report.domains)
+    spare = set(head[2:] if regression else ["units"])
+    kept = [j for j, name in enumerate(head) if name not in spare or any(row[j] for row in rows)]
+    return [head[j] for j in kept], [[row[j] for j in kept] for row in rows]
 
 
 def _cells(report: Report) -> list[list[str]]:

@@ -110,7 +110,15 @@ def split_list(text: str) -> list[str]:
             parts.append("")
         else:
             parts[-1] += character
-    return [part.strip() for part in parts if part.strip()]
+    found = [part.strip() for part in parts]
+    if found[-1] == "":  # nothing at all, or a comma at the end
+        found.pop()
+    if "" in found:
+        raise UnseenError(
+            f"the list {text!r} has nothing between two commas or before the first: write a name "
+            "there, or take a comma away."
+        )
+    return found
 
 
 def options(

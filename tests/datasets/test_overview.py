@@ -83,9 +83,30 @@ def test_a_regressions_target_is_described_at_each_site(wide: Path, unseen: Comm
     row = next(line for line in ran.out.splitlines() if re.match(r"│ north +│ 114\.5", line))
     found = [cell.strip() for cell in row.strip("│").split("│")]
     # 100, 101, ..., 129: the population's deviation is sqrt((30² − 1) / 12).
-    assert found == ["north", "114.5", "8.6554", "100", "107.25", "114.5", "121.75", "129"]
+    assert found == ["north", "114.5", "8.65544", "100", "107.25", "114.5", "121.75", "129"]
     assert "note: 9 of 90 rows left out, which have no label: west 6 of 30, south 3" in ran.out
     assert "30 to 30" not in ran.out
+    assert "upper quartile" in ran.out and not re.search("┃ (known|classes) ", ran.out)
+
+
+@pytest.mark.parametrize("columns", [80, 50])
+def test_nothing_of_the_targets_is_cut_in_a_narrow_place(
+    wide: Path, unseen: Command, monkeypatch: pytest.MonkeyPatch, columns: int
+) -> None:
+    rows = ["hospital,age,cost", *(f"north,{i},{219967 + i}" for i in range(9))]
+    rows += [f"south,{i},{2.4675e9 + 1000 * i:.0f}" for i in range(9)]
+    (wide / "costs.csv").write_text("\n".join(rows) + "\n")
+    call = "table(path='costs.csv', domain='hospital', label='cost', task='regression')"
+    broad = unseen("data", "check", call).out
+    assert max(map(len, broad.splitlines())) > 80  # a pipe is broad unless COLUMNS says otherwise
+    monkeypatch.setenv("COLUMNS", str(columns))
+    ran = unseen("data", "check", call)
+    tables = ran.out[ran.out.index("examples") :]
+    framed = [line for line in tables.splitlines() if line.startswith(("│", "┃"))]
+    assert max(map(len, framed)) <= columns and not any("…" in line for line in framed)
+    for text in ("219967", "219975", "219971", "2.4675e+09", "target: deviation",
+                 "target: upper quartile"):  # fmt: skip
+        assert any(re.search(rf"{re.escape(text)} *[│┃]", line) for line in framed), text
 
 
 def test_many_columns_are_listed_when_asked_for(wide: Path, unseen: Command) -> None:

@@ -12,9 +12,10 @@ import pytest
 import torch
 from command import Command
 
-from unseen.deploy import directory, export
+from unseen.deploy import export
 from unseen.deploy.directory import Trained
 from unseen.deploy.train import study_of, train
+from unseen.errors import UnseenError
 from unseen.exchange import keyed
 
 SITES = ("east", "north", "south")
@@ -112,12 +113,34 @@ def test_the_unit_is_inside_the_graph(prices: Trained, tmp_path: Path, unseen: C
 
 
 def test_an_export_may_differ_by_as_little_of_any_unit(prices: Trained) -> None:
-    """1e-4 of a deviation of 50, but never less than the rounding of numbers around 1000."""
-    x = torch.zeros(3, 1)
-    assert export.tolerance(prices, x) == pytest.approx(1e-4 * prices.spec["label"]["deviation"])
-    narrow = {**prices.spec, "label": {**prices.spec["label"], "deviation": 1e-3}}
-    less = directory.Trained(**{**vars(prices), "spec": narrow})
-    assert export.tolerance(less, x) == pytest.approx(1000 * 2**-23, rel=0.05)
+    """1e-4 of a deviation of 50, and 16 roundings: an outlier widens its own bound alone."""
+    base = 1e-4 * prices.spec["label"]["deviation"]
+    found = export.tolerance(prices, torch.tensor([[0.0], [1000.0], [-1e9]])).tolist()
+    assert found == pytest.approx([base, base + 16e3 * 2**-23, base + 16e9 * 2**-23])
+
+
+def test_an_outlier_hides_no_difference_elsewhere_and_may_round(
+    prices: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = tmp_path / "new.csv"
+    data.write_text("x\n0\n1\n3e9\n")
+
+    def made(row: int, ulps: float, plain: float = 0.0) -> export.Exported:
+        def off(trained: Trained, _: torch.Tensor) -> tuple[bytes, object]:
+            def run(part: torch.Tensor) -> list[torch.Tensor]:
+                outputs = trained.outputs(part)
+                change = torch.zeros_like(outputs)
+                change[row : row + 1] = ulps * outputs[row : row + 1].abs() * 2**-23 + plain
+                return [outputs + change]
+
+            return b"the file", run
+
+        monkeypatch.setattr(export, "_torch_export", off)
+        return export.export(prices.folder, "torch-export", [data], out=tmp_path / "model.pt2")
+
+    assert made(2, 6.0).inputs == 3
+    with pytest.raises(UnseenError, match="nothing was written"):
+        made(0, 0.0, plain=1.0)  # 0.02 deviations; an epsilon of the outlier is 10,000 times that
 
 
 def test_a_model_that_is_worse_than_a_constant_says_where(tmp_path: Path) -> None:
@@ -125,3 +148,48 @@ def test_a_model_that_is_worse_than_a_constant_says_where(tmp_path: Path) -> Non
     assert made.spec["worse than a constant"] == ["south"]
     card = (made.folder / "README.md").read_text()
     assert "- worse than a constant at south: by rmse" in card
+
+
+def test_an_evaluation_says_where_a_constant_would_be_better(
+    prices: Trained, tmp_path: Path, unseen: Command
+) -> None:
+    """price = 1000 + 50 x was learnt; where it is 1000 - 50 x, errors are twice those of 1000."""
+    ran = unseen("evaluate", prices.folder, "--data", write(tmp_path / "good.csv"))
+    assert ran.code == 0 and "constant" not in ran.out
+    data = write(tmp_path / "other.csv", slope=-50.0)
+    ran = unseen("evaluate", prices.folder, "--data", data)
+    (line,) = (text for text in ran.out.splitlines() if "constant" in text)
+    assert line.startswith("worse than a constant: south (rmse ")
+    rows = [row for row in csv.DictReader(data.open()) if row["site"] == "south"]
+    mean = prices.spec["label"]["mean"]
+    expected = np.sqrt(np.mean([(mean - float(row["price"])) ** 2 for row in rows]))
+    assert f"the mean of training's labels: {expected:.4g})" in line
+
+
+def test_an_evaluation_counts_what_is_unusual_as_predict_does(
+    prices: Trained, tmp_path: Path, unseen: Command
+) -> None:
+    data = tmp_path / "new.csv"
+    data.write_text("site,x,price\n" + "".join(f"a,{x},1000\n" for x in (0, 1, 99, -1, -77)))
+    predicted = unseen("predict", prices.folder, data).err.strip()
+    assert predicted == "2 of 5 rows hold values far from what training saw: x (2)"
+    assert predicted in unseen("evaluate", prices.folder, "--data", data).out.splitlines()
+
+
+@pytest.mark.parametrize("drop", [False, True])
+def test_rows_without_a_label_are_left_out_as_in_training(
+    tmp_path: Path, unseen: Command, drop: bool
+) -> None:
+    data = write(tmp_path / "prices.csv")
+    study = STUDY.format(path=data)
+    if drop:
+        study = study.replace("task='regression'", "task='regression', missing_label='drop'")
+    (tmp_path / "prices.toml").write_text(study)
+    made = train(study_of(str(tmp_path / "prices.toml"), {}), tmp_path / "model")
+    new = tmp_path / "new.csv"
+    new.write_text("site,x,price\na,0,1000\na,1,\na,2,1100\na,3,NA\n")
+    ran = unseen("evaluate", made.folder, "--data", new, "--format", "json")
+    (site,) = json.loads(ran.out)["domains"]
+    assert site["examples"] == 2 and ran.code == (0 if drop else 1)
+    line = "rows left out, which have no label: 2"
+    assert (line in json.loads(ran.out)["notes"]) == drop and ("2 not" in ran.err) != drop

@@ -67,6 +67,17 @@ def test_its_export_computes_in_float32_and_says_so(rounded: Path, unseen: Comma
     assert ran.code == 0 and "largest difference" in ran.out
 
 
+def test_what_rounding_changes_has_the_labels_unit(tmp_path: Path, unseen: Command) -> None:
+    file = table_study(tmp_path, 'holdout = "west"', label="score")
+    made = train(study_of(str(file), {"precision": "bf16"}, "fedavg"), tmp_path / "model")
+    ran = unseen("export", made.folder, "--format", "torch-export")
+    assert ran.code == 0, ran.err
+    (line,) = (text for text in ran.out.splitlines() if "bfloat16" in text)
+    assert line.endswith(" in the units of score")
+    page = (made.folder / "model.pt2.md").read_text()
+    assert "change by up to" in page and " in the units of score." in page
+
+
 def test_its_report_draws_the_model_that_was_trained(tmp_path: Path) -> None:
     """The surface's loss at the global model is the one that training recorded."""
     from unseen.report.models import loaded

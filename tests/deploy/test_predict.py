@@ -253,3 +253,23 @@ def test_evaluation_of_folders_and_of_rows(
     assert ran.code == 2 and "unknown column" in ran.err
     ran = unseen("evaluate", of_rows.folder, "--data", table, "--label", "drug")
     assert ran.code == 1 and "is no class of the model" in ran.err
+
+
+def test_a_model_of_classes_that_the_most_frequent_class_beats(
+    of_rows: Trained, tmp_path: Path, unseen: Command
+) -> None:
+    """All answers turned round at the rows of one site: an accuracy below a half."""
+    table = write_table(tmp_path / "visits.csv")
+    turned = {"yes": "no", "no": "yes"}
+    lines = [line.split(",") for line in table.read_text().splitlines()]
+    at = lines[0].index("died")
+    for cells in lines[1:]:
+        if cells[1] == "north":
+            cells[at] = turned[cells[at]]
+    table.write_text("\n".join(map(",".join, lines)) + "\n")
+    ran = unseen("evaluate", of_rows.folder, "--data", table, "--domains", "north", "--metrics",
+                 "accuracy")  # fmt: skip
+    (line,) = (text for text in ran.out.splitlines() if "constant" in text)
+    share = max(sum(c[1] == "north" and c[at] == k for c in lines) for k in turned) / 24
+    assert line.startswith("worse than a constant in accuracy: north (")
+    assert line.endswith(f"its most frequent class: {100 * share:.1f})")

@@ -169,4 +169,4 @@ def test_the_raw_fields_of_a_cell() -> None:
     assert Cell((), 0, 2).fields() == ("", None, 0)
     assert Cell((), 0, 2, applies=False).fields() == ("n/a", None, 0)
     assert Cell((0.5, 0.7), 0, 2).raw_fields() == [value, error, 0.5, 0.7, 2]
-    assert Cell((), 2, 2).raw_fields() == ["undefined", None, None, None, 0]
+    assert Cell((), 2, 2).raw_fields() == [None, None, None, None, 0]

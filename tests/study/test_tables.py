@@ -7,6 +7,7 @@ import io
 import random
 import re
 from dataclasses import replace
+from itertools import product
 
 import pytest
 import scipy.stats
@@ -156,8 +157,8 @@ def test_undefined_is_written_out_and_never_averaged() -> None:
         ("ppdg", "average"): "0.650 (1 undefined)",
     }
     assert made.marks(0) == {0: ""}
-    assert [row[6] for row in rows_of(made.to_csv())] == ["15 mean", "undefined", "0.55"]
-    assert [row[4] for row in rows_of(made.runs_csv())].count("undefined") == 3
+    assert [row[6] for row in rows_of(made.to_csv())] == ["15 mean", "", "0.55"]
+    assert [row[4] for row in rows_of(made.runs_csv())].count("") == 3
 
 
 def test_a_domain_left_out_of_a_tasks_mean_is_named() -> None:
@@ -174,10 +175,58 @@ def test_a_task_without_a_value_says_what_the_summaries_do() -> None:
         Selected("fedavg", "b", 0, 3, {"pearson": 0.5}),
     ]
     made = table(runs, metric="pearson", worst=True)
-    why = "its labels or the predictions are all equal; average and worst"
-    expected = f"pearson is undefined at a (task a): {why}, over all tasks, leave that seed out"
-    assert made.notes[1] == expected
-    assert [row[-2:] for row in made.rows(lambda t, _: t)][1] == ["undefined", "undefined"]
+    over = "average and worst over the 1 of 2 targets where pearson is defined; not at: a"
+    assert made.notes[1:] == (f"{over} (equal labels or predictions)",)
+    assert made.rows(lambda t, _: t)[1][1:] == ["undefined", "0.500", "0.500", "0.500"]
+    runs.append(Selected("ppdg", "a", 0, 3, {"pearson": 0.25}))
+    made = table(runs, metric="pearson", worst=True)  # not the data's doing
+    why = "its labels or the predictions are all equal"
+    then = "that seed is in no average or worst of fedavg"
+    assert made.notes[1:] == (f"pearson of fedavg is undefined at a (task a): {why}; {then}",)
+    assert made.rows(lambda t, _: t)[1][1:] == ["undefined", "0.500", "undefined", "undefined"]
+
+
+def one_class(sites: int, seeds: int = 2) -> list[Selected]:
+    """Two methods with AUROC everywhere but at site3; a diverged job of ppdg there."""
+    runs = []
+    for s, (m, shift) in product(range(seeds), (("fedavg", 0.0), ("ppdg", 0.05))):
+        for k in range(sites):
+            value = 0.5 + shift + k / 50 + s / 100
+            runs.append(Selected(m, f"site{k}", s, 3, {"auroc": value}))
+    lost = {"metrics": {"auroc": None}, "undefined": {"auroc": ("site3",)}}
+    return [replace(r, **lost) if r.task == "site3" else r for r in runs]
+
+
+def test_a_site_of_one_class_leaves_summaries_and_ranks_of_the_others() -> None:
+    runs = one_class(20)
+    made = table(runs, metric="auroc", worst=True, reference="fedavg")
+    whole = table(
+        [r for r in runs if r.task != "site3"], metric="auroc", worst=True, reference="fedavg"
+    )
+    assert [row[20:] for row in made.cells] == [row[19:] for row in whole.cells]
+    assert made.tail == whole.tail and made.comparison == whole.comparison
+    assert made.ranking() == whole.ranking() and made.ranking().targets == 19
+    assert made.comparison is not None and made.comparison.ranks == {"ppdg": 1.0, "fedavg": 2.0}
+    assert made.notes[1] == (
+        "average, worst, 10th percentile, rank and p over the 19 of 20 targets where auroc is "
+        "defined; not at: site3 (one class)"
+    )
+    assert sum("undefined" in note for note in made.notes) == 0
+    assert "over the 19 targets within each seed" in made.tail_note
+    for text in (made.to_csv(), made.runs_csv()):
+        assert "undefined" not in text
+
+
+def test_a_diverged_job_is_not_the_datas_doing() -> None:
+    runs = [
+        replace(r, round=-1, metrics={"auroc": None}) if (r.task, r.seed) == ("site1", 0) else r
+        for r in one_class(3)
+    ]
+    made = table(runs, metric="auroc", worst=True)
+    assert made.counted == made.tasks
+    assert [cell.undefined for cell in made.cells[0]] == [0, 1, 0, 1, 1]
+    line = "a seed with a job that diverged is in no average or worst of its method"
+    assert made.notes[1:] == (line,)
 
 
 def test_where_a_constant_would_be_better_is_told_in_one_line() -> None:

@@ -26,7 +26,7 @@ from unseen.expression import Call
 #: Every image is decoded to find out whether that is possible; the size does not matter.
 SMALL = View(8)
 #: What is said of a regression's targets.
-TARGETS = ("mean", "deviation", "least", "quarter", "median", "three quarters", "most")
+TARGETS = ("mean", "deviation", "least", "lower quartile", "median", "upper quartile", "most")
 #: Options that choose no other examples than those that the totals count.
 HARMLESS = frozenset({"path", "size", "crop", "grey"})
 

@@ -211,7 +211,8 @@ def export(
     """Write a model for other runtimes, checked against the model on real inputs.
 
     Without --check these are the data of training, read again from --data-dir. An export that
-    differs by more than 1e-4 (of numbers: 1e-4 of their deviation in training) is not written.
+    differs by more than 1e-4 (of numbers: 1e-4 of their deviation in training), the rounding of
+    large numbers aside, is not written.
     """
     from unseen.deploy.export import export as run
 
@@ -220,7 +221,7 @@ def export(
           f"{made.allowed:.0e} allowed")  # fmt: skip
     if made.rounding is not None:
         print("the model computes in bfloat16, its export in float32: outputs change by up to "
-              f"{made.rounding:.1e}")  # fmt: skip
+              f"{made.rounding:.1e}{made.unit}")  # fmt: skip
     print(f"{made.path}, its inputs and outputs described in {made.path.name}.md")
 
 

@@ -6,7 +6,7 @@ import csv
 import io
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from unseen.client import Split, Stored
 from unseen.datasets import info, load
 from unseen.datasets.layout import folded
 from unseen.datasets.sheet import identity
+from unseen.deploy.bounds import Tally
 from unseen.deploy.directory import Trained
 from unseen.deploy.inputs import Images, Table
 from unseen.deploy.intervals import Measured, measured
@@ -25,7 +26,7 @@ from unseen.deploy.predict import Runtime
 from unseen.deploy.rows import IMAGES, Item, fitted, read, stacked
 from unseen.errors import UnseenError, nearest
 from unseen.expression import parse
-from unseen.metrics import check_metric
+from unseen.metrics import check_metric, predicted
 from unseen.study.formats import markdown, plain
 
 
@@ -140,12 +141,10 @@ def evaluate(trained: Trained, asked: Asked, runtime: Runtime | None = None) -> 
     faults: list[Item] = []
     outputs: dict[str, list[Tensor]] = {}
     labels: dict[str, list[Tensor]] = {}
-    unseen, apart = 0, 0.0
+    apart = 0.0
     there: dict[str, None] = {}
-    for batch in labelled(trained, asked, faults, there):
-        if isinstance(batch, int):
-            unseen += batch
-            continue
+    seen = Seen(Tally(trained.bounds))
+    for batch in labelled(trained, asked, faults, there, seen):
         found = (runtime or trained).outputs(batch.x)
         if runtime is not None:
             apart = max(apart, float((found - trained.outputs(batch.x)).abs().max()))
@@ -165,11 +164,81 @@ def evaluate(trained: Trained, asked: Asked, runtime: Runtime | None = None) -> 
     notes.append("[...]: 95% bootstrap interval over the domain's examples, not over domains")
     if any(site.role == "trained on" for site in sites):
         notes.append("a domain that was trained on flatters the model: these are all its examples")
-    if unseen:
-        notes.append(f"rows with a category that no training site had, used without it: {unseen}")
+    notes += seen.lines()
+    if below := beaten(trained, names, outputs, labels, asked.domains):
+        notes.append(below)
     if runtime is not None:
         notes.append(f"outputs by {runtime}; largest difference from the model's own: {apart:.1e}")
     return Evaluation(tuple(sites), tuple(faults), tuple(notes))
+
+
+@dataclass
+class Seen:
+    """What to know of the rows or images that are evaluated. unseen: rows with a category that no
+    training site had; unlabelled: rows that are left out as in training."""
+
+    tally: Tally
+    unseen: int = 0
+    unlabelled: int = 0
+
+    def add(self, items: Iterable[Item]) -> None:
+        """Count further ones, whose labels are known."""
+        for item in self.tally.bounds.mark(list(items)):
+            self.tally.add(item)
+            self.unseen += bool(item.unseen)
+
+    def lines(self) -> list[str]:
+        """A line for each thing that there is to say."""
+        lines = []
+        if self.unlabelled:
+            lines.append(f"rows left out, which have no label: {self.unlabelled}")
+        if n := self.unseen:
+            lines.append(f"rows with a category that no training site had, used without it: {n}")
+        return lines + (self.tally.lines() if self.tally.read else [])
+
+
+def _drops(trained: Trained) -> bool:
+    """Whether training left out the rows without a label."""
+    (call,) = parse(trained.spec["data"]["dataset"])
+    return call.arguments.get("missing_label") == "drop"
+
+
+def beaten(
+    trained: Trained,
+    metrics: Sequence[str],
+    outputs: Mapping[str, Sequence[Tensor]],
+    labels: Mapping[str, Sequence[Tensor]],
+    domains: Sequence[str] | None,
+) -> str:
+    """The domains at which an answer that looks at no input is better, in a line; "" for none.
+
+    The answer is the mean of the training labels, judged by rmse. A model of classes does not say
+    how frequent they were in training: the answer is then the most frequent class of the domain's
+    own examples, judged by accuracy, where it is not the only one.
+    """
+    below = []
+    for name in domains or outputs:
+        if name not in labels:
+            continue
+        found, y = torch.cat(list(outputs[name])).double(), torch.cat(list(labels[name]))
+        if trained.classes is None and trained.scale is not None:
+            errors = (found.squeeze(-1) - y.double(), trained.scale.mean - y.double())
+            ours, theirs = (float(e.square().mean().sqrt()) for e in errors)
+            if ours > theirs:
+                what = f"{trained.scale.mean:.6g}, the mean of training's labels"
+                below.append(f"{name} (rmse {ours:.4g}; always {what}: {theirs:.4g})")
+        elif trained.classes is not None and "accuracy" in metrics and bool((y != y[0]).any()):
+            counts = torch.bincount(y, minlength=len(trained.classes))
+            best = int(counts.argmax())
+            ours, theirs = (
+                float((predicted(found) == y).double().mean()),
+                int(counts[best]) / len(y),
+            )
+            if ours < theirs:
+                what = f"{trained.classes[best]!r}, its most frequent class"
+                below.append(f"{name} ({100 * ours:.1f}; always {what}: {100 * theirs:.1f})")
+    by = "" if trained.classes is None else " in accuracy"
+    return f"worse than a constant{by}: {'; '.join(below)}" if below else ""
 
 
 def check_domains(asked: Sequence[str] | None, found: Mapping[str, object]) -> None:
@@ -188,18 +257,21 @@ def role(trained: Trained, name: str) -> str:
 
 
 def labelled(
-    trained: Trained, asked: Asked, faults: list[Item], there: dict[str, None]
-) -> Iterator[Labelled | int]:
-    """Batches of one domain each; numbers count rows with unseen categories. What cannot be used
-    is added to `faults`, and every domain that is met to `there`."""
+    trained: Trained, asked: Asked, faults: list[Item], there: dict[str, None], seen: Seen
+) -> Iterator[Labelled]:
+    """Batches of one domain each. What cannot be used is added to `faults`, every domain that is
+    met to `there`, and what to know of the rows of the domains that are asked for to `seen`."""
     inputs, data = trained.inputs, asked.data
     rows = data is not None and data.is_file()
     if isinstance(inputs, Images) and data is not None:
-        yield from _by_folder(trained, data, asked, faults, there)
+        yield from _by_folder(trained, data, asked, faults, there, seen)
     elif isinstance(inputs, Table) and rows:
-        yield from _by_column(trained, inputs, asked, faults, there)
+        yield from _by_column(trained, inputs, asked, faults, there, seen)
     else:
-        yield from of_data_set(trained, data, asked.domains, asked.batch)
+        for batch in of_data_set(trained, data, asked.domains, asked.batch):
+            if isinstance(inputs, Table):
+                seen.add(Item(batch.domain, x=x) for x in batch.x)
+            yield batch
 
 
 def of_data_set(
@@ -233,7 +305,12 @@ def of_data_set(
 
 
 def _by_folder(
-    trained: Trained, root: Path, asked: Asked, faults: list[Item], there: dict[str, None]
+    trained: Trained,
+    root: Path,
+    asked: Asked,
+    faults: list[Item],
+    there: dict[str, None],
+    seen: Seen,
 ) -> Iterator[Labelled]:
     """Images below root/domain/class, or below root/class, which is then one domain."""
     (call,) = parse(trained.spec["data"]["dataset"])
@@ -253,12 +330,19 @@ def _by_folder(
             domain = item.parts[-3] if len(item.parts) > 2 else root.resolve().name
             groups.setdefault(domain, []).append((item, classes.index(label)))
         there |= dict.fromkeys(groups)
+        for name, group in groups.items():
+            seen.add(item for item, _ in group if asked.domains is None or name in asked.domains)
         yield from _batches(groups, asked.domains)
 
 
 def _by_column(
-    trained: Trained, inputs: Table, asked: Asked, faults: list[Item], there: dict[str, None]
-) -> Iterator[Labelled | int]:
+    trained: Trained,
+    inputs: Table,
+    asked: Asked,
+    faults: list[Item],
+    there: dict[str, None],
+    seen: Seen,
+) -> Iterator[Labelled]:
     """Rows of a csv file with a column of labels and perhaps one of domains."""
     assert asked.data is not None
     label, domain = asked.label or inputs.label, asked.domain or inputs.domain
@@ -268,12 +352,18 @@ def _by_column(
     codes = {identity(name): i for i, name in enumerate(classes or ())}
     if asked.data.is_file():
         inputs = fitted(replace(inputs, label=label), asked.data)
+    drop = _drops(trained)
     for items in read(inputs, [asked.data], asked.batch, lenient=True):
         groups: dict[str, list[tuple[Item, float]]] = {}
         for item in items:
             if item.error is None and label not in item.cells:
                 raise nearest(f"column of {asked.data} (for --label)", label, item.cells)
             value = None
+            name = item.cells.get(domain or "") or asked.data.stem
+            if drop and label in item.cells and item.cells[label].strip() in inputs.missing:
+                there[name] = None
+                seen.unlabelled += asked.domains is None or name in asked.domains
+                continue
             if item.error is None:
                 cell = item.cells[label]
                 value = inputs.number(cell) if classes is None else codes.get(inputs.identity(cell))
@@ -284,11 +374,10 @@ def _by_column(
             if item.x is None or value is None:
                 faults.append(item)
                 continue
-            name = item.cells.get(domain or "") or asked.data.stem
             groups.setdefault(name, []).append((item, value))
         there |= dict.fromkeys(groups)
         shown = {n: g for n, g in groups.items() if asked.domains is None or n in asked.domains}
-        yield sum(bool(item.unseen) for group in shown.values() for item, _ in group)
+        seen.add(item for group in shown.values() for item, _ in group)
         for batch in _batches(shown, None):
             kind = torch.float32 if classes is None else torch.int64
             yield Labelled(batch.domain, batch.x, batch.y.to(kind))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import logging
+import math
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
@@ -26,16 +27,20 @@ from unseen.study.records import write_atomically
 #: format -> what the file is called.
 FILES = {"onnx": "model.onnx", "torch-export": "model.pt2"}
 TOLERANCE, CHECKED = 1e-4, 512
+#: Roundings of a number by which runtimes, which add in other orders, may come apart.
+ROUNDINGS = 16
 #: Under this name the export's file says which model it is of.
 ABOUT = "unseen"
 
 
 @dataclass(frozen=True)
 class Exported:
-    """What was written, how far its numbers were from the model's, and how far they might be.
+    """What was written, how far its numbers were from the model's, and how far they might be: of
+    the input that came nearest to its bound.
 
     rounding: how far the model's numbers in bfloat16 are from those in float32, in which an export
-    computes; None for a model that computes in float32 itself.
+    computes; None for a model that computes in float32 itself. unit: of a difference, in words,
+    empty where it has none.
     """
 
     path: Path
@@ -43,6 +48,7 @@ class Exported:
     difference: float
     allowed: float
     rounding: float | None = None
+    unit: str = ""
 
 
 class Served(nn.Module):
@@ -112,7 +118,7 @@ def export(
     out: Path | None = None,
 ) -> Exported:
     """Write `model.onnx` or `model.pt2`, if it gives the model's numbers to 1e-4, or to so much of
-    the deviation that labels were standardised by.
+    the deviation that labels were standardised by, and to a few roundings of a number itself.
 
     check: real inputs, files as for `predict`. Without any, the data set of training is read again:
     its held-out domains, or all. The first axis of the input is free.
@@ -127,8 +133,8 @@ def export(
     content, results = _onnx(trained, x) if form == "onnx" else _torch_export(trained, x)
     # As they come, one alone, and two: the first axis is free.
     with _quiet(form):
-        difference = max(_apart(trained, part, results(part)) for part in (x, x[:1], x[:2]))
-    allowed = tolerance(trained, x)
+        parts = (x, x[:1], x[:2])
+        difference, allowed = max((_apart(trained, p, results(p)) for p in parts), key=_share)
     if not difference <= allowed:
         raise UnseenError(
             f"the export's numbers differ from the model's by up to {difference:.1e} on "
@@ -136,7 +142,7 @@ def export(
         )
     write_atomically(target, content)
     beside = target.with_name(target.name + ".md")
-    made = Exported(target, len(x), difference, allowed, rounding)
+    made = Exported(target, len(x), difference, allowed, rounding, unit_of(trained))
     write_atomically(beside, _told(trained, form, made).encode())
     return made
 
@@ -178,20 +184,41 @@ def real_inputs(trained: Trained, check: Sequence[Path], data_dir: Path | None) 
     return x[::every].clone()
 
 
-def tolerance(trained: Trained, x: Tensor) -> float:
-    """How far an export's numbers may be from the model's: in the unit that the model was trained
-    in, and never less than the rounding of the numbers themselves."""
-    if trained.scale is None:
-        return TOLERANCE
-    rounding = torch.finfo(torch.float32).eps * float(trained.outputs(x).abs().max())
-    return max(TOLERANCE * trained.scale.deviation, rounding)
+def tolerance(trained: Trained, wanted: Tensor) -> Tensor:
+    """How far an export's numbers may be from the model's [N, C], for each row [N]: a part of the
+    unit that the model was trained in, and a few roundings of the row's own largest number."""
+    unit = 1.0 if trained.scale is None else trained.scale.deviation
+    rounding = ROUNDINGS * torch.finfo(torch.float32).eps * wanted.double().abs().amax(1)
+    return TOLERANCE * unit + rounding
 
 
-def _apart(trained: Trained, x: Tensor, found: Sequence[Tensor]) -> float:
+def _apart(trained: Trained, x: Tensor, found: Sequence[Tensor]) -> tuple[float, float]:
+    """Difference and bound of the row that is nearest to its bound, or farthest beyond."""
     outputs = trained.outputs(x)
     wanted = [outputs] if trained.classes is None else [outputs, probabilities(outputs)]
-    pairs = zip(found, wanted, strict=True)
-    return max((float((a - b).abs().max()) for a, b in pairs if len(a)), default=0.0)
+    pairs = [
+        pair
+        for a, b in zip(found, wanted, strict=True)
+        if len(b)
+        for pair in zip(
+            (a.double() - b.double()).abs().amax(1).tolist(),
+            tolerance(trained, b).tolist(),
+            strict=True,
+        )
+    ]
+    return max(pairs, key=_share, default=(0.0, TOLERANCE))
+
+
+def _share(pair: tuple[float, float]) -> float:
+    """How much of its bound a difference is; NaN is beyond all."""
+    share = pair[0] / pair[1]
+    return math.inf if math.isnan(share) else share
+
+
+def unit_of(trained: Trained) -> str:
+    """What stands after a difference of outputs: the unit of a number in its label's own."""
+    label = trained.spec.get("label")
+    return f" in the units of {label['name']}" if label is not None else ""
 
 
 def _program(trained: Trained, x: Tensor) -> Any:
@@ -316,7 +343,7 @@ def _rounded(made: Exported) -> list[str]:
         return []
     return [
         "The model itself rounds the products of its layers to bfloat16; the export computes in "
-        f"float32, by which outputs change by up to {made.rounding:.1e}."
+        f"float32, by which outputs change by up to {made.rounding:.1e}{made.unit}."
     ]
 
 

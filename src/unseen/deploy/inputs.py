@@ -220,7 +220,8 @@ class Table:
             *steps,
             "a number becomes (x - mean) / deviation, those of its column, a missing one 0",
             "the feature 'COLUMN missing' is 1 where a number is missing, else 0",
-            "the feature 'COLUMN=CATEGORY' is 1 for that category, else 0; so for 'COLUMN missing'",
+            "the feature 'COLUMN=CATEGORY' is 1 where the column has that category, else 0; the "
+            "feature 'COLUMN missing' of such a column is 1 where the cell is missing, else 0",
             "the features stand in the order of `features`, as float32",
         ]
 

@@ -31,6 +31,7 @@ from unseen.study.named import settings_of
 from unseen.study.plan import Plan, prepare_study
 from unseen.study.prepare import Prepared, prepare
 from unseen.study.records import Job
+from unseen.study.results import counted
 from unseen.study.run import carry_out
 from unseen.study.selected import INBOX, SELECTED, SITES
 from unseen.study.selection import beaten, less_is_better, main_metric, select, value
@@ -94,7 +95,7 @@ def train(
         planned = prepare_study(study, out / RECORDS, data_dir)
     say(f"data: {data.name}; training sites: {', '.join(task.sources)}; held out: "
         f"{', '.join(task.targets) or 'none'}")  # fmt: skip
-    say(f"model: {setting.model}; method: {job.method}; {study.rounds} rounds")
+    say(f"model: {setting.model}; method: {job.method}; {counted(study.rounds, 'round')}")
     with _rounds(folder, study.rounds, progress and bool(planned.missing)):
         carry_out(planned)
     mark = records.mark(folder)

@@ -24,12 +24,13 @@ def watch(folder: Folder, once: Once = False, every: Every = 2.0, metric: Metric
 
     from rich.console import Console
 
+    from unseen.console import console
     from unseen.live.screen import shown
     from unseen.live.state import Reader, find
 
     reader = Reader(find(folder), metric)
     if once or not sys.stdout.isatty():
-        Console(width=None if sys.stdout.isatty() else 160).print(shown(reader.snapshot()))
+        console().print(shown(reader.snapshot()))
         return
     from rich.live import Live
 

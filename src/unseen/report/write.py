@@ -110,7 +110,7 @@ def _runs(part: Part) -> str:
     """One row per finished job: its selected round and all its metrics there."""
     rows = [
         [r.method, r.task, r.raw.job.seed, r.chosen.round]
-        + ["undefined" if (v := r.chosen.metrics.get(m)) is None else v for m in part.metrics]
+        + [r.chosen.metrics.get(m) for m in part.metrics]  # what is undefined is empty
         for r in part.runs
     ]
     file = io.StringIO()

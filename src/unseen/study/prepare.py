@@ -151,8 +151,9 @@ def check_clients(prepared: Prepared, study: Study, task: Task) -> list[str]:
         for split in (train, client.split("validation")):
             _check_finite(split.x, where)
         if client.classes is not None and bool((train.y == train.y[0]).all()):
+            # Without the task, so that the one site is named once in a study.
             warnings.append(
-                f"{where} has examples of class {int(train.y[0])} only; it trains towards "
+                f"client {name!r} has examples of class {int(train.y[0])} only; it trains towards "
                 "always answering that, and its AUROC is undefined."
             )
     for name, client in (prepared.validators | prepared.targets).items():

@@ -203,7 +203,7 @@ class Results:
                 else "targets whole"
             ),
             *(f"of the data: {note}" for note in self.notes),
-            f"training: {study.rounds} rounds of {work}, batch {recipe.batch_size}, "
+            f"training: {counted(study.rounds, 'round')} of {work}, batch {recipe.batch_size}, "
             f"{recipe.optimiser}, client optimiser "
             f"{'kept' if recipe.keep_optimiser else 'reset each round'}"
             + "".join(f", {extra}" for extra in extras if extra),

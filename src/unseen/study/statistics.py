@@ -143,9 +143,10 @@ class Cell:
         return found or (None, None)
 
     def raw_fields(self) -> list[float | str | None]:
-        """Mean, standard error, the interval's ends, number of seeds."""
+        """Mean, standard error, the interval's ends, number of seeds; an undefined mean is empty,
+        so that a column of them is one of numbers."""
         value, error, n = self.fields()
-        return [value, error, *self.interval(), n]
+        return [None if value == "undefined" else value, error, *self.interval(), n]
 
     def text(self, shown: Callable[[float], str], spread: str = "error") -> str:
         """Mean ± standard error, and what keeps the cell from being complete.

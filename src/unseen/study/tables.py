@@ -26,6 +26,12 @@ REASONS = {
     "r2": "its labels are all equal",
     "pearson": "its labels or the predictions are all equal",
 }
+#: The same in a word or two, where targets are listed.
+SHORT = {
+    **dict.fromkeys(("auroc", "auprc"), "one class"),
+    "r2": "equal labels",
+    "pearson": "equal labels or predictions",
+}
 T = TypeVar("T")
 Summary = Callable[[Sequence[float]], float]
 #: Below so many tasks a tenth of them is less than one, and the percentile next to the worst.
@@ -42,7 +48,7 @@ class Table:
     paper, as rows of texts by column. differences: its label -> method of ours -> column -> ours
     minus theirs. spread: what stands after a mean, its standard `error` or `interval`. tail: each
     method's tenth percentile over tasks, which stands beside the worst where tasks are many. unit:
-    what a task is, in a word.
+    what a task is, in a word. counted: the tasks that summaries and ranks are over.
     """
 
     metric: str
@@ -60,6 +66,7 @@ class Table:
     spread: str = "error"
     tail: tuple[Cell, ...] = ()
     unit: str = "target"
+    counted: tuple[str, ...] = ()
 
     @property
     def caption(self) -> str:
@@ -106,7 +113,9 @@ class Table:
 
     def ranking(self, alpha: float = 0.05) -> Ranking:
         """Mean ranks over tasks of the methods that have every number, and which do not differ."""
-        found = zip(self.methods, (row[: len(self.tasks)] for row in self.cells), strict=True)
+        places = [self.tasks.index(task) for task in self.counted or self.tasks]
+        rows = ([row[i] for i in places] for row in self.cells)
+        found = zip(self.methods, rows, strict=True)
         whole = {m: row for m, row in found if all(cell.complete for cell in row)}
         means = {m: [mean(cell.values) for cell in row] for m, row in whole.items()}
         return rank(means, self.lower, alpha)
@@ -152,9 +161,10 @@ class Table:
     @property
     def tail_note(self) -> str:
         """What the percentile is."""
+        tasks = f"{len(self.counted or self.tasks)} {self.unit}s"
         return (
-            f"{self.tail_name}: over the {len(self.tasks)} {self.unit}s within each seed, between "
-            "the two nearest in proportion (numpy's default, type 7 of Hyndman and Fan)"
+            f"{self.tail_name}: over the {tasks} within each seed, interpolated linearly between "
+            f"the two nearest {self.unit}s"
         )
 
     @property
@@ -198,7 +208,8 @@ class Table:
     def to_csv(self) -> str:
         """The raw numbers of every cell: mean, standard error, bootstrap interval, seeds.
 
-        A mean is `undefined` or `n/a` where the table says so, and empty where no seed is finished.
+        A mean is `n/a` where a method does not apply, and empty where it is undefined or no seed
+        is finished.
         Every task is a column, however many there are.
         """
         parts = ("mean", "se", "low", "high", "n")
@@ -218,9 +229,8 @@ class Table:
         """One row per finished job: the round that was selected and the target's raw number."""
         header = ["method", "task", "seed", "round", self.metric]
         rows = (
-            [run.method, run.task, run.seed, run.round, "undefined" if value is None else value]
+            [run.method, run.task, run.seed, run.round, run.metrics[self.metric]]
             for run in self.runs
-            for value in [run.metrics[self.metric]]
         )
         return formats.comma_separated([header, *rows])
 
@@ -235,11 +245,12 @@ def table(
     """The table of a metric over methods, tasks and seeds; what is not given comes from results.
 
     `average` is the mean over tasks per seed, over the seeds that finished all tasks; `worst` the
-    same with the worst task. not_applicable: method -> reason. protocol: lines for the foot.
-    reference: the method that all others are compared with, in two more columns. test: which p is
-    shown there, `wilcoxon` or `t`. published: a paper's figures, in rows below, and how far ours
-    are from them. spread: `error`, the standard error, or `interval`, the bootstrap interval.
-    unit: what a task is, in a word.
+    same with the worst task. A task whose data leave the metric undefined, whatever the method, is
+    left out of both, and of ranks and tests. not_applicable: method -> reason. protocol: lines for
+    the foot. reference: the method that all others are compared with, in two more columns. test:
+    which p is shown there, `wilcoxon` or `t`. published: a paper's figures, in rows below, and how
+    far ours are from them. spread: `error`, the standard error, or `interval`, the bootstrap
+    interval. unit: what a task is, in a word.
 
     >>> runs = [Selected("fedavg", t, s, 9, {"accuracy": a}) for t, s, a in
     ...         [("0", 0, 0.90), ("0", 1, 0.92), ("15", 0, 0.80), ("15", 1, 0.86)]]
@@ -273,21 +284,29 @@ def table(
         values = [summary([x for x in xs if x is not None]) for xs in done if None not in xs]
         return Cell(tuple(values), len(done) - len(values), len(seeds), method not in refused)
 
-    parts: list[tuple[Sequence[str], Summary]] = [*(((t,), mean) for t in tasks), (tasks, mean)]
-    parts += [(tasks, max if lower else min)] * worst
+    lacking = _lacking(found, metric, tasks)
+    counted = tuple(t for t in tasks if t not in lacking)
+    parts: list[tuple[Sequence[str], Summary]] = [*(((t,), mean) for t in tasks), (counted, mean)]
+    parts += [(counted, max if lower else min)] * worst
     columns = (*tasks, "average", *["worst"] * worst)
     cells = tuple(tuple(cell(m, *part) for part in parts) for m in methods)
     bad = 0.9 if lower else 0.1
-    tail = tuple(cell(m, tasks, lambda xs: quantile(xs, bad)) for m in methods if len(tasks) >= FEW)
+    tail = tuple(
+        cell(m, counted, lambda xs: quantile(xs, bad)) for m in methods if len(tasks) >= FEW
+    )
     notes = [caption(metric, len(seeds), spread, lower)]
-    notes += _undefined(found, metric, columns[len(tasks) :])
+    summaries = (*columns[len(tasks) :], *[f"{100 * bad:.0f}th percentile"] * bool(tail))
+    if lacking:
+        ranked = ("rank", "p") if reference is not None else ()
+        notes.append(_over(metric, (*summaries, *ranked), lacking, len(tasks), unit))
+    notes += _undefined(found, metric, summaries, lacking)
     notes += _worse(found, metric, len(seeds))
     notes += [f"n/a: {m} {refused[m]}" for m in methods if m in refused]
     comparison = None
     if reference is not None:
         values = {key: x for key, run in runs.items() if (x := run.metrics[metric]) is not None}
         verdict = bool(printed.tests)
-        comparison = compare(values, methods, tasks, seeds, reference, lower, test, verdict)
+        comparison = compare(values, methods, counted, seeds, reference, lower, test, verdict)
         notes += comparison.notes
     differences = printed.differences(methods, columns, cells, scale_of(metric))
     notes += [DIFFERENCES] * bool(differences) + list(printed.notes)
@@ -295,23 +314,67 @@ def table(
     return Table(
         metric, lower, methods, columns, cells, found, lines, line(title), comparison,
         printed.texts(comparison.columns[1] if comparison else None), differences, tasks, spread,
-        tail, unit,
+        tail, unit, counted,
     )  # fmt: skip
 
 
-def _undefined(runs: Sequence[Selected], metric: str, summaries: Sequence[str]) -> list[str]:
-    """Where a metric has no value, why, and what becomes of the means that it would be in."""
-    reason = REASONS.get(metric.split("@")[0].split()[-1], "")
+def _lacking(runs: Sequence[Selected], metric: str, tasks: Sequence[str]) -> dict[str, str]:
+    """Task -> why, in short, where some seed has the metric of no method: the data's doing. Empty
+    where that is so of every task, since then nothing would be left to sum up.
+
+    A job that diverged says nothing of the data.
+    """
+    known: dict[tuple[str, int], bool] = {}
+    for run in runs:
+        if run.round >= 0:
+            key = run.task, run.seed
+            known[key] = known.get(key, False) or run.metrics[metric] is not None
+    without = {task for (task, _), some in known.items() if not some}
+    reason = SHORT.get(_plain(metric), "")
+    return {t: reason for t in tasks if t in without} if len(without) < len(tasks) else {}
+
+
+def _over(
+    metric: str, summaries: Sequence[str], lacking: Mapping[str, str], tasks: int, unit: str
+) -> str:
+    """What the summaries are over where the metric is undefined at some tasks."""
+    away = ", ".join(f"{task} ({why})" if why else task for task, why in lacking.items())
+    return (
+        f"{_joined(summaries)} over the {tasks - len(lacking)} of {tasks} {unit}s where {metric} "
+        f"is defined; not at: {away}"
+    )
+
+
+def _undefined(
+    runs: Sequence[Selected], metric: str, summaries: Sequence[str], lacking: Mapping[str, str]
+) -> list[str]:
+    """Where else a metric has no value, why, and what becomes of the means it would be in."""
+    reason = REASONS.get(_plain(metric), "")
+    why = f": {reason}" if reason else ""
     notes = []
     for run in runs:
         whole = run.metrics[metric] is not None
-        then = "the task's mean leaves it out"
-        if not whole:
-            then = f"{' and '.join(summaries)}, over all tasks, leave that seed out"
-        for domain in run.undefined.get(metric, ()):
-            why = f": {reason}" if reason else ""
-            notes.append(f"{metric} is undefined at {domain} (task {run.task}){why}; {then}")
+        for domain in run.undefined.get(metric, ()) if run.task not in lacking else ():
+            of = "" if whole else f" of {run.method}"
+            then = "the task's mean leaves it out"
+            if not whole:
+                then = f"that seed is in no {_joined(summaries, 'or')}{of}"
+            notes.append(f"{metric}{of} is undefined at {domain} (task {run.task}){why}; {then}")
+    if any(run.round < 0 for run in runs):
+        notes.append(f"a seed with a job that diverged is in no {_joined(summaries, 'or')} of its "
+                     "method")  # fmt: skip
     return notes
+
+
+def _plain(metric: str) -> str:
+    """The metric itself of one that is grouped or of other domains."""
+    return metric.split("@")[0].split()[-1]
+
+
+def _joined(names: Sequence[str], last: str = "and") -> str:
+    """The names as a list in a sentence."""
+    *first, end = names
+    return f"{', '.join(first)} {last} {end}" if first else end
 
 
 def _worse(runs: Sequence[Selected], metric: str, seeds: int) -> list[str]:
