@@ -45,7 +45,7 @@ def identifier(sheet: Sheet, name: str) -> str | None:
 
 
 def _texts(values: set[str], decimal: str | None) -> bool:
-    """Whether half of the values or more are no numbers, whatever their decimal sign."""
+    """Whether half of the values or more are not numbers, whatever their decimal sign."""
     numbers = 0
     for value in values:
         numbers += (
