@@ -15,6 +15,7 @@ from command import Command, Ran
 from unseen.cli import main
 
 torch.set_num_threads(1)
+os.environ.pop("COLUMNS", None)  # workers of pytest have one, and tables are as wide as it says
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -87,7 +87,14 @@ def test_strict_predicts_nothing_for_them(
     plain = table(unseen("predict", of_rows.folder, tmp_path / "new.csv").out)
     ran = unseen("predict", of_rows.folder, tmp_path / "new.csv", "--strict")
     found = table(ran.out)
-    assert ran.code == 1 and found[0] == plain[0]
+    assert ran.code == 1
+    # The row is answered in a batch of other rows, which may move its last digits.
+    numbers = [name for name in plain[0] if name.startswith("p(")]
+    assert {k: v for k, v in found[0].items() if k not in numbers} == {
+        k: v for k, v in plain[0].items() if k not in numbers
+    }
+    for name in numbers:
+        assert float(found[0][name]) == pytest.approx(float(plain[0][name]), rel=1e-5)
     assert [r["prediction"] for r in found[1:]] == [r["p(yes)"] for r in found[1:]] == ["", "", ""]
     assert all(r["error"].startswith("far from what training saw: ") for r in found[1:])
     assert "new.csv, line 3: far from what training saw: age=145000" in ran.err
