@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from bounds import gamma
 from command import Command
 from federations import table_study, write_photos, write_table
 from hypothesis import given
@@ -88,13 +89,16 @@ def test_strict_predicts_nothing_for_them(
     ran = unseen("predict", of_rows.folder, tmp_path / "new.csv", "--strict")
     found = table(ran.out)
     assert ran.code == 1
-    # The row is answered in a batch of other rows, which may move its last digits.
+    # The row is answered in a batch of other rows: sums of float32 in another order, none of them
+    # longer than the net is wide.
     numbers = [name for name in plain[0] if name.startswith("p(")]
     assert {k: v for k, v in found[0].items() if k not in numbers} == {
         k: v for k, v in plain[0].items() if k not in numbers
     }
     for name in numbers:
-        assert float(found[0][name]) == pytest.approx(float(plain[0][name]), rel=1e-5)
+        assert float(found[0][name]) == pytest.approx(
+            float(plain[0][name]), rel=gamma(64, torch.float32)
+        )
     assert [r["prediction"] for r in found[1:]] == [r["p(yes)"] for r in found[1:]] == ["", "", ""]
     assert all(r["error"].startswith("far from what training saw: ") for r in found[1:])
     assert "new.csv, line 3: far from what training saw: age=145000" in ran.err

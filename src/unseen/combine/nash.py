@@ -21,7 +21,7 @@ def bargain(gram: Tensor) -> Tensor | None:
 
     They minimise ½ aᵀGa − Σ_i log a_i, which is convex and self-concordant, so that Newton's
     method with steps shortened by 1 + (its decrement) finds them from anywhere. An update of
-    length 0 has the weight 0. None where there are no such weights: some mean of the updates
+    length 0 has the weight 0. None where such weights do not exist: some mean of the updates
     vanishes, and nothing is left to bargain for.
 
     Source: Navon et al. 2022, "Multi-Task Learning as a Bargaining Game", Eq. 3; the shortened

@@ -145,7 +145,7 @@ def nash_mtl(training: Training, *, scale: Literal["mean", "torchjd"] = "mean") 
     The direction does not depend on how long single updates are. <u_i, u_j> is divided by its
     Frobenius norm first. scale: `"mean"` divides by K, so that equal updates give that update.
     α minimises ½ Σ_ij α_i α_j <u_i, u_j> − Σ_i log α_i, by Newton's method to rounding. Where some
-    mean of the updates vanishes there is no bargain: that round takes the plain mean, and the table
+    mean of the updates vanishes no bargain exists: that round takes the plain mean, and the table
     counts such rounds.
     Departs from TorchJD's class and the released code, which solve a sequence of linearised
     problems from the last weights and bound ‖Σ α u‖ by 1: here every round is solved by itself,
