@@ -42,13 +42,13 @@ install: .venv/installed
 	touch $@
 
 docs: install
-	$(BIN)/python -c "from unseen.catalogue import write_pages; write_pages('docs/methods')"
-	$(BIN)/python -c "from unseen.catalogue import compositions_markdown as m; print(m(), end='')" \
+	$(BIN)/python -c "from unseen.cli.catalogue import write_pages; write_pages('docs/methods')"
+	$(BIN)/python -c "from unseen.cli.catalogue import compositions_markdown as m; print(m(), end='')" \
 		> docs/compositions.md
 
 # On a quiet machine; about twenty minutes. BENCH="rules memory" measures these alone.
 bench: install
-	env -u OMP_NUM_THREADS -u MKL_NUM_THREADS $(BIN)/unseen bench $(BENCH) \
+	env -u OMP_NUM_THREADS -u MKL_NUM_THREADS $(BIN)/python benchmarks $(BENCH) \
 		--out docs/benchmarks.json --page docs/benchmarks.md
 
 clean:

@@ -20,8 +20,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from unseen.errors import UnseenError
-from unseen.study import records
-from unseen.study.selection import SELECTIONS, less_is_better, main_metric, select
+from unseen.results import records
+from unseen.results.selection import SELECTIONS, less_is_better, main_metric, select
 
 EVALUATIONS = ("source.jsonl", "target.jsonl")
 

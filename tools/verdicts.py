@@ -22,14 +22,15 @@ from typing import Any
 
 from scipy.stats import t as student
 
+from unseen.core.atomic import write_atomically
 from unseen.errors import UnseenError, choice
-from unseen.study import records
-from unseen.study.environments import of_sources
-from unseen.study.formats import decimals, scale_of
-from unseen.study.paired import holm, t_test, wilcoxon
-from unseen.study.records import Job, Record
-from unseen.study.selection import less_is_better, selected
-from unseen.study.statistics import mean, standard_error
+from unseen.results import records
+from unseen.results.formats import decimals, scale_of
+from unseen.results.paired import holm, t_test, wilcoxon
+from unseen.results.records import Job, Record
+from unseen.results.selection import less_is_better, selected
+from unseen.results.source_environments import of_sources
+from unseen.results.statistics import mean, standard_error
 
 RESULTS = Path(__file__).resolve().parent.parent / "docs" / "results"
 ALPHA = 0.05
@@ -379,7 +380,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         same = place.exists() and place.read_text("utf-8") == text
         print(f"{place} is {'' if same else 'not '}what its records say")
         return 0 if same else 1
-    records.write_atomically(place, text.encode())
+    write_atomically(place, text.encode())
     print(place)
     return 0
 

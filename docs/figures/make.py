@@ -11,12 +11,13 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
-from unseen.report import curves, draw, outcome, weights
+from unseen.report import curves, draw, outcome
+from unseen.report import rule_weights
 from unseen.report.figures import Figure
-from unseen.report.part import Part
-from unseen.report.raster import to_png
+from unseen.report.study_report import Part
+from unseen.report.png import to_png
 from unseen.report.read import Choice, read
-from unseen.study.records import Job
+from unseen.results.records import Job
 
 HERE = Path(__file__).parent
 STUDY = HERE.parent / "results" / "methods-digits" / "records.tar.xz"
@@ -54,7 +55,7 @@ def main() -> None:
     """Write the figures."""
     whole = part(METHODS)
     few = replace(whole, methods=tuple(m for m in whole.methods if m in LINES))
-    (ga,) = weights.of_method(whole, "fedavg+ga")
+    (ga,) = rule_weights.of_method(whole, "fedavg+ga")
     figures = {
         "averages": only(
             outcome.averages(whole, whole.main),

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from unseen.backend.flower import needs_flower
+from unseen.engine.messages import needs_flower
 
 if TYPE_CHECKING:
     from flwr.serverapp.strategy import Strategy
 
-    from unseen.combine.base import Combine
+    from unseen.core.rule import Combine
 
 
 def strategy(
@@ -29,6 +29,6 @@ def strategy(
     `examples`.
     """
     needs_flower()
-    from unseen.backend.flower.strategy import Ruled
+    from unseen.federation.flower.strategy import Ruled
 
     return Ruled(rule, clients, seed, **options)

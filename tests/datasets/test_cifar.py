@@ -10,9 +10,9 @@ import pytest
 import torch
 from PIL import Image
 
+from unseen.core.exchange import keyed
 from unseen.datasets import cifar, load
 from unseen.errors import UnseenError
-from unseen.exchange import keyed
 
 
 @pytest.fixture

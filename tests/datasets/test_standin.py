@@ -10,16 +10,16 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from unseen.cli import app
-from unseen.commands import trial
+from unseen.cli.data import trial
+from unseen.cli.main import app
 from unseen.datasets import DATASETS, heart, load, standin
 from unseen.datasets.imports import bring
 from unseen.errors import UnseenError
 from unseen.report.folders import Folder, read_folder
 from unseen.report.provenance import run as provenance
 from unseen.report.read import Choice, part
-from unseen.report.rows import shown
-from unseen.study.spec import Study
+from unseen.report.table_rows import shown
+from unseen.study import Study
 
 SAID = "a synthetic stand-in: no result"
 PAPER = {"accuracy": {"fedavg": {"va": ("50.0", "0.2"), "average": "51.0"}}}

@@ -7,15 +7,15 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pooled import by_scikit_learn
 from sklearn.preprocessing import MinMaxScaler, StandardScaler
+from support.pooled import by_scikit_learn
 from torch import Tensor, nn
 
-from unseen.client import Client, Split
-from unseen.datasets.table import Schema, Sums, encode, feature_names, of_ranges
+from unseen.core.client import Client, Split
+from unseen.core.exchange import Turn, keyed
+from unseen.core.vector import Model
+from unseen.datasets.encoding import Schema, Sums, encode, feature_names, of_ranges
 from unseen.errors import UnseenError
-from unseen.exchange import Turn, keyed
-from unseen.vector import Model
 
 NAN = float("nan")
 SCHEMA = Schema(("age", "ward", "dose", "sex"), {"ward": ("a", "b", "c"), "sex": ("f", "m")})

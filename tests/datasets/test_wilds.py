@@ -13,18 +13,18 @@ import torch
 from PIL import Image
 from torch import nn
 
-from unseen.client import Client, Split
+from unseen.core.client import Client, Split
+from unseen.core.exchange import Turn, keyed
+from unseen.core.metrics import Evaluate
+from unseen.core.vector import Model
 from unseen.datasets import DATASETS, camelyon, fmow, poverty, rows
-from unseen.datasets.base import NO_GROUP, DataSet
 from unseen.datasets.check import check
+from unseen.datasets.dataset import NO_GROUP, DataSet
 from unseen.errors import UnseenError
-from unseen.exchange import Turn, keyed
-from unseen.metrics import Evaluate
 from unseen.models import build
-from unseen.study.holdout import Fixed, plan
-from unseen.study.selection import value
-from unseen.study.spec import Study
-from unseen.vector import Model
+from unseen.results.selection import value
+from unseen.spec.holdout import Fixed, plan
+from unseen.study import Study
 
 MODULES = {"camelyon17": camelyon, "povertymap": poverty, "fmow": fmow}
 TABLES = {

@@ -12,11 +12,12 @@ import pytest
 
 pytest.importorskip("cryptography", reason="keys need the extra flower")
 
-from kits_made import answering, provisioned, site
+from support.kits import answering, provisioned, site
 from typer.testing import CliRunner
 
-from unseen.cli import app
-from unseen.federation.doctor import Finding, examine
+from unseen.cli.main import app
+from unseen.federation.doctor import examine
+from unseen.federation.findings import Finding
 from unseen.federation.kit import Kit
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from unseen.cli import app
+from unseen.cli.main import app
 from unseen.errors import UnseenError
 from unseen.federation.sequence import Exchange, draw, named, read
 

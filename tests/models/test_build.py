@@ -11,10 +11,10 @@ import pytest
 import torch
 from torch import nn
 
+from unseen.core.exchange import keyed
+from unseen.core.vector import Model
 from unseen.errors import UnseenError
-from unseen.exchange import keyed
 from unseen.models import MODELS, build
-from unseen.vector import Model
 
 OWN = """
 import torch

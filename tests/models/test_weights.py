@@ -13,10 +13,10 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from unseen.core.exchange import keyed
 from unseen.errors import UnseenError
-from unseen.exchange import keyed
 from unseen.models import build
-from unseen.models.weights import Report, Source, fill, load, read
+from unseen.models.weight_files import Report, Source, fill, load, read
 
 State = dict[str, Tensor]
 SHAPE = (3, 32, 32)

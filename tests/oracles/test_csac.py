@@ -10,23 +10,23 @@ from dataclasses import replace
 import pytest
 import torch
 import torch.nn.functional as F
-from sites import federation, images
+from support.sites import federation, images
 from torch import Tensor, nn
 
 from unseen import Client, Model, Split, Training, UnseenError, method, play, start
-from unseen.backend.inprocess import InProcess
-from unseen.client import Memories
 from unseen.combine import Mean, SemanticDivergence
-from unseen.exchange import Exchange, Method, Turn, keyed
+from unseen.core.client import Memories
+from unseen.core.exchange import Exchange, Method, Turn, keyed
+from unseen.core.losses import CrossEntropy, SquaredError
+from unseen.core.metrics import plain
+from unseen.core.optimiser import SGD, Adam
+from unseen.engine.inprocess import InProcess
 from unseen.gradient import Backprop, Calibration
 from unseen.gradient.alignment import Projections, attention
 from unseen.gradient.discrepancy import mmd, mse, squared_distances
-from unseen.local import Train, batches
-from unseen.losses import CrossEntropy, SquaredError
+from unseen.local.train import Train, batches
 from unseen.methods.base import slots
-from unseen.metrics import plain
 from unseen.models import build
-from unseen.optimiser import SGD, Adam
 
 NAMES = ["site-a", "site-b", "site-c"]
 TURN = Turn(seed=0, round=3, rounds=9, exchange="train", client="site-a")

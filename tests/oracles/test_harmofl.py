@@ -8,17 +8,17 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from sites import images
+from support.sites import images
 
 from unseen import Client, Model, Split, Training, UnseenError, method, play, start
-from unseen.backend.inprocess import InProcess
-from unseen.exchange import Exchange, Turn, keyed
-from unseen.frequency import Window
+from unseen.core.exchange import Exchange, Turn, keyed
+from unseen.core.metrics import Evaluate
+from unseen.core.optimiser import SGD
+from unseen.engine.inprocess import InProcess
 from unseen.gradient import Backprop, Normalised
-from unseen.local import GapProbe, Train, batches
-from unseen.metrics import Evaluate
+from unseen.images.frequency import Window
+from unseen.local.train import GapProbe, Train, batches
 from unseen.models import build
-from unseen.optimiser import SGD
 
 RECIPE = Training(SGD(0.05), batch_size=8)
 

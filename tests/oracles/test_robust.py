@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import itertools
 
-import literal
 import numpy as np
 import pytest
 import scipy.stats
 import torch
-from sites import federation, images
+from support import literal
+from support.sites import federation, images
 
 from unseen import Model, Training, UnseenError, method, play, start
-from unseen.backend.inprocess import InProcess
 from unseen.combine import DenseRows, Krum, Mean, Median, TrimmedMean
-from unseen.exchange import keyed
+from unseen.core.exchange import keyed
+from unseen.engine.inprocess import InProcess
 from unseen.models import build
 
 COUNTS = [1, 2, 3, 4, 5, 8, 13, 20]
@@ -103,7 +103,7 @@ def test_krum_in_float32_sees_differences_below_a_large_common_part(common, wron
 def test_rows_that_lie_apart_are_multiplied_once_and_as_they_are(monkeypatch) -> None:
     """A common part that is not large changes no bit of what was weighed before."""
     u = torch.randn(6, 300, generator=keyed("apart"))
-    monkeypatch.setattr("unseen.combine.base.centre", None)  # not reached
+    monkeypatch.setattr("unseen.core.rule.centre", None)  # not reached
     assert DenseRows(u).weigh(Krum(1), None, {}, {}, None)[0].sum() == 1
 
 

@@ -10,20 +10,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from sealed import difference, network, trained
-from sites import federation
+from support.channels import difference, network, trained
+from support.sites import federation
 
 pytest.importorskip("tenseal", reason="the extra `he` is not installed")
 
 from unseen import InProcess, Model, Study, Training, UnseenError, method, start
-from unseen.apply import Descend
+from unseen.core.apply import Descend
+from unseen.core.exchange import Exchange, Turn
+from unseen.core.metrics import Evaluate
+from unseen.core.optimiser import SGD, Adam
+from unseen.core.round import play
 from unseen.errors import BadReply
-from unseen.exchange import Exchange, Turn
-from unseen.metrics import Evaluate
-from unseen.optimiser import SGD, Adam
-from unseen.privacy import blind, channel
+from unseen.privacy import blind, channel, kinds
 from unseen.privacy.wire import pack, unpack
-from unseen.round import play
 
 MOMENTUM = Training(batch_size=8, server=Descend(SGD(lr=0.9, momentum=0.5)))
 
@@ -40,7 +40,7 @@ def test_sites_hold_what_the_server_would(expression: str, training: Training | 
             assert difference(site.inbox[name], entry) < 1e-5, name
     for entry in found.inbox.values():
         assert bool(entry.isnan().all())
-    assert {left.slot for left in backend.left()} <= {
+    assert {left.slot for left in backend.disclosed()} <= {
         "model",
         "buffers",
         "model weights",
@@ -68,7 +68,7 @@ def test_sites_evaluate_their_own_model() -> None:
         if over == "ckks":
             kind = channel.read(over, "blind")
             backend = channel.wrap(kind, "blind", made, backend, names)  # type: ignore[assignment]
-            made = backend.method(made)  # type: ignore[attr-defined]
+            made = backend.played(made)  # type: ignore[attr-defined]
         _, outcomes = play(made, state, backend, names, 2)
         seen.append(outcomes[-1].table["loss"])
     assert torch.allclose(*seen, rtol=1e-5)
@@ -147,7 +147,7 @@ def test_a_site_that_does_not_take_the_sum_stops_the_round() -> None:
     ask = backend.ask
     backend.ask = lambda q: ask({n: x for n, x in q.items() if n != "site-b"})  # type: ignore[method-assign]
     with pytest.raises(BadReply, match="site-b did not take the sum"):
-        play(backend.method(made), start(made, model, names, 0), backend, names, 1)
+        play(backend.played(made), start(made, model, names, 0), backend, names, 1)
 
 
 def test_a_site_goes_on_in_another_process() -> None:
@@ -164,7 +164,7 @@ def test_a_site_goes_on_in_another_process() -> None:
         def __init__(self, name: str) -> None:
             self.name, self.saved = name, b""
 
-        def fresh(self) -> channel.Site:
+        def fresh(self) -> kinds.Site:
             made_now = channel.site(
                 kind, "blind", made, self.name, private[self.name], backend.memories
             )
@@ -182,7 +182,7 @@ def test_a_site_goes_on_in_another_process() -> None:
             return asked
 
     backend.sites = {name: Anew(name) for name in names}  # type: ignore[misc]
-    play(backend.method(made), start(made, model, names, 0), backend, names, 2)
+    play(backend.played(made), start(made, model, names, 0), backend, names, 2)
     plain, _, _ = trained("ppdg", 2, rounds=2, training=MOMENTUM)
     ended = backend.sites["site-a"].fresh()  # type: ignore[attr-defined]
     kept = ended.memories.before(ended.key, (9, 9))

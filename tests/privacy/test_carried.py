@@ -7,20 +7,20 @@ from typing import Any
 
 import pytest
 import torch
-from sealed import network
-from sites import federation
+from support.channels import network
+from support.sites import federation
 
 pytest.importorskip("tenseal", reason="the extra `he` is not installed")
 
 from unseen import InProcess, Model, Training, UnseenError, method, start
-from unseen.apply import Descend
+from unseen.core.apply import Descend
+from unseen.core.exchange import Turn
+from unseen.core.optimiser import SGD
+from unseen.core.round import play_round
 from unseen.errors import BadReply
-from unseen.exchange import Turn
-from unseen.optimiser import SGD
-from unseen.privacy import blind, carried, channel, ckks
-from unseen.privacy.carried import State, opened, sealed
+from unseen.privacy import blind, blind_messages, ckks, kinds
+from unseen.privacy.blind_messages import State, opened, sealed
 from unseen.privacy.wire import pack, unpack
-from unseen.round import play_round
 
 MOMENTUM = Training(batch_size=8, server=Descend(SGD(lr=0.9, momentum=0.5)))
 STATE = State(
@@ -72,17 +72,17 @@ class Carried:
         self.state = start(self.plan, model, self.names, 0)
         self.backend = InProcess(model, clients)
         self.secret, self.public = ckks.make_keys()
-        self.kind = channel.CKKS()
+        self.kind = kinds.CKKS()
         self.server = self.restarted()
         self.played = self.server.method(self.plan)
         self.kept: dict[str, bytes] = {}
         self.away: set[str] = set()
 
-    def restarted(self) -> carried.Server:
-        return carried.Server(self.plan, self.public, self.kind)
+    def restarted(self) -> blind_messages.Server:
+        return blind_messages.Server(self.plan, self.public, self.kind)
 
-    def site(self, name: str) -> carried.Site:
-        one = carried.Site(self.plan, name, self.secret, self.kind, "run")
+    def site(self, name: str) -> blind_messages.Site:
+        one = blind_messages.Site(self.plan, name, self.secret, self.kind, "run")
         if name in self.kept:
             one.load(self.kept[name])
         return one
@@ -92,7 +92,7 @@ class Carried:
         cargo, replies, stale = self.server.cargo(), [], self.server.stale
         for name in clients:
             own, one = replace(turn, client=name), self.site(name)
-            entries = one.unload(carried.without_stand_ins(inbox), cargo, own)
+            entries = one.unload(blind_messages.without_stand_ins(inbox), cargo, own)
             (reply,) = self.backend.map(exchange, entries, [name], turn)
             assert one.wanted == stale
             if stale:
@@ -128,7 +128,7 @@ class Carried:
     def model(self) -> torch.Tensor:
         turn = Turn(0, self.state.round, 9)
         entries = self.site("site-a").unload(
-            carried.without_stand_ins(self.state.inbox), self.server.cargo(), turn
+            blind_messages.without_stand_ins(self.state.inbox), self.server.cargo(), turn
         )
         return entries["model"]
 

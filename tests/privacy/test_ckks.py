@@ -15,20 +15,20 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
-from sealed import Stack, convolutions, difference, trained
-from sites import images
+from support.channels import Stack, convolutions, difference, trained
+from support.sites import images
 
 pytest.importorskip("tenseal", reason="the extra `he` is not installed")
 
 from unseen import Study, UnseenError, method
+from unseen.audit.scan import holds, memory, words
 from unseen.combine import PPDG, Mean, PCGrad, SemanticDivergence
+from unseen.core.vector import Layout
 from unseen.errors import BadReply
 from unseen.methods import METHODS
-from unseen.privacy import channel, ckks, seal
-from unseen.privacy.audit.scan import holds, memory, words
+from unseen.privacy import channel, ckks, kinds, seal
 from unseen.privacy.ckks import arithmetic
 from unseen.privacy.wire import accepted, pack, unpack
-from unseen.vector import Layout
 
 READINGS = [
     f"ppdg(base='{base}', others='{others}')"
@@ -56,7 +56,7 @@ def test_three_rounds_as_in_the_clear(expression: str) -> None:
     found, outcomes, backend = trained(expression, 2, "ckks")
     for entry in ("model", "buffers"):
         assert difference(found.inbox[entry], plain.inbox[entry]) < 1e-5
-    assert {left.form for left in backend.left() if left.slot == "model"} == {"encrypted"}
+    assert {left.form for left in backend.disclosed() if left.slot == "model"} == {"encrypted"}
     assert len(outcomes) == 3
 
 
@@ -438,8 +438,8 @@ def test_a_server_that_multiplies_something_else_is_refused(
         both.weigh(rule, None, {}, rule.init(2, 100), None)
 
 
-def replaced(row: channel.Sealed, name: str) -> channel.Sealed:
-    return channel.Sealed(name, row.shape, row.dtype, row.header, row.parts)
+def replaced(row: kinds.Sealed, name: str) -> kinds.Sealed:
+    return kinds.Sealed(name, row.shape, row.dtype, row.header, row.parts)
 
 
 def test_a_sum_of_other_weights_or_rows_is_refused(keys: tuple[bytes, bytes]) -> None:
@@ -467,11 +467,11 @@ def test_weights_that_do_not_fit_are_refused(keys: tuple[bytes, bytes]) -> None:
 def test_a_row_that_is_not_finite_names_its_client(drop: str) -> None:
     from dataclasses import replace
 
-    from sealed import network
-    from sites import federation
+    from support.channels import network
+    from support.sites import federation
 
     from unseen import InProcess, Model, Training, start
-    from unseen.round import play
+    from unseen.core.round import play
 
     clients = federation(3)
     bad = clients["site-b"]
@@ -495,10 +495,10 @@ def test_a_row_that_is_not_finite_names_its_client(drop: str) -> None:
 
 SERVER = """
 import os, struct, sys, torch
-from unseen.apply import Add
+from unseen.core.apply import Add
 from unseen.combine import PPDG
-from unseen.exchange import Exchange, Method, Slot, Turn
-from unseen.metrics import plain
+from unseen.core.exchange import Exchange, Method, Slot, Turn
+from unseen.core.metrics import plain
 from unseen.privacy import blind, channel
 from unseen.privacy.wire import pack, unpack
 
@@ -512,7 +512,7 @@ def receive():
 rule, names = PPDG(), ["site-0", "site-1", "site-2"]
 exchange = Exchange("train", None, {"model": Slot(rule, apply=Add())})
 method = Method("m", (exchange,), (), plain)
-server = blind.Server(method, receive(), channel.CKKS(), names)
+server = blind.Server(method, receive(), kinds.CKKS(), names)
 def deliver(header, parts, rows, ask):
     send(pack({"final": 1}, parts))
     return torch.zeros(1)
@@ -539,7 +539,7 @@ def test_the_server_process_holds_no_secret_and_no_update(
         pytest.skip("no /proc/PID/mem here")
     from dataclasses import replace
 
-    from unseen.exchange import Reply
+    from unseen.core.exchange import Reply
 
     rows = updates(3, 6000)
     stack = Stack(rows, PPDG(), keys=keys)

@@ -7,19 +7,19 @@ import math
 
 import pytest
 import torch
-from remote import Remote
-from sites import federation
+from support.remote import Remote
+from support.sites import federation
 
 from unseen import Model, Training, method, play, start
-from unseen.backend.inprocess import InProcess
+from unseen.core.exchange import Reply, Turn, keyed
+from unseen.core.optimiser import SGD
+from unseen.engine.inprocess import InProcess
 from unseen.errors import BadReply
-from unseen.exchange import Reply, Turn, keyed
 from unseen.models import build
-from unseen.optimiser import SGD
 from unseen.privacy.dp import Clients, Examples, private
-from unseen.privacy.ledger import Left, Metered, card, summary
-from unseen.study import records
-from unseen.study.spec import Study
+from unseen.privacy.ledger import Disclosure, Metered, card, summary
+from unseen.results import records
+from unseen.study import Study
 
 TRAINING = Training(SGD(0.05), batch_size=8)
 
@@ -72,8 +72,8 @@ def test_a_channel_tells_itself_what_left():
     class Channel(InProcess):
         def left(self):
             return [
-                Left("site-a", "model", "encrypted", 999),
-                Left("site-a", "weights", "plain", 5),
+                Disclosure("site-a", "model", "encrypted", 999),
+                Disclosure("site-a", "weights", "plain", 5),
             ]
 
     clients = federation(1)
@@ -143,14 +143,14 @@ CHANNELS = [("ckks", "ppdg", "encrypted"), ("masks()", "fedavg", "masked")]
 def metered_behind(over, expression, inner=InProcess):
     """Three clients behind a channel, and what measures it."""
     pytest.importorskip("tenseal", reason="the extra he is not installed")
-    from unseen.privacy import channel
+    from unseen.privacy import channel, kinds
 
     clients, federated = federation(3), method(expression, TRAINING)
     model = Model(build("mlp(widths=[12])", (6,), 3, keyed("net")))
     names = sorted(clients)
     backend = inner(model, clients)
     kind = channel.read(over)
-    if not isinstance(kind, channel.Clear):
+    if not isinstance(kind, kinds.Clear):
         backend = channel.wrap(kind, "clear", federated, backend, names)
     return Metered(backend, federated), federated, start(federated, model, names, 0), names
 

@@ -9,20 +9,20 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from sealed import difference, network, trained
-from sites import federation
+from support.channels import difference, network, trained
+from support.sites import federation
 
 pytest.importorskip("cryptography", reason="the extra `he` is not installed")
 
 from unseen import InProcess, Model, Training, UnseenError, method, start
-from unseen.apply import Add
 from unseen.combine import Mean
+from unseen.core.apply import Add
+from unseen.core.exchange import Exchange, Method, Reply, Slot, Turn
+from unseen.core.metrics import plain
+from unseen.core.round import play
 from unseen.errors import BadReply, Departed
-from unseen.exchange import Exchange, Method, Reply, Slot, Turn
-from unseen.metrics import plain
-from unseen.privacy import channel, masks
+from unseen.privacy import channel, kinds, masks
 from unseen.privacy.wire import pack, unpack
-from unseen.round import play
 
 
 @pytest.mark.parametrize("expression", ["fedavg", "fedavg+ga", "fednova", "fedcsa"])
@@ -32,7 +32,7 @@ def test_three_rounds_as_in_the_clear(expression: str, K: int) -> None:
     found, _, backend = trained(expression, K, "masks()")
     for entry in ("model", "buffers"):
         assert difference(found.inbox[entry], plain.inbox[entry]) < 1e-6
-    assert {left.form for left in backend.left()} == {"masked"}
+    assert {left.form for left in backend.disclosed()} == {"masked"}
 
 
 @pytest.mark.parametrize("K", [2, 3, 7])
@@ -136,11 +136,11 @@ def test_weights_that_single_out_a_client_are_refused() -> None:
         rows.linear(torch.tensor([1.0, 0.0, 0.0], dtype=torch.float64))
 
 
-def held(backend: channel.Channelled) -> list[channel.Sealed]:
+def held(backend: channel.Channelled) -> list[kinds.Sealed]:
     sites = backend.sites
     size = len(next(iter(sites.values())).held["model"])  # type: ignore[attr-defined]
     shape = torch.Size([size])
-    return [channel.Sealed(n, shape, torch.float32, {}, ()) for n in sorted(sites)]
+    return [kinds.Sealed(n, shape, torch.float32, {}, ()) for n in sorted(sites)]
 
 
 def test_other_weights_for_each_make_noise() -> None:
@@ -169,8 +169,8 @@ def test_no_mask_covers_two_updates() -> None:
     publics = {name: public for name, (_, public) in pairs.items()}
     rule = Mean("uniform")
     exchange = Exchange("train", None, {"model": Slot(rule, apply=Add())})  # type: ignore[arg-type]
-    site = masks.Site("site-a", pairs["site-a"][0], publics, channel.Masks())
-    server = masks.Server(Method("m", (exchange,), (), plain), channel.Masks())
+    site = masks.Site("site-a", pairs["site-a"][0], publics, kinds.Masks())
+    server = masks.Server(Method("m", (exchange,), (), plain), kinds.Masks())
     turn = Turn(0, 0, 1, "train", "site-a")
     hello = server.hello(exchange, turn, names)
     question = {"kind": "mask", "slot": "model", **server.label, "names": names, "once": "1",

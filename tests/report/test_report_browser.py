@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from made import write_study
+from support.finished_studies import write_study
 
 from unseen.report.write import report
 

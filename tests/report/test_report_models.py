@@ -12,7 +12,7 @@ from unseen.errors import UnseenError
 from unseen.report.embed import embedding, features, maps
 from unseen.report.surface import plane, surface
 from unseen.report.write import report
-from unseen.study.spec import Study
+from unseen.study import Study
 
 
 def test_the_plane_goes_through_the_three_models() -> None:

@@ -11,10 +11,10 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from made import write_study
 from PIL import Image
+from support.finished_studies import write_study
 
-from unseen.report import look
+from unseen.report import theme
 from unseen.report.axes import Scale, spread
 from unseen.report.draw import panel
 from unseen.report.figures import Dots, Line, Lines, Points, Row, Surface
@@ -151,13 +151,13 @@ def test_five_hundred_runs_stay_below_three_megabytes(tmp_path: Path, rounds: in
 
 
 def test_colours_can_be_told_from_their_background() -> None:
-    for theme in (0, 1):
-        paper, raised = (look.COLOURS[name][theme] for name in ("paper", "raised"))
+    for scheme in (0, 1):
+        paper, raised = (theme.COLOURS[name][scheme] for name in ("paper", "raised"))
         for name in ("ink", "soft", "link"):
-            for ground in (paper, raised, look.COLOURS["warn"][theme]):
-                assert look.contrast(look.COLOURS[name][theme], ground) >= 4.5, (name, theme)
-        for i in range(look.SERIES):
-            assert look.contrast(look.COLOURS[f"s{i}"][theme], paper) >= 3, (i, theme)
+            for ground in (paper, raised, theme.COLOURS["warn"][scheme]):
+                assert theme.contrast(theme.COLOURS[name][scheme], ground) >= 4.5, (name, scheme)
+        for i in range(theme.SERIES):
+            assert theme.contrast(theme.COLOURS[f"s{i}"][scheme], paper) >= 3, (i, scheme)
 
 
 def test_thinning_keeps_within_the_tolerance() -> None:

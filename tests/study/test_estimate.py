@@ -11,14 +11,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from unseen.study import estimate
-from unseen.study.estimate import Estimate, bench, estimates, report
-from unseen.study.estimate.bench import shares
+from unseen.recipe import Training
+from unseen.study import Study, estimate
+from unseen.study.estimate import Estimate, estimates, measured, report
 from unseen.study.estimate.cost import Work, drawn, line
+from unseen.study.estimate.measured import shares
 from unseen.study.job import run_job
 from unseen.study.plan import Plan, prepare_study
-from unseen.study.spec import Study
-from unseen.training import Training
 
 ROTATED = {
     "dataset": "rotated-digits", "model": "mlp(widths=[8])", "seeds": 1, "rounds": 7,
@@ -51,7 +50,7 @@ def clocked(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Makes a clock the one that dry runs and jobs go by."""
 
     def make(fixed: float, each: float) -> Clock:
-        clock, built = Clock(fixed, each), bench.module
+        clock, built = Clock(fixed, each), measured.module
         from unseen.study import job
 
         def hooked(*arguments: Any) -> nn.Module:
@@ -59,8 +58,8 @@ def clocked(monkeypatch: pytest.MonkeyPatch) -> Any:
             network.register_forward_pre_hook(clock.passed)
             return network
 
-        monkeypatch.setattr(bench, "ticker", lambda study: clock)
-        monkeypatch.setattr(bench, "module", hooked)
+        monkeypatch.setattr(measured, "ticker", lambda study: clock)
+        monkeypatch.setattr(measured, "module", hooked)
         monkeypatch.setattr(job, "module", hooked)
         return clock
 
@@ -115,7 +114,7 @@ def test_a_cheap_study_is_measured_in_whole_batches_of_all(tmp_path: Path, clock
     estimates(plan)
     sources = len(plan.tasks[0].sources)
     # Two measurements of four batches of every source, after those of the first one's.
-    assert clock.batches[True, 32] >= 2 * sources * bench.BATCHES
+    assert clock.batches[True, 32] >= 2 * sources * measured.BATCHES
     assert clock.batches[True, 64] == 0
 
 
@@ -148,7 +147,7 @@ def test_only_who_takes_part_costs(
         found[method] = estimates(plan)[0][0].seconds
     evaluation = 0.0001 * sum(
         len(client.split("validation"))
-        for client in bench.Stage.of(plan, plan.missing[0]).prepared.everyone.values()
+        for client in measured.Stage.of(plan, plan.missing[0]).prepared.everyone.values()
     )
     per_round = {name: (seconds - evaluation) / 7 for name, seconds in found.items()}
     assert per_round["fedavg"] == pytest.approx(per_round["deepall"] * clients / 5, rel=0.01)
@@ -157,7 +156,7 @@ def test_only_who_takes_part_costs(
 def test_those_who_are_not_worked_for_hand_in_rows_of_their_own(tmp_path: Path) -> None:
     """The server meets the whole roster: all rows are there, none equal, all of one length."""
     plan = planned(tmp_path, "scaffold")
-    where = bench.Stage.of(plan, plan.missing[0]).bench("scaffold")
+    where = measured.Stage.of(plan, plan.missing[0]).bench("scaffold")
     where.play(where.begun(), 0, Work(1, 1, 4))
     rows = where.backend.matrix
     assert len(rows) == len(where.backend.whole) == len(where.backend.memories.kept) == 5

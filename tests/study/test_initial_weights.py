@@ -10,15 +10,15 @@ from pathlib import Path
 import pytest
 import torch
 
-from unseen.cli import main
+from unseen.cli.main import main
+from unseen.core.exchange import keyed
 from unseen.errors import UnseenError
-from unseen.exchange import keyed
 from unseen.models import build
-from unseen.models.weights import Source
-from unseen.study import job
+from unseen.models.weight_files import Source
+from unseen.spec.study import parse_override
+from unseen.study import Study, job
 from unseen.study.plan import prepare_study
 from unseen.study.prepare import prepare
-from unseen.study.spec import Study, parse_override
 
 MODEL = "mlp(widths=[4])"
 

@@ -17,14 +17,14 @@ from typing import Any
 import pytest
 import torch
 
-from unseen.backend.inprocess import InProcess
+from unseen.core.exchange import Exchange, Reply, keyed
 from unseen.datasets import DATASETS, DataSet, Domain, Info
+from unseen.engine.inprocess import InProcess
 from unseen.errors import BadReply, UnseenError
-from unseen.exchange import Exchange, Reply, keyed
+from unseen.results.records import Job
+from unseen.results.study_results import Results
+from unseen.study import Study
 from unseen.study import job as job_module
-from unseen.study.records import Job
-from unseen.study.results import Results
-from unseen.study.spec import Study
 
 FILES = ("source.jsonl", "target.jsonl", "rounds.jsonl")
 #: Everything that can be carried from round to round: moments, server moments, gaps, draws.
@@ -196,10 +196,10 @@ def test_a_stopped_job_goes_on_where_it_was(
 
 KILLED = """
 import os, signal, sys
-import unseen.study.records as records
+import unseen.results.records as records
 import unseen.study.plan as plan
 from unseen.study.job import Setting
-from unseen.study.spec import Study
+from unseen.study import Study
 
 def fatal(function, calls):
     left = [calls]

@@ -12,7 +12,6 @@ from unseen.combine.adjustment import GeneralizationAdjustment
 from unseen.combine.agreement import AgrRand, AgrSum
 from unseen.combine.andmask import AbsoluteGeometricMean, AndMask
 from unseen.combine.arfl import AutoWeighted
-from unseen.combine.base import Collect, Combine, DenseRows, Elementwise, Gram, Rows, Weighted, gram
 from unseen.combine.divergence import SemanticDivergence
 from unseen.combine.fedcsa import ClassShares
 from unseen.combine.fedgala import GlobalAlignment
@@ -25,6 +24,7 @@ from unseen.combine.ppdg import PPDG
 from unseen.combine.robust import Krum, Median, Robust, TrimmedMean
 from unseen.combine.roster import RosterMean
 from unseen.combine.torchjd import JacobianDescent
+from unseen.core.rule import Collect, Combine, DenseRows, Elementwise, Gram, Rows, Weighted, gram
 
 __all__ = [
     "PPDG",

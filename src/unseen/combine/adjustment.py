@@ -8,10 +8,11 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from unseen.combine.base import RuleState, Table, Weighted
 from unseen.combine.mean import Mean
+from unseen.core.rule import RuleState, Weighted
+from unseen.core.types import Table
+from unseen.core.vector import Layout
 from unseen.errors import choice, number
-from unseen.vector import Layout
 
 
 @dataclass(frozen=True)

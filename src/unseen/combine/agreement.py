@@ -8,8 +8,9 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from unseen.combine.base import Elementwise, RuleState, Table, Weighted, column_blocks, drawing
 from unseen.combine.mean import Mean
+from unseen.core.rule import Elementwise, RuleState, Weighted, column_blocks, drawing
+from unseen.core.types import Table
 from unseen.errors import choice
 
 Reduction = Literal["sum", "mean"]

@@ -9,11 +9,12 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from unseen.combine.base import Elementwise, RuleState, Table, Weighted, column_blocks
 from unseen.combine.geometric import RELEASED_FLOOR, ROUNDING
 from unseen.combine.mean import Mean
+from unseen.core.rule import Elementwise, RuleState, Weighted, column_blocks
+from unseen.core.types import Table
+from unseen.core.vector import Blocks
 from unseen.errors import choice, number
-from unseen.vector import Blocks
 
 
 @dataclass(frozen=True)

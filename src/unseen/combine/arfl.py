@@ -7,9 +7,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from unseen.combine.base import RuleState, Table, Weighted
+from unseen.core.rule import RuleState, Weighted
+from unseen.core.types import Table
+from unseen.core.vector import Layout
 from unseen.errors import UnseenError, number
-from unseen.vector import Layout
 
 
 @dataclass(frozen=True)

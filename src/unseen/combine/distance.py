@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from unseen.combine.base import Rows, column_blocks, gram
+from unseen.core.rule import Rows, column_blocks, gram
 from unseen.errors import UnseenError
 
 

@@ -8,11 +8,12 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from unseen.combine.base import Combine, Combined, Rows, RuleState, Sees, Table, Weighted
 from unseen.combine.distance import cosine, l1, l2, nonzero
 from unseen.combine.mean import Mean
+from unseen.core.rule import Combine, Combined, Rows, RuleState, Sees, Weighted
+from unseen.core.types import Table
+from unseen.core.vector import Blocks
 from unseen.errors import UnseenError, choice
-from unseen.vector import Blocks
 
 
 @dataclass(frozen=True)

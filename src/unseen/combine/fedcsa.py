@@ -7,10 +7,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from unseen.combine.base import Combine, Combined, Rows, RuleState, Sees, Table, Weighted
 from unseen.combine.mean import Mean
+from unseen.core.rule import Combine, Combined, Rows, RuleState, Sees, Weighted
+from unseen.core.types import Table
+from unseen.core.vector import Layout
 from unseen.errors import UnseenError
-from unseen.vector import Layout
 
 
 @dataclass(frozen=True)

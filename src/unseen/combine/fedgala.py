@@ -7,10 +7,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from unseen.combine.base import Gram, RuleState, Table, Weighted
 from unseen.combine.mean import Mean
+from unseen.core.rule import Gram, RuleState, Weighted
+from unseen.core.types import Table
+from unseen.core.vector import Blocks
 from unseen.errors import choice, number
-from unseen.vector import Blocks
 
 
 @dataclass(frozen=True)

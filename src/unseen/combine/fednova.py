@@ -8,8 +8,9 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from unseen.combine.base import RuleState, Table, Weighted
 from unseen.combine.mean import Mean
+from unseen.core.rule import RuleState, Weighted
+from unseen.core.types import Table
 from unseen.errors import choice
 
 

@@ -11,8 +11,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from unseen.combine.base import Gram, RuleState, Table, Weighted
 from unseen.combine.mean import Mean
+from unseen.core.rule import Gram, RuleState, Weighted
+from unseen.core.types import Table
 from unseen.errors import choice, number
 
 Floats = NDArray[np.float64]

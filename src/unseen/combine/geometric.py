@@ -11,8 +11,9 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from unseen.combine.base import COLUMNS, Elementwise, RuleState, Table, Weighted, column_blocks
 from unseen.combine.mean import Mean
+from unseen.core.rule import COLUMNS, Elementwise, RuleState, Weighted, column_blocks
+from unseen.core.types import Table
 from unseen.errors import UnseenError, choice, number
 
 Zeros = Literal["skip", "paper", "released"]

@@ -9,10 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from unseen.combine.base import Gram, RuleState, Table, Weighted, visits
 from unseen.combine.mean import Mean
+from unseen.core.rule import Gram, RuleState, Weighted, visits
+from unseen.core.types import Table
+from unseen.core.vector import Blocks
 from unseen.errors import UnseenError, choice, number
-from unseen.vector import Blocks
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,12 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from unseen.combine.base import Elementwise, Gram, RuleState, Table, column_blocks
-from unseen.combine.centre import squared_distances
+from unseen.core.centre import squared_distances
+from unseen.core.rule import Elementwise, Gram, RuleState, column_blocks
+from unseen.core.share import floor_share
+from unseen.core.types import Table
+from unseen.core.vector import Layout
 from unseen.errors import UnseenError, number
-from unseen.share import floor_share
-from unseen.vector import Layout
 
 
 @dataclass(frozen=True)

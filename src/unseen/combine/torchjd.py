@@ -9,11 +9,12 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor
 
-from unseen.combine.base import Gram, RuleState, Table, Weighted
 from unseen.combine.mean import Mean
 from unseen.combine.nash import bargain
+from unseen.core.rule import Gram, RuleState, Weighted
+from unseen.core.types import Table
+from unseen.core.vector import Blocks, Layout
 from unseen.errors import UnseenError, choice, number
-from unseen.vector import Blocks, Layout
 
 Weighting = Literal["upgrad", "mgda", "cagrad", "nash-mtl", "dualproj", "imtl-g", "aligned-mtl"]
 

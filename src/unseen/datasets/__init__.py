@@ -35,8 +35,8 @@ from unseen.datasets import (
     terra,
     vlcs,
 )
-from unseen.datasets.base import DataSet, Domain
 from unseen.datasets.check import check
+from unseen.datasets.dataset import DataSet, Domain
 from unseen.datasets.layout import Layout
 from unseen.datasets.standin import marker, note, noted
 from unseen.errors import UnseenError

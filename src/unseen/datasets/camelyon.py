@@ -7,13 +7,13 @@ from pathlib import Path
 
 import torch
 
+from unseen.core.exchange import keyed
 from unseen.datasets import wilds
-from unseen.datasets.base import DataSet
+from unseen.datasets.dataset import DataSet
 from unseen.datasets.files import find
 from unseen.datasets.images import View
 from unseen.datasets.rows import rows
 from unseen.errors import UnseenError
-from unseen.exchange import keyed
 
 FOLDERS = ("camelyon17_v1.0", "camelyon17", ".")
 HOSPITALS = ("0", "1", "2", "3", "4")

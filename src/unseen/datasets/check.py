@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from unseen.datasets.base import NO_GROUP, DataSet, Domain
+from unseen.datasets.dataset import NO_GROUP, DataSet, Domain
 from unseen.errors import UnseenError
 
 

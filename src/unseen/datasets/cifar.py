@@ -9,11 +9,11 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from unseen.datasets.base import DataSet, Domain
+from unseen.core.exchange import keyed
+from unseen.datasets.dataset import DataSet, Domain
 from unseen.datasets.files import find
 from unseen.datasets.ghifary import UNREADABLE, ArrayUnpickler
 from unseen.errors import UnseenError
-from unseen.exchange import keyed
 
 #: Degrees, counter-clockwise, of the three sub-environments of each client (FedILC, Table 1).
 ANGLES = ((10, 25, 40), (60, 75, 90), (-10, -40, -90))

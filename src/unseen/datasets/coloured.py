@@ -8,10 +8,10 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from unseen.core.exchange import keyed
 from unseen.datasets import mnist
-from unseen.datasets.base import DataSet, Domain
+from unseen.datasets.dataset import DataSet, Domain
 from unseen.errors import number
-from unseen.exchange import keyed
 
 SOURCE = f"{mnist.SOURCE}, coloured after FedILC"
 CITATION = """@article{zhu2022fedilc,

@@ -11,13 +11,13 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from unseen.datasets.base import DataSet, Domain, lone_classes, shared_units
 from unseen.datasets.columns import MANY, repeated, suspects
 from unseen.datasets.columns import unit as unit_like
+from unseen.datasets.dataset import DataSet, Domain, lone_classes, shared_units
 from unseen.datasets.dialect import Dialect, almost, ungrouped
+from unseen.datasets.encoding import Schema
 from unseen.datasets.files import below
 from unseen.datasets.sheet import MISSING, Sheet, coded, number, read, rows_of
-from unseen.datasets.table import Schema
 from unseen.errors import UnseenError, choice, nearest
 
 #: Options of `load` that say how the file is read; the others say what its columns are.

@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from unseen.datasets.base import DataSet, Domain
+from unseen.core.exchange import keyed
+from unseen.datasets.dataset import DataSet, Domain
 from unseen.datasets.rotate import rotate
-from unseen.exchange import keyed
 
 ANGLES = (0, 15, 30, 45, 60, 75)
 SOURCE = (

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
-from unseen.datasets.base import DataSet
+from unseen.datasets.dataset import DataSet
 from unseen.datasets.images import View
 from unseen.datasets.layout import Layout, read
 from unseen.datasets.splits import Lists

@@ -11,7 +11,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from unseen.datasets.base import DataSet, Domain
+from unseen.core.exchange import keyed
+from unseen.datasets.dataset import DataSet, Domain
 from unseen.datasets.eicu_files import (
     CATEGORICAL,
     DEMOGRAPHICS,
@@ -29,10 +30,9 @@ from unseen.datasets.eicu_files import (
     read_stays,
     sketch,
 )  # fmt: skip
+from unseen.datasets.encoding import Schema
 from unseen.datasets.sheet import coded
-from unseen.datasets.table import Schema
 from unseen.errors import UnseenError, choice, number
-from unseen.exchange import keyed
 
 CLASSES = ("alive", "expired")
 #: Centimetres and kilograms that an adult may have; other values were mistyped and are missing.

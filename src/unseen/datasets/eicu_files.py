@@ -10,10 +10,10 @@ from pathlib import Path
 
 import torch
 
+from unseen.core.exchange import keyed
 from unseen.datasets.files import either, find
 from unseen.datasets.rows import rows
 from unseen.errors import UnseenError
-from unseen.exchange import keyed
 
 EDITIONS = ("demo", "full")
 FOLDERS = {

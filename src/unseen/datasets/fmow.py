@@ -8,14 +8,14 @@ from pathlib import Path
 
 import torch
 
+from unseen.core.exchange import keyed
 from unseen.datasets import wilds
-from unseen.datasets.base import NO_GROUP, DataSet
+from unseen.datasets.dataset import NO_GROUP, DataSet
 from unseen.datasets.files import find
 from unseen.datasets.images import View
 from unseen.datasets.rows import rows
 from unseen.datasets.wilds import TEST, VALIDATION
 from unseen.errors import UnseenError, choice, nearest
-from unseen.exchange import keyed
 
 FOLDERS = ("fmow_v1.1", "fmow", ".")
 CLASSES = (

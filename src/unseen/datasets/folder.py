@@ -10,8 +10,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from unseen.datasets.base import DataSet, Domain, lone_classes, shared_units
 from unseen.datasets.cache import decoded
+from unseen.datasets.dataset import DataSet, Domain, lone_classes, shared_units
 from unseen.datasets.files import below
 from unseen.datasets.images import File, Tree, View
 from unseen.datasets.sheet import coded

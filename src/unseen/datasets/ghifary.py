@@ -13,7 +13,7 @@ from zipfile import BadZipFile
 
 import torch
 
-from unseen.datasets.base import DataSet, Domain
+from unseen.datasets.dataset import DataSet, Domain
 from unseen.datasets.digits import ANGLES
 from unseen.datasets.files import find
 from unseen.errors import UnseenError

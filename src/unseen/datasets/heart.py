@@ -7,11 +7,11 @@ from pathlib import Path
 
 import torch
 
-from unseen.datasets.base import DataSet
+from unseen.core.exchange import keyed
+from unseen.datasets.dataset import DataSet
 from unseen.datasets.delimited import assemble
 from unseen.datasets.files import find
 from unseen.datasets.sheet import Sheet, read
-from unseen.exchange import keyed
 
 #: Domain -> the name that its file uses.
 HOSPITALS = {

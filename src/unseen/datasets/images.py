@@ -174,3 +174,17 @@ def _image(name: str) -> bool:
 
 def _shown(file: File) -> bool:
     return not any(part.startswith((".", "__MACOSX")) and part != "." for part in file.parts)
+
+
+@dataclass(frozen=True)
+class Image:
+    """A file, its class and the part of the data set in which it lies, if there are parts."""
+
+    file: File
+    label: str
+    part: str
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Class and name without suffix: what lists of splits and parts have in common."""
+        return self.label, self.file.parts[-1].rpartition(".")[0]

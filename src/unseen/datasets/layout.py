@@ -10,10 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from unseen.datasets.base import DataSet, Domain
 from unseen.datasets.cache import decoded
+from unseen.datasets.dataset import DataSet, Domain
 from unseen.datasets.files import below, given
-from unseen.datasets.images import File, Tree, View
+from unseen.datasets.images import File, Image, Tree, View
 from unseen.datasets.splits import Lists
 from unseen.datasets.standin import note
 from unseen.errors import UnseenError, choice, nearest
@@ -57,20 +57,6 @@ class Layout:
     def label(self, folder: str) -> str | None:
         """The class that a folder's name stands for."""
         return folder if isinstance(self.classes, int) else _named(self.classes, folder)
-
-
-@dataclass(frozen=True)
-class Image:
-    """A file, its class and the part of the data set in which it lies, if there are parts."""
-
-    file: File
-    label: str
-    part: str
-
-    @property
-    def key(self) -> tuple[str, str]:
-        """Class and name without suffix: what lists of splits and parts have in common."""
-        return self.label, self.file.parts[-1].rpartition(".")[0]
 
 
 @dataclass(frozen=True)

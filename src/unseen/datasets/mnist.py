@@ -11,13 +11,13 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from unseen.core.exchange import keyed
 from unseen.datasets import ghifary
-from unseen.datasets.base import DataSet, Domain
+from unseen.datasets.dataset import DataSet, Domain
 from unseen.datasets.digits import ANGLES
 from unseen.datasets.files import either, find
 from unseen.datasets.rotate import rotate
 from unseen.errors import UnseenError, choice, number
-from unseen.exchange import keyed
 
 FOLDERS = (".", "mnist", "MNIST/raw")
 SOURCE = "the MNIST database of handwritten digits (LeCun, Cortes, Burges), 70,000 images"

@@ -12,14 +12,14 @@ import torch
 from torch import Tensor
 from torch.nn.functional import adaptive_avg_pool2d
 
+from unseen.core.exchange import keyed
 from unseen.datasets import wilds
-from unseen.datasets.base import DataSet
+from unseen.datasets.dataset import DataSet
 from unseen.datasets.files import find
 from unseen.datasets.images import View
 from unseen.datasets.rows import rows
 from unseen.datasets.wilds import TEST, VALIDATION
 from unseen.errors import UnseenError, choice, nearest, number
-from unseen.exchange import keyed
 
 FOLDERS = ("poverty_v1.1", "poverty", ".")
 BANDS = ("blue", "green", "red", "swir1", "swir2", "temp1", "nir", "nightlights")

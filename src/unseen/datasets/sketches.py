@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from unseen.exchange import keyed
+from unseen.core.exchange import keyed
 
 if TYPE_CHECKING:
     from unseen.datasets.layout import Layout

@@ -15,7 +15,7 @@ from torch import Tensor
 from unseen.errors import UnseenError
 
 if TYPE_CHECKING:
-    from unseen.datasets.layout import Image
+    from unseen.datasets.images import Image
 
 #: Class and name without suffix -> the label beside it, where there is one.
 Listed = dict[tuple[str, str], str]

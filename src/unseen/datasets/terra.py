@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from unseen.datasets.base import DataSet
+from unseen.datasets.dataset import DataSet
 from unseen.datasets.images import View
 from unseen.datasets.layout import Layout, read
 

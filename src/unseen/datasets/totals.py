@@ -10,13 +10,14 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from unseen.client import Client, Split
-from unseen.datasets import table
-from unseen.datasets.base import DataSet
-from unseen.datasets.table import FLAT, Schema, Sums
-from unseen.exchange import Inbox, Memory, Reply, Turn
-from unseen.scale import Scale
-from unseen.vector import Model
+from unseen.core.client import Client, Split
+from unseen.core.exchange import Reply, Turn
+from unseen.core.scale import Scale
+from unseen.core.types import Inbox, Memory
+from unseen.core.vector import Model
+from unseen.datasets import encoding
+from unseen.datasets.dataset import DataSet
+from unseen.datasets.encoding import FLAT, Schema, Sums
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,7 @@ class Totals:
 
     def of_ranges(self, ranges: Mapping[str, tuple[float, float]]) -> Tensor:
         """Statistics that follow from public ranges alone, see `table.of_ranges`."""
-        return table.of_ranges(self.joint, ranges)
+        return encoding.of_ranges(self.joint, ranges)
 
     def of_table(self, statistics: Tensor) -> Tensor | None:
         """The part of the statistics that is the table's, as `Sums` has it; None without one."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
-from unseen.datasets.base import DataSet
+from unseen.datasets.dataset import DataSet
 from unseen.datasets.images import View
 from unseen.datasets.layout import Layout, read
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import torch
 
-from unseen.datasets.base import Domain
+from unseen.core.exchange import keyed
 from unseen.datasets.cache import decoded
+from unseen.datasets.dataset import Domain
 from unseen.datasets.images import File, Tree, View
 from unseen.errors import Unreadable, UnseenError, number
-from unseen.exchange import keyed
 
 #: The domains that pool what WILDS keeps for selection and for the test.
 VALIDATION, TEST = "ood-validation", "ood-test"

@@ -5,17 +5,17 @@ from __future__ import annotations
 import socket
 import stat
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from unseen.errors import UnseenError
 from unseen.federation import kit as checks
 from unseen.federation import probe, serve
+from unseen.federation.findings import Finding
+from unseen.federation.handshake import versions
 from unseen.federation.kit import FILES, FOREIGN, SECRETS, Kit
 
-State = Literal["ok", "warning", "fault", "skipped"]
 #: Seconds that a site's clock may be ahead of the server's, and behind: what Flower allows.
 AHEAD, BEHIND = 5.0, 305.0
 #: Days before its end from which a certificate deserves a warning.
@@ -24,22 +24,6 @@ SOON = 30
 PART = 5 * 2**20 + 2**16
 #: Free space below which a server or site will soon stop, in bytes.
 ROOM = 2 * 2**30
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One thing that was looked at."""
-
-    what: str
-    state: State
-    text: str
-    remedy: str = ""
-
-    def line(self) -> str:
-        """For the person at the keyboard."""
-        return f"{self.state:8}{self.what}: {self.text}" + (
-            f"  -> {self.remedy}" if self.remedy else ""
-        )
 
 
 def examine(
@@ -172,7 +156,7 @@ def _room(kit: Kit) -> Iterator[Finding]:
 
 def _server(kit: Kit) -> Iterator[Finding]:
     """Sites that are let in, and whether the port is free or ours."""
-    from unseen.federation.keys import registered
+    from unseen.federation.certificates import registered
 
     try:
         sites = list(registered(kit.folder))
@@ -264,7 +248,7 @@ def _known(kit: Kit, answer: probe.Answer) -> Iterator[Finding]:
 
 
 def _versions(answer: probe.Answer) -> Finding:
-    here, there = probe.versions(), answer.content
+    here, there = versions(), answer.content
     text = ", ".join(f"{name} {v} here, {there.get(name, '?')} there" for name, v in here.items())
     fault = serve.strange_versions(answer)
     return Finding("versions", "fault" if fault else "ok", text, fault)
@@ -290,6 +274,6 @@ def _data(kit: Kit, study: Path | None, data: Path | None) -> Iterator[Finding]:
     if study is None:
         yield Finding("data", "skipped", "no study to compare with", "--study STUDY.toml")
         return
-    from unseen.federation import sitedata
+    from unseen.federation import site_data
 
-    yield from sitedata.compare(kit, study, data)
+    yield from site_data.compare(kit, study, data)

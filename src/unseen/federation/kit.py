@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from unseen.errors import UnseenError
-from unseen.federation.keys import needs_cryptography
-from unseen.federation.spec import is_address
+from unseen.federation.certificates import needs_cryptography
+from unseen.federation.kit_spec import is_address
 
 if TYPE_CHECKING:
     from cryptography.x509 import Certificate

@@ -13,8 +13,8 @@ from datetime import UTC, datetime
 from typing import Any, Literal
 
 from unseen.errors import UnseenError
+from unseen.federation.handshake import KEY, PROBE, SIGNATURE, STAMP
 from unseen.federation.kit import Kit
-from unseen.federation.link import KEY, PROBE, SIGNATURE, STAMP
 
 Trouble = Literal[
     "",
@@ -61,19 +61,6 @@ class Answer:
     def remedy(self) -> str:
         """What to do about the trouble."""
         return REMEDY.get(self.trouble, "")
-
-
-def versions() -> dict[str, str]:
-    """Versions that both sides must agree on."""
-    from importlib.metadata import PackageNotFoundError, version
-
-    import unseen
-
-    try:
-        flower = version("flwr")
-    except PackageNotFoundError:
-        flower = "absent"
-    return {"unseen": unseen.__version__, "flower": flower}
 
 
 def ask(kit: Kit, insecure: bool = False, size: int = 0, timeout: float = 10.0) -> Answer:

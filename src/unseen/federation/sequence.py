@@ -63,7 +63,7 @@ def _line(text: str) -> dict[str, Any] | None:
 def named(exchanges: Sequence[Exchange], expression: str) -> list[Exchange]:
     """The same, with the names of what a method sends; evaluations keep theirs."""
     from unseen.methods.compose import method
-    from unseen.training import Training
+    from unseen.recipe import Training
 
     made = {exchange.name: exchange for exchange in method(expression, Training()).exchanges}
     named = []

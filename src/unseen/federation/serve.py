@@ -10,10 +10,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from unseen.errors import UnseenError
-from unseen.federation import keys, process
+from unseen.federation import certificates, process
 from unseen.federation.control import Changes, Control, control, needs_flower
+from unseen.federation.handshake import versions
 from unseen.federation.kit import Kit
-from unseen.federation.probe import Answer, ask, versions
+from unseen.federation.probe import Answer, ask
 
 INSECURE = (
     "WARNING: --insecure: no encryption, and any machine may take part. Not for data of people."
@@ -32,10 +33,10 @@ def serve(kit: Kit, insecure: bool = False, say: Callable[[str], None] = print) 
     kit.check(insecure)
     listen = str(kit.settings["listen"])
     process.check_port(listen, kit.port, str(kit.folder / "kit.toml"))
-    sites = dict(keys.registered(kit.folder)) if not insecure else {}
+    sites = dict(certificates.registered(kit.folder)) if not insecure else {}
     kit.state.mkdir(mode=0o700, exist_ok=True)
     command = [
-        sys.executable, "-m", "unseen.federation.link",
+        sys.executable, "-m", "unseen.federation.superlink",
         "--host", listen, "--port", str(kit.port),
         "--database", str(kit.state / "superlink.db"), "--disable-runtime-dependency-installation",
     ]  # fmt: skip
@@ -101,7 +102,7 @@ class _Watch:
         self.next = time.monotonic() + LOOK
         try:
             if not self.insecure:
-                self._follow(self.link.agree(keys.registered(self.kit.folder)))
+                self._follow(self.link.agree(certificates.registered(self.kit.folder)))
             now = {
                 node.name or str(node.id) for node in self.link.nodes() if node.status == "online"
             }
@@ -155,7 +156,7 @@ def join(
         say(INSECURE)
     welcome(kit, insecure, say)
     command = [
-        sys.executable, "-m", "unseen.federation.node",
+        sys.executable, "-m", "unseen.federation.supernode",
         "--superlink", kit.address, "--port", str(process.free_port()),
         "--node-config", f'site="{kit.name}" kit="{kit.folder}"',
     ]  # fmt: skip
@@ -189,7 +190,7 @@ def join(
 
 def settle(kit: Kit, data: Path, allow: Sequence[str] = ()) -> Path:
     """Write site.toml, which the training code reads. What was allowed before stays."""
-    from unseen.federation.kits import toml
+    from unseen.federation.provision import toml
 
     path = data.expanduser().absolute()
     if not path.exists():
@@ -206,7 +207,7 @@ def settle(kit: Kit, data: Path, allow: Sequence[str] = ()) -> Path:
         "state": str(state),
         "allow": sorted({*before.get("allow", ()), *allow}),
     }
-    keys.write(kit.folder / "site.toml", toml(settings).encode())
+    certificates.write(kit.folder / "site.toml", toml(settings).encode())
     return path
 
 
@@ -254,7 +255,7 @@ def bundle(folder: Path) -> Path:
     """The app of this installation, written afresh."""
     import shutil
 
-    from unseen.backend.flower import bundle as own
+    from unseen.federation.flower import bundle as own
 
     shutil.rmtree(folder, ignore_errors=True)
     folder.parent.mkdir(parents=True, exist_ok=True)

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from unseen.vector import Layout
+from unseen.core.vector import Layout
 
 #: Fused first: the model that is trained, then the client's own.
 SIDES = ("fused", "own")

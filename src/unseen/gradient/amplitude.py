@@ -11,27 +11,29 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from unseen.bank import Bank
-from unseen.client import Client
+from unseen.core.client import Client
+from unseen.core.exchange import Local, Reply, Turn
+from unseen.core.parts import Wrapper
+from unseen.core.types import Inbox, Memory
+from unseen.core.vector import Model
 from unseen.errors import number
-from unseen.exchange import Inbox, Local, Memory, Reply, Turn
-from unseen.features import tapped
-from unseen.frequency import Window, mixed, pixel_range
-from unseen.gradient.base import Gradient, Step
-from unseen.vector import Model
+from unseen.gradient.backprop import Gradient, Step
+from unseen.images.bank import Bank
+from unseen.images.features import tapped
+from unseen.images.frequency import Window, mixed, pixel_range
 
 #: The inbox entry that holds HarmoFL's mean amplitude.
 AMPLITUDE = "amplitude"
 
 
 @dataclass(frozen=True)
-class AmplitudeMix:
+class AmplitudeMix(Wrapper):
     """g at x̃ in x's place, with probability p per batch: |F(x̃)| = (1 − λ) |F(x)| + λ |F(x')|, and
     the phase of x̃ is that of x.
 
     λ ~ U(0, strength) for each example; x': another example of the same batch, by a random
     permutation, or an image of another client out of the bank. clip: x̃ is clipped to the range of
-    the pixels, see `unseen.frequency.pixel_range`. p = 0 is the inner gradient bit for bit.
+    the pixels, see `unseen.images.frequency.pixel_range`. p = 0 is the inner gradient bit for bit.
 
     Source: Xu et al. 2021, "A Fourier-based Framework for Domain Generalization", amplitude mix.
     """
@@ -73,7 +75,7 @@ class AmplitudeMix:
 
 
 @dataclass(frozen=True)
-class Normalised:
+class Normalised(Wrapper):
     """Another local on a network whose inputs have, inside the window, the amplitude that the
     inbox holds.
 
@@ -85,7 +87,7 @@ class Normalised:
 
     outermost: ClassVar[bool] = True
 
-    local: Local
+    inner: Local
     window: Window
 
     def __call__(
@@ -94,7 +96,7 @@ class Normalised:
         """The other local's reply; the hook ends with it."""
         with tapped(model.module, "", "input") as tap:
             tap.change = partial(self.change, inbox[AMPLITUDE])
-            return self.local(model, inbox, client, memory, turn)
+            return self.inner(model, inbox, client, memory, turn)
 
     def change(self, amplitude: Tensor, x: Tensor) -> Tensor:
         """The images [N, C, H, W] with this amplitude, laid out in memory as they came."""

@@ -10,15 +10,16 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from unseen.client import Client
+from unseen.core.client import Client
+from unseen.core.exchange import Turn
+from unseen.core.types import Inbox, Memory
+from unseen.core.vector import Model
 from unseen.errors import UnseenError, choice, number
-from unseen.exchange import Inbox, Memory, Turn
-from unseen.features import chosen, frozen, recorded
 from unseen.gradient.alignment import Projections, attention
-from unseen.gradient.base import Backprop, Step
+from unseen.gradient.backprop import Backprop, Step
 from unseen.gradient.discrepancy import mmd, mse
-from unseen.training import Training
-from unseen.vector import Model
+from unseen.images.features import chosen, frozen, recorded
+from unseen.recipe import Training
 
 
 @dataclass(frozen=True)

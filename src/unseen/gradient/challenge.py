@@ -10,21 +10,23 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from unseen.client import Client
+from unseen.core.client import Client
+from unseen.core.exchange import Turn
+from unseen.core.parts import Wrapper
+from unseen.core.share import ceil_share, round_share
+from unseen.core.types import Inbox, Memory
+from unseen.core.vector import Model
 from unseen.errors import UnseenError, choice, nearest, number
-from unseen.exchange import Inbox, Memory, Turn
-from unseen.features import Tap, last_maps, tapped
-from unseen.gradient.base import Gradient, Step
+from unseen.gradient.backprop import Gradient, Step
 from unseen.gradient.heads import head_layer
-from unseen.share import ceil_share, round_share
-from unseen.vector import Model
+from unseen.images.features import Tap, last_maps, tapped
 
 #: By how much an example's probability must fall before it may be challenged, as released.
 FALL = 1e-4
 
 
 @dataclass(frozen=True)
-class SelfChallenging:
+class SelfChallenging(Wrapper):
     """The inner gradient with z ∘ m in z's place, z being the features that enter the head.
 
         G = ∂(Σ_n logit of y_n) / ∂z      m_n: 0 on the `drop` share of pixels, or of channels,

@@ -11,17 +11,18 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from unseen.augmix import AugMix
-from unseen.bank import Bank
-from unseen.client import Client
+from unseen.core.client import Client
+from unseen.core.exchange import Turn
+from unseen.core.losses import Loss
+from unseen.core.types import Inbox, Memory
+from unseen.core.vector import Model
 from unseen.errors import number
-from unseen.exchange import Inbox, Memory, Turn
-from unseen.features import recorded, tapped
-from unseen.frequency import pixel_range
-from unseen.gradient.base import Step
+from unseen.gradient.backprop import Step
 from unseen.gradient.heads import head_layer
-from unseen.losses import Loss
-from unseen.vector import Model
+from unseen.images.augmix import AugMix
+from unseen.images.bank import Bank
+from unseen.images.features import recorded, tapped
+from unseen.images.frequency import pixel_range
 
 #: Under the root of a variance, as released.
 EPSILON = 1e-6

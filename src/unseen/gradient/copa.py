@@ -10,12 +10,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from unseen.client import Client
+from unseen.core.client import Client
+from unseen.core.exchange import Local, Reply, Turn
+from unseen.core.losses import Loss, LossFunction
+from unseen.core.parts import Wrapper
+from unseen.core.types import Inbox, Memory
+from unseen.core.vector import Model
 from unseen.errors import choice
-from unseen.exchange import Inbox, Local, Memory, Reply, Turn
 from unseen.gradient.heads import Head, loss_of
-from unseen.losses import Loss, LossFunction
-from unseen.vector import Model
 
 #: The slot and inbox entry of all heads [N, Ph], one row per client of the roster.
 HEADS = "heads"
@@ -75,7 +77,7 @@ class Collaboration:
 
 
 @dataclass(frozen=True)
-class OwnHead:
+class OwnHead(Wrapper):
     """Lets another local work with the client's own head, and sends that in a row of its own.
 
     What the other local finds in the inbox as `model` is the received body under the client's own
@@ -85,7 +87,7 @@ class OwnHead:
 
     outermost: ClassVar[bool] = True
 
-    local: Local
+    inner: Local
     head: str | None = None
 
     def __call__(
@@ -96,7 +98,7 @@ class OwnHead:
         if turn.index >= 0:
             model.vector[part] = inbox[HEADS][turn.index]
         received = {**inbox, "model": model.vector.clone()}
-        reply, memory = self.local(model, received, client, memory, turn)
+        reply, memory = self.inner(model, received, client, memory, turn)
         own = model.vector[part].clone()
         model.vector[part] = inbox["model"][part]
         return Reply({**reply.rows, HEADS: own}, reply.scalars), memory

@@ -10,23 +10,25 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from unseen.client import Client
 from unseen.combine.geometric import RunningLogSums, WeightedGeometricMean, Zeros
+from unseen.core.client import Client
+from unseen.core.exchange import Turn
+from unseen.core.parts import Wrapper
+from unseen.core.types import Inbox, Memory
+from unseen.core.vector import Model
 from unseen.errors import UnseenError, choice, number
-from unseen.exchange import Inbox, Memory, Turn
-from unseen.gradient.base import Backprop, Gradient, Step
-from unseen.gradient.examples import (
+from unseen.gradient.backprop import Backprop, Gradient, Step
+from unseen.gradient.per_example import (
     chunks_of_gradients,
     linear_signals,
     outer_log_sums,
     outputs_and_signals,
     put,
 )
-from unseen.vector import Model
 
 
 @dataclass(frozen=True)
-class Environments:
+class Environments(Wrapper):
     """g ← mean_ε g_ε, coordinate by coordinate, over the environments ε inside a client.
 
     by: an environment is a single `"example"` (FedILC, Algorithm 2), a mini-`"batch"` of a random

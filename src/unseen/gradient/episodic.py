@@ -10,18 +10,20 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from unseen.bank import Bank
-from unseen.client import Client
+from unseen.core.client import Client
+from unseen.core.exchange import Turn
+from unseen.core.losses import LossFunction
+from unseen.core.parts import Wrapper
+from unseen.core.types import Inbox, Memory
+from unseen.core.vector import Model
 from unseen.errors import UnseenError, choice, number
-from unseen.exchange import Inbox, Memory, Turn
-from unseen.frequency import Window, mixed, pixel_range
-from unseen.gradient.base import Backprop, Gradient, Step
-from unseen.losses import LossFunction
-from unseen.vector import Model
+from unseen.gradient.backprop import Backprop, Gradient, Step
+from unseen.images.bank import Bank
+from unseen.images.frequency import Window, mixed, pixel_range
 
 
 @dataclass(frozen=True)
-class Episodic:
+class Episodic(Wrapper):
     """g = c [∇F(w; x) + ∇F(w'; x̃)],   w' = w − η clamp(∇F(w; x), ±bound)
 
     x̃: x with amplitudes of another client's image inside the window, |F(x̃)| = (1 − λ) |F(x)| +

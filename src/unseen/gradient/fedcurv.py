@@ -10,19 +10,21 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from unseen.client import Client
+from unseen.core.client import Client
+from unseen.core.exchange import Local, Reply, Turn
+from unseen.core.losses import Loss
+from unseen.core.parts import Wrapper
+from unseen.core.types import Inbox, Memory
+from unseen.core.vector import Model
 from unseen.errors import choice, number
-from unseen.exchange import Inbox, Local, Memory, Reply, Turn
-from unseen.gradient.base import Gradient, Step
-from unseen.gradient.examples import (
+from unseen.gradient.backprop import Gradient, Step
+from unseen.gradient.per_example import (
     chunks_of_gradients,
     linear_signals,
     outer_squares,
     outputs_and_signals,
     put,
 )
-from unseen.losses import Loss
-from unseen.vector import Model
 
 #: Slots and inbox entries: u = Σ_j F_j and v = Σ_j F_j w_j.
 FISHER, ANCHOR = "fisher", "anchor"
@@ -31,7 +33,7 @@ OWN_FISHER, OWN_ANCHOR, SENT = "fedcurv.fisher", "fedcurv.anchor", "fedcurv.roun
 
 
 @dataclass(frozen=True)
-class Curvature:
+class Curvature(Wrapper):
     """g ← g + 2λ(u ∘ w − v), the gradient of λ Σ_{j≠i} (w − w_j)ᵀ diag(F_j) (w − w_j).
 
     u = Σ_{j≠i} F_j and v = Σ_{j≠i} F_j w_j: the sums that the server sent, less the client's own
@@ -65,7 +67,7 @@ class Curvature:
 
 
 @dataclass(frozen=True)
-class WithFisher:
+class WithFisher(Wrapper):
     """Adds the diagonal of the Fisher information at the trained model, and its product with it,
     to another local's reply; the client remembers both.
 
@@ -74,7 +76,7 @@ class WithFisher:
     the order of the training split; a short last batch counts as one.
     """
 
-    local: Local
+    inner: Local
     loss: Loss
     fisher: Literal["batch", "example"] = "batch"
     batch_size: int = 32
@@ -90,7 +92,7 @@ class WithFisher:
         self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
     ) -> tuple[Reply, Memory]:
         """Train, then measure where the training ended."""
-        reply, memory = self.local(model, inbox, client, memory, turn)
+        reply, memory = self.inner(model, inbox, client, memory, turn)
         fisher = self._fisher(model, inbox, client, memory, turn)
         anchor = fisher * model.vector
         # A reply that is not finite is dropped by the server: it is in no sum.

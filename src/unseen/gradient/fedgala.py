@@ -9,18 +9,20 @@ from typing import Literal
 
 from torch import Tensor
 
-from unseen.client import Client
+from unseen.core.client import Client
+from unseen.core.exchange import Local, Reply, Turn
+from unseen.core.parts import Wrapper
+from unseen.core.types import Inbox, Memory
+from unseen.core.vector import Blocks, Model
 from unseen.errors import choice, number
-from unseen.exchange import Inbox, Local, Memory, Reply, Turn
-from unseen.gradient.base import Gradient, Step
-from unseen.vector import Blocks, Model
+from unseen.gradient.backprop import Gradient, Step
 
 #: The model that this client received when it last took part.
 RECEIVED = "fedgala.received"
 
 
 @dataclass(frozen=True)
-class LocalAlignment:
+class LocalAlignment(Wrapper):
     """g_l ← 0 for each layer l with cos(−g_l, Δ_l) < threshold, Δ what the global model moved.
 
     Δ: the received model minus the one that this client received when it last took part, which it
@@ -34,6 +36,8 @@ class LocalAlignment:
     Local Alignment of Gradients", local alignment. Departs from the released code, whose
     optimiser skips a dropped tensor; here momentum and weight decay go on.
     """
+
+    clips_per_example = True
 
     inner: Gradient
     threshold: float = 0.0
@@ -71,14 +75,16 @@ class LocalAlignment:
 
 
 @dataclass(frozen=True)
-class Remember:
+class Remember(Wrapper):
     """Another local, after which the client keeps the model that it had received."""
 
-    local: Local
+    clips_per_example = True
+
+    inner: Local
 
     def __call__(
         self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
     ) -> tuple[Reply, Memory]:
         """The local; then the memory."""
-        reply, memory = self.local(model, inbox, client, memory, turn)
+        reply, memory = self.inner(model, inbox, client, memory, turn)
         return reply, {**memory, RECEIVED: inbox["model"].clone()}

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from unseen.client import Client
+from unseen.core.client import Client
+from unseen.core.exchange import Turn
+from unseen.core.losses import Loss, LossFunction
+from unseen.core.types import Inbox, Memory
+from unseen.core.vector import Model
 from unseen.errors import number
-from unseen.exchange import Inbox, Memory, Turn
 from unseen.gradient.heads import Head, loss_of
-from unseen.losses import Loss, LossFunction
-from unseen.vector import Model
 
 #: The inbox entry, and the exchange and slot, of the mean gradient ḡ [Ph].
 MEAN = "head-gradient"

@@ -10,14 +10,15 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from unseen.client import Client
+from unseen.core.client import Client
+from unseen.core.exchange import Turn
+from unseen.core.losses import Loss
+from unseen.core.types import Inbox, Memory
+from unseen.core.vector import Model
 from unseen.errors import UnseenError, choice, number
-from unseen.exchange import Inbox, Memory, Turn
-from unseen.gradient.base import Step
-from unseen.gradient.examples import outer_squares, recorded, signals, with_ones
+from unseen.gradient.backprop import Step
 from unseen.gradient.heads import head_layer
-from unseen.losses import Loss
-from unseen.vector import Model
+from unseen.gradient.per_example import outer_squares, recorded, signals, with_ones
 
 #: Weights and biases of the largest head whose full covariance is formed.
 FULL = 1024

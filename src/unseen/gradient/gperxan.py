@@ -9,13 +9,15 @@ import torch
 from torch import Tensor
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from unseen.client import Client
+from unseen.core.client import Client
+from unseen.core.exchange import Local, Reply, Turn
+from unseen.core.losses import Loss, LossFunction
+from unseen.core.parts import Wrapper
+from unseen.core.types import Inbox, Memory
+from unseen.core.vector import Layout, Model
 from unseen.errors import choice, number
-from unseen.exchange import Inbox, Local, Memory, Reply, Turn
 from unseen.gradient.heads import Head, loss_of
-from unseen.losses import Loss, LossFunction
-from unseen.norms import Assembled
-from unseen.vector import Layout, Model
+from unseen.images.norms import Assembled
 
 #: A client's own BatchNorm weights and statistics, in its memory.
 WEIGHTS, STATISTICS = "gperxan.weights", "gperxan.statistics"
@@ -55,7 +57,7 @@ class Guided:
 
 
 @dataclass(frozen=True)
-class OwnNorms:
+class OwnNorms(Wrapper):
     """Lets another local start from the received model under the client's own BatchNorm.
 
     What the client sends is its whole model, so that the server's mean holds the mean of the
@@ -65,7 +67,7 @@ class OwnNorms:
 
     outermost: ClassVar[bool] = True
 
-    local: Local
+    inner: Local
     personal: Literal["batchnorm", "released"] = "batchnorm"
 
     def __post_init__(self) -> None:
@@ -82,7 +84,7 @@ class OwnNorms:
             model.vector[weights] = memory[WEIGHTS]
             model.buffers[statistics] = memory[STATISTICS]
         received = {**inbox, "model": model.vector.clone(), "buffers": model.buffers.clone()}
-        reply, memory = self.local(model, received, client, memory, turn)
+        reply, memory = self.inner(model, received, client, memory, turn)
         own = {WEIGHTS: model.vector[weights], STATISTICS: model.buffers[statistics]}
         if not all(bool(kept.isfinite().all()) for kept in own.values()):
             return reply, memory

@@ -9,9 +9,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from unseen.core.losses import LossFunction
+from unseen.core.vector import Model
 from unseen.errors import UnseenError
-from unseen.losses import LossFunction
-from unseen.vector import Model
 
 
 def head_layer(model: Model, name: str | None = None) -> tuple[str, nn.Linear]:

@@ -10,15 +10,17 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from unseen.client import Client
+from unseen.core.client import Client
+from unseen.core.exchange import Turn
+from unseen.core.parts import Wrapper
+from unseen.core.types import Inbox, Memory
+from unseen.core.vector import Model
 from unseen.errors import choice, number
-from unseen.exchange import Inbox, Memory, Turn
-from unseen.gradient.base import Gradient, Step
-from unseen.vector import Model
+from unseen.gradient.backprop import Gradient, Step
 
 
 @dataclass(frozen=True)
-class Perturbed:
+class Perturbed(Wrapper):
     """g ← ∇L(w + ε), ε = ρ ∇L(w) / ‖∇L(w)‖, both gradients on the same batch.
 
     The norm is over all parameters together. rho: ρ ≥ 0; 0 is the inner gradient itself, in one

@@ -8,20 +8,25 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from unseen.client import Client
+from unseen.core.client import Client
+from unseen.core.exchange import Turn
+from unseen.core.parts import Wrapper
+from unseen.core.types import Inbox, Memory
+from unseen.core.vector import Model
 from unseen.errors import number
-from unseen.exchange import Inbox, Memory, Turn
-from unseen.gradient.base import Gradient, Step
-from unseen.vector import Model
+from unseen.gradient.backprop import Gradient, Step
 
 
 @dataclass(frozen=True)
-class Proximal:
+class Proximal(Wrapper):
     """g ← g + μ (w − x), the gradient of F(w) + (μ/2) ‖w − x‖², x being what was received.
 
     Source: Li et al. 2020, "Federated Optimization in Heterogeneous Networks", Eq. 2. The term
     enters before momentum, unlike in GA's released code, where it piles up in the momentum.
     """
+
+    clips_per_example = True
+    stackable = True
 
     inner: Gradient
     mu: float = 0.01

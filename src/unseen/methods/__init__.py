@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from unseen.exchange import Method
+from unseen.core.exchange import Method
 from unseen.methods.am import add_am, am
 from unseen.methods.andmask import add_andmask, add_geometric_abs, andmask, geometric_abs
 from unseen.methods.arfl import arfl
@@ -51,6 +51,8 @@ from unseen.methods.surgery import (
     pcgrad,
 )
 from unseen.methods.torchjd import add_torchjd, cagrad, mgda, nash_mtl, torchjd, upgrad
+
+__all__ = ["METHODS", "MODIFIERS"]
 
 #: (training, *, options) -> Method.
 METHODS: dict[str, Callable[..., Method]] = {

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Literal
 
-from unseen.bank import Bank, with_bank
 from unseen.combine import Mean
-from unseen.errors import UnseenError
-from unseen.exchange import Method, Reference
-from unseen.frequency import Window
+from unseen.core.exchange import Method, Reference
+from unseen.core.parts import layers
+from unseen.errors import Incompatible
 from unseen.gradient import AmplitudeMix, Normalised
+from unseen.images.bank import Bank, with_bank
+from unseen.images.frequency import Window
 from unseen.methods.base import asking, citing, federated, trained, with_gradient
-from unseen.training import Training
+from unseen.recipe import Training
 
 REFERENCE = Reference(
     "Xu, Zhang, Zhang, Wang, Tian. A Fourier-based Framework for Domain Generalization. CVPR 2021. "
@@ -68,18 +69,20 @@ def add_am(
     Under CSAC's calibration, that is, and not in its first round.
     """
     if REFERENCE in method.references:
-        raise UnseenError(
-            f"{method.name}+am cannot be: {method.name} mixes amplitudes already; set its own p."
+        raise Incompatible(
+            f"{method.name}+am", f"{method.name} mixes amplitudes already; set its own p."
         )
     if across and method.gather is not None:
-        raise UnseenError(
-            f"{method.name}+am cannot be: {method.name} pools the data, so that there is no other "
-            "client to take an amplitude from; take across=False."
+        raise Incompatible(
+            f"{method.name}+am",
+            f"{method.name} pools the data, so that there is no other "
+            "client to take an amplitude from; take across=False.",
         )
     if erased(method):
-        raise UnseenError(
-            f"{method.name}+am cannot be: {method.name} replaces the whole amplitude of every "
-            "image, so that nothing of what AM mixes would be left."
+        raise Incompatible(
+            f"{method.name}+am",
+            f"{method.name} replaces the whole amplitude of every "
+            "image, so that nothing of what AM mixes would be left.",
         )
     return citing(mixing(method, p, strength, clip, across, bank), REFERENCE)
 
@@ -98,7 +101,5 @@ def mixing(
 
 def erased(method: Method) -> bool:
     """Whether the method's network replaces the whole amplitude of what enters it."""
-    part: Any = trained(method).local
-    while not isinstance(part, Normalised) and hasattr(part, "local"):
-        part = part.local
-    return isinstance(part, Normalised) and part.window.share is None
+    found = [part for part in layers(trained(method).local) if isinstance(part, Normalised)]
+    return bool(found) and found[0].window.share is None

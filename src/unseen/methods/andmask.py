@@ -6,12 +6,12 @@ from dataclasses import replace
 from typing import Literal
 
 from unseen.combine import AbsoluteGeometricMean, AndMask, Mean, Weighted
-from unseen.exchange import Method, Reference
+from unseen.core.exchange import Method, Reference
 from unseen.gradient import Backprop
 from unseen.methods.base import federated
 from unseen.methods.fedilc import gradients
 from unseen.methods.surgery import replace_rule
-from unseen.training import Training
+from unseen.recipe import Training
 
 REFERENCE = Reference(
     "Parascandolo, Neitz, Orvieto, Gresele, Schölkopf. Learning Explanations That Are Hard to "

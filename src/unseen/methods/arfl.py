@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from unseen.client import Client
 from unseen.combine import AutoWeighted
-from unseen.exchange import Inbox, Local, Memory, Method, Reference, Reply, Turn
+from unseen.core.client import Client
+from unseen.core.exchange import Local, Method, Reference, Reply, Turn
+from unseen.core.metrics import forward, loss
+from unseen.core.parts import Wrapper
+from unseen.core.types import Inbox, Memory
+from unseen.core.vector import Model
 from unseen.gradient import Backprop
-from unseen.local import Train
+from unseen.local.train import Train
 from unseen.methods.base import federated
-from unseen.metrics import forward, loss
-from unseen.training import Training
-from unseen.vector import Model
+from unseen.recipe import Training
 
 REFERENCE = Reference(
     "Li, Ngai, Ye, Voigt. Auto-weighted Robust Federated Learning with Corrupted Data Sources. ACM "
@@ -50,10 +52,10 @@ def arfl(training: Training, *, reg_weight: float = 1.0) -> Method:
 
 
 @dataclass(frozen=True)
-class ReceivedLoss:
+class ReceivedLoss(Wrapper):
     """Adds `received_loss`, the received model's loss on the training split, to another's reply."""
 
-    local: Local
+    inner: Local
 
     def __call__(
         self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
@@ -61,5 +63,5 @@ class ReceivedLoss:
         """Measure, then run the other local."""
         split = client.split("train")
         value = loss(forward(model, split), split.y)
-        reply, memory = self.local(model, inbox, client, memory, turn)
+        reply, memory = self.inner(model, inbox, client, memory, turn)
         return Reply(reply.rows, {**reply.scalars, "received_loss": value}), memory

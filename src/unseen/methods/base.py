@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Literal
 
-from unseen.apply import Add, Apply
 from unseen.combine import Combine, Mean, RosterMean, Weighted
+from unseen.core.apply import Add, Apply
+from unseen.core.exchange import Exchange, Local, Method, Reference, Slot
+from unseen.core.metrics import plain
+from unseen.core.parts import Wrapper, able, innermost, rewrapped
 from unseen.errors import UnseenError
-from unseen.exchange import Exchange, Local, Method, Reference, Slot
 from unseen.gradient import Backprop, Gradient
-from unseen.local import Train
-from unseen.metrics import plain
-from unseen.training import Training
+from unseen.local.train import Descent, Train
+from unseen.recipe import Training
 
 #: The exchange in which the model is trained; modifiers look for it by this name.
 TRAIN = "train"
@@ -72,11 +73,8 @@ def model_rule(method: Method) -> Combine:
 
 def local_training(method: Method) -> Local:
     """The innermost local part: what is left when all wrappers are taken off."""
-    local: Any = trained(method).local
-    while hasattr(local, "local"):
-        local = local.local
-    innermost: Local = local
-    return innermost
+    local: Local = innermost(trained(method).local)
+    return local
 
 
 def citing(method: Method, reference: Reference) -> Method:
@@ -145,9 +143,9 @@ def with_local(method: Method, wrap: Callable[[Local], Local]) -> Method:
     stays outside: what is added must see the model as the client has it.
     """
 
-    def around(local: Any) -> Local:
-        if getattr(local, "outermost", False):
-            wrapped: Local = replace(local, local=around(local.local))
+    def around(local: Local) -> Local:
+        if isinstance(local, Wrapper) and able(local, "outermost"):
+            wrapped: Local = local.around(around(local.inner))
             return wrapped
         return wrap(local)
 
@@ -158,11 +156,10 @@ def with_local(method: Method, wrap: Callable[[Local], Local]) -> Method:
 def with_gradient(method: Method, wrap: Callable[[Gradient], Gradient]) -> Method:
     """The method with the gradient of its local training wrapped."""
 
-    def inside(local: Any) -> Any:
-        if hasattr(local, "gradient"):
-            return replace(local, gradient=wrap(local.gradient))
-        if hasattr(local, "local"):
-            return replace(local, local=inside(local.local))
-        raise UnseenError(f"the local part of {method.name} does not descend a gradient.")
+    def inside(local: Local) -> Local:
+        if not isinstance(local, Descent):
+            raise UnseenError(f"the local part of {method.name} does not descend a gradient.")
+        changed: Local = replace(local, gradient=wrap(local.gradient))  # type: ignore[type-var]
+        return changed
 
-    return with_local(method, inside)
+    return with_local(method, lambda local: rewrapped(local, inside))

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
+from unseen.core.exchange import Method
 from unseen.errors import UnseenError
-from unseen.exchange import Method
 from unseen.expression import Call, parse, resolve, takes, text
 from unseen.methods import METHODS, MODIFIERS
 from unseen.methods.base import with_weights
-from unseen.training import Training
+from unseen.recipe import Training
 
 #: What a user's own part is called with in its place of an expression.
 SIGNATURES = {
@@ -83,7 +83,7 @@ def checked(call: Call, made: object) -> Method:
     """What a part made, if it is a method."""
     if not isinstance(made, Method):
         raise UnseenError(
-            f"{call.name!r} must return an unseen.exchange.Method; it returned "
+            f"{call.name!r} must return an unseen.core.exchange.Method; it returned "
             f"{type(made).__name__}."
         )
     return made

@@ -8,17 +8,17 @@ from typing import Literal
 
 from torch import nn
 
-from unseen.apply import Put
 from unseen.combine import Collect, Mean
+from unseen.core.apply import Put
+from unseen.core.exchange import Method, Reference, Slot
+from unseen.core.losses import SquaredError
 from unseen.errors import choice
-from unseen.exchange import Method, Reference, Slot
 from unseen.gradient import Backprop
 from unseen.gradient.copa import HEADS, Collaboration, Ensemble, FirstHead, OwnHead
-from unseen.local import Train
-from unseen.losses import SquaredError
+from unseen.images.norms import halves, hybrid
+from unseen.local.train import Train
 from unseen.methods.base import federated, trained, with_exchange
-from unseen.norms import halves, hybrid
-from unseen.training import Training
+from unseen.recipe import Training
 
 REFERENCE = Reference(
     "Wu, Gong. Collaborative Optimization and Aggregation for Decentralized Domain Generalization "
@@ -57,7 +57,8 @@ def copa(
     scale: c = 1/N (`"mean"`), so that body and head take steps of FedAvg's length, or 1 (`"sum"`),
     which multiplies the learning rate of the body by up to N under SGD (exactly N in round 0, where
     all heads are equal) and wants one about N times smaller than FedAvg's. ensemble: the mean of
-    probabilities, or of logits before the softmax. norm: `"hybrid"` puts `unseen.norms.Hybrid`, BN
+    probabilities, or of logits before the softmax. norm: `"hybrid"` puts
+    `unseen.images.norms.Hybrid`, BN
     and IN mixed by a learnt gate for each channel, in the place of BatchNorm, `"half"` IN for half
     the channels, as in IBN-Net. weights: p_k. head: the layer, by default the last linear one. The
     loss that is reported is the mean, or the sum.

@@ -6,18 +6,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from unseen.client import Client
 from unseen.combine import SemanticDivergence
+from unseen.core.client import Client
+from unseen.core.exchange import Exchange, Local, Method, Reference, Reply, Turn
+from unseen.core.losses import CrossEntropy
+from unseen.core.metrics import plain
+from unseen.core.parts import Wrapper
+from unseen.core.types import Inbox, Memory
+from unseen.core.vector import Blocks, Model
 from unseen.errors import UnseenError, choice, number
-from unseen.exchange import Exchange, Inbox, Local, Memory, Method, Reference, Reply, Turn
 from unseen.gradient import Backprop, Calibration
-from unseen.local import Train
-from unseen.losses import CrossEntropy
+from unseen.local.train import Train
 from unseen.methods.base import TRAIN, slots
 from unseen.methods.surgery import replace_rule
-from unseen.metrics import plain
-from unseen.training import Training
-from unseen.vector import Blocks, Model
+from unseen.recipe import Training
 
 REFERENCE = Reference(
     "Yuan, Ma, Chen, Kuang, Wu, Lin. Collaborative Semantic Aggregation and Calibration for "
@@ -115,13 +117,13 @@ def csac(
 
 
 @dataclass(frozen=True)
-class Keep:
+class Keep(Wrapper):
     """Runs another local and keeps the model that it leaves in the client's memory.
 
     What calibration would refuse is refused before the first epoch.
     """
 
-    local: Local
+    inner: Local
     calibration: Calibration
 
     def __call__(
@@ -129,7 +131,7 @@ class Keep:
     ) -> tuple[Reply, Memory]:
         """The other local's reply, and its memory with `own.model` and `own.buffers`."""
         self.calibration.prepare(model, client)
-        reply, memory = self.local(model, inbox, client, memory, turn)
+        reply, memory = self.inner(model, inbox, client, memory, turn)
         own = {"own.model": model.vector.clone(), "own.buffers": model.buffers.clone()}
         return reply, {**memory, **own}
 

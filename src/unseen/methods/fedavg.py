@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Literal
 
-from unseen.apply import Add, Descend
-from unseen.client import Client, pooled
 from unseen.combine import Mean
-from unseen.exchange import Method, Reference
+from unseen.core.apply import Add, Descend
+from unseen.core.client import Client, pooled
+from unseen.core.exchange import Method, Reference
 from unseen.gradient import Backprop
-from unseen.local import FullGradient
+from unseen.local.train import FullGradient
 from unseen.methods.base import federated
-from unseen.training import Training
+from unseen.recipe import Training
 
 REFERENCE = Reference(
     "McMahan, Moore, Ramage, Hampson, Agüera y Arcas. Communication-Efficient Learning of Deep "

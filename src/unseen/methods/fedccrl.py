@@ -5,17 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Literal
 
-from unseen.augmix import AugMix
-from unseen.bank import Bank, with_bank
 from unseen.combine import Mean
+from unseen.core.exchange import Method, Reference
+from unseen.core.losses import SquaredError
 from unseen.errors import UnseenError, number
-from unseen.exchange import Method, Reference
 from unseen.gradient import CrossClient
 from unseen.gradient.contrast import statistics
-from unseen.local import Train
-from unseen.losses import SquaredError
+from unseen.images.augmix import AugMix
+from unseen.images.bank import Bank, with_bank
+from unseen.local.train import Train
 from unseen.methods.base import asking, federated
-from unseen.training import Training
+from unseen.recipe import Training
 
 REFERENCE = Reference(
     "Wang, Guo, Tang. FedCCRL: Federated Domain Generalization with Cross-Client Representation "
@@ -52,7 +52,7 @@ def fedccrl(
     image of another client; λ ~ Beta(beta, beta) for each image; z: the head's input, at unit
     length in SupCon with this temperature; p: class probabilities. transfer=False leaves out the
     foreign statistics, augment=False AugMix (both ablations); without both there is only x, and no
-    agreement to ask for: that is FedAvg. severity: of AugMix, see `unseen.augmix.AugMix`.
+    agreement to ask for: that is FedAvg. severity: of AugMix, see `unseen.images.augmix.AugMix`.
 
     bank: images per client whose statistics are sent, two numbers per channel each. The paper
     sends those of a tenth of the images; here all clients send equally many, so that none is drawn

@@ -7,16 +7,18 @@ from typing import Literal
 
 import torch
 
-from unseen.client import Client
 from unseen.combine import ClassShares, Mean
 from unseen.combine.fedcsa import check_classes, class_of_columns
+from unseen.core.client import Client
+from unseen.core.exchange import Local, Method, Reference, Reply, Turn
+from unseen.core.parts import Wrapper
+from unseen.core.types import Inbox, Memory
+from unseen.core.vector import Model
 from unseen.errors import UnseenError
-from unseen.exchange import Inbox, Local, Memory, Method, Reference, Reply, Turn
 from unseen.gradient import Backprop
-from unseen.local import Train
+from unseen.local.train import Train
 from unseen.methods.base import federated
-from unseen.training import Training
-from unseen.vector import Model
+from unseen.recipe import Training
 
 REFERENCE = Reference(
     "Ma, Zhao, Cai, Jia. Fast-convergent Federated Learning with Class-weighted Aggregation. "
@@ -58,11 +60,11 @@ def fedcsa(
 
 
 @dataclass(frozen=True)
-class WithCounts:
+class WithCounts(Wrapper):
     """Adds `counts` [C], the examples of each class in the training split, to another local's
     reply; refuses a head whose rows are not the classes before the first step."""
 
-    local: Local
+    inner: Local
     head: str | None = None
 
     def __call__(
@@ -75,5 +77,5 @@ class WithCounts:
             )
         check_classes(class_of_columns(model.layout, self.head)[0], client.classes)
         counts = torch.bincount(client.split("train").y.cpu(), minlength=client.classes).double()
-        reply, memory = self.local(model, inbox, client, memory, turn)
+        reply, memory = self.inner(model, inbox, client, memory, turn)
         return Reply(reply.rows, {**reply.scalars, "counts": counts}), memory

@@ -8,15 +8,15 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from unseen.apply import Replace
 from unseen.combine import Mean, Sum
-from unseen.exchange import Method, Reference, Slot
+from unseen.core.apply import Replace
+from unseen.core.exchange import Method, Reference, Slot
+from unseen.core.vector import Model
 from unseen.gradient import Backprop, Curvature
 from unseen.gradient.fedcurv import ANCHOR, FISHER, WithFisher
-from unseen.local import Train
+from unseen.local.train import Train
 from unseen.methods.base import federated, trained, with_exchange
-from unseen.training import Training
-from unseen.vector import Model
+from unseen.recipe import Training
 
 REFERENCE = Reference(
     "Shoham, Avidor, Keren, Israel, Benditkis, Mor-Yosef, Zeitak. Overcoming Forgetting in "

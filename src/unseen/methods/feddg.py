@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Literal
 
-from unseen.bank import Bank, with_bank
 from unseen.combine import Mean
-from unseen.exchange import Method, Reference
-from unseen.frequency import Window
+from unseen.core.exchange import Method, Reference
 from unseen.gradient import Backprop, Episodic
-from unseen.local import Train
+from unseen.images.bank import Bank, with_bank
+from unseen.images.frequency import Window
+from unseen.local.train import Train
 from unseen.methods.base import asking, federated
-from unseen.training import Training
+from unseen.recipe import Training
 
 REFERENCE = Reference(
     "Liu, Chen, Qin, Dou, Heng. FedDG: Federated Domain Generalization on Medical Image "

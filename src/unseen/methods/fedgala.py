@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Literal
 
 from unseen.combine import GlobalAlignment, Mean
-from unseen.exchange import Method, Reference
+from unseen.core.exchange import Method, Reference
 from unseen.gradient import Backprop, LocalAlignment
 from unseen.gradient.fedgala import Remember
-from unseen.local import Train
+from unseen.local.train import Train
 from unseen.methods.base import federated
 from unseen.methods.surgery import replace_rule
-from unseen.training import Training
+from unseen.recipe import Training
 
 REFERENCE = Reference(
     "Pourpanah, Molahasani, Soltany, Greenspan, Etemad. Federated Unsupervised Domain "

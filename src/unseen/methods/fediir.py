@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Literal
 
-from unseen.apply import MovingAverage
 from unseen.combine import Mean
-from unseen.exchange import Exchange, Method, Reference, Slot
+from unseen.core.apply import MovingAverage
+from unseen.core.exchange import Exchange, Method, Reference, Slot
 from unseen.gradient import Backprop
 from unseen.gradient.fediir import MEAN, HeadGradient, Invariance
-from unseen.local import Measure, Train
+from unseen.local.train import Measure, Train
 from unseen.methods.base import federated
-from unseen.training import Training
+from unseen.recipe import Training
 
 REFERENCE = Reference(
     "Guo, Guo, Cao, Wu, Chang. Out-of-Distribution Generalization of Federated Learning via "

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Literal
 
-from unseen.apply import Add, Descend, Replace
 from unseen.combine import Combine, Mean, Sum, WeightedGeometricMean
-from unseen.errors import UnseenError, choice, number
-from unseen.exchange import Exchange, Method, Reference, Slot
+from unseen.core.apply import Add, Descend, Replace
+from unseen.core.exchange import Exchange, Method, Reference, Slot
+from unseen.core.losses import Loss
+from unseen.core.parts import innermost
+from unseen.errors import Incompatible, choice, number
 from unseen.gradient import Backprop, Environments, Fishr, Gradient
 from unseen.gradient.fishr import VARIANCE, HeadCovariance
-from unseen.local import FullGradient, Measure, Penalised
-from unseen.losses import Loss
+from unseen.local.train import FullGradient, Measure, Penalised
 from unseen.methods.base import citing, federated, local_training, trained
 from unseen.methods.surgery import replace_rule
-from unseen.training import Training
+from unseen.recipe import Training
 
 REFERENCE = Reference(
     "Zhu, Ezzine, Liu, Bengio. FedILC: Weighted Geometric Mean and Invariant Gradient Covariance "
@@ -213,14 +214,13 @@ def add_fishr(
     """
     local = local_training(method)
     if not isinstance(local, FullGradient):
-        raise UnseenError(
-            f"{method.name}+fishr cannot be: {method.name} trains on its clients, and Fishr's "
+        raise Incompatible(
+            f"{method.name}+fishr",
+            f"{method.name} trains on its clients, and Fishr's "
             "penalty is exact only where all clients take their gradient at one model, as in "
-            "fedsgd+fishr."
+            "fedsgd+fishr.",
         )
-    gradient: Any = local.gradient
-    while hasattr(gradient, "inner"):
-        gradient = gradient.inner
+    gradient = innermost(local.gradient)
     regular = regularised(method, gradient.loss, lam, covariance, scale, warmup, head)
     return citing(regular, FISHR)
 
@@ -245,8 +245,8 @@ def regularised(
     choice("fishr(scale)", scale, tuple(SCALES))
     exchange, statistic = trained(method), HeadCovariance(loss, covariance, head)
     if VARIANCE in (e.name for e in method.exchanges):
-        raise UnseenError(
-            f"{method.name}+fishr cannot be: {method.name} has Fishr's penalty already. Set lam."
+        raise Incompatible(
+            f"{method.name}+fishr", f"{method.name} has Fishr's penalty already. Set lam."
         )
     mean = Slot(Mean("uniform"), apply=Replace(), sends="value", start=statistic.zeros)
     first = Exchange(VARIANCE, Measure(VARIANCE, statistic), {VARIANCE: mean}, (warmup, 1))

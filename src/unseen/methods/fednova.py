@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Literal
 
 from unseen.combine import Mean, NormalizedAveraging
-from unseen.errors import UnseenError
-from unseen.exchange import Local, Method, Reference
+from unseen.core.exchange import Local, Method, Reference
+from unseen.core.parts import rewrapped
+from unseen.errors import Incompatible, UnseenError
 from unseen.gradient import Backprop
-from unseen.gradient.accumulation import Accumulated, check_sgd
-from unseen.local import Train
+from unseen.local.accumulation import Accumulated, check_sgd
+from unseen.local.train import Train
 from unseen.methods.base import federated, local_training, with_local
 from unseen.methods.surgery import replace_rule
-from unseen.training import Training
+from unseen.recipe import Training
 
 REFERENCE = Reference(
     "Wang, Liu, Liang, Joshi, Poor. Tackling the Objective Inconsistency Problem in Heterogeneous "
@@ -40,7 +41,7 @@ def fednova(
 
     Δ_i = y_i − x; a_i: with which factors the gradients of client i's τ_i steps entered Δ_i. Plain
     SGD has ‖a_i‖₁ = τ_i; momentum m has Σ_{k=1}^{τ_i} (1 − m^k) / (1 − m); `+fedprox`, with
-    α = ημ, has (1 − (1 − α)^{τ_i}) / α; see `unseen.gradient.accumulation`. Equal τ_i are FedAvg.
+    α = ημ, has (1 − (1 − α)^{τ_i}) / α; see `unseen.local.accumulation`. Equal τ_i are FedAvg.
 
     At a fixed rate this does not remove all drift: on quadratics of curvature a with optima x_i*
     it settles at Σ p_i c_i x_i* / Σ p_i c_i, c_i = (1 − (1 − ηa)^{τ_i}) / (τ_i ηa), which tends to
@@ -66,21 +67,26 @@ def add_fednova(method: Method, *, effective: Literal["norm", "steps"] = "norm")
     """FedNova on the server of any method whose clients train; its weights become p_i."""
     local = local_training(method)
     if not isinstance(local, Train):
-        raise UnseenError(
-            f"{method.name}+fednova cannot be: the clients of {method.name} take one gradient "
-            "each, so that there are no numbers of steps to even out."
+        raise Incompatible(
+            f"{method.name}+fednova",
+            f"the clients of {method.name} take one gradient "
+            "each, so that there are no numbers of steps to even out.",
         )
     changed = replace_rule(
         method, "fednova", REFERENCE, lambda prior: NormalizedAveraging(effective, prior)
     )
-    check_sgd(f"{method.name}+fednova cannot be: FedNova", local.training, "Take sgd.")
+    try:
+        check_sgd("FedNova", local.training, "Take sgd.")
+    except UnseenError as error:
+        raise Incompatible(f"{method.name}+fednova", str(error)) from None
     return with_local(changed, lambda outer: Accumulated(forgetful(outer)))
 
 
-def forgetful(local: Any) -> Local:
+def forgetful(local: Local) -> Local:
     """The local with a training that starts its momentum anew each round."""
-    if hasattr(local, "local"):
-        wrapped: Local = replace(local, local=forgetful(local.local))
-        return wrapped
-    trains: Local = replace(local, training=replace(local.training, keep_optimiser=False))
-    return trains
+
+    def inside(local: Local) -> Local:
+        assert isinstance(local, Train)
+        return replace(local, training=replace(local.training, keep_optimiser=False))
+
+    return rewrapped(local, inside)

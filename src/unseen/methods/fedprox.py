@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from unseen.combine import Mean
-from unseen.errors import UnseenError
-from unseen.exchange import Method, Reference
+from unseen.core.exchange import Method, Reference
+from unseen.errors import Incompatible
 from unseen.gradient import Backprop, Proximal
-from unseen.local import Train
+from unseen.local.train import Train
 from unseen.methods.base import citing, federated, local_training, with_gradient
-from unseen.training import Training
+from unseen.recipe import Training
 
 REFERENCE = Reference(
     "Li, Sahu, Zaheer, Sanjabi, Talwalkar, Smith. Federated Optimization in Heterogeneous "
@@ -37,13 +37,13 @@ def fedprox(training: Training, *, mu: float = 0.1) -> Method:
 def add_fedprox(method: Method, *, mu: float = 0.1) -> Method:
     """Hold any method's local training near the received model: + (μ/2) ‖w − x‖²."""
     if REFERENCE in method.references:
-        raise UnseenError(
-            f"{method.name}+fedprox cannot be: {method.name} has its proximal term already; set "
-            "its mu."
+        raise Incompatible(
+            f"{method.name}+fedprox", f"{method.name} has its proximal term already; set its mu."
         )
     if not isinstance(local_training(method), Train):
-        raise UnseenError(
-            f"{method.name}+fedprox cannot be: {method.name} takes its gradient at the received "
-            "model, where the proximal term is 0."
+        raise Incompatible(
+            f"{method.name}+fedprox",
+            f"{method.name} takes its gradient at the received "
+            "model, where the proximal term is 0.",
         )
     return citing(with_gradient(method, lambda gradient: Proximal(gradient, mu)), REFERENCE)

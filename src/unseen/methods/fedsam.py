@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any, Literal
 
 from unseen.combine import Mean
-from unseen.errors import UnseenError
-from unseen.exchange import Method, Reference
+from unseen.core.exchange import Method, Reference
+from unseen.core.parts import Wrapper
+from unseen.errors import Incompatible, UnseenError
 from unseen.gradient import Backprop, Gradient, Perturbed
-from unseen.local import Train
+from unseen.local.train import Train
 from unseen.methods.base import citing, federated, with_gradient
-from unseen.training import Training
+from unseen.recipe import Training
 
 REFERENCE = Reference(
     "Qu, Li, Duan, Liu, Tang, Lu. Generalized Federated Learning via Sharpness Aware Minimization. "
@@ -53,23 +53,24 @@ def add_fedsam(
 
     def inside(gradient: Any) -> Gradient:
         if isinstance(gradient, Perturbed):
-            raise UnseenError(
-                f"{method.name}+fedsam cannot be: {method.name} perturbs its weights already; set "
-                "its own radius."
+            raise Incompatible(
+                f"{method.name}+fedsam",
+                f"{method.name} perturbs its weights already; set its own radius.",
             )
         if isinstance(gradient, Backprop):
             return Perturbed(gradient, rho, statistics)
-        if not hasattr(gradient, "inner"):
-            raise UnseenError(
-                f"{method.name}+fedsam cannot be: a step of {method.name} does more than take the "
-                "gradient of a loss, and FedSAM would do it twice per batch."
+        if not isinstance(gradient, Wrapper):
+            raise Incompatible(
+                f"{method.name}+fedsam",
+                f"a step of {method.name} does more than take the "
+                "gradient of a loss, and FedSAM would do it twice per batch.",
             )
         try:
-            changed: Gradient = replace(gradient, inner=inside(gradient.inner))
+            changed: Gradient = gradient.around(inside(gradient.inner))
+        except Incompatible:
+            raise
         except UnseenError as error:
-            if "+fedsam cannot be" in str(error):
-                raise
-            raise UnseenError(f"{method.name}+fedsam cannot be: {error}") from error
+            raise Incompatible(f"{method.name}+fedsam", f"{error}") from error
         return changed
 
     return citing(with_gradient(method, inside), REFERENCE)

@@ -6,9 +6,9 @@ from dataclasses import fields, replace
 from typing import Literal
 
 from unseen.combine import AutoWeighted, Combine, GeneralizationAdjustment, Mean, Weighted
-from unseen.errors import UnseenError
-from unseen.exchange import Method, Reference
-from unseen.local import GapProbe
+from unseen.core.exchange import Method, Reference
+from unseen.errors import Incompatible
+from unseen.local.train import GapProbe
 from unseen.methods.base import citing, model_rule, with_local, with_rule
 from unseen.methods.scaffold import renewing
 
@@ -48,9 +48,9 @@ def add_ga(
     ahead of weights by examples (63.10).
     """
     if method.gather is not None:
-        raise UnseenError(
-            f"{method.name}+ga cannot be: {method.name} pools the data into one client, so there "
-            "are no weights to adjust."
+        raise Incompatible(
+            f"{method.name}+ga",
+            f"{method.name} pools the data into one client, so there are no weights to adjust.",
         )
     rule = adjusted(model_rule(method), GeneralizationAdjustment(step, variant, decay), method.name)
     changed = renewing(with_rule(method, rule))
@@ -64,15 +64,16 @@ def adjusted(rule: Combine, ga: GeneralizationAdjustment, name: str) -> Combine:
     if isinstance(rule, Mean):
         return ga
     if isinstance(rule, GeneralizationAdjustment):
-        raise UnseenError(f"{name}+ga cannot be: GA already sets the weights of {name}.")
+        raise Incompatible(f"{name}+ga", f"GA already sets the weights of {name}.")
     if isinstance(rule, AutoWeighted):
-        raise UnseenError(
-            f"{name}+ga cannot be: both own the weights of the clients; {name} sets them by their "
-            "losses, GA would by their gaps."
+        raise Incompatible(
+            f"{name}+ga",
+            f"both own the weights of the clients; {name} sets them by their "
+            "losses, GA would by their gaps.",
         )
     if not any(field.name == "prior" for field in fields(rule)):  # type: ignore[arg-type]
-        raise UnseenError(
-            f"{name}+ga cannot be: the rule of {name} has no aggregation weights to adjust."
+        raise Incompatible(
+            f"{name}+ga", f"the rule of {name} has no aggregation weights to adjust."
         )
     prior = adjusted(rule.source or Mean("uniform"), ga, name)
     assert isinstance(prior, Weighted)

@@ -6,13 +6,13 @@ from dataclasses import replace
 from typing import Literal
 
 from unseen.combine import Mean
-from unseen.exchange import Method, Reference
+from unseen.core.exchange import Method, Reference
 from unseen.gradient import Backprop
 from unseen.gradient.gperxan import Guided, OwnNorms
-from unseen.local import Train
+from unseen.images.norms import assembled
+from unseen.local.train import Train
 from unseen.methods.base import federated
-from unseen.norms import assembled
-from unseen.training import Training
+from unseen.recipe import Training
 
 REFERENCE = Reference(
     "Le, Ho, Do, Le-Phuoc, Wong. Efficiently Assemble Normalization Layers and Regularization for "

@@ -8,19 +8,20 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from unseen.apply import Replace
-from unseen.bank import Bank
-from unseen.client import Client
 from unseen.combine import Mean
+from unseen.core.apply import Replace
+from unseen.core.client import Client
+from unseen.core.exchange import Exchange, Method, Reference, Reply, Slot, Turn
+from unseen.core.types import Inbox, Memory
+from unseen.core.vector import Model
 from unseen.errors import choice, number
-from unseen.exchange import Exchange, Inbox, Memory, Method, Reference, Reply, Slot, Turn
-from unseen.frequency import Window, mixed
 from unseen.gradient import Backprop, Normalised, Perturbed
 from unseen.gradient.amplitude import AMPLITUDE
-from unseen.local import Train, batches
+from unseen.images.bank import Bank
+from unseen.images.frequency import Window, mixed
+from unseen.local.train import Train, batches
 from unseen.methods.base import asking, federated
-from unseen.training import Training
-from unseen.vector import Model
+from unseen.recipe import Training
 
 REFERENCE = Reference(
     "Jiang, Wang, Dou. HarmoFL: Harmonizing Local and Global Drifts in Federated Learning on "

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Literal
 
 from unseen.combine import PPDG, Mean
-from unseen.exchange import Method, Reference
+from unseen.core.exchange import Method, Reference
 from unseen.methods.base import federated
 from unseen.methods.surgery import replace_rule
-from unseen.training import Training
+from unseen.recipe import Training
 
 REFERENCE = Reference(
     "Tian, Li, Wang, Wang. Privacy-Preserving Constrained Domain Generalization via Gradient "

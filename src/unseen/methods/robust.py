@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from unseen.apply import Add
 from unseen.combine import Combine, Krum, Median, TrimmedMean
-from unseen.exchange import Method, Reference, Slot
+from unseen.core.apply import Add
+from unseen.core.exchange import Method, Reference, Slot
 from unseen.methods.base import federated, trained, with_exchange
 from unseen.methods.surgery import replace_rule
-from unseen.training import Training
+from unseen.recipe import Training
 
 YIN = Reference(
     "Yin, Chen, Ramchandran, Bartlett. Byzantine-Robust Distributed Learning: Towards Optimal "

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any, Literal
 
 from unseen.combine import Mean
-from unseen.errors import UnseenError
-from unseen.exchange import Method, Reference
+from unseen.core.exchange import Method, Reference
+from unseen.core.losses import SquaredError
+from unseen.core.parts import Wrapper
+from unseen.errors import Incompatible, UnseenError
 from unseen.gradient import Backprop, CrossClient, Gradient, Perturbed, SelfChallenging
-from unseen.losses import SquaredError
 from unseen.methods.base import asking, citing, federated, with_gradient
-from unseen.training import Training
+from unseen.recipe import Training
 
 REFERENCE = Reference(
     "Huang, Wang, Xing, Huang. Self-Challenging Improves Cross-Domain Generalization. ECCV 2020. "
@@ -69,13 +69,13 @@ def add_rsc(
     CSAC it is the calibration that is under masks, and not its first round.
     """
     if REFERENCE in method.references:
-        raise UnseenError(
-            f"{method.name}+rsc cannot be: {method.name} mutes features already; set its own drop."
+        raise Incompatible(
+            f"{method.name}+rsc", f"{method.name} mutes features already; set its own drop."
         )
     try:
         return citing(challenged(method, drop, batch, layer, score), REFERENCE)
     except UnseenError as error:
-        raise UnseenError(f"{method.name}+rsc cannot be: {error}") from error
+        raise Incompatible(f"{method.name}+rsc", f"{error}") from error
 
 
 def challenged(
@@ -95,9 +95,9 @@ def challenged(
             )
         if isinstance(gradient, Backprop) and isinstance(gradient.loss, SquaredError):
             raise UnseenError("rsc is for classes: it mutes what speaks for an example's own.")
-        if not hasattr(gradient, "inner") or isinstance(gradient, Perturbed):
+        if not isinstance(gradient, Wrapper) or isinstance(gradient, Perturbed):
             return SelfChallenging(gradient, drop, batch, layer, score)
-        around: Gradient = replace(gradient, inner=inside(gradient.inner))
+        around: Gradient = gradient.around(inside(gradient.inner))
         return around
 
     return asking(with_gradient(method, inside), "classes")

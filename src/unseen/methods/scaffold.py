@@ -5,18 +5,18 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Literal
 
-from unseen.apply import Add
 from unseen.combine import Mean, RosterMean
+from unseen.core.apply import Add
+from unseen.core.exchange import Method, Reference, Slot
+from unseen.core.optimiser import SGD
 from unseen.errors import UnseenError, choice
-from unseen.exchange import Method, Reference, Slot
 from unseen.gradient import Backprop
-from unseen.gradient.accumulation import check_sgd
-from unseen.gradient.scaffold import CONTROL, RENEWED, Controlled, Controls
-from unseen.local import Train
+from unseen.local.accumulation import check_sgd
+from unseen.local.scaffold import CONTROL, RENEWED, Controlled, Controls
+from unseen.local.train import Train
 from unseen.methods.base import federated, trained, with_exchange
 from unseen.methods.fedcurv import zeros
-from unseen.optimiser import SGD
-from unseen.training import Training
+from unseen.recipe import Training
 
 REFERENCE = Reference(
     "Karimireddy, Kale, Mohri, Reddi, Stich, Suresh. SCAFFOLD: Stochastic Controlled Averaging for "
@@ -53,7 +53,7 @@ def scaffold(
     the mean gradient, 10 times as far for m = 0.9, and controls by the printed formula would be as
     much too large. `"correct"` divides by ηA instead, A = Σ_{k=1}^K (1 − m^k) / (1 − m), after
     taking off what a momentum kept from the round before has moved; m = 0 is the printed formula.
-    `+fedprox` is accounted for in the same way: see `unseen.gradient.accumulation`. `"refuse"`
+    `+fedprox` is accounted for in the same way: see `unseen.local.accumulation`. `"refuse"`
     admits plain SGD alone. Adam is admitted with option 1 only. Weight decay counts as part of the
     gradient.
 

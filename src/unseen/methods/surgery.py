@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Literal
 
 from unseen.combine import AgrRand, AgrSum, Combine, Mean, PCGrad, Weighted
-from unseen.errors import UnseenError
-from unseen.exchange import Method, Reference
+from unseen.core.exchange import Method, Reference
+from unseen.errors import Incompatible
 from unseen.methods.base import citing, federated, model_rule, with_rule
-from unseen.training import Training
+from unseen.recipe import Training
 
 PCGRAD = Reference(
     "Yu, Kumar, Gupta, Levine, Hausman, Finn. Gradient Surgery for Multi-Task Learning. NeurIPS "
@@ -76,15 +76,16 @@ def replace_rule(
     """The method with `rule(prior)` on its server, the prior being the average it had."""
     old = model_rule(method)
     if method.gather is not None:
-        raise UnseenError(
-            f"{method.name}+{name} cannot be: {method.name} pools the data into one client, so "
-            "the server has nothing to combine."
+        raise Incompatible(
+            f"{method.name}+{name}",
+            f"{method.name} pools the data into one client, so the server has nothing to combine.",
         )
     if not isinstance(old, Weighted) or not old.averages:
-        raise UnseenError(
-            f"{method.name}+{name} cannot be: {method.name} already decides how updates "
+        raise Incompatible(
+            f"{method.name}+{name}",
+            f"{method.name} already decides how updates "
             f"are combined, and so would {name}. Put {name} on a method that averages, as in "
-            f"fedavg+{name}."
+            f"fedavg+{name}.",
         )
     return citing(with_rule(method, rule(old)), reference)
 

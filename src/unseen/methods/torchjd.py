@@ -6,10 +6,10 @@ from dataclasses import replace
 from typing import Literal
 
 from unseen.combine import JacobianDescent, Mean
-from unseen.exchange import Method, Reference
+from unseen.core.exchange import Method, Reference
 from unseen.methods.base import federated
 from unseen.methods.surgery import replace_rule
-from unseen.training import Training
+from unseen.recipe import Training
 
 TORCHJD = Reference(
     "Quinton, Rey. Jacobian Descent for Multi-Objective Optimization. 2024. UPGrad, and the "

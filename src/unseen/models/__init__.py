@@ -17,8 +17,8 @@ from unseen.errors import UnseenError, nearest, number
 from unseen.expression import load_object, parse, resolve
 from unseen.models.alexnet import alexnet, alexnet_bn
 from unseen.models.densenet import densenet121
+from unseen.models.digit_nets import bn_cnn, domainbed_cnn, fedilc_cnn, lenet, mnist_cnn
 from unseen.models.linear import logistic, mlp
-from unseen.models.mnist import bn_cnn, domainbed_cnn, fedilc_cnn, lenet, mnist_cnn
 from unseen.models.resnet import resnet18, resnet50
 
 MODELS: dict[str, Callable[..., nn.Module]] = {
@@ -37,6 +37,9 @@ MODELS: dict[str, Callable[..., nn.Module]] = {
 }
 
 
+__all__ = ["MODELS", "build"]
+
+
 def build(
     model: str, shape: tuple[int, ...], outputs: int, generator: torch.Generator
 ) -> nn.Module:
@@ -47,7 +50,7 @@ def build(
     one input, without the batch. outputs: number of classes, or of targets. One number is drawn
     from `generator`; torch's global CPU generator is left as it was.
 
-    >>> from unseen.exchange import keyed
+    >>> from unseen.core.exchange import keyed
     >>> build("mlp(widths=[8])", (2, 3), 4, keyed("a seed"))
     Sequential(
       (flatten): Flatten(start_dim=1, end_dim=-1)

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from unseen.errors import choice, number
+from unseen.models.digit_nets import image
 from unseen.models.layers import Sequential, named, standardising
-from unseen.models.mnist import image
 
 #: Below this side nothing is left after the third pooling.
 SMALLEST = 63

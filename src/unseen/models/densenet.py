@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from unseen.models.digit_nets import image
 from unseen.models.layers import named, standardising
-from unseen.models.mnist import image
 
 DEPTHS = (6, 12, 24, 16)
 GROWTH = 32

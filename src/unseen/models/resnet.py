@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from unseen.errors import choice
+from unseen.models.digit_nets import image
 from unseen.models.layers import standardising
-from unseen.models.mnist import image
 
 HeadKind = Literal["plain", "csac"]
 

@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal
 
-from unseen.client import Client
+from unseen.core.client import Client
+from unseen.core.exchange import Exchange, Method
+from unseen.core.parts import innermost
 from unseen.errors import UnseenError, choice, number
-from unseen.exchange import Exchange, Method
-from unseen.local import Train
+from unseen.local.train import Train
 from unseen.privacy.dp import Clients, Examples, Guarded, NoisedRows, mechanism, rate_of, steps_of
 
 Accountant = Literal["rdp", "prv"]
@@ -149,9 +150,7 @@ def releases(exchange: Exchange, count: int, present: int, planned: int) -> tupl
 
 def _of_examples(guarded: Guarded, count: int) -> Release:
     dp: Examples = guarded.dp
-    local: Any = guarded.local
-    while hasattr(local, "local"):
-        local = local.local
+    local = innermost(guarded)
     rate, steps = 1.0, 1
     if isinstance(local, Train):
         rate, steps = rate_of(count, local.training), steps_of(count, local.training)

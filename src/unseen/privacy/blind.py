@@ -15,13 +15,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from unseen.apply import Add, Descend, MovingAverage, Replace
-from unseen.client import Memories
-from unseen.errors import BadReply, UnseenError
-from unseen.exchange import Exchange, Inbox, Memory, Method, Slot, Table, Turn
-from unseen.optimiser import SGD
+from unseen.core.apply import Add, Descend, MovingAverage, Replace
+from unseen.core.client import Memories
+from unseen.core.exchange import Exchange, Method, Slot, Turn
+from unseen.core.optimiser import SGD
+from unseen.core.types import Inbox, Memory, Table
+from unseen.errors import BadReply, Incompatible, UnseenError
 from unseen.privacy import ckks
-from unseen.privacy.channel import CKKS, Ask, Sealed
+from unseen.privacy.kinds import CKKS, Ask, Sealed
 from unseen.privacy.wire import accepted, decode, encode, expect, pack, refusal, type_of, unpack
 
 #: What is kept of a turn from one process to the next.
@@ -36,11 +37,12 @@ def check_apply(method: str, label: str, slot: Slot) -> None:
     if isinstance(apply, Descend) and isinstance(apply.optimiser, SGD):
         return
     kind = type(apply.optimiser if isinstance(apply, Descend) else apply).__name__
-    raise UnseenError(
-        f"{method}+blind cannot be: the slot {label!r} is applied by {kind}. A server that does "
+    raise Incompatible(
+        f"{method}+blind",
+        f"the slot {label!r} is applied by {kind}. A server that does "
         "not read the sum cannot take squares, roots and quotients of it, and sites that did so "
         "for it would part for good after one sum that one of them missed. Take "
-        'training.server = "add" or "sgd(lr=1, momentum=0.9)", or privacy.server = "clear".'
+        'training.server = "add" or "sgd(lr=1, momentum=0.9)", or privacy.server = "clear".',
     )
 
 
@@ -82,7 +84,7 @@ Moments = Mapping[str, Mapping[str, Tensor]]
 def stepped(
     exchange: Exchange, sums: Mapping[str, Tensor], inbox: Inbox, moments: Moments
 ) -> tuple[dict[str, Tensor], dict[str, Mapping[str, Tensor]]]:
-    """What `unseen.round` does with the rules' vectors, at a site."""
+    """What `unseen.core.round` does with the rules' vectors, at a site."""
     entries, kept = dict(inbox), dict(moments)
     vectors: dict[str, Tensor] = {}
     for name, slot in exchange.slots.items():

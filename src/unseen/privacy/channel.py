@@ -8,149 +8,39 @@ The sides share no object: a server's side is made of public bytes alone.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
-import torch
 from torch import Tensor
 
-from unseen.combine.base import Rows
-from unseen.errors import UnseenError, choice, number
-from unseen.exchange import Exchange, Inbox, Method, Reply, Turn
+from unseen.core.disclosure import Disclosure, Undecided
+from unseen.core.exchange import Exchange, Method, Reply, Turn
+from unseen.core.round import Backend
+from unseen.core.rule import Rows
+from unseen.core.types import Inbox
+from unseen.errors import Incompatible, UnseenError, choice
 from unseen.expression import parse, resolve
-from unseen.privacy.wire import Parts, unpack
+from unseen.privacy.kinds import (
+    CKKS,
+    PRIVATE,
+    PUBLIC,
+    PUBLICS,
+    SECRET,
+    Clear,
+    Kind,
+    Masks,
+    Server,
+    ServerSide,
+    Site,
+)
+from unseen.privacy.wire import unpack
 
 if TYPE_CHECKING:
-    from unseen.backend.inprocess import InProcess
-    from unseen.client import Client, Memories
-    from unseen.vector import Model
-
-#: site -> question, and site -> answer of those who answered.
-Ask = Callable[[Mapping[str, bytes]], Mapping[str, bytes]]
-Server = Literal["clear", "blind"]
-#: The files of keys as kits have them: every site has the first, the server the second; for masks
-#: each site has a key of its own and everybody's public ones.
-SECRET, PUBLIC = "ckks.secret", "ckks.public"
-PRIVATE, PUBLICS = "masks.private", "masks.public.json"
+    from unseen.core.client import Memories
+    from unseen.engine.inprocess import InProcess
 
 
-class Left(NamedTuple):
-    """What left one client: in which slot, in what form, and how many bytes."""
-
-    client: str
-    slot: str
-    form: str
-    bytes: int
-
-
-class Undecided(NamedTuple):
-    """Two clients whose encrypted inner product is too near 0 for its sign to be known."""
-
-    round: int
-    exchange: str
-    slot: str
-    first: str
-    second: str
-
-
-@dataclass(frozen=True)
-class Sealed:
-    """A row that the server holds and cannot read. fault: what its client found wrong with it."""
-
-    client: str
-    shape: torch.Size
-    dtype: torch.dtype
-    header: Mapping[str, Any]
-    parts: Parts
-    fault: str = ""
-
-
-class Site(Protocol):
-    """A channel's side at one site."""
-
-    def receive(self, inbox: Inbox, turn: Turn, hello: str) -> Inbox:
-        """The inbox as this site's local part sees it."""
-        ...
-
-    def seal(
-        self, exchange: Exchange, reply: Reply, inbox: Inbox, turn: Turn, hello: str
-    ) -> dict[str, bytes]:
-        """A reply's rows as they leave: slot -> message."""
-        ...
-
-    def answer(self, question: bytes) -> bytes:
-        """The answer to a question; a refusal is an answer too."""
-        ...
-
-
-class ServerSide(Protocol):
-    """A channel's side at the server."""
-
-    def method(self, method: Method) -> Method:
-        """The method as the server plays it."""
-        ...
-
-    def hello(self, exchange: Exchange, turn: Turn, names: Sequence[str]) -> str:
-        """What goes out with an exchange's message, for `Site.receive` and `Site.seal`."""
-        ...
-
-    def opened(self, name: str, messages: Mapping[str, bytes]) -> dict[str, Sealed]:
-        """The rows of one site's messages, each checked to be of this exchange and context."""
-        ...
-
-    def rows(self, slot: str, rows: Sequence[Sealed], ask: Ask) -> Rows:
-        """A stack of rows for a rule."""
-        ...
-
-
-@dataclass(frozen=True)
-class Clear:
-    """Everything as it is."""
-
-
-@dataclass(frozen=True)
-class CKKS:
-    """Encrypted rows, see `unseen.privacy.ckks`.
-
-    gram: inner products for the rules that go by them, `exact` or of a `sketch(m)`: a public
-    random projection to m numbers.
-    """
-
-    gram: str = "exact"
-
-    def __post_init__(self) -> None:
-        if self.gram != "exact" and not self.width:
-            raise UnseenError(
-                f"ckks(gram) must be 'exact' or 'sketch(m)' with m from 16 to 1048576, such as "
-                f"'sketch(4096)'; found {self.gram!r}."
-            )
-
-    @property
-    def width(self) -> int:
-        """m; 0 for exact inner products."""
-        found = re.fullmatch(r"sketch\((\d{2,7})\)", self.gram.replace(" ", ""))
-        width = int(found[1]) if found else 0
-        return width if 16 <= width <= 1 << 20 else 0
-
-
-@dataclass(frozen=True)
-class Masks:
-    """Rows under masks that cancel in the sum, see `unseen.privacy.masks`.
-
-    step: values are rounded to multiples of 2^-step. quorum: fewest clients of one sum.
-    """
-
-    step: int = 40
-    quorum: int = 2
-
-    def __post_init__(self) -> None:
-        number("masks(step)", self.step, 8, 52, whole=True)
-        number("masks(quorum)", self.quorum, 2, whole=True)
-
-
-Kind = Clear | CKKS | Masks
 CHANNELS: Mapping[str, Callable[..., Kind]] = {"clear": Clear, "ckks": CKKS, "masks": Masks}
 
 
@@ -177,25 +67,27 @@ def check(kind: Kind, server: Server, method: Method) -> None:
     able = {"scalars", "products"} if isinstance(kind, CKKS) else {"scalars"}
     name = "ckks" if isinstance(kind, CKKS) else "masks"
     if method.gather is not None:
-        raise UnseenError(
-            f"{method.name}+{name} cannot be: it pools all data at one client, whose update is "
-            "the only one of its sum."
+        raise Incompatible(
+            f"{method.name}+{name}",
+            "it pools all data at one client, whose update is the only one of its sum.",
         )
     for exchange in method.exchanges:
         for label, slot in exchange.slots.items():
             rule = slot.combine
             if rule is not None and rule.sees not in able:
-                raise UnseenError(
-                    f"{method.name}+{name} cannot be: {_why(name, rule)} It is the rule of "
-                    f"{label!r} in the exchange {exchange.name!r}."
+                raise Incompatible(
+                    f"{method.name}+{name}",
+                    f"{_why(name, rule)} It is the rule of "
+                    f"{label!r} in the exchange {exchange.name!r}.",
                 )
             layers = getattr(rule, "blocks", "whole") != "whole"
             sketched = isinstance(kind, CKKS) and kind.width > 0
             if rule is not None and rule.sees == "products" and layers and sketched:
-                raise UnseenError(
-                    f"{method.name}+ckks cannot be: {type(rule).__name__} asks for inner "
+                raise Incompatible(
+                    f"{method.name}+ckks",
+                    f"{type(rule).__name__} asks for inner "
                     "products of every layer, and a sketch is of the whole vector. Take "
-                    "gram='exact', or blocks='whole'."
+                    "gram='exact', or blocks='whole'.",
                 )
             if server == "blind":
                 from unseen.privacy.blind import check_apply
@@ -287,7 +179,7 @@ def serving(
     raise UnseenError("the channel 'clear' has no sides.")
 
 
-class Channelled:
+class Channelled(Backend):
     """A backend whose clients are sites behind a channel, in one process.
 
     Every message is bytes both ways, and the server's side is made of the public ones alone.
@@ -295,24 +187,15 @@ class Channelled:
 
     def __init__(self, backend: InProcess, server: ServerSide, sites: Mapping[str, Site]) -> None:
         self.backend, self.server, self.sites = backend, server, dict(sites)
-        self._left: list[Left] = []
+        self.model, self.clients = backend.model, backend.clients
+        self.memories = backend.memories
+        self._left: list[Disclosure] = []
 
-    @property
-    def memories(self) -> Memories:
-        """What all clients keep."""
-        return self.backend.memories
+    def carries_channel(self) -> bool:
+        """Yes."""
+        return True
 
-    @property
-    def model(self) -> Model:
-        """The module that all clients here share."""
-        return self.backend.model
-
-    @property
-    def clients(self) -> Mapping[str, Client]:
-        """The clients by name."""
-        return self.backend.clients
-
-    def method(self, method: Method) -> Method:
+    def played(self, method: Method) -> Method:
         """The method as the server plays it."""
         return self.server.method(method)
 
@@ -332,7 +215,7 @@ class Channelled:
             if exchange.slots:
                 messages = site.seal(exchange, reply, received, own, hello)
                 if how := form(self.server):
-                    self._left += [Left(name, s, how, len(m)) for s, m in messages.items()]
+                    self._left += [Disclosure(name, s, how, len(m)) for s, m in messages.items()]
                 rows: Any = self.server.opened(name, messages)
                 reply = Reply(rows, reply.scalars)
             replies.append(reply)
@@ -353,7 +236,7 @@ class Channelled:
         for name, answer in answers.items():
             label, how = answered(answer)
             if how:
-                self._left.append(Left(name, label, how, len(answer)))
+                self._left.append(Disclosure(name, label, how, len(answer)))
         return answers
 
     def undecided(self) -> list[Undecided]:
@@ -363,7 +246,7 @@ class Channelled:
             self.server.undecided.clear()  # type: ignore[attr-defined]
         return found
 
-    def left(self) -> list[Left]:
+    def disclosed(self) -> list[Disclosure]:
         """What left each client since the last `map` began."""
         return list(self._left)
 

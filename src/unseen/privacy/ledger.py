@@ -12,12 +12,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from unseen.combine.base import Rows
-from unseen.exchange import Exchange, Inbox, Method, Reply, Turn
+from unseen.core.disclosure import Disclosure
+from unseen.core.exchange import Exchange, Method, Reply, Turn
+from unseen.core.round import Backend
+from unseen.core.rule import Rows
+from unseen.core.types import Inbox
 from unseen.privacy.accounting import Guarantee, Release, releases
 from unseen.privacy.dp import NoisedRows, mechanism
-from unseen.round import Backend
-from unseen.study.records import LEDGER, Record, read_lines
+from unseen.results.records import LEDGER, Record, read_lines
 
 #: What the scalars of a reply are called together.
 SCALARS = "scalars"
@@ -28,17 +30,6 @@ LARGEST = 2**53
 
 
 @dataclass(frozen=True)
-class Left:
-    """Something that left a client. form: `plain`, `masked`, `encrypted`, or `noised` before it
-    was one of these (`noised+masked`); bytes: as sent, without the envelope of the message."""
-
-    client: str
-    slot: str
-    form: str
-    bytes: int
-
-
-@dataclass(frozen=True)
 class _Call:
     """One exchange as it went out: with whom, and how many examples each says it has."""
 
@@ -46,18 +37,19 @@ class _Call:
     turn: Turn
     names: tuple[str, ...]
     counts: tuple[int, ...]
-    left: tuple[Left, ...]
+    left: tuple[Disclosure, ...]
 
 
-class Metered:
+class Metered(Backend):
     """A backend whose replies are measured on the way.
 
-    A channel that changes what leaves a client tells so itself, by a method `left()` that gives
-    what left in its last exchange; see `Left`.
+    A channel that changes what leaves a client tells so itself, see `Backend.disclosed`.
     """
 
     def __init__(self, backend: Backend, method: Method) -> None:
         self.backend, self.method = backend, method
+        self.model, self.clients = backend.model, backend.clients
+        self.memories = backend.memories
         self.calls: list[_Call] = []
         self.spending: dict[tuple[str, str], Counter[Release]] = {}
         #: How many examples each client has, and replies that came before it said so.
@@ -114,16 +106,15 @@ class Metered:
         told = torch.as_tensor(reply.scalars.get("examples", 0), dtype=torch.float64)
         if told.numel() == 1 and 1 <= float(told) <= LARGEST:
             return int(told)
-        client = getattr(self.backend, "clients", {}).get(name)
+        client = self.backend.clients.get(name)
         return len(client.train) if client is not None and client.train is not None else 0
 
     def _settle(self) -> None:
         """Let a channel say what left in the last exchange, now that its rules have run."""
-        tell = getattr(self.backend, "left", None)
-        if tell is None or not self.calls:
+        if not self.calls:
             return
         last = self.calls[-1]
-        if told := tuple(tell()):
+        if told := tuple(self.backend.disclosed()):
             kept = () if any(item.slot == SCALARS for item in told) else _scalars(last.left)
             self.calls[-1] = _Call(last.exchange, last.turn, last.names, last.counts,
                                    (*told, *kept))  # fmt: skip
@@ -178,15 +169,15 @@ class Metered:
         return finite(Guarantee(client, tuple(counter.items())).spent("rdp"))
 
 
-def measured(client: str, reply: Reply) -> list[Left]:
+def measured(client: str, reply: Reply) -> list[Disclosure]:
     """The bytes of a reply as it stands: every row, and all scalars together."""
     rows = [
-        Left(client, name, "plain", row.numel() * row.element_size())
+        Disclosure(client, name, "plain", row.numel() * row.element_size())
         for name, row in reply.rows.items()
         if isinstance(row, Tensor) and row.numel()
     ]
     numbers = sum(torch.as_tensor(value).numel() for value in reply.scalars.values())
-    return [*rows, Left(client, SCALARS, "plain", NUMBER * numbers)] if numbers else rows
+    return [*rows, Disclosure(client, SCALARS, "plain", NUMBER * numbers)] if numbers else rows
 
 
 def before_training(clients: Iterable[str], statistics: Tensor) -> list[Record]:
@@ -201,11 +192,11 @@ def finite(value: float) -> float | None:
     return float(f"{value:.5g}") if math.isfinite(value) else None
 
 
-def _scalars(left: Iterable[Left]) -> tuple[Left, ...]:
+def _scalars(left: Iterable[Disclosure]) -> tuple[Disclosure, ...]:
     return tuple(item for item in left if item.slot == SCALARS)
 
 
-def _form(item: Left, noised: Sequence[str]) -> str:
+def _form(item: Disclosure, noised: Sequence[str]) -> str:
     if not noised or item.slot == SCALARS:
         return item.form
     return "noised" if item.form == "plain" else f"noised+{item.form}"

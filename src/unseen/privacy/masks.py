@@ -26,10 +26,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from unseen.core.exchange import Exchange, Method, Reply, Turn
+from unseen.core.replies import NOT_FINITE
+from unseen.core.types import Inbox
 from unseen.errors import BadReply, Departed, UnseenError
-from unseen.exchange import Exchange, Inbox, Method, Reply, Turn
-from unseen.privacy.channel import Ask, Masks, Sealed
-from unseen.privacy.rows import Opening, SealedRows
+from unseen.privacy.kinds import Ask, Masks, Sealed
+from unseen.privacy.sealed_rows import Opening, SealedRows
 from unseen.privacy.stream import digest_of
 from unseen.privacy.wire import (
     Parts,
@@ -43,7 +45,6 @@ from unseen.privacy.wire import (
     type_of,
     unpack,
 )
-from unseen.replies import NOT_FINITE
 
 Integers = NDArray[np.uint64]
 

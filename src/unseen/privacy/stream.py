@@ -17,7 +17,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from unseen.exchange import Inbox, Memory, Turn
+from unseen.core.exchange import Turn
+from unseen.core.types import Inbox, Memory
 
 #: The client's own memory: its secret, and, while an exchange lasts, the key of its numbers.
 SECRET, KEY = "dp.secret", "dp.key"

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 
 from unseen.report.axes import spread
 from unseen.report.figures import INK, Figure, Line, Lines, Section
-from unseen.report.part import Part, Run
 from unseen.report.series import (
     MANY,
     averaged,
@@ -18,8 +17,9 @@ from unseen.report.series import (
     present,
     scalar,
 )  # fmt: skip
-from unseen.study.records import Record
-from unseen.study.statistics import mean
+from unseen.report.study_report import Part, Run
+from unseen.results.records import Record
+from unseen.results.statistics import mean
 
 
 def section(part: Part) -> Section:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from unseen.report import look
+from unseen.report import theme
 from unseen.report.axes import Scale, number, shortened, spread
 from unseen.report.figures import Dots, Figure, Line, Lines, Panel, Points, Surface
 from unseen.report.scene import Disc, Mark, Path, Scene, Text, thinned
@@ -61,14 +61,14 @@ def _legend(lines: Sequence[Line], width: float, top: float, marks: list[Mark]) 
 
 def stroke(line: Line) -> str:
     """The classes of a line."""
-    dashes = look.DASHES.index(look.dash(line.colour, line.kind))
+    dashes = theme.DASHES.index(theme.dash(line.colour, line.kind))
     parts = ["l", line.kind if line.kind != "plain" else ""]
     parts += [f"d{dashes}" if dashes and line.kind != "dotted" else "", _colour(line.colour)]
     return " ".join(filter(None, parts))
 
 
 def _colour(index: int) -> str:
-    return "ink" if index < 0 else f"c{index % look.SERIES}"
+    return "ink" if index < 0 else f"c{index % theme.SERIES}"
 
 
 def _lines(data: Lines, tolerance: float) -> Scene:
@@ -174,7 +174,7 @@ def _points(data: Points) -> Scene:
 
 def _spot(index: int) -> str:
     """Filled points in the first turn of the colours, rings in the next."""
-    return f"{'f' if index // look.SERIES % 2 == 0 else 'o'} {_colour(index)}"
+    return f"{'f' if index // theme.SERIES % 2 == 0 else 'o'} {_colour(index)}"
 
 
 def _surface(data: Surface) -> Scene:
@@ -197,10 +197,10 @@ def _surface(data: Surface) -> Scene:
     for i, (name, a, b) in enumerate(data.points):
         anchor = "end" if x(a) > WIDTH * 0.6 else "start"
         shift = -8 if anchor == "end" else 8
-        marks.append(Disc(x(a), y(b), 5, f"p {_colour(i if i < 3 else look.SERIES - 1)}"))
+        marks.append(Disc(x(a), y(b), 5, f"p {_colour(i if i < 3 else theme.SERIES - 1)}"))
         marks.append(Text(x(a) + shift, y(b) + 4, name, "halo", anchor))
     flat = [v for row in data.values for v in row]
-    ends = f"{data.unit} from {min(flat):.3g} to {max(flat):.3g}, in {look.STEPS} equal shares"
+    ends = f"{data.unit} from {min(flat):.3g} to {max(flat):.3g}, in {theme.STEPS} equal shares"
     marks.append(Text(8, TOP + side + 16, ends))
     return Scene(WIDTH, TOP + side + 26, tuple(marks))
 
@@ -208,7 +208,7 @@ def _surface(data: Surface) -> Scene:
 def _steps(values: Sequence[Sequence[float]]) -> list[list[int]]:
     """Each value's eighth of all values, so that a few steep corners do not flatten the rest."""
     flat = sorted(v for row in values for v in row)
-    bounds = [flat[len(flat) * k // look.STEPS] for k in range(1, look.STEPS)]
+    bounds = [flat[len(flat) * k // theme.STEPS] for k in range(1, theme.STEPS)]
     return [[sum(v >= bound for bound in bounds) for v in row] for row in values]
 
 

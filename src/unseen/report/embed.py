@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from unseen.errors import UnseenError
-from unseen.features import tapped
+from unseen.images.features import tapped
 from unseen.report.figures import Points
 
 #: Seed and size of the neighbourhoods of t-SNE.

@@ -8,16 +8,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from unseen.study import records, sources
-from unseen.study.about import code
-from unseen.study.records import Job, Record
+from unseen.results import records
+from unseen.results.records import Job, Record
+from unseen.results.study_file import code
+from unseen.spec import user_code
 
 #: What identifies a job in the lines of its records.
 KEYS = ("method", "task", "seed")
 
 
 @dataclass(frozen=True)
-class Left:
+class Omission:
     """Something that is not on the page."""
 
     place: str
@@ -48,24 +49,24 @@ class Folder:
     identity: Mapping[str, Any]
     settings: Mapping[str, Any]
     runs: tuple[Raw, ...]
-    left: tuple[Left, ...]
+    left: tuple[Omission, ...]
     refused: Mapping[str, str] = field(default_factory=dict)
     stand_in: bool = False
     notes: tuple[str, ...] = ()
 
 
-def read_folder(path: Path) -> Folder | Left:
+def read_folder(path: Path) -> Folder | Omission:
     """A folder's finished jobs, or why there is nothing to show."""
     if not path.is_dir():
-        return Left(str(path), "is not a folder")
+        return Omission(str(path), "is not a folder")
     try:
         found = json.loads((path / "study.json").read_bytes())
         identity = dict(found["identity"])
         assert isinstance(identity["settings"], dict)
     except FileNotFoundError:
-        return Left(str(path), "has no study.json, so its protocol is unknown")
+        return Omission(str(path), "has no study.json, so its protocol is unknown")
     except (OSError, ValueError, KeyError, TypeError, AssertionError):
-        return Left(str(path), "its study.json is damaged, so its protocol is unknown")
+        return Omission(str(path), "its study.json is damaged, so its protocol is unknown")
     runs, left = [], []
     settings, refused = found.get("study"), found.get("not_applicable")
     settings = settings if isinstance(settings, dict) else {}
@@ -74,7 +75,7 @@ def read_folder(path: Path) -> Folder | Left:
         if isinstance(read, Raw):
             runs.append(read)
         else:
-            left.append(Left(str(folder.relative_to(path.parent)), read))
+            left.append(Omission(str(folder.relative_to(path.parent)), read))
     return Folder(
         path,
         identity,
@@ -83,7 +84,7 @@ def read_folder(path: Path) -> Folder | Left:
         tuple(left),
         refused if isinstance(refused, dict) else {},
         found.get("stand_in") is True,
-        (*map(str, found.get("notes") or ()), *sources.remarks(code(found))),
+        (*map(str, found.get("notes") or ()), *user_code.remarks(code(found))),
     )
 
 

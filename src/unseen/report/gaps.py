@@ -12,10 +12,10 @@ from collections.abc import Mapping
 
 from unseen.report.curves import shown
 from unseen.report.figures import Figure, Grid, Lines, Section
-from unseen.report.part import Part, Run
 from unseen.report.series import averaged, coloured, evaluations, present, scalar
-from unseen.study.selection import less_is_better
-from unseen.study.statistics import mean
+from unseen.report.study_report import Part, Run
+from unseen.results.selection import less_is_better
+from unseen.results.statistics import mean
 
 #: client -> round -> gap.
 Gaps = Mapping[str, Mapping[int, float]]

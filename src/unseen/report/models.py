@@ -9,16 +9,17 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from unseen.core.metrics import loss, plain
+from unseen.core.vector import Model
 from unseen.errors import UnseenError
-from unseen.metrics import loss, plain
 from unseen.report.embed import embedding, features, maps
 from unseen.report.figures import Figure, Section
-from unseen.report.part import Part, Run
+from unseen.report.study_report import Part, Run
 from unseen.report.surface import plane, surface
-from unseen.study.job import Setting, as_model, composed, dataset, module
 from unseen.study.prepare import Prepared, prepare
-from unseen.study.watch import FINAL, LOCALS
-from unseen.vector import Model
+from unseen.study.runtime import Runtime
+from unseen.study.setting import Setting, dataset
+from unseen.study.watcher import FINAL, LOCALS
 
 #: Examples per domain in a map, and of the target under a surface; figures of each kind.
 MAPPED, UNDER, MOST = 120, 512, 12
@@ -79,11 +80,10 @@ def loaded(part: Part, run: Run, data_dir: Path) -> Loaded:
     data = dataset(part.study.dataset, data_dir, digest)
     task = next(task for task in part.plan if task.name == run.task)
     prepared = prepare(data, task, part.study, job.seed)
-    method = composed(run.method, part.study, data)
-    if method.predict is not plain:
+    runtime = Runtime.of(setting, data, prepared, run.method, job.seed, device="cpu")
+    if runtime.method.predict is not plain:
         raise UnseenError("it predicts with more than its model")
-    network = module(setting, prepared, job.seed)
-    model = as_model(network, part.study, prepared.shape, method, device="cpu")
+    model = runtime.model
     model.module.load_state_dict(load_file(run.raw.folder / FINAL))
     local: dict[str, dict[str, Tensor]] = {}
     if (run.raw.folder / LOCALS).exists():
@@ -136,7 +136,7 @@ def surfaced(found: Loaded, clients: Sequence[str] = ()) -> Iterator[Figure]:
 
 def _some(split: object, most: int) -> tuple[Tensor, Tensor]:
     """Rows at even distances, so that all classes have their share."""
-    from unseen.client import Split
+    from unseen.core.client import Split
 
     assert isinstance(split, Split)
     every = max(1, -(-len(split) // most))

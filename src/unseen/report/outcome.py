@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from unseen import fairness
 from unseen.report.figures import INK, Dots, Figure, Grid, Row, Section
-from unseen.report.part import Part, Run
-from unseen.study.records import Record
-from unseen.study.selection import value
-from unseen.study.statistics import mean, standard_error
-from unseen.study.tables import Table
+from unseen.report.study_report import Part, Run
+from unseen.results import fairness
+from unseen.results.records import Record
+from unseen.results.selection import value
+from unseen.results.statistics import mean, standard_error
+from unseen.results.tables import Table
 
 
 def averages(part: Part, made: Table) -> Figure:

@@ -9,11 +9,11 @@ from html import escape
 from importlib import resources
 from typing import Any
 
-from unseen.report import draw, look, provenance, rows, verdict
+from unseen.report import draw, provenance, table_rows, theme, verdict
 from unseen.report.figures import Dots, Figure, Grid, Line, Lines, Panel, Points, Section
-from unseen.report.folders import Left
-from unseen.report.part import Part
+from unseen.report.folders import Omission
 from unseen.report.scene import Path, Scene
+from unseen.report.study_report import Part
 
 #: Bytes that a page may have, and how coarse curves become, in pixels, before figures are left to
 #: their files.
@@ -32,7 +32,7 @@ class Chapters:
     names: Mapping[str, str]
 
 
-def page(chapters: Sequence[Chapters], left: Sequence[Left]) -> str:
+def page(chapters: Sequence[Chapters], left: Sequence[Omission]) -> str:
     """The page, as fine as it fits into the limit."""
     for tolerance in TOLERANCES:
         html = _page(chapters, left, tolerance, frozenset())
@@ -46,11 +46,11 @@ def page(chapters: Sequence[Chapters], left: Sequence[Left]) -> str:
 
 
 def _page(
-    chapters: Sequence[Chapters], left: Sequence[Left], tolerance: float, out: frozenset[str]
+    chapters: Sequence[Chapters], left: Sequence[Omission], tolerance: float, out: frozenset[str]
 ) -> str:
     from jinja2 import Environment, PackageLoader
 
-    from unseen import __version__
+    from unseen.version import __version__
 
     loader = PackageLoader("unseen.report", "")
     environment = Environment(
@@ -64,10 +64,10 @@ def _page(
         left=left,
         differences=differences([one.part for one in chapters]),
         version=__version__,
-        light=markup(look.variables(0)),
-        dark=markup(look.variables(1)),
+        light=markup(theme.variables(0)),
+        dark=markup(theme.variables(1)),
         css=markup(_file("style.css")),
-        figure_css=markup(look.FIGURE_CSS),
+        figure_css=markup(theme.FIGURE_CSS),
         js=markup(_file("script.js")),
     )
 
@@ -85,7 +85,8 @@ def _part(number: int, one: Chapters, tolerance: float, out: frozenset[str]) -> 
         "facts": facts(part),
         "left": part.left,
         "tables": [
-            rows.shown(part, made, f"{id}-table-{i}") for i, made in enumerate(part.tables.values())
+            table_rows.shown(part, made, f"{id}-table-{i}")
+            for i, made in enumerate(part.tables.values())
         ],
         "sections": sections,
         "contents": [*contents, ("run", "What was run")],

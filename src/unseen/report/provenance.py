@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
+from unseen.core.exchange import Method
 from unseen.datasets.standin import NO_RESULT
 from unseen.errors import UnseenError
-from unseen.exchange import Method
 from unseen.expression import parse
 from unseen.methods.compose import method as compose
-from unseen.report.part import Part
+from unseen.report.study_report import Part
 
 Pairs = list[tuple[str, str]]
 

@@ -12,10 +12,10 @@ from unseen.errors import UnseenError, nearest
 from unseen.expression import parse
 from unseen.methods import METHODS
 from unseen.methods.compose import method as compose
-from unseen.report.folders import Folder, Left, Raw, read_folder
-from unseen.report.part import Part, Run, natural
-from unseen.study.selection import Selected, less_is_better, main_metric, selected
-from unseen.study.spec import Recipe, Study, recorded
+from unseen.report.folders import Folder, Omission, Raw, read_folder
+from unseen.report.study_report import Part, Run, natural
+from unseen.results.selection import Selected, less_is_better, main_metric, selected
+from unseen.spec.study import Recipe, StudySpec, recorded
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Choice:
     reference: str | None = None
 
 
-def read(paths: Sequence[Path], choice: Choice) -> tuple[tuple[Part, ...], tuple[Left, ...]]:
+def read(paths: Sequence[Path], choice: Choice) -> tuple[tuple[Part, ...], tuple[Omission, ...]]:
     """The parts of a page, and what could not be read at all; UnseenError if nothing is left."""
     folders, left = [], []
     for path in dict.fromkeys(p.resolve() for p in paths):
@@ -44,7 +44,7 @@ def read(paths: Sequence[Path], choice: Choice) -> tuple[tuple[Part, ...], tuple
         try:
             parts.append(part(group, choice))
         except UnseenError as error:
-            left += [Left(str(f.path), str(error)) for f in group]
+            left += [Omission(str(f.path), str(error)) for f in group]
             left += [item for f in group for item in f.left]
     if not parts:
         raise UnseenError(
@@ -78,7 +78,7 @@ def part(folders: Sequence[Folder], choice: Choice) -> Part:
                 raise nearest("metric", metric, found.metrics)
             chosen.append(Run(raw, found))
         except UnseenError as error:
-            left.append(Left(_place(raw), str(error)))
+            left.append(Omission(_place(raw), str(error)))
     if not chosen:
         raise UnseenError(left[-1].reason if left else "every job diverged")
     for raw in failed:
@@ -89,7 +89,7 @@ def part(folders: Sequence[Folder], choice: Choice) -> Part:
     return replace(made, reference=_reference(made, choice), left=(*left, *_missing(made)))
 
 
-def _once(raws: Iterable[Raw], left: list[Left]) -> Iterable[Raw]:
+def _once(raws: Iterable[Raw], left: list[Omission]) -> Iterable[Raw]:
     """Each job once; the same job of a second folder is left out."""
     seen: dict[Any, Raw] = {}
     for raw in raws:
@@ -99,10 +99,10 @@ def _once(raws: Iterable[Raw], left: list[Left]) -> Iterable[Raw]:
             continue
         same = first.mark["records"] == raw.mark["records"]
         kind = "the same records as" if same else "other records of the same job than"
-        left.append(Left(_place(raw), f"{kind} {_place(first)}, which is shown"))
+        left.append(Omission(_place(raw), f"{kind} {_place(first)}, which is shown"))
 
 
-def _study(folders: Sequence[Folder], runs: Sequence[Raw], left: list[Left]) -> Study:
+def _study(folders: Sequence[Folder], runs: Sequence[Raw], left: list[Omission]) -> StudySpec:
     """The study as its folder has it; where that cannot be read, what identity and records show."""
     shown = {
         "methods": tuple(dict.fromkeys(raw.job.method for raw in runs)),
@@ -110,7 +110,7 @@ def _study(folders: Sequence[Folder], runs: Sequence[Raw], left: list[Left]) -> 
     }
     written = next((dict(f.settings) for f in folders if f.settings), None)
     settings = written or dict(folders[0].identity["settings"]) | shown
-    known = {key: value for key, value in settings.items() if key in Study.model_fields}
+    known = {key: value for key, value in settings.items() if key in StudySpec.model_fields}
     unknown = sorted(set(settings) - set(known))
     training = known.get("training", {})
     if isinstance(training, dict):
@@ -118,15 +118,15 @@ def _study(folders: Sequence[Folder], runs: Sequence[Raw], left: list[Left]) -> 
         unknown += sorted(f"training.{k}" for k in set(training) - set(known["training"]))
     if unknown:
         reason = f"settings of another version are not read: {', '.join(unknown)}"
-        left.append(Left(str(folders[0].path / "study.json"), reason))
+        left.append(Omission(str(folders[0].path / "study.json"), reason))
     try:
-        return Study(**recorded(known))
+        return StudySpec(**recorded(known))
     except UnseenError as error:
-        left.append(Left(str(folders[0].path / "study.json"), str(error)))
-        return Study(dataset=str(settings.get("dataset", "study")), **shown)
+        left.append(Omission(str(folders[0].path / "study.json"), str(error)))
+        return StudySpec(dataset=str(settings.get("dataset", "study")), **shown)
 
 
-def _methods(study: Study, folders: Sequence[Folder], runs: Sequence[Run]) -> tuple[str, ...]:
+def _methods(study: StudySpec, folders: Sequence[Folder], runs: Sequence[Run]) -> tuple[str, ...]:
     """In the study's order; else in that of the package's list."""
     found = dict.fromkeys(run.method for run in runs)
     if any(folder.settings for folder in folders):
@@ -151,7 +151,7 @@ def _first(expression: str) -> str:
         return expression
 
 
-def _tasks(study: Study, runs: Sequence[Run]) -> tuple[str, ...]:
+def _tasks(study: StudySpec, runs: Sequence[Run]) -> tuple[str, ...]:
     found = sorted({run.task for run in runs}, key=natural)
     return tuple(dict.fromkeys((*(study.targets or ()), *found)))
 
@@ -167,7 +167,7 @@ def _reference(made: Part, choice: Choice) -> str | None:
     return "fedavg" if "fedavg" in made.methods and len(made.methods) > 1 else None
 
 
-def _missing(made: Part) -> list[Left]:
+def _missing(made: Part) -> list[Omission]:
     """Jobs that the study asks for and that no folder has."""
     stopped = [item.place for folder in made.folders for item in folder.left]
     wanted, left = len(made.tasks) * len(made.seeds), []
@@ -175,7 +175,9 @@ def _missing(made: Part) -> list[Left]:
         there = sum(run.method == method for run in made.runs)
         if there < wanted and method not in made.refused:
             reason = f"{there} of {wanted} jobs are shown"
-            left.append(Left(method, reason + ("" if stopped or there else ": it has no records")))
+            left.append(
+                Omission(method, reason + ("" if stopped or there else ": it has no records"))
+            )
     return left
 
 

@@ -1,7 +1,7 @@
 """A drawing as a list of marks in pixels, and how it is written as SVG.
 
-Marks name their look by classes (see `unseen.report.look`), so that one drawing serves both themes
-of the page, the SVG file and, through `unseen.report.raster`, the PNG file.
+Marks name their look by classes (see `unseen.report.theme`), so that one drawing serves both themes
+of the page, the SVG file and, through `unseen.report.png`, the PNG file.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from html import escape
 from itertools import pairwise
 
-from unseen.report.look import FIGURE_CSS, variables
+from unseen.report.theme import FIGURE_CSS, variables
 
 Point = tuple[float, float]
 

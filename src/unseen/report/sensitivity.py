@@ -10,9 +10,9 @@ from unseen.expression import Call, fold, options, parse, text
 from unseen.methods import METHODS, MODIFIERS
 from unseen.report.axes import spread
 from unseen.report.figures import INK, Figure, Line, Lines, Section
-from unseen.report.part import Part, growing
-from unseen.study.statistics import Cell, mean, standard_error
-from unseen.study.tables import Table
+from unseen.report.study_report import Part, growing
+from unseen.results.statistics import Cell, mean, standard_error
+from unseen.results.tables import Table
 
 
 @dataclass(frozen=True)

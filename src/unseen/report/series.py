@@ -6,9 +6,9 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from unseen.report.figures import INK, Kind, Line
-from unseen.report.part import Part, Run
-from unseen.study.records import Record
-from unseen.study.statistics import mean
+from unseen.report.study_report import Part, Run
+from unseen.results.records import Record
+from unseen.results.statistics import mean
 
 #: round -> value, of one run.
 Curve = Mapping[int, float]

@@ -14,16 +14,16 @@ import torch
 from torch import Tensor
 
 from unseen.combine import PPDG, PCGrad
-from unseen.combine.base import Combine
+from unseen.core.exchange import Turn
+from unseen.core.rule import Combine
 from unseen.errors import UnseenError
-from unseen.exchange import Turn
 from unseen.methods.base import TRAIN, model_rule
 from unseen.methods.compose import method as compose
 from unseen.report.axes import spread
 from unseen.report.figures import Figure, Lines, Section
-from unseen.report.part import Part, Run
 from unseen.report.series import Curve, averaged, present, trained
-from unseen.study.statistics import mean
+from unseen.report.study_report import Part, Run
+from unseen.results.statistics import mean
 
 #: The panels of a method, in this order, as far as there is data for them.
 PANELS = (

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from unseen.study.comparison import LEVEL
-from unseen.study.statistics import mean
-from unseen.study.tables import Table
+from unseen.results.comparison import LEVEL
+from unseen.results.statistics import mean
+from unseen.results.tables import Table
 
 #: A figure or a name, and what it is.
 Card = tuple[str, str]

@@ -9,24 +9,24 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from unseen.core.atomic import write_atomically
 from unseen.report import (
     curves,
+    disclosures,
     draw,
     gaps,
-    ledger,
     outcome,
     provenance,
+    rule_weights,
     sensitivity,
     updates,
-    weights,
 )
 from unseen.report.figures import Figure, Section
-from unseen.report.folders import Left
+from unseen.report.folders import Omission
 from unseen.report.page import Chapters, figures, page
-from unseen.report.part import Part
-from unseen.report.raster import to_png
+from unseen.report.png import to_png
 from unseen.report.read import Choice, read
-from unseen.study.records import write_atomically
+from unseen.report.study_report import Part
 
 #: Further sections of a part, such as those that need the data.
 Further = Callable[[Part], Sequence[Section]]
@@ -65,9 +65,9 @@ def chaptered(part: Part, prefix: str = "", further: Further | None = None) -> C
     averages = outcome.averages(part, part.main)
     overview = Section("overview", "Overview", "", (averages, *([ranks] if ranks else [])))
     sections = (
-        overview, curves.section(part), weights.section(part), gaps.section(part),
+        overview, curves.section(part), rule_weights.section(part), gaps.section(part),
         updates.section(part), sensitivity.section(part), *(further(part) if further else ()),
-        outcome.fair(part), outcome.cost(part), *ledger.sections(part),
+        outcome.fair(part), outcome.cost(part), *disclosures.sections(part),
     )  # fmt: skip
     keys = [figure.key for section in sections for figure in section.figures]
     return Chapters(part, sections, {key: prefix + slug(key) for key in keys})
@@ -83,7 +83,7 @@ def slug(text: str) -> str:
     return safe if safe == text else f"{safe}-{hashlib.sha256(text.encode()).hexdigest()[:6]}"
 
 
-def texts(chapters: Sequence[Chapters], left: Sequence[Left]) -> Iterator[tuple[str, str]]:
+def texts(chapters: Sequence[Chapters], left: Sequence[Omission]) -> Iterator[tuple[str, str]]:
     """Tables as CSV, Markdown and LaTeX, the runs, small tables, and the citations."""
     whole, tex = [], []
     for i, one in enumerate(chapters, 1):

@@ -10,23 +10,23 @@ import torch
 from torch import Tensor
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from unseen.apply import Replace
-from unseen.backend.inprocess import InProcess
-from unseen.client import Client, Split, Stored, oversampled
 from unseen.combine import Sum
-from unseen.datasets.base import DataSet, Domain
-from unseen.datasets.table import Schema, encode
+from unseen.core.apply import Replace
+from unseen.core.client import Client, Split, Stored, oversampled
+from unseen.core.exchange import Exchange, Method, Slot, keyed
+from unseen.core.metrics import plain
+from unseen.core.round import play, start
+from unseen.core.scale import Scale
+from unseen.core.share import round_share
+from unseen.core.vector import Model
+from unseen.datasets.dataset import DataSet, Domain
+from unseen.datasets.encoding import Schema, encode
 from unseen.datasets.totals import Totals
+from unseen.engine.inprocess import InProcess
 from unseen.errors import UnseenError
-from unseen.exchange import Exchange, Method, Slot, keyed
-from unseen.metrics import plain
-from unseen.round import play, start
-from unseen.scale import Scale
-from unseen.share import round_share
-from unseen.study.holdout import Task
-from unseen.study.spec import Study
+from unseen.spec.holdout import Task
+from unseen.spec.study import StudySpec
 from unseen.study.units import held_back
-from unseen.vector import Model
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Prepared:
 
 
 def prepare(
-    data: DataSet, task: Task, study: Study, seed: int, statistics: Tensor | None = None
+    data: DataSet, task: Task, study: StudySpec, seed: int, statistics: Tensor | None = None
 ) -> Prepared:
     """Split the sources, encode tables and standardise labels with their statistics, oversample if
     the study says so.
@@ -131,7 +131,7 @@ def prior_of(sources: Mapping[str, Client], classes: int | None) -> Tensor | Non
     return torch.bincount(y, minlength=classes).double() / len(y)
 
 
-def check_clients(prepared: Prepared, study: Study, task: Task) -> list[str]:
+def check_clients(prepared: Prepared, study: StudySpec, task: Task) -> list[str]:
     """Refuse clients that cannot train as the study says; return what deserves a warning."""
     warnings = []
     if study.training.augment and len(prepared.shape) != 3:
@@ -161,7 +161,7 @@ def check_clients(prepared: Prepared, study: Study, task: Task) -> list[str]:
     return warnings
 
 
-def check_model(module: torch.nn.Module, prepared: Prepared, study: Study) -> None:
+def check_model(module: torch.nn.Module, prepared: Prepared, study: StudySpec) -> None:
     """Refuse a model that does not take the inputs or whose outputs do not fit the labels."""
     client = next(iter(prepared.sources.values()))
     x, _ = client.split("train").batch(slice(0, 2))
@@ -186,7 +186,7 @@ def check_model(module: torch.nn.Module, prepared: Prepared, study: Study) -> No
         )
 
 
-def check_batches(module: torch.nn.Module, roster: Mapping[str, Client], study: Study) -> None:
+def check_batches(module: torch.nn.Module, roster: Mapping[str, Client], study: StudySpec) -> None:
     """Refuse a batch of one for a model with BatchNorm: it has no variance."""
     if not any(isinstance(layer, _BatchNorm) for layer in module.modules()):
         return
@@ -201,7 +201,7 @@ def check_batches(module: torch.nn.Module, roster: Mapping[str, Client], study: 
             )
 
 
-def split_rows(domain: Domain, study: Study, seed: int) -> tuple[Tensor, Tensor]:
+def split_rows(domain: Domain, study: StudySpec, seed: int) -> tuple[Tensor, Tensor]:
     """Rows of a source's training and validation split, by an official split if it has one."""
     return rows_of(domain, study.validation, seed, study.split == "shared")
 

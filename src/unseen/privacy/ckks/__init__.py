@@ -16,7 +16,7 @@ Homomorphic Encryption on Approximate Numbers".
 
 from unseen.privacy.ckks.arithmetic import encrypt
 from unseen.privacy.ckks.keys import Keys, check_public, make_keys
-from unseen.privacy.ckks.server import EncryptedRows, Server
-from unseen.privacy.ckks.site import Site
+from unseen.privacy.ckks.server_side import EncryptedRows, Server
+from unseen.privacy.ckks.site_side import Site
 
 __all__ = ["EncryptedRows", "Keys", "Server", "Site", "check_public", "encrypt", "make_keys"]

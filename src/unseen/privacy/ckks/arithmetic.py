@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from unseen.privacy import seal
-from unseen.privacy.channel import Sealed
 from unseen.privacy.ckks.keys import Keys
+from unseen.privacy.kinds import Sealed
 from unseen.privacy.seal import SLOTS
 from unseen.privacy.wire import pack
 

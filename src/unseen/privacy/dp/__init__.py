@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from unseen.core.exchange import Method
 from unseen.errors import UnseenError
-from unseen.exchange import Method
 from unseen.expression import parse, resolve
-from unseen.privacy.dp.base import mechanism
 from unseen.privacy.dp.clients import Clients, Denoised, NoisedRows, with_client_noise
 from unseen.privacy.dp.examples import (
     Examples,
@@ -23,6 +22,7 @@ from unseen.privacy.dp.examples import (
     steps_of,
     with_example_noise,
 )
+from unseen.privacy.dp.noise import mechanism
 
 __all__ = [
     "Clients", "Denoised", "Examples", "Guarded", "Noised", "NoisedRows", "Poisson", "mechanism",

@@ -10,14 +10,16 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from unseen.client import Client
-from unseen.combine.base import Gram, RuleState, Table, Weighted
-from unseen.errors import UnseenError, choice
-from unseen.exchange import Exchange, Inbox, Local, Memory, Method, Reply, Slot, Turn
-from unseen.privacy.dp.base import check_noise, check_scalars, kept
+from unseen.core.client import Client
+from unseen.core.exchange import Exchange, Local, Method, Reply, Slot, Turn
+from unseen.core.parts import Wrapper
+from unseen.core.round import sample
+from unseen.core.rule import Gram, RuleState, Weighted
+from unseen.core.types import Inbox, Memory, Table
+from unseen.core.vector import Blocks, Layout, Model
+from unseen.errors import Incompatible, choice
+from unseen.privacy.dp.noise import check_noise, check_scalars, kept
 from unseen.privacy.stream import keyed_memory, stream
-from unseen.round import sample
-from unseen.vector import Blocks, Layout, Model
 
 
 @dataclass(frozen=True)
@@ -51,13 +53,13 @@ class Clients:
 
 
 @dataclass(frozen=True)
-class NoisedRows:
+class NoisedRows(Wrapper):
     """Another local whose rows leave clipped, all together, and noised; see `Clients`.
 
     slots: slot -> the inbox entry that it writes; differences all of them. No scalar leaves.
     """
 
-    local: Local
+    inner: Local
     dp: Clients
     slots: Mapping[str, str]
     participation: float | int = 1.0
@@ -67,11 +69,11 @@ class NoisedRows:
     ) -> tuple[Reply, Memory]:
         """The noised rows; the model stays as it was trained."""
         ready = keyed_memory(memory, inbox, turn, self.dp.seed)
-        reply, after = self.local(model, inbox, client, ready, turn)
-        own = {"model": model.vector, "buffers": model.buffers}
+        reply, after = self.inner(model, inbox, client, ready, turn)
+        own = {id(model.vector), id(model.buffers)}
         rows = {
-            name: (reply.rows[name] if name in reply.rows else own[name] - inbox[to]).double()
-            for name, to in self.slots.items()
+            name: (row - inbox[to] if id(row) in own else row).double()
+            for name, to, row in ((n, to, reply.rows[n]) for n, to in self.slots.items())
         }
         length = math.sqrt(sum(float(row.square().sum()) for row in rows.values()))
         factor = min(1.0, self.dp.clip / length) if length else 1.0
@@ -97,10 +99,11 @@ def with_client_noise(
     """The method whose clients' rows are private as wholes, and rules that know of the noise."""
     name = f"{method.name}+dp"
     if dp.trust == "sum" and not summed:
-        raise UnseenError(
-            f"{name} cannot be: trust='sum' shares the noise among the clients, which protects "
+        raise Incompatible(
+            f"{name}",
+            "trust='sum' shares the noise among the clients, which protects "
             "their sum alone, and on this channel the server sees each row. Set privacy.channel "
-            "to masks, or take trust='nobody'."
+            "to masks, or take trust='nobody'.",
         )
     exchanges = [
         _noised_exchange(method, exchange, dp, participation) if exchange.slots else exchange
@@ -116,9 +119,10 @@ def _noised_exchange(
     for slot_name, slot in exchange.slots.items():
         if slot_name not in ("model", "buffers") or slot.sends != "difference":
             what = ", ".join(method.shares) or slot_name
-            raise UnseenError(
-                f"{name} cannot be: in the exchange {exchange.name!r} a client sends {slot_name!r} "
-                f"({what}), which is no update of the model that one bound C could hold for."
+            raise Incompatible(
+                f"{name}",
+                f"in the exchange {exchange.name!r} a client sends {slot_name!r} "
+                f"({what}), which is no update of the model that one bound C could hold for.",
             )
     check_scalars(name, exchange, frozenset())
     slots = {n: _knowing(slot, dp, name) for n, slot in exchange.slots.items()}
@@ -131,10 +135,11 @@ def _knowing(slot: Slot, dp: Clients, name: str) -> Slot:
     """The slot with a rule that takes the known noise off; refused if only the sum is private."""
     rule = slot.combine
     if rule is not None and dp.trust == "sum" and not isinstance(rule, Weighted):
-        raise UnseenError(
-            f"{name} cannot be: with trust='sum' only the sum of all updates is private, and the "
+        raise Incompatible(
+            f"{name}",
+            f"with trust='sum' only the sum of all updates is private, and the "
             f"weights of {type(rule).__name__} depend on single ones. Take a mean with uniform "
-            "weights, or trust='nobody', after which every rule works on what is private already."
+            "weights, or trust='nobody', after which every rule works on what is private already.",
         )
     if rule is not None and rule.sees == "products" and dp.noise:
         return replace(slot, combine=Denoised(rule, dp.deviation(1)))

@@ -10,21 +10,21 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from unseen.client import Client
-from unseen.errors import UnseenError, number
-from unseen.exchange import Inbox, Local, Memory, Method, Reply, Turn
-from unseen.gradient import Backprop, LocalAlignment, Proximal, Step
-from unseen.gradient.accumulation import Accumulated
-from unseen.gradient.fedgala import Remember
-from unseen.gradient.scaffold import Controlled, Controls
-from unseen.local import FullGradient, Train
-from unseen.losses import Loss
+from unseen.core.client import Client
+from unseen.core.exchange import Local, Method, Reply, Turn
+from unseen.core.losses import Loss
+from unseen.core.parts import Wrapper, able
+from unseen.core.types import Inbox, Memory
+from unseen.core.vector import Model
+from unseen.errors import Incompatible, number
+from unseen.gradient import Backprop, Step
+from unseen.local.scaffold import Controls
+from unseen.local.train import Train
 from unseen.methods.base import TRAIN, trained, with_exchange
 from unseen.privacy.clipped import clipped_sum, linear, output_loss
-from unseen.privacy.dp.base import PUBLIC, check_noise, check_scalars, kept
+from unseen.privacy.dp.noise import PUBLIC, check_noise, check_scalars, kept
 from unseen.privacy.stream import keyed_memory, stream
-from unseen.training import Training
-from unseen.vector import Model
+from unseen.recipe import Training
 
 
 @dataclass(frozen=True)
@@ -117,14 +117,14 @@ def steps_of(count: int, recipe: Training) -> int:
 
 
 @dataclass(frozen=True)
-class Guarded:
+class Guarded(Wrapper):
     """Another local with the client's secret at hand, whose reply keeps only what is public.
 
     Left out: every scalar but the number of examples, of steps and what follows from them. The
     mean training loss is among what is left out.
     """
 
-    local: Local
+    inner: Local
     dp: Examples
 
     def __call__(
@@ -132,14 +132,9 @@ class Guarded:
     ) -> tuple[Reply, Memory]:
         """The other local's rows, which the noise inside has made private."""
         ready = keyed_memory(memory, inbox, turn, self.dp.seed)
-        reply, after = self.local(model, inbox, client, ready, turn)
+        reply, after = self.inner(model, inbox, client, ready, turn)
         public = {name: value for name, value in reply.scalars.items() if name in PUBLIC}
         return Reply(reply.rows, public), kept(after, ready)
-
-
-#: Locals and gradients that touch the data through the noised step alone.
-LOCALS: tuple[type[Any], ...] = (Train, FullGradient, Controls, Accumulated, Remember)
-GRADIENTS: tuple[type[Any], ...] = (Backprop, Proximal, Controlled, LocalAlignment)
 
 
 def with_example_noise(method: Method, dp: Examples) -> Method:
@@ -148,9 +143,10 @@ def with_example_noise(method: Method, dp: Examples) -> Method:
     for exchange in method.exchanges:
         if exchange.slots and exchange.name != TRAIN:
             what = ", ".join(method.shares) or exchange.name
-            raise UnseenError(
-                f"{name} cannot be: the exchange {exchange.name!r} sends what is computed from the "
-                f"data outside the clipped and noised steps ({what})."
+            raise Incompatible(
+                f"{name}",
+                f"the exchange {exchange.name!r} sends what is computed from the "
+                f"data outside the clipped and noised steps ({what}).",
             )
     exchange = trained(method)
     check_scalars(name, exchange, PUBLIC)
@@ -160,14 +156,15 @@ def with_example_noise(method: Method, dp: Examples) -> Method:
 
 def _noised_local(local: Any, dp: Examples, name: str) -> Local:
     """The local with the noised gradient inside; refused if it reads the data by itself."""
-    if type(local) not in LOCALS or (isinstance(local, Controls) and local.option == 1):
+    if not able(local, "clips_per_example") or (isinstance(local, Controls) and local.option == 1):
         option = " with option 1" if isinstance(local, Controls) else ""
-        raise UnseenError(
-            f"{name} cannot be: {type(local).__name__}{option} looks at the client's examples "
-            "outside the clipped and noised steps, which the guarantee does not cover."
+        raise Incompatible(
+            f"{name}",
+            f"{type(local).__name__}{option} looks at the client's examples "
+            "outside the clipped and noised steps, which the guarantee does not cover.",
         )
-    if hasattr(local, "local"):
-        wrapped: Local = replace(local, local=_noised_local(local.local, dp, name))
+    if isinstance(local, Wrapper):
+        wrapped: Local = local.around(_noised_local(local.inner, dp, name))
         return wrapped
     expected = local.training.batch_size if isinstance(local, Train) else None
     gradient = _noised_gradient(local.gradient, dp, expected, name)
@@ -179,10 +176,11 @@ def _noised_local(local: Any, dp: Examples, name: str) -> Local:
 
 
 def _noised_gradient(gradient: Any, dp: Examples, expected: int | None, name: str) -> Any:
-    if type(gradient) not in GRADIENTS:
-        raise UnseenError(
-            f"{name} cannot be: {type(gradient).__name__} makes more of a batch than the sum of "
-            "its examples' gradients, and no bound on one example's part of that is known here."
+    if not able(gradient, "clips_per_example"):
+        raise Incompatible(
+            f"{name}",
+            f"{type(gradient).__name__} makes more of a batch than the sum of "
+            "its examples' gradients, and no bound on one example's part of that is known here.",
         )
     if isinstance(gradient, Backprop):
         output_loss(gradient.loss, name)

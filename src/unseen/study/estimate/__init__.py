@@ -15,10 +15,12 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from unseen.round import due
-from unseen.study.estimate.bench import Stage, evaluation
-from unseen.study.job import reproducible
+from unseen.core.round import due
+from unseen.engine.determinism import reproducible
+from unseen.study.estimate.measured import Stage, evaluation
 from unseen.study.plan import Plan
+
+__all__ = ["Estimate", "estimates", "report"]
 
 #: Seconds of measured training of all methods together, and the most for one.
 SECONDS, MOST = 50.0, 6.0

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from unseen.training import Training
+from unseen.recipe import Training
 
 
 @dataclass(frozen=True)

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 
-from unseen.backend.inprocess import InProcess
-from unseen.client import Client
-from unseen.exchange import Exchange, Inbox, Local, Memory, Reply, Turn
+from unseen.core.client import Client
+from unseen.core.exchange import Exchange, Local, Reply, Turn
+from unseen.core.parts import Wrapper, innermost, rewrapped
+from unseen.core.types import Inbox, Memory
+from unseen.core.vector import Model
+from unseen.engine.inprocess import InProcess
+from unseen.local.train import Train
+from unseen.recipe import Training
 from unseen.study.estimate.cost import Work
-from unseen.training import Training
-from unseen.vector import Model
 
 
 class Sampled(InProcess):
@@ -66,38 +68,38 @@ class Sampled(InProcess):
 
 
 @dataclass(frozen=True)
-class Timed:
+class Timed(Wrapper):
     """Adds the seconds of the local that takes the steps to those of its backend."""
 
-    local: Local
+    inner: Local
     backend: Sampled
 
     def __call__(
         self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
     ) -> tuple[Reply, Memory]:
         begun = self.backend.tick()
-        found = self.local(model, inbox, client, memory, turn)
+        found = self.inner(model, inbox, client, memory, turn)
         self.backend.trained += self.backend.tick() - begun
         return found
 
 
-def recipe_of(local: Any) -> Training | None:
+def recipe_of(local: Local) -> Training | None:
     """How the innermost local trains, if it does."""
-    while hasattr(local, "local"):
-        local = local.local
-    found: Training | None = getattr(local, "training", None)
-    return found
+    trains = innermost(local)
+    return trains.training if isinstance(trains, Train) else None
 
 
-def timed(local: Any, work: Work, backend: Sampled) -> Any:
+def timed(local: Local, work: Work, backend: Sampled) -> Local:
     """The local with its innermost part timed where that trains, for so many steps whatever the
     method says."""
-    if hasattr(local, "local"):
-        return replace(local, local=timed(local.local, work, backend))
-    if not hasattr(local, "training"):
-        return local
-    training = replace(local.training, epochs=None, steps=work.steps, drop_last=False)
-    return Timed(replace(local, training=training), backend)
+
+    def inside(local: Local) -> Local:
+        if not isinstance(local, Train):
+            return local
+        training = replace(local.training, epochs=None, steps=work.steps, drop_last=False)
+        return Timed(replace(local, training=training), backend)
+
+    return rewrapped(local, inside)
 
 
 def shortened(client: Client, rows: int, name: str = "train") -> Client:

@@ -1,0 +1,211 @@
+"""What there is by name, for people: the lists and the pages of methods."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from unseen.core.exchange import Method
+from unseen.errors import Incompatible, UnseenError, nearest
+from unseen.expression import fold, options, own_part
+from unseen.methods import METHODS, MODIFIERS
+from unseen.methods.compose import method
+from unseen.recipe import Training
+
+Cells = list[tuple[str, ...]]
+Rows = tuple[tuple[str, ...], Cells]
+
+
+def list_methods() -> Rows:
+    """Methods and modifiers, each with its first line and its source."""
+    rows: Cells = [(n, _first(part), _source(method(n))) for n, part in METHODS.items()]
+    rows += [(f"+{n}", _first(part), _source(_alone(n))) for n, part in MODIFIERS.items()]
+    return ("method", "what it does", "source"), rows
+
+
+def list_datasets() -> Rows:
+    """Data sets, where their files come from and on what terms."""
+    from unseen.datasets import DATASETS
+
+    rows: Cells = [(n, i.description, i.source, i.licence) for n, i in DATASETS.items()]
+    return ("data set", "domains", "files", "licence"), rows
+
+
+def list_models() -> Rows:
+    """Models and their options."""
+    from unseen.models import MODELS
+
+    rows: Cells = []
+    for name, factory in MODELS.items():
+        defaults = ", ".join(f"{o}={p.default!r}" for o, p in options(factory).items())
+        rows.append((name, _first(factory), defaults))
+    return ("model", "what it is", "options"), rows
+
+
+def list_studies() -> Rows:
+    """The studies that come with the package."""
+    from unseen.spec.named import named_studies, settings_of
+    from unseen.spec.published import captions, contents
+
+    known, said = named_studies(), captions()
+    rows: Cells = []
+    for name in known:
+        settings, _ = settings_of(name)
+        rows.append((name, settings.get("title", ""), settings.get("dataset", "")))
+    for name, studies in contents().items():
+        if name not in known:
+            caption = said.get(name) or said[f"{name}a"]
+            rows.append((name, caption, f"= {', '.join(studies)}"))
+    rows.sort()
+    return ("study", "title", "data set"), rows
+
+
+def compositions() -> dict[tuple[str, str], str | None]:
+    """(method, modifier) -> None where they compose, or the reason why not."""
+    found: dict[tuple[str, str], str | None] = {}
+    for name in METHODS:
+        for modifier in MODIFIERS:
+            try:
+                method(f"{name}+{modifier}")
+                found[name, modifier] = None
+            except Incompatible as error:
+                found[name, modifier] = error.why
+    return found
+
+
+def list_compositions() -> Rows:
+    """Methods and what they cannot be joined with; `docs/compositions.md` has the reasons."""
+    found = compositions()
+    rows: Cells = []
+    for name in METHODS:
+        takes = [m for m in MODIFIERS if found[name, m] is None]
+        refuses = [m for m in MODIFIERS if found[name, m] is not None]
+        rows.append((name, " ".join(takes), " ".join(refuses)))
+    return ("method", "+", "cannot be"), rows
+
+
+def compositions_markdown() -> str:
+    """The matrix of methods and modifiers and the reason of each refusal, as Markdown."""
+    found = compositions()
+    kinds = {key: _kind(*key, reason) for key, reason in found.items() if reason is not None}
+    notes = {kind: i for i, kind in enumerate(dict.fromkeys(kinds.values()), 1)}
+    lines = [
+        "# Compositions",
+        "",
+        "Written by `make docs` from the code; `unseen list compositions` prints the same. A tick:",
+        "`METHOD+MODIFIER` runs. A number: it is refused, for the reason below.",
+        "",
+        f"| method | {' | '.join(f'+{m}' for m in MODIFIERS)} |",
+        f"|:--|{'--|' * len(MODIFIERS)}",
+    ]
+    for name in METHODS:
+        keys = [(name, m) for m in MODIFIERS]
+        marks = ["✓" if found[key] is None else str(notes[kinds[key]]) for key in keys]
+        lines.append(f"| {name} | {' | '.join(marks)} |")
+    lines.append("")
+    lines += [f"{number}. {kind}" for kind, number in notes.items()]
+    return "\n".join(lines) + "\n"
+
+
+def _kind(name: str, modifier: str, reason: str) -> str:
+    """A refusal's reason with METHOD and MODIFIER in the places of their names."""
+    for word, stands in ((name, "METHOD"), (modifier, "MODIFIER")):
+        reason = re.sub(rf"(?<![\w-]){re.escape(word)}(?![\w-])", stands, reason)
+    return reason
+
+
+CATALOGUES: dict[str, Callable[[], Rows]] = {
+    "methods": list_methods,
+    "compositions": list_compositions,
+    "datasets": list_datasets,
+    "models": list_models,
+    "studies": list_studies,
+}
+
+
+def page(name: str) -> str:
+    """A method's page: equations, options with defaults, what it shares, source, BibTeX."""
+    if ":" in name:
+        path = name.strip()
+        add = path.startswith("+")
+        part: Callable[..., Any] = own_part("method", path.removeprefix("+"))
+        example = part(method("fedavg")) if add else method(path)
+        return _section(path, part, example)
+    key = fold(name.strip().removeprefix("+"))
+    if key not in METHODS and key not in MODIFIERS:
+        raise nearest("method", name, {**METHODS, **MODIFIERS})
+    sections = []
+    if key in METHODS and not name.strip().startswith("+"):
+        sections.append(_section(key, METHODS[key], method(key)))
+    if key in MODIFIERS:
+        sections.append(_section(f"+{key}", MODIFIERS[key], _alone(key)))
+    return "\n\n".join(sections)
+
+
+def pages() -> dict[str, str]:
+    """File name -> Markdown: a page for each method and modifier, and their index."""
+    names = list(dict.fromkeys((*METHODS, *MODIFIERS)))
+    lines = [
+        "# Methods",
+        "",
+        "Written by `make docs` from the docstrings; `unseen show NAME` prints the same pages. A",
+        "method is written by its name, what is added to it with a plus, options in brackets:",
+        "`fedprox(mu=0.1)+ga(step=0.05)`.",
+        "",
+        "| method | what it does | source |",
+        "|:--|:--|:--|",
+    ]
+    for name, does, source in list_methods()[1]:
+        lines.append(f"| [{name}]({name.removeprefix('+')}.md) | {does} | {source} |")
+    found = {f"{name}.md": f"# {name}\n\n```text\n{page(name)}\n```\n" for name in names}
+    return {"README.md": "\n".join(lines) + "\n"} | found
+
+
+def write_pages(folder: str | Path) -> None:
+    """Write `pages` into a folder, and take away what else lies there."""
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    made = pages()
+    for stale in set(folder.glob("*.md")) - {folder / name for name in made}:
+        stale.unlink()
+    for name, text in made.items():
+        (folder / name).write_text(text, encoding="utf-8")
+
+
+def _section(title: str, part: Callable[..., Method], example: Method) -> str:
+    lines = [title, "=" * len(title), inspect.getdoc(part) or "", "", "Options"]
+    known = options(part, 1, own=":" in title)
+    for option, parameter in known.items():
+        typed = parameter.annotation is not parameter.empty
+        kind = str(parameter.annotation).replace("Literal", "one of ") if typed else "any"
+        lines.append(f"  {option} = {parameter.default!r}   ({kind})")
+    if not known:
+        lines.append("  none")
+    shares = ", ".join(example.shares) or "nothing"
+    reference = example.references[-1]
+    lines += ["", f"Leaves a client beyond the model, its counts and its mean loss: {shares}"]
+    lines += ["", "Source", f"  {reference.text}", "", reference.bibtex]
+    return "\n".join(lines)
+
+
+def _alone(modifier: str) -> Method:
+    """A modifier on the simplest method it can be put on."""
+    add = MODIFIERS[modifier]
+    try:
+        return add(METHODS["fedavg"](Training()))
+    except UnseenError:
+        return add(METHODS["fedsgd"](Training()))
+
+
+def _first(part: Callable[..., object]) -> str:
+    """The first sentence of the docstring."""
+    paragraph = " ".join((inspect.getdoc(part) or "").split("\n\n")[0].split())
+    sentence, stop, _ = paragraph.partition(". ")
+    return sentence + stop.strip()
+
+
+def _source(example: Method) -> str:
+    return example.references[-1].text

@@ -1,0 +1,308 @@
+"""What a study found: its records read back, its tables, the protocol under them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from unseen.core.atomic import write_atomically
+from unseen.datasets.standin import NO_RESULT
+from unseen.errors import UnseenError, nearest
+from unseen.expression import parse
+from unseen.methods.base import sets_weights
+from unseen.methods.compose import method as compose
+from unseen.results import protection, records, source_environments
+from unseen.results.published_rows import Printed, printed
+from unseen.results.records import Job, Record
+from unseen.results.selection import (
+    VALIDATION,
+    WORST,
+    Selected,
+    at_validation,
+    less_is_better,
+    main_metric,
+    selected,
+)
+from unseen.results.tables import Table, table
+from unseen.spec.holdout import Task
+
+if TYPE_CHECKING:
+    from unseen.spec.study import StudySpec
+
+
+@dataclass(frozen=True)
+class Results:
+    """The finished jobs of a study.
+
+    out: the folder of their records. stand_in: whether the data are a synthetic stand-in, which the
+    protocol then says; no published figure is set beside it. notes: remarks on the data, such as
+    rows that were left out.
+    """
+
+    study: StudySpec
+    out: Path
+    methods: tuple[str, ...]
+    tasks: tuple[Task, ...]
+    metrics: tuple[str, ...]
+    model: str
+    data: str
+    not_applicable: Mapping[str, str]
+    weights: str | None = None
+    stand_in: bool = False
+    notes: tuple[str, ...] = ()
+    temporary: Any = None  # keeps a temporary folder alive as long as the results
+
+    def finished(self) -> Iterator[tuple[Job, Path]]:
+        """Every job that ran to its end or diverged, with its folder."""
+        for method, task, seed in product(self.methods, self.tasks, self.study.seed_list):
+            job = Job(method, task.name, seed)
+            folder = job.folder(self.out)
+            if records.is_done(folder):
+                yield job, folder
+
+    def jobs(self) -> Iterator[tuple[Job, list[Record], list[Record]]]:
+        """Every job that ran to its end, with its source records and its target records."""
+        for job, folder in self.finished():
+            if "diverged" not in records.mark(folder):
+                source = records.read_lines(folder / "source.jsonl")
+                yield job, source, records.read_lines(folder / "target.jsonl")
+
+    def diverged(self) -> dict[Job, str]:
+        """The jobs whose numbers stopped being finite, with what happened."""
+        marks = ((job, records.mark(folder)) for job, folder in self.finished())
+        return {job: mark["diverged"] for job, mark in marks if "diverged" in mark}
+
+    def fallbacks(self) -> list[str]:
+        """A line for every method whose solver failed, with how often."""
+        count: dict[str, int] = {}
+        for job, folder in self.finished():
+            count[job.method] = count.get(job.method, 0) + records.mark(folder).get("fallbacks", 0)
+        return [
+            f"{method}: its solver failed {n} times, and the weights of the plain mean stood in"
+            for method, n in count.items()
+            if n
+        ]
+
+    @property
+    def metric(self) -> str:
+        """What the study selects and reports by."""
+        return main_metric(self.study.metric, self.metrics)
+
+    @property
+    def offered(self) -> tuple[str, ...]:
+        """Every metric that a table can show."""
+        groups = self.study.groups
+        worst = (f"{WORST}{metric}@{column}" for metric in self.metrics for column in groups)
+        target = (*self.metrics, *worst)
+        held = any(task.validation for task in self.tasks)
+        validation = (VALIDATION + name for name in target if held)
+        return (*target, *validation, *source_environments.offered(self.metrics, groups))
+
+    def among(self, names: Sequence[str]) -> tuple[str | None, ...]:
+        """Those of the names that a table can show, else None, what the study goes by."""
+        return tuple(name for name in names if name in self.offered) or (None,)
+
+    def table(
+        self,
+        metric: str | None = None,
+        selection: str | None = None,
+        test: str | None = None,
+        spread: str = "error",
+    ) -> Table:
+        """Methods × tasks, mean ± standard error over seeds.
+
+        metric: what to show (default: the study's), also `worst accuracy@column` for a study
+        with groups, `validation accuracy` at domains that are neither source nor target, and at
+        the sources as `unseen.results.source_environments` has it. selection: another
+        rule than the study's, to compare them. test: the p against the reference, `wilcoxon` or
+        `t` (default: `t` beside a paper's p, else `wilcoxon`).
+        spread: `error`, the standard error, or `interval`, a bootstrap interval of the mean.
+        """
+        shown, rule = metric or self.metric, selection or self.study.selection
+        if shown not in self.offered:
+            raise nearest("metric", shown, self.offered)
+        failed, paper = self.diverged(), self.paper(shown)
+        runs, columns, notes = self._runs(failed, rule), tuple[str, ...](), []
+        if shown in source_environments.offered(self.metrics, self.study.groups):
+            columns, made = source_environments.of_sources(shown, runs)
+            notes = [source_environments.note(shown)]
+        elif shown.startswith(VALIDATION):
+            made = [at_validation(run, source, shown) for run, source in runs]
+            notes = ["at the validation domains, which are neither source nor target"]
+        else:
+            made = [run for run, _ in runs]
+        tasks = columns or tuple(task.name for task in self.tasks)
+        return table(
+            made,
+            metric=shown,
+            lower=less_is_better(shown),
+            methods=(*self.methods, *self.not_applicable),
+            tasks=tasks,
+            seeds=self.study.seed_list,
+            worst=len(tasks) > 1,
+            not_applicable=self.not_applicable,
+            protocol=(*notes, *lost(failed), *self.fallbacks(), *self.protocol(rule)),
+            title=self.study.title or self.study.name,
+            # Environments of the sources are no targets to rank and to test over.
+            reference=None if columns else self.study.reference,
+            test=test or ("t" if paper.tests else "wilcoxon"),
+            published=paper,
+            spread=spread,
+            unit="environment" if columns else "target",
+        )
+
+    def _runs(self, failed: Iterable[Job], rule: str) -> Iterator[tuple[Selected, list[Record]]]:
+        """The selected round of every finished job, with its source records."""
+        by = self.metric
+        for job, source, target in self.jobs():
+            known = records.read_lines(job.folder(self.out) / records.CONSTANT)
+            yield selected(source, target, rule, by, less_is_better(by), known), source
+        for job in failed:
+            none = dict.fromkeys(self.offered)
+            yield Selected(job.method, job.task, job.seed, -1, none), []
+
+    def published(self, metric: str) -> dict[str, dict[str, str]]:
+        """The paper's rows for a metric, as texts by column."""
+        return self.paper(metric).texts()
+
+    def paper(self, metric: str) -> Printed:
+        """The paper's figures of a metric; none beside a stand-in, which is no result."""
+        return Printed() if self.stand_in else printed(self.study.published, metric)
+
+    def protocol(self, selection: str) -> list[str]:
+        """What a reader must know to trust or repeat the table."""
+        study, recipe = self.study, self.study.training
+        work = (
+            counted(recipe.steps, "step") if recipe.steps else counted(recipe.epochs or 1, "epoch")
+        )
+        seeds = ", ".join(map(str, study.seed_list))
+        extras = [
+            f"schedule {recipe.schedule}" if recipe.schedule != "constant" else "",
+            f"label smoothing {recipe.smoothing:g}" if recipe.smoothing else "",
+            f"augmentation {recipe.augment}" if recipe.augment else "",
+            "balanced loss" if recipe.balanced else "",
+            "oversampled training split" if recipe.oversample else "",
+            "short last batches dropped" if recipe.drop_last else "",
+        ]
+        made = " and with ".join(self.made_with())
+        whole = study.holdout == "none"
+        begun = f", initial weights {self.weights}" if self.weights is not None else ""
+        data = f"{self.data}, {NO_RESULT}" if self.stand_in else self.data
+        unit = parse(study.dataset)[0].arguments.get("unit")
+        return [
+            f"selection: {selection} by {self.metric}, evaluated every "
+            f"{counted(study.evaluate_every, 'round')}; seeds {seeds}",
+            f"data: {data}; {study.validation:g} of each source held back for validation "
+            "where there is no official split; "
+            + (f"examples of one unit ({unit}) never split; " if unit is not None else "")
+            + (
+                "no target: figures are of the sources' validation splits"
+                if whole
+                else "targets whole"
+            ),
+            *(f"of the data: {note}" for note in self.notes),
+            f"training: {counted(study.rounds, 'round')} of {work}, batch {recipe.batch_size}, "
+            f"{recipe.optimiser}, client optimiser "
+            f"{'kept' if recipe.keep_optimiser else 'reset each round'}"
+            + "".join(f", {extra}" for extra in extras if extra),
+            f"server: {recipe.server}; {taking_part(study.participation)}",
+            weighting(recipe.weights, self.methods),
+            f"model: {self.model}{begun}; BatchNorm statistics: {recipe.buffers}"
+            + ("; products of layers in bfloat16" if study.precision == "bf16" else ""),
+            *protection.protocol(study),
+            *([stacked(study.stacked)] if study.stacked else []),
+            f"{f'made with {made}' if made else 'no job is finished yet'}; {study.device}, "
+            f"{counted(study.threads, 'thread')}",
+        ]
+
+    def made_with(self) -> list[str]:
+        """The versions that made the records: one line, unless they were made at several times."""
+        marks = [records.mark(folder) for _, folder in self.finished()]
+        lines = (", ".join(f"{n} {v}" for n, v in mark["versions"].items()) for mark in marks)
+        return list(dict.fromkeys(lines))
+
+    def write(self) -> None:
+        """Write the study's table next to the records, as csv, Markdown and LaTeX; the notes of
+        both csv files lie in a file of their own, so that any program reads them."""
+        made = self.table()
+        for name, content in {
+            "table.csv": made.to_csv(),
+            "runs.csv": made.runs_csv(),
+            "table.notes.txt": made.to_notes(),
+            "table.md": made.to_markdown(),
+            "table.tex": made.to_latex(),
+        }.items():
+            write_atomically(self.out / name, content.encode())
+
+
+def stacked(models: int) -> str:
+    """What stands under a table of models that were trained in batches."""
+    return (
+        f"up to {models} models trained as one batch, where the method allows it; figures equal "
+        "those of models trained one by one up to rounding, not bit for bit"
+    )
+
+
+def lost(failed: Mapping[Job, str]) -> list[str]:
+    """A line for every method with jobs that diverged: where, and what happened first."""
+    methods: dict[str, list[Job]] = {}
+    for job in failed:
+        methods.setdefault(job.method, []).append(job)
+    return [
+        f"diverged, counted as undefined: {method} at "
+        + "; ".join(
+            f"{task}, {'seed' if len(seeds) == 1 else 'seeds'} {', '.join(map(str, seeds))}"
+            for task, seeds in _by_task(jobs).items()
+        )
+        + f". First: {failed[jobs[0]]}"
+        for method, jobs in methods.items()
+    ]
+
+
+def _by_task(jobs: Sequence[Job]) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = {}
+    for job in jobs:
+        found.setdefault(job.task, []).append(job.seed)
+    return found
+
+
+def counted(number: int, unit: str) -> str:
+    """
+    >>> counted(1, "epoch"), counted(5, "epoch")
+    ('1 epoch', '5 epochs')
+    """
+    return f"{number} {unit}{'s' if number > 1 else ''}"
+
+
+def weighting(weights: str, methods: Iterable[str]) -> str:
+    """The line that names the weights of the clients in the methods' means."""
+    methods = list(methods)
+    own = [text for text in methods if "weights" in parse(text)[0].arguments]
+    by_rule = [text for text in methods if text not in own and _by_rule(text)]
+    line = {
+        "uniform": "aggregation weights: 1/K in every method's mean",
+        "examples": "aggregation weights: n_i/n, by examples, in every method's mean",
+        "method": "aggregation weights: each method's own default, so that rows may differ in "
+        "them and not in the method alone",
+    }[weights]
+    if weights == "method":
+        return line
+    line += f"; as written in {', '.join(own)}" if own else ""
+    return line + (f"; {', '.join(by_rule)}: by a rule of their own" if by_rule else "")
+
+
+def _by_rule(text: str) -> bool:
+    try:
+        return sets_weights(compose(text))
+    except UnseenError:  # a user's part that is not here any more
+        return False
+
+
+def taking_part(participation: float | int) -> str:
+    """Who takes part in a round, in words."""
+    if isinstance(participation, int):
+        return f"{counted(participation, 'client')} per round"
+    return "all clients" if participation == 1 else f"{participation:.0%} of the clients per round"
