@@ -76,7 +76,7 @@ def main() -> int:
             print(part, flush=True)
             PARTS[part](place)
             digests |= {f"{part}/{name}": digest for name, digest in of_folder(place)}
-    arguments.out.write_text(json.dumps(digests, indent=1) + "\n")
+        arguments.out.write_text(json.dumps(digests, indent=1) + "\n")
     if arguments.against is None:
         return 0
     before = {
@@ -182,7 +182,7 @@ def serving(folder: Path) -> None:
         model, rows = folder / label, folder / "visits.csv"
         command("train", study, "--out", model, "--data-dir", folder)
         command("predict", model, rows, "--out", folder / f"{label}.csv")
-        command("evaluate", model, rows, output=folder / f"{label}.txt")
+        command("evaluate", model, "--data", rows, output=folder / f"{label}.txt")
         command("export", model, "--data-dir", folder, "--out", folder / f"{label}.onnx")
 
 

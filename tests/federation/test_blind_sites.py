@@ -29,7 +29,6 @@ from unseen.engine.inprocess import InProcess
 from unseen.federation.certificates import write_he
 from unseen.federation.flower import server_run as federated
 from unseen.federation.flower import site_handler, site_messages
-from unseen.study import job
 
 SITES = {"a": "train", "b": "train", "c": "train", "d": "evaluate"}
 STUDY = """
@@ -328,7 +327,7 @@ def test_over_tls_the_server_holds_neither_key_nor_update(
                 updates.extend(r.rows["model"].clone() for r in replies if "model" in r.rows)
             return replies
 
-    monkeypatch.setattr(job, "InProcess", Seen)
+    monkeypatch.setattr("unseen.study.runtime.InProcess", Seen)
     clear = {"privacy.channel": "clear", "privacy.server": "clear", "rounds": 1}
     Study.read(blind.study, clear).run(folder / "clear", data_dir=folder)
     real = folder / "real"

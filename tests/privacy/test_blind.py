@@ -75,7 +75,7 @@ def test_sites_evaluate_their_own_model() -> None:
 
 
 def test_a_study_goes_on_from_a_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from unseen.study import job, plan
+    from unseen.study import job, plan, setting
 
     settings = {
         "dataset": "rotated-digits", "methods": ["ppdg"], "targets": ["0"], "seeds": 1,
@@ -91,7 +91,7 @@ def test_a_study_goes_on_from_a_checkpoint(tmp_path: Path, monkeypatch: pytest.M
         return original(*given)
 
     monkeypatch.setattr(job, "play_round", stops)
-    monkeypatch.setattr(plan, "Setting", functools.partial(job.Setting, checkpoint_seconds=0.0))
+    monkeypatch.setattr(plan, "Setting", functools.partial(setting.Setting, checkpoint_seconds=0.0))
     with pytest.raises(KeyboardInterrupt):
         Study(**settings).run(out=tmp_path / "a")
     assert list(tmp_path.rglob("checkpoint.pt"))

@@ -589,10 +589,10 @@ def test_the_server_process_holds_no_secret_and_no_update(
 def test_no_record_or_checkpoint_holds_the_secret(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keys: tuple[bytes, bytes]
 ) -> None:
-    from unseen.study import job, plan
+    from unseen.study import plan, setting
 
     monkeypatch.setattr(ckks, "make_keys", lambda: keys)
-    monkeypatch.setattr(plan, "Setting", functools.partial(job.Setting, checkpoint_seconds=0.0))
+    monkeypatch.setattr(plan, "Setting", functools.partial(setting.Setting, checkpoint_seconds=0.0))
     unlink, kept = Path.unlink, []
 
     def keep(path: Path, missing_ok: bool = False) -> None:

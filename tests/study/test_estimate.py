@@ -50,8 +50,8 @@ def clocked(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Makes a clock the one that dry runs and jobs go by."""
 
     def make(fixed: float, each: float) -> Clock:
-        clock, built = Clock(fixed, each), measured.module
-        from unseen.study import job
+        clock, built = Clock(fixed, each), measured.first_network
+        from unseen.study import runtime
 
         def hooked(*arguments: Any) -> nn.Module:
             network = built(*arguments)
@@ -59,8 +59,8 @@ def clocked(monkeypatch: pytest.MonkeyPatch) -> Any:
             return network
 
         monkeypatch.setattr(measured, "ticker", lambda study: clock)
-        monkeypatch.setattr(measured, "module", hooked)
-        monkeypatch.setattr(job, "module", hooked)
+        monkeypatch.setattr(measured, "first_network", hooked)
+        monkeypatch.setattr(runtime, "first_network", hooked)
         return clock
 
     return make

@@ -203,11 +203,11 @@ from unseen.study import Study
 
 def fatal(function, calls):
     left = [calls]
-    def wrapped(*arguments):
+    def wrapped(*arguments, **more):
         left[0] -= 1
         if not left[0]:
             os.kill(os.getpid(), signal.SIGKILL)
-        return function(*arguments)
+        return function(*arguments, **more)
     return wrapped
 
 settings, out, place, calls = sys.argv[1:]
@@ -885,7 +885,7 @@ class Everyone(Spoilt):
 def test_a_reply_of_the_wrong_shape_stops_the_study_by_name(
     table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(job_module, "InProcess", Cut)
+    monkeypatch.setattr("unseen.study.runtime.InProcess", Cut)
     with pytest.raises(BadReply) as caught:
         study(table, targets=["d"], rounds=3).run(tmp_path)
     for word in ("client 'b'", "shape", "drop"):
@@ -899,7 +899,7 @@ def test_a_job_that_diverges_ends_and_the_others_go_on(
     table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Client b sends NaN in round 1; where b is the target it takes no part in training."""
-    monkeypatch.setattr(job_module, "InProcess", Spoilt)
+    monkeypatch.setattr("unseen.study.runtime.InProcess", Spoilt)
     results = study(table, targets=["b", "d"], rounds=3).run(tmp_path)
     assert len(records(tmp_path, Job("fedavg", "d", 0), "rounds.jsonl")) == 1
     assert len(records(tmp_path, Job("fedavg", "b", 0), "rounds.jsonl")) == 3
@@ -922,7 +922,7 @@ def test_a_bad_reply_is_dropped_and_counted(
     fault: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(job_module, "InProcess", backend)
+    monkeypatch.setattr("unseen.study.runtime.InProcess", backend)
     study(table, targets=["d"], rounds=3, on_bad_reply="drop").run(tmp_path)
     rounds = records(tmp_path, Job("fedavg", "d", 0), "rounds.jsonl")
     assert [r["clients"] for r in rounds] == [["a", "b", "c"], ["a", "c"], ["a", "b", "c"]]
@@ -935,7 +935,7 @@ def test_a_bad_reply_is_dropped_and_counted(
 def test_all_replies_bad_is_an_error(
     table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(job_module, "InProcess", Everyone)
+    monkeypatch.setattr("unseen.study.runtime.InProcess", Everyone)
     results = study(table, targets=["d"], rounds=3, on_bad_reply="drop").run(tmp_path)
     (why,) = results.diverged().values()
     assert "every client's reply" in why
