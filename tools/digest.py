@@ -7,8 +7,9 @@ The set: the digits study; a study over every channel, with noise and with a bli
 federation of four sites; train, predict and export; a report. Both runs belong on one machine:
 processors differ in the last bits. About five minutes.
 
-Left out of a digest is what no two runs share: seconds, memory, the commit and dates; and what
-encryption draws anew, so that of encrypted studies only the rounded tables count.
+Left out of a digest is what no two runs share: seconds, memory, the commit and dates, the order of
+a file's header; and the noise of encryption, so that of encrypted studies only the rounded tables
+count.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 UNSEEN = (sys.executable, "-c", "from unseen.cli.main import main; main()")
 #: Lines of records that depend on the machine or on the clock.
-VOLATILE = ("seconds", "peak_mib", "commit")
+VOLATILE = ("seconds", "peak_mib", "commit", "tensors", "fingerprint")
 SMALL = ("rounds=3", "seeds=1", "targets=75", "model=mlp(widths=[8])")
 NOISE = "dp(clip=1.0, noise=1.0, delta=1e-5, seed=3)"
 #: name -> settings of a small digits study; encrypted figures hold to rounding only.
@@ -203,15 +204,29 @@ def of_folder(folder: Path) -> Iterator[tuple[str, str]]:
             continue
         if re.match(r"ckks", name) and path.name != "table.csv":
             continue
+        if path.stem in ("cost", "report"):  # seconds, and a page that shows them
+            continue
         yield name, hashlib.sha256(stable(path, str(folder))).hexdigest()[:20]
 
 
 def stable(path: Path, folder: str) -> bytes:
     """A file's content without what no two runs share."""
     content = path.read_bytes().replace(folder.encode(), b"FOLDER")
-    if path.name == "done.json":
-        mark = json.loads(content)
-        return json.dumps({k: v for k, v in mark.items() if k not in VOLATILE}).encode()
+    if path.suffix == ".safetensors":
+        return b"".join(of_tensors(path))
+    if path.suffix == ".onnx":
+        import onnx
+
+        model = onnx.load(path)
+        del model.metadata_props[:]
+        return bytes(model.SerializeToString(deterministic=True))
+    if path.name in ("done.json", "model.json"):
+        found = json.loads(content)
+        return json.dumps({k: v for k, v in found.items() if k not in VOLATILE}).encode()
+    if path.name == "messages.jsonl":
+        lines = map(json.loads, content.splitlines())
+        kept = [{k: v for k, v in line.items() if k not in VOLATILE} for line in lines]
+        return json.dumps(kept).encode()
     if re.match(r".*/ckks", str(path)):
         return re.sub(rb"(\d\.\d)\d+", rb"\1", content)
     if path.suffix in (".html", ".md", ".txt", ".json", ".tex"):
@@ -219,6 +234,17 @@ def stable(path: Path, folder: str) -> bytes:
         content = re.sub(rb"\d{4}-\d\d-\d\d([T ][\d:.]+(Z|\+00:00)?)?", b"DATE", content)
         content = re.sub(rb"[\d.]+ (s|ms|min|MiB|seconds|minutes)\b", b"N", content)
     return content
+
+
+def of_tensors(path: Path) -> Iterator[bytes]:
+    """Names, notes and numbers of a file, whose header has an order of its own in every process."""
+    from safetensors import safe_open
+
+    with safe_open(path, "np") as file:
+        yield repr(sorted((file.metadata() or {}).items())).encode()
+        for name in sorted(file.keys()):
+            tensor = file.get_tensor(name)
+            yield f"{name} {tensor.dtype} {tensor.shape}".encode() + tensor.tobytes()
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import math
 import sys
-import tarfile
 import tempfile
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
@@ -20,6 +19,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from pack import unpack
 from scipy.stats import t as student
 
 from unseen.core.atomic import write_atomically
@@ -166,15 +166,14 @@ class Archive:
 
     def folder(self, name: str) -> Path:
         """Where a folder's records lie, as files."""
-        there, packed = self.results / name, self.results / name / "records.tar.xz"
+        there, packed = self.results / name, self.results / name / "records.json.xz"
         if (there / "records").is_dir():
             return there
         unpacked = self.scratch / name
         if not unpacked.exists():
             if not packed.exists():
-                raise UnseenError(f"expected records/ or records.tar.xz in {there}; found neither.")
-            with tarfile.open(packed) as file:
-                file.extractall(unpacked, filter="data")
+                raise UnseenError(f"expected records/ or {packed.name} in {there}; found neither.")
+            unpack(packed, unpacked)
         return unpacked
 
     def _figures(self, name: str, method: str, metric: str, selection: str, by: str) -> Figures:

@@ -16,6 +16,7 @@ RESULTS = ROOT / "docs" / "results"
 
 
 def load() -> ModuleType:
+    sys.path.insert(0, str(ROOT / "tools"))  # for the module next to it
     spec = importlib.util.spec_from_file_location("verdicts", ROOT / "tools" / "verdicts.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -139,7 +140,7 @@ compare = [{ on = "sources", a = "csac", b = "METHOD", targets = ["5"] }]
 
 @pytest.fixture
 def small(tmp_path: Path) -> Path:
-    if not (RESULTS / "claims-sources" / "records.tar.xz").exists():
+    if not (RESULTS / "claims-sources" / "records.json.xz").exists():
         pytest.skip("the records of claims-sources are not here")
     (tmp_path / "claims-sources").symlink_to(RESULTS / "claims-sources")
     (tmp_path / "claims.toml").write_text(SMALL.replace("METHOD", "fedavg"))
@@ -165,7 +166,7 @@ def test_a_page_of_one_row(small: Path, capsys: pytest.CaptureFixture[str]) -> N
 def test_claims_md_is_what_its_records_say() -> None:
     page = verdicts.read(RESULTS / "claims.toml")
     names = {folder for ran in page.ran.values() for folder in ran.folders}
-    missing = [n for n in names if not (RESULTS / n / "records.tar.xz").exists()]
+    missing = [n for n in names if not (RESULTS / n / "records.json.xz").exists()]
     if missing:
         pytest.skip(f"records are not here: {', '.join(sorted(missing))}")
     assert (RESULTS / "claims.md").read_text("utf-8") == verdicts.written(RESULTS)
