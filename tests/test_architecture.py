@@ -2,83 +2,43 @@
 
 from __future__ import annotations
 
-import ast
+import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping
 from pathlib import Path
+
+import pytest
 
 import unseen
 
-ROOT = Path(unseen.__file__).parent
-#: Lowest first: a package imports itself and those before it. Imports in functions count.
-LAYERS = (
-    "errors", "expression", "version", "core", "combine", "images", "models", "datasets", "recipe",
-    "gradient", "local", "methods", "engine", "spec", "results", "follow", "privacy", "study",
-    "report", "audit", "serving", "federation", "flower", "cli", "unseen",
-)  # fmt: skip
+ROOT = Path(__file__).parents[1]
+SOURCE = Path(unseen.__file__).parent
+sys.path.insert(0, str(ROOT / "tools"))
+
+import architecture  # noqa: E402
+from architecture import LAYERS, circles, imports, modules, package  # noqa: E402
+
+pytestmark = pytest.mark.skipif(
+    SOURCE != architecture.SOURCE, reason="the package is not that of this checkout"
+)
 #: What only reads or describes must not reach what runs.
 READERS, RUNNERS = ("spec", "results", "follow"), ("study", "privacy", "federation", "serving")
 
 
-def modules() -> dict[str, Path]:
-    found = {}
-    for path in ROOT.rglob("*.py"):
-        parts = ("unseen", *path.relative_to(ROOT).with_suffix("").parts)
-        found[".".join(parts).removesuffix(".__init__")] = path
-    return found
-
-
-MODULES = modules()
-
-
-def imported(module: str) -> Iterator[str]:
-    """Every module of ours that a module imports, in functions and for type checking too."""
-    for node in ast.walk(ast.parse(MODULES[module].read_text())):
-        if isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            assert not node.level, f"{module} imports relatively"
-            names = [f"{node.module}.{alias.name}" for alias in node.names]
-        else:
-            continue
-        for name in names:
-            while name and name not in MODULES:
-                name = name.rpartition(".")[0]
-            if name:
-                yield name
-
-
-IMPORTS = {module: sorted(set(imported(module)) - {module}) for module in MODULES}
-
-
-def package(module: str) -> str:
-    return module.split(".")[1] if "." in module else module
-
-
-def circles(graph: Mapping[str, list[str]]) -> list[list[str]]:
-    """What is left once all that imports nothing that is left has been taken away, repeatedly."""
-    left = {module: set(targets) for module, targets in graph.items()}
-    while free := [module for module, targets in left.items() if not targets & left.keys()]:
-        for module in free:
-            del left[module]
-    return [sorted(left)] if left else []
-
-
 def test_the_circle_finder_finds_circles() -> None:
     assert circles({"a": ["b"], "b": ["c"], "c": []}) == []
-    assert circles({"a": ["b"], "b": ["c"], "c": ["b"], "d": []}) == [["a", "b", "c"]]
+    assert circles({"a": ["b"], "b": ["c"], "c": ["b"], "d": []}) == ["a", "b", "c"]
 
 
 def test_no_import_goes_in_a_circle() -> None:
-    assert circles(IMPORTS) == []
+    assert circles(imports()) == []
 
 
 def test_no_package_imports_one_above_it() -> None:
     rank = {name: i for i, name in enumerate(LAYERS)}
-    assert {package(module) for module in MODULES} == set(LAYERS)
+    assert {package(module) for module in modules()} == set(LAYERS)
     upward = [
         f"{module} imports {target}"
-        for module, targets in IMPORTS.items()
+        for module, targets in imports().items()
         for target in targets
         if rank[package(target)] > rank[package(module)]
     ]
@@ -86,22 +46,22 @@ def test_no_package_imports_one_above_it() -> None:
 
 
 def test_what_reads_results_imports_nothing_that_runs() -> None:
-    seen = {m for m in MODULES if package(m) in READERS}
+    seen = {m for m in modules() if package(m) in READERS}
     queue = list(seen)
     while queue:
-        more = set(IMPORTS[queue.pop()]) - seen
+        more = set(imports()[queue.pop()]) - seen
         seen |= more
         queue += more
     assert not {module for module in seen if package(module) in RUNNERS}
 
 
 def test_few_files_lie_loose() -> None:
-    loose = {path.stem for path in ROOT.glob("*.py")} - {"__init__", "errors", "expression"}
+    loose = {path.stem for path in SOURCE.glob("*.py")} - {"__init__", "errors", "expression"}
     assert len(loose) <= 4, loose
 
 
 def test_every_package_says_what_is_public() -> None:
-    for module, path in MODULES.items():
+    for module, path in modules().items():
         if path.name == "__init__.py":
             assert "__all__ = [" in path.read_text(), module
 
@@ -109,8 +69,19 @@ def test_every_package_says_what_is_public() -> None:
 def test_files_have_names_of_their_own() -> None:
     """But for a method's parts, which are called after the method."""
     parts = ("combine", "gradient", "local", "methods")
-    others = [p for m, p in MODULES.items() if package(m) not in parts and p.stem != "__init__"]
+    others = [p for m, p in modules().items() if package(m) not in parts and p.stem != "__init__"]
     count = Counter(path.name for path in others)
     assert not [name for name, n in count.items() if n > 1]
-    own = {p.name for m, p in MODULES.items() if package(m) in parts and p.stem != "__init__"}
+    own = {p.name for m, p in modules().items() if package(m) in parts and p.stem != "__init__"}
     assert not own & count.keys()
+
+
+def test_no_file_is_too_long_to_be_read() -> None:
+    long = {p.name: n for p in modules().values() if (n := p.read_text().count("\n")) > 350}
+    assert not long
+    tests = {p.name: p.read_text().count("\n") for p in (ROOT / "tests").rglob("*.py")}
+    assert not {name: n for name, n in tests.items() if n > 600}
+
+
+def test_the_picture_is_that_of_the_imports() -> None:
+    assert architecture.picture() in (ROOT / "docs" / "design.md").read_text("utf-8")
