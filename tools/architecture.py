@@ -1,7 +1,7 @@
 """The packages by their imports: layers, circles, and the picture in docs/design.md.
 
-    python tools/architecture.py          # draws the picture anew, in docs/design.md
-    python tools/architecture.py --check  # fails where it is not that of the imports
+python tools/architecture.py          # draws the picture anew, in docs/design.md
+python tools/architecture.py --check  # fails where it is not that of the imports
 """
 
 from __future__ import annotations

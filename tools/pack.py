@@ -4,10 +4,10 @@
     python tools/pack.py --unpack docs/results/methods-digits/records.json.xz results/again
 
 What is left of a job are its evaluations at the rounds that source-validation, ood-validation,
-target-oracle or `last` choose by any of the study's metrics or by the loss, and the clients' gaps in
-the last rounds. Tables and verdicts by these rules are the same as from all records, since a rule takes
-the best of the rounds and the earliest of equal ones; curves, weights and what left each site need
-the whole records, which the study's command makes again.
+target-oracle or `last` choose by any of the study's metrics or by the loss, and the clients' gaps
+in the last rounds. Tables and verdicts by these rules are the same as from all records, since a
+rule takes the best of the rounds and the earliest of equal ones; curves, weights and what left each
+site need the whole records, which the study's command makes again.
 """
 
 from __future__ import annotations
