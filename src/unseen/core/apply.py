@@ -14,7 +14,10 @@ from unseen.errors import number
 
 
 class Apply(Protocol):
-    """`new` [P] is what the rule made of the replies; nothing is ever written into `old` [P]."""
+    """How a combined vector enters the inbox: (old, new, state, table) -> (entry, state).
+
+    `new` [P] is what the rule made of the replies; nothing is ever written into `old` [P].
+    """
 
     def __call__(
         self, old: Tensor, new: Tensor, state: Mapping[str, Any], table: Table
@@ -28,7 +31,7 @@ class Add:
     def __call__(
         self, old: Tensor, new: Tensor, state: Mapping[str, Any], table: Table
     ) -> tuple[Tensor, Mapping[str, Any]]:
-        """The sum, as a fresh vector."""
+        """Return the sum, a fresh vector."""
         return old + new, state
 
 
@@ -39,7 +42,7 @@ class Replace:
     def __call__(
         self, old: Tensor, new: Tensor, state: Mapping[str, Any], table: Table
     ) -> tuple[Tensor, Mapping[str, Any]]:
-        """The combined vector itself."""
+        """Return the combined vector itself."""
         return new, state
 
 
@@ -53,7 +56,7 @@ class Put:
     def __call__(
         self, old: Tensor, new: Tensor, state: Mapping[str, Any], table: Table
     ) -> tuple[Tensor, Mapping[str, Any]]:
-        """A fresh matrix."""
+        """Return a fresh matrix."""
         collected = old.clone()
         collected[table["client"].long().to(old.device)] = new
         return collected, state
@@ -61,7 +64,11 @@ class Put:
 
 @dataclass(frozen=True)
 class MovingAverage:
-    """x ← β x + (1 − β) u, with `decay` β in [0, 1]."""
+    """x ← β x + (1 − β) u.
+
+    Attributes:
+        decay: β in [0, 1].
+    """
 
     decay: float
 
@@ -71,17 +78,22 @@ class MovingAverage:
     def __call__(
         self, old: Tensor, new: Tensor, state: Mapping[str, Any], table: Table
     ) -> tuple[Tensor, Mapping[str, Any]]:
-        """The average, as a fresh vector."""
+        """Return the average, a fresh vector."""
         return self.decay * old + (1 - self.decay) * new, state
 
 
 @dataclass(frozen=True)
 class Descend:
-    """A step of a server optimiser whose gradient is −u (Reddi et al. 2021, Algorithm 1).
+    """A step of a server optimiser whose gradient is −u.
 
-    With SGD of rate 1 it is `Add`. `Adam` is torch's, whose moments are corrected for their start
-    and whose eps is 1e-8; FedAdam, FedYogi and FedAdagrad as the paper has them in its Algorithm 2
-    are `FedOpt`.
+    With SGD of rate 1 it is `Add`. `Adam` is torch's, with bias correction and eps 1e-8; FedAdam,
+    FedYogi and FedAdagrad of the paper's Algorithm 2 are `FedOpt`.
+
+    Attributes:
+        optimiser: The server's optimiser.
+
+    Source:
+        Reddi et al. 2021, "Adaptive Federated Optimization", Algorithm 1.
     """
 
     optimiser: Optimiser = field(default_factory=lambda: SGD(lr=1.0))
@@ -89,7 +101,7 @@ class Descend:
     def __call__(
         self, old: Tensor, new: Tensor, state: Mapping[str, Any], table: Table
     ) -> tuple[Tensor, Mapping[str, Any]]:
-        """The vector after the step, as a fresh one; the moments come and go by copy."""
+        """Return the vector after the step, a fresh one, and copies of the moments."""
         vector = old.clone()
         moments = {name: value.clone() for name, value in state.items()}
         return vector, dict(self.optimiser.step(vector, -new, moments, self.optimiser.lr))

@@ -11,7 +11,7 @@ CLOSE = 0.01
 
 
 def squared_distances(gram: Tensor) -> Tensor:
-    """‖u_i − u_j‖² [..., K, K] for i ≠ j, from inner products; infinite for i = j.
+    """Return ‖u_i − u_j‖² [..., K, K] for i ≠ j, from inner products; infinity for i = j.
 
     Huge rows overflow to inf and to inf − inf: both are far away. Rounding below 0 counts as 0.
     """
@@ -23,14 +23,14 @@ def squared_distances(gram: Tensor) -> Tensor:
 
 
 def coarse(gram: Tensor) -> bool:
-    """Whether two rows are so near each other, for their length, that rounding shows."""
+    """Return whether two rows are so close, for their length, that rounding shows."""
     norms = gram.diagonal(dim1=-2, dim2=-1)
     lengths = (norms[..., :, None] + norms[..., None, :]) / 2
     return bool((squared_distances(gram) < CLOSE * lengths).any())
 
 
 def centre(gram: Tensor) -> int:
-    """The row whose K // 2 nearest others are nearest: with half of them, rounding apart.
+    """Return the row whose K // 2 nearest neighbours are nearest.
 
     A wrong client can neither be it, unless it is near the right ones, nor move it far. A mean
     would follow the largest row, and rows less that mean would be worse to tell apart than ever.

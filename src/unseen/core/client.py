@@ -16,10 +16,15 @@ from unseen.errors import UnseenError
 
 @dataclass(frozen=True)
 class Stored:
-    """Inputs that stay where they are, as memory-mapped arrays do: N rows of some arrays [M, ...].
+    """Inputs that stay where they are, such as memory-mapped arrays: N rows of arrays [M, ...].
 
-    arrays: alike in type and shape of a row; source [N]: which array; rows [N]: which row of it.
-    Indexing reads the rows asked for and no others, and puts them on `device`.
+    Indexing reads only the rows that are asked for, and puts them on `device`.
+
+    Attributes:
+        arrays: Arrays of one type and one shape of a row.
+        source: Which array each row is from [N].
+        rows: Which row of it [N].
+        device: Where rows are put.
     """
 
     arrays: tuple[Tensor, ...]
@@ -29,13 +34,13 @@ class Stored:
 
     @classmethod
     def of(cls, array: Tensor) -> Stored:
-        """All rows of one array."""
+        """Return all rows of one array."""
         n = len(array)
         return cls((array,), torch.zeros(n, dtype=torch.uint8), torch.arange(n))
 
     @classmethod
     def joined(cls, parts: Sequence[Tensor | Stored]) -> Stored:
-        """One after the other, nothing copied."""
+        """Concatenate without copying."""
         stored = [part if isinstance(part, Stored) else cls.of(part) for part in parts]
         arrays = tuple(array for part in stored for array in part.arrays)
         first = [sum(len(part.arrays) for part in stored[:i]) for i in range(len(stored))]
@@ -63,17 +68,17 @@ class Stored:
         return rows_of(torch.cat(parts), place).to(self.device)
 
     def take(self, index: Tensor | slice) -> Stored:
-        """The rows given, in their order; nothing is read."""
+        """Select rows, in the order of `index`, without reading them."""
         index = index.cpu() if isinstance(index, Tensor) else index
         return replace(self, source=self.source[index], rows=self.rows[index])
 
     def to(self, device: torch.device | str) -> Stored:
-        """The same rows, which will come on another device."""
+        """Return the same rows, to be read onto another device."""
         return replace(self, device=torch.device(device))
 
 
 def rows_of(x: Tensor, index: Tensor | slice) -> Tensor:
-    """x[index]; whole rows of bytes are copied 3 to 7 times as fast by index_select."""
+    """Return x[index]; index_select copies rows of bytes 3 to 7 times as fast as indexing."""
     if isinstance(index, Tensor) and index.dtype == torch.int64 and x.is_contiguous():
         return x.index_select(0, index)
     return x[index]
@@ -83,11 +88,17 @@ def rows_of(x: Tensor, index: Tensor | slice) -> Tensor:
 class Split:
     """Examples of one client.
 
-    x: inputs [N, ...], uint8 (read as x / 255) or float32; y: classes [N] as int64, or targets
-    [N] as float32 for regression; meta: integer codes [N] per metadata column, by which metrics
-    may be grouped, −1 (`unseen.datasets.dataset.NO_GROUP`) for an example of no group; the column
-    `environment` names the environments inside one client. Arrays of numpy and pandas become
-    tensors: floating point float32, labels and codes int64.
+    Arrays of numpy and pandas become tensors: floating point float32, labels and codes int64.
+
+    Attributes:
+        x: Inputs [N, ...], uint8 (read as x / 255) or float32.
+        y: Classes [N] as int64, or numbers to predict [N] as float32.
+        meta: Column -> integer codes [N], by which metrics may be grouped; −1
+            (`unseen.datasets.dataset.NO_GROUP`) for an example of no group. The column
+            `environment` names the environments inside one client.
+
+    Raises:
+        UnseenError: If the lengths differ, or x or y are not numbers.
     """
 
     x: Tensor | Stored
@@ -108,30 +119,30 @@ class Split:
 
     @classmethod
     def of(cls, dataset: Dataset[Any]) -> Split:
-        """Read any map-style torch data set of (input, label) pairs into memory."""
+        """Read a map-style torch data set of (input, label) pairs into memory."""
         pairs = [dataset[i] for i in range(len(dataset))]  # type: ignore[arg-type]
         x = torch.stack([torch.as_tensor(pair[0]) for pair in pairs])
         return cls(x, torch.as_tensor([pair[1] for pair in pairs]))
 
     def batch(self, index: Tensor | slice) -> tuple[Tensor, Tensor]:
-        """The inputs (as floating point) and labels of the given rows."""
+        """Return the inputs, as floating point, and the labels of some rows."""
         x = self.x[index] if isinstance(self.x, Stored) else rows_of(self.x, index)
         return (x.float().div_(255) if x.dtype == torch.uint8 else x), self.y[index]
 
     def take(self, index: Tensor) -> Split:
-        """The split that holds only the given rows, in their order."""
+        """Select rows, in the order of `index`."""
         meta = {name: codes[index] for name, codes in self.meta.items()}
         x = self.x.take(index) if isinstance(self.x, Stored) else self.x[index]
         return Split(x, self.y[index], meta)
 
     def to(self, device: torch.device | str) -> Split:
-        """The same split on another device."""
+        """Move the split to another device."""
         meta = {name: codes.to(device) for name, codes in self.meta.items()}
         return Split(self.x.to(device), self.y.to(device), meta)
 
 
 def _tensor(name: str, values: object) -> Tensor:
-    """A tensor as it is; an array as one, of the types that models compute in."""
+    """Return a tensor as it is, an array as a tensor of a type that models compute in."""
     if not isinstance(values, Tensor):
         array = np.asarray(values) if hasattr(values, "__array__") else None
         if array is None or array.dtype.kind not in "fiub":
@@ -151,16 +162,20 @@ def _tensor(name: str, values: object) -> Tensor:
 
 
 def _labels(name: str, values: object) -> Tensor:
-    """Labels or codes: floating point as it is, whatever counts as int64."""
+    """Return labels or codes: floating point unchanged, integers as int64."""
     found = _tensor(name, values)
     return found if found.is_floating_point() else found.long()
 
 
 @dataclass(frozen=True)
 class Client:
-    """A silo. `train` and `validation` never leave it; either may be absent.
+    """A silo. Its splits never leave it; either may be absent.
 
-    classes: number of classes, or None for regression.
+    Attributes:
+        name: Its name.
+        train: What it trains on.
+        validation: What it evaluates on.
+        classes: The number of classes; None for regression.
     """
 
     name: str
@@ -178,7 +193,11 @@ class Client:
                 )
 
     def split(self, name: str) -> Split:
-        """The split called `train` or `validation`; an error names the client that lacks it."""
+        """Return the split called `train` or `validation`.
+
+        Raises:
+            UnseenError: If the client lacks it.
+        """
         found = self.train if name == "train" else self.validation
         if found is None:
             raise UnseenError(f"client {self.name!r} has no {name} split.")
@@ -189,15 +208,18 @@ class Client:
 class Memories:
     """What each client keeps between exchanges, labelled (round, exchange).
 
-    A message that comes twice, or again after a crash of the server, starts from the newest
-    memory older than itself, so that it leads to the same reply. To that end the last memory
-    of the round before is kept beside those of the current round.
+    A message that comes twice, or again after a crash of the server, starts from the newest memory
+    older than itself, and so leads to the same reply. That takes the memories of the current round
+    and the last one of the round before.
+
+    Attributes:
+        kept: Client -> its memories with their labels, oldest first.
     """
 
     kept: dict[str, list[tuple[tuple[int, int], dict[str, Tensor]]]] = field(default_factory=dict)
 
     def before(self, client: str, label: tuple[int, int]) -> dict[str, Tensor]:
-        """The client's memory as it stood before the exchange with this label."""
+        """Return the client's memory before the exchange with this label."""
         older = [memory for at, memory in self.kept.get(client, []) if at < label]
         return dict(older[-1]) if older else {}
 
@@ -210,7 +232,7 @@ class Memories:
 
 
 def pooled(clients: Mapping[str, Client], name: str = "pooled") -> Client:
-    """One client that holds the training examples of all: what federated learning forbids."""
+    """Pool the training examples of all clients in one, which federated learning forbids."""
     splits = [client.split("train") for client in clients.values()]
     columns = set.intersection(*(set(split.meta) for split in splits))
     meta = {column: torch.cat([split.meta[column] for split in splits]) for column in columns}
@@ -219,13 +241,13 @@ def pooled(clients: Mapping[str, Client], name: str = "pooled") -> Client:
 
 
 def joined(inputs: Sequence[Tensor | Stored]) -> Tensor | Stored:
-    """Inputs one after the other; what stays on disk stays there."""
+    """Concatenate inputs; what lies on disk stays there."""
     tensors = [x for x in inputs if isinstance(x, Tensor)]
     return torch.cat(tensors) if len(tensors) == len(inputs) else Stored.joined(inputs)
 
 
 def oversampled(split: Split, generator: torch.Generator) -> Split:
-    """Every class drawn up, with replacement, to the size of the largest; originals all kept."""
+    """Repeat examples, drawn with replacement, until every class is as large as the largest."""
     classes, counts = split.y.unique(return_counts=True)
     index = [torch.arange(len(split))]
     for label, count in zip(classes.tolist(), counts.tolist(), strict=True):

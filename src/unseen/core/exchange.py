@@ -29,8 +29,14 @@ if TYPE_CHECKING:
 class Turn:
     """Which exchange of which round this is, and for whom; the source of all randomness.
 
-    order: the exchange's position in its round. roster: all clients of the study, sorted. Neither
-    enters a key.
+    Attributes:
+        seed: The job's seed.
+        round: The round, counted from 0.
+        rounds: The number of rounds in all.
+        exchange: The exchange's name.
+        client: The client's name; empty at the server.
+        order: The exchange's position in its round. It does not enter a key.
+        roster: The names of all clients of the study, sorted. They do not enter a key.
     """
 
     seed: int
@@ -43,17 +49,17 @@ class Turn:
 
     @property
     def index(self) -> int:
-        """This client's row of what rules collect; −1 for who is not of the roster."""
+        """This client's row in entries gathered by `Collect`; −1 if it is not on the roster."""
         return self.roster.index(self.client) if self.client in self.roster else -1
 
     def generator(self, purpose: str) -> torch.Generator:
-        """A fresh generator keyed by names: purposes, clients and rounds never share a stream."""
+        """Return a fresh generator keyed by names: no purpose, client or round shares a stream."""
         key = "/".join(map(str, (self.seed, purpose, self.round, self.exchange, self.client)))
         return keyed(key)
 
 
 def keyed(key: str) -> torch.Generator:
-    """A CPU generator whose stream depends on the text `key` alone."""
+    """Return a CPU generator whose stream depends on the text `key` alone."""
     digest = hashlib.sha256(key.encode()).digest()
     generator = torch.Generator()
     generator.manual_seed(int.from_bytes(digest[:8], "big") >> 1)
@@ -62,9 +68,12 @@ def keyed(key: str) -> torch.Generator:
 
 @dataclass(frozen=True)
 class Reply:
-    """All that leaves a client in one exchange: rows by slot, and scalars (a number or [m]).
+    """All that leaves a client in one exchange.
 
-    fault: why there is nothing, put there by a backend for a client that did not answer.
+    Attributes:
+        rows: Slot -> row [P].
+        scalars: Name -> a number, or [m].
+        fault: Why there is nothing; a backend sets it for a client that did not answer.
     """
 
     rows: Mapping[str, Tensor] = field(default_factory=dict)
@@ -90,12 +99,15 @@ class Local(Protocol):
 class Slot:
     """What becomes of one named stack of replies.
 
-    combine: the server rule; like: share the weights of another slot of this exchange instead.
-    apply: how the result enters the inbox (default: in the old one's place). sends: each client's
-    value, or its difference from what it received. to: the inbox entry that is read and written
-    (default: the slot's own name); what several slots made for one entry is added up, and the
-    first of them applies it. start: makes that entry before round 0 (default: the model's vector
-    or buffers); for a `Collect` rule it makes one client's row.
+    Attributes:
+        combine: The server rule.
+        like: The slot of this exchange whose weights are used, in the place of a rule.
+        apply: How the result enters the inbox; None: it replaces the entry.
+        sends: Whether clients send a value, or its difference from what they received.
+        to: The inbox entry that is read and written; None: the slot's own name. What several slots
+            make for one entry is added up, and the first of them applies it.
+        start: Makes that entry before round 0; None: the model's vector or buffers. For a `Collect`
+            rule it makes one client's row.
     """
 
     combine: Combine | None = None
@@ -114,9 +126,13 @@ class Slot:
 class Exchange:
     """One message to the clients and their replies.
 
-    slots: none makes it an evaluation. rounds: (first, every) — it runs in rounds first,
-    first + every, ..., and an evaluation also in the last one; every = 0 means once.
-    who: the round's sample, all of the roster, or these participants by name.
+    Attributes:
+        name: Its name, which keys its randomness.
+        local: What each client does.
+        slots: What becomes of the rows; without slots it is an evaluation.
+        rounds: (first, every): it runs in rounds first, first + every, ..., and an evaluation also
+            in the last one; every = 0 means once.
+        who: The round's sample, the whole roster, or participants by name.
     """
 
     name: str
@@ -128,7 +144,7 @@ class Exchange:
 
 @dataclass(frozen=True)
 class Reference:
-    """Where a method comes from: one line for people, a BibTeX entry for their papers."""
+    """Where a method comes from: one line for readers, a BibTeX entry for their papers."""
 
     text: str
     bibtex: str
@@ -136,12 +152,17 @@ class Reference:
 
 @dataclass(frozen=True)
 class Method:
-    """A list of exchanges and how its model predicts.
+    """A list of exchanges, and how its model predicts.
 
-    predict: (model, inbox, x) -> outputs [N, C]. gather: turns the source clients into the
-    training roster (pooled training does). adapt: changes the network before training. shares:
-    what leaves a client beyond the model. asks: what there must be, "images", "classes",
-    "batchnorm" or "convolutions" (a network with such layers).
+    Attributes:
+        name: Its expression, such as `fedprox(mu=0.1)+ga`.
+        exchanges: The exchanges of a round, in order.
+        references: Where it comes from.
+        predict: (model, inbox, x) -> outputs [N, C].
+        gather: Turns the source clients into the training roster, as pooled training does.
+        adapt: Changes the network before training.
+        shares: What leaves a client beyond the model, in words.
+        asks: What data and network must be: "images", "classes", "batchnorm" or "convolutions".
     """
 
     name: str
@@ -158,7 +179,11 @@ class Method:
 class State:
     """All that the server carries from one round to the next.
 
-    rules: "exchange/slot" -> {"combine": ..., "apply": ...}, plain dicts of tensors and numbers.
+    Attributes:
+        round: The next round.
+        inbox: What goes out: entry -> tensor.
+        rules: "exchange/slot" -> {"combine": ..., "apply": ...}, plain dicts of tensors and numbers.
+        seed: The job's seed.
     """
 
     round: int
@@ -169,8 +194,16 @@ class State:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one exchange left for the records: who took part, their scalars, the rule's weights,
-    and what a `Watch` saw."""
+    """What one exchange leaves for the records.
+
+    Attributes:
+        turn: Which exchange it was.
+        names: Who took part.
+        table: Their scalars.
+        weights: Slot -> the rule's weights [k].
+        dropped: Client -> why its reply was left out.
+        seen: What a `Watch` saw.
+    """
 
     turn: Turn
     names: tuple[str, ...]

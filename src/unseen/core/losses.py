@@ -21,7 +21,7 @@ LossFunction = Callable[[Model, Tensor, Tensor], Tensor]
 
 
 class Loss(Protocol):
-    """Opened once per exchange at one client; then (model, x, y) -> differentiable scalar."""
+    """What a client minimises: opened once per exchange, then (model, x, y) -> scalar."""
 
     def open(
         self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
@@ -32,14 +32,17 @@ class Loss(Protocol):
 class CrossEntropy(Part):
     """Mean cross-entropy of a batch; one output column is the logit of class 1.
 
-    smoothing: α of label smoothing, y ← (1 − α) y + α/C. balanced: every class c weighs
-    w_c = n / (C n_c) with the counts of this client's training split, so that rare classes count as
-    much as common ones. As `torch.nn.functional.cross_entropy(weight, label_smoothing)` has it,
-    also for one logit z, which stands for the two logits 0 and z:
+    As `torch.nn.functional.cross_entropy(weight, label_smoothing)` has it, also for one logit z,
+    which means the two logits 0 and z:
 
         − Σ_i Σ_c w_c q_ic log p_ic / Σ_i w_{y_i},   q_ic = (1 − α) 1[c = y_i] + α/C
 
-    A class's weight goes with its part of the smoothed label, not with the example.
+    A class's weight belongs to its part of the smoothed label, not to the example.
+
+    Attributes:
+        smoothing: α of label smoothing, y ← (1 − α) y + α/C.
+        balanced: Whether class c has the weight w_c = n / (C n_c) by the counts of this client's
+            training split, so that rare classes count as much as common ones; else w_c = 1.
     """
 
     stackable = True
@@ -53,7 +56,7 @@ class CrossEntropy(Part):
     def open(
         self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
     ) -> LossFunction:
-        """The loss with this client's class weights."""
+        """Return the loss with this client's class weights."""
         weights = balance(client).to(model.vector) if self.balanced else None
 
         def loss(model: Model, x: Tensor, y: Tensor) -> Tensor:
@@ -71,16 +74,20 @@ class SquaredError(Part):
     def open(
         self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
     ) -> LossFunction:
-        """The loss; it needs nothing of the client."""
+        """Return the loss, which needs nothing of the client."""
         return lambda model, x, y: squared_error(model(x), y)
 
 
 def cross_entropy(
     outputs: Tensor, y: Tensor, smoothing: float = 0.0, weights: Tensor | None = None
 ) -> Tensor:
-    """Mean cross-entropy of outputs [N, C], or of logits of class 1 [N, 1], for classes y [N].
+    """Return the mean cross-entropy of a batch.
 
-    smoothing, weights [C]: as `CrossEntropy` has α and w.
+    Args:
+        outputs: Logits [N, C], or of class 1 [N, 1].
+        y: Classes [N].
+        smoothing: α of `CrossEntropy`.
+        weights: w of `CrossEntropy` [C].
 
     >>> round(float(cross_entropy(torch.zeros(1, 4), torch.tensor([2]))), 4)  # log 4
     1.3863
@@ -95,13 +102,12 @@ def cross_entropy(
 
 
 def squared_error(outputs: Tensor, y: Tensor) -> Tensor:
-    """Mean of (f(x) − y)² for outputs [N, 1] and targets y [N]."""
+    """Return the mean of (f(x) − y)² for outputs [N, 1] and targets y [N]."""
     return F.mse_loss(outputs.squeeze(-1), y)
 
 
 def balance(client: Client) -> Tensor:
-    """n / (C n_c) for each class of the client's training split [C], in float64; 0 for absent
-    classes."""
+    """Return n / (C n_c) for each class of the client's training split [C], 0 for absent ones."""
     y = client.split("train").y
     counts = torch.bincount(y.cpu(), minlength=client.classes or 0).double()
     return torch.where(counts > 0, len(y) / (len(counts) * counts.clamp(min=1)), 0)

@@ -25,7 +25,7 @@ COLUMNS = 65536
 
 
 class Optimiser(Protocol):
-    """A rule for one step: changes `vector` in place, returns the new moments."""
+    """A rule for one step, which changes `vector` [P] in place and returns the new moments."""
 
     @property
     def lr(self) -> float: ...
@@ -37,7 +37,12 @@ class Optimiser(Protocol):
 class SGD(Part):
     """d = g + wd·w;  b ← m·b + d (b = d at first);  w ← w − lr·b.
 
-    As `torch.optim.SGD`. lr: learning rate; momentum: m in [0, 1); weight_decay: wd, coupled.
+    As `torch.optim.SGD`.
+
+    Attributes:
+        lr: The learning rate.
+        momentum: m in [0, 1).
+        weight_decay: wd, coupled.
     """
 
     stackable = True
@@ -52,7 +57,7 @@ class SGD(Part):
         number("sgd(weight_decay)", self.weight_decay, 0)
 
     def step(self, vector: Tensor, gradient: Tensor, moments: Moments, lr: float) -> Moments:
-        """One step with learning rate `lr`, which a schedule may have changed."""
+        """Take one step with learning rate `lr`, which a schedule may have changed."""
         if self.weight_decay:
             gradient = gradient.add(vector, alpha=self.weight_decay)
         if not self.momentum:
@@ -70,8 +75,13 @@ class SGD(Part):
 class Adam(Part):
     """Adam with coupled weight decay and bias correction, as `torch.optim.Adam`.
 
-    beta1, beta2: decay of the moments; eps: added to the root of the second moment. On a server
-    this is not FedAdam, which is `FedOpt`.
+    On a server this is not FedAdam, which is `FedOpt`.
+
+    Attributes:
+        lr: The learning rate.
+        beta1, beta2: The decay of the moments.
+        eps: What is added to the root of the second moment.
+        weight_decay: Coupled weight decay.
     """
 
     stackable = True
@@ -118,9 +128,18 @@ class FedOpt:
         yogi:     v ← v − (1 − β₂) u² sign(v − u²)
         adagrad:  v ← v + u²
 
-    Source: Reddi et al., "Adaptive Federated Optimization", ICLR 2021, Algorithm 2, which asks for
-    v ≥ τ² at first. Neither moment is corrected for its start, unlike `Adam`'s. beta2: β₂; adagrad
-    has none. tau: τ, how adaptive the step is; the paper takes 1e-3, and tunes lr.
+    Neither moment is corrected for its start, unlike `Adam`'s.
+
+    Attributes:
+        lr: The learning rate; the paper tunes it.
+        beta1: β₁.
+        beta2: β₂; adagrad has none.
+        tau: τ, how adaptive the step is; the paper takes 1e-3.
+        second: Which second moment.
+
+    Source:
+        Reddi et al. 2021, "Adaptive Federated Optimization", Algorithm 2, which asks for v ≥ τ² at
+        first.
     """
 
     lr: float = 0.01
@@ -138,7 +157,7 @@ class FedOpt:
         number(f"{name}(tau)", self.tau, 0, open_low=True)
 
     def step(self, vector: Tensor, gradient: Tensor, moments: Moments, lr: float) -> Moments:
-        """One step with learning rate `lr`."""
+        """Take one step with learning rate `lr`."""
         if not moments:
             start = torch.full_like(vector, self.tau**2)
             moments = {"first": torch.zeros_like(vector), "second": start}
@@ -159,25 +178,28 @@ class FedOpt:
 def fedadam(
     *, lr: float = 0.01, beta1: float = 0.9, beta2: float = 0.99, tau: float = 1e-3
 ) -> FedOpt:
-    """FedAdam with the paper's moments."""
+    """Return FedAdam with the paper's moments."""
     return FedOpt(lr, beta1, beta2, tau, "adam")
 
 
 def fedyogi(
     *, lr: float = 0.01, beta1: float = 0.9, beta2: float = 0.99, tau: float = 1e-3
 ) -> FedOpt:
-    """FedYogi with the paper's moments."""
+    """Return FedYogi with the paper's moments."""
     return FedOpt(lr, beta1, beta2, tau, "yogi")
 
 
 def fedadagrad(*, lr: float = 0.01, beta1: float = 0.0, tau: float = 1e-3) -> FedOpt:
-    """FedAdagrad without momentum, as in the paper's experiments."""
+    """Return FedAdagrad without momentum, as in the paper's experiments."""
     return FedOpt(lr, beta1, tau=tau, second="adagrad")
 
 
 def blocks(*vectors: Tensor) -> Iterator[tuple[Tensor, ...]]:
-    """The vectors [P] in runs of columns that fit the cache, or whole: on a device, and where
-    threads share them, whose number then decides where they are cut."""
+    """Yield the vectors [P] in runs of columns that fit the cache.
+
+    On a device, and where several threads share the work, they come whole: the number of threads
+    then decides where they are cut.
+    """
     first = vectors[0]
     if first.device.type != "cpu" or torch.get_num_threads() > 1 or len(first) < 2 * COLUMNS:
         yield vectors

@@ -26,7 +26,11 @@ def sound(
     inbox: Inbox,
     on_bad_reply: OnBadReply,
 ) -> tuple[list[str], list[Reply], dict[str, str]]:
-    """The replies that a rule may use; the others stop the round or are left out by name."""
+    """Return the replies that a rule may use, and why others were left out.
+
+    Raises:
+        BadReply: If one is bad and `on_bad_reply` is "stop", or if all are.
+    """
     dropped: dict[str, str] = {}
     answered = [reply for reply in replies if not reply.fault]
     usual = Counter(map(_scalar_shapes, answered)).most_common(1)[0][0] if answered else ()
@@ -48,7 +52,7 @@ def sound(
 
 
 def find_fault(reply: Reply, exchange: Exchange, inbox: Inbox) -> str | None:
-    """What is wrong with a reply, or None."""
+    """Return what is wrong with a reply, or None."""
     if reply.fault:
         return reply.fault
     for name, slot in exchange.slots.items():

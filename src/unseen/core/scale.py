@@ -1,4 +1,4 @@
-"""Numbers to predict, in the units that a model is trained in and in their own."""
+"""Numbers to predict, in the unit that a model is trained in and in their own."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Scale:
-    """What labels are standardised by: z = (y - mean) / deviation.
+    """The standardisation of labels: z = (y - mean) / deviation.
 
     >>> import torch
     >>> scale = Scale(1000.0, 50.0)
@@ -23,9 +23,9 @@ class Scale:
     deviation: float
 
     def standardised(self, y: Tensor) -> Tensor:
-        """Labels [N] as a model is trained on them, float32; rounded once."""
+        """Return labels [N] as a model is trained on them, in float32, rounded once."""
         return ((y.double() - self.mean) / self.deviation).float()
 
     def restored(self, z: Tensor) -> Tensor:
-        """Outputs or standardised labels in the labels' own units, float64."""
+        """Return outputs or standardised labels in the labels' own unit, in float64."""
         return z.double() * self.deviation + self.mean

@@ -11,7 +11,7 @@ from unseen.errors import number
 
 
 class Schedule(Protocol):
-    """round counts from 0; rounds is their total."""
+    """(round, counted from 0, and the number of rounds) -> a factor on the learning rate."""
 
     def __call__(self, round: int, rounds: int) -> float: ...
 
@@ -27,7 +27,7 @@ class Constant:
 
 @dataclass(frozen=True)
 class Step:
-    """`factor` from the round floor(at · rounds) on, 1 before.
+    """`factor` from round floor(at · rounds) on, 1 before.
 
     >>> [Step(at=0.8, factor=0.1)(r, 10) for r in (7, 8)]
     [1.0, 0.1]

@@ -11,7 +11,7 @@ NEAR = Fraction(1, 10**9)
 
 
 def exact(share: float, n: int) -> Fraction:
-    """share · n for the decimal that `share` is written as; whole where it all but is.
+    """Return share · n for the decimal that `share` is written as, whole within rounding.
 
     >>> exact(0.29, 100), exact(1 / 3, 3), exact(0.35, 90)
     (Fraction(29, 1), Fraction(1, 1), Fraction(63, 2))
@@ -22,7 +22,7 @@ def exact(share: float, n: int) -> Fraction:
 
 
 def floor_share(share: float, n: int) -> int:
-    """⌊share · n⌋.
+    """Return ⌊share · n⌋.
 
     >>> floor_share(0.29, 100), int(0.29 * 100)
     (29, 28)
@@ -31,7 +31,7 @@ def floor_share(share: float, n: int) -> int:
 
 
 def ceil_share(share: float, n: int) -> int:
-    """⌈share · n⌉.
+    """Return ⌈share · n⌉.
 
     >>> ceil_share(0.07, 100), math.ceil(0.07 * 100)
     (7, 8)
@@ -40,7 +40,7 @@ def ceil_share(share: float, n: int) -> int:
 
 
 def round_share(share: float, n: int) -> int:
-    """The whole number nearest to share · n, the even one where two are.
+    """Return the whole number nearest to share · n, the even one of two.
 
     >>> round_share(0.35, 90), round(0.35 * 90)
     (32, 31)

@@ -26,11 +26,17 @@ ALIGNMENT = 16
 
 @dataclass(frozen=True)
 class Layout:
-    """Where each tensor of a module lies in the flat vector of length `size` (the papers' P).
+    """Where each tensor of a module lies in its flat vector.
 
-    `names`, `shapes`, `strides` (of the tensor in its own memory, so that channels-last weights
-    stay channels-last) and `offsets` run in parallel. A tied tensor stands once; integer tensors
-    never; frozen parameters are left out, since they neither train nor travel.
+    A tied tensor appears once. Integer tensors and frozen parameters are left out, since they
+    neither train nor travel.
+
+    Attributes:
+        names: The tensors' names.
+        shapes: Their shapes.
+        strides: Their strides in memory, so that channels-last weights stay channels-last.
+        offsets: Where each begins.
+        size: The length of the vector, the papers' P.
     """
 
     names: tuple[str, ...]
@@ -41,7 +47,7 @@ class Layout:
 
     @classmethod
     def of(cls, tensors: Mapping[str, Tensor]) -> Layout:
-        """The layout of named dense tensors, in their order.
+        """Lay out named dense tensors, in their order.
 
         >>> layout = Layout.of({"fc.weight": torch.zeros(2, 3), "fc.bias": torch.zeros(2)})
         >>> layout.offsets, layout.size
@@ -57,11 +63,11 @@ class Layout:
         return cls(tuple(names), tuple(shapes), tuple(strides), tuple(offsets), size)
 
     def sizes(self) -> list[int]:
-        """Number of elements of each tensor."""
+        """Return the number of elements of each tensor."""
         return [math.prod(shape) for shape in self.shapes]
 
     def views(self, vector: Tensor) -> dict[str, Tensor]:
-        """The named tensors as views of `vector` [P], or of each row of [K, P] as [K, *shape]."""
+        """Return the tensors as views of `vector` [P], or of each row of [K, P] as [K, *shape]."""
         self._fits(vector)
         chunks = vector.split(self.sizes(), dim=-1)
         return {
@@ -72,10 +78,13 @@ class Layout:
         }
 
     def storage_views(self, vector: Tensor) -> list[Tensor]:
-        """The views of `vector` [P] to bind a module's tensors to, with exactly their strides.
+        """Return the views of `vector` [P] to bind a module's tensors to, with their exact strides.
 
         A kernel may take another path, and round otherwise, for another stride even of an axis
         of length 1. Not for autograd: the gradient of such a view costs 40 times as much.
+
+        Raises:
+            UnseenError: If the vector is not contiguous or not of the layout's size.
         """
         self._fits(vector)
         if vector.ndim != 1 or not vector.is_contiguous():
@@ -90,7 +99,7 @@ class Layout:
         ]
 
     def pack(self, tensors: Mapping[str, Tensor]) -> Tensor:
-        """One fresh vector [P] that holds the named tensors."""
+        """Copy the named tensors into one fresh vector [P]."""
         if not self.names:
             return torch.zeros(0)
         first = next(iter(tensors.values()), torch.empty(0))
@@ -103,7 +112,7 @@ class Layout:
         return vector
 
     def blocks(self, by: Blocks = "whole") -> tuple[slice, ...]:
-        """Consecutive column ranges: the whole vector, one per module, or one per tensor.
+        """Return consecutive column ranges: the whole vector, one per module, or one per tensor.
 
         >>> layout = Layout.of({"fc.weight": torch.zeros(2, 3), "fc.bias": torch.zeros(2)})
         >>> layout.blocks("module"), layout.blocks("tensor")
@@ -125,7 +134,7 @@ class Layout:
         return tuple(blocks)
 
     def part(self, prefix: str) -> slice:
-        """The column range of the tensors of one submodule, for example the classifier."""
+        """Return the column range of the tensors of one submodule, such as the classifier."""
         inside = [name == prefix or name.startswith(prefix + ".") for name in self.names]
         if not any(inside):
             known = sorted({name.split(".")[0] for name in self.names})
@@ -153,15 +162,25 @@ class Layout:
 
 
 class Model:
-    """A module whose trainable tensors are views of `vector` and whose buffers are views of
-    `buffers`.
+    """A module whose tensors are views of two flat vectors.
 
-    vector: parameters [P]; gradient: their gradients [P]; buffers: floating buffers [B], such as
-    BatchNorm statistics; shape: of one input, where it is known. precision: `bf16` computes the
-    products of layers in bfloat16, while parameters, gradients, outputs and all that is sent stay
-    float32. `bind` re-points all views, which is how one module serves every client without a copy.
-    Move the module to a device or a memory format before, never after; and leave the gradients to
-    the loop: `zero_grad()` and `backward(create_graph=True)` would cut them off from `gradient`.
+    `bind` re-points all views, which is how one module serves every client without a copy. Move the
+    module to a device or a memory format before, never after; and leave the gradients to the loop:
+    `zero_grad()` and `backward(create_graph=True)` would cut them off from `gradient`.
+
+    Args:
+        module: The network.
+        device: Where it computes.
+        shape: The shape of one input, where it is known.
+        precision: `bf16` computes the products of layers in bfloat16; parameters, gradients, outputs
+            and all that is sent stay float32.
+
+    Attributes:
+        vector: The parameters [P].
+        gradient: Their gradients [P].
+        buffers: The floating buffers [B], such as BatchNorm statistics.
+        layout: The layout of `vector` and `gradient`.
+        buffer_layout: The layout of `buffers`.
     """
 
     def __init__(
@@ -194,7 +213,7 @@ class Model:
             parameter.grad = view
 
     def bind(self, vector: Tensor, buffers: Tensor) -> None:
-        """Make the module's tensors views of `vector` [P] and `buffers` [B]; copies nothing."""
+        """Make the module's tensors views of `vector` [P] and `buffers` [B], without copying."""
         self.vector, self.buffers = vector, buffers
         for parameter, view in zip(
             self._parameters, self.layout.storage_views(vector), strict=True
@@ -206,14 +225,19 @@ class Model:
             buffer.data = view
 
     def __call__(self, x: Tensor) -> Tensor:
-        """The module's outputs for inputs `x`."""
+        """Return the module's outputs for inputs `x` [N, ...]."""
         with self.rounding():
             outputs: Tensor = self.module(self._placed(x))
         return outputs if self.precision == "float32" else outputs.to(self.vector.dtype)
 
     def at(self, vector: Tensor, x: Tensor, buffers: Tensor | None = None) -> Tensor:
-        """The outputs for `x` with the parameters taken from `vector`, differentiable in it, and
-        the floating buffers from `buffers` if given."""
+        """Return the outputs for `x` with other parameters, differentiable in them.
+
+        Args:
+            vector: The parameters [P].
+            x: The inputs [N, ...].
+            buffers: The floating buffers [B]; None: the module's own.
+        """
         views = self.layout.views(vector)
         if buffers is not None:
             views |= self.buffer_layout.views(buffers)
@@ -222,7 +246,7 @@ class Model:
         return outputs if self.precision == "float32" else outputs.to(self.vector.dtype)
 
     def rounding(self) -> AbstractContextManager[object]:
-        """The context in which the products of the module's layers are computed in `precision`."""
+        """Return the context in which the layers' products are computed in `precision`."""
         if self.precision == "float32":
             return nullcontext()
         return torch.autocast(self.device.type, torch.bfloat16)
@@ -234,13 +258,13 @@ class Model:
 
 
 def stack(count: int, like: Tensor) -> Tensor:
-    """An uninitialised [K, P] matrix for vectors like `like` [P], each row aligned alike."""
+    """Allocate a [K, P] matrix for vectors like `like` [P], all rows aligned alike."""
     size = like.shape[-1]
     return torch.empty(count, padded(size), dtype=like.dtype, device=like.device)[:, :size]
 
 
 def padded(size: int) -> int:
-    """The distance of rows of so many numbers."""
+    """Return the distance between rows of `size` numbers."""
     return -(-size // ALIGNMENT) * ALIGNMENT
 
 
