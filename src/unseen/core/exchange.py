@@ -182,7 +182,7 @@ class State:
     Attributes:
         round: The next round.
         inbox: What goes out: entry -> tensor.
-        rules: "exchange/slot" -> {"combine": ..., "apply": ...}, plain dicts of tensors and numbers.
+        rules: "exchange/slot" -> {"combine": ..., "apply": ...}, dicts of tensors and numbers.
         seed: The job's seed.
     """
 

@@ -172,8 +172,8 @@ class Model:
         module: The network.
         device: Where it computes.
         shape: The shape of one input, where it is known.
-        precision: `bf16` computes the products of layers in bfloat16; parameters, gradients, outputs
-            and all that is sent stay float32.
+        precision: `bf16` computes the products of layers in bfloat16; parameters, gradients,
+            outputs and all that is sent stay float32.
 
     Attributes:
         vector: The parameters [P].

@@ -11,7 +11,7 @@ import torch
 
 @contextmanager
 def reproducible(threads: int, device: str) -> Iterator[None]:
-    """A fixed number of threads, which changes bits, and deterministic kernels."""
+    """Fix the number of threads, which changes bits, and take deterministic kernels."""
     before = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
     torch.set_num_threads(threads)
     if device != "cpu":

@@ -19,11 +19,17 @@ from unseen.errors import UnseenError
 
 
 class InProcess(Backend):
-    """One module, bound in turn to each client's row of a [K, P] matrix; nothing is copied into
-    state dicts. The replies' rows are views of the matrix and live until the next exchange.
+    """One module, bound in turn to each client's row of a [K, P] matrix.
 
-    memory_limit: the bytes that the matrix may take in memory; above that it lies in a file, see
-    `unseen.core.row_store.Rows`.
+    Nothing is copied into state dicts. The replies' rows are views of the matrix, and live until
+    the next exchange.
+
+    Args:
+        model: The module that all clients share.
+        clients: The clients by name.
+        memories: What they keep, from a checkpoint.
+        memory_limit: The bytes that the matrix may take in memory; a larger one lies in a file, see
+            `unseen.core.row_store.Rows`.
     """
 
     def __init__(
@@ -45,7 +51,7 @@ class InProcess(Backend):
     def map(
         self, exchange: Exchange, inbox: Inbox, clients: Sequence[str], turn: Turn
     ) -> list[Reply]:
-        """Run the exchange's local at each client, in the order of the names."""
+        """Run the exchange's local part at each client, in the order of the names."""
         count = len(clients) if exchange.slots else 1  # an evaluation keeps no row
         if len(self.matrix) < count:
             self._hold(count)
@@ -101,10 +107,15 @@ def check_types(model: Model, client: Client) -> None:
 
 
 def finished(reply: Reply, exchange: Exchange, inbox: Inbox, own: Mapping[str, Tensor]) -> Reply:
-    """The reply with the rows of the exchange's slots alone, and differences taken in place.
+    """Keep the rows of the exchange's slots, and take differences in place.
 
-    own: the tensors that the model is bound to, by slot. It is done here, after the outermost
-    local, so that what wraps a local still sees the model.
+    This comes after the outermost local, so that what wraps a local still sees the model.
+
+    Args:
+        reply: What the local returned.
+        exchange: The exchange.
+        inbox: What the client received.
+        own: Slot -> the tensor that the model is bound to.
     """
     rows = {}
     for name, slot in exchange.slots.items():
@@ -117,8 +128,11 @@ def finished(reply: Reply, exchange: Exchange, inbox: Inbox, own: Mapping[str, T
 
 
 def stacked(rows: Sequence[Tensor], memory_limit: int | None = None) -> Tensor:
-    """Rows [P] as one matrix [K, P]; a view of theirs if they are consecutive rows of one, else a
-    copy, in memory up to the limit."""
+    """Stack rows [P] into one matrix [K, P].
+
+    It is a view where they are consecutive rows of one matrix, else a copy, in memory up to the
+    limit.
+    """
     first = rows[0]
     step = rows[1].storage_offset() - first.storage_offset() if len(rows) > 1 else first.numel()
     consecutive = step >= first.numel() > 0 and all(

@@ -52,15 +52,19 @@ def run(
     return carry_out(planned, jobs, progress, temporary, track, work)
 
 
-#: Runs calls in so many processes and gives their results as they finish.
+#: (calls, processes) -> their results, as they finish.
 Worker = Callable[[Iterable[tuple[Callable[..., Job], tuple[Any, ...]]], int], Iterator[Job]]
 
 
 def worker(backend: str, executor: str) -> Worker:
-    """What a study's jobs are carried out by.
+    """Return what carries out a study's jobs.
 
-    backend: where clients run, `in-process` or `flower-simulation`; executor: where jobs run,
-    `processes` of this machine or `ray`.
+    Args:
+        backend: Where clients run, `in-process` or `flower-simulation`.
+        executor: Where jobs run, `processes` of this machine or `ray`.
+
+    Raises:
+        UnseenError: If the two do not go together, or an extra is missing.
     """
     choice("backend", backend, ("in-process", "flower-simulation"))
     choice("executor", executor, ("processes", "ray"))
@@ -108,7 +112,7 @@ def carry_out(
 
 
 def results_of(planned: Plan, temporary: Any = None) -> Results:
-    """The results of what has run so far."""
+    """Return the results of what has run so far."""
     return Results(
         study=planned.setting.study,
         out=planned.setting.out,
@@ -127,7 +131,11 @@ def results_of(planned: Plan, temporary: Any = None) -> Results:
 
 @contextmanager
 def only_one(folder: Path) -> Iterator[None]:
-    """One run at a time per folder."""
+    """Hold the folder's lock.
+
+    Raises:
+        UnseenError: If another run holds it, or the folder is a file.
+    """
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except FileExistsError:
@@ -135,7 +143,9 @@ def only_one(folder: Path) -> Iterator[None]:
             f"{folder} is a file; results need a folder. Choose another --out."
         ) from None
     try:
-        with FileLock(folder / ".lock", timeout=1):  # who watches looks at it for a moment
+        with FileLock(
+            folder / ".lock", timeout=1
+        ):  # `unseen watch` takes a shared lock for a moment
             yield
     except Timeout:
         raise UnseenError(
@@ -145,7 +155,7 @@ def only_one(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def bar(total: int, done: int, shown: bool) -> Iterator[Callable[[Job], None]]:
-    """A progress bar over jobs with the time left."""
+    """Show a progress bar over jobs, with the time left."""
     if not shown:
         yield lambda job: None
         return

@@ -20,8 +20,18 @@ _read: dict[tuple[str, Path | None, str], DataSet] = {}
 
 @dataclass(frozen=True)
 class Setting:
-    """What all jobs of a study share. data: the data set's digest, which every process checks, as
-    it does that of the file of initial weights."""
+    """What all jobs of a study share.
+
+    Attributes:
+        study: The settings.
+        out: The folder of the records.
+        data_dir: Where data files are.
+        data: The data set's digest, which every process checks.
+        model: The model's expression.
+        metrics: What is recorded.
+        checkpoint_seconds: The time between checkpoints.
+        weights: The file of initial weights, whose digest every process checks too.
+    """
 
     study: StudySpec
     out: Path
@@ -34,8 +44,11 @@ class Setting:
 
 
 def dataset(expression: str, data_dir: Path | None, digest: str) -> DataSet:
-    """The data set an expression names, if it still is that of the digest; kept for this
-    process's next job."""
+    """Return the data set of an expression, kept for this process's next job.
+
+    Raises:
+        UnseenError: If its files are no longer those of the digest.
+    """
     key = (expression, data_dir, digest)
     if key not in _read:
         data = read(expression, data_dir)
@@ -55,13 +68,13 @@ def keep(key: tuple[str, Path | None, str], data: DataSet) -> None:
 
 
 def read(expression: str, data_dir: Path | None) -> DataSet:
-    """The data set an expression names, from its files."""
+    """Read the data set of an expression."""
     (call,) = parse(expression)
     return load(call.name, data_dir, **call.arguments)
 
 
 def digest_of(data: DataSet) -> str:
-    """Sixteen hexadecimal digits that differ whenever two data sets do."""
+    """Return sixteen hexadecimal digits that differ whenever two data sets do."""
     digest = hashlib.sha256()
     names: list[object] = [data.classes, data.schema, dict(data.levels)]
     names += [data.standardise] if data.standardise is not None else []
