@@ -106,13 +106,13 @@ def test_the_theme_follows_the_system_until_it_is_switched(page: Any) -> None:
     assert ground() == light and button.inner_text() == "Dark theme"
     page.reload()
     assert ground() == light  # kept
-    line = "getComputedStyle(document.querySelector('svg .l.c0')).stroke"
+    line = "getComputedStyle(document.querySelector('.panels [style*=\"--s0\"]')).stroke"
     before = page.evaluate(line)
     button.click()
     assert ground() == dark and page.evaluate(line) != before
 
 
-@pytest.mark.parametrize("width", [380, 768, 1200])
+@pytest.mark.parametrize("width", [375, 768, 1280])
 def test_nothing_sticks_out_to_the_side(page: Any, width: int) -> None:
     page.set_viewport_size({"width": width, "height": 800})
     page.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")

@@ -50,7 +50,7 @@ def test_the_surface_of_a_bowl() -> None:
     for y, row in zip(made.y, made.values, strict=True):
         for x, value in zip(made.x, row, strict=True):
             assert value == pytest.approx(4 / 3 + (x - a) ** 2 + (y - b) ** 2, rel=1e-5)
-    assert {name for name, _, _ in made.points} == {"a", "b", "c", "global"}
+    assert {name for name, _, _ in made.names} == {"a", "b", "c", "global"}
 
 
 def test_models_on_one_line_span_no_plane() -> None:
@@ -78,7 +78,7 @@ def test_tsne_keeps_clusters_together() -> None:
     spread = (found.unflatten(0, (2, 20)) - centres[:, None]).norm(dim=-1).max()
     assert (centres[0] - centres[1]).norm() > spread
     by_class, by_domain = maps(found, ["0"] * 20 + ["1"] * 20, ["a", "b"] * 20)
-    assert by_class.known == ("0", "1") and by_domain.known == ("a", "b")
+    assert by_class.labels == ("0", "1") and by_domain.labels == ("a", "b")
 
 
 def test_from_a_study_that_saved_its_models(tmp_path: Path) -> None:

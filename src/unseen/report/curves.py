@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
-from unseen.report.axes import spread
-from unseen.report.figures import INK, Figure, Line, Lines, Section
+from unseen.report.figures import INK, Figure, Line, Lines, Section, on_one_scale
 from unseen.report.series import (
     MANY,
     averaged,
@@ -28,10 +27,11 @@ def section(part: Part) -> Section:
     figures += [figure for method in part.methods for figure in of_method(part, method)]
     text = (
         "Means over seeds. The triangles on the axis mark the rounds that selection chose, one per "
-        "seed; curves are drawn to within half a pixel, the files beside this page hold every "
-        "value."
+        "seed. All panels of one metric have the same scale; the files next to this page hold "
+        "every value."
     )
-    return Section("curves", "Training curves", text, tuple(f for f in figures if f.panels))
+    drawn = on_one_scale([figure for figure in figures if figure.panels])
+    return Section("curves", "Training curves", text, drawn)
 
 
 def shown(part: Part) -> tuple[str, ...]:
@@ -59,7 +59,7 @@ def compared(part: Part, metric: str) -> Figure:
     caption = f"{metric} at the target, {each}one line per method"
     if len(part.methods) > MANY:
         caption += f"; in colour the {len(lead)} with the best averages or compared with"
-    return Figure(f"compare-{metric}", f"{metric} at the target", caption, _shared(panels))
+    return Figure(f"compare-{metric}", f"{metric} at the target", caption, _full(panels))
 
 
 def of_method(part: Part, method: str) -> Iterator[Figure]:
@@ -77,7 +77,7 @@ def of_method(part: Part, method: str) -> Iterator[Figure]:
         )
         caption += "; dotted: mean loss of the clients while they train" * (metric == "loss")
         key = f"curves-{metric}-{method}"
-        yield Figure(key, f"{method}: {metric}", caption, _shared(panels), fold=method)
+        yield Figure(key, f"{method}: {metric}", caption, _full(panels), fold=method)
     yield from _locals(part, method)
 
 
@@ -119,7 +119,7 @@ def _locals(part: Part, method: str) -> Iterator[Figure]:
     if panels:
         caption = f"{metric} of each client's local model on every domain"
         key, title = f"locals-{method}", f"{method}: local models"
-        yield Figure(key, title, caption, _shared(panels), fold=method)
+        yield Figure(key, title, caption, _full(panels), fold=method)
 
 
 def _domains(
@@ -142,10 +142,5 @@ def _panel(
     return Lines(title, "round", metric, lines, "accuracy" in metric, marks)
 
 
-def _shared(panels: list[Lines]) -> tuple[Lines, ...]:
-    """The panels that have lines, with one y axis for all."""
-    from dataclasses import replace
-
-    full = [panel for panel in panels if panel.lines]
-    limits = spread(v for p in full for line in p.lines for v in (*line.y, *line.low, *line.high))
-    return tuple(replace(panel, limits=limits) for panel in full)
+def _full(panels: list[Lines]) -> tuple[Lines, ...]:
+    return tuple(panel for panel in panels if panel.lines)

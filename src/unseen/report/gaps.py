@@ -31,7 +31,8 @@ def section(part: Part) -> Section:
     }
     methods = tuple(dict.fromkeys(method for method, _ in found))
     if not methods:
-        return Section("gaps", "Generalization gaps", "")
+        needs = 'generalization gaps (`+ga`, `record = ["gaps"]` or `cross_evaluation = true`)'
+        return Section("gaps", "Generalization gaps", "", needs=needs)
     text = (
         "Risk of the global model at a client minus that of the client's own model, in units of "
         "the loss (or of the error rate, where that is what the study probes). Mean, spread and "

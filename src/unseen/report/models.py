@@ -1,19 +1,19 @@
-"""Figures that need the saved models and the data: t-SNE and loss surfaces."""
+"""Figures that need the saved models and the data: confusion, features and loss surfaces."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from unseen.core.metrics import loss, plain
+from unseen.core.metrics import forward, loss, plain, predicted
 from unseen.core.vector import Model
 from unseen.errors import UnseenError
 from unseen.report.embed import embedding, features, maps
-from unseen.report.figures import Figure, Section
+from unseen.report.figures import Dots, Figure, Matrix, Row, Section
 from unseen.report.study_report import Part, Run
 from unseen.report.surface import plane, surface
 from unseen.study.prepare import Prepared, prepare
@@ -21,6 +21,20 @@ from unseen.study.runtime import Runtime
 from unseen.study.setting import Setting, dataset
 from unseen.study.watcher import FINAL, LOCALS
 
+#: Key, title and text of each chapter.
+CHAPTERS = (
+    ("confusion", "Classes", "Predictions at the targets, which no client has trained on."),
+    (
+        "tsne", "Features",
+        "t-SNE of what enters the last linear layer, up to 120 examples per domain; the target is "
+        "held out.",
+    ),
+    (
+        "surface", "Loss surfaces",
+        "Loss at the target on the plane through three local models. The global model is shown "
+        "at its projection; statistics of BatchNorm are those of the global model.",
+    ),
+)  # fmt: skip
 #: Examples per domain in a map, and of the target under a surface; figures of each kind.
 MAPPED, UNDER, MOST = 120, 512, 12
 
@@ -39,33 +53,76 @@ class Loaded:
 
 
 def sections(part: Part, data_dir: Path, clients: Sequence[str] = ()) -> list[Section]:
-    """t-SNE and loss surfaces of the first seed of each method and target with saved models."""
+    """Return the chapters on saved models, from the first seed of each method and target.
+
+    Args:
+        part: The study.
+        data_dir: Where its data are.
+        clients: Three clients whose models span the loss surface; the first three by default.
+    """
     firsts = [runs[0] for runs in part.of.values() if (runs[0].raw.folder / FINAL).exists()]
-    notes, tsne, surfaces = [], [], []
-    for run in firsts[:MOST]:
+    notes: dict[str, list[str]] = {"confusion": [], "tsne": [], "surface": []}
+    figures: dict[str, list[Figure]] = {kind: [] for kind in notes}
+    counts: dict[str, list[Tensor]] = {}
+    classes: Sequence[str] = ()
+    for i, run in enumerate(firsts):
+        kind = "confusion"
         try:
-            found = loaded(part, run, data_dir)
-            tsne.append(mapped(found))
-            surfaces += list(surfaced(found, clients))
+            job = loaded(part, run, data_dir)
+            if job.classes:
+                classes = job.classes
+                counts.setdefault(run.method, []).append(confusion(job))
+            if i < MOST:
+                kind = "tsne"
+                figures[kind].append(mapped(job))
+                kind = "surface"
+                figures[kind] += surfaced(job, clients)
         except UnseenError as error:
-            notes.append(f"{run.method} at {run.task} is left out: {error}")
+            notes[kind].append(f"{run.method} at {run.task} is left out: {error}.")
     if len(firsts) > MOST:
-        notes.append(f"the first {MOST} of {len(firsts)} are drawn.")
-    said = " ".join(dict.fromkeys(notes))
-    maps_text = "t-SNE of what enters the last linear layer, up to "
+        for kind in ("tsne", "surface"):
+            notes[kind].append(f"The first {MOST} of {len(firsts)} are drawn.")
+    if counts:
+        figures["confusion"] = per_class(counts, classes)
+    needs = 'confusion matrices, features and loss surfaces (`save = ["final", "locals"]`)'
     return [
         Section(
-            "tsne", "Features",
-            f"{maps_text}{MAPPED} examples per domain; the target is held out. {said}",
-            tuple(tsne),
-        ),
-        Section(
-            "surface", "Loss surfaces",
-            "Loss at the target on the plane through three local models; the global model stands "
-            f"at its projection, statistics of BatchNorm are those of the global model. {said}",
-            tuple(surfaces),
-        ),
+            kind, title, " ".join(dict.fromkeys((text, *notes[kind]))), tuple(figures[kind]),
+            needs=needs if kind == "confusion" and not firsts else "",
+        )
+        for kind, title, text in CHAPTERS
     ]  # fmt: skip
+
+
+def confusion(job: Loaded) -> Tensor:
+    """Return how often the global model predicts each class at the target: true × predicted."""
+    count = len(job.classes)
+    total = torch.zeros(count * count, dtype=torch.int64)
+    for target in job.prepared.targets.values():
+        split = target.split("validation")
+        pairs = split.y.long() * count + predicted(forward(job.model, split))
+        total += torch.bincount(pairs, minlength=count * count)
+    return total.reshape(count, count)
+
+
+def per_class(counts: Mapping[str, Sequence[Tensor]], classes: Sequence[str]) -> list[Figure]:
+    """Return each method's confusion matrix, and the share of every class that is recognised."""
+    matrices, recalls = [], []
+    for method, tables in counts.items():
+        total = torch.stack(list(tables)).sum(0)
+        rows = tuple(tuple(row) for row in total.tolist())
+        matrices.append(Matrix(method, tuple(classes), rows))
+        shares = (100 * total.diagonal() / total.sum(1).clamp(min=1)).tolist()
+        seen = [
+            Row(name, share, text=f"{share:.1f}")
+            for name, share, n in zip(classes, shares, total.sum(1).tolist(), strict=True) if n
+        ]  # fmt: skip
+        recalls.append(Dots(method, "recall in %", tuple(seen), limits=(-3.0, 103.0)))
+    over = "the final global models of the first seed, all targets together"
+    return [
+        Figure("confusion", "Confusion matrices", over, tuple(matrices)),
+        Figure("classes", "Share of each class that is recognised", over, tuple(recalls)),
+    ]
 
 
 def loaded(part: Part, run: Run, data_dir: Path) -> Loaded:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
-from unseen.report.figures import INK, Dots, Figure, Grid, Row, Section
+from unseen.report.figures import INK, Dots, Figure, Grid, Row, Section, spread
 from unseen.report.study_report import Part, Run
 from unseen.results import fairness
 from unseen.results.records import Record
@@ -35,6 +36,8 @@ def averages(part: Part, made: Table) -> Figure:
     kept = [panels[i] for i in dict.fromkeys(order) if panels[i].rows]
     kept = kept[:1] if len(part.tasks) == 1 else kept
     better = "lower" if made.lower else "higher"
+    limits = spread([v for panel in kept for v in panel.values])
+    kept = [replace(panel, limits=limits) for panel in kept]
     caption = (
         f"{made.metric} at the selected round, {better} is better; in the order of the means, "
         "which says nothing of significance"

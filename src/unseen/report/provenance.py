@@ -15,6 +15,19 @@ from unseen.report.study_report import Part
 Pairs = list[tuple[str, str]]
 
 
+def data(part: Part) -> str:
+    """Return the data in a line: the file or folder with its columns, or the data set's name."""
+    try:
+        options = dict(parse(part.study.dataset)[0].arguments)
+    except UnseenError:
+        options = {}
+    path = options.pop("path", None)
+    if path is None:
+        return part.study.dataset
+    columns = {name: x for name in ("label", "domain") if isinstance(x := options.get(name), str)}
+    return ", ".join([str(path), *(f"{name} column {column}" for name, column in columns.items())])
+
+
 def run(part: Part) -> Pairs:
     """The run in a few lines: jobs, data with its checksum, model, versions, commits."""
     expected = len(part.methods) * len(part.tasks) * len(part.seeds)

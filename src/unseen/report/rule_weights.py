@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
-from unseen.report.axes import spread
-from unseen.report.figures import Figure, Line, Lines, Section
+from unseen.report.figures import Figure, Line, Lines, Section, on_one_scale
 from unseen.report.series import averaged, domains, present, trained
 from unseen.report.study_report import Part, Run
 
@@ -23,7 +22,7 @@ def section(part: Part) -> Section:
         "of rules that mix updates need not sum to 1. Methods with constant weights, or with none, "
         "are not drawn."
     )
-    figures = tuple(f for method in part.methods for f in of_method(part, method))
+    figures = on_one_scale([f for method in part.methods for f in of_method(part, method)])
     return Section("weights", "Aggregation weights", text, figures)
 
 
@@ -41,15 +40,12 @@ def of_method(part: Part, method: str) -> Iterator[Figure]:
             lines = _lines(part, found, block)
             panels.append(Lines(title, "round", "weight", lines))
     if panels:
-        from dataclasses import replace
-
-        limits = spread(v for panel in panels for line in panel.lines for v in line.y)
         yield Figure(
             f"weights-{method}",
             f"{method}: aggregation weights",
             "one line per client" + ("" if "block" not in panels[0].title else ", a panel per "
             "block of parameters, in the order of the net"),
-            tuple(replace(panel, limits=limits) for panel in panels),
+            tuple(panels),
             fold=method,
         )  # fmt: skip
 

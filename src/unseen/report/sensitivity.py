@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 from unseen.errors import UnseenError
 from unseen.expression import Call, fold, options, parse, text
 from unseen.methods import METHODS, MODIFIERS
-from unseen.report.axes import spread
-from unseen.report.figures import INK, Figure, Line, Lines, Section
+from unseen.report.figures import INK, Figure, Line, Lines, Section, on_one_scale
 from unseen.report.study_report import Part, growing
 from unseen.results.statistics import Cell, mean, standard_error
 from unseen.results.tables import Table
@@ -34,7 +33,7 @@ def section(part: Part) -> Section:
         "The mean over targets, then each target; bands are standard errors over seeds. Dotted: "
         "the method that the others are compared with."
     )
-    return Section("sensitivity", "Sensitivity", words, tuple(figures))
+    return Section("sensitivity", "Sensitivity", words, on_one_scale(figures))
 
 
 def sweeps(methods: Sequence[str]) -> list[Sweep]:
@@ -145,11 +144,10 @@ def _growing(part: Part, made: Table) -> Iterator[Figure]:
         points = {n: row[made.columns.index(task)] for task, n in counts.items()}
         lines.append(_line(method, points, i))
     lines = [line for line in lines if line.x]
-    limits = spread(v for line in lines for v in line.y)
     title = f"{part.metric} against the number of source domains"
     panel = Lines(
         "at the target", "source domains", part.metric, tuple(lines),
-        "accuracy" in part.metric, limits=limits,
+        "accuracy" in part.metric,
     )  # fmt: skip
     order = ", ".join(getattr(part.study.holdout, "growing", ()))
     yield Figure("sources", title, f"domains join in this order: {order}", (panel,))

@@ -70,5 +70,5 @@ def surface(
         axes.append(tuple(torch.linspace(*ends, cells, dtype=torch.float64).tolist()))
     x, y = axes
     grid = tuple(tuple(loss(found.at(a, b)) for a in x) for b in y)
-    points = tuple((name, a, b) for name, (a, b) in found.points.items())
-    return Surface(title, x, y, grid, points)
+    names = tuple((name, a, b) for name, (a, b) in found.points.items())
+    return Surface(title, x, y, grid, names)

@@ -7,7 +7,7 @@ writes down, so that no update is kept.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import combinations
 
 import torch
@@ -19,8 +19,7 @@ from unseen.core.rule import Combine
 from unseen.errors import UnseenError
 from unseen.methods.base import TRAIN, model_rule
 from unseen.methods.compose import method as compose
-from unseen.report.axes import spread
-from unseen.report.figures import Figure, Lines, Section
+from unseen.report.figures import Figure, Lines, Section, on_one_scale
 from unseen.report.series import Curve, averaged, present, trained
 from unseen.report.study_report import Part, Run
 from unseen.results.statistics import mean
@@ -88,8 +87,9 @@ def section(part: Part) -> Section:
         "before it averages (PPDG, PCGrad), the changed ones; and how the applied aggregate lies "
         "to each update as it was sent. One line per target, mean over seeds."
     )
-    figures = tuple(f for method in part.methods for f in of_method(part, method))
-    return Section("updates", "Agreement of updates", text, figures)
+    figures = on_one_scale([f for method in part.methods for f in of_method(part, method)])
+    needs = 'agreement of updates (`record = ["gram"]`)'
+    return Section("updates", "Agreement of updates", text, figures, needs=needs)
 
 
 def of_method(part: Part, method: str) -> Iterator[Figure]:
@@ -104,22 +104,15 @@ def of_method(part: Part, method: str) -> Iterator[Figure]:
             averaged([run.get(name, {}) for run in found[task]], task, i)
             for i, task in enumerate(part.tasks)
         )
-        panels.append(Lines(name, "round", name.partition(",")[0], lines))
+        quantity = name.partition(",")[0]
+        limits = (-0.02, 1.02) if quantity == "conflict rate" else None
+        panels.append(Lines(name, "round", quantity, lines, limits=limits))
     if panels:
-        panels = [replace(p, limits=_limits(p, panels)) for p in panels]
         yield Figure(
             f"updates-{method}", f"{method}: agreement of updates",
             "pairwise cosine, share of pairs in conflict and domain variance (PPDG, Eq. 4)",
             tuple(panels), fold=method,
         )  # fmt: skip
-
-
-def _limits(panel: Lines, panels: Sequence[Lines]) -> tuple[float, float]:
-    """Before and after on one scale; rates from 0 to 1."""
-    if panel.y_label == "conflict rate":
-        return -0.02, 1.02
-    alike = [p for p in panels if p.y_label == panel.y_label]
-    return spread(v for p in alike for line in p.lines for v in line.y)
 
 
 def curves(part: Part, run: Run) -> dict[str, Curve]:

@@ -2,32 +2,34 @@
 
 from __future__ import annotations
 
-import csv
 import hashlib
-import io
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from unseen.core.atomic import write_atomically
 from unseen.report import (
     curves,
     disclosures,
-    draw,
     gaps,
     outcome,
+    plot,
     provenance,
     rule_weights,
     sensitivity,
     updates,
 )
-from unseen.report.figures import Figure, Section
+from unseen.report.figures import Section, to_csv
 from unseen.report.folders import Omission
-from unseen.report.page import Chapters, figures, page
-from unseen.report.png import to_png
+from unseen.report.page import Chapters, page
 from unseen.report.read import Choice, read
 from unseen.report.study_report import Part
 
+#: What needs the saved models and the data.
+SAVED = Section(
+    "saved", "Saved models", "", needs="confusion matrices, accuracies per class, maps of features "
+    'and loss surfaces (`save = ["final", "locals"]` in the study and `--data-dir` here)',
+)  # fmt: skip
 #: Further sections of a part, such as those that need the data.
 Further = Callable[[Part], Sequence[Section]]
 
@@ -66,11 +68,13 @@ def chaptered(part: Part, prefix: str = "", further: Further | None = None) -> C
     overview = Section("overview", "Overview", "", (averages, *([ranks] if ranks else [])))
     sections = (
         overview, curves.section(part), rule_weights.section(part), gaps.section(part),
-        updates.section(part), sensitivity.section(part), *(further(part) if further else ()),
+        updates.section(part), sensitivity.section(part), *(further(part) if further else [SAVED]),
         outcome.fair(part), outcome.cost(part), *disclosures.sections(part),
     )  # fmt: skip
     keys = [figure.key for section in sections for figure in section.figures]
-    return Chapters(part, sections, {key: prefix + slug(key) for key in keys})
+    absent = [section.needs for section in sections if section.needs and not section]
+    words = f"Not shown, for want of records: {'; '.join(absent)}." if absent else ""
+    return Chapters(part, sections, {key: prefix + slug(key) for key in keys}, words)
 
 
 def slug(text: str) -> str:
@@ -113,10 +117,7 @@ def _runs(part: Part) -> str:
         + [r.chosen.metrics.get(m) for m in part.metrics]  # what is undefined is empty
         for r in part.runs
     ]
-    file = io.StringIO()
-    header = ["method", "task", "seed", "round", *part.metrics]
-    csv.writer(file, lineterminator="\n").writerows([header, *rows])
-    return file.getvalue()
+    return to_csv(("method", "task", "seed", "round", *part.metrics), rows)
 
 
 def _told(part: Part) -> str:
@@ -126,16 +127,8 @@ def _told(part: Part) -> str:
 
 
 def _figures(one: Chapters, folder: Path) -> None:
-    for figure in figures(one):
-        for name, content in drawn(figure, one.names).items():
-            write_atomically(folder / name, content)
-
-
-def drawn(figure: Figure, names: Mapping[str, str]) -> dict[str, bytes]:
-    """One figure as SVG, PNG and CSV."""
-    name, sheet = names[figure.key], draw.sheet(figure)
-    return {
-        f"{name}.svg": sheet.to_file(f"{figure.title}. {figure.caption}").encode(),
-        f"{name}.png": to_png(sheet),
-        f"{name}.csv": figure.to_csv().encode(),
-    }
+    for figure in one.figures:
+        name = one.names[figure.key]
+        svg, png = plot.files(figure)
+        for ending, content in (("svg", svg), ("png", png), ("csv", figure.to_csv().encode())):
+            write_atomically(folder / f"{name}.{ending}", content)
