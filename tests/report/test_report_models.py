@@ -10,8 +10,11 @@ from torch import nn
 
 from unseen.errors import UnseenError
 from unseen.report.embed import embedding, features, maps
+from unseen.report.figures import Dots, Matrix
+from unseen.report.read import Choice, read
 from unseen.report.surface import plane, surface
 from unseen.report.write import report
+from unseen.results import records
 from unseen.study import Study
 
 
@@ -98,3 +101,14 @@ def test_from_a_study_that_saved_its_models(tmp_path: Path) -> None:
     assert "fedavg, target 0: features" in page and "coloured by class" in page
     assert "fedavg, target 0: loss around the global model" in page
     assert "around 15, 30, 45, global" in page
+    # All 1,797 digits of the target are in the matrix, and its diagonal is the recorded accuracy.
+    (section, *_) = sections(read([tmp_path], Choice())[0][0], tmp_path)
+    confusion, classes = section.figures
+    (matrix,), (recalls,) = confusion.panels, classes.panels
+    assert isinstance(matrix, Matrix) and isinstance(recalls, Dots)
+    counts = torch.tensor(matrix.counts)
+    (last,) = records.read_lines(next(tmp_path.glob("records/*/0/seed-0/target.jsonl")))
+    assert int(counts.sum()) == last["examples"]
+    assert float(counts.diagonal().sum() / counts.sum()) == pytest.approx(last["accuracy"])
+    shares = 100 * counts.diagonal() / counts.sum(1)
+    assert [row.value for row in recalls.rows] == pytest.approx(shares.tolist())

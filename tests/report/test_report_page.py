@@ -132,6 +132,21 @@ def test_the_same_records_give_the_same_files(made: Path, tmp_path: Path) -> Non
             assert path.read_bytes() == (again / path.relative_to(made)).read_bytes(), path.name
 
 
+def test_the_title_names_the_file_and_its_columns(tmp_path: Path) -> None:
+    expression = "table(path='visits.csv', domain='hospital', label='died')"
+    write_study(tmp_path, settings={"dataset": expression})
+    text = report([tmp_path], tmp_path / "report", files=False).read_text()
+    line = "visits.csv, label column died, domain column hospital"
+    assert f"told: {line}</title>" in text and f'<p class="data">{line}</p>' in text
+    assert f'Results <span class="soft">on {line}</span></h2>' in text
+
+
+def test_what_is_not_shown_is_named_with_what_it_needs(text: str) -> None:
+    (line,) = re.findall(r"Not shown, for want of records: (.*?)</p>", text)
+    assert "agreement of updates" in line and "confusion matrices" in line
+    assert "--data-dir" in line and "gaps" not in line
+
+
 def test_two_protocols_on_one_page(tmp_path: Path) -> None:
     write_study(tmp_path / "a")
     write_study(tmp_path / "b", rounds=4, methods=("fedavg", "ppdg"))

@@ -31,7 +31,7 @@ def section(part: Part) -> Section:
     }
     methods = tuple(dict.fromkeys(method for method, _ in found))
     if not methods:
-        needs = 'generalization gaps (`+ga`, `record = ["gaps"]` or `cross_evaluation = true`)'
+        needs = 'generalization gaps (+ga, record = ["gaps"] or cross_evaluation = true)'
         return Section("gaps", "Generalization gaps", "", needs=needs)
     text = (
         "Risk of the global model at a client minus that of the client's own model, in units of "

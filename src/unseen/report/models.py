@@ -84,7 +84,7 @@ def sections(part: Part, data_dir: Path, clients: Sequence[str] = ()) -> list[Se
             notes[kind].append(f"The first {MOST} of {len(firsts)} are drawn.")
     if counts:
         figures["confusion"] = per_class(counts, classes)
-    needs = 'confusion matrices, features and loss surfaces (`save = ["final", "locals"]`)'
+    needs = 'confusion matrices, features and loss surfaces (save = ["final", "locals"])'
     return [
         Section(
             kind, title, " ".join(dict.fromkeys((text, *notes[kind]))), tuple(figures[kind]),

@@ -92,7 +92,7 @@ def _page(
         autoescape=True, trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
     environment.filters["svg"] = Markup
-    environment.filters["swatch"] = lambda line: Markup(plot.swatch(line))
+    environment.filters["swatch"] = lambda line: Markup(plot.swatch(line.colour, line.kind))
     parts = [_part(i, *pair) for i, pair in enumerate(zip(chapters, drawings, strict=True), 1)]
     return environment.get_template("template.html").render(
         title=parts[0]["title"] if len(parts) == 1 else "Results of several studies",

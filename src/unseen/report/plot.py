@@ -7,7 +7,7 @@ places are in pixels from the upper left corner, at 72 to the inch.
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -50,11 +50,6 @@ def panel_svg(panel: Panel, key: str) -> str:
         return _svg(sheet, key, panel.words(), themed=True)
 
 
-def swatch(line: Line) -> str:
-    """Return a short piece of a line for the page's legend."""
-    return _swatch(line.colour, line.kind)
-
-
 def files(figure: Figure, columns: int = 3) -> tuple[bytes, bytes]:
     """Return a figure as SVG and as PNG: its title, its legend and all panels, on white.
 
@@ -66,13 +61,13 @@ def files(figure: Figure, columns: int = 3) -> tuple[bytes, bytes]:
     cell = WIDTH + 2 * EDGE
     width = max(columns, 2) * cell
     legend = figure.legend
-    top = 34 + KEY * -(-len(legend) // _columns([line.name for line in legend], width))
+    names = [line.name for line in legend]
+    top = 34 + KEY * -(-len(legend) // _columns(names, width))
     rows = [figure.panels[i : i + columns] for i in range(0, len(figure.panels), columns)]
     heights = [max(map(_height, row)) + EDGE for row in rows]
     with _sheet(width, top + sum(heights)) as sheet:
         _text(sheet, EDGE, 20, shortened(figure.title, int(width / 7.5)), "title")
         if legend:
-            names = [line.name for line in legend]
             _legend(sheet, [_handle(line) for line in legend], names, (EDGE, 28), width)
         for row, height in zip(rows, heights, strict=True):
             for i, panel in enumerate(row):
@@ -92,10 +87,9 @@ def tick(value: float, percent: bool = False) -> str:
     ('0.5', '50', '12k', '1e-05')
     """
     value = value * 100 if percent else value
-    for size, letter in ((1e6, "M"), (1e4, "k")):
-        if abs(value) >= size:
-            return f"{value / (1e3 if letter == 'k' else 1e6):.3g}{letter}"
-    return f"{value:.4g}"
+    if abs(value) < 1e4:
+        return f"{value:.4g}"
+    return f"{value / 1e6:.3g}M" if abs(value) >= 1e6 else f"{value / 1e3:.3g}k"
 
 
 def shortened(text: str, length: int) -> str:
@@ -174,7 +168,8 @@ def _handle(line: Line) -> Any:
 
 
 @cache
-def _swatch(colour: int, kind: str) -> str:
+def swatch(colour: int, kind: str) -> str:
+    """Return a short piece of a line for the page's legend."""
     with _sheet(30, 8) as sheet:
         axes = _axes(sheet, 0, 0, 30, 8)
         axes.set_axis_off()
@@ -194,24 +189,16 @@ def _height(panel: Panel) -> float:
     if isinstance(panel, Points):
         keys = -(-len(panel.labels) // _columns(panel.labels, WIDTH))
         return TOP + WIDTH + KEY * keys + EDGE
-    if isinstance(panel, Matrix):
-        return TOP + WIDTH + BOTTOM
-    return TOP + WIDTH + 26
+    return TOP + WIDTH + BOTTOM
 
 
 def _draw(sheet: Sheet, panel: Panel, left: float, top: float) -> None:
     """Draw a panel with its upper left corner at a place of the sheet."""
+    kinds: dict[type, Callable[..., None]] = {
+        Lines: _lines, Dots: _dots, Points: _points, Surface: _surface, Matrix: _matrix,
+    }  # fmt: skip
     _text(sheet, left, top + 13, shortened(panel.title, 44), "title")
-    if isinstance(panel, Lines):
-        _lines(sheet, panel, left, top)
-    elif isinstance(panel, Dots):
-        _dots(sheet, panel, left, top)
-    elif isinstance(panel, Points):
-        _points(sheet, panel, left, top)
-    elif isinstance(panel, Matrix):
-        _matrix(sheet, panel, left, top)
-    else:
-        _surface(sheet, panel, left, top)
+    kinds[type(panel)](sheet, panel, left, top)
 
 
 def _lines(sheet: Sheet, data: Lines, left: float, top: float) -> None:

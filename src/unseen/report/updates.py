@@ -88,7 +88,7 @@ def section(part: Part) -> Section:
         "to each update as it was sent. One line per target, mean over seeds."
     )
     figures = on_one_scale([f for method in part.methods for f in of_method(part, method)])
-    needs = 'agreement of updates (`record = ["gram"]`)'
+    needs = 'agreement of updates (record = ["gram"])'
     return Section("updates", "Agreement of updates", text, figures, needs=needs)
 
 

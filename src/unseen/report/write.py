@@ -28,7 +28,7 @@ from unseen.report.study_report import Part
 #: What needs the saved models and the data.
 SAVED = Section(
     "saved", "Saved models", "", needs="confusion matrices, accuracies per class, maps of features "
-    'and loss surfaces (`save = ["final", "locals"]` in the study and `--data-dir` here)',
+    'and loss surfaces (save = ["final", "locals"] in the study and --data-dir here)',
 )  # fmt: skip
 #: Further sections of a part, such as those that need the data.
 Further = Callable[[Part], Sequence[Section]]
@@ -63,11 +63,10 @@ def report(
 
 def chaptered(part: Part, prefix: str = "", further: Further | None = None) -> Chapters:
     """All sections of a part, and the names of its figures' files."""
-    ranks = outcome.ranked(part, part.main)
-    averages = outcome.averages(part, part.main)
-    overview = Section("overview", "Overview", "", (averages, *([ranks] if ranks else [])))
+    overview = (outcome.averages(part, part.main), *outcome.ranked(part, part.main))
     sections = (
-        overview, curves.section(part), rule_weights.section(part), gaps.section(part),
+        Section("overview", "Overview", "", overview), curves.section(part),
+        rule_weights.section(part), gaps.section(part),
         updates.section(part), sensitivity.section(part), *(further(part) if further else [SAVED]),
         outcome.fair(part), outcome.cost(part), *disclosures.sections(part),
     )  # fmt: skip
