@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from torch import nn
 from unseen.errors import UnseenError
 from unseen.report.embed import embedding, features, maps
 from unseen.report.figures import Dots, Matrix
+from unseen.report.models import sections
 from unseen.report.read import Choice, read
 from unseen.report.surface import plane, surface
 from unseen.report.write import report
@@ -88,8 +90,6 @@ def test_from_a_study_that_saved_its_models(tmp_path: Path) -> None:
     pytest.importorskip("openTSNE")
     from functools import partial
 
-    from unseen.report.models import sections
-
     study = Study(
         methods=("fedavg",), targets=("0",), seeds=1, rounds=1, save=("final", "locals"),
         model="mlp(widths=[8])",
@@ -112,3 +112,17 @@ def test_from_a_study_that_saved_its_models(tmp_path: Path) -> None:
     assert float(counts.diagonal().sum() / counts.sum()) == pytest.approx(last["accuracy"])
     shares = 100 * counts.diagonal() / counts.sum(1)
     assert [row.value for row in recalls.rows] == pytest.approx(shares.tolist())
+
+
+def test_a_chapter_without_its_package_says_so_and_leaves_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study = Study(
+        methods=("fedavg",), targets=("0",), seeds=1, rounds=1, save=("final", "locals"),
+        model="mlp(widths=[8])",
+    )  # fmt: skip
+    study.run(tmp_path)
+    monkeypatch.setitem(sys.modules, "openTSNE", None)
+    confusion, features, surfaces = sections(read([tmp_path], Choice())[0][0], tmp_path)
+    assert confusion and surfaces and not features
+    assert "fedavg at 0 is left out: t-SNE needs openTSNE" in features.needs

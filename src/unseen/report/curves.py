@@ -22,8 +22,8 @@ from unseen.results.statistics import mean
 
 
 def section(part: Part) -> Section:
-    """The chapter on training."""
-    figures = [compared(part, metric) for metric in shown(part)]
+    """Return the chapter on training."""
+    figures = [compared(part, metric) for metric in curve_metrics(part)]
     figures += [figure for method in part.methods for figure in of_method(part, method)]
     text = (
         "Means over seeds. The triangles on the axis mark the rounds that selection chose, one per "
@@ -34,15 +34,17 @@ def section(part: Part) -> Section:
     return Section("curves", "Training curves", text, drawn)
 
 
-def shown(part: Part) -> tuple[str, ...]:
-    """Loss, accuracy and the study's own metric, as far as there are records of them."""
+def curve_metrics(part: Part) -> tuple[str, ...]:
+    """Return loss, accuracy and the study's metric, as far as they are recorded."""
     plain = [m for m in part.metrics if "@" not in m]
     return tuple(m for m in dict.fromkeys(("loss", "accuracy", part.metric)) if m in plain)
 
 
 def compared(part: Part, metric: str) -> Figure:
-    """A metric at each target over rounds, one line per method (FedILC, Figures 3 and 5 to 7); of
-    many targets the mean over them."""
+    """Return a metric at each target over rounds, one line per method.
+
+    Of many targets, the mean over them. Source: FedILC, Figures 3 and 5 to 7.
+    """
     lead = best(part)
     style = coloured(part.methods, lead)
     panels = []
@@ -63,8 +65,8 @@ def compared(part: Part, metric: str) -> Figure:
 
 
 def of_method(part: Part, method: str) -> Iterator[Figure]:
-    """A method's metrics at every client and the target (CSAC, Figure 6 d)."""
-    for metric in shown(part):
+    """Yield a method's metrics at every client and the target (CSAC, Figure 6 d)."""
+    for metric in curve_metrics(part):
         panels = []
         for task in part.tasks:
             if runs := part.of.get((method, task), ()):
@@ -82,7 +84,7 @@ def of_method(part: Part, method: str) -> Iterator[Figure]:
 
 
 def _clients(part: Part, runs: tuple[Run, ...], metric: str) -> Iterator[Line | None]:
-    """A line per client, the loss in training, and the target above all."""
+    """Yield a line per client, the loss in training, and the target on top."""
     colours = domains(part)
     names = [name for name in colours if any(r["domain"] == name for r in runs[0].raw.source)]
     for name in names:
@@ -98,17 +100,17 @@ def _clients(part: Part, runs: tuple[Run, ...], metric: str) -> Iterator[Line | 
 
 
 def _training(run: Run) -> dict[int, float]:
-    """The mean over clients of the loss that they report."""
-    found: dict[int, list[float]] = defaultdict(list)
+    """Return the mean over clients of the loss that they report."""
+    losses: dict[int, list[float]] = defaultdict(list)
     for curve in scalar(run, "loss").values():
         for r, value in curve.items():
-            found[r].append(value)
-    return {r: mean(values) for r, values in found.items()}
+            losses[r].append(value)
+    return {r: mean(values) for r, values in losses.items()}
 
 
 def _locals(part: Part, method: str) -> Iterator[Figure]:
-    """Every local model on every domain (CSAC, Figure 6 a to c), where the study recorded it."""
-    metric = "accuracy" if "accuracy" in shown(part) else shown(part)[0]
+    """Yield every local model on every domain, if recorded (CSAC, Figure 6 a to c)."""
+    metric = "accuracy" if "accuracy" in curve_metrics(part) else curve_metrics(part)[0]
     panels = []
     for task in part.tasks:
         runs = part.of.get((method, task), ())
@@ -126,10 +128,10 @@ def _domains(
     part: Part, rows: list[list[Record]], client: str, metric: str
 ) -> Iterator[Line | None]:
     colours = domains(part)
-    own = [[r for r in records if r["client"] == client] for records in rows]
-    for name in dict.fromkeys(r["domain"] for records in own for r in records):
-        roles = {r["role"] for records in own for r in records if r["domain"] == name}
-        curves = [evaluations(records, metric, name) for records in own]
+    rows_of_client = [[r for r in records if r["client"] == client] for records in rows]
+    for name in dict.fromkeys(r["domain"] for records in rows_of_client for r in records):
+        roles = {r["role"] for records in rows_of_client for r in records if r["domain"] == name}
+        curves = [evaluations(records, metric, name) for records in rows_of_client]
         if "target" in roles:
             yield averaged(curves, "target", INK, "strong")
         else:

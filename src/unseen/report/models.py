@@ -41,7 +41,13 @@ MAPPED, UNDER, MOST = 120, 512, 12
 
 @dataclass(frozen=True)
 class Loaded:
-    """A finished job's global model and its local ones (parameters [P] by client)."""
+    """A finished job's saved models, with the clients that it was trained and tested on.
+
+    Attributes:
+        vector: The global model's parameters [P].
+        locals: Each client's parameters [P].
+        classes: Names of the classes; none for regression.
+    """
 
     run: Run
     prepared: Prepared
@@ -61,34 +67,33 @@ def sections(part: Part, data_dir: Path, clients: Sequence[str] = ()) -> list[Se
         clients: Three clients whose models span the loss surface; the first three by default.
     """
     firsts = [runs[0] for runs in part.of.values() if (runs[0].raw.folder / FINAL).exists()]
-    notes: dict[str, list[str]] = {"confusion": [], "tsne": [], "surface": []}
-    figures: dict[str, list[Figure]] = {kind: [] for kind in notes}
     counts: dict[str, list[Tensor]] = {}
     classes: Sequence[str] = ()
+    figures: dict[str, list[Figure]] = {kind: [] for kind, *_ in CHAPTERS}
+    notes: dict[str, list[str]] = {kind: [] for kind in figures}
     for i, run in enumerate(firsts):
-        kind = "confusion"
         try:
             job = loaded(part, run, data_dir)
-            if job.classes:
-                classes = job.classes
-                counts.setdefault(run.method, []).append(confusion(job))
-            if i < MOST:
-                kind = "tsne"
-                figures[kind].append(mapped(job))
-                kind = "surface"
-                figures[kind] += surfaced(job, clients)
         except UnseenError as error:
-            notes[kind].append(f"{run.method} at {run.task} is left out: {error}.")
-    if len(firsts) > MOST:
-        for kind in ("tsne", "surface"):
-            notes[kind].append(f"The first {MOST} of {len(firsts)} are drawn.")
-    if counts:
-        figures["confusion"] = per_class(counts, classes)
-    needs = 'confusion matrices, features and loss surfaces (save = ["final", "locals"])'
+            notes["confusion"].append(f"{run.method} at {run.task} is left out: {error}")
+            continue
+        if job.classes:
+            classes = job.classes
+            counts.setdefault(run.method, []).append(confusion(job))
+        for kind in ("tsne", "surface") if i < MOST else ():
+            try:
+                figures[kind] += [mapped(job)] if kind == "tsne" else surfaced(job, clients)
+            except UnseenError as error:
+                notes[kind].append(f"{run.method} at {run.task} is left out: {error}")
+    for kind in ("tsne", "surface") if len(firsts) > MOST else ():
+        notes[kind].append(f"The first {MOST} of {len(firsts)} are drawn.")
+    figures["confusion"] = per_class(counts, classes) if counts else []
+    if not firsts:
+        notes["confusion"] = ['figures of saved models (save = ["final", "locals"] in the study)']
     return [
         Section(
             kind, title, " ".join(dict.fromkeys((text, *notes[kind]))), tuple(figures[kind]),
-            needs=needs if kind == "confusion" and not firsts else "",
+            needs=" ".join(dict.fromkeys(notes[kind])),
         )
         for kind, title, text in CHAPTERS
     ]  # fmt: skip
@@ -126,7 +131,11 @@ def per_class(counts: Mapping[str, Sequence[Tensor]], classes: Sequence[str]) ->
 
 
 def loaded(part: Part, run: Run, data_dir: Path) -> Loaded:
-    """The models of a job, with the clients that they were trained and tested on."""
+    """Return the models of a job, with the clients that they were trained and tested on.
+
+    Raises:
+        UnseenError: The method predicts with more than the saved model.
+    """
     from safetensors.torch import load_file
 
     identity, job = part.identity, run.raw.job
@@ -152,47 +161,47 @@ def loaded(part: Part, run: Run, data_dir: Path) -> Loaded:
     return Loaded(run, prepared, model, vector, buffers, packed, data.classes or ())
 
 
-def mapped(found: Loaded) -> Figure:
-    """The map of one global model's features."""
+def mapped(job: Loaded) -> Figure:
+    """Return the map of one global model's features."""
     rows, classes, domains = [], [], []
-    for name, client in found.prepared.everyone.items():
+    for name, client in job.prepared.everyone.items():
         x, y = _some(client.split("validation"), MAPPED)
-        with found.model.rounding():
-            rows.append(features(found.model.module, x).float())
-        names = found.classes
+        with job.model.rounding():
+            rows.append(features(job.model.module, x).float())
+        names = job.classes
         classes += [str(names[int(c)]) if names else "all" for c in y]
         domains += [name] * len(y)
-    title = f"{found.run.method}, target {found.run.task}: features"
+    title = f"{job.run.method}, target {job.run.task}: features"
     panels = maps(embedding(torch.cat(rows)), classes, domains)
     caption = "t-SNE, the same points coloured by class and by domain"
-    return Figure(_key("tsne", found.run), title, caption, panels)
+    return Figure(_key("tsne", job.run), title, caption, panels)
 
 
-def surfaced(found: Loaded, clients: Sequence[str] = ()) -> Iterator[Figure]:
-    """The loss at the target around three local models; nothing where there are no three."""
-    names = list(clients or sorted(found.locals)[:3])
-    if missing := [name for name in names if name not in found.locals]:
+def surfaced(job: Loaded, clients: Sequence[str] = ()) -> Iterator[Figure]:
+    """Yield the loss at the target around three local models, if there are three."""
+    names = list(clients or sorted(job.locals)[:3])
+    if missing := [name for name in names if name not in job.locals]:
         raise UnseenError(f"no local model of {', '.join(missing)} is saved")
     if len(names) < 3:
         return
-    target = next(iter(found.prepared.targets.values()))
+    target = next(iter(job.prepared.targets.values()))
     x, y = _some(target.split("validation"), UNDER)
-    found.model.module.eval()
+    job.model.module.eval()
 
     def at(vector: Tensor) -> float:
         with torch.no_grad():
-            outputs = found.model.at(vector.to(found.vector), x, found.buffers)
+            outputs = job.model.at(vector.to(job.vector), x, job.buffers)
         return loss(outputs, y)
 
-    through = plane({name: found.locals[name] for name in names}, ("global", found.vector))
-    title = f"{found.run.method}, target {found.run.task}: loss around the global model"
+    through = plane({name: job.locals[name] for name in names}, ("global", job.vector))
+    title = f"{job.run.method}, target {job.run.task}: loss around the global model"
     away = f"the global model is {through.off['global']:.3g} from the plane"
     panel = surface(through, at, f"loss at {target.name}")
-    yield Figure(_key("surface", found.run), title, away, (panel,))
+    yield Figure(_key("surface", job.run), title, away, (panel,))
 
 
 def _some(split: object, most: int) -> tuple[Tensor, Tensor]:
-    """Rows at even distances, so that all classes have their share."""
+    """Return rows at even distances, so that all classes have their share."""
     from unseen.core.client import Split
 
     assert isinstance(split, Split)

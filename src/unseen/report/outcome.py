@@ -62,12 +62,12 @@ def fair(part: Part) -> Section:
     runs = {m: [r for r in part.runs if r.method == m] for m in part.methods}
     measured = {
         method: values
-        for method, own in runs.items()
-        if (values := [even for run in own if (even := evenness(run, metric))])
+        for method, of_method in runs.items()
+        if (values := [even for run in of_method if (even := evenness(run, metric))])
     }
     if metric not in part.metrics or not measured:
         return Section("fairness", title, "")
-    rows = [
+    rows: list[tuple[str | float | None, ...]] = [
         (method, *(mean(list(column)) for column in zip(*values, strict=True)))
         for method, values in measured.items()
     ]

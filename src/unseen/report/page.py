@@ -119,7 +119,7 @@ def _part(number: int, one: Chapters, drawings: Mapping[str, Any]) -> dict[str, 
         "facts": facts(part),
         "left": part.left,
         "tables": [
-            table_rows.shown(part, table, f"{id}-table-{i}")
+            table_rows.page_table(part, table, f"{id}-table-{i}")
             for i, table in enumerate(part.tables.values())
         ],
         "sections": [(section, _folds(section)) for section in sections],
