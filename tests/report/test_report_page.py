@@ -120,6 +120,8 @@ def test_each_figure_is_svg_png_and_csv(made: Path) -> None:
         if path.suffix == ".svg":
             root = ElementTree.fromstring(path.read_text())
             assert root.tag.endswith("svg") and root.get("aria-label")
+            size = f"0 0 {root.get('width')} {root.get('height')}"
+            assert root.get("viewBox") == size and "var(" not in path.read_text()
         if path.suffix == ".png":
             with Image.open(path) as image:
                 assert image.width >= 600 and len(image.convert("L").getcolors() or []) > 2

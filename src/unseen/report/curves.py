@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator
 
 from unseen.report.figures import INK, Figure, Line, Lines, Section, on_one_scale
@@ -10,6 +9,7 @@ from unseen.report.series import (
     MANY,
     averaged,
     best,
+    by_round,
     coloured,
     domains,
     evaluations,
@@ -101,10 +101,7 @@ def _clients(part: Part, runs: tuple[Run, ...], metric: str) -> Iterator[Line | 
 
 def _training(run: Run) -> dict[int, float]:
     """Return the mean over clients of the loss that they report."""
-    losses: dict[int, list[float]] = defaultdict(list)
-    for curve in scalar(run, "loss").values():
-        for r, value in curve.items():
-            losses[r].append(value)
+    losses = by_round(scalar(run, "loss").values())
     return {r: mean(values) for r, values in losses.items()}
 
 

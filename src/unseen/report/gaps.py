@@ -7,12 +7,11 @@ local one on the client's validation split.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping
 
 from unseen.report.curves import curve_metrics
 from unseen.report.figures import Figure, Grid, Lines, Section
-from unseen.report.series import averaged, coloured, evaluations, present, scalar
+from unseen.report.series import averaged, by_round, coloured, evaluations, present, scalar
 from unseen.report.study_report import Part, Run
 from unseen.results.selection import less_is_better
 from unseen.results.statistics import mean
@@ -72,15 +71,6 @@ def crossed(run: Run, metric: str) -> Gaps:
     return gaps
 
 
-def by_round(gaps: Gaps) -> dict[int, list[float]]:
-    """Return round -> the gaps of the clients that have one."""
-    rounds: dict[int, list[float]] = defaultdict(list)
-    for curve in gaps.values():
-        for r, value in curve.items():
-            rounds[r].append(value)
-    return dict(rounds)
-
-
 def _variance(values: list[float]) -> float:
     centre = mean(values)
     return mean([(v - centre) ** 2 for v in values])
@@ -103,7 +93,9 @@ def _over_rounds(
         lines = []
         for method in methods:
             runs = [gaps for task in tasks for gaps in gaps_of.get((method, task), [])]
-            curves = [{r: SUMMARIES[what](v) for r, v in by_round(g).items()} for g in runs]
+            curves = [
+                {r: SUMMARIES[what](v) for r, v in by_round(g.values()).items()} for g in runs
+            ]
             lines.append(averaged(curves, method, *style(method)))
         panels.append(Lines(name, "round", f"{what} of the gaps", present(lines)))
     key = f"gaps-{what.replace(' ', '-')}"
@@ -121,7 +113,7 @@ def _table(
         firsts, lasts = [], []
         for task in part.tasks:
             for gaps in gaps_of.get((method, task), []):
-                values = by_round(gaps)
+                values = by_round(gaps.values())
                 if values:
                     firsts.append(values[min(values)])
                     lasts.append(values[max(values)])

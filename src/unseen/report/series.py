@@ -119,3 +119,12 @@ def best(part: Part, count: int = 6) -> list[str]:
     lead = [method for _, method in sorted(scores)[:count]]
     compared = [part.reference] if part.reference else []
     return list(dict.fromkeys((*lead, *compared)))
+
+
+def by_round(curves: Iterable[Curve]) -> dict[int, list[float]]:
+    """Return round -> the values of the curves that have one."""
+    rounds: dict[int, list[float]] = defaultdict(list)
+    for curve in curves:
+        for r, value in curve.items():
+            rounds[r].append(value)
+    return dict(rounds)

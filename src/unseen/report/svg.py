@@ -37,14 +37,15 @@ def compact(svg: str, label: str, themed: bool) -> str:
     before = ""
     while svg != before:  # from the inside out
         before, svg = svg, re.sub(r"<g/>|<g>((?:(?!</?g\b).)*)</g>", r"\1", svg)
-    box = re.search(r'viewBox="[^"]*"', svg)
+    box = re.search(r'viewBox="0 0 (\S+) ([^"]*)"', svg)
     assert box is not None
     spoken = f'role="img" aria-label="{escape(label)}"' if label else 'aria-hidden="true"'
     head = f'<svg {box[0]} {spoken} stroke-linejoin="round"'
     body = svg[svg.index(">") + 1 :]
     if not themed:
         spaces = 'xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink"'
-        return f'{head} {spaces} font-family="DejaVu Sans,sans-serif">{body}\n'
+        size = f'width="{box[1]}" height="{box[2]}" font-family="DejaVu Sans,sans-serif"'
+        return f"{head} {spaces} {size}>{body}\n"
     body = re.sub(r"(?<=[: ])#[0-9a-f]{6}", lambda m: f"var(--{NAMES.get(m[0], 'ink')})", body)
     body = re.sub(r'(?<=style=")font-size:11px;', "", body)
     return f"{head}>{body.replace('xlink:href', 'href')}"
