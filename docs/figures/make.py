@@ -11,12 +11,10 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
-from unseen.report import curves, draw, outcome
-from unseen.report import rule_weights
-from unseen.report.figures import Figure
-from unseen.report.study_report import Part
-from unseen.report.png import to_png
+from unseen.report import curves, outcome, plot, rule_weights
+from unseen.report.figures import Figure, on_one_scale
 from unseen.report.read import Choice, read
+from unseen.report.study_report import Part
 from unseen.results.records import Job
 
 HERE = Path(__file__).parent
@@ -40,22 +38,20 @@ def part(methods: tuple[str, ...]) -> Part:
             ]  # fmt: skip
             archive.extractall(place, members, filter="data")
         (file,) = Path(place).rglob("study.json")
-        (found,), _ = read([file.parent], Choice(reference="fedavg"))
-        kept = tuple(m for m in methods if m in found.methods)
-        return replace(found, methods=kept, left=())
+        (study,), _ = read([file.parent], Choice(reference="fedavg"))
+        return replace(study, methods=tuple(m for m in methods if m in study.methods), left=())
 
 
 def only(figure: Figure, titles: tuple[str, ...], title: str) -> Figure:
     """Some of a figure's panels."""
     panels = tuple(p for name in titles for p in figure.panels if p.title == name)
-    return replace(figure, panels=panels, title=title)
+    return on_one_scale([replace(figure, panels=panels, title=title)])[0]
 
 
 def main() -> None:
     """Write the figures."""
     whole = part(METHODS)
     few = replace(whole, methods=tuple(m for m in whole.methods if m in LINES))
-    (ga,) = rule_weights.of_method(whole, "fedavg+ga")
     figures = {
         "averages": only(
             outcome.averages(whole, whole.main),
@@ -67,14 +63,16 @@ def main() -> None:
             TARGETS,
             "Accuracy at the unseen angle over rounds, mean of five seeds",
         ),
-        "weights": only(ga, TARGETS, "Weights of the clients under GA, for three unseen angles"),
     }
+    # Only from records that were packed with their rounds.
+    for ga in rule_weights.of_method(whole, "fedavg+ga"):
+        title = "Weights of the clients under GA, for three unseen angles"
+        figures["weights"] = only(ga, TARGETS, title)
     for name, figure in figures.items():
-        sheet = draw.sheet(figure)
-        svg = sheet.to_file(f"{figure.title}. {figure.caption}")
-        (HERE / f"{name}.svg").write_text(svg, "utf-8")
+        svg, png = plot.files(figure)
+        (HERE / f"{name}.svg").write_bytes(svg)
         if "--png" in sys.argv:
-            (HERE / f"{name}.png").write_bytes(to_png(sheet))
+            (HERE / f"{name}.png").write_bytes(png)
 
 
 if __name__ == "__main__":

@@ -207,8 +207,8 @@ def test_fairness_and_cost(part: Part) -> None:
 
 
 def test_critical_differences(part: Part) -> None:
-    figure = outcome.ranked(part, part.main)
-    assert figure is not None and isinstance(figure.panels[0], Dots)
+    (figure,) = outcome.ranked(part, part.main)
+    assert isinstance(figure.panels[0], Dots)
     assert [row.name for row in figure.panels[0].rows] == ["fedavg+ga", "ppdg(lam=0.2)", "fedavg"]
     assert figure.panels[0].spans == ((0, 2),)  # two targets: 2.34 ranks apart are needed
 

@@ -11,16 +11,16 @@ from unseen.results.records import LEDGER, read_lines
 
 
 def sections(part: Part) -> tuple[Section, Section]:
-    """By method and exchange, what left the clients, in which form, and what was promised."""
+    """Return what left the clients by method and exchange, in which form, and what was promised."""
     from unseen.privacy.ledger import summary
 
     sizes: dict[tuple[str, str, str, str], list[float]] = {}
     promises: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for run in part.runs:
-        found = summary(read_lines(run.raw.folder / LEDGER))
-        for exchange, slot, form, size, _ in found.rows:
+        ledger = summary(read_lines(run.raw.folder / LEDGER))
+        for exchange, slot, form, size, _ in ledger.rows:
             sizes.setdefault((run.method, exchange, slot, form), []).append(size)
-        for promise in found.guarantees:
+        for promise in ledger.guarantees:
             promises.setdefault((run.method, promise["protects"]), []).append(promise)
     moved = (_moved(sizes),) if sizes else ()
     promised = (_promised(promises),) if promises else ()
@@ -31,7 +31,7 @@ def sections(part: Part) -> tuple[Section, Section]:
 
 
 def _moved(sizes: Mapping[tuple[str, str, str, str], list[float]]) -> Grid:
-    rows = tuple((*key, sum(own) / len(own)) for key, own in sizes.items())
+    rows = tuple((*key, sum(counts) / len(counts)) for key, counts in sizes.items())
     note = (
         "Bytes of one client's reply, the mean over clients, rounds, targets and seeds, without "
         "the envelope of a message. Plain: whoever receives the reply can read it. Evaluations "
@@ -43,9 +43,9 @@ def _moved(sizes: Mapping[tuple[str, str, str, str], list[float]]) -> Grid:
 
 def _promised(promises: Mapping[tuple[str, str], list[Mapping[str, Any]]]) -> Grid:
     rows = []
-    for (method, protects), own in promises.items():
-        worst = [_worst(own, kind) for kind in ("prv", "rdp")]
-        rows.append((method, protects, *worst, max(float(p["delta"]) for p in own)))
+    for (method, protects), of_runs in promises.items():
+        worst = [_worst(of_runs, kind) for kind in ("prv", "rdp")]
+        rows.append((method, protects, *worst, max(float(p["delta"]) for p in of_runs)))
     note = (
         "Of one run. Several runs on the same data, such as seeds and "
         "methods that are compared, add up. Example: one training example added or removed; "

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
-from unseen.report.axes import spread
-from unseen.report.figures import Figure, Line, Lines, Section
+from unseen.report.figures import Figure, Line, Lines, Section, on_one_scale
 from unseen.report.series import averaged, domains, present, trained
 from unseen.report.study_report import Part, Run
 
@@ -17,46 +16,43 @@ Weights = dict[tuple[int | None, str], dict[int, float]]
 
 
 def section(part: Part) -> Section:
-    """The chapter on weights; methods whose weights stand still are left out."""
+    """Return the chapter on weights, without methods whose weights are constant."""
     text = (
         "The weight with which each client's update entered the model, mean over seeds; weights "
         "of rules that mix updates need not sum to 1. Methods with constant weights, or with none, "
         "are not drawn."
     )
-    figures = tuple(f for method in part.methods for f in of_method(part, method))
+    figures = on_one_scale([f for method in part.methods for f in of_method(part, method)])
     return Section("weights", "Aggregation weights", text, figures)
 
 
 def of_method(part: Part, method: str) -> Iterator[Figure]:
-    """A panel per target; where a rule weighs blocks of the model apart, a panel per block too."""
+    """Yield a panel per target, and per block where a rule weighs blocks of the model apart."""
     panels: list[Lines] = []
     for task in part.tasks:
-        found = [model_weights(run) for run in part.of.get((method, task), ())]
-        if not any(map(moves, found)):
+        of_runs = [model_weights(run) for run in part.of.get((method, task), ())]
+        if not any(map(moves, of_runs)):
             continue
-        numbers = sorted({b for one in found for b, _ in one if b is not None})
+        numbers = sorted({b for one in of_runs for b, _ in one if b is not None})
         blocks: list[int | None] = [*numbers] or [None]
         for block in blocks:
             title = task if block is None else f"{task}, block {block + 1}"
-            lines = _lines(part, found, block)
+            lines = _lines(part, of_runs, block)
             panels.append(Lines(title, "round", "weight", lines))
     if panels:
-        from dataclasses import replace
-
-        limits = spread(v for panel in panels for line in panel.lines for v in line.y)
         yield Figure(
             f"weights-{method}",
             f"{method}: aggregation weights",
             "one line per client" + ("" if "block" not in panels[0].title else ", a panel per "
             "block of parameters, in the order of the net"),
-            tuple(replace(panel, limits=limits) for panel in panels),
+            tuple(panels),
             fold=method,
         )  # fmt: skip
 
 
 def model_weights(run: Run) -> Weights:
-    """The weights of the model's slot in the rounds of training."""
-    found: Weights = defaultdict(dict)
+    """Return the weights of the model's slot in the rounds of training."""
+    weights: Weights = defaultdict(dict)
     for record in trained(run):
         rows = record.get("weights", {}).get("model")
         if not rows:
@@ -64,19 +60,19 @@ def model_weights(run: Run) -> Weights:
         per_block = enumerate(rows) if isinstance(rows[0], list) else [(None, rows)]
         for block, row in per_block:
             for client, value in zip(record["clients"], row, strict=False):
-                found[block, client][record["round"]] = float(value)
-    return dict(found)
+                weights[block, client][record["round"]] = float(value)
+    return dict(weights)
 
 
 def moves(weights: Weights) -> bool:
-    """Whether any weight changes over the rounds."""
+    """Return whether any weight changes over the rounds."""
     return any(max(c.values()) - min(c.values()) > MOVES for c in weights.values())
 
 
-def _lines(part: Part, found: list[Weights], block: int | None) -> tuple[Line, ...]:
+def _lines(part: Part, of_runs: list[Weights], block: int | None) -> tuple[Line, ...]:
     colours = domains(part)
-    clients = dict.fromkeys(client for one in found for b, client in one if b == block)
+    clients = dict.fromkeys(client for one in of_runs for b, client in one if b == block)
     return present(
-        averaged([one.get((block, client), {}) for one in found], client, colours.get(client, 7))
+        averaged([one.get((block, client), {}) for one in of_runs], client, colours.get(client, 7))
         for client in clients
     )

@@ -12,7 +12,7 @@ from unseen.results.statistics import mean
 
 #: round -> value, of one run.
 Curve = Mapping[int, float]
-#: Beyond so many, lines are not told apart by colour.
+#: The most lines that can be told apart by colour.
 MANY = 10
 
 
@@ -34,7 +34,19 @@ def averaged(
     band: bool = False,
     group: str = "",
 ) -> Line | None:
-    """The mean over seeds, with a band from the lowest to the highest; None without any value."""
+    """Return the mean over seeds, with a band from the lowest to the highest.
+
+    Args:
+        curves: One per run.
+        name: The line's.
+        colour: The number of its series.
+        kind: How it is drawn.
+        band: Whether to add the band, where there is more than one run.
+        group: What the legend calls it together with others.
+
+    Returns:
+        The line; None without any value.
+    """
     rounds = sorted({r for curve in curves for r in curve})
     values = [[curve[r] for curve in curves if r in curve] for r in rounds]
     if not rounds:
@@ -53,12 +65,12 @@ def averaged(
 
 
 def present(lines: Iterable[Line | None]) -> tuple[Line, ...]:
-    """The lines that have values."""
+    """Return the lines that have values."""
     return tuple(line for line in lines if line is not None)
 
 
 def domains(part: Part) -> dict[str, int]:
-    """Every source domain of a study -> its colour, the same in all figures."""
+    """Return every source domain of a study -> its colour, the same in all figures."""
     return {name: i for i, name in enumerate(part.domains)}
 
 
@@ -81,7 +93,13 @@ def scalar(run: Run, name: str, exchange: str = "train") -> dict[str, dict[int, 
 def coloured(
     names: Sequence[str], highlight: Sequence[str], colours: Mapping[str, int] | None = None
 ) -> Callable[[str], tuple[int, Kind]]:
-    """How to draw each of many lines: those to highlight in colour, the others faint."""
+    """Return how to draw each of many lines: those to highlight in colour, the others faint.
+
+    Args:
+        names: All lines.
+        highlight: Those in colour where there are more than `MANY`.
+        colours: Their colours where there are fewer; in the order of `names` by default.
+    """
     if len(names) <= MANY:
         chosen = {name: i for i, name in enumerate(names)} if colours is None else colours
         return lambda name: (chosen.get(name, INK), "plain")
@@ -90,14 +108,23 @@ def coloured(
 
 
 def best(part: Part, count: int = 6) -> list[str]:
-    """The methods that lead the table, and the one that they are compared with."""
-    made = part.main
-    average = list(made.columns).index("average")
+    """Return the methods that lead the table, and the one that they are compared with."""
+    table = part.main
+    average = list(table.columns).index("average")
     scores = [
-        (mean(row[average].values) * (1 if made.lower else -1), method)
-        for method, row in zip(made.methods, made.cells, strict=True)
+        (mean(row[average].values) * (1 if table.lower else -1), method)
+        for method, row in zip(table.methods, table.cells, strict=True)
         if row[average].values
     ]
     lead = [method for _, method in sorted(scores)[:count]]
-    asked = [part.reference] if part.reference else []
-    return list(dict.fromkeys((*lead, *asked)))
+    compared = [part.reference] if part.reference else []
+    return list(dict.fromkeys((*lead, *compared)))
+
+
+def by_round(curves: Iterable[Curve]) -> dict[int, list[float]]:
+    """Return round -> the values of the curves that have one."""
+    rounds: dict[int, list[float]] = defaultdict(list)
+    for curve in curves:
+        for r, value in curve.items():
+            rounds[r].append(value)
+    return dict(rounds)

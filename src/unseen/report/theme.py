@@ -1,12 +1,13 @@
 """Colours and line styles, the same on the page, in the SVG files and in the PNG files.
 
-The eight colours are Okabe and Ito's, made darker or lighter until each has a contrast of 3:1 or
-more with its background; dashes tell lines apart a second time.
+The eight colours are those of Okabe and Ito, made darker or lighter until each has a contrast of
+3:1 or more with its background. Dashes and markers tell the lines apart a second time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 #: name -> (on light, on dark).
 COLOURS: Mapping[str, tuple[str, str]] = {
@@ -27,76 +28,48 @@ COLOURS: Mapping[str, tuple[str, str]] = {
     "s5": ("#3a8fb7", "#9fd8f7"),
     "s6": ("#6a4fc4", "#ab98f5"),
     "s7": ("#6b7076", "#b4bac1"),
-    # The steps of a surface, from low to high.
-    "h0": ("#0b3c5d", "#d8ecf8"),
-    "h1": ("#1f5f8b", "#b2d8ee"),
-    "h2": ("#3a80ad", "#8bc0e0"),
-    "h3": ("#5f9fc6", "#64a5cf"),
-    "h4": ("#8bbcd9", "#4286b5"),
-    "h5": ("#b4d5e8", "#2c6994"),
-    "h6": ("#d5e8f3", "#1d4d70"),
-    "h7": ("#edf5fa", "#13344d"),
+    # The steps of a surface or a matrix, from low to high.
+    "h0": ("#edf5fa", "#13344d"),
+    "h1": ("#d5e8f3", "#18425f"),
+    "h2": ("#b4d5e8", "#1d4d70"),
+    "h3": ("#8bbcd9", "#255d86"),
+    "h4": ("#5f9fc6", "#2c6994"),
+    "h5": ("#33769f", "#64a5cf"),
+    "h6": ("#1f5f8b", "#9ccbe8"),
+    "h7": ("#0b3c5d", "#d8ecf8"),
 }
 SERIES, STEPS = 8, 8
-DASHES = ("", "6 3", "2 2.5", "8 3 2 3")
-#: kind -> stroke width, opacity.
-KINDS: Mapping[str, tuple[float, float]] = {
-    "plain": (1.4, 1.0),
-    "strong": (2.4, 1.0),
-    "dotted": (1.3, 1.0),
-    "faint": (0.8, 0.7),
-}
+LIGHT: Mapping[str, str] = {name: light for name, (light, _) in COLOURS.items()}
+#: The same for matplotlib, in multiples of the line's width.
+DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1.5, 1.5)), (0, (7, 2, 1.5, 2)))
+MARKERS = ("", "o", "s", "^", "D", "v", "P", "X")
 
 
-def colour(index: int) -> str:
-    """The name of a line's colour: `ink` for −1, else one of the series, in turn."""
-    return "ink" if index < 0 else f"s{index % SERIES}"
+def tint(index: int) -> str:
+    """Return the light colour of a series, in turn; that of the text for −1."""
+    return LIGHT["ink" if index < 0 else f"s{index % SERIES}"]
 
 
-def dash(index: int, kind: str) -> str:
-    """A line's dashes: each turn of the colours has its own."""
-    if kind == "dotted":
-        return DASHES[2]
-    return "" if index < 0 else DASHES[index // SERIES % len(DASHES)]
+def stroke(index: int, kind: str) -> dict[str, Any]:
+    """Return how matplotlib draws a line: no two of the first 32 series look alike without colour.
 
-
-def contrast(a: str, b: str) -> float:
-    """The contrast of two colours by WCAG 2, from 1 to 21.
-
-    >>> round(contrast("#ffffff", "#000000"))
-    21
+    Args:
+        index: The number of the series, or −1 for the colour of the text.
+        kind: One of `unseen.report.figures.Kind`.
     """
-    light, dark = sorted((_luminance(a), _luminance(b)), reverse=True)
-    return (light + 0.05) / (dark + 0.05)
+    if kind == "faint":
+        return {"color": LIGHT["many"], "lw": 0.8}
+    if kind == "dotted":
+        return {"color": tint(index), "lw": 1.3, "ls": DASHES[2]}
+    if kind == "strong" or index < 0:
+        return {"color": tint(index), "lw": 2.4 if kind == "strong" else 1.6}
+    marker = MARKERS[index // len(DASHES) % len(MARKERS)]
+    return {
+        "color": tint(index), "lw": 1.4, "ls": DASHES[index % len(DASHES)], "marker": marker,
+        "ms": 4, "mew": 0, "markevery": 0.24,
+    }  # fmt: skip
 
 
 def variables(theme: int) -> str:
-    """The colours as CSS variables; theme 0 is light, 1 is dark."""
+    """Return the colours as CSS variables; theme 0 is light, 1 is dark."""
     return ";".join(f"--{name}:{pair[theme]}" for name, pair in COLOURS.items())
-
-
-#: How figures look, in terms of the variables.
-FIGURE_CSS = (
-    "svg text{font:11px system-ui,'Segoe UI',Roboto,'DejaVu Sans',sans-serif;fill:var(--soft)}"
-    "svg .t{font-size:12px;font-weight:600;fill:var(--ink)}svg .n{fill:var(--ink)}"
-    "svg .g{stroke:var(--rule);fill:none}svg .a{stroke:var(--soft);fill:none}"
-    "svg .l{fill:none;stroke:var(--c);stroke-width:1.4;stroke-linejoin:round}"
-    "svg .strong{stroke-width:2.4}svg .dotted{stroke-dasharray:2 2.5;stroke-width:1.3}"
-    "svg .faint{stroke-width:.8;opacity:.7;stroke:var(--many)}"
-    "svg .d1{stroke-dasharray:6 3}svg .d2{stroke-dasharray:2 2.5}"
-    "svg .d3{stroke-dasharray:8 3 2 3}"
-    "svg .b{fill:var(--c);opacity:.16}svg .p{fill:var(--c);stroke:var(--paper);stroke-width:.7}"
-    "svg .f{fill:var(--c)}svg path.f{shape-rendering:crispEdges}svg .k{fill:var(--soft)}"
-    "svg .o{fill:var(--paper);stroke:var(--c);stroke-width:1.2}"
-    "svg .halo{fill:var(--ink);stroke:var(--paper);stroke-width:3px;paint-order:stroke}"
-    "svg .span{stroke:var(--soft);stroke-width:3.5}"
-    + "".join(f".c{i}{{--c:var(--s{i})}}" for i in range(SERIES))
-    + "".join(f".h{i}{{--c:var(--h{i})}}" for i in range(STEPS))
-    + ".ink{--c:var(--ink)}.many{--c:var(--many)}"
-)
-
-
-def _luminance(text: str) -> float:
-    channels = [int(text[i : i + 2], 16) / 255 for i in (1, 3, 5)]
-    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
-    return sum(w * c for w, c in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
