@@ -1,24 +1,20 @@
-"""Draw the README's figures from the records in docs/results, by the code of `unseen report`.
+"""Draw the README's figures from the records of `unseen study methods/digits`.
 
-python docs/figures/make.py      writes docs/figures/*.svg, and the same as PNG with --png
+python docs/figures/make.py results/methods/digits      writes docs/figures/*.svg, PNG with --png
 """
 
 from __future__ import annotations
 
 import sys
-import tarfile
-import tempfile
 from dataclasses import replace
 from pathlib import Path
 
-from unseen.report import curves, outcome, plot, rule_weights
+from unseen.report import curves, plot, rule_weights
 from unseen.report.figures import Figure, on_one_scale
 from unseen.report.read import Choice, read
 from unseen.report.study_report import Part
-from unseen.results.records import Job
 
 HERE = Path(__file__).parent
-STUDY = HERE.parent / "results" / "methods-digits" / "records.tar.xz"
 #: A few of the study's methods, and targets: an outer angle, a middle one, the other outer one.
 METHODS = (
     "deepall", "fedavg", "scaffold", "gperxan", "rsc", "upgrad", "ppdg", "csac", "fedavg+ga",
@@ -27,19 +23,10 @@ LINES = ("deepall", "fedavg", "scaffold", "ppdg", "fedavg+ga")
 TARGETS = ("0", "45", "75")
 
 
-def part(methods: tuple[str, ...]) -> Part:
+def part(folder: Path, methods: tuple[str, ...]) -> Part:
     """The study with these methods alone."""
-    with tempfile.TemporaryDirectory() as place:
-        wanted = {Job(m, "", 0).folder(Path()).parts[1] for m in methods}
-        with tarfile.open(STUDY) as archive:
-            members = [
-                m for m in archive
-                if "records" not in Path(m.name).parts or wanted & set(Path(m.name).parts)
-            ]  # fmt: skip
-            archive.extractall(place, members, filter="data")
-        (file,) = Path(place).rglob("study.json")
-        (study,), _ = read([file.parent], Choice(reference="fedavg"))
-        return replace(study, methods=tuple(m for m in methods if m in study.methods), left=())
+    (study,), _ = read([folder], Choice(reference="fedavg"))
+    return replace(study, methods=tuple(m for m in methods if m in study.methods), left=())
 
 
 def only(figure: Figure, titles: tuple[str, ...], title: str) -> Figure:
@@ -50,24 +37,18 @@ def only(figure: Figure, titles: tuple[str, ...], title: str) -> Figure:
 
 def main() -> None:
     """Write the figures."""
-    whole = part(METHODS)
+    whole = part(Path(sys.argv[1]), METHODS)
     few = replace(whole, methods=tuple(m for m in whole.methods if m in LINES))
     figures = {
-        "averages": only(
-            outcome.averages(whole, whole.main),
-            ("average", "0", "75"),
-            "Accuracy in % at angles that no client had, five seeds",
-        ),
         "curves": only(
             curves.compared(few, "accuracy"),
             TARGETS,
             "Accuracy at the unseen angle over rounds, mean of five seeds",
         ),
     }
-    # Only from records that were packed with their rounds.
-    for ga in rule_weights.of_method(whole, "fedavg+ga"):
-        title = "Weights of the clients under GA, for three unseen angles"
-        figures["weights"] = only(ga, TARGETS, title)
+    (ga,) = rule_weights.of_method(whole, "fedavg+ga")
+    title = "Weights of the clients under GA, for three unseen angles"
+    figures["weights"] = only(ga, TARGETS, title)
     for name, figure in figures.items():
         svg, png = plot.files(figure)
         (HERE / f"{name}.svg").write_bytes(svg)
