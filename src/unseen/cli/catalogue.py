@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import inspect
 import re
+import textwrap
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from types import UnionType
+from typing import Any, Union, get_args, get_origin
 
 from unseen.core.exchange import Method
 from unseen.errors import Incompatible, UnseenError, nearest
 from unseen.expression import fold, options, own_part
 from unseen.methods import METHODS, MODIFIERS
 from unseen.methods.compose import method
+from unseen.methods.options import option_help, sections
 from unseen.recipe import Training
 
 Cells = list[tuple[str, ...]]
@@ -176,19 +179,39 @@ def write_pages(folder: str | Path) -> None:
 
 
 def _section(title: str, part: Callable[..., Method], example: Method) -> str:
-    lines = [title, "=" * len(title), inspect.getdoc(part) or "", "", "Options"]
-    known = options(part, 1, own=":" in title)
-    for option, parameter in known.items():
-        typed = parameter.annotation is not parameter.empty
-        kind = str(parameter.annotation).replace("Literal", "one of ") if typed else "any"
-        lines.append(f"  {option} = {parameter.default!r}   ({kind})")
-    if not known:
+    """Return the page of one method or modifier from its docstring, its options and its source."""
+    texts, about = sections(inspect.getdoc(part) or ""), option_help(inspect.getdoc(part) or "")
+    lines = [title, "=" * len(title), texts[""], "", "Options"]
+    parameters = options(part, 1, own=":" in title)
+    for option, parameter in parameters.items():
+        lines.append(f"  {option} = {parameter.default!r}   ({_kind_of(parameter)})")
+        lines += textwrap.wrap(about.get(option, ""), 92, initial_indent=" " * 6,
+                               subsequent_indent=" " * 6)  # fmt: skip
+    if not parameters:
         lines.append("  none")
+    if departs := texts.get("Departs from"):
+        lines += ["", "Departs from", textwrap.indent(departs, "  ")]
     shares = ", ".join(example.shares) or "nothing"
     reference = example.references[-1]
     lines += ["", f"Leaves a client beyond the model, its counts and its mean loss: {shares}"]
     lines += ["", "Source", f"  {reference.text}", "", reference.bibtex]
     return "\n".join(lines)
+
+
+def _kind_of(parameter: inspect.Parameter) -> str:
+    """Return what an option may be, in words."""
+    kind = parameter.annotation
+    if kind is parameter.empty:
+        return "any"
+    text = (
+        kind if isinstance(kind, str) else " | ".join(map(inspect.formatannotation, _parts(kind)))
+    )
+    return text.replace("NoneType", "None").replace("Literal", "one of ")
+
+
+def _parts(kind: object) -> tuple[object, ...]:
+    """Return the members of a union; of another type itself."""
+    return get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
 
 
 def _alone(modifier: str) -> Method:

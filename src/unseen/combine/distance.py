@@ -1,4 +1,4 @@
-"""How far each client's weights lie from their average: what `SemanticDivergence` goes by."""
+"""How far each client's weights lie from their average: what `SemanticDivergence` reads."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from unseen.errors import UnseenError
 
 
 def l2(gram: Tensor) -> Tensor:
-    """‖u_i − ū‖ [..., K] from inner products [..., K, K]; rounding below 0 counts as 0.
+    """Return ‖u_i − ū‖ [..., K] from inner products [..., K, K]; rounding below 0 counts as 0.
 
     Inner products of float32 updates tell distances down to about a hundredth of the updates'
     own length. Updates in the clear that agree better than that are told apart by their differences
@@ -22,7 +22,7 @@ def l2(gram: Tensor) -> Tensor:
 
 
 def l1(rows: Rows, block: slice) -> Tensor:
-    """‖u_i − ū‖₁ [K] over a block of columns."""
+    """Return ‖u_i − ū‖₁ [K] over a block of columns."""
     total = torch.zeros(rows.shape[0], dtype=torch.float64)
     for _, u in column_blocks(rows.dense()[:, block]):
         total += (u - u.mean(0)).abs().sum(1, dtype=torch.float64).cpu()
@@ -30,7 +30,7 @@ def l1(rows: Rows, block: slice) -> Tensor:
 
 
 def cosine(rows: Rows, block: slice) -> Tensor:
-    """1 − cos(w_i, w̄) [K] over a block of columns, for weights w_i = x + u_i; 1 where one is 0.
+    """Return 1 − cos(w_i, w̄) [K] over a block of columns, w_i = x + u_i; 1 where a length is 0.
 
     From v_i = w_i − w̄ by 1 − cos = (|v|²|w̄|² − <v, w̄>²) / (|w||w̄| (|w||w̄| + <w, w̄>)), since
     between models that are nearly parallel 1 − cos would be a difference of ones.
@@ -53,5 +53,5 @@ def cosine(rows: Rows, block: slice) -> Tensor:
 
 
 def nonzero(x: Tensor) -> Tensor:
-    """x, with 1 for 0: what it divides is 0 there."""
+    """Return x with 1 for 0: what it divides is 0 there."""
     return torch.where(x == 0, 1, x)

@@ -18,26 +18,37 @@ from unseen.errors import UnseenError, choice
 
 @dataclass(frozen=True)
 class SemanticDivergence(Combine):
-    """M_l = Σ_i c_il w_il with c_il ∝ p_i dist(w_il, w̄_l), for every layer l; w̄ = (1/H) Σ_i w_i.
+    """A mean of each layer whose weights grow with a layer's distance from the average.
 
-    Source: Yuan et al., "Collaborative Semantic Aggregation and Calibration for Separated Domain
-    Generalization", 2021, Eqs. 3-4, which has p_i = 1/H.
+        M_l = Σ_i c_il w_il,   c_il ∝ p_i dist(w_il, w̄_l) for every layer l,   w̄ = (1/H) Σ_i w_i
 
-    distance: `l2`, from the inner products of the updates u_i = w_i − x alone (‖u_i − ū‖² is an
-    entry of C G C, C = I − 11ᵀ/H); `l1` and `cosine` (1 − cos, of weights, so that the rows must
-    know their `reference` x) read every coordinate, so this is no `Gram` rule, although l2 can
-    go by `weights(gram, ...)`. favour: `divergent` as printed; `similar`, c ∝ p / dist, for which
-    the paper gives no formula (those at distance 0 share the whole weight); `uniform`, c = p,
-    which sees nothing. blocks: what a layer is, a tensor as in the released code, a module or the
-    whole vector. prior: p. Where all distances are 0, c = p.
+    Where all distances are 0, c = p.
 
-    The released code writes the last client's tensor over the sum where a weight is exactly 0,
-    returns that tensor where all are, and takes the cosine itself, not 1 − cos, for a distance.
+    Attributes:
+        distance: `l2`, from the inner products of the updates u_i = w_i − x alone (‖u_i − ū‖² is an
+            entry of C G C, C = I − 11ᵀ/H); `l1` and `cosine` (1 − cos, of weights, so that the rows
+            must know their `reference` x) read every coordinate, so this is not a `Gram` rule,
+            although l2 is enough for `weights(gram, ...)`.
+        favour: `divergent` as printed; `similar`, c ∝ p / dist, for which the paper gives no
+            formula (those at distance 0 share the whole weight); `uniform`, c = p, which sees
+            nothing.
+        blocks: what a layer is: a tensor as in the released code, a module or the whole vector.
+        prior: p; the paper has 1/H.
 
-    >>> rule = SemanticDivergence(blocks="whole")
-    >>> u = torch.tensor([[1.0, 0.0], [1.0, 0.0], [4.0, 0.0]])  # distances 1, 1, 2 from (2, 0)
-    >>> rule(u, {}, rule.init(3, 2))[2]
-    tensor([0.2500, 0.2500, 0.5000], dtype=torch.float64)
+    Source:
+        Yuan et al., "Collaborative Semantic Aggregation and Calibration for Separated Domain
+        Generalization", 2021, Eqs. 3-4.
+
+    Departs from:
+        the released code, which writes the last client's tensor over the sum where a weight is
+        exactly 0, returns that tensor where all are, and takes the cosine itself, not 1 − cos, for
+        a distance.
+
+    Example:
+        >>> rule = SemanticDivergence(blocks="whole")
+        >>> u = torch.tensor([[1.0, 0.0], [1.0, 0.0], [4.0, 0.0]])  # distances 1, 1, 2 from (2, 0)
+        >>> rule(u, {}, rule.init(3, 2))[2]
+        tensor([0.2500, 0.2500, 0.5000], dtype=torch.float64)
     """
 
     distance: Literal["l2", "l1", "cosine"] = "l2"
@@ -62,7 +73,7 @@ class SemanticDivergence(Combine):
     def combine(
         self, rows: Rows, table: Table, state: RuleState, generator: torch.Generator | None
     ) -> Combined:
-        """The layers' sums, and the weights [K], or [B, K] for B layers."""
+        """Return the layers' sums, and the weights [K], or [B, K] for B layers."""
         K, P = rows.shape
         blocks = [slice(a, b) for a, b in state["blocks"]] if "blocks" in state else None
         layers = blocks if blocks is not None else [slice(0, P)]
@@ -86,8 +97,7 @@ class SemanticDivergence(Combine):
         state: RuleState,
         generator: torch.Generator | None = None,
     ) -> tuple[Tensor, RuleState]:
-        """Weights [K] for inner products of updates [K, K], or [B, K] for [B, K, K], and the
-        new state; for distance l2."""
+        """Return weights [K] for inner products [K, K], or [B, K] for [B, K, K]; for l2 alone."""
         if self.distance != "l2":
             raise UnseenError(
                 f"SemanticDivergence(distance={self.distance!r}) reads every coordinate; inner "
@@ -97,7 +107,7 @@ class SemanticDivergence(Combine):
         return self.mix(l2(gram), table["prior"]), state
 
     def mix(self, distances: Tensor, prior: Tensor) -> Tensor:
-        """c [..., K] for distances [..., K]."""
+        """Return c [..., K] for distances [..., K]."""
         relevance = distances / nonzero(distances.amax(-1, keepdim=True))
         if self.favour == "similar":
             nearest = distances.amin(-1, keepdim=True)

@@ -17,13 +17,20 @@ from unseen.errors import UnseenError, choice
 class Mean(Weighted):
     """Σ_i p_i u_i with p_i = n_i / Σ_j n_j (`examples`) or p_i = 1/K (`uniform`).
 
-    n_i counts the examples of client i's training split. Under partial participation the
-    weights are those of the clients present. Source: McMahan et al. 2017, Algorithm 1 (FedAvg).
+    n_i counts the examples of client i's training split. Under partial participation the weights
+    are those of the clients present.
 
-    >>> rule = Mean("examples")
-    >>> table = {"examples": torch.tensor([1.0, 3.0])}
-    >>> rule(torch.tensor([[0.0, 4.0], [4.0, 0.0]]), table, rule.init(2, 2))[0]
-    tensor([3., 1.])
+    Attributes:
+        by: the weights, `"examples"` or `"uniform"`.
+
+    Source:
+        McMahan et al. 2017, Algorithm 1 (FedAvg).
+
+    Example:
+        >>> rule = Mean("examples")
+        >>> table = {"examples": torch.tensor([1.0, 3.0])}
+        >>> rule(torch.tensor([[0.0, 4.0], [4.0, 0.0]]), table, rule.init(2, 2))[0]
+        tensor([3., 1.])
     """
 
     by: Literal["examples", "uniform"]
@@ -37,13 +44,13 @@ class Mean(Weighted):
         return f"Mean({self.by!r})"
 
     def all_needs(self) -> tuple[str, ...]:
-        """The number of examples, unless the weights are uniform."""
+        """Return the name of the number of examples, unless the weights are uniform."""
         return ("examples",) if self.by == "examples" else ()
 
     def share(
         self, table: Table, state: RuleState, generator: torch.Generator | None = None
     ) -> tuple[Tensor, RuleState]:
-        """Weights [K] that sum to 1."""
+        """Return the weights [K], which sum to 1."""
         if self.by == "uniform":
             K = len(table["client"])
             return torch.full((K,), 1 / K, dtype=torch.float64), state
@@ -60,5 +67,5 @@ class Sum(Weighted):
     def share(
         self, table: Table, state: RuleState, generator: torch.Generator | None = None
     ) -> tuple[Tensor, RuleState]:
-        """A weight of 1 for each client."""
+        """Return a weight of 1 for each client."""
         return torch.ones(len(table["client"]), dtype=torch.float64), state

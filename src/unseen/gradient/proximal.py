@@ -29,7 +29,7 @@ class Proximal(Wrapper):
     stackable = True
 
     inner: Gradient
-    mu: float = 0.01
+    mu: float = 0.1
 
     def __post_init__(self) -> None:
         number("fedprox(mu)", self.mu, 0)
