@@ -24,7 +24,8 @@ from unseen.combine.ppdg import PPDG
 from unseen.combine.robust import Krum, Median, Robust, TrimmedMean
 from unseen.combine.roster import RosterMean
 from unseen.combine.torchjd import JacobianDescent
-from unseen.core.rule import Collect, Combine, DenseRows, Elementwise, Gram, Rows, Weighted, gram
+from unseen.core import Collect, Combine, Elementwise, Gram, Rows, Weighted
+from unseen.core.rule import DenseRows, gram
 
 __all__ = [
     "PPDG",

@@ -9,9 +9,7 @@ import torch
 from torch import Tensor
 
 from unseen.combine.mean import Mean
-from unseen.core.rule import RuleState, Weighted
-from unseen.core.types import Table
-from unseen.core.vector import Layout
+from unseen.core import Layout, RuleState, Table, Weighted
 from unseen.errors import choice, number
 
 

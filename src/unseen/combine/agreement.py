@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from unseen.combine.mean import Mean
-from unseen.core.rule import Elementwise, RuleState, Weighted, column_blocks, drawing
-from unseen.core.types import Table
+from unseen.core import Elementwise, RuleState, Table, Weighted
+from unseen.core.rule import column_blocks, drawing
 from unseen.errors import choice
 
 Reduction = Literal["sum", "mean"]

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from unseen.combine.geometric import RELEASED_FLOOR, ROUNDING
 from unseen.combine.mean import Mean
-from unseen.core.rule import Elementwise, RuleState, Weighted, column_blocks
-from unseen.core.types import Table
+from unseen.core import Elementwise, RuleState, Table, Weighted
+from unseen.core.rule import column_blocks
 from unseen.core.vector import Blocks
 from unseen.errors import choice, number
 

@@ -7,9 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from unseen.core.rule import RuleState, Weighted
-from unseen.core.types import Table
-from unseen.core.vector import Layout
+from unseen.core import Layout, RuleState, Table, Weighted
 from unseen.errors import UnseenError, number
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from unseen.core.rule import Rows, column_blocks, gram
+from unseen.core import Rows
+from unseen.core.rule import column_blocks, gram
 from unseen.errors import UnseenError
 
 

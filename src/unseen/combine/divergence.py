@@ -10,8 +10,8 @@ from torch import Tensor
 
 from unseen.combine.distance import cosine, l1, l2, nonzero
 from unseen.combine.mean import Mean
-from unseen.core.rule import Combine, Combined, Rows, RuleState, Sees, Weighted
-from unseen.core.types import Table
+from unseen.core import Combine, Rows, RuleState, Table, Weighted
+from unseen.core.rule import Combined, Sees
 from unseen.core.vector import Blocks
 from unseen.errors import UnseenError, choice
 

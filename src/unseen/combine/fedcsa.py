@@ -8,9 +8,8 @@ import torch
 from torch import Tensor
 
 from unseen.combine.mean import Mean
-from unseen.core.rule import Combine, Combined, Rows, RuleState, Sees, Weighted
-from unseen.core.types import Table
-from unseen.core.vector import Layout
+from unseen.core import Combine, Layout, Rows, RuleState, Table, Weighted
+from unseen.core.rule import Combined, Sees
 from unseen.errors import UnseenError
 
 

@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 
 from unseen.combine.mean import Mean
-from unseen.core.rule import Gram, RuleState, Weighted
-from unseen.core.types import Table
+from unseen.core import Gram, RuleState, Table, Weighted
 from unseen.core.vector import Blocks
 from unseen.errors import choice, number
 

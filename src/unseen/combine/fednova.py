@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from unseen.combine.mean import Mean
-from unseen.core.rule import RuleState, Weighted
-from unseen.core.types import Table
+from unseen.core import RuleState, Table, Weighted
 from unseen.errors import choice
 
 

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from unseen.combine.mean import Mean
-from unseen.core.rule import Gram, RuleState, Weighted
-from unseen.core.types import Table
+from unseen.core import Gram, RuleState, Table, Weighted
 from unseen.errors import choice, number
 
 Floats = NDArray[np.float64]

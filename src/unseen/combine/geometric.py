@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from unseen.combine.mean import Mean
-from unseen.core.rule import COLUMNS, Elementwise, RuleState, Weighted, column_blocks
-from unseen.core.types import Table
+from unseen.core import Elementwise, RuleState, Table, Weighted
+from unseen.core.rule import COLUMNS, column_blocks
 from unseen.errors import UnseenError, choice, number
 
 Zeros = Literal["skip", "paper", "released"]

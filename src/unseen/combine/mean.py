@@ -8,8 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from unseen.core.rule import RuleState, Weighted
-from unseen.core.types import Table
+from unseen.core import RuleState, Table, Weighted
 from unseen.errors import UnseenError, choice
 
 

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from unseen.combine.mean import Mean
-from unseen.core.rule import Gram, RuleState, Weighted, visits
-from unseen.core.types import Table
+from unseen.core import Gram, RuleState, Table, Weighted
+from unseen.core.rule import visits
 from unseen.core.vector import Blocks
 from unseen.errors import choice
 

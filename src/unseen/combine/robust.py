@@ -8,11 +8,10 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from unseen.core import Elementwise, Gram, Layout, RuleState, Table
 from unseen.core.centre import squared_distances
-from unseen.core.rule import Elementwise, Gram, RuleState, column_blocks
+from unseen.core.rule import column_blocks
 from unseen.core.share import floor_share
-from unseen.core.types import Table
-from unseen.core.vector import Layout
 from unseen.errors import UnseenError, number
 
 

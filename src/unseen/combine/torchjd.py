@@ -11,9 +11,8 @@ from torch import Tensor
 
 from unseen.combine.mean import Mean
 from unseen.combine.nash import bargain
-from unseen.core.rule import Gram, RuleState, Weighted
-from unseen.core.types import Table
-from unseen.core.vector import Blocks, Layout
+from unseen.core import Gram, Layout, RuleState, Table, Weighted
+from unseen.core.vector import Blocks
 from unseen.errors import UnseenError, choice, number
 
 Weighting = Literal["upgrad", "mgda", "cagrad", "nash-mtl", "dualproj", "imtl-g", "aligned-mtl"]

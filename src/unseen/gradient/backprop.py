@@ -9,12 +9,9 @@ from typing import Protocol
 
 from torch import Tensor
 
-from unseen.core.client import Client
-from unseen.core.exchange import Turn
+from unseen.core import Client, Inbox, Memory, Model, Turn
 from unseen.core.losses import CrossEntropy, Loss
 from unseen.core.parts import Part
-from unseen.core.types import Inbox, Memory
-from unseen.core.vector import Model
 
 #: (x, y) -> the batch's loss; leaves the gradient in `model.gradient`.
 Step = Callable[[Tensor, Tensor], Tensor]
@@ -41,7 +38,7 @@ class Backprop(Part):
     def open(
         self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
     ) -> Iterator[Step]:
-        """The plain step of back-propagation."""
+        """Open the plain step of back-propagation."""
         loss = self.loss.open(model, inbox, client, memory, turn)
 
         def step(x: Tensor, y: Tensor) -> Tensor:

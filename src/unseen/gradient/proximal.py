@@ -8,11 +8,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from unseen.core.client import Client
-from unseen.core.exchange import Turn
+from unseen.core import Client, Inbox, Memory, Model, Turn
 from unseen.core.parts import Wrapper
-from unseen.core.types import Inbox, Memory
-from unseen.core.vector import Model
 from unseen.errors import number
 from unseen.gradient.backprop import Gradient, Step
 
@@ -21,8 +18,16 @@ from unseen.gradient.backprop import Gradient, Step
 class Proximal(Wrapper):
     """g ← g + μ (w − x), the gradient of F(w) + (μ/2) ‖w − x‖², x being what was received.
 
-    Source: Li et al. 2020, "Federated Optimization in Heterogeneous Networks", Eq. 2. The term
-    enters before momentum, unlike in GA's released code, where it piles up in the momentum.
+    Attributes:
+        inner: the gradient of F.
+        mu: μ ≥ 0; 0 is FedAvg. PPDG's experiments use 0.1 (FMoW 0.01), GA's 0.1.
+
+    Source:
+        Li et al. 2020, "Federated Optimization in Heterogeneous Networks", Eq. 2.
+
+    Departs from:
+        GA's released code, where the term is added into the momentum buffer and so piles up, and
+        codes that sum unsquared norms per tensor.
     """
 
     clips_per_example = True
@@ -38,7 +43,7 @@ class Proximal(Wrapper):
     def open(
         self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
     ) -> Iterator[Step]:
-        """The inner step with the pull towards the received model."""
+        """Open the inner step with the pull towards the received model."""
         received = inbox["model"]
         with self.inner.open(model, inbox, client, memory, turn) as inner:
 

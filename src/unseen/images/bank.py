@@ -10,11 +10,7 @@ import torch
 from torch import Tensor
 
 from unseen.combine import Collect
-from unseen.core.apply import Put
-from unseen.core.client import Client
-from unseen.core.exchange import Exchange, Method, Reply, Slot, Turn
-from unseen.core.types import Inbox, Memory
-from unseen.core.vector import Model
+from unseen.core import Client, Exchange, Inbox, Memory, Method, Model, Put, Reply, Slot, Turn
 from unseen.errors import UnseenError, number
 
 

@@ -10,7 +10,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from unseen.core.vector import Model
+from unseen.core import Model
 from unseen.errors import UnseenError, nearest
 
 #: Returns what the layers gave in the latest forward pass, maps [N, C, H, W], in their order.

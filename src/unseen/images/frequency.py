@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from unseen.core.client import Split
+from unseen.core import Split
 from unseen.core.share import floor_share
 from unseen.errors import UnseenError, number
 

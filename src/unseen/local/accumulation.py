@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from unseen.core.client import Client
-from unseen.core.exchange import Local, Reply, Turn
+from unseen.core import Client, Inbox, Local, Memory, Model, Reply, Turn
 from unseen.core.optimiser import SGD
 from unseen.core.parts import Wrapper, innermost, layers
-from unseen.core.types import Inbox, Memory
-from unseen.core.vector import Model
 from unseen.errors import UnseenError
 from unseen.gradient.proximal import Proximal
 from unseen.recipe import Training

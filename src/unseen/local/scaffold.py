@@ -10,11 +10,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from unseen.core.client import Client
-from unseen.core.exchange import Local, Reply, Turn
+from unseen.core import Client, Inbox, Local, Memory, Model, Reply, Turn
 from unseen.core.parts import Wrapper, innermost
-from unseen.core.types import Inbox, Memory
-from unseen.core.vector import Model
 from unseen.gradient.backprop import Gradient, Step
 from unseen.local.accumulation import accumulated, rate
 from unseen.local.train import drawing

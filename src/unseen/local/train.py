@@ -10,12 +10,9 @@ from typing import Literal, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from unseen.core.client import Client, Split
-from unseen.core.exchange import Local, Reply, Turn
+from unseen.core import Client, Inbox, Local, Memory, Model, Reply, Split, Turn
 from unseen.core.metrics import METRICS, forward
 from unseen.core.parts import Part, Wrapper
-from unseen.core.types import Inbox, Memory
-from unseen.core.vector import Model
 from unseen.errors import choice
 from unseen.gradient import Gradient
 from unseen.recipe import Training

@@ -15,7 +15,7 @@ from unseen.combine import (
     TrimmedMean,
     WeightedGeometricMean,
 )
-from unseen.core.exchange import Method
+from unseen.core import Method
 from unseen.methods.am import add_am, am
 from unseen.methods.arfl import arfl
 from unseen.methods.copa import copa

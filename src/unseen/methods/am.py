@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from unseen.combine import Mean
-from unseen.core.exchange import Method
+from unseen.core import Method
 from unseen.core.parts import layers
 from unseen.errors import Incompatible
 from unseen.gradient import AmplitudeMix, Normalised

@@ -6,12 +6,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from unseen.combine import AutoWeighted
-from unseen.core.client import Client
-from unseen.core.exchange import Local, Method, Reply, Turn
+from unseen.core import Client, Inbox, Local, Memory, Method, Model, Reply, Turn
 from unseen.core.metrics import forward, loss
 from unseen.core.parts import Wrapper
-from unseen.core.types import Inbox, Memory
-from unseen.core.vector import Model
 from unseen.gradient import Backprop
 from unseen.local.train import Train
 from unseen.methods.base import cited, federated

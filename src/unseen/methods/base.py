@@ -12,11 +12,9 @@ import torch
 from torch import Tensor
 
 from unseen.combine import Combine, Krum, Mean, Median, RosterMean, TrimmedMean, Weighted
-from unseen.core.apply import Add, Apply, Descend
-from unseen.core.exchange import Exchange, Local, Method, Reference, Slot
+from unseen.core import Add, Apply, Descend, Exchange, Local, Method, Model, Reference, Slot
 from unseen.core.metrics import plain
 from unseen.core.parts import Wrapper, able, innermost, rewrapped
-from unseen.core.vector import Model
 from unseen.errors import Incompatible, UnseenError
 from unseen.gradient import Backprop, Gradient
 from unseen.local.train import Descent, FullGradient, Train

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from unseen.core.exchange import Method
+from unseen.core import Method
 from unseen.errors import UnseenError
 from unseen.expression import Call, parse, resolve, takes, text
 from unseen.methods import METHODS, MODIFIERS

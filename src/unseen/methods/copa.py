@@ -9,8 +9,7 @@ from typing import Literal
 from torch import nn
 
 from unseen.combine import Collect, Mean
-from unseen.core.apply import Put
-from unseen.core.exchange import Method, Slot
+from unseen.core import Method, Put, Slot
 from unseen.core.losses import SquaredError
 from unseen.errors import choice
 from unseen.gradient import Backprop

@@ -7,13 +7,10 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from unseen.combine import SemanticDivergence
-from unseen.core.client import Client
-from unseen.core.exchange import Exchange, Local, Method, Reply, Turn
+from unseen.core import Client, Exchange, Inbox, Local, Memory, Method, Model, Reply, Turn
 from unseen.core.losses import CrossEntropy
 from unseen.core.metrics import plain
 from unseen.core.parts import Wrapper
-from unseen.core.types import Inbox, Memory
-from unseen.core.vector import Model
 from unseen.errors import UnseenError, choice, number
 from unseen.gradient import Backprop, Calibration
 from unseen.local.train import Train

@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Literal
 
 from unseen.combine import Mean
-from unseen.core.client import Client, pooled
-from unseen.core.exchange import Method
+from unseen.core import Client, Method
+from unseen.core.client import pooled
 from unseen.methods.base import cited, federated, gradient_method
 from unseen.recipe import Training
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from unseen.combine import Mean
-from unseen.core.exchange import Method
+from unseen.core import Method
 from unseen.core.losses import SquaredError
 from unseen.errors import UnseenError, number
 from unseen.gradient import CrossClient

@@ -9,11 +9,8 @@ import torch
 
 from unseen.combine import ClassShares
 from unseen.combine.fedcsa import check_classes, class_of_columns
-from unseen.core.client import Client
-from unseen.core.exchange import Local, Method, Reply, Turn
+from unseen.core import Client, Inbox, Local, Memory, Method, Model, Reply, Turn
 from unseen.core.parts import Wrapper
-from unseen.core.types import Inbox, Memory
-from unseen.core.vector import Model
 from unseen.errors import UnseenError
 from unseen.gradient import Backprop
 from unseen.local.train import Train

@@ -6,8 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from unseen.combine import Mean, Sum
-from unseen.core.apply import Replace
-from unseen.core.exchange import Method, Slot
+from unseen.core import Method, Replace, Slot
 from unseen.gradient import Backprop, Curvature
 from unseen.gradient.fedcurv import ANCHOR, FISHER, WithFisher
 from unseen.local.train import Train

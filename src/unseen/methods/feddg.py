@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from unseen.combine import Mean
-from unseen.core.exchange import Method
+from unseen.core import Method
 from unseen.gradient import Backprop, Episodic
 from unseen.images.bank import Bank, with_bank
 from unseen.images.frequency import Window

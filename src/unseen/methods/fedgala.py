@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from unseen.combine import GlobalAlignment
-from unseen.core.exchange import Method
+from unseen.core import Method
 from unseen.gradient import Backprop, LocalAlignment
 from unseen.gradient.fedgala import Remember
 from unseen.local.train import Train

@@ -6,8 +6,7 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from unseen.combine import Mean
-from unseen.core.apply import MovingAverage
-from unseen.core.exchange import Exchange, Method, Slot
+from unseen.core import Exchange, Method, MovingAverage, Slot
 from unseen.gradient import Backprop
 from unseen.gradient.fediir import MEAN, HeadGradient, Invariance
 from unseen.local.train import Measure, Train

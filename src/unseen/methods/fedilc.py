@@ -6,8 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from unseen.combine import Combine, Mean, Sum, WeightedGeometricMean
-from unseen.core.apply import Replace
-from unseen.core.exchange import Exchange, Method, Slot
+from unseen.core import Exchange, Method, Replace, Slot
 from unseen.core.losses import Loss
 from unseen.core.parts import innermost
 from unseen.errors import Incompatible, choice, number

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from unseen.combine import Mean, NormalizedAveraging
-from unseen.core.exchange import Local, Method
+from unseen.core import Local, Method
 from unseen.core.parts import rewrapped
 from unseen.errors import Incompatible, UnseenError
 from unseen.gradient import Backprop

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from unseen.combine import Mean
-from unseen.core.exchange import Method
+from unseen.core import Method
 from unseen.errors import Incompatible
 from unseen.gradient import Backprop, Proximal
 from unseen.local.train import Train

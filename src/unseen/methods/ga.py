@@ -6,7 +6,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 from unseen.combine import AutoWeighted, Combine, GeneralizationAdjustment, Mean, Weighted
-from unseen.core.exchange import Method
+from unseen.core import Method
 from unseen.errors import Incompatible
 from unseen.local.scaffold import CONTROL, RENEWED
 from unseen.local.train import GapProbe

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from unseen.combine import Mean
-from unseen.core.exchange import Method
+from unseen.core import Method
 from unseen.gradient import Backprop
 from unseen.gradient.gperxan import Guided, OwnNorms
 from unseen.images.norms import assembled

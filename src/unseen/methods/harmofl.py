@@ -9,11 +9,7 @@ import torch
 from torch import Tensor
 
 from unseen.combine import Mean
-from unseen.core.apply import Replace
-from unseen.core.client import Client
-from unseen.core.exchange import Exchange, Method, Reply, Slot, Turn
-from unseen.core.types import Inbox, Memory
-from unseen.core.vector import Model
+from unseen.core import Client, Exchange, Inbox, Memory, Method, Model, Replace, Reply, Slot, Turn
 from unseen.errors import choice, number
 from unseen.gradient import Backprop, Normalised, Perturbed
 from unseen.gradient.amplitude import AMPLITUDE

@@ -16,7 +16,7 @@ from textwrap import indent
 from typing import Any, Literal, get_type_hints
 
 from unseen.combine import Mean
-from unseen.core.exchange import Method
+from unseen.core import Method
 
 _HEADING = re.compile(r"(Args|Attributes|Returns|Raises|Source|Departs from|Example|Note):")
 _ENTRY = re.compile(r"(\w+(?:, \w+)*): (.*)", re.DOTALL)

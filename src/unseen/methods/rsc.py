@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from unseen.combine import Mean
-from unseen.core.exchange import Method
+from unseen.core import Method
 from unseen.core.losses import SquaredError
 from unseen.core.parts import Wrapper
 from unseen.errors import Incompatible, UnseenError

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from unseen.combine import Combine, Weighted
-from unseen.core.exchange import Method
+from unseen.core import Method
 from unseen.methods.base import cited, federated, gradient_method, replace_rule
 from unseen.methods.options import options_from, picked
 from unseen.recipe import Training

@@ -6,8 +6,7 @@ from dataclasses import replace
 from typing import Literal
 
 from unseen.combine import Mean, RosterMean
-from unseen.core.apply import Add
-from unseen.core.exchange import Method, Slot
+from unseen.core import Add, Method, Slot
 from unseen.core.optimiser import SGD
 from unseen.errors import UnseenError, choice
 from unseen.gradient import Backprop

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from unseen.combine import JacobianDescent
-from unseen.core.exchange import Method
+from unseen.core import Method
 from unseen.methods.base import cited, federated, replace_rule
 from unseen.methods.options import options_from, picked
 from unseen.recipe import Training
