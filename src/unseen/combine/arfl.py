@@ -20,13 +20,15 @@ class AutoWeighted(Weighted):
     L_i (`received_loss`): the loss of the received model on client i's training split; n_i: its
     `examples`; Λ = reg_weight · Σ_i n_i. η solves Σ_i n_i max(η − L_i, 0) = Λ.
 
-    The problem is that of all clients ever seen, each with its last known loss; the weights of
-    those present are rescaled to sum to 1. Where it leaves none of them a weight, the problem of
-    those present alone is solved (the released code draws another sample until one has weight).
-
     Attributes:
         reg_weight: > 0; large values tend to weights by examples, small ones to the client of the
             lowest loss alone. 1 is the released code's default; GA's paper does not give its own.
+
+    Note:
+        The problem is that of all clients ever seen, each with its last known loss; the weights of
+        those present are rescaled to sum to 1. Where it leaves none of them a weight, the problem
+        of those present alone is solved (the released code draws another sample until one has
+        weight).
 
     Source:
         Li, Ngai, Ye, Voigt 2022, "Auto-weighted Robust Federated Learning with Corrupted Data

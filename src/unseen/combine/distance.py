@@ -14,8 +14,8 @@ def l2(gram: Tensor) -> Tensor:
     """Return ‖u_i − ū‖ [..., K] from inner products [..., K, K]; rounding below 0 counts as 0.
 
     Inner products of float32 updates tell distances down to about a hundredth of the updates'
-    own length. Updates in the clear that agree better than that are told apart by their differences
-    from one of them, which are as far from their own average; encrypted ones are not.
+    own length. Updates in the clear that agree better than that differ by what each differs
+    from one of them, which lie as far from their own average; encrypted ones do not.
     """
     mean = gram.mean(-1)
     squared = gram.diagonal(dim1=-2, dim2=-1) - 2 * mean + mean.mean(-1, keepdim=True)

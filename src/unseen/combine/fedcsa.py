@@ -22,14 +22,15 @@ class ClassShares(Combine):
     n_ic (`counts` [K, C]): examples of class c in client i's training split. A class that nobody
     present has seen is averaged by p.
 
-    It reads scalars only and asks for one sum per block of columns, as `Weighted` rules do for the
-    whole vector; since its weights are not [K], it cannot be a prior and is not `Weighted`.
-
     Attributes:
         head: the layer's name; by default the last matrix of the model with a name in .weight, and
             its bias.
         prior: p. A prior other than a mean, such as GA's a_i, also enters the head:
             w_ic = a_i n_ic / Σ_j a_j n_jc.
+
+    Note:
+        It reads scalars only and asks for one sum per block of columns, as `Weighted` rules do for
+        the whole vector; since its weights are not [K], it cannot be a prior and is not `Weighted`.
 
     Source:
         Ma, Zhao, Cai, Jia 2021, "Federated learning with class-weighted aggregation", in the words

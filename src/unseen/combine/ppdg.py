@@ -30,11 +30,6 @@ class PPDG(Gram):
     Every vector that the algorithm ever holds is a linear combination of the g_i, so the run,
     decisions included, follows from the K×K inner products; no update is read.
 
-    No code was released. Theorem 1's last step (Eq. 8) does not hold under conflict: with
-    ∇L = g_1 + g_2 its true bound exceeds the printed one by −2t<g_1, g_2> > 0, and on two opposed
-    quadratics at their joint optimum, where the mean update is 0, PPDG walks away. It is an
-    alignment heuristic, not a descent method.
-
     Attributes:
         lam: λ in (0, 0.5), the condition of Theorem 1. The paper uses 0.1 (Camelyon17, PovertyMap),
             0.05 (FMoW), 0.001 (RotatedMNIST), 0.2 (TerraIncognita).
@@ -47,6 +42,12 @@ class PPDG(Gram):
         prior: p; Algorithm 1 averages uniformly although Eq. 1 has p_k = n_k/n.
         unbounded: admit λ in [0, 1], because the paper's own Figure 1 runs 0.5.
         blocks: inner products of the whole vector, as in the paper, or per module or tensor.
+
+    Note:
+        No code was released. Theorem 1's last step (Eq. 8) does not hold under conflict: with ∇L =
+        g_1 + g_2 its true bound exceeds the printed one by −2t<g_1, g_2> > 0, and on two opposed
+        quadratics at their joint optimum, where the mean update is 0, PPDG walks away. It is an
+        alignment heuristic, not a descent method.
 
     Source:
         Tian, Li, Wang, Wang, "Privacy-Preserving Constrained Domain Generalization via Gradient

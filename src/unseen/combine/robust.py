@@ -98,19 +98,20 @@ class Krum(Gram):
 
         i* = argmin_i Σ_{j among the K − f − 2 nearest of i} ‖u_i − u_j‖²,   x ← x + u_{i*}
 
-    Ties are won by the first in the roster. Distances come from inner products, so no update is
-    read; in the clear they are those of updates less a central one of them, where rounding would
-    show, and under encryption as fine as inner products of whole updates are. No prior: the chosen
-    ones weigh alike. Where domains differ, "wrong" clients may be merely unlike the others, and
-    Krum is then the method that never hears them. BatchNorm statistics are those of the chosen
-    ones.
-
     Attributes:
         f: how many clients may be wrong; K ≥ 2f + 3 is needed and checked. None takes the largest f
             that those present admit, ⌊(K − 3)/2⌋: with 5 clients one, with 3 none; one or two
             clients cannot be told apart and are averaged.
         m: how many updates to keep, at most K − f; the result is their mean. More than 1 is
             Multi-Krum.
+
+    Note:
+        Ties are won by the first in the roster. Distances come from inner products, so no update is
+        read; in the clear they are those of updates less a central one of them, where rounding
+        would show, and under encryption as fine as inner products of whole updates are. No prior:
+        the chosen ones weigh alike. Where domains differ, "wrong" clients may be merely unlike the
+        others, and Krum is then the method that never hears them. BatchNorm statistics are those of
+        the chosen ones.
 
     Source:
         Blanchard et al. 2017, "Machine Learning with Adversaries: Byzantine Tolerant Gradient

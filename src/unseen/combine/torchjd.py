@@ -22,13 +22,6 @@ Weighting = Literal["upgrad", "mgda", "cagrad", "nash-mtl", "dualproj", "imtl-g"
 class JacobianDescent(Gram):
     """Σ_i d_i w_i u_i with w from one of TorchJD's weightings on <d_i u_i, d_j u_j>, d_i = K p_i.
 
-    The inner products are divided by their mean norm first, since TorchJD takes a matrix of norm
-    below 0.01 for 0. `nash-mtl` is `unseen.combine.nash.bargain` on inner products of Frobenius
-    norm 1, and needs no TorchJD, whose solver fails where the sum of the updates conflicts with one
-    of them and returns its start, the plain mean. Where all updates are 0 the weights are the
-    prior's. They are so, too, where a solver fails: the state counts such calls as `fallbacks`, and
-    a study prints their number.
-
     Attributes:
         weighting: `upgrad` (each row projected on the dual cone of all; Quinton and Rey 2024),
             `mgda` (the point of the hull nearest to 0; Désidéri 2012, Frank-Wolfe), `cagrad` (Liu
@@ -42,6 +35,14 @@ class JacobianDescent(Gram):
         prior: p, as the weight of client i's objective: uniform leaves d_i = 1. `nash-mtl` and
             `imtl-g` do not feel p, except that clients of weight 0 are left out.
         blocks: inner products of the whole vector, or per module or tensor.
+
+    Note:
+        The inner products are divided by their mean norm first, since TorchJD takes a matrix of
+        norm below 0.01 for 0. `nash-mtl` is `unseen.combine.nash.bargain` on inner products of
+        Frobenius norm 1, and needs no TorchJD, whose solver fails where the sum of the updates
+        conflicts with one of them and returns its start, the plain mean. Where all updates are 0
+        the weights are the prior's. They are so, too, where a solver fails: the state counts such
+        calls as `fallbacks`, and a study prints their number.
 
     Example:
         >>> g = torch.tensor([[1.0, 0.0], [-1.0, 1.0]])

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
@@ -14,7 +12,7 @@ from torch import Tensor
 from unseen.core import Client, Inbox, Local, Memory, Model, Reply, Turn
 from unseen.core.parts import Wrapper
 from unseen.errors import number
-from unseen.gradient.backprop import Gradient, Step
+from unseen.gradient.backprop import Around, Gradient, Step
 from unseen.images.bank import Bank
 from unseen.images.features import tapped
 from unseen.images.frequency import Window, mixed, pixel_range
@@ -24,7 +22,7 @@ AMPLITUDE = "amplitude"
 
 
 @dataclass(frozen=True)
-class AmplitudeMix(Wrapper):
+class AmplitudeMix(Around):
     """g at x̃ instead of x, with probability p per batch: the amplitude is mixed, the phase kept.
 
         |F(x̃)| = (1 − λ) |F(x)| + λ |F(x')|,   λ ~ U(0, strength) for each example
@@ -56,11 +54,10 @@ class AmplitudeMix(Wrapper):
         number("am(p)", self.p, 0, 1)
         number("am(strength)", self.strength, 0, 1)
 
-    @contextmanager
-    def open(
-        self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
-    ) -> Iterator[Step]:
-        """Open the inner step on batches of which some are mixed."""
+    def changed(
+        self, inner: Step, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
+    ) -> Step:
+        """Return the inner step on batches of which some are mixed."""
         generator, window = turn.generator("am"), Window()
         low, high = pixel_range(client.split("train"))
         pool = self.bank.others(inbox, turn) if self.bank is not None else None
@@ -70,16 +67,14 @@ class AmplitudeMix(Wrapper):
                 return self.bank.draw(pool, len(x), generator)
             return window(x)[torch.randperm(len(x), generator=generator).to(x.device)]
 
-        with self.inner.open(model, inbox, client, memory, turn) as inner:
+        def step(x: Tensor, y: Tensor) -> Tensor:
+            if float(torch.rand((), generator=generator)) >= self.p:
+                return inner(x, y)
+            lam = self.strength * torch.rand(len(x), generator=generator)
+            x = mixed(x, other(x), lam, window)
+            return inner(x.clamp(low, high) if self.clip else x, y)
 
-            def step(x: Tensor, y: Tensor) -> Tensor:
-                if float(torch.rand((), generator=generator)) >= self.p:
-                    return inner(x, y)
-                lam = self.strength * torch.rand(len(x), generator=generator)
-                x = mixed(x, other(x), lam, window)
-                return inner(x.clamp(low, high) if self.clip else x, y)
-
-            yield step
+        return step
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
@@ -11,7 +12,7 @@ from torch import Tensor
 
 from unseen.core import Client, Inbox, Memory, Model, Turn
 from unseen.core.losses import CrossEntropy, Loss
-from unseen.core.parts import Part
+from unseen.core.parts import Part, Wrapper
 
 #: (x, y) -> the batch's loss; leaves the gradient in `model.gradient`.
 Step = Callable[[Tensor, Tensor], Tensor]
@@ -23,6 +24,24 @@ class Gradient(Protocol):
     def open(
         self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
     ) -> AbstractContextManager[Step]: ...
+
+
+class Around(Wrapper, ABC):
+    """A gradient around another, its field `inner`, of which each step is changed."""
+
+    @contextmanager
+    def open(
+        self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
+    ) -> Iterator[Step]:
+        """Open the inner gradient, and yield its step as it is changed."""
+        with self.inner.open(model, inbox, client, memory, turn) as inner:
+            yield self.changed(inner, model, inbox, client, memory, turn)
+
+    @abstractmethod
+    def changed(
+        self, inner: Step, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
+    ) -> Step:
+        """Return the changed step."""
 
 
 @dataclass(frozen=True)

@@ -163,7 +163,7 @@ def _own(memory: Memory, client: Client) -> tuple[Tensor, Tensor]:
     """Return the client's own model, in memory aligned the same way wherever it was read from."""
     if "own.model" not in memory:
         raise UnseenError(
-            f"client {client.name!r} has no model of its own to calibrate with: it took no part in "
+            f"client {client.name!r} has no own model to calibrate with: it took no part in "
             "the first exchange, semantic acquisition, or its memory was lost."
         )
     return memory["own.model"].clone(), memory["own.buffers"].clone()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal
 
@@ -12,15 +10,14 @@ from torch import Tensor
 
 from unseen.core import Client, Inbox, Memory, Model, Turn
 from unseen.core.losses import LossFunction
-from unseen.core.parts import Wrapper
 from unseen.errors import UnseenError, choice, number
-from unseen.gradient.backprop import Backprop, Gradient, Step
+from unseen.gradient.backprop import Around, Backprop, Gradient, Step
 from unseen.images.bank import Bank
 from unseen.images.frequency import Window, mixed, pixel_range
 
 
 @dataclass(frozen=True)
-class Episodic(Wrapper):
+class Episodic(Around):
     """g = c [∇F(w; x) + ∇F(w'; x̃)],   w' = w − η clamp(∇F(w; x), ±bound)
 
     x̃: x with amplitudes of another client's image inside the window, |F(x̃)| = (1 − λ) |F(x)| + λ
@@ -65,14 +62,13 @@ class Episodic(Wrapper):
         if self.order == "second" and not isinstance(self.inner, Backprop):
             raise UnseenError(
                 "feddg(order='second') differentiates the loss twice, and "
-                f"{type(self.inner).__name__} inside it is no loss; take order='first'."
+                f"{type(self.inner).__name__} inside it is not a loss; take order='first'."
             )
 
-    @contextmanager
-    def open(
-        self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
-    ) -> Iterator[Step]:
-        """Open the inner step twice: at w, and where a step on it leads."""
+    def changed(
+        self, inner: Step, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
+    ) -> Step:
+        """Return the inner step twice: at w, and where a step on it leads."""
         generator, pool = turn.generator("feddg"), self.bank.others(inbox, turn)
         loss: LossFunction | None = None
         if self.order == "second" and isinstance(self.inner, Backprop):
@@ -87,27 +83,25 @@ class Episodic(Wrapper):
             lam = torch.ones(len(x)) if swap else torch.rand(len(x), generator=generator)
             return mixed(x, other, lam, window).clamp(low, high)
 
-        with self.inner.open(model, inbox, client, memory, turn) as inner:
+        def step(x: Tensor, y: Tensor) -> Tensor:
+            value = inner(x, y)
+            own = model.gradient.clone()
+            weights, buffers = model.vector.clone(), model.buffers.clone()
+            model.vector.sub_(own.clamp(-self.bound, self.bound), alpha=self.inner_lr)
+            value = value + inner(foreign(x), y)
+            model.vector.copy_(weights)
+            if loss is not None:
+                free = torch.where(own.abs() < self.bound, model.gradient, 0)
+                total = model.gradient - self.inner_lr * curved(model, loss, x, y, free)
+                model.gradient.copy_(total)
+            model.buffers.copy_(buffers)
+            model.gradient.add_(own)
+            if self.scale == "sum":
+                return value
+            model.gradient.mul_(0.5)
+            return value / 2
 
-            def step(x: Tensor, y: Tensor) -> Tensor:
-                value = inner(x, y)
-                own = model.gradient.clone()
-                weights, buffers = model.vector.clone(), model.buffers.clone()
-                model.vector.sub_(own.clamp(-self.bound, self.bound), alpha=self.inner_lr)
-                value = value + inner(foreign(x), y)
-                model.vector.copy_(weights)
-                if loss is not None:
-                    free = torch.where(own.abs() < self.bound, model.gradient, 0)
-                    total = model.gradient - self.inner_lr * curved(model, loss, x, y, free)
-                    model.gradient.copy_(total)
-                model.buffers.copy_(buffers)
-                model.gradient.add_(own)
-                if self.scale == "sum":
-                    return value
-                model.gradient.mul_(0.5)
-                return value / 2
-
-            yield step
+        return step
 
 
 def curved(model: Model, loss: LossFunction, x: Tensor, y: Tensor, v: Tensor) -> Tensor:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal
 
@@ -14,7 +12,7 @@ from unseen.core import Client, Inbox, Local, Memory, Model, Reply, Turn
 from unseen.core.losses import Loss
 from unseen.core.parts import Wrapper
 from unseen.errors import choice, number
-from unseen.gradient.backprop import Gradient, Step
+from unseen.gradient.backprop import Around, Gradient, Step
 from unseen.gradient.per_example import (
     chunks_of_gradients,
     linear_signals,
@@ -30,7 +28,7 @@ OWN_FISHER, OWN_ANCHOR, SENT = "fedcurv.fisher", "fedcurv.anchor", "fedcurv.roun
 
 
 @dataclass(frozen=True)
-class Curvature(Wrapper):
+class Curvature(Around):
     """g ← g + 2λ(u ∘ w − v), the gradient of λ Σ_{j≠i} (w − w_j)ᵀ diag(F_j) (w − w_j).
 
     u = Σ_{j≠i} F_j and v = Σ_{j≠i} F_j w_j: the sums that the server sent, less the client's own
@@ -53,22 +51,20 @@ class Curvature(Wrapper):
     def __post_init__(self) -> None:
         number("fedcurv(lam)", self.lam, 0)
 
-    @contextmanager
-    def open(
-        self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
-    ) -> Iterator[Step]:
-        """Open the inner step with the pull towards the other clients."""
+    def changed(
+        self, inner: Step, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
+    ) -> Step:
+        """Return the inner step with the pull towards the other clients."""
         u, v = inbox[FISHER], inbox[ANCHOR]
         if SENT in memory and int(memory[SENT]) == turn.round - 1:
             u, v = u - memory[OWN_FISHER], v - memory[OWN_ANCHOR]
-        with self.inner.open(model, inbox, client, memory, turn) as inner:
 
-            def step(x: Tensor, y: Tensor) -> Tensor:
-                value = inner(x, y)
-                model.gradient.add_(u * model.vector - v, alpha=2 * self.lam)
-                return value
+        def step(x: Tensor, y: Tensor) -> Tensor:
+            value = inner(x, y)
+            model.gradient.add_(u * model.vector - v, alpha=2 * self.lam)
+            return value
 
-            yield step
+        return step
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal
 
@@ -13,14 +11,14 @@ from unseen.core import Client, Inbox, Local, Memory, Model, Reply, Turn
 from unseen.core.parts import Wrapper
 from unseen.core.vector import Blocks
 from unseen.errors import choice, number
-from unseen.gradient.backprop import Gradient, Step
+from unseen.gradient.backprop import Around, Gradient, Step
 
 #: The model that this client received when it last took part.
 RECEIVED = "fedgala.received"
 
 
 @dataclass(frozen=True)
-class LocalAlignment(Wrapper):
+class LocalAlignment(Around):
     """g_l ← 0 for each layer l with cos(−g_l, Δ_l) < threshold, Δ what the global model moved.
 
     Δ: the received model minus the one that this client received when it last took part, which it
@@ -56,29 +54,26 @@ class LocalAlignment(Wrapper):
         choice("fedgala(compare)", self.compare, ("descent", "released"))
         choice("fedgala(blocks)", self.blocks, ("whole", "module", "tensor"))
 
-    @contextmanager
-    def open(
-        self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
-    ) -> Iterator[Step]:
-        """Open the inner step with the layers dropped that point the other way."""
-        with self.inner.open(model, inbox, client, memory, turn) as inner:
-            if RECEIVED not in memory or self.threshold == -1:  # then nothing falls below
-                yield inner
-                return
-            delta = inbox["model"] - memory[RECEIVED]
-            if self.compare == "descent":
-                delta = -delta
-            blocks = model.layout.blocks(self.blocks)
-            parts = [(model.gradient[b], delta[b], delta[b].norm()) for b in blocks]
+    def changed(
+        self, inner: Step, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
+    ) -> Step:
+        """Return the inner step with the layers dropped that point the other way."""
+        if RECEIVED not in memory or self.threshold == -1:  # then nothing falls below
+            return inner
+        delta = inbox["model"] - memory[RECEIVED]
+        if self.compare == "descent":
+            delta = -delta
+        blocks = model.layout.blocks(self.blocks)
+        parts = [(model.gradient[b], delta[b], delta[b].norm()) for b in blocks]
 
-            def step(x: Tensor, y: Tensor) -> Tensor:
-                value = inner(x, y)
-                for g, d, length in parts:
-                    bound = self.threshold * g.norm() * length
-                    g.mul_((g.dot(d) >= bound) | (length == 0))
-                return value
+        def step(x: Tensor, y: Tensor) -> Tensor:
+            value = inner(x, y)
+            for g, d, length in parts:
+                bound = self.threshold * g.norm() * length
+                g.mul_((g.dot(d) >= bound) | (length == 0))
+            return value
 
-            yield step
+        return step
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""gPerXAN on the client: BatchNorm of its own, and the received head as a guide."""
+"""gPerXAN on the client: its own BatchNorm, and the received head as a guide."""
 
 from __future__ import annotations
 

@@ -77,13 +77,14 @@ def linear_layers(model: Model) -> dict[str, nn.Linear]:
 def signals(loss: Tensor, outputs: list[Tensor], graph: bool = False) -> list[Tensor]:
     """Return δ [N, o] of each example at each output [N, o] of a mean loss.
 
-    The loss is a mean over N examples, so that δ_n = N ∂loss/∂z_n: softmax(z) − onehot(y), or
-    σ(z) − y for one logit, at the head under cross-entropy.
-
     Args:
         loss: the mean loss.
         outputs: of the layers.
         graph: keep δ differentiable.
+
+    Note:
+        The loss is a mean over N examples, so that δ_n = N ∂loss/∂z_n: softmax(z) − onehot(y), or
+        σ(z) − y for one logit, at the head under cross-entropy.
     """
     found = torch.autograd.grad(loss, outputs, create_graph=graph)
     return [delta * len(delta) for delta in found]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal
 
@@ -11,13 +9,12 @@ import torch
 from torch import Tensor
 
 from unseen.core import Client, Inbox, Memory, Model, Turn
-from unseen.core.parts import Wrapper
 from unseen.errors import choice, number
-from unseen.gradient.backprop import Gradient, Step
+from unseen.gradient.backprop import Around, Gradient, Step
 
 
 @dataclass(frozen=True)
-class Perturbed(Wrapper):
+class Perturbed(Around):
     """g ← ∇L(w + ε), ε = ρ ∇L(w) / ‖∇L(w)‖, both gradients on the same batch.
 
     The norm is over all parameters together. Layers that draw, such as Dropout, draw again in the
@@ -44,25 +41,23 @@ class Perturbed(Wrapper):
         number("Perturbed(rho)", self.rho, 0)
         choice("Perturbed(statistics)", self.statistics, ("first", "both"))
 
-    @contextmanager
-    def open(
-        self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
-    ) -> Iterator[Step]:
-        """Open the inner step twice; its value is the loss at w."""
-        with self.inner.open(model, inbox, client, memory, turn) as inner:
+    def changed(
+        self, inner: Step, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
+    ) -> Step:
+        """Return the inner step twice; its value is the loss at w."""
 
-            def step(x: Tensor, y: Tensor) -> Tensor:
-                value = inner(x, y)
-                # Copied and put back: w + ε − ε is not w.
-                weights, buffers = model.vector.clone(), model.buffers.clone()
-                model.vector.add_(ascent(model.gradient, self.rho))
-                inner(x, y)
-                model.vector.copy_(weights)
-                if self.statistics == "first":
-                    model.buffers.copy_(buffers)
-                return value
+        def step(x: Tensor, y: Tensor) -> Tensor:
+            value = inner(x, y)
+            # Copied and put back: w + ε − ε is not w.
+            weights, buffers = model.vector.clone(), model.buffers.clone()
+            model.vector.add_(ascent(model.gradient, self.rho))
+            inner(x, y)
+            model.vector.copy_(weights)
+            if self.statistics == "first":
+                model.buffers.copy_(buffers)
+            return value
 
-            yield step if self.rho else inner
+        return step if self.rho else inner
 
 
 def ascent(gradient: Tensor, rho: float) -> Tensor:

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 
 from torch import Tensor
 
 from unseen.core import Client, Inbox, Memory, Model, Turn
-from unseen.core.parts import Wrapper
 from unseen.errors import number
-from unseen.gradient.backprop import Gradient, Step
+from unseen.gradient.backprop import Around, Gradient, Step
 
 
 @dataclass(frozen=True)
-class Proximal(Wrapper):
+class Proximal(Around):
     """g ← g + μ (w − x), the gradient of F(w) + (μ/2) ‖w − x‖², x being what was received.
 
     Attributes:
@@ -39,17 +36,15 @@ class Proximal(Wrapper):
     def __post_init__(self) -> None:
         number("fedprox(mu)", self.mu, 0)
 
-    @contextmanager
-    def open(
-        self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
-    ) -> Iterator[Step]:
-        """Open the inner step with the pull towards the received model."""
+    def changed(
+        self, inner: Step, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
+    ) -> Step:
+        """Return the inner step with the pull towards the received model."""
         received = inbox["model"]
-        with self.inner.open(model, inbox, client, memory, turn) as inner:
 
-            def step(x: Tensor, y: Tensor) -> Tensor:
-                value = inner(x, y)
-                model.gradient.add_(model.vector - received, alpha=self.mu)
-                return value
+        def step(x: Tensor, y: Tensor) -> Tensor:
+            value = inner(x, y)
+            model.gradient.add_(model.vector - received, alpha=self.mu)
+            return value
 
-            yield step
+        return step

@@ -29,8 +29,9 @@ def arfl(training: Training, **options: Any) -> Method:
     all the same. Only those who take part send their loss; the others count with their last one.
     For a sample whose weights are all 0 see `unseen.combine.AutoWeighted`.
 
-    `arfl+ga` cannot be, since both own the weights; as the prior of a rule, as in `arfl+ppdg`, they
-    replace p_i.
+    Note:
+        `arfl+ga` cannot be, since both own the weights; as the prior of a rule, as in `arfl+ppdg`,
+        they replace p_i.
 
     Departs from:
         the released code in the first round, which there has weights by examples, and in that a

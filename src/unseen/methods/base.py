@@ -229,7 +229,7 @@ def cited(key: str) -> Reference:
     """Return the reference with this BibTeX key.
 
     `references.bib` has each entry under the line that lists and pages show; an empty line ends
-    it. BibTeX ignores what stands between entries.
+    it. BibTeX ignores text between entries.
     """
     text = (resources.files("unseen.methods") / "references.bib").read_text("utf-8")
     for block in text.split("\n\n"):

@@ -43,18 +43,6 @@ def copa(
     clients those who stay away keep their head, also one that was never trained. One client alone
     is plain local training. The loss that is reported is the mean over heads, or the sum.
 
-    No released code was found, and of the paper only the abstract was to be had: feature extractors
-    are averaged, classifiers assembled into an ensemble, "hybrid batch-instance normalization" and
-    "collaboration of frozen classifiers". The rest is our reading: the mean over heads, where the
-    one reimplementation that we know (in MarsFL, which averages no predictions) has the sum;
-    probabilities, the usual ensemble, since the heads' logits need not be of one scale; `norm` as
-    it is, since PPDG's rows of COPA do not say, and since every method then trains the same
-    network.
-
-    A rule put on COPA, as in `copa+ppdg`, is on the body; with `copa+ga` a gap is the risk of the
-    averaged body less that of the client's own, both under the client's own head. Such an addition
-    finds the received body under the client's head wherever it looks at the received model.
-
     Args:
         scale: c = 1/N (`"mean"`), so that body and head take steps of FedAvg's length, or 1
             (`"sum"`), which multiplies the learning rate of the body by up to N under SGD (exactly
@@ -65,6 +53,20 @@ def copa(
             IBN-Net.
         weights: p_k.
         head: the layer, by default the last linear one.
+
+    Note:
+        No released code was found, and of the paper only the abstract was to be had: feature
+        extractors are averaged, classifiers assembled into an ensemble, "hybrid batch-instance
+        normalization" and "collaboration of frozen classifiers". The rest is our reading: the mean
+        over heads, where the one reimplementation that we know (in MarsFL, which averages no
+        predictions) has the sum; probabilities, the usual ensemble, since the heads' logits need
+        not be of one scale; `norm` as it is, since PPDG's rows of COPA do not say, and since every
+        method then trains the same network.
+
+        A rule put on COPA, as in `copa+ppdg`, is on the body; with `copa+ga` a gap is the risk of
+        the averaged body less that of the client's own, both under the client's own head. Such an
+        addition finds the received body under the client's head wherever it looks at the received
+        model.
     """
     choice("copa(norm)", norm, ("as-is", *ADAPT))
     loss = Collaboration(training.loss, scale, head)

@@ -42,9 +42,6 @@ def fedccrl(
     length in SupCon with this temperature; p: class probabilities. Without transfer and without
     augment, the two ablations, there is only x, and no agreement to ask for: that is FedAvg.
 
-    The three cross-entropies enter by their mean, so that they do not change the learning rate;
-    contrast and consistency add to it what their gradients are.
-
     Args:
         augment: whether AugMix is a part of the views.
         severity: of AugMix, see `unseen.images.augmix.AugMix`.
@@ -54,6 +51,10 @@ def fedccrl(
         refresh: rounds between two such exchanges; 0, once before round 0, shares least; the
             released code sends a fresh sample every round (1).
         weights: see `fedavg`.
+
+    Note:
+        The three cross-entropies enter by their mean, so that they do not change the learning rate;
+        contrast and consistency add to it what their gradients are.
 
     Departs from:
         the released code, which sums the three cross-entropies (three times the rate under SGD),

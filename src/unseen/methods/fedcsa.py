@@ -31,10 +31,11 @@ def fedcsa(training: Training, **options: Any) -> Method:
     row c of its last linear layer, which needs one output per class. A class that nobody has seen
     is averaged by p_i. BatchNorm statistics follow the body.
 
-    The paper was not to be had and no code was released. This is GA's description, "reallocates
-    weights of the classifier based on the percentage of each class on the client", read as above.
-    `fedcsa+ga` is undefined in GA's paper; our reading has a_i in the body and
-    a_i n_ic / Σ_j a_j n_jc in row c.
+    Note:
+        The paper was not to be had and no code was released. This is GA's description, "reallocates
+        weights of the classifier based on the percentage of each class on the client", read as
+        above. `fedcsa+ga` is undefined in GA's paper; our reading has a_i in the body and a_i n_ic
+        / Σ_j a_j n_jc in row c.
     """
     rule = ClassShares(**picked(ClassShares, options))
     local = WithCounts(Train(Backprop(training.loss), training), rule.head)

@@ -28,8 +28,9 @@ def fedcurv(training: Training, **options: Any) -> Method:
     sums u and v of the last two, from which a client takes its own part off, so that the
     penalty's gradient is 2λ(u ∘ w − v). Round 0 is FedAvg.
 
-    FedILC's row "FedCurv" is not this method but `fishr`. With a sample of the clients the sums
-    are of those who took part in the round before; the paper has all of them.
+    Note:
+        FedILC's row "FedCurv" is not this method but `fishr`. With a sample of the clients the sums
+        are of those who took part in the round before; the paper has all of them.
     """
     trains = Train(Curvature(Backprop(training.loss), **picked(Curvature, options)), training)
     fisher = picked(WithFisher, options)

@@ -100,8 +100,9 @@ def add_fishr(method: Method, **options: Any) -> Method:
     mean of these is exactly ∇L, since Σ_e (C_e − C̄) = 0. The released code differentiates on the
     server, through the clients' data; with uploaded C_e alone, as printed, ∇L is undefined.
 
-    As released, gradients of single examples are not scaled, and there is no moving average of
-    C_e, unlike in Fishr's own code.
+    Note:
+        As released, gradients of single examples are not scaled, and there is no moving average of
+        C_e, unlike in Fishr's own code.
 
     Departs from:
         the released code in that variances are in float64, that the loss of C_e is the training's,
@@ -138,9 +139,10 @@ def fedilc_intra_geo(training: Training, **options: Any) -> Method:
 
         x ← optimiser(x, (1/E) Σ_e weightedgeo_ε(∇F_e^ε) + λ ∇L),    ε the environments inside e
 
-    With single examples `zeros="paper"` leaves hardly a coordinate, since a ReLU makes exact
-    zeros; the released code's rule meets only mini-batches. §5 speaks of mini-batches for
-    Inter-Geo; the code has them here only.
+    Note:
+        With single examples `zeros="paper"` leaves hardly a coordinate, since a ReLU makes exact
+        zeros; the released code's rule meets only mini-batches. §5 speaks of mini-batches for
+        Inter-Geo; the code has them here only.
     """
     chosen = picked(Environments, options)
     inner = Environments(Backprop(training.loss), batch_size=training.batch_size, **chosen)
@@ -155,12 +157,13 @@ def fedilc_intra_arith(
 
         x ← optimiser(x, (1/E) Σ_e mean_ε ∇F_e^ε + λ ∇L)
 
-    Where all environments are of one size this is `fishr`, but for rounding: on FedILC's
-    Color-MNIST, 250 batches of 32, the gap that its tables print between the two is chance.
-
     Args:
         by: what an environment is: a mini-batch of the training's batch size, drawn each round, or
             the column "environment" of the data.
+
+    Note:
+        Where all environments are of one size this is `fishr`, but for rounding: on FedILC's
+        Color-MNIST, 250 batches of 32, the gap that its tables print between the two is chance.
     """
     inner = Environments(Backprop(training.loss), by, "mean", batch_size=training.batch_size)
     return _fedilc("fedilc-intra-arith", training, Mean("uniform"), inner, options)

@@ -34,17 +34,18 @@ def fednova(
     SGD has ‖a_i‖₁ = τ_i; momentum m has Σ_{k=1}^{τ_i} (1 − m^k) / (1 − m); `+fedprox`, with
     α = ημ, has (1 − (1 − α)^{τ_i}) / α; see `unseen.local.accumulation`. Equal τ_i are FedAvg.
 
-    At a fixed rate this does not remove all drift: on quadratics of curvature a with optima x_i*
-    it settles at Σ p_i c_i x_i* / Σ p_i c_i, c_i = (1 − (1 − ηa)^{τ_i}) / (τ_i ηa), which tends to
-    the optimum as η → 0.
-
-    `fednova+ga` has GA's a_i in place of p_i, in the sum and in τ_eff: our reading, GA's paper
-    leaves it open. The clients' momentum starts from 0 in each round, as released, whatever the
-    training says of keeping it. Adam is refused. BatchNorm statistics are averaged by p_i, since
-    the weights sum to more than 1.
-
     Args:
         weights: p_i; the paper's are by examples.
+
+    Note:
+        At a fixed rate this does not remove all drift: on quadratics of curvature a with optima
+        x_i* it settles at Σ p_i c_i x_i* / Σ p_i c_i, c_i = (1 − (1 − ηa)^{τ_i}) / (τ_i ηa), which
+        tends to the optimum as η → 0.
+
+        `fednova+ga` has GA's a_i in place of p_i, in the sum and in τ_eff: our reading, GA's paper
+        leaves it open. The clients' momentum starts from 0 in each round, as released, whatever the
+        training says of keeping it. Adam is refused. BatchNorm statistics are averaged by p_i,
+        since the weights sum to more than 1.
 
     Departs from:
         the released code with momentum and a proximal term together, whose factors it adds up and
@@ -65,7 +66,7 @@ def add_fednova(method: Method, **options: Any) -> Method:
         raise Incompatible(
             f"{method.name}+fednova",
             f"the clients of {method.name} take one gradient "
-            "each, so that there are no numbers of steps to even out.",
+            "each, so that there is no number of steps to even out.",
         )
     changed = replace_rule(
         method, "fednova", REFERENCE, lambda prior: NormalizedAveraging(**options, prior=prior)

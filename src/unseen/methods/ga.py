@@ -34,8 +34,9 @@ def add_ga(method: Method, **options: Any) -> Method:
     and replaces p_i wherever the method's rule starts from p_i, which is how GA reaches PPDG and
     every other rule with a prior. For `variant` see `unseen.combine.GeneralizationAdjustment`.
 
-    step=0 is the method with uniform weights, which in the paper's Table 3 (63.79) is already
-    ahead of weights by examples (63.10).
+    Note:
+        step=0 is the method with uniform weights, which in the paper's Table 3 (63.79) is already
+        ahead of weights by examples (63.10).
     """
     if method.gather is not None:
         raise Incompatible(

@@ -36,18 +36,19 @@ def gperxan(
     own BatchNorm (weights, biases, running statistics) from its last round; one that comes for
     the first time takes the received one.
 
-    Which BatchNorm an unseen site uses: the mean of the clients', p_k-weighted, which is what the
-    released server holds too. Clients send their whole model for it, and validation is of that
-    mean model at the sources as well, the released code's of each client's own. A rule such as
-    `+ppdg` acts on BatchNorm's weights as on all others.
-
-    Needs BatchNorm over images. BatchNorm over vectors stays what it is, since an instance there
-    is one number per channel, and personal. The released training keeps the clients' momentum from
-    round to round (keep_optimiser), steps along a cosine and starts from an ImageNet network
-    trained with these layers.
-
     Args:
         weights: p_k; by examples as released.
+
+    Note:
+        Which BatchNorm an unseen site uses: the mean of the clients', p_k-weighted, which is what
+        the released server holds too. Clients send their whole model for it, and validation is of
+        that mean model at the sources as well, the released code's of each client's own. A rule
+        such as `+ppdg` acts on BatchNorm's weights as on all others.
+
+        Needs BatchNorm over images. BatchNorm over vectors stays what it is, since an instance
+        there is one number per channel, and personal. The released training keeps the clients'
+        momentum from round to round (keep_optimiser), steps along a cosine and starts from an
+        ImageNet network trained with these layers.
     """
     guided = Guided(training.loss, **picked(Guided, options))
     local = OwnNorms(Train(Backprop(guided), training), **picked(OwnNorms, options))

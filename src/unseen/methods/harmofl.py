@@ -38,9 +38,6 @@ def harmofl(
     Ā is what the target's images get too. Clients weigh equally, as released. Images of all clients
     must be of one size.
 
-    alpha=0, window="none" is `fedavg(weights="uniform")`. With `+ga` the a_i replace 1/K in the
-    mean of the models, and Ā stays uniform: our reading, since GA's paper leaves it open.
-
     Args:
         alpha: α; 0 is no perturbation.
         window: the frequencies whose amplitude is replaced: `"dc"`, the mean of each channel alone,
@@ -49,6 +46,10 @@ def harmofl(
         L: of the window `"low"`, a share of the image's side.
         momentum: v, over the batches of one local training, the first of which sets Ā_i; v = 0 is
             its first batch alone, to which the released code's 0.1 is truncated.
+
+    Note:
+        alpha=0, window="none" is `fedavg(weights="uniform")`. With `+ga` the a_i replace 1/K in the
+        mean of the models, and Ā stays uniform: our reading, since GA's paper leaves it open.
 
     Departs from:
         the released code, whose clients train round 0 with their own Ā_i and average them after it:

@@ -39,10 +39,6 @@ def scaffold(
     option 1 only. Weight decay counts as part of the gradient. BatchNorm statistics are averaged
     as the model is.
 
-    `scaffold+ga`: c ← c + (|S|/N) Σ_{i∈S} a_i (c_i⁺ − c), which with all present is Σ_i a_i c_i⁺,
-    our reading, since GA's paper leaves it open, and what its released code does. The sum of
-    changes would keep weights that have since moved.
-
     Args:
         option: 2 is the paper's choice and needs no pass over the data; 1 takes one, over the
             whole training split.
@@ -55,6 +51,11 @@ def scaffold(
         weights: p_i; the paper's are uniform, with which c is always the mean of the N controls.
             With FedAvg's weights by examples c is Σ_i p_i c_i where all take part, and roughly
             that where S is a sample.
+
+    Note:
+        `scaffold+ga`: c ← c + (|S|/N) Σ_{i∈S} a_i (c_i⁺ − c), which with all present is Σ_i a_i
+        c_i⁺, our reading, since GA's paper leaves it open, and what its released code does. The sum
+        of changes would keep weights that have since moved.
 
     Departs from:
         GA's released code, whose controls lack 1/η and so are a thousand times too small at its

@@ -26,12 +26,13 @@ def torchjd(training: Training, **options: Any) -> Method:
 
         x ← x + Σ_i w_i u_i,   w from the inner products <u_i, u_j>
 
-    `mgda`, `upgrad` and `dualproj` are as near as the library's solvers come, which is less near
-    where updates differ in length: see the pages of the first two. `dualproj` regularises as
-    `upgrad` does. Against exact projections of the mean, 360 random sets of three to ten updates
-    for each spread of lengths, it was off by at most 0.1 % of the exact step where lengths were
-    alike, 0.7 % where their logarithms had a standard deviation of 0.5, and up to 22 % at 1, where
-    one step in 13 opposed a client by a cosine below -0.01, at worst -0.20.
+    Note:
+        `mgda`, `upgrad` and `dualproj` are as near as the library's solvers come, which is less
+        near where updates differ in length: see the pages of the first two. `dualproj` regularises
+        as `upgrad` does. Against exact projections of the mean, 360 random sets of three to ten
+        updates for each spread of lengths, it was off by at most 0.1 % of the exact step where
+        lengths were alike, 0.7 % where their logarithms had a standard deviation of 0.5, and up to
+        22 % at 1, where one step in 13 opposed a client by a cosine below -0.01, at worst -0.20.
     """
     rule = JacobianDescent(**picked(JacobianDescent, options))
     return federated("torchjd", training, rule, TORCHJD)
@@ -57,15 +58,17 @@ def mgda(training: Training, **options: Any) -> Method:
 
     The smallest update counts most, and the exact step is never longer than it.
 
-    By TorchJD's Frank-Wolfe (Sener and Koltun 2018, Algorithm 2): at most 100 steps, until one
-    measures less than 1e-3. That is not exact. Against a quadratic program on random updates, 360
-    sets of three to ten for each spread, the result was off by 1 % of the exact one's length in the
-    median, 8 % in one case of ten and 19 % at worst where updates are about equally long; by 2 to
-    3 %, 11 to 14 % and 24 % where the logarithms of lengths have a standard deviation of 0.5 to 1,
-    and once by 93 %. More clients make it worse: of ten independent ones, 8 to 14 % in the median.
-
     Args:
         weights: the K p_i that scale the updates; the original has none.
+
+    Note:
+        By TorchJD's Frank-Wolfe (Sener and Koltun 2018, Algorithm 2): at most 100 steps, until one
+        measures less than 1e-3. That is not exact. Against a quadratic program on random updates,
+        360 sets of three to ten for each spread, the result was off by 1 % of the exact one's
+        length in the median, 8 % in one case of ten and 19 % at worst where updates are about
+        equally long; by 2 to 3 %, 11 to 14 % and 24 % where the logarithms of lengths have a
+        standard deviation of 0.5 to 1, and once by 93 %. More clients make it worse: of ten
+        independent ones, 8 to 14 % in the median.
     """
     return _named("mgda", training, options)
 
@@ -93,11 +96,13 @@ def upgrad(training: Training, **options: Any) -> Method:
 
     Along the projections' mean no client's loss grows, to first order.
 
-    TorchJD adds 1e-4 to the diagonal of the inner products, whose trace it makes 1, so that small
-    updates count less than they should. Against exact projections, 360 random sets of three to ten
-    updates for each spread, the step was off by at most 0.2 % where lengths are alike, 1 % where
-    their logarithms have a standard deviation of 0.5, and 21 % at 1 (1.4 % in one case of ten);
-    there one step in 40 opposed a client by a cosine below -0.01, at worst -0.19.
+    Note:
+        TorchJD adds 1e-4 to the diagonal of the inner products, whose trace it makes 1, so that
+        small updates count less than they should. Against exact projections, 360 random sets of
+        three to ten updates for each spread, the step was off by at most 0.2 % where lengths are
+        alike, 1 % where their logarithms have a standard deviation of 0.5, and 21 % at 1 (1.4 % in
+        one case of ten); there one step in 40 opposed a client by a cosine below -0.01, at worst
+        -0.19.
     """
     return _named("upgrad", training, options)
 
