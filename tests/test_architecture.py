@@ -114,3 +114,12 @@ def test_files_have_names_of_their_own() -> None:
     assert not [name for name, n in count.items() if n > 1]
     own = {p.name for m, p in MODULES.items() if package(m) in parts and p.stem != "__init__"}
     assert not own & count.keys()
+
+
+def test_no_method_imports_another() -> None:
+    """What methods share lies in these modules; the package's table and `compose` import all."""
+    shared = {f"unseen.methods.{name}" for name in ("base", "options", "rules")}
+    tables = {"unseen.methods", "unseen.methods.compose"}
+    methods = {m for m in MODULES if package(m) == "methods"} - tables
+    assert not [(m, t) for m in methods for t in IMPORTS[m] if t in methods - shared]
+    assert not [(m, t) for m in shared for t in IMPORTS[m] if t in methods - shared]

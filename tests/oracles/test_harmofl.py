@@ -155,7 +155,7 @@ def test_gaps_are_of_the_normalised_network_and_ga_sets_the_weights():
     memory = {"gap.own": torch.tensor(0.0)}
     still = replace(
         local,
-        local=replace(local.inner, local=Train(Backprop(), replace(RECIPE, optimiser=SGD(1e-9)))),
+        inner=replace(local.inner, inner=Train(Backprop(), replace(RECIPE, optimiser=SGD(1e-9)))),
     )
     reply, _ = still(
         model, state.inbox, clients["site-a"], memory, Turn(0, 3, 4, "train", "site-a")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Literal, Protocol, runtime_checkable
@@ -118,6 +118,27 @@ class Measure:
             measure = self.statistic.open(model, inbox, client, memory, turn)
             value = measure(*split.batch(slice(None))).detach()
         return Reply({self.name: value}, {"examples": len(split)}), memory
+
+
+@dataclass(frozen=True)
+class Reports(Wrapper):
+    """Another local that adds scalars of the received model to its reply.
+
+    Attributes:
+        inner: the other local.
+        measure: (model, client) -> the scalars by name, before the other local runs.
+    """
+
+    inner: Local
+    measure: Callable[[Model, Client], Mapping[str, float | Tensor]]
+
+    def __call__(
+        self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
+    ) -> tuple[Reply, Memory]:
+        """Measure, then run the other local."""
+        scalars = self.measure(model, client)
+        reply, memory = self.inner(model, inbox, client, memory, turn)
+        return Reply(reply.rows, {**reply.scalars, **scalars}), memory
 
 
 @dataclass(frozen=True)

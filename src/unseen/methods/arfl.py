@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from unseen.combine import AutoWeighted
-from unseen.core import Client, Inbox, Local, Memory, Method, Model, Reply, Turn
+from unseen.core import Client, Method, Model
 from unseen.core.metrics import forward, loss
-from unseen.core.parts import Wrapper
 from unseen.gradient import Backprop
-from unseen.local.train import Train
+from unseen.local.train import Reports, Train
 from unseen.methods.base import cited, federated
 from unseen.methods.options import options_from
 from unseen.recipe import Training
@@ -38,22 +37,12 @@ def arfl(training: Training, **options: Any) -> Method:
         client counts from when it is first seen, where there all clients are evaluated before the
         first round.
     """
-    local = ReceivedLoss(Train(Backprop(training.loss), training))
+    local = Reports(Train(Backprop(training.loss), training), received_loss)
     method = federated("arfl", training, AutoWeighted(**options), REFERENCE, local)
     return replace(method, shares=("the loss of the received model on its training data",))
 
 
-@dataclass(frozen=True)
-class ReceivedLoss(Wrapper):
-    """Adds `received_loss`, the received model's loss on the training split, to another's reply."""
-
-    inner: Local
-
-    def __call__(
-        self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
-    ) -> tuple[Reply, Memory]:
-        """Measure, then run the other local."""
-        split = client.split("train")
-        value = loss(forward(model, split), split.y)
-        reply, memory = self.inner(model, inbox, client, memory, turn)
-        return Reply(reply.rows, {**reply.scalars, "received_loss": value}), memory
+def received_loss(model: Model, client: Client) -> dict[str, float]:
+    """Return the received model's loss on the training split."""
+    split = client.split("train")
+    return {"received_loss": loss(forward(model, split), split.y)}

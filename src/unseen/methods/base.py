@@ -32,7 +32,16 @@ def federated(
     local: Local | None = None,
     apply: Apply | None = None,
 ) -> Method:
-    """The method of one exchange: local training, one rule for the model."""
+    """Return the method of one exchange: local training, and one rule for the model.
+
+    Args:
+        name: the method's.
+        training: the study's recipe.
+        rule: combines the models.
+        reference: where the method comes from.
+        local: by default the training of the recipe's loss.
+        apply: how the combined update enters the model, by default as the recipe says.
+    """
     exchange = Exchange(
         TRAIN,
         local or Train(Backprop(training.loss), training),
@@ -78,14 +87,14 @@ def with_buffers(slot: Slot, rule: Combine) -> Slot:
 
 
 def mean_of(rule: Combine) -> Weighted:
-    """The mean that a rule is, or else the one it starts from."""
+    """Return the mean that a rule is, or else the one it starts from."""
     if isinstance(rule, Weighted) and rule.averages:
         return rule
     return rule.source or Mean("uniform")
 
 
 def trained(method: Method) -> Exchange:
-    """The exchange that trains the model."""
+    """Return the exchange that trains the model."""
     for exchange in method.exchanges:
         if exchange.name == TRAIN:
             return exchange
@@ -93,37 +102,39 @@ def trained(method: Method) -> Exchange:
 
 
 def model_rule(method: Method) -> Combine:
-    """The server rule for the model."""
+    """Return the server rule for the model."""
     rule = trained(method).slots["model"].combine
     assert rule is not None
     return rule
 
 
 def local_training(method: Method) -> Local:
-    """The innermost local part: what is left when all wrappers are taken off."""
+    """Return the innermost local part, without its wrappers."""
     local: Local = innermost(trained(method).local)
     return local
 
 
 def citing(method: Method, reference: Reference) -> Method:
-    """The method with one more reference."""
+    """Return the method with one more reference."""
     return replace(method, references=tuple(dict.fromkeys((*method.references, reference))))
 
 
 def asking(method: Method, *what: str) -> Method:
-    """The method with more that must be there."""
+    """Return the method with more that must be there, such as "images"."""
     return replace(method, asks=tuple(dict.fromkeys((*method.asks, *what))))
 
 
 def with_exchange(method: Method, exchange: Exchange) -> Method:
-    """The method with its training exchange replaced."""
+    """Return the method with its training exchange replaced."""
     exchanges = tuple(exchange if e.name == exchange.name else e for e in method.exchanges)
     return replace(method, exchanges=exchanges)
 
 
 def with_rule(method: Method, rule: Combine) -> Method:
-    """The method with another server rule for the model, and to match it the rule of the buffers
-    and of all that is averaged over the roster."""
+    """Return the method with another rule for the model, and the rules that follow it to match.
+
+    These are the rule of the buffers, and of all that is averaged over the roster.
+    """
     exchange, mean = trained(method), mean_of(rule)
     changed = {
         name: replace(slot, combine=replace(slot.combine, prior=mean))
@@ -166,15 +177,15 @@ def replace_rule(
 
 
 def with_weights(method: Method, weights: Literal["uniform", "examples"]) -> Method:
-    """The method with this mean as the server's rule, or as the one that its rule starts from.
+    """Return the method with this mean as the server's rule, or as the one its rule starts from.
 
-    Rules that set weights of their own (GA, ARFL, medians) stay as they are around it.
+    Rules that set their own weights (GA, ARFL, medians) stay as they are around it.
     """
     return with_rule(method, _starting(model_rule(method), Mean(weights)))
 
 
 def sets_weights(method: Method) -> bool:
-    """Whether the server's rule has no mean to start from that `with_weights` could set."""
+    """Return whether the rule has no mean to start from that `with_weights` could set."""
     rule = model_rule(method)
     while rule.source is not None:
         rule = rule.source
@@ -191,7 +202,7 @@ def _starting(rule: Combine, mean: Mean) -> Combine:
 
 
 def with_local(method: Method, wrap: Callable[[Local], Local]) -> Method:
-    """The method with its local part wrapped.
+    """Return the method with its local part wrapped.
 
     A local that puts the client's own part of the model in and takes it out again (`outermost`)
     stays outside: what is added must see the model as the client has it.
@@ -208,7 +219,7 @@ def with_local(method: Method, wrap: Callable[[Local], Local]) -> Method:
 
 
 def with_gradient(method: Method, wrap: Callable[[Gradient], Gradient]) -> Method:
-    """The method with the gradient of its local training wrapped."""
+    """Return the method with the gradient of its local training wrapped."""
 
     def inside(local: Local) -> Local:
         if not isinstance(local, Descent):

@@ -23,18 +23,27 @@ SIGNATURES = {
 
 
 def method(expression: str, training: Training | None = None) -> Method:
-    """The method that an expression names, with the training's recipe.
+    """Return the method that an expression names, with the training's recipe.
 
     The first part is a method, each further one a modifier, applied from left to right. Options
-    are keywords; a wrong name or keyword is answered with the nearest right one. `module:function`
-    stands for your own: (training, *, options) -> Method, or as a modifier (method, *, options)
-    -> Method. The training's `weights` are those of every method that does not name its own.
+    are keywords; a wrong name or keyword is refused with the nearest right one. The training's
+    `weights` are those of every method that does not name its own.
 
-    >>> method("fedprox(mu=0.5)+ga").name
-    'fedprox(mu=0.5)+ga'
-    >>> method("fedprx")
-    Traceback (most recent call last):
-    unseen.errors.UnseenError: unknown method 'fedprx'; did you mean 'fedprox'? Nearest of ...
+    Args:
+        expression: such as `fedprox(mu=0.1)+ga`. `module:function` is your own: (training, *,
+            options) -> Method, or as a modifier (method, *, options) -> Method.
+        training: the recipe, by default that of `Training()`.
+
+    Raises:
+        UnseenError: the expression cannot be read, or names something unknown.
+        Incompatible: its parts do not go together.
+
+    Example:
+        >>> method("fedprox(mu=0.5)+ga").name
+        'fedprox(mu=0.5)+ga'
+        >>> method("fedprx")
+        Traceback (most recent call last):
+        unseen.errors.UnseenError: unknown method 'fedprx'; did you mean 'fedprox'? Nearest of ...
     """
     first, *rest = parse(expression)
     if first.name in MODIFIERS and first.name not in METHODS:
@@ -54,7 +63,7 @@ def method(expression: str, training: Training | None = None) -> Method:
 
 
 def base(call: Call, training: Training) -> Method:
-    """The method of one call, with the training's weights where the call names none."""
+    """Return the method of one call, with the training's weights where the call names none."""
     weights = training.weights
     if weights == "method" or "weights" in call.arguments:
         return _built("method", call, METHODS, training)
@@ -66,7 +75,7 @@ def base(call: Call, training: Training) -> Method:
 def _built(
     kind: str, call: Call, table: Mapping[str, Callable[..., Method]], given: Training | Method
 ) -> Method:
-    """The method that a part makes of what stands before it."""
+    """Return what a part makes of the training, or of the method before it."""
     try:
         return checked(call, resolve(kind, call, table, (given,), own=True))
     except AttributeError as error:
@@ -80,7 +89,7 @@ def _built(
 
 
 def checked(call: Call, made: object) -> Method:
-    """What a part made, if it is a method."""
+    """Return what a part made, if it is a method."""
     if not isinstance(made, Method):
         raise UnseenError(
             f"{call.name!r} must return an unseen.core.exchange.Method; it returned "

@@ -6,14 +6,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from unseen.combine import ClassShares
 from unseen.combine.fedcsa import check_classes, class_of_columns
-from unseen.core import Client, Inbox, Local, Memory, Method, Model, Reply, Turn
-from unseen.core.parts import Wrapper
+from unseen.core import Client, Method, Model
 from unseen.errors import UnseenError
 from unseen.gradient import Backprop
-from unseen.local.train import Train
+from unseen.local.train import Reports, Train
 from unseen.methods.base import cited, federated
 from unseen.methods.options import options_from, picked
 from unseen.recipe import Training
@@ -38,28 +38,27 @@ def fedcsa(training: Training, **options: Any) -> Method:
         / Σ_j a_j n_jc in row c.
     """
     rule = ClassShares(**picked(ClassShares, options))
-    local = WithCounts(Train(Backprop(training.loss), training), rule.head)
+    local = Reports(Train(Backprop(training.loss), training), Counts(rule.head))
     method = federated("fedcsa", training, rule, REFERENCE, local)
     return replace(method, shares=("how many examples of each class it has",), asks=("classes",))
 
 
 @dataclass(frozen=True)
-class WithCounts(Wrapper):
-    """Adds `counts` [C], the examples of each class in the training split, to another local's
-    reply; refuses a head whose rows are not the classes before the first step."""
+class Counts:
+    """The examples [C] of each class in the training split; refuses a head of other classes.
 
-    inner: Local
+    Attributes:
+        head: the layer's name, by default the last linear one.
+    """
+
     head: str | None = None
 
-    def __call__(
-        self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
-    ) -> tuple[Reply, Memory]:
-        """Count, then run the other local."""
+    def __call__(self, model: Model, client: Client) -> dict[str, Tensor]:
+        """Return the scalar `counts`, after a check of the head's rows."""
         if client.classes is None:
             raise UnseenError(
                 f"FedCSA counts classes; client {client.name!r} has numbers for labels."
             )
         check_classes(class_of_columns(model.layout, self.head)[0], client.classes)
-        counts = torch.bincount(client.split("train").y.cpu(), minlength=client.classes).double()
-        reply, memory = self.inner(model, inbox, client, memory, turn)
-        return Reply(reply.rows, {**reply.scalars, "counts": counts}), memory
+        labels = client.split("train").y.cpu()
+        return {"counts": torch.bincount(labels, minlength=client.classes).double()}
