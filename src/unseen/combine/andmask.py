@@ -63,13 +63,13 @@ class AndMask(Elementwise):
         """Return the masked mean [P], in blocks of columns."""
         p = table["prior"].to(rows)
         vector = torch.empty(rows.shape[1], dtype=rows.dtype, device=rows.device)
-        kept = torch.empty(rows.shape[1], dtype=torch.bool, device=rows.device)
+        agree = torch.empty(rows.shape[1], dtype=torch.bool, device=rows.device)
         for block, u in column_blocks(rows):
-            kept[block] = (p @ u.sign()).abs() >= self.agreement - ROUNDING
-            vector[block] = torch.where(kept[block], p @ u, 0)
+            agree[block] = (p @ u.sign()).abs() >= self.agreement - ROUNDING
+            vector[block] = torch.where(agree[block], p @ u, 0)
         if self.rescale:
             for begin, end in state.get("blocks", [(0, len(vector))]):
-                share = kept[begin:end].double().mean()
+                share = agree[begin:end].double().mean()
                 vector[begin:end] /= torch.where(share > 0, share, 1).to(vector)
         return vector, state
 
@@ -126,6 +126,6 @@ class AbsoluteGeometricMean(Elementwise):
             size = (p @ (u.abs() + floor).log_()).exp_()
             vector[block] = (p @ u).sign() * size
             if self.agreement > 0:
-                kept = (p @ u.sign()).abs() >= self.agreement - ROUNDING
-                vector[block] = torch.where(kept, vector[block], 0)
+                agree = (p @ u.sign()).abs() >= self.agreement - ROUNDING
+                vector[block] = torch.where(agree, vector[block], 0)
         return vector, state

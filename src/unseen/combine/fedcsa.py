@@ -84,10 +84,10 @@ def class_of_columns(layout: Layout, head: str | None = None) -> tuple[int, Tens
     matrices = [n for n, shape in shapes.items() if n.endswith("weight") and len(shape) == 2]
     weight = f"{head}.weight" if head is not None else next(reversed(matrices), "")
     if weight not in matrices:
-        known = ", ".join(n.removesuffix(".weight") for n in matrices) or "none"
+        names = ", ".join(n.removesuffix(".weight") for n in matrices) or "none"
         raise UnseenError(
             f"the head must be a linear layer of the model; found {head or 'none'!r}. Its linear "
-            f"layers: {known}."
+            f"layers: {names}."
         )
     C = shapes[weight][0]
     owner = torch.full((layout.size,), C)

@@ -48,8 +48,8 @@ class NormalizedAveraging(Weighted):
 
     def all_needs(self) -> tuple[str, ...]:
         """Return the names of ‖a_i‖₁, of the steps if they count, and of what the prior reads."""
-        own = ("accumulated",) if self.effective == "norm" else ("accumulated", "steps")
-        return tuple(dict.fromkeys((*own, *super().all_needs())))
+        names = ("accumulated",) if self.effective == "norm" else ("accumulated", "steps")
+        return tuple(dict.fromkeys((*names, *super().all_needs())))
 
     def share(
         self, table: Table, state: RuleState, generator: torch.Generator | None = None

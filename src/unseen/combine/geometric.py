@@ -65,10 +65,10 @@ class Work:
         self.signs = like.new_empty(2, K, n)
         self.plus, self.minus = self.signs.unbind()
         weights, logs, spare = like.new_empty(3, 2, n).unbind()
-        self.made = LogSums(weights, logs, None, spare)
+        self.buffers = LogSums(weights, logs, None, spare)
         columns = [sign.t() for sign in self.signs]
-        self.weights = list(zip(columns, self.made.weights, strict=True))
-        self.sums_of_logs = list(zip(columns, self.made.logs, strict=True))
+        self.weights = list(zip(columns, self.buffers.weights, strict=True))
+        self.sums_of_logs = list(zip(columns, self.buffers.logs, strict=True))
 
     def sums(self, vectors: Tensor, p: Tensor, floor: float, zeros: bool) -> LogSums:
         """Return the sums over `vectors` [K, n] with weights p [K]."""
@@ -79,7 +79,7 @@ class Work:
         self.signs.mul_(self.logs)
         for sign, logs in self.sums_of_logs:
             torch.mv(sign, p, out=logs)
-        return replace(self.made, zero=zero) if zeros else self.made
+        return replace(self.buffers, zero=zero) if zeros else self.buffers
 
 
 class RunningLogSums:
@@ -190,8 +190,8 @@ class WeightedGeometricMean(Elementwise):
         columns = max(64, COLUMNS // len(rows) // 64 * 64)
         work = Work(rows, columns)  # of all rows together it stays in cache
         for block, u in column_blocks(rows, columns):
-            own = work if u.shape[1] == columns else Work(rows, u.shape[1])
-            sums = own.sums(u, p, self.floor, self.zeros != "skip")
+            memory = work if u.shape[1] == columns else Work(rows, u.shape[1])
+            sums = memory.sums(u, p, self.floor, self.zeros != "skip")
             self.mean(sums, vector[block])
         return vector, state
 

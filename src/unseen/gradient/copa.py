@@ -100,9 +100,9 @@ class OwnHead(Wrapper):
             model.vector[part] = inbox[HEADS][turn.index]
         received = {**inbox, "model": model.vector.clone()}
         reply, memory = self.inner(model, received, client, memory, turn)
-        own = model.vector[part].clone()
+        row = model.vector[part].clone()
         model.vector[part] = inbox["model"][part]
-        return Reply({**reply.rows, HEADS: own}, reply.scalars), memory
+        return Reply({**reply.rows, HEADS: row}, reply.scalars), memory
 
 
 @dataclass(frozen=True)

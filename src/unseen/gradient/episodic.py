@@ -85,17 +85,17 @@ class Episodic(Around):
 
         def step(x: Tensor, y: Tensor) -> Tensor:
             value = inner(x, y)
-            own = model.gradient.clone()
+            slope = model.gradient.clone()
             weights, buffers = model.vector.clone(), model.buffers.clone()
-            model.vector.sub_(own.clamp(-self.bound, self.bound), alpha=self.inner_lr)
+            model.vector.sub_(slope.clamp(-self.bound, self.bound), alpha=self.inner_lr)
             value = value + inner(foreign(x), y)
             model.vector.copy_(weights)
             if loss is not None:
-                free = torch.where(own.abs() < self.bound, model.gradient, 0)
+                free = torch.where(slope.abs() < self.bound, model.gradient, 0)
                 total = model.gradient - self.inner_lr * curved(model, loss, x, y, free)
                 model.gradient.copy_(total)
             model.buffers.copy_(buffers)
-            model.gradient.add_(own)
+            model.gradient.add_(slope)
             if self.scale == "sum":
                 return value
             model.gradient.mul_(0.5)

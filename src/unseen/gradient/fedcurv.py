@@ -106,9 +106,9 @@ class WithFisher(Wrapper):
         anchor = fisher * model.vector
         # A reply that is not finite is dropped by the server: it is in no sum.
         sent = turn.round if bool((fisher + anchor).isfinite().all()) else -2
-        own = {OWN_FISHER: fisher, OWN_ANCHOR: anchor, SENT: torch.tensor(sent)}
+        memories = {OWN_FISHER: fisher, OWN_ANCHOR: anchor, SENT: torch.tensor(sent)}
         rows = {**reply.rows, FISHER: fisher, ANCHOR: anchor}
-        return Reply(rows, reply.scalars), {**memory, **own}
+        return Reply(rows, reply.scalars), {**memory, **memories}
 
     def _fisher(
         self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn

@@ -94,21 +94,21 @@ class OwnNorms(Wrapper):
             model.buffers[statistics] = memory[STATISTICS]
         received = {**inbox, "model": model.vector.clone(), "buffers": model.buffers.clone()}
         reply, memory = self.inner(model, received, client, memory, turn)
-        own = {WEIGHTS: model.vector[weights], STATISTICS: model.buffers[statistics]}
-        if not all(bool(kept.isfinite().all()) for kept in own.values()):
+        personal = {WEIGHTS: model.vector[weights], STATISTICS: model.buffers[statistics]}
+        if not all(bool(tensor.isfinite().all()) for tensor in personal.values()):
             return reply, memory
-        return reply, {**memory, **own}
+        return reply, {**memory, **personal}
 
     def names(self, model: Model) -> set[str]:
         """Return the tensors that stay with the client."""
-        found: set[str] = set()
+        names: set[str] = set()
         for name, layer in model.module.named_modules():
             prefix = f"{name}." if name else ""
             if isinstance(layer, _BatchNorm):
-                found |= {prefix + tensor for tensor in TENSORS}
+                names |= {prefix + tensor for tensor in TENSORS}
             elif isinstance(layer, Assembled) and self.personal == "released":
-                found.add(prefix + "score_batch")
-        return found
+                names.add(prefix + "score_batch")
+        return names
 
 
 def mask(layout: Layout, names: set[str], like: Tensor) -> Tensor:

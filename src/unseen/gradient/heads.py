@@ -17,13 +17,13 @@ from unseen.errors import UnseenError
 def head_layer(model: Model, name: str | None = None) -> tuple[str, nn.Linear]:
     """Return the linear layer called `name`, by default the last in the order of the modules."""
     linear = {n: m for n, m in model.module.named_modules() if type(m) is nn.Linear}
-    found = name if name is not None else next(reversed(linear), "")
-    if found not in linear:
+    chosen = name if name is not None else next(reversed(linear), "")
+    if chosen not in linear:
         raise UnseenError(
             f"the head must be a linear layer of the model; found {name or 'none'!r}. "
             f"Its linear layers: {', '.join(linear) or 'none'}."
         )
-    return found, linear[found]
+    return chosen, linear[chosen]
 
 
 @dataclass(frozen=True)
@@ -65,12 +65,12 @@ class Head:
         finally:
             handle.remove()
         # In bfloat16 the model gives its outputs in its parameters' type: a copy.
-        found = seen[0][1].to(outputs.dtype) if len(seen) == 1 else None
-        same = found is outputs or (
+        output = seen[0][1].to(outputs.dtype) if len(seen) == 1 else None
+        same = output is outputs or (
             model.precision != "float32"
-            and found is not None
-            and found.shape == outputs.shape
-            and torch.allclose(found, outputs, rtol=0, atol=0, equal_nan=True)
+            and output is not None
+            and output.shape == outputs.shape
+            and torch.allclose(output, outputs, rtol=0, atol=0, equal_nan=True)
         )
         if not same or outputs.ndim != 2:
             raise UnseenError(

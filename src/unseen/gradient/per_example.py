@@ -86,8 +86,8 @@ def signals(loss: Tensor, outputs: list[Tensor], graph: bool = False) -> list[Te
         The loss is a mean over N examples, so that δ_n = N ∂loss/∂z_n: softmax(z) − onehot(y), or
         σ(z) − y for one logit, at the head under cross-entropy.
     """
-    found = torch.autograd.grad(loss, outputs, create_graph=graph)
-    return [delta * len(delta) for delta in found]
+    slopes = torch.autograd.grad(loss, outputs, create_graph=graph)
+    return [delta * len(delta) for delta in slopes]
 
 
 def with_ones(layer: nn.Linear, a: Tensor) -> Tensor:
@@ -184,13 +184,13 @@ def outputs_and_signals(
     model: Model, loss: LossFunction, x: Tensor, y: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Return the loss, and δ [N, C] at the model's outputs."""
-    kept: list[Tensor] = []
-    handle = model.module.register_forward_hook(lambda _module, _inputs, z: kept.append(z))
+    outputs: list[Tensor] = []
+    handle = model.module.register_forward_hook(lambda _module, _inputs, z: outputs.append(z))
     try:
         value = loss(model, x, y)
     finally:
         handle.remove()
-    return value.detach(), signals(value, kept[-1:])[0]
+    return value.detach(), signals(value, outputs[-1:])[0]
 
 
 def chunks_of_gradients(model: Model, x: Tensor, delta: Tensor, chunk: int) -> Iterator[Tensor]:

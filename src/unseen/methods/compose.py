@@ -73,26 +73,26 @@ def base(call: Call, training: Training) -> Method:
 
 
 def _built(
-    kind: str, call: Call, table: Mapping[str, Callable[..., Method]], given: Training | Method
+    kind: str, call: Call, table: Mapping[str, Callable[..., Method]], before: Training | Method
 ) -> Method:
     """Return what a part makes of the training, or of the method before it."""
     try:
-        return checked(call, resolve(kind, call, table, (given,), own=True))
+        return checked(call, resolve(kind, call, table, (before,), own=True))
     except AttributeError as error:
         # A user's part that was written for the other place reads what this one does not have.
-        if error.obj is not given:
+        if error.obj is not before:
             raise
         raise UnseenError(
             f"{call.name!r} does not work as a {kind}: it reads {error.name!r} of what it is "
-            f"given, and a {type(given).__name__} has none. {SIGNATURES[kind]}"
+            f"given, and a {type(before).__name__} has none. {SIGNATURES[kind]}"
         ) from error
 
 
-def checked(call: Call, made: object) -> Method:
+def checked(call: Call, built: object) -> Method:
     """Return what a part made, if it is a method."""
-    if not isinstance(made, Method):
+    if not isinstance(built, Method):
         raise UnseenError(
             f"{call.name!r} must return an unseen.core.exchange.Method; it returned "
-            f"{type(made).__name__}."
+            f"{type(built).__name__}."
         )
-    return made
+    return built

@@ -120,8 +120,8 @@ def option_help(docstring: str) -> dict[str, str]:
 
 def documented(docstring: str, options: Mapping[str, str]) -> str:
     """Return a docstring whose options are described in one section `Args:`."""
-    found = {k: v for k, v in sections(docstring).items() if k not in ("Args", "Attributes")}
+    rest = {k: v for k, v in sections(docstring).items() if k not in ("Args", "Attributes")}
     about = "\n".join(f"{name}: {text}" for name, text in options.items())
-    texts = {"": found.pop(""), "Args": about, **found}
+    texts = {"": rest.pop(""), "Args": about, **rest}
     parts = [f"{name}:\n{indent(text, '    ')}" if name else text for name, text in texts.items()]
     return "\n\n".join(part for part, text in zip(parts, texts.values(), strict=True) if text)
