@@ -56,12 +56,15 @@ def add_am(method: Method, *, across: bool = False, bank: int = 16, **options: A
     """
     name = f"{method.name}+am"
     if REFERENCE in method.references:
-        raise Incompatible(name, f"{method.name} mixes amplitudes already; set its own p.")
+        raise Incompatible(
+            name, f"{method.name} mixes amplitudes already.", remedy="Set its own p."
+        )
     if across and method.gather is not None:
         raise Incompatible(
             name,
             f"{method.name} pools the data, so that there is no other client to take an amplitude "
-            "from; take across=False.",
+            "from.",
+            remedy="Take across=False.",
         )
     if erased(method):
         raise Incompatible(

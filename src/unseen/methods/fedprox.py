@@ -28,7 +28,9 @@ def add_fedprox(method: Method, **options: Any) -> Method:
     """Hold any method's local training near the received model: + (μ/2) ‖w − x‖²."""
     if REFERENCE in method.references:
         raise Incompatible(
-            f"{method.name}+fedprox", f"{method.name} has its proximal term already; set its mu."
+            f"{method.name}+fedprox",
+            f"{method.name} has its proximal term already.",
+            remedy="Set its mu.",
         )
     if not isinstance(local_training(method), Train):
         raise Incompatible(

@@ -41,7 +41,7 @@ def add_fedsam(method: Method, **options: Any) -> Method:
     def inside(gradient: Any) -> Gradient:
         if isinstance(gradient, Perturbed):
             raise Incompatible(
-                name, f"{method.name} perturbs its weights already; set its own radius."
+                name, f"{method.name} perturbs its weights already.", remedy="Set its own radius."
             )
         if isinstance(gradient, Backprop):
             return Perturbed(gradient, **options)

@@ -52,7 +52,9 @@ def add_rsc(method: Method, **options: Any) -> Method:
     """
     if REFERENCE in method.references:
         raise Incompatible(
-            f"{method.name}+rsc", f"{method.name} mutes features already; set its own drop."
+            f"{method.name}+rsc",
+            f"{method.name} mutes features already.",
+            remedy="Set its own drop.",
         )
     try:
         return citing(challenged(method, options), REFERENCE)
