@@ -14,10 +14,10 @@ from unseen.recipe import Training
 
 #: What a user's own part is called with in its place of an expression.
 SIGNATURES = {
-    "method": "A method is a function (training, *, options) -> Method and stands first; a "
-    "modifier, (method, *, options) -> Method, stands behind a method and a plus.",
+    "method": "A method is a function (training, *, options) -> Method and comes first; a "
+    "modifier, (method, *, options) -> Method, follows a method and a plus.",
     "modifier": "A modifier is a function (method, *, options) -> Method; a method, "
-    "(training, *, options) -> Method, stands first in an expression and cannot be added to "
+    "(training, *, options) -> Method, comes first in an expression and cannot be added to "
     "another.",
 }
 
@@ -55,7 +55,7 @@ def method(expression: str, training: Training | None = None) -> Method:
     for call in rest:
         if call.name in METHODS and call.name not in MODIFIERS:
             raise UnseenError(
-                f"{call.name!r} is a method, not a modifier: a method stands first, what it is "
+                f"{call.name!r} is a method, not a modifier: a method comes first, what it is "
                 f"joined with behind it, as in {text((call,))}+ga. Found {expression!r}."
             )
         built = _built("modifier", call, MODIFIERS, built)
