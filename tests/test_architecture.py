@@ -85,3 +85,12 @@ def test_no_file_is_too_long_to_be_read() -> None:
 
 def test_the_picture_is_that_of_the_imports() -> None:
     assert architecture.picture() in (ROOT / "docs" / "design.md").read_text("utf-8")
+
+
+def test_no_method_imports_another() -> None:
+    """What methods share lies in these modules; the package's table and `compose` import all."""
+    shared = {f"unseen.methods.{name}" for name in ("base", "options", "rules")}
+    tables = {"unseen.methods", "unseen.methods.compose"}
+    methods = {m for m in modules() if package(m) == "methods"} - tables
+    assert not [(m, t) for m in methods for t in imports()[m] if t in methods - shared]
+    assert not [(m, t) for m in shared for t in imports()[m] if t in methods - shared]

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
+import inspect
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
 from unseen import UnseenError
 from unseen.cli.catalogue import CATALOGUES, compositions, compositions_markdown, page, pages
+from unseen.combine import PPDG
+from unseen.methods import METHODS, MODIFIERS
+from unseen.methods.base import cited
 from unseen.spec.named import named_studies
 from unseen.study import Study
 
@@ -32,6 +38,40 @@ def test_each_refused_composition_has_a_reason():
 
 def test_ppdgs_page_says_what_does_not_hold():
     assert "does not hold under conflict" in " ".join(page("ppdg").split())
+
+
+def test_a_page_describes_each_option_once_by_the_part_that_it_sets():
+    for name in (*METHODS, *MODIFIERS):
+        for section in page(name).split("\n\nOptions\n")[1:]:
+            lines = section.split("\n\n")[0].split("\n")
+            options = [i for i, line in enumerate(lines) if line[:3].strip()]
+            described = [lines[i + 1 : i + 2] for i in options if lines[i] != "  none"]
+            assert all(text and text[0].startswith(" " * 6) for text in described), (name, lines)
+
+
+def test_options_are_those_of_the_rule():
+    """Names and defaults of the method and the modifier, with the prior as `weights`."""
+    fields = {f.name: f.default for f in dataclasses.fields(PPDG)}
+    prior = fields.pop("prior")
+    method, modifier = (
+        {n: p.default for n, p in list(inspect.signature(part).parameters.items())[1:]}
+        for part in (METHODS["ppdg"], MODIFIERS["ppdg"])
+    )
+    assert modifier == fields
+    assert method == fields | {"weights": prior.by}
+    assert (
+        inspect.signature(METHODS["ppdg"]).parameters["when"].annotation
+        == Literal["conflict", "always"]
+    )
+
+
+def test_references_are_read_by_their_key():
+    reference = cited("tian2023ppdg")
+    assert reference.text.startswith("Tian, Li, Wang, Wang.")
+    assert reference.bibtex.startswith("@article{tian2023ppdg,\n")
+    assert reference.bibtex.endswith("\n}")
+    with pytest.raises(UnseenError, match="no entry 'tian2023'"):
+        cited("tian2023")
 
 
 def test_every_list_has_rows_as_wide_as_its_header():

@@ -257,7 +257,7 @@ class TestOwnParts:
              "it reads 'batch_size' of what it is given, and a Method has none. A modifier is a "
              "function (method, *, options) -> Method; a method, "),
             ("own_parts_here:add_even", "'own_parts_here:add_even' does not work as a method: "),
-            ("scaffold+fedavg", "'fedavg' is a method, not a modifier: a method stands first"),
+            ("scaffold+fedavg", "'fedavg' is a method, not a modifier: a method comes first"),
             ("ga", "'ga' is a modifier, not a method: write it behind one, as in fedavg+ga."),
         ],
     )  # fmt: skip

@@ -129,7 +129,7 @@ def test_scaffolds_correction_stays_outside_of_the_perturbation():
     batch, grads = client.train.batch(slice(0, 8)), []
     for expression, control in (("scaffold+fedsam", c), ("fedsam", c)):
         gradient = method(expression).exchanges[0].local
-        gradient = getattr(gradient, "local", gradient).gradient
+        gradient = getattr(gradient, "inner", gradient).gradient
         with gradient.open(model, {CONTROL: control}, client, {}, TURN) as step:
             step(*batch)
         grads.append(model.gradient.clone())

@@ -220,7 +220,7 @@ def test_an_added_part_finds_the_received_model_under_the_clients_own_norms():
     chosen = method("gperxan+ga")
     (exchange,) = chosen.exchanges
     assert isinstance(exchange.local, OwnNorms)
-    assert type(exchange.local.local).__name__ == "GapProbe"
+    assert type(exchange.local.inner).__name__ == "GapProbe"
 
 
 @pytest.mark.parametrize("policy", ["average", "local", "batch"])

@@ -15,6 +15,7 @@ from unseen import Model, Training, UnseenError, method, play, start
 from unseen.combine import DenseRows, Krum, Mean, Median, TrimmedMean
 from unseen.core.exchange import keyed
 from unseen.engine.inprocess import InProcess
+from unseen.methods.base import trained
 from unseen.models import build
 
 COUNTS = [1, 2, 3, 4, 5, 8, 13, 20]
@@ -187,3 +188,12 @@ def test_options_are_checked() -> None:
     for options in ({"f": -1}, {"f": 1.5}, {"m": 0}):
         with pytest.raises(UnseenError, match=r"Krum\([fm]\)"):
             Krum(**options)
+
+
+@pytest.mark.parametrize("weights", ["uniform", "examples"])
+@pytest.mark.parametrize("name", ["trimmed-mean", "median", "krum", "fedavg+median"])
+def test_a_studys_weights_do_not_let_wrong_clients_into_the_statistics(name: str, weights):
+    """BatchNorm's statistics follow a rule without a prior, whatever the study's weights."""
+    slots = trained(method(name, Training(weights=weights))).slots
+    assert slots == trained(method(name)).slots
+    assert slots["buffers"].like == "model" or slots["buffers"].combine == slots["model"].combine

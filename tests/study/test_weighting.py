@@ -16,8 +16,7 @@ OPPOSED = '''
 from dataclasses import dataclass, replace
 from unseen.combine import JacobianDescent
 from unseen.core.exchange import Reply
-from unseen.methods.base import federated, with_exchange, trained
-from unseen.methods.torchjd import NASH
+from unseen.methods.base import cited, federated, with_exchange, trained
 
 
 @dataclass(frozen=True)
@@ -31,7 +30,7 @@ class Opposed:
 
 
 def bargain(training):
-    method = federated("bargain", training, JacobianDescent("nash-mtl"), NASH)
+    method = federated("bargain", training, JacobianDescent("nash-mtl"), cited("navon2022nash"))
     return with_exchange(method, replace(trained(method), local=Opposed()))
 '''
 

@@ -18,13 +18,13 @@ from unseen.combine.fedgala import GlobalAlignment
 from unseen.combine.fednova import NormalizedAveraging
 from unseen.combine.fedomg import FedOMG
 from unseen.combine.geometric import WeightedGeometricMean
-from unseen.combine.mean import Mean, Sum
+from unseen.combine.mean import Mean, RosterMean, Sum
 from unseen.combine.pcgrad import PCGrad
 from unseen.combine.ppdg import PPDG
 from unseen.combine.robust import Krum, Median, Robust, TrimmedMean
-from unseen.combine.roster import RosterMean
 from unseen.combine.torchjd import JacobianDescent
-from unseen.core.rule import Collect, Combine, DenseRows, Elementwise, Gram, Rows, Weighted, gram
+from unseen.core import Collect, Combine, Elementwise, Gram, Rows, Weighted
+from unseen.core.rule import DenseRows, gram
 
 __all__ = [
     "PPDG",

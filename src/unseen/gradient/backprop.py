@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
@@ -9,12 +10,9 @@ from typing import Protocol
 
 from torch import Tensor
 
-from unseen.core.client import Client
-from unseen.core.exchange import Turn
+from unseen.core import Client, Inbox, Memory, Model, Turn
 from unseen.core.losses import CrossEntropy, Loss
-from unseen.core.parts import Part
-from unseen.core.types import Inbox, Memory
-from unseen.core.vector import Model
+from unseen.core.parts import Part, Wrapper
 
 #: (x, y) -> the batch's loss; leaves the gradient in `model.gradient`.
 Step = Callable[[Tensor, Tensor], Tensor]
@@ -26,6 +24,24 @@ class Gradient(Protocol):
     def open(
         self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
     ) -> AbstractContextManager[Step]: ...
+
+
+class Around(Wrapper, ABC):
+    """A gradient around another, its field `inner`, of which each step is changed."""
+
+    @contextmanager
+    def open(
+        self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
+    ) -> Iterator[Step]:
+        """Open the inner gradient, and yield its step as it is changed."""
+        with self.inner.open(model, inbox, client, memory, turn) as inner:
+            yield self.changed(inner, model, inbox, client, memory, turn)
+
+    @abstractmethod
+    def changed(
+        self, inner: Step, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
+    ) -> Step:
+        """Return the changed step."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +57,7 @@ class Backprop(Part):
     def open(
         self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
     ) -> Iterator[Step]:
-        """The plain step of back-propagation."""
+        """Open the plain step of back-propagation."""
         loss = self.loss.open(model, inbox, client, memory, turn)
 
         def step(x: Tensor, y: Tensor) -> Tensor:

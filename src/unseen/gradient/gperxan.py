@@ -1,4 +1,4 @@
-"""gPerXAN on the client: BatchNorm of its own, and the received head as a guide."""
+"""gPerXAN on the client: its own BatchNorm, and the received head as a guide."""
 
 from __future__ import annotations
 
@@ -9,12 +9,9 @@ import torch
 from torch import Tensor
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from unseen.core.client import Client
-from unseen.core.exchange import Local, Reply, Turn
+from unseen.core import Client, Inbox, Layout, Local, Memory, Model, Reply, Turn
 from unseen.core.losses import Loss, LossFunction
 from unseen.core.parts import Wrapper
-from unseen.core.types import Inbox, Memory
-from unseen.core.vector import Layout, Model
 from unseen.errors import choice, number
 from unseen.gradient.heads import Head, loss_of
 from unseen.images.norms import Assembled
@@ -29,8 +26,16 @@ TENSORS = ("weight", "bias", "running_mean", "running_var")
 class Guided:
     """ℓ(h(f), y) + λ ℓ(h₀(f), y), f = F(x): h₀ is the head as received, frozen.
 
-    Source: Le et al. 2024, "Efficiently Assemble Normalization Layers and Regularization for
-    Federated Domain Generalization", with λ = 0.5 as released.
+    Attributes:
+        loss: ℓ.
+        reg: λ ≥ 0; 0.5 as released. The two losses are added up: while h is near h₀ the body's
+            gradient is 1 + λ times FedAvg's, which under SGD is a learning rate 1 + λ times as
+            large.
+        head: the layer's name.
+
+    Source:
+        Le et al. 2024, "Efficiently Assemble Normalization Layers and Regularization for Federated
+        Domain Generalization".
     """
 
     loss: Loss
@@ -43,7 +48,7 @@ class Guided:
     def open(
         self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
     ) -> LossFunction:
-        """The loss with this round's head."""
+        """Open the loss with this round's head."""
         inner = self.loss.open(model, inbox, client, memory, turn)
         head = Head.of(model, self.head)
         received = inbox["model"][head.part][None]
@@ -58,11 +63,15 @@ class Guided:
 
 @dataclass(frozen=True)
 class OwnNorms(Wrapper):
-    """Lets another local start from the received model under the client's own BatchNorm.
+    """Another local that starts from the received model under the client's own BatchNorm.
 
     What the client sends is its whole model, so that the server's mean holds the mean of the
-    clients' BatchNorm; what it keeps is its own. personal: see `unseen.methods.gperxan`. A client
-    that diverged keeps what it had.
+    clients' BatchNorm; what it keeps is its own. A client that diverged keeps what it had.
+
+    Attributes:
+        inner: the local that trains.
+        personal: `"batchnorm"` keeps BatchNorm's tensors alone; `"released"` also s_b's scalar, as
+            the released code does since its name contains that of the layer.
     """
 
     outermost: ClassVar[bool] = True
@@ -85,25 +94,25 @@ class OwnNorms(Wrapper):
             model.buffers[statistics] = memory[STATISTICS]
         received = {**inbox, "model": model.vector.clone(), "buffers": model.buffers.clone()}
         reply, memory = self.inner(model, received, client, memory, turn)
-        own = {WEIGHTS: model.vector[weights], STATISTICS: model.buffers[statistics]}
-        if not all(bool(kept.isfinite().all()) for kept in own.values()):
+        personal = {WEIGHTS: model.vector[weights], STATISTICS: model.buffers[statistics]}
+        if not all(bool(tensor.isfinite().all()) for tensor in personal.values()):
             return reply, memory
-        return reply, {**memory, **own}
+        return reply, {**memory, **personal}
 
     def names(self, model: Model) -> set[str]:
-        """The tensors that stay with the client."""
-        found: set[str] = set()
+        """Return the tensors that stay with the client."""
+        names: set[str] = set()
         for name, layer in model.module.named_modules():
             prefix = f"{name}." if name else ""
             if isinstance(layer, _BatchNorm):
-                found |= {prefix + tensor for tensor in TENSORS}
+                names |= {prefix + tensor for tensor in TENSORS}
             elif isinstance(layer, Assembled) and self.personal == "released":
-                found.add(prefix + "score_batch")
-        return found
+                names.add(prefix + "score_batch")
+        return names
 
 
 def mask(layout: Layout, names: set[str], like: Tensor) -> Tensor:
-    """Where in a vector [P] of this layout the named tensors lie."""
+    """Return where in a vector [P] of this layout the named tensors lie."""
     chosen = torch.zeros(layout.size, dtype=torch.bool, device=like.device)
     for name, view in layout.views(chosen).items():
         if name in names:

@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from torch.func import grad, vmap
 
 from unseen.combine.geometric import RunningLogSums
+from unseen.core import Model
 from unseen.core.losses import LossFunction
-from unseen.core.vector import Model
 from unseen.errors import UnseenError
 
 #: Examples whose logarithms are summed in float32 before they enter a float64 sum.
@@ -28,7 +28,7 @@ SUMMED = 1024
 def recorded(
     layers: Mapping[str, nn.Module], examples: int
 ) -> Iterator[dict[str, tuple[Tensor, Tensor]]]:
-    """Input [N, i] and output [N, o] of each layer in the forward pass inside the context."""
+    """Record the input [N, i] and output [N, o] of each layer in one forward pass."""
     seen: dict[str, tuple[Tensor, Tensor]] = {}
 
     def hook(name: str) -> Any:
@@ -53,7 +53,7 @@ def recorded(
 
 
 def linear_layers(model: Model) -> dict[str, nn.Linear]:
-    """The model's linear layers by name, if all that is trained lies in them."""
+    """Return the model's linear layers by name, if all that is trained lies in them."""
     layers: dict[str, nn.Linear] = {}
     owned: set[int] = set()
     for name, module in model.module.named_modules():
@@ -75,24 +75,30 @@ def linear_layers(model: Model) -> dict[str, nn.Linear]:
 
 
 def signals(loss: Tensor, outputs: list[Tensor], graph: bool = False) -> list[Tensor]:
-    """δ [N, o] of each example at each output [N, o] of a mean loss.
+    """Return δ [N, o] of each example at each output [N, o] of a mean loss.
 
-    The loss is a mean over N examples, so that δ_n = N ∂loss/∂z_n: softmax(z) − onehot(y), or
-    σ(z) − y for one logit, at the head under cross-entropy. graph: keep it differentiable.
+    Args:
+        loss: the mean loss.
+        outputs: of the layers.
+        graph: keep δ differentiable.
+
+    Note:
+        The loss is a mean over N examples, so that δ_n = N ∂loss/∂z_n: softmax(z) − onehot(y), or
+        σ(z) − y for one logit, at the head under cross-entropy.
     """
-    found = torch.autograd.grad(loss, outputs, create_graph=graph)
-    return [delta * len(delta) for delta in found]
+    slopes = torch.autograd.grad(loss, outputs, create_graph=graph)
+    return [delta * len(delta) for delta in slopes]
 
 
 def with_ones(layer: nn.Linear, a: Tensor) -> Tensor:
-    """Inputs [N, i] with a column of ones if the layer has a bias, as [N, i + 1]."""
+    """Return inputs [N, i] with a column of ones if the layer has a bias, as [N, i + 1]."""
     return a if layer.bias is None else torch.cat([a, a.new_ones(len(a), 1)], dim=1)
 
 
 def linear_signals(
     model: Model, loss: LossFunction, x: Tensor, y: Tensor
 ) -> tuple[Tensor, dict[str, tuple[Tensor, Tensor]]]:
-    """The loss, and (δ [N, o], inputs [N, i] or with ones [N, i + 1]) of every linear layer.
+    """Return the loss, and (δ [N, o], inputs [N, i] or with ones [N, i + 1]) of every linear layer.
 
     In the parameters' type, whatever type the layers' products are computed in.
     """
@@ -122,7 +128,7 @@ def put(model: Model, name: str, matrix: Tensor) -> None:
 
 
 def outer_log_sums(delta: Tensor, a: Tensor, floor: float = 0.0) -> RunningLogSums:
-    """The log sums, flat [o·i], of the N matrices δ_n a_nᵀ [o, i].
+    """Return the log sums, flat [o·i], of the N matrices δ_n a_nᵀ [o, i].
 
     log|δ a| = log|δ| + log|a| and sign(δ a) = sign δ · sign a, so that with D± = 1[δ ≷ 0] and
     A± = 1[a ≷ 0]
@@ -130,7 +136,7 @@ def outer_log_sums(delta: Tensor, a: Tensor, floor: float = 0.0) -> RunningLogSu
         Σ₊ 1 = D₊ᵀA₊ + D₋ᵀA₋,      Σ₊ log|g| = (D₊ log|δ|)ᵀA₊ + D₊ᵀ(A₊ log|a|) + same with −
 
     and likewise over the negative entries: 12 products of the size of the layer's gradient, 6
-    where no input is negative, as after a ReLU. A floor under the logarithm is no product: then
+    where no input is negative, as after a ReLU. A floor under the logarithm is not a product: then
     the matrices are formed after all, one at a time.
     """
     sums = RunningLogSums(delta.shape[1] * a.shape[1], delta.device)
@@ -154,7 +160,7 @@ def _add_products(sums: RunningLogSums, delta: Tensor, a: Tensor) -> None:
 
 
 def _signed(t: Tensor, both: bool) -> tuple[Tensor, Tensor]:
-    """1[t > 0] and, beside it, 1[t < 0] if both are asked for; and the same times log|t|."""
+    """Return 1[t > 0] and, next to it, 1[t < 0] if both are needed; and the same times log|t|."""
     signs = torch.cat([t > 0, t < 0], dim=1) if both else t > 0
     logs = torch.where(t == 0, 0, t.abs().log())
     signs = signs.to(t.dtype)
@@ -162,7 +168,7 @@ def _signed(t: Tensor, both: bool) -> tuple[Tensor, Tensor]:
 
 
 def _by_sign(product: Tensor, o: int, i: int) -> tuple[Tensor, Tensor]:
-    """Flat sums of the blocks (+, +), (−, −) and of the blocks (−, +), (+, −)."""
+    """Return flat sums of the blocks (+, +), (−, −) and of the blocks (−, +), (+, −)."""
     positive, negative = product[:o, :i], product[o:, :i]
     if product.shape[1] > i:
         positive, negative = positive + product[o:, i:], negative + product[:o, i:]
@@ -170,25 +176,25 @@ def _by_sign(product: Tensor, o: int, i: int) -> tuple[Tensor, Tensor]:
 
 
 def outer_squares(delta: Tensor, a: Tensor) -> Tensor:
-    """Σ_n (δ_n a_nᵀ)² entry by entry, [o, i], as (δ²)ᵀ(a²)."""
+    """Return Σ_n (δ_n a_nᵀ)² entry by entry, [o, i], as (δ²)ᵀ(a²)."""
     return delta.square().T @ a.square()
 
 
 def outputs_and_signals(
     model: Model, loss: LossFunction, x: Tensor, y: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """The loss, and δ [N, C] at the model's outputs."""
-    kept: list[Tensor] = []
-    handle = model.module.register_forward_hook(lambda _module, _inputs, z: kept.append(z))
+    """Return the loss, and δ [N, C] at the model's outputs."""
+    outputs: list[Tensor] = []
+    handle = model.module.register_forward_hook(lambda _module, _inputs, z: outputs.append(z))
     try:
         value = loss(model, x, y)
     finally:
         handle.remove()
-    return value.detach(), signals(value, kept[-1:])[0]
+    return value.detach(), signals(value, outputs[-1:])[0]
 
 
 def chunks_of_gradients(model: Model, x: Tensor, delta: Tensor, chunk: int) -> Iterator[Tensor]:
-    """The gradients of single examples, [n, P] with n ≤ chunk at a time, as J_nᵀ δ_n."""
+    """Yield the gradients of single examples, [n, P] with n ≤ chunk at a time, as J_nᵀ δ_n."""
     _refuse_batch_layers(model)
 
     def one(vector: Tensor, example: Tensor, signal: Tensor) -> Tensor:
@@ -200,7 +206,7 @@ def chunks_of_gradients(model: Model, x: Tensor, delta: Tensor, chunk: int) -> I
 
 
 def _refuse_batch_layers(model: Model) -> None:
-    """In training, an example's gradient is its own only without BatchNorm and Dropout."""
+    """Refuse BatchNorm and Dropout: in training an example's gradient is then not its own."""
     for name, layer in model.module.named_modules():
         batch = isinstance(layer, nn.modules.batchnorm._BatchNorm)
         draws = isinstance(layer, nn.modules.dropout._DropoutNd) and layer.p > 0

@@ -38,12 +38,13 @@ class Augment(Protocol):
 
 
 def build(expression: str) -> Chain:
-    """What an expression of `AUGMENTS` names, as one call; a mistake shows here.
+    """Return what an expression of `AUGMENTS` names, as one call; a mistake shows here.
 
-    >>> from unseen.core.exchange import keyed
-    >>> augment = build("random-resized-crop(size=8)+flip")
-    >>> augment(torch.zeros(5, 3, 16, 16, dtype=torch.uint8), keyed("a turn")).shape
-    torch.Size([5, 3, 8, 8])
+    Example:
+        >>> from unseen.core.exchange import keyed
+        >>> augment = build("random-resized-crop(size=8)+flip")
+        >>> augment(torch.zeros(5, 3, 16, 16, dtype=torch.uint8), keyed("a turn")).shape
+        torch.Size([5, 3, 8, 8])
     """
     parts = [resolve("augmentation", call, AUGMENTS) for call in parse(expression)]
     return Chain(tuple(parts))  # type: ignore[arg-type]  # a table holds functions of objects
@@ -59,12 +60,12 @@ class Chain:
     parts: tuple[Augment, ...]
 
     def __call__(self, x: Tensor, generator: torch.Generator) -> Tensor:
-        """The changed images; those that are given stay as they are."""
+        """Return the changed images; those that are given stay as they are."""
         if x.ndim != 4 or not (x.is_floating_point() or x.dtype == torch.uint8):
             raise UnseenError(
                 "augmentation takes images [batch, channels, height, width] of floating-point "
                 f"numbers or bytes; found {x.dtype} of shape {list(x.shape)}. Leave it out for "
-                "inputs that are no images."
+                "inputs that are not images."
             )
         out = x.float() / 255 if x.dtype == torch.uint8 else x
         for part in self.parts:
@@ -74,17 +75,22 @@ class Chain:
 
 @dataclass(frozen=True)
 class RandomResizedCrop:
-    """A random part of each image, resized to `size` × `size`, by default to the image's own size.
+    """A random part of each image, resized to a square, by default to the image's own size.
 
     The part has the area a·HW, a ~ U(scale), and the width-to-height ratio r, log r ~ U(log
-    ratio); sides are rounded, and a part that is larger than the image is drawn anew. After ten
+    ratio); sides are rounded, and a part that is larger than the image is drawn again. After ten
     tries it is the largest part in the middle of a ratio within bounds. Resizing is bilinear, over
     all pixels that fall together where it makes smaller; for images of [0, 1] within 1/255 of
     Pillow's, which rounds twice.
 
-    scale: least and largest share of the area. ratio: of width to height. Source: the operation
-    of torchvision, RandomResizedCrop. CSAC's code: scale (0.8, 1); FedDG-GA's and DomainBed's:
-    (0.7, 1).
+    Attributes:
+        size: the side of the square.
+        scale: least and largest share of the area. CSAC's code: (0.8, 1); FedDG-GA's and
+            DomainBed's: (0.7, 1).
+        ratio: of width to height.
+
+    Source:
+        The operation of torchvision, RandomResizedCrop.
     """
 
     size: int | None = None
@@ -99,7 +105,7 @@ class RandomResizedCrop:
             object.__setattr__(self, name, pair)
 
     def __call__(self, x: Tensor, generator: torch.Generator) -> Tensor:
-        """The resized parts."""
+        """Return the resized parts."""
         height, width = x.shape[2:]
         top, left, tall, wide = self.boxes(len(x), height, width, generator)
         down = _resampling(top, tall, height, self.size or height).to(x)
@@ -109,7 +115,7 @@ class RandomResizedCrop:
     def boxes(
         self, count: int, height: int, width: int, generator: torch.Generator
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Top, left, height and width of each image's part, in whole pixels [count]."""
+        """Return top, left, height and width of each image's part, in whole pixels [count]."""
         draws = torch.rand(4, count, TRIES, generator=generator, dtype=torch.float64)
         low, high = self.scale
         area = height * width * (low + (high - low) * draws[0])
@@ -143,16 +149,18 @@ class Flip:
         number("flip(p)", self.p, 0, 1)
 
     def __call__(self, x: Tensor, generator: torch.Generator) -> Tensor:
-        """The images, some of them mirrored."""
+        """Return the images, some of them mirrored."""
         return torch.where(_chosen(x, self.p, generator), x.flip(-1), x)
 
 
 @dataclass(frozen=True)
 class Grayscale:
-    """Each image of three channels made grey, all channels alike, with probability p.
+    """Each image of three channels made grey, all channels equal, with probability p.
 
     Grey is 0.299 red + 0.587 green + 0.114 blue. Images of one channel stay as they are.
-    CSAC's, FedDG-GA's and DomainBed's code: 0.1.
+
+    Attributes:
+        p: 0.1 in CSAC's, FedDG-GA's and DomainBed's code.
     """
 
     p: float = 0.1
@@ -161,7 +169,7 @@ class Grayscale:
         number("grayscale(p)", self.p, 0, 1)
 
     def __call__(self, x: Tensor, generator: torch.Generator) -> Tensor:
-        """The images, some of them grey."""
+        """Return the images, some of them grey."""
         _coloured("grayscale", x)
         return torch.where(_chosen(x, self.p, generator), grey(x).expand_as(x), x)
 
@@ -171,14 +179,21 @@ class ColourJitter:
     """Brightness, contrast, saturation and hue of each image changed, in an order drawn for it.
 
     With f ~ U(max(0, 1 − strength), 1 + strength) and pixels cut to [0, 1]: brightness f·x;
-    contrast f·x + (1 − f)·m, m the mean of the image's grey; saturation f·x + (1 − f)·grey(x).
-    Hue: turned by ~ U(−strength, strength) of a full circle of hue, saturation and value. A change
-    of strength 0 leaves the image as it is, bit for bit.
+    contrast f·x + (1 − f)·m, m the mean of the image's grey; saturation f·x + (1 − f)·grey(x). Hue:
+    turned by ~ U(−strength, strength) of a full circle of hue, saturation and value. A change of
+    strength 0 leaves the image as it is, bit for bit. Images have one channel or three, and pixels
+    in [0, 1]; those of one channel have neither saturation nor hue.
 
-    brightness, contrast, saturation: at least 0; hue: at most 0.5. Images have one channel or
-    three, and pixels in [0, 1]; those of one channel have neither saturation nor hue. Source: the
-    operation of torchvision, ColorJitter. CSAC's and FedDG-GA's code: 0.4 of each; DomainBed's:
-    0.3. Departs from it on images of bytes in that nothing is rounded between the changes.
+    Attributes:
+        brightness, contrast, saturation: strengths, at least 0. CSAC's and FedDG-GA's code: 0.4 of
+            each; DomainBed's: 0.3.
+        hue: a strength, at most 0.5.
+
+    Source:
+        The operation of torchvision, ColorJitter.
+
+    Departs from:
+        it on images of bytes in that nothing is rounded between the changes.
     """
 
     brightness: float = 0.0
@@ -192,7 +207,7 @@ class ColourJitter:
             number(f"colour-jitter({name})", getattr(self, name), 0, most)
 
     def __call__(self, x: Tensor, generator: torch.Generator) -> Tensor:
-        """The images with other colours."""
+        """Return the images with other colours."""
         _coloured("colour-jitter", x)
         if len(x) and (float(x.min()) < 0 or float(x.max()) > 1):
             raise UnseenError(
@@ -224,7 +239,7 @@ AUGMENTS: dict[str, Callable[..., object]] = {
 
 
 def grey(x: Tensor) -> Tensor:
-    """The grey [B, 1, H, W] of images of three channels; those of one are grey."""
+    """Return the grey [B, 1, H, W] of images of three channels; those of one are grey."""
     if x.shape[1] == 1:
         return x
     weights = torch.tensor(GREY, dtype=x.dtype, device=x.device).view(1, 3, 1, 1)
@@ -234,7 +249,7 @@ def grey(x: Tensor) -> Tensor:
 def changed(
     name: Literal["brightness", "contrast", "saturation", "hue"] | str, x: Tensor, amount: Tensor
 ) -> Tensor:
-    """Images in [0, 1] with one of `CHANGES` by an amount [B, 1, 1, 1], as in `ColourJitter`."""
+    """Return images in [0, 1] with one of `CHANGES` by an amount [B, 1, 1, 1]."""
     choice("change", name, CHANGES)
     if x.shape[1] == 1 and name in ("saturation", "hue"):
         return x
@@ -249,7 +264,7 @@ def changed(
 
 
 def turned(x: Tensor, amount: Tensor) -> Tensor:
-    """Images of three channels in [0, 1] whose hue is turned by a share of the circle.
+    """Return images of three channels in [0, 1] whose hue is turned by a share of the circle.
 
     Value v = max, chroma c = max − min, hue h in sixths of the circle; back by
     v − c·max(0, min(k, 4 − k, 1)), k = (n + h) mod 6, n = 5, 3, 1 for red, green, blue.
@@ -265,7 +280,7 @@ def turned(x: Tensor, amount: Tensor) -> Tensor:
 
 
 def _resampling(start: Tensor, length: Tensor, side: int, size: int) -> Tensor:
-    """Weights [B, size, side] that resize the pixels start ... start + length − 1 to `size`.
+    """Return weights [B, size, side] that resize the pixels start ... start + length − 1 to `size`.
 
     A triangle about the place of each new pixel, as wide as the step between two of them but at
     least one pixel to either side, cut at the part's ends; rows add up to 1.
@@ -280,7 +295,7 @@ def _resampling(start: Tensor, length: Tensor, side: int, size: int) -> Tensor:
 
 
 def _chosen(x: Tensor, p: float, generator: torch.Generator) -> Tensor:
-    """Which images [B, 1, 1, 1] a change of probability p falls on."""
+    """Return which images [B, 1, 1, 1] a change of probability p falls on."""
     return (torch.rand(len(x), generator=generator) < p).view(-1, 1, 1, 1).to(x.device)
 
 
@@ -292,7 +307,7 @@ def _coloured(name: str, x: Tensor) -> None:
 
 
 def _pair(name: str, values: object, most: float) -> tuple[float, float]:
-    """Two positive numbers in order, of which the larger is at most `most`."""
+    """Return two positive numbers in order, of which the larger is at most `most`."""
     if not isinstance(values, list | tuple) or len(values) != 2:
         raise UnseenError(f"{name} must be two numbers, the least and the largest; found {values}.")
     for value in values:

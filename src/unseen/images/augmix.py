@@ -22,13 +22,20 @@ class AugMix:
     """m x + (1 − m) Σ_i w_i chain_i(x) for images [N, C, H, W] with pixels in [0, 1].
 
     w ~ Dirichlet(1, 1, 1), m ~ U(0, 1) = Beta(1, 1), chain_i: 1 to 3 operations, each drawn among
-    nine with a level ~ U(0.1, severity), all of it anew for each image: rotation by up to 3° per
+    nine with a level ~ U(0.1, severity), all of it for each image: rotation by up to 3° per
     level, shear by 0.03, translation by a thirtieth of the side, posterize to 4 − ⌊0.4 level⌋ bits,
     solarize above 1 − 0.1 level, autocontrast and equalize of each channel.
 
-    Source: Hendrycks et al. 2020, "AugMix", Algorithm 1 and its released operations. Departs from
-    them in that pixels stay floating point between operations, that affine operations interpolate
-    bilinearly, and that equalize ranks the pixels themselves where theirs fills 256 bins.
+    Attributes:
+        severity: the highest level, from 0.1 to 10.
+
+    Source:
+        Hendrycks et al. 2020, "AugMix", Algorithm 1 and its released operations.
+
+    Departs from:
+        them in that pixels stay floating point between operations, that affine operations
+        interpolate bilinearly, and that equalize ranks the pixels themselves where theirs fills 256
+        bins.
     """
 
     severity: float = 3.0
@@ -37,7 +44,7 @@ class AugMix:
         number("augmix(severity)", self.severity, 0.1, 10)
 
     def __call__(self, x: Tensor, generator: torch.Generator) -> Tensor:
-        """The mixed images."""
+        """Return the mixed images."""
         N = len(x)
         w = -torch.rand(WIDTH, N, generator=generator).clamp_min(1e-12).log()
         w, m = w / w.sum(0), torch.rand(N, generator=generator)
@@ -52,7 +59,7 @@ class AugMix:
         return m * x + (1 - m) * total
 
     def operation(self, x: Tensor, active: Tensor, generator: torch.Generator) -> Tensor:
-        """One operation, drawn for each image, on those that are active."""
+        """Apply one operation, drawn for each image, to those that are active."""
         N = len(x)
         kind = torch.randint(len(AFFINE) + len(PIXELWISE), (N,), generator=generator)
         level = 0.1 + (self.severity - 0.1) * torch.rand(N, generator=generator)
@@ -70,7 +77,7 @@ class AugMix:
 
 
 def warped(x: Tensor, kind: Tensor, level: Tensor) -> Tensor:
-    """Images under the affine operation `AFFINE[kind]` at a signed level; what enters is black."""
+    """Return images under the affine operation `AFFINE[kind]` at a signed level, black outside."""
     N, _, height, width = x.shape
     amount = torch.tensor([math.radians(3), 0.03, 0.03, 1 / 30, 1 / 30])[kind] * level
     theta = torch.eye(2, 3).repeat(N, 1, 1)
@@ -92,7 +99,7 @@ def warped(x: Tensor, kind: Tensor, level: Tensor) -> Tensor:
 
 
 def pixelwise(name: str, x: Tensor, level: Tensor) -> Tensor:
-    """Images in [0, 1] under an operation that moves no pixel."""
+    """Return images in [0, 1] under an operation that moves no pixel."""
     level = level.view(-1, 1, 1, 1).to(x)
     if name == "posterize":
         step = 2 ** (4 + (0.4 * level).floor())  # of 256 levels, for 4 − ⌊0.4 level⌋ bits

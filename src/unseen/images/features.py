@@ -10,7 +10,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from unseen.core.vector import Model
+from unseen.core import Model
 from unseen.errors import UnseenError, nearest
 
 #: Returns what the layers gave in the latest forward pass, maps [N, C, H, W], in their order.
@@ -18,13 +18,18 @@ Take = Callable[[], list[Tensor]]
 
 
 def chosen(module: nn.Module, layers: Sequence[str] | None = None, last: int = 2) -> list[str]:
-    """The layers asked for, by their names in the net, or its last convolutions.
+    """Return the layers named, or the net's last convolutions.
 
-    An unknown name is answered with the names that there are.
+    Args:
+        module: the net.
+        layers: names in the net; an unknown one is refused with the nearest.
+        last: how many convolutions.
 
-    >>> net = nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU(), nn.Conv2d(2, 2, 3), nn.Conv2d(2, 4, 3))
-    >>> chosen(net), chosen(net, ["1"])
-    (['2', '3'], ['1'])
+    Example:
+        >>> c = nn.Conv2d
+        >>> net = nn.Sequential(c(1, 2, 3), nn.ReLU(), c(2, 2, 3), c(2, 4, 3))
+        >>> chosen(net), chosen(net, ["1"])
+        (['2', '3'], ['1'])
     """
     modules = {name: part for name, part in module.named_modules() if name}
     if layers is None:
@@ -47,7 +52,7 @@ def chosen(module: nn.Module, layers: Sequence[str] | None = None, last: int = 2
 
 @contextmanager
 def recorded(module: nn.Module, layers: Sequence[str]) -> Iterator[Take]:
-    """Hooks on the named layers; `take()` after a forward pass gives their outputs.
+    """Hook the named layers; `take()` after a forward pass gives their outputs.
 
     The name "" is the whole net, whose outputs may be of any shape. A layer that runs several
     times in one pass is recorded at its last. Outputs are copied, for an activation in place
@@ -76,7 +81,7 @@ def recorded(module: nn.Module, layers: Sequence[str]) -> Iterator[Take]:
 
 
 def frozen(model: Model, own: tuple[Tensor, Tensor], x: Tensor, take: Take) -> list[Tensor]:
-    """What `take` reads of a pass in evaluation mode with other parameters and buffers."""
+    """Return what `take` reads of a pass in evaluation mode with other parameters and buffers."""
     mode = model.module.training
     model.module.eval()
     try:
@@ -96,7 +101,7 @@ class Tap:
 
 @contextmanager
 def tapped(module: nn.Module, layer: str, side: Literal["input", "output"]) -> Iterator[Tap]:
-    """A hook on a layer's input or output, which `tap.change` may look at or replace."""
+    """Hook a layer's input or output, which `tap.change` may look at or replace."""
     tap, part = Tap(), dict(module.named_modules())[layer]
 
     def output(_: nn.Module, __: object, out: Tensor) -> Tensor:
@@ -114,8 +119,7 @@ def tapped(module: nn.Module, layer: str, side: Literal["input", "output"]) -> I
 
 
 def last_maps(model: Model, x: Tensor) -> str | None:
-    """The last layer to run that gives maps [N, C, H, W] of more than one pixel; none in nets
-    without."""
+    """Return the last layer to run that gives maps [N, C, H, W] of more than one pixel, if any."""
     last: list[str] = []
 
     def note(name: str) -> Callable[[nn.Module, object, object], None]:

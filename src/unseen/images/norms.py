@@ -16,14 +16,17 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 
 def instance_norm(x: Tensor, like: _BatchNorm) -> Tensor:
-    """Instance normalisation under the weight, bias and ε of a BatchNorm layer."""
+    """Apply instance normalisation under the weight, bias and ε of a BatchNorm layer."""
     return F.instance_norm(x, weight=like.weight, bias=like.bias, eps=like.eps)
 
 
 class Assembled(nn.Module):
     """s_b BN(x) + s_i IN(x) with (s_b, s_i) = softmax of two scalars, and an affine map in each.
 
-    Both scalars start as 1 and IN's map as BN's. Source: gPerXAN (Le et al. 2024).
+    Both scalars start as 1 and IN's map as BN's.
+
+    Source:
+        gPerXAN (Le et al. 2024).
     """
 
     def __init__(self, batch: _BatchNorm) -> None:
@@ -38,7 +41,7 @@ class Assembled(nn.Module):
         self.score_instance = nn.Parameter(torch.ones_like(weight[:1]))
 
     def forward(self, x: Tensor) -> Tensor:
-        """The weighted sum of the two."""
+        """Return the weighted sum of the two."""
         s_b, s_i = torch.cat([self.score_batch, self.score_instance]).softmax(0)
         weight, bias = self.instance_weight, self.instance_bias
         instance = F.instance_norm(x, weight=weight, bias=bias, eps=self.batch.eps)
@@ -49,8 +52,9 @@ class Assembled(nn.Module):
 class Hybrid(nn.Module):
     """ρ BN(x) + (1 − ρ) IN(x) under one affine map, ρ = σ(gate) learnt for each channel, 1/2 first.
 
-    Source: Nam and Kim 2018, "Batch-Instance Normalization for Adaptively Style-Invariant Neural
-    Networks", which clips ρ to [0, 1] after each step and starts it at 1.
+    Source:
+        Nam and Kim 2018, "Batch-Instance Normalization for Adaptively Style-Invariant Neural
+        Networks", which clips ρ to [0, 1] after each step and starts it at 1.
     """
 
     def __init__(self, batch: _BatchNorm) -> None:
@@ -60,7 +64,7 @@ class Hybrid(nn.Module):
         self.gate = nn.Parameter(torch.zeros_like(like))
 
     def forward(self, x: Tensor) -> Tensor:
-        """The mix of the two."""
+        """Return the mix of the two."""
         batch, instance = self.batch(x), instance_norm(x, self.batch)
         rho = self.gate.sigmoid().view(-1, *[1] * (x.ndim - 2))
         mixed: Tensor = instance + rho * (batch - instance)
@@ -70,8 +74,9 @@ class Hybrid(nn.Module):
 class Halves(nn.Module):
     """IN for the first half of the channels, BN for the others.
 
-    Source: Pan et al. 2018, "Two at Once: Enhancing Learning and Generalization Capacities via
-    IBN-Net".
+    Source:
+        Pan et al. 2018, "Two at Once: Enhancing Learning and Generalization Capacities via
+        IBN-Net".
     """
 
     def __init__(self, batch: _BatchNorm) -> None:
@@ -79,31 +84,32 @@ class Halves(nn.Module):
         self.batch = batch
 
     def forward(self, x: Tensor) -> Tensor:
-        """The channels of the two, side by side."""
+        """Return the channels of the two, joined."""
         half = x.shape[1] // 2
         instance = instance_norm(x, self.batch)
         return torch.cat([instance[:, :half], self.batch(x)[:, half:]], dim=1)
 
 
 def assembled(network: nn.Module) -> nn.Module:
-    """The network with `Assembled` in the place of BatchNorm."""
+    """Put `Assembled` in the place of a network's BatchNorm."""
     return replaced(network, Assembled)
 
 
 def hybrid(network: nn.Module) -> nn.Module:
-    """The network with `Hybrid` in the place of BatchNorm."""
+    """Put `Hybrid` in the place of a network's BatchNorm."""
     return replaced(network, Hybrid)
 
 
 def halves(network: nn.Module) -> nn.Module:
-    """The network with `Halves` in the place of BatchNorm."""
+    """Put `Halves` in the place of a network's BatchNorm."""
     return replaced(network, Halves)
 
 
 def replaced(network: nn.Module, make: Callable[[_BatchNorm], nn.Module]) -> nn.Module:
-    """The network with `make(layer)` for each BatchNorm over images or volumes; changed in place.
+    """Return the network, changed in place, with `make(layer)` for each BatchNorm over images.
 
-    A layer that stands in two places is one in both; layers that hold one already are left.
+    Images may be volumes. A layer that occurs in two places is one in both; layers that hold one
+    already are left.
     """
     made: dict[int, nn.Module] = {}
 

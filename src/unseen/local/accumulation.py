@@ -4,29 +4,34 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from unseen.core.client import Client
-from unseen.core.exchange import Local, Reply, Turn
+from unseen.core import Client, Inbox, Local, Memory, Model, Reply, Turn
 from unseen.core.optimiser import SGD
 from unseen.core.parts import Wrapper, innermost, layers
-from unseen.core.types import Inbox, Memory
-from unseen.core.vector import Model
 from unseen.errors import UnseenError
 from unseen.gradient.proximal import Proximal
 from unseen.recipe import Training
 
 
 def accumulation(steps: int, momentum: float = 0.0, pull: float = 0.0) -> tuple[float, float]:
-    """(A, B) of `steps` steps of SGD: y − x = −η (A ḡ + B b₀), b₀ the momentum it began with.
+    """Return (A, B) of `steps` steps of SGD: y − x = −η (A ḡ + B b₀), b₀ the first momentum.
 
     ḡ = Σ_k a_k g_k / A and A = Σ_k a_k, which is ‖a‖₁. Plain SGD has a_k = 1, so that A is the
     number of steps K; momentum m, which steps by b ← m b + g, has a_k = (1 − m^{K−k}) / (1 − m)
-    for k = 0, ..., K − 1; a proximal term μ(w − x), whose `pull` is α = ημ, has
-    a_k = (1 − α)^{K−1−k}. With both, it is what they do together. Weight decay counts as part of
-    g. Source: Wang et al. 2020, "Tackling the Objective Inconsistency Problem in Heterogeneous
-    Federated Optimization", §4 and appendix.
+    for k = 0, ..., K − 1; a proximal term μ(w − x) has a_k = (1 − α)^{K−1−k}. With both, it is what
+    they do together. Weight decay counts as part of g.
 
-    >>> accumulation(3), accumulation(3, momentum=0.5)
-    ((3.0, 0.0), (4.25, 0.875))
+    Args:
+        steps: K.
+        momentum: m.
+        pull: α = ημ of the proximal terms.
+
+    Source:
+        Wang et al. 2020, "Tackling the Objective Inconsistency Problem in Heterogeneous Federated
+        Optimization", §4 and appendix.
+
+    Example:
+        >>> accumulation(3), accumulation(3, momentum=0.5)
+        ((3.0, 0.0), (4.25, 0.875))
     """
     A = B = of_gradients = 0.0
     of_first = 1.0
@@ -38,7 +43,7 @@ def accumulation(steps: int, momentum: float = 0.0, pull: float = 0.0) -> tuple[
 
 
 def accumulated(local: Local, steps: int, turn: Turn) -> tuple[float, float]:
-    """(A, B) of a local training in this round, proximal terms included."""
+    """Return (A, B) of a local training in this round, proximal terms included."""
     training, gradient = innermost(local).training, innermost(local).gradient
     optimiser: SGD = training.optimiser
     mu = sum(part.mu for part in layers(gradient) if isinstance(part, Proximal))
@@ -46,12 +51,12 @@ def accumulated(local: Local, steps: int, turn: Turn) -> tuple[float, float]:
 
 
 def rate(training: Training, turn: Turn) -> float:
-    """η of this round."""
+    """Return η of this round."""
     return training.optimiser.lr * training.schedule(turn.round, turn.rounds)
 
 
 def check_sgd(name: str, training: Training, instead: str) -> None:
-    """Refuse optimisers whose steps are no sums of gradients."""
+    """Refuse optimisers whose steps are not sums of gradients."""
     if not isinstance(training.optimiser, SGD):
         raise UnseenError(
             f"{name} reads the clients' mean gradient off how far they moved, which needs sgd; "
@@ -61,8 +66,11 @@ def check_sgd(name: str, training: Training, instead: str) -> None:
 
 @dataclass(frozen=True)
 class Accumulated(Wrapper):
-    """Adds `accumulated`, ‖a_i‖₁, to another local's reply: the sum of the factors with which its
-    gradients entered its update, in units of the learning rate."""
+    """Another local that adds `accumulated`, ‖a_i‖₁, to its reply.
+
+    That is the sum of the factors with which its gradients entered its update, in units of the
+    learning rate.
+    """
 
     clips_per_example = True
 

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
 from torch import Tensor
 
-from unseen.core.client import Client
-from unseen.core.exchange import Local, Reply, Turn
+from unseen.core import Client, Inbox, Local, Memory, Model, Reply, Turn
 from unseen.core.parts import Wrapper, innermost
-from unseen.core.types import Inbox, Memory
-from unseen.core.vector import Model
-from unseen.gradient.backprop import Gradient, Step
+from unseen.gradient.backprop import Around, Gradient, Step
 from unseen.local.accumulation import accumulated, rate
 from unseen.local.train import drawing
 
@@ -26,46 +21,50 @@ RENEWED = "renewed"
 
 
 @dataclass(frozen=True)
-class Controlled(Wrapper):
+class Controlled(Around):
     """g ← g − c_i + c: the client's own control taken off, the server's put in its place.
 
-    c_i estimates ∇F_i and c their mean; both are 0 at first. Source: Karimireddy et al. 2020,
-    "SCAFFOLD: Stochastic Controlled Averaging for Federated Learning", Algorithm 1, line 10.
+    c_i estimates ∇F_i and c their mean; both are 0 at first.
+
+    Source:
+        Karimireddy et al. 2020, "SCAFFOLD: Stochastic Controlled Averaging for Federated Learning",
+        Algorithm 1, line 10.
     """
 
     clips_per_example = True
 
     inner: Gradient
 
-    @contextmanager
-    def open(
-        self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
-    ) -> Iterator[Step]:
-        """The inner step with the correction."""
+    def changed(
+        self, inner: Step, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
+    ) -> Step:
+        """Return the inner step with the correction."""
         correction = inbox[CONTROL] - memory[OWN] if OWN in memory else inbox[CONTROL]
-        with self.inner.open(model, inbox, client, memory, turn) as inner:
 
-            def step(x: Tensor, y: Tensor) -> Tensor:
-                value = inner(x, y)
-                model.gradient.add_(correction)
-                return value
+        def step(x: Tensor, y: Tensor) -> Tensor:
+            value = inner(x, y)
+            model.gradient.add_(correction)
+            return value
 
-            yield step
+        return step
 
 
 @dataclass(frozen=True)
 class Controls(Wrapper):
-    """Renews c_i around another local, and adds c_i⁺ − c_i to its reply as the row `control`, and
-    c_i⁺ − c as the row `renewed`; one of the two is sent.
+    """Another local around which c_i is renewed; its reply has c_i⁺ − c_i and c_i⁺ − c.
 
         option 1:  c_i⁺ = ∇F_i(x)                                        one more pass over the data
         option 2:  c_i⁺ = c_i − c + (x − y_i − ηB b₀) / (ηA)
 
     x: received; y_i: trained; A, B: see `unseen.local.accumulation`; b₀: the momentum the round
-    began with, if the client keeps its optimiser. For plain SGD A = K and B = 0, line 12 as
-    printed; in general option 2 is the mean of the round's gradients, each weighed as the
-    optimiser weighed it. η: the rate as scheduled. Option 1 is in training mode, over the whole
-    split at once; BatchNorm statistics stay as they were.
+    began with, if the client keeps its optimiser; η: the rate as scheduled. The two differences are
+    the rows `control` and `renewed`, of which one is sent.
+
+    Attributes:
+        inner: the local that trains.
+        option: 1 is in training mode, over the whole split; BatchNorm statistics stay as they were.
+            2 is, for plain SGD with A = K and B = 0, line 12 as printed; in general it is the mean
+            of the round's gradients, each weighed as the optimiser weighed it.
     """
 
     clips_per_example = True
@@ -96,7 +95,7 @@ class Controls(Wrapper):
     def _gradient(
         self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
     ) -> Tensor:
-        """∇F_i(x) by what the local descends, without the correction."""
+        """Return ∇F_i(x) by what the local descends, without the correction."""
         gradient: Gradient = innermost(self.inner).gradient
         buffers = model.buffers.clone()
         inbox = {**inbox, CONTROL: torch.zeros_like(model.vector)}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Literal, Protocol, runtime_checkable
@@ -10,12 +10,9 @@ from typing import Literal, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from unseen.core.client import Client, Split
-from unseen.core.exchange import Local, Reply, Turn
+from unseen.core import Client, Inbox, Local, Memory, Model, Reply, Split, Turn
 from unseen.core.metrics import METRICS, forward
 from unseen.core.parts import Part, Wrapper
-from unseen.core.types import Inbox, Memory
-from unseen.core.vector import Model
 from unseen.errors import choice
 from unseen.gradient import Gradient
 from unseen.recipe import Training
@@ -75,7 +72,8 @@ class Train(Part):
 class FullGradient(Part):
     """One gradient over the whole training split, sent as −g; the server's optimiser steps.
 
-    Source: McMahan et al. 2017, FedSGD.
+    Source:
+        McMahan et al. 2017, FedSGD.
     """
 
     clips_per_example = True
@@ -85,7 +83,7 @@ class FullGradient(Part):
     def __call__(
         self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
     ) -> tuple[Reply, Memory]:
-        """The gradient at the received model; the model is not moved."""
+        """Return the gradient at the received model; the model is not moved."""
         split = client.split("train")
         model.module.train()
         with drawing(turn), self.gradient.open(model, inbox, client, memory, turn) as step:
@@ -113,7 +111,7 @@ class Measure:
     def __call__(
         self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
     ) -> tuple[Reply, Memory]:
-        """The statistic in training mode; the model is not moved."""
+        """Return the statistic in training mode; the model is not moved."""
         split = client.split("train")
         model.module.train()
         with drawing(replace(turn, exchange="")):
@@ -123,13 +121,38 @@ class Measure:
 
 
 @dataclass(frozen=True)
-class Penalised(Wrapper):
-    """Adds the gradient of a penalty at the received model to another local's reply, as the row
-    `penalty`: −∇ over the whole training split, and its value as a scalar; both 0 in the first
-    `warmup` rounds.
+class Reports(Wrapper):
+    """Another local that adds scalars of the received model to its reply.
 
-    Dropout draws as in this round's `Measure`, so that both see the same network, and the
-    statistics of BatchNorm are left to the other local.
+    Attributes:
+        inner: the other local.
+        measure: (model, client) -> the scalars by name, before the other local runs.
+    """
+
+    inner: Local
+    measure: Callable[[Model, Client], Mapping[str, float | Tensor]]
+
+    def __call__(
+        self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
+    ) -> tuple[Reply, Memory]:
+        """Measure, then run the other local."""
+        scalars = self.measure(model, client)
+        reply, memory = self.inner(model, inbox, client, memory, turn)
+        return Reply(reply.rows, {**reply.scalars, **scalars}), memory
+
+
+@dataclass(frozen=True)
+class Penalised(Wrapper):
+    """Another local that adds a penalty's gradient at the received model to its reply.
+
+    It is the row `penalty`, −∇ over the whole training split, with its value as a scalar. Dropout
+    draws as in this round's `Measure`, so that both see the same network, and the statistics of
+    BatchNorm are left to the other local.
+
+    Attributes:
+        inner: the other local.
+        penalty: the gradient of the penalty.
+        warmup: rounds in which both are 0.
     """
 
     inner: Local
@@ -139,7 +162,7 @@ class Penalised(Wrapper):
     def __call__(
         self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
     ) -> tuple[Reply, Memory]:
-        """The penalty first, at the received model, then the other local."""
+        """Take the penalty first, at the received model, then run the other local."""
         row, value = torch.zeros_like(model.vector), 0.0
         if turn.round >= self.warmup:
             buffers = model.buffers.clone()
@@ -157,13 +180,19 @@ class Penalised(Wrapper):
 
 @dataclass(frozen=True)
 class GapProbe(Wrapper):
-    """Adds the generalization gap to another local's reply.
+    """Another local that adds the generalization gap to its reply.
 
     gap = risk of the received model − risk of this client's own model after its last local
-    training, both in evaluation mode; positive when the average serves the client worse. The
-    risk is the loss, or the error rate for `gap="accuracy"`, on the client's training or
-    validation split. `gap_known` is 0 until there is a last local training. Source: GA §3.3; the
-    paper takes the training loss, its released code the validation accuracy.
+    training, both in evaluation mode; positive when the average serves the client worse.
+    `gap_known` is 0 until there is a last local training.
+
+    Attributes:
+        inner: the other local.
+        gap: the risk: the loss, as in the paper, or the error rate (`"accuracy"`), as in GA's code.
+        on: the split; the paper takes the training split, its released code the validation split.
+
+    Source:
+        GA §3.3.
     """
 
     inner: Local

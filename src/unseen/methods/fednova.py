@@ -3,37 +3,28 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal
 
 from unseen.combine import Mean, NormalizedAveraging
-from unseen.core.exchange import Local, Method, Reference
+from unseen.core import Local, Method
 from unseen.core.parts import rewrapped
 from unseen.errors import Incompatible, UnseenError
 from unseen.gradient import Backprop
 from unseen.local.accumulation import Accumulated, check_sgd
 from unseen.local.train import Train
-from unseen.methods.base import federated, local_training, with_local
-from unseen.methods.surgery import replace_rule
+from unseen.methods.base import cited, federated, local_training, replace_rule, with_local
+from unseen.methods.options import options_from
 from unseen.recipe import Training
 
-REFERENCE = Reference(
-    "Wang, Liu, Liang, Joshi, Poor. Tackling the Objective Inconsistency Problem in Heterogeneous "
-    "Federated Optimization. NeurIPS 2020. §4.",
-    """@inproceedings{wang2020fednova,
-  title     = {Tackling the Objective Inconsistency Problem in Heterogeneous Federated
-               Optimization},
-  author    = {Wang, Jianyu and Liu, Qinghua and Liang, Hao and Joshi, Gauri and Poor, H. Vincent},
-  booktitle = {Advances in Neural Information Processing Systems},
-  year      = {2020}
-}""",
-)
+REFERENCE = cited("wang2020fednova")
 
 
+@options_from(NormalizedAveraging, without=("prior",))
 def fednova(
     training: Training,
     *,
-    effective: Literal["norm", "steps"] = "norm",
     weights: Literal["examples", "uniform"] = "examples",
+    **options: Any,
 ) -> Method:
     """Average the clients' mean steps, so that those who take more of them do not pull more.
 
@@ -43,37 +34,42 @@ def fednova(
     SGD has ‖a_i‖₁ = τ_i; momentum m has Σ_{k=1}^{τ_i} (1 − m^k) / (1 − m); `+fedprox`, with
     α = ημ, has (1 − (1 − α)^{τ_i}) / α; see `unseen.local.accumulation`. Equal τ_i are FedAvg.
 
-    At a fixed rate this does not remove all drift: on quadratics of curvature a with optima x_i*
-    it settles at Σ p_i c_i x_i* / Σ p_i c_i, c_i = (1 − (1 − ηa)^{τ_i}) / (τ_i ηa), which tends to
-    the optimum as η → 0.
+    Args:
+        weights: p_i; the paper's are by examples.
 
-    effective: `"steps"` has τ_eff = Σ_i p_i τ_i, as the released code does for proximal training.
-    weights: p_i; the paper's are by examples. `fednova+ga` has GA's a_i in place of p_i, in the sum
-    and in τ_eff: our reading, GA's paper leaves it open.
+    Note:
+        At a fixed rate this does not remove all drift: on quadratics of curvature a with optima
+        x_i* it settles at Σ p_i c_i x_i* / Σ p_i c_i, c_i = (1 − (1 − ηa)^{τ_i}) / (τ_i ηa), which
+        tends to the optimum as η → 0.
 
-    The clients' momentum starts anew each round, as released, whatever the training says of
-    keeping it. Adam is refused. BatchNorm statistics are averaged by p_i, since the weights sum to
-    more than 1. Departs from the released code with momentum and a proximal term at once, whose
-    factors it adds up and whose term enters the momentum behind its back.
+        `fednova+ga` has GA's a_i in place of p_i, in the sum and in τ_eff: our reading, GA's paper
+        leaves it open. The clients' momentum starts from 0 in each round, as released, whatever the
+        training says of keeping it. Adam is refused. BatchNorm statistics are averaged by p_i,
+        since the weights sum to more than 1.
+
+    Departs from:
+        the released code with momentum and a proximal term together, whose factors it adds up and
+        whose term enters the momentum without being counted.
     """
     check_sgd("fednova", training, "Take sgd.")
     plain = replace(training, keep_optimiser=False)
     local = Accumulated(Train(Backprop(training.loss), plain))
-    rule = NormalizedAveraging(effective, Mean(weights))
+    rule = NormalizedAveraging(**options, prior=Mean(weights))
     return federated("fednova", training, rule, REFERENCE, local)
 
 
-def add_fednova(method: Method, *, effective: Literal["norm", "steps"] = "norm") -> Method:
-    """FedNova on the server of any method whose clients train; its weights become p_i."""
+@options_from(NormalizedAveraging, without=("prior",))
+def add_fednova(method: Method, **options: Any) -> Method:
+    """Put FedNova on the server of any method whose clients train; its weights become p_i."""
     local = local_training(method)
     if not isinstance(local, Train):
         raise Incompatible(
             f"{method.name}+fednova",
             f"the clients of {method.name} take one gradient "
-            "each, so that there are no numbers of steps to even out.",
+            "each, so that there is no number of steps to even out.",
         )
     changed = replace_rule(
-        method, "fednova", REFERENCE, lambda prior: NormalizedAveraging(effective, prior)
+        method, "fednova", REFERENCE, lambda prior: NormalizedAveraging(**options, prior=prior)
     )
     try:
         check_sgd("FedNova", local.training, "Take sgd.")
@@ -83,7 +79,7 @@ def add_fednova(method: Method, *, effective: Literal["norm", "steps"] = "norm")
 
 
 def forgetful(local: Local) -> Local:
-    """The local with a training that starts its momentum anew each round."""
+    """Return the local with a training whose momentum starts from 0 in each round."""
 
     def inside(local: Local) -> Local:
         assert isinstance(local, Train)
