@@ -12,7 +12,7 @@ from unseen.datasets import wilds
 from unseen.datasets.dataset import DataSet
 from unseen.datasets.files import find
 from unseen.datasets.images import View
-from unseen.datasets.rows import rows
+from unseen.datasets.sheet import stream
 from unseen.errors import UnseenError
 
 FOLDERS = ("camelyon17_v1.0", "camelyon17", ".")
@@ -68,7 +68,7 @@ def load(data_dir: str | Path | None, *, size: int = 96, limit: int | None = Non
     view = View(size)
     path = locate(data_dir)
     found: dict[str, list[tuple[str, int, bool, str]]] = {}
-    for patient, node, x, y, tumour, slide, center, split in rows(path, COLUMNS):
+    for patient, node, x, y, tumour, slide, center, split in stream(path, COLUMNS):
         if center not in HOSPITALS or tumour not in ("0", "1"):
             raise UnseenError(
                 f"{path} has the center {center!r} and the label {tumour!r}; expected one of "
@@ -92,7 +92,7 @@ def load(data_dir: str | Path | None, *, size: int = 96, limit: int | None = Non
 def locate(data_dir: str | Path | None) -> Path:
     """The table of the images, with its columns; an error says where it was looked for."""
     path = find(data_dir, ["metadata.csv"], FOLDERS, dataset="camelyon17", obtain=OBTAIN)
-    next(rows(path, COLUMNS), None)
+    next(stream(path, COLUMNS), None)
     return path
 
 

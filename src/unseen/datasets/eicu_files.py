@@ -12,7 +12,7 @@ import torch
 
 from unseen.core.exchange import keyed
 from unseen.datasets.files import either, find
-from unseen.datasets.rows import rows
+from unseen.datasets.sheet import stream
 from unseen.errors import UnseenError
 
 EDITIONS = ("demo", "full")
@@ -97,17 +97,17 @@ def amounts(
     for stem, known in ROWS[edition].items():
         path = folder / f"{stem}.csv{suffix}"
         key = "hospitalid" if stem == "hospital" else "patientunitstayid"
-        found[f"rows of {path.name}"] = (sum(1 for _ in rows(path, (key,))), known)
+        found[f"rows of {path.name}"] = (sum(1 for _ in stream(path, (key,))), known)
     return found
 
 
 def read_stays(folder: Path, suffix: str) -> list[Stay]:
     """All stays, in the order of their numbers."""
-    pairs = rows(folder / f"hospital.csv{suffix}", ("hospitalid", "region"))
+    pairs = stream(folder / f"hospital.csv{suffix}", ("hospitalid", "region"))
     regions = {hospital: region for hospital, region in pairs}
     path = folder / f"patient.csv{suffix}"
     found = []
-    for stay, patient, hospital, outcome, year, visit, *known in rows(path, PATIENT):
+    for stay, patient, hospital, outcome, year, visit, *known in stream(path, PATIENT):
         region = regions.get(hospital, "")
         if outcome not in (*OUTCOMES, "") or region not in (*REGIONS, ""):
             raise UnseenError(
@@ -133,7 +133,7 @@ def read_orders(
     wanted = {stay.id for stay in kept}
     found: dict[str, set[str]] = {}
     latest = math.inf if hours is None else 60 * hours
-    for stay, start, cancelled, name, code in rows(path, MEDICATION):
+    for stay, start, cancelled, name, code in stream(path, MEDICATION):
         if stay not in wanted or cancelled == "Yes" or _whole(start, path) > latest:
             continue
         by_code = code and (drug == "code" or not name)

@@ -13,7 +13,7 @@ from unseen.datasets import wilds
 from unseen.datasets.dataset import NO_GROUP, DataSet
 from unseen.datasets.files import find
 from unseen.datasets.images import View
-from unseen.datasets.rows import rows
+from unseen.datasets.sheet import stream
 from unseen.datasets.wilds import TEST, VALIDATION
 from unseen.errors import UnseenError, choice, nearest
 
@@ -118,7 +118,7 @@ def load(
 def locate(data_dir: str | Path | None) -> Path:
     """The table of the images, beside it that of countries; an error says where it was sought."""
     path = find(data_dir, ["rgb_metadata.csv"], FOLDERS, dataset="fmow", obtain=OBTAIN)
-    next(rows(path, COLUMNS), None)
+    next(stream(path, COLUMNS), None)
     _mapping(path.parent)
     return path
 
@@ -167,9 +167,9 @@ def _domain(part: str, year: int, client: str) -> str | None:
 def _rows(path: Path) -> Iterator[tuple[str, int, str, int]]:
     """Part, class, region and year of each image, in the order of the images' numbers."""
     mapping = _mapping(path.parent)
-    regions = {code: region for code, region in rows(mapping, ("alpha-3", "region")) if region}
+    regions = {code: region for code, region in stream(mapping, ("alpha-3", "region")) if region}
     label = {name: i for i, name in enumerate(CLASSES)}
-    for part, category, country, time in rows(path, COLUMNS):
+    for part, category, country, time in stream(path, COLUMNS):
         if category not in label:
             raise nearest(f"category in {path}", category, CLASSES)
         region = regions.get(country, OTHER)

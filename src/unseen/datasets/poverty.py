@@ -17,7 +17,7 @@ from unseen.datasets import wilds
 from unseen.datasets.dataset import DataSet
 from unseen.datasets.files import find
 from unseen.datasets.images import View
-from unseen.datasets.rows import rows
+from unseen.datasets.sheet import stream
 from unseen.datasets.wilds import TEST, VALIDATION
 from unseen.errors import UnseenError, choice, nearest, number
 
@@ -165,7 +165,7 @@ def countries(fold: str) -> dict[str, tuple[str, ...]]:
 def locate(data_dir: str | Path | None) -> Path:
     """The table of the images, with its columns; an error says where it was looked for."""
     path = find(data_dir, ["dhs_metadata.csv"], FOLDERS, dataset="povertymap", obtain=OBTAIN)
-    next(rows(path, COLUMNS), None)
+    next(stream(path, COLUMNS), None)
     return path
 
 
@@ -194,7 +194,7 @@ def sketch(folder: Path) -> None:
 
 def _rows(path: Path) -> Iterator[tuple[str, int, float]]:
     """Country, 1 for urban and wealth of each image, in the order of the images' numbers."""
-    for country, urban, wealth in rows(path, COLUMNS):
+    for country, urban, wealth in stream(path, COLUMNS):
         if country not in COUNTRIES:
             raise nearest(f"country in {path}", country, COUNTRIES)
         spelled = {"true": 1, "false": 0, "1": 1, "0": 0, "1.0": 1, "0.0": 0}.get(urban.lower())

@@ -10,7 +10,7 @@ from unseen.errors import UnseenError
 from unseen.serving.bounds import spelt
 
 if TYPE_CHECKING:
-    from unseen.serving.line import Line
+    from unseen.serving.new_rows import Line
 
 #: Rows of one group, which lie in memory until they are written.
 GROUP = 10_000

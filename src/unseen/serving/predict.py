@@ -19,8 +19,7 @@ from unseen.errors import UnseenError, choice
 from unseen.serving.bounds import check_strict, spelt
 from unseen.serving.clock import Clock
 from unseen.serving.directory import Trained, probabilities
-from unseen.serving.line import Line
-from unseen.serving.new_rows import Item, read, stacked
+from unseen.serving.new_rows import Item, Line, read, stacked
 from unseen.serving.parquet import ParquetWriter, needed
 
 #: format -> how names of its files end.
