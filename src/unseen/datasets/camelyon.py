@@ -10,6 +10,7 @@ import torch
 from unseen.core.exchange import keyed
 from unseen.datasets import wilds
 from unseen.datasets.dataset import DataSet
+from unseen.datasets.entry import Info
 from unseen.datasets.files import find
 from unseen.datasets.images import View
 from unseen.datasets.sheet import stream
@@ -116,3 +117,16 @@ def sketch(folder: Path) -> None:
             f"{i},{20 * center:03d},{i % 2},{x},{y},{tumour},{10 * center},{center},{split}"
         )
     (root / "metadata.csv").write_text("\n".join(lines) + "\n")
+
+
+INFO = Info(
+    load,
+    "tumour or not in 455,954 patches of lymph nodes, five hospitals (WILDS)",
+    SOURCE,
+    LICENCE,
+    "densenet121",
+    totals=TOTALS,
+    cells=CELLS,
+    sketch=sketch,
+    locate=locate,
+)

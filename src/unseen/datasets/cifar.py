@@ -11,6 +11,7 @@ from torch import Tensor
 
 from unseen.core.exchange import keyed
 from unseen.datasets.dataset import DataSet, Domain
+from unseen.datasets.entry import Info
 from unseen.datasets.files import find
 from unseen.datasets.ghifary import UNREADABLE, ArrayUnpickler
 from unseen.errors import UnseenError
@@ -157,3 +158,17 @@ def sketch(folder: Path) -> None:
         images = torch.randint(256, (40, 3072), generator=generator)
         rows = torch.cat([labels, images], dim=1).to(torch.uint8)
         (root / f"data_batch_{number}.bin").write_bytes(rows.numpy().tobytes())
+
+
+INFO = Info(
+    load,
+    "CIFAR-10 at nine angles in three clients; all angles in the target",
+    SOURCE,
+    LICENCE,
+    "fedilc-cnn",
+    totals=TOTALS,
+    classes=PER_CLASS,
+    checksums=CHECKSUMS,
+    sketch=sketch,
+    locate=locate,
+)

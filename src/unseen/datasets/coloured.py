@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -11,6 +12,7 @@ from torch import Tensor
 from unseen.core.exchange import keyed
 from unseen.datasets import mnist
 from unseen.datasets.dataset import DataSet, Domain
+from unseen.datasets.entry import Info
 from unseen.errors import number
 
 SOURCE = f"{mnist.SOURCE}, coloured after FedILC"
@@ -80,3 +82,17 @@ def colour(
     x = small.new_zeros(len(small), 2, *small.shape[1:])
     x[torch.arange(len(small)), colours] = small
     return x, y
+
+
+INFO = Info(
+    load,
+    "digits below 5 or not, with a misleading colour; five clients and one shifted target",
+    SOURCE,
+    mnist.LICENCE,
+    "mlp(widths=[390, 390])",
+    ("loss", "accuracy", "auroc"),
+    totals=TOTALS,
+    checksums=mnist.CHECKSUMS,
+    sketch=mnist.sketch,
+    locate=partial(mnist.locate, dataset="color-mnist"),
+)

@@ -16,6 +16,7 @@ from unseen.datasets.columns import unit as unit_like
 from unseen.datasets.dataset import DataSet, Domain, lone_classes, shared_units
 from unseen.datasets.dialect import Dialect, almost, ungrouped
 from unseen.datasets.encoding import Schema
+from unseen.datasets.entry import Info
 from unseen.datasets.files import below
 from unseen.datasets.sheet import MISSING, Sheet, coded, number, read, rows_of
 from unseen.errors import UnseenError, choice, nearest
@@ -344,3 +345,12 @@ def _pointed(cells: Sequence[str | None]) -> bool:
 def _names(value: Sequence[str]) -> tuple[str, ...]:
     """Several names; a lone string is one name, not a list of letters."""
     return (value,) if isinstance(value, str) else tuple(map(str, value))
+
+
+INFO = Info(
+    load,
+    "your own csv file: a domain column, a label column, features with gaps",
+    "your file",
+    "yours",
+    "mlp(widths=[32])",
+)

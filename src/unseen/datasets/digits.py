@@ -11,6 +11,7 @@ from torch import Tensor
 
 from unseen.core.exchange import keyed
 from unseen.datasets.dataset import DataSet, Domain
+from unseen.datasets.entry import Info
 from unseen.datasets.rotate import rotate
 
 ANGLES = (0, 15, 30, 45, 60, 75)
@@ -67,3 +68,14 @@ def handwritten() -> tuple[Tensor, Tensor]:
         return torch.from_numpy(digits.images), torch.from_numpy(digits.target).long()
     table = torch.from_numpy(np.loadtxt(file, delimiter=","))
     return table[:, :-1].reshape(-1, 8, 8), table[:, -1].long()
+
+
+INFO = Info(
+    load,
+    "1,797 handwritten digits of 8 x 8 pixels, six disjoint angles; no files needed",
+    SOURCE,
+    LICENCE,
+    "mlp(widths=[64])",
+    totals=TOTALS,
+    classes=CLASSES,
+)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Literal
 
 from unseen.datasets.dataset import DataSet
+from unseen.datasets.entry import info_of_layout
 from unseen.datasets.images import View
 from unseen.datasets.layout import Layout, read
 
@@ -53,3 +54,6 @@ def load(
     draw. size: in pixels, 32 as distributed.
     """
     return read(LAYOUT, data_dir, path, View(size), split)
+
+
+INFO = info_of_layout(load, "digits of four sources, 6,000 each", LAYOUT, "mnist-cnn")

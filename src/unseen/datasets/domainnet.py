@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from unseen.datasets.dataset import DataSet
+from unseen.datasets.entry import info_of_layout
 from unseen.datasets.images import View
 from unseen.datasets.layout import Layout, read
 from unseen.datasets.splits import Lists
@@ -97,3 +98,9 @@ def load_ten(
     pixels. size, crop: see `images.View`.
     """
     return read(LAYOUT_10, data_dir, path, View(size, crop=crop), split)
+
+
+INFO = info_of_layout(load, "345 things in six styles", LAYOUT)
+INFO_10 = info_of_layout(
+    load_ten, "10 things in six styles, FedBN's subset", LAYOUT_10, "alexnet-bn"
+)

@@ -31,6 +31,7 @@ from unseen.datasets.eicu_files import (
     sketch,
 )  # fmt: skip
 from unseen.datasets.encoding import Schema
+from unseen.datasets.entry import Info
 from unseen.datasets.sheet import coded
 from unseen.errors import UnseenError, choice, number
 
@@ -314,3 +315,18 @@ def _measured(name: str, cell: str) -> float:
 def _said(left: Mapping[str, int]) -> str:
     """What was left out, in words."""
     return ", ".join(f"{count} ({why})" for why, count in left.items() if count) or "none"
+
+
+INFO = Info(
+    load,
+    "death in hospital from drugs in intensive care; regions or hospitals, demo or full",
+    SOURCE,
+    LICENCE,
+    "mlp(widths=[64])",
+    ("loss", "accuracy", "auroc", "auprc"),
+    totals=TOTALS,
+    cells=CELLS,
+    sketch=sketch,
+    locate=locate,
+    amounts=amounts,
+)

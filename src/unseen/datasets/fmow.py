@@ -11,6 +11,7 @@ import torch
 from unseen.core.exchange import keyed
 from unseen.datasets import wilds
 from unseen.datasets.dataset import NO_GROUP, DataSet
+from unseen.datasets.entry import Info
 from unseen.datasets.files import find
 from unseen.datasets.images import View
 from unseen.datasets.sheet import stream
@@ -191,3 +192,15 @@ def _year(time: str, path: Path) -> int:
     except ValueError:
         raise UnseenError(f"{path} has the timestamp {time!r}, which is no date.") from None
     return (moment if moment.tzinfo is None else moment.astimezone(UTC)).year
+
+
+INFO = Info(
+    load,
+    "62 uses of land on satellite images by year or region (WILDS)",
+    SOURCE,
+    LICENCE,
+    "densenet121",
+    totals=TOTALS,
+    sketch=sketch,
+    locate=locate,
+)

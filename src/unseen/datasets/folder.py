@@ -12,6 +12,7 @@ from torch import Tensor
 
 from unseen.datasets.cache import decoded
 from unseen.datasets.dataset import DataSet, Domain, lone_classes, shared_units
+from unseen.datasets.entry import Info
 from unseen.datasets.files import below
 from unseen.datasets.images import File, Tree, View
 from unseen.datasets.sheet import coded
@@ -125,3 +126,12 @@ def _units(found: Survey, pattern: str) -> tuple[tuple[str, ...], dict[str, Tens
     names, codes = coded([match[1] for match in matches if match])
     sizes = [len(own) for own in found.images.values()]
     return names, dict(zip(found.images, codes.split(sizes), strict=True))
+
+
+INFO = Info(
+    load,
+    "your own images: domain/class/image, in a folder or a tar archive",
+    "your files",
+    "yours",
+    "bn-cnn",
+)

@@ -15,6 +15,7 @@ from unseen.core.exchange import keyed
 from unseen.datasets import ghifary
 from unseen.datasets.dataset import DataSet, Domain
 from unseen.datasets.digits import ANGLES
+from unseen.datasets.entry import Info
 from unseen.datasets.files import either, find
 from unseen.datasets.rotate import rotate
 from unseen.errors import UnseenError, choice, number
@@ -166,3 +167,18 @@ def sketch(folder: Path) -> None:
             content = b"\x00\x00\x08" + bytes([values.ndim]) + sizes + values.numpy().tobytes()
             name = f"{part}-{kind}-idx{values.ndim}-ubyte.gz"
             (folder / "mnist" / name).write_bytes(gzip.compress(content, 1, mtime=0))
+
+
+INFO = Info(
+    load,
+    "MNIST at six angles: 70,000 disjoint digits (domainbed) or 1,000 at each (ghifary)",
+    SOURCE,
+    LICENCE,
+    "mnist-cnn",
+    totals=TOTALS,
+    classes=CLASSES,
+    checksums=CHECKSUMS,
+    sketch=sketch,
+    locate=locate_either,
+    variants=variants,
+)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Literal
 
 from unseen.datasets.dataset import DataSet
+from unseen.datasets.entry import info_of_layout
 from unseen.datasets.images import View
 from unseen.datasets.layout import Layout, read
 
@@ -121,3 +122,9 @@ def load_caltech_home(
     leads to the eight that both data sets have. size, crop: see `images.View`.
     """
     return read(CALTECH_HOME, data_dir, path, View(size, crop=crop))
+
+
+INFO = info_of_layout(load, "65 things of the office in four styles", LAYOUT)
+INFO_CALTECH_HOME = info_of_layout(
+    load_caltech_home, "8 things of the office in seven domains", CALTECH_HOME
+)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Literal
 
 from unseen.datasets.dataset import DataSet
+from unseen.datasets.entry import info_of_layout
 from unseen.datasets.images import View
 from unseen.datasets.layout import Layout, read
 from unseen.datasets.splits import Lists
@@ -67,3 +68,8 @@ def load(
     tar archive that holds the four domains.
     """
     return read(LAYOUT, data_dir, path, View(size, crop=crop), split)
+
+
+INFO = info_of_layout(
+    load, "7 kinds of things, painted, as cartoons, photographed, sketched", LAYOUT
+)

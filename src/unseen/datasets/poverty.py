@@ -15,6 +15,7 @@ from torch.nn.functional import adaptive_avg_pool2d
 from unseen.core.exchange import keyed
 from unseen.datasets import wilds
 from unseen.datasets.dataset import DataSet
+from unseen.datasets.entry import Info
 from unseen.datasets.files import find
 from unseen.datasets.images import View
 from unseen.datasets.sheet import stream
@@ -211,3 +212,16 @@ def _inside(sources: Sequence[int], fold: str) -> tuple[set[int], set[int]]:
     np.random.default_rng(ord(fold) + 541433).shuffle(order)
     count = min(INSIDE, len(order) // 10)
     return set(order[:count].tolist()), set(order[count : 2 * count].tolist())
+
+
+INFO = Info(
+    load,
+    "wealth of 19,669 African villages from 8 bands, 23 countries x urban or rural (WILDS)",
+    SOURCE,
+    LICENCE,
+    "resnet18",
+    ("loss", "pearson"),
+    totals=TOTALS,
+    sketch=sketch,
+    locate=locate,
+)

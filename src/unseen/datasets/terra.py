@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from unseen.datasets.dataset import DataSet
+from unseen.datasets.entry import info_of_layout
 from unseen.datasets.images import View
 from unseen.datasets.layout import Layout, read
 
@@ -76,3 +77,6 @@ def load(
     the first distribution. size, crop: see `images.View`.
     """
     return read(LAYOUT, data_dir, path, View(size, crop=crop))
+
+
+INFO = info_of_layout(load, "9 animals or nothing before four camera traps", LAYOUT)

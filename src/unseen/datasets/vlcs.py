@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Literal
 
 from unseen.datasets.dataset import DataSet
+from unseen.datasets.entry import info_of_layout
 from unseen.datasets.images import View
 from unseen.datasets.layout import Layout, read
 
@@ -54,3 +55,6 @@ def load(
     takes its test folder. "none" lets the study draw. size, crop: see `images.View`.
     """
     return read(LAYOUT, data_dir, path, View(size, crop=crop), split)
+
+
+INFO = info_of_layout(load, "5 kinds of things in photos of four data sets", LAYOUT)
