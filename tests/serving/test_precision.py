@@ -102,6 +102,6 @@ def test_its_report_draws_the_model_that_was_trained(tmp_path: Path) -> None:
 def test_its_audit_attacks_the_model_that_is_trained(tmp_path: Path) -> None:
     study = Study.read(table_study(tmp_path), {"precision": "bf16"})
     subject = prepare_subject(study, None, "fedavg")
-    assert subject.model("fedavg", 0)[1].precision == "bf16"
+    assert subject.runtime("fedavg", 0).model.precision == "bf16"
     found, images = audit(study, None, "fedavg", victims=2, shadows=0, rounds=1)
     assert found["membership"]["by_loss"] and all(v.isfinite().all() for v in images.values())

@@ -37,16 +37,24 @@ def load(
 ) -> DataSet:
     """Color-MNIST as FedILC's released code makes it: uint8 [N, 2, 14, 14], two classes.
 
-    y = 1[digit < 5]; the colour is y, wrong with the domain's probability; the digit, every
-    second pixel of it, stands in the channel of its colour and the other channel is 0. MNIST's
-    first 50,000 training images are shuffled and dealt out in turn to the domains "flip-0.15" ...
-    "flip-0.75"; the last fifth of each, 2,000 of 10,000, is its validation split. The last 10,000
-    training images make "ood-0.90"; their labels are flipped first, with probability
-    `ood_label_flip`.
+    y = 1[digit < 5]; the colour is y, wrong with the domain's probability; the digit, every second
+    pixel of it, is in the channel of its colour and the other channel is 0. MNIST's first 50,000
+    training images are shuffled and dealt out in turn to the domains "flip-0.15" ... "flip-0.75";
+    the last fifth of each, 2,000 of 10,000, is its validation split. The last 10,000 training
+    images make "ood-0.90"; their labels are flipped first.
 
-    Source: Zhu et al., "FedILC", 2022, §5.1.1. The paper leaves open who holds which images and
-    that the clients' labels are clean: both follow the code. Departs from it in the draws, which
-    are the same for every seed of a study.
+    Args:
+        data_dir: The data folder.
+        flips: Probability of the wrong colour in each training client.
+        ood_flip: That of the target.
+        ood_label_flip: Probability of a flipped label in the target.
+
+    Source:
+        Zhu et al., "FedILC", 2022, §5.1.1. The paper leaves open who holds which images and that
+        the clients' labels are clean: both follow the code.
+
+    Departs from:
+        The code in the draws, which are the same for every seed of a study.
     """
     flips = flips if isinstance(flips, Sequence) else (flips,)
     for flip in (*flips, ood_flip, ood_label_flip):
@@ -70,8 +78,10 @@ def load(
 def colour(
     images: Tensor, digits: Tensor, flip: float, label_flip: float, generator: torch.Generator
 ) -> tuple[Tensor, Tensor]:
-    """Two-channel images [N, 2, 14, 14] and labels [N]: y = 1[digit < 5] ⊕ noise, colour = y ⊕
-    flip, the image in channel `colour`."""
+    """Return two-channel images [N, 2, 14, 14] and labels [N].
+
+    y = 1[digit < 5] ⊕ noise, colour = y ⊕ flip, the image in channel `colour`.
+    """
 
     def bernoulli(probability: float) -> Tensor:
         return (torch.rand(len(digits), generator=generator) < probability).long()

@@ -25,10 +25,10 @@ _WHOLE = re.compile(r"[+-]?\d+(\.0*)?", re.ASCII)
 
 
 def identifier(sheet: Sheet, name: str) -> str | None:
-    """Why a column looks like an identifier of rows, or None.
+    """Return why a column looks like an identifier of rows, or None.
 
-    Words of which more than half of the rows have one of their own; whole numbers that are
-    different in every row, under a name such as `id`. Numbers of any other name may be
+    Either words of which more than half of the rows have a different one each, or whole numbers
+    that are different in every row, under a name such as `id`. Numbers of any other name may be
     measurements.
     """
     cells = [cell for cell in sheet.column(name) if cell is not None]
@@ -59,10 +59,10 @@ def _texts(values: set[str], decimal: str | None) -> bool:
 
 
 def unit(sheet: Sheet, name: str) -> str | None:
-    """Why rows of a column's equal cells may belong together, or None.
+    """Return why rows of a column's equal cells may belong together, or None.
 
-    By its name, such as `patient` or `lesion_id`, and by values that occur more than once and
-    are many.
+    By its name, such as `patient` or `lesion_id`, and by values that occur more than once and are
+    many.
     """
     if not (named_id(name) or words(name) & UNITS):
         return None
@@ -76,7 +76,7 @@ def unit(sheet: Sheet, name: str) -> str | None:
 
 
 def named_id(name: str) -> bool:
-    """Whether a column is called like an identifier.
+    """Return whether a column is called like an identifier.
 
     >>> [named_id(n) for n in ("patient_id", "patientID", "patientunitstayid", "age", "steroid")]
     [True, True, True, False, True]
@@ -85,7 +85,7 @@ def named_id(name: str) -> bool:
 
 
 def words(name: str) -> set[str]:
-    """The words that a column's name is made of.
+    """Return the words that a column's name is made of.
 
     >>> sorted(words("Lesion_ID")), sorted(words("uniquePatientId"))
     (['id', 'lesion'], ['id', 'patient', 'unique'])
@@ -94,18 +94,20 @@ def words(name: str) -> set[str]:
 
 
 def repeated(sheet: Sheet, names: Sequence[str]) -> dict[str, str]:
-    """Those columns of words that name units, with the reason: as features they would become one
-    indicator per patient."""
-    found = {}
+    """Return the columns of words that name units, with the reason.
+
+    As features they would become one indicator per patient.
+    """
+    reasons = {}
     for name in names:
         reason = unit(sheet, name)
         values = {cell for cell in sheet.column(name) if cell is not None}
         if reason is not None and _texts(values, sheet.dialect.decimal):
-            found[name] = reason
-    return found
+            reasons[name] = reason
+    return reasons
 
 
 def suspects(sheet: Sheet, names: Sequence[str]) -> dict[str, str]:
-    """Those columns that look like identifiers, with the reason."""
+    """Return the columns that look like identifiers, with the reason."""
     reasons = {name: identifier(sheet, name) for name in names}
     return {name: reason for name, reason in reasons.items() if reason is not None}

@@ -52,15 +52,13 @@ def load(data_dir: str | Path | None = None) -> DataSet:
 
 
 def handwritten() -> tuple[Tensor, Tensor]:
-    """Grey levels from 0 to 16 [1797, 8, 8] in float64, and the digits [1797].
+    """Return grey levels from 0 to 16 [1797, 8, 8] in float64, and the digits [1797].
 
-    From scikit-learn's own file where it lies as usual: importing the library takes a second, in
-    every process of a study.
+    They are read from scikit-learn's file where it lies as usual: importing the library takes a
+    second, in every process of a study.
     """
-    found = find_spec("sklearn")
-    file = (
-        Path(found.origin if found and found.origin else "").parent / "datasets/data/digits.csv.gz"
-    )
+    spec = find_spec("sklearn")
+    file = Path(spec.origin if spec and spec.origin else "").parent / "datasets/data/digits.csv.gz"
     if not file.is_file():
         from sklearn.datasets import load_digits
 

@@ -50,8 +50,12 @@ def load(
 ) -> DataSet:
     """Digits of four sources, 6,000 images each: uint8 [N, 3, S, S], ten classes.
 
-    split: "official" validates on the folders val, a fifth of every domain; "none" lets the study
-    draw. size: in pixels, 32 as distributed.
+    Args:
+        data_dir: The data folder.
+        path: The folder or tar archive that holds the domains.
+        size: S in pixels, 32 as distributed.
+        split: "official" validates on the folders val, a fifth of every domain; "none" lets the
+            study draw.
     """
     return read(LAYOUT, data_dir, path, View(size), split)
 

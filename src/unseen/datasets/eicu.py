@@ -92,56 +92,64 @@ def load(
 ) -> DataSet:
     """Death in hospital, from the drugs ordered early in the stay: float32 [N, `size`] of 0 and 1.
 
-    Label: `hospitaldischargestatus` of patient.csv, "Expired" (1) or "Alive" (0). Stays where it
-    is empty are left out; `DataSet.source` says how many, and what else was left out.
+    Label: `hospitaldischargestatus` of patient.csv, "Expired" (1) or "Alive" (0). Stays where it is
+    empty are left out; `DataSet.source` says how many, and what else was left out. Features: one
+    column per drug, 1 where an order of it that was not cancelled starts early enough. Dose and
+    route are not used.
 
-    edition: "demo" (open; 2,520 stays, 186 hospitals) or "full" (credentialed; 200,859 stays, 208
-    hospitals), which differ in their folders and licences alone. Files with the other edition's
-    number of stays are refused.
+    Args:
+        data_dir: The data folder.
+        edition: "demo" (open; 2,520 stays, 186 hospitals) or "full" (credentialed; 200,859 stays,
+            208 hospitals), which differ in their folders and licences alone. Files with the other
+            edition's number of stays are refused.
+        domain: "region" (Midwest, Northeast, South, West; stays of hospitals without a region are
+            left out), "hospital" (named by hospitalid) or "rank": the hospitals called "1", "2",
+            ... from the one with the most stays on, so that a study can say "the 20 largest".
+        minimum: Stays that a domain must have.
+        hospitals: Keep this many hospitals, the largest; it is an error if there are fewer.
+        equal: Draw the stays of this many hospitals, the largest, down to the number of the
+            smallest of them, by hospitalid and not by the seed; it is an error if there are fewer.
+        rest: With `equal`, the hospitals after those are one domain, "rest", so that its AUROC is
+            over all of their stays together.
+        stays: "all", or "first": one per patient, the earliest. Otherwise several stays of one
+            patient may fall on both sides of a site's validation split.
+        hours: An order counts if it starts within this time after the admission to the unit, or
+            before it; None: at any time, so that what is given to the dying is among the features.
+        medicated: Leave out stays without such an order; 42 of the demo's hospitals report no
+            drugs.
+        drug: "code", the ingredient list (HICL, `drughiclseqno`), which hospitals share, with the
+            name where there is no code; or "name": `drugname` in upper case up to the first
+            strength, without a package in front, and the code where there is no name. 38 % of the
+            demo's orders have a code alone, 4 % a name alone, 2 % neither; the last are passed
+            over.
+        vocabulary: "hashed", each drug into one of `size` columns by SHA-256, a rule that looks at
+            no data, so that drugs may share a column; or "frequent": the `size` drugs of the most
+            stays, over all domains, the target too: no label is looked at, but what the target
+            prescribes is. A column that no source uses keeps its first weights.
+        size: Number of columns.
+        demographics: Add age ("> 89" as 90), gender, ethnicity, admission height and weight, as a
+            raw table (see `encoding.Schema`), standardised with statistics of the training sites.
+            The drugs are then flags: 0 and 1 as without demographics, except that a drug which no
+            source uses is left out.
 
-    Domains: "region" (Midwest, Northeast, South, West; stays of hospitals without a region are
-    left out), "hospital" (named by hospitalid) or "rank": the hospitals once more, called "1",
-    "2", ... from the one with the most stays on, so that a study can say "the 20 largest". minimum:
-    stays that a domain must have. hospitals: keep only so many, the largest; fewer are an error, as
-    they are for equal. equal: draw the largest so many down to the size of the smallest of them, by
-    hospitalid and not by the seed. rest: with `equal`, the hospitals after those are one domain,
-    "rest", so that its AUROC is over all of their stays at once. stays: "all", or "first": one per
-    patient, the earliest. Otherwise several stays of one patient may fall on both sides of a site's
-    validation split.
+    Source:
+        The demo or the full database 2.0. FedILC (2022, §5.1.3) has 58 hospitals, the 20 largest
+        train, 30,760 patients, 1399 "kinds of medicines taken" as inputs.
 
-    Features: one column per drug, 1 where an order of it that was not cancelled starts within
-    `hours` of the admission to the unit (before it, too; None: at any time, so that what is given
-    to the dying is among the features). Dose and route are not used. medicated: leave out stays
-    without such an order; 42 of the demo's hospitals report no drugs at all. drug: "code", the
-    ingredient list (HICL, `drughiclseqno`), which hospitals share, with the name where there is no
-    code; or "name": `drugname` in upper case up to the first strength, without a package in
-    front, and the code where there is no name. 38 % of the demo's orders have a code alone, 4 % a
-    name alone, 2 % neither; the last are passed over. vocabulary: "hashed", each drug into one of
-    `size` columns by SHA-256, a rule that looks at no data, so that drugs may share a column; or
-    "frequent": the `size` drugs of the most stays, over all domains, the target too: no label is
-    looked at, but what the target prescribes is. A column that no source uses keeps its first
-    weights.
+    Departs from:
+        FedILC did not release its table, and does not say how the hospitals, stays and drugs were
+        chosen, nor the window or the column of mortality: all of that is ours here. Its code draws
+        the training hospitals down to the size of the 20th. Nearest to it:
 
-    demographics: also age ("> 89" as 90), gender, ethnicity, admission height and weight, as a raw
-    table (see `table.Schema`), standardised with statistics of the training sites. The drugs are
-    then flags: 0 and 1 as without demographics, except that a drug which no source uses is left
-    out.
-
-    Source: the demo or the full database 2.0. FedILC (2022, §5.1.3) has 58 hospitals, the 20
-    largest train, 30,760 patients, 1399 "kinds of medicines taken" as inputs. Its table was not
-    released, nor how the hospitals, stays and drugs were chosen, the window or the column of
-    mortality: all of that is ours here. Its code draws the training hospitals down to the size of
-    the 20th. Nearest to it:
-
-        dataset = '''eicu(edition="full", domain="rank", hospitals=58, equal=20, rest=True,
-                          stays="first", medicated=True, hours=None, vocabulary="frequent")'''
-        validation = 0.3
-        [holdout]
-        source = ["1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "12", "13", "14", "15",
-                  "16", "17", "18", "19", "20"]
-        target = ["rest"]
-        [training]
-        oversample = true
+            dataset = '''eicu(edition="full", domain="rank", hospitals=58, equal=20, rest=True,
+                              stays="first", medicated=True, hours=None, vocabulary="frequent")'''
+            validation = 0.3
+            [holdout]
+            source = ["1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "12", "13", "14",
+                      "15", "16", "17", "18", "19", "20"]
+            target = ["rest"]
+            [training]
+            oversample = true
     """
     choice("edition", edition, EDITIONS)
     choice("domain", domain, ("region", "hospital", "rank"))
@@ -152,9 +160,9 @@ def load(
     if rest and equal is None:
         raise UnseenError("rest = True pools the hospitals after the largest: set equal, as in 20.")
     folder, suffix = folder_of(data_dir, edition)
-    found = read_stays(folder, suffix)
-    check_edition(folder, len(found), edition)
-    kept, left = _kept(found, domain, stays)
+    all_stays = read_stays(folder, suffix)
+    check_edition(folder, len(all_stays), edition)
+    kept, left = _kept(all_stays, domain, stays)
     orders = read_orders(folder / f"medication.csv{suffix}", kept, hours, drug)
     if medicated:
         left["no drug in the window"] = sum(stay.id not in orders for stay in kept)
@@ -180,14 +188,14 @@ def load(
         meta = {"region": regions[rows_of]}
         domains.append(Domain(name, x[rows_of], y[rows_of], meta=meta))
         start += len(own)
-    source = f"{SOURCE} 2.0 ({edition}), {len(found)} stays; left out: {_said(left)}"
+    source = f"{SOURCE} 2.0 ({edition}), {len(all_stays)} stays; left out: {_said(left)}"
     return DataSet(
         "eicu", tuple(domains), CLASSES, source, LICENCES[edition], CITATION, schema, levels
     )
 
 
 def column_of(drug: str, size: int) -> int:
-    """The column in [0, size) of a drug: the first 8 bytes of its SHA-256, modulo `size`."""
+    """Return a drug's column in [0, size): the first 8 bytes of its SHA-256, modulo `size`."""
     return int.from_bytes(hashlib.sha256(drug.encode()).digest()[:8], "big") % size
 
 
@@ -307,7 +315,7 @@ def _measured(name: str, cell: str) -> float:
     try:
         value = float(cell) if cell else math.nan
     except ValueError:
-        raise UnseenError(f"{name} of patient.csv holds {cell!r}, which is no number.") from None
+        raise UnseenError(f"{name} of patient.csv holds {cell!r}, which is not a number.") from None
     low, high = PLAUSIBLE.get(name, (-math.inf, math.inf))
     return value if low <= value <= high else math.nan
 

@@ -38,9 +38,12 @@ CITATION = """@inproceedings{ghifary2015domain,
 def load(data_dir: str | Path | None) -> DataSet:
     """Six domains "M0" ... "M75" of the same 1,000 digits, 100 of each: float32 [N, 1, 16, 16].
 
-    Source: Ghifary et al., "Domain generalization for object recognition with multi-task
-    autoencoders", 2015. Since every digit is in every domain, a model that has memorised its
-    training digits has seen the target's: the disjoint protocol of DomainBed is the harder one.
+    Since every digit is in every domain, a model that has memorised its training digits has seen
+    the target's: the disjoint protocol of DomainBed is the harder one.
+
+    Source:
+        Ghifary et al., "Domain generalization for object recognition with multi-task autoencoders",
+        2015.
     """
     path = locate(data_dir)
     try:
@@ -60,7 +63,7 @@ def load(data_dir: str | Path | None) -> DataSet:
 
 
 def locate(data_dir: str | Path | None) -> Path:
-    """The file of the views; an error says where it was looked for."""
+    """Return the file of the views; an error says where it was looked for."""
     return find(data_dir, NAMES, FOLDERS, dataset="rotated-mnist", obtain=OBTAIN)
 
 
@@ -110,7 +113,7 @@ class ArrayUnpickler(pickle.Unpickler):
         super().__init__(file, encoding="latin1")
 
     def find_class(self, module: str, name: str) -> Any:
-        """The function or class of that name, if it is one of numpy's that arrays need."""
+        """Return the function or class of that name, if it is one of numpy's that arrays need."""
         import numpy as np
 
         rebuild: Callable[..., Any] = np.zeros(0).__reduce__()[0]  # type: ignore[assignment]

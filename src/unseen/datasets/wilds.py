@@ -46,11 +46,18 @@ def domains(
     dtype: torch.dtype = torch.uint8,
     regression: bool = False,
 ) -> tuple[Domain, ...]:
-    """Domains of these images, decoded once; of each `limit`, drawn by name, if it has more.
+    """Return domains of these images, decoded once.
 
-    Clients stand in alphabetic order, then the pooled domains; rows in the order given. Where no
-    image or every image of a domain is held back, the study draws the validation split. dtype: what
-    the view's bytes spell.
+    Clients are in alphabetic order, then the pooled domains; rows in the order given. Where no
+    image or every image of a domain is held back, the study draws the validation split.
+
+    Args:
+        root: The folder of the images.
+        found: Domain -> its examples.
+        view: What becomes of every image.
+        limit: The most images of each domain, drawn by name.
+        dtype: The type that the view's bytes spell.
+        regression: Whether labels are numbers.
     """
     if limit is not None:
         number("limit", limit, 2, whole=True)
@@ -78,27 +85,27 @@ def domains(
 
 
 def ordered(names: Iterable[str]) -> list[str]:
-    """The names of the clients in alphabetic order, then the pooled domains."""
+    """Return the names of the clients in alphabetic order, then the pooled domains."""
     last = (VALIDATION, TEST)
     return sorted(names, key=lambda name: (last.index(name) + 1 if name in last else 0, name))
 
 
 def whole(cell: str, column: str, path: Path) -> int:
-    """A cell that holds a whole number, also where it was written as 3.0."""
+    """Return the whole number in a cell, also where it was written as 3.0."""
     value = real(cell, column, path)
     if value != int(value):
-        raise UnseenError(f"{path} has {cell!r} in {column!r}, which is no whole number.")
+        raise UnseenError(f"{path} has {cell!r} in {column!r}, which is not a whole number.")
     return int(value)
 
 
 def real(cell: str, column: str, path: Path) -> float:
-    """A cell that holds a finite number."""
+    """Return the finite number in a cell."""
     try:
         value = float(cell)
     except ValueError:
         value = float("nan")
     if not abs(value) < float("inf"):
-        raise UnseenError(f"{path} has {cell!r} in {column!r}, which is no finite number.")
+        raise UnseenError(f"{path} has {cell!r} in {column!r}, which is not a finite number.")
     return value
 
 

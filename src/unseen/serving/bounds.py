@@ -28,7 +28,7 @@ SIDES = ("width", "height")
 #: Why no image is flagged.
 UNKNOWN = (
     "this model's directory does not say what training's images were like. `unseen train` writes "
-    "it, unless told --no-ranges, where privacy.channel is clear and no noise was asked for."
+    "it, unless --no-ranges is given, where privacy.channel is clear and no noise was asked for."
 )
 CHANNELS = {1: ("",), 3: ("red ", "green ", "blue ")}
 
@@ -58,7 +58,7 @@ class Quantity:
         high = BOUND if self.high is None else min(BOUND, (self.high - self.mean) / unit)
         return (low, high) if self.deviation else (low / BOUND, high / BOUND)
 
-    def told(self, value: float, cell: str = "") -> str:
+    def describe(self, value: float, cell: str = "") -> str:
         """A value that is flagged, for people: `145000 (z 8120; training 80 to 220)`."""
         said = []
         if self.public:
@@ -108,7 +108,7 @@ class Bounds:
             for k in far[row].nonzero().flatten().tolist():
                 quantity = self.quantities[k]
                 cell = items[places[row]].cells.get(quantity.name, "").strip()
-                found[quantity.name] = quantity.told(float(values[row, k]), cell)
+                found[quantity.name] = quantity.describe(float(values[row, k]), cell)
             item = replace(items[places[row]], unusual=found)
             if strict:
                 said = f"far from what training saw: {spelt(found)}"

@@ -73,7 +73,7 @@ class Trained:
         if site is not None and site not in self.sites:
             held = ", ".join(sorted(self.sites)) or "none"
             raise UnseenError(
-                f"the model holds no statistics of its own for the site {site!r} (it has: {held}). "
+                f"the model has no separate statistics for the site {site!r} (it has: {held}). "
                 "They exist for models trained with training.buffers = 'local'."
             )
         self.model.buffers.copy_(self.buffers if site is None else self.sites[site])
@@ -131,7 +131,7 @@ def read_spec(folder: Path) -> dict[str, Any]:
         spec = json.loads(path.read_bytes())
     except FileNotFoundError:
         raise UnseenError(
-            f"{folder} is no model's directory: it has no {SPEC}. `unseen train FILE.toml --out "
+            f"{folder} is not a model's directory: it has no {SPEC}. `unseen train FILE.toml --out "
             "DIR` makes one."
         ) from None
     except (OSError, ValueError) as error:
@@ -199,7 +199,7 @@ def _tensors(folder: Path, spec: Mapping[str, Any]) -> dict[str, Tensor]:
     try:
         return load(content)
     except SafetensorError as error:
-        raise UnseenError(f"{path} is no safetensors file: {error}.") from None
+        raise UnseenError(f"{path} is not a safetensors file: {error}.") from None
 
 
 def _fits(

@@ -322,7 +322,7 @@ def _by_folder(
             folder = item.parts[-2] if len(item.parts) > 1 else ""
             label = known.get(folded(folder)) or (layout.label(folder) if layout else None)
             if item.error is None and label not in classes:
-                what = f"its folder {folder!r} is no class of the model ({', '.join(classes)})"
+                what = f"its folder {folder!r} is not a class of the model ({', '.join(classes)})"
                 item = Item(item.source, error=what)
             if item.x is None or label is None:
                 faults.append(item)
@@ -368,8 +368,8 @@ def _by_column(
                 cell = item.cells[label]
                 value = inputs.number(cell) if classes is None else codes.get(inputs.identity(cell))
                 if value is None:
-                    what = f"its label {label} = {cell!r} is no "
-                    what += "number" if classes is None else f"class of the model: {classes}"
+                    kind = "a number" if classes is None else f"a class of the model: {classes}"
+                    what = f"its label {label} = {cell!r} is not {kind}"
                     item = Item(item.source, item.line, error=what)
             if item.x is None or value is None:
                 faults.append(item)
