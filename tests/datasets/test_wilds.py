@@ -337,7 +337,7 @@ def test_what_is_not_there_is_named(name: str, folder: Path, tmp_path: Path) -> 
         ("povertymap", ",True", ",yes", "'yes' in 'urban'"),
         ("fmow", ",zoo,", ",zo,", "did you mean 'zoo'"),
         ("fmow", "2017-06", "2019-06", "the year 2019"),
-        ("fmow", "2017-06-15", "yesterday", "which is no date"),
+        ("fmow", "2017-06-15", "yesterday", "which is not a date"),
     ],
 )
 def test_unsound_metadata_is_refused(

@@ -252,7 +252,7 @@ def test_evaluation_of_folders_and_of_rows(
     ran = unseen("evaluate", of_rows.folder, "--data", table, "--label", "daed")
     assert ran.code == 2 and "unknown column" in ran.err
     ran = unseen("evaluate", of_rows.folder, "--data", table, "--label", "drug")
-    assert ran.code == 1 and "is no class of the model" in ran.err
+    assert ran.code == 1 and "is not a class of the model" in ran.err
 
 
 def test_a_model_of_classes_that_the_most_frequent_class_beats(

@@ -177,8 +177,8 @@ def evaluate(
     from unseen.core.atomic import write_atomically
     from unseen.errors import choice
     from unseen.serving.directory import read
-    from unseen.serving.evaluate import Asked
     from unseen.serving.evaluate import evaluate as run
+    from unseen.serving.labelled import Request
 
     choice("--runtime", runtime, ("torch", "onnx"))
     choice("--format", form, ("text", "markdown", "csv", "json"))
@@ -190,13 +190,13 @@ def evaluate(
 
         _no_site(site)
         other = of_model(trained, onnx)
-    asked = Asked(data, _names(domains) or None, _names(metrics) or None, label, domain, batch)
-    found = run(trained, asked, other)
+    request = Request(data, _names(domains) or None, _names(metrics) or None, label, domain, batch)
+    evaluation = run(trained, request, other)
     if out is not None:
-        write_atomically(out, found.text(form).encode())
-    elif found.sites:
-        print(found.text(form), end="")
-    _faults(sum(site.examples for site in found.sites), found.faults)
+        write_atomically(out, evaluation.text(form).encode())
+    elif evaluation.sites:
+        print(evaluation.text(form), end="")
+    _faults(sum(site.examples for site in evaluation.sites), evaluation.faults)
 
 
 def export(

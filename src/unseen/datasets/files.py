@@ -41,7 +41,7 @@ def find(
 
 
 def either(*attempts: Callable[[], object]) -> None:
-    """Return once one of the attempts finds its files; else raise one error with all their texts."""
+    """Return once one of the attempts finds its files; else raise one error with all texts."""
     faults = []
     for attempt in attempts:
         try:

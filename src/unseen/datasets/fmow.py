@@ -124,7 +124,7 @@ def load(
 
 
 def locate(data_dir: str | Path | None) -> Path:
-    """Return the table of the images; an error says where it and that of countries were expected."""
+    """Return the table of the images; an error says where it or that of countries was sought."""
     path = find(data_dir, ["rgb_metadata.csv"], FOLDERS, dataset="fmow", obtain=OBTAIN)
     next(stream(path, COLUMNS), None)
     _mapping(path.parent)

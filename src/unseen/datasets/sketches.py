@@ -48,7 +48,7 @@ def tree(layout: Layout, out: Path) -> None:
 
 
 def draw(purpose: str, domain: int, label: int) -> Tensor:
-    """Draw one image, uint8 [SIDE, SIDE, 3]: noise on a tinted background, a square by the class."""
+    """Draw one image, uint8 [SIDE, SIDE, 3]: noise on a tinted ground, a square by the class."""
     generator = keyed(f"sketch/{purpose}")
     pixels = torch.randint(60, (SIDE, SIDE, 3), generator=generator)
     pixels[:, :, domain % 3] += 30 + 15 * domain

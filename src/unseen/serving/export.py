@@ -21,7 +21,7 @@ from unseen.core.templates import render
 from unseen.errors import UnseenError, choice
 from unseen.serving import directory
 from unseen.serving.directory import Trained, probabilities
-from unseen.serving.evaluate import of_data_set
+from unseen.serving.labelled import of_data_set
 from unseen.serving.new_rows import read, stacked
 from unseen.version import __version__
 
