@@ -10,7 +10,8 @@ import torch
 from support.command_line import Command
 from support.federations import table_study, write_table
 
-from unseen.audit.attacks import audit, prepare_subject
+from unseen.audit.attacks import audit
+from unseen.audit.subject import prepare_subject
 from unseen.core.metrics import loss
 from unseen.results.records import FILES, read_lines
 from unseen.results.selection import value

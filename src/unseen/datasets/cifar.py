@@ -13,7 +13,7 @@ from unseen.core.exchange import keyed
 from unseen.datasets.dataset import DataSet, Domain
 from unseen.datasets.entry import Info
 from unseen.datasets.files import find
-from unseen.datasets.ghifary import UNREADABLE, ArrayUnpickler
+from unseen.datasets.pickles import UNREADABLE, ArrayUnpickler
 from unseen.errors import UnseenError
 
 #: Degrees, counter-clockwise, of the three sub-environments of each client (FedILC, Table 1).

@@ -11,10 +11,15 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from unseen.datasets.columns import MANY, repeated, suspects
-from unseen.datasets.columns import unit as unit_like
+from unseen.datasets.columns import (
+    MANY,
+    check_almost,
+    check_identifiers,
+    spelling_remedy,
+    unit_notes,
+)
 from unseen.datasets.dataset import DataSet, Domain, lone_classes, shared_units
-from unseen.datasets.dialect import Dialect, almost, ungrouped
+from unseen.datasets.dialect import Dialect, almost
 from unseen.datasets.encoding import Schema
 from unseen.datasets.entry import Info
 from unseen.datasets.files import below
@@ -141,7 +146,7 @@ def assemble(
     if identifiers == "refuse":
         named_columns = {*others, *(categorical or ())}
         check_identifiers(sheet, [name for name in sheet.columns if name not in named_columns])
-        notes += _unit_notes(
+        notes += unit_notes(
             sheet, [name for name in sheet.columns if name not in named_columns], unit
         )
     schema, x = _features(sheet, others, categorical, owners)
@@ -161,32 +166,6 @@ def assemble(
         "table", tuple(domains), classes, source, licence, "", schema, levels,
         standardise=standardised, dialect=sheet.dialect, notes=tuple(notes),
     )  # fmt: skip
-
-
-def check_identifiers(sheet: Sheet, names: Sequence[str]) -> None:
-    """Refuse features that look like identifiers."""
-    reasons = suspects(sheet, names)
-    if not reasons:
-        return
-    listed = " and ".join(f"{name!r} ({reason})" for name, reason in reasons.items())
-    looks = "looks like an identifier" if len(reasons) == 1 else "look like identifiers"
-    together = [name for name in reasons if unit_like(sheet, name)]
-    hint = "".join(f" If rows of one {n} belong together: unit={n!r}." for n in together[:1])
-    raise UnseenError(
-        f"{listed} of {sheet.name} {looks}, which no other site shares. To leave out: "
-        f"drop={[*reasons]!r}. To have as features: identifiers='keep', or their names in "
-        f"categorical=[...].{hint}"
-    )
-
-
-def _unit_notes(sheet: Sheet, names: Sequence[str], unit: str | None) -> list[str]:
-    """A remark on each feature that seems to name units."""
-    return [
-        f"{name!r} looks like the name of a person or thing: {reason}; write "
-        + (f"unit={name!r} or " if unit is None else "")
-        + f"drop={[name]!r}"
-        for name, reason in repeated(sheet, names).items()
-    ]
 
 
 def _labelled(sheet: Sheet, domain: str, label: str, drop: bool) -> tuple[Sheet, list[str]]:
@@ -234,7 +213,7 @@ def _check_targets(sheet: Sheet, label: str) -> None:
         if cell is None or (value is not None and math.isfinite(value)):
             continue
         nearly = almost(cell) or (value is None and number(cell) is not None)
-        remedy = _remedy(sheet, cell) if nearly else "correct it"
+        remedy = spelling_remedy(sheet, cell) if nearly else "correct it"
         raise UnseenError(
             f"the label {cell!r} in line {line} of {sheet.name}, column {label!r}, is not a "
             f"number: {remedy}. If the labels are classes, write task='classification'."
@@ -297,7 +276,7 @@ def _looks_categorical(sheet: Sheet, name: str, owners: Tensor) -> bool:
             worded[owner] = worded.get(owner, False) or is_word
             word = cell if is_word and not word else word
     if word:
-        _check_almost(sheet, name)
+        check_almost(sheet, name)
     if len(set(worded.values())) == 2:
         line = sheet.lines[sheet.columns[name].index(word)]
         raise UnseenError(
@@ -318,51 +297,6 @@ def _looks_categorical(sheet: Sheet, name: str, owners: Tensor) -> bool:
             stacklevel=4,
         )
     return True
-
-
-def _check_almost(sheet: Sheet, name: str) -> None:
-    """Refuse a column without true words, in which some cells are nearly numbers: 1_000, 0x10."""
-    cells = sheet.columns[name]
-    words = {cell for cell in cells if cell is not None and sheet.number(cell) is None}
-    if not all(almost(word) or number(word) is not None for word in words):
-        return
-    first = next(i for i, cell in enumerate(cells) if cell in words)
-    cell = str(cells[first])
-    raise UnseenError(
-        f"line {sheet.lines[first]} of {sheet.name} has {cell!r} in the column {name!r}, which is "
-        f"nearly a number and is not one: {_remedy(sheet, cell)}. If it is a category, name the "
-        "column in the option 'categorical'."
-    )
-
-
-def _remedy(sheet: Sheet, cell: str) -> str:
-    """How to write a cell that is nearly a number, or what to say of the file's decimal sign."""
-    comma = sheet.dialect.decimal == ","
-    if grouped := ungrouped(cell):
-        plain, sign = grouped
-        wrong = sign != sheet.dialect.decimal
-        return f"write it without thousands, {plain}" + (f", and set decimal={sign!r}" * wrong)
-    if comma and number(cell) is not None:
-        spelling = "its decimal sign is a comma: write it so, or set decimal='.'"
-        return f"{spelling}; if the point sets thousands apart, leave it out"
-    if comma or cell.count(",") != 1 or "." in cell:
-        sign = "comma" if comma else "point"
-        return f"write it in plain digits, with a {sign} for decimals"
-    other = next((name for name in sheet.columns if _pointed(sheet.columns[name])), None)
-    if other is not None:
-        return (
-            f"if that is a decimal comma, write it with a point, as in the column {other!r}, or "
-            "all numbers with a comma and decimal=','; if not, write it in plain digits"
-        )
-    return "if that is a decimal comma, write decimal=','; if not, write it in plain digits"
-
-
-def _pointed(cells: Sequence[str | None]) -> bool:
-    """Whether a column holds nothing but numbers, some with a decimal point."""
-    present = [cell for cell in cells if cell is not None]
-    return any("." in cell for cell in present) and all(
-        number(cell) is not None for cell in present
-    )
 
 
 def _names(value: Sequence[str]) -> tuple[str, ...]:

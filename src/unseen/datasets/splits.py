@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from unseen.datasets.pickles import UNREADABLE, ArrayUnpickler
 from unseen.errors import UnseenError
 
 if TYPE_CHECKING:
@@ -108,8 +109,6 @@ def from_text(path: Path) -> Listed:
 
 def from_pickle(path: Path) -> Listed:
     """Read a pair of paths and labels; only lists, numbers, strings and arrays are read."""
-    from unseen.datasets.ghifary import UNREADABLE, ArrayUnpickler
-
     try:
         paths, labels = ArrayUnpickler(io.BytesIO(path.read_bytes())).load()
         return {_key(str(p)): str(k) for p, k in zip(paths, labels, strict=True)}

@@ -62,8 +62,7 @@ class Served(nn.Module):
 
     def __init__(self, trained: Trained) -> None:
         super().__init__()
-        self.network = trained.model.module
-        self.trained = trained
+        self.network, self.trained = trained.model.module, trained
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
         """Return outputs [N, C], then probabilities [N, classes] where there are classes."""
