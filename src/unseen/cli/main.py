@@ -116,7 +116,7 @@ def study(
         try:
             results = chosen.run(folder, jobs, data_dir, True, trackers, backend, executor)
         except KeyboardInterrupt:
-            print("stopped; the same command goes on from here.", file=sys.stderr)
+            print("Stopped. Run the same command to resume.", file=sys.stderr)
             raise typer.Exit(130) from None
         for metric in results.among(shown):
             console().print(results.table(metric).to_rich())

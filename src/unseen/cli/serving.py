@@ -68,7 +68,7 @@ def train(
     try:
         trained = run(study, target, data_dir, print, sys.stderr.isatty(), ranges)
     except KeyboardInterrupt:
-        print("stopped; the same command goes on from here.", file=sys.stderr)
+        print("Stopped. Run the same command to resume.", file=sys.stderr)
         raise typer.Exit(130) from None
     spec = trained.spec
     rows = [[(text, "") for text in row] for row in shown(spec["results"], spec["metrics"])]

@@ -86,11 +86,11 @@ def load(data_dir: str | Path | None, *, size: int = 32) -> DataSet:
                 rows.append(part[e :: len(flat)])
                 codes.append(torch.full_like(rows[-1], e))
             held = sum(map(len, rows[len(angles) :]))
-        own, environment = torch.cat(rows), torch.cat(codes)
-        x = turned(images[own], [flat[code] for code in environment.tolist()])
-        validation = torch.arange(len(own) - held, len(own))
+        chosen, environment = torch.cat(rows), torch.cat(codes)
+        x = turned(images[chosen], [flat[code] for code in environment.tolist()])
+        validation = torch.arange(len(chosen) - held, len(chosen))
         meta = {"environment": environment}
-        domains.append(Domain(f"client-{k + 1}", x, labels[own], validation, meta))
+        domains.append(Domain(f"client-{k + 1}", x, labels[chosen], validation, meta))
     last = slice(4 * fifth, None)
     y = labels[last]
     uniform = torch.rand(len(y), generator=keyed("rotated-cifar10/ood")) * 180 - 90

@@ -63,10 +63,10 @@ def load(
     order = torch.randperm(50_000, generator=keyed("color-mnist"))
     domains = []
     for k, flip in enumerate(flips):
-        own = order[k :: len(flips)]
-        held_out = torch.arange(len(own) * 4 // 5, len(own))
+        rows = order[k :: len(flips)]
+        held_out = torch.arange(len(rows) * 4 // 5, len(rows))
         name = f"flip-{flip:.2f}"
-        x, y = colour(images[own], digits[own], flip, 0.0, keyed(f"color-mnist/{name}"))
+        x, y = colour(images[rows], digits[rows], flip, 0.0, keyed(f"color-mnist/{name}"))
         domains.append(Domain(name, x, y, held_out))
     name = f"ood-{ood_flip:.2f}"
     generator = keyed(f"color-mnist/{name}")

@@ -150,8 +150,8 @@ def check_almost(sheet: Sheet, name: str) -> None:
     cell = str(cells[first])
     raise UnseenError(
         f"line {sheet.lines[first]} of {sheet.name} has {cell!r} in the column {name!r}, which is "
-        f"nearly a number and is not one: {spelling_remedy(sheet, cell)}. If it is a category, name "
-        "the column in the option 'categorical'."
+        f"nearly a number and is not one: {spelling_remedy(sheet, cell)}. If it is a category, "
+        "name the column in the option 'categorical'."
     )
 
 

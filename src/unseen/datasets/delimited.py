@@ -158,7 +158,7 @@ def assemble(
         of_units = None if units is None else units[1][rows]
         domains.append(Domain(name, x[rows], y[rows], meta=codes, units=of_units))
     levels = {column: levels for column, (levels, _) in meta.items()}
-    source, licence = f"the table {sheet.name}", "the user's rows"
+    source, licence = f"the table {sheet.name}", "the user's own"
     standardised = label if classes is None and standardise else None
     notes += _numeric_classes(label, classes) or lone_classes(domains, classes)
     notes += [] if units is None else shared_units(domains, units[0], str(unit))

@@ -46,8 +46,8 @@ def load(data_dir: str | Path | None = None) -> DataSet:
     order = torch.randperm(len(labels), generator=keyed("rotated-digits"))
     domains = []
     for i, angle in enumerate(ANGLES):
-        own = order[i :: len(ANGLES)]
-        domains.append(Domain(str(angle), rotate(images[own], angle).unsqueeze(1), labels[own]))
+        rows = order[i :: len(ANGLES)]
+        domains.append(Domain(str(angle), rotate(images[rows], angle).unsqueeze(1), labels[rows]))
     return DataSet("rotated-digits", tuple(domains), tuple(CLASSES), SOURCE, LICENCE, CITATION)
 
 

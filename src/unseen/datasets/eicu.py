@@ -162,32 +162,32 @@ def load(
     folder, suffix = folder_of(data_dir, edition)
     all_stays = read_stays(folder, suffix)
     check_edition(folder, len(all_stays), edition)
-    kept, left = _kept(all_stays, domain, stays)
-    orders = read_orders(folder / f"medication.csv{suffix}", kept, hours, drug)
+    selected, left = _selected(all_stays, domain, stays)
+    orders = read_orders(folder / f"medication.csv{suffix}", selected, hours, drug)
     if medicated:
-        left["no drug in the window"] = sum(stay.id not in orders for stay in kept)
-        kept = [stay for stay in kept if stay.id in orders]
-    members = _domains(kept, domain, minimum, hospitals, equal, rest)
-    left["hospitals not kept or drawn down"] = len(kept) - sum(map(len, members.values()))
+        left["no drug in the window"] = sum(stay.id not in orders for stay in selected)
+        selected = [stay for stay in selected if stay.id in orders]
+    members = _domains(selected, domain, minimum, hospitals, equal, rest)
+    left["hospitals not kept or drawn down"] = len(selected) - sum(map(len, members.values()))
     if not members:
         raise UnseenError(
             f"no {'region' if domain == 'region' else 'hospital'} of {folder} has "
             f"minimum = {minimum} stays after what was left out: {_said(left)}."
         )
-    kept = [stay for own in members.values() for stay in own]
-    columns, x = _drugs(kept, orders, vocabulary, size)
+    selected = [stay for members_of_domain in members.values() for stay in members_of_domain]
+    columns, x = _drugs(selected, orders, vocabulary, size)
     schema = None
     if demographics:
-        schema, x = _table(kept, columns, x)
-    y = torch.tensor([OUTCOMES[stay.outcome] for stay in kept])
+        schema, x = _table(selected, columns, x)
+    y = torch.tensor([OUTCOMES[stay.outcome] for stay in selected])
     levels = {"region": (*REGIONS, "unknown")}
-    regions = torch.tensor([levels["region"].index(stay.region or "unknown") for stay in kept])
+    regions = torch.tensor([levels["region"].index(stay.region or "unknown") for stay in selected])
     domains, start = [], 0
-    for name, own in members.items():
-        rows_of = slice(start, start + len(own))
+    for name, members_of_domain in members.items():
+        rows_of = slice(start, start + len(members_of_domain))
         meta = {"region": regions[rows_of]}
         domains.append(Domain(name, x[rows_of], y[rows_of], meta=meta))
-        start += len(own)
+        start += len(members_of_domain)
     source = f"{SOURCE} 2.0 ({edition}), {len(all_stays)} stays; left out: {_said(left)}"
     return DataSet(
         "eicu", tuple(domains), CLASSES, source, LICENCES[edition], CITATION, schema, levels
@@ -220,24 +220,24 @@ def _numbers(
                 )
 
 
-def _kept(found: Sequence[Stay], domain: str, which: str) -> tuple[list[Stay], dict[str, int]]:
+def _selected(stays: Sequence[Stay], domain: str, which: str) -> tuple[list[Stay], dict[str, int]]:
     """The stays that can be used, and why how many cannot."""
-    kept = [stay for stay in found if stay.outcome]
-    left = {"outcome unknown": len(found) - len(kept)}
+    selected = [stay for stay in stays if stay.outcome]
+    left = {"outcome unknown": len(stays) - len(selected)}
     if domain == "region":
-        left["region unknown"] = sum(not stay.region for stay in kept)
-        kept = [stay for stay in kept if stay.region]
+        left["region unknown"] = sum(not stay.region for stay in selected)
+        selected = [stay for stay in selected if stay.region]
     if which == "first":
         first: dict[str, Stay] = {}
-        for stay in sorted(kept, key=lambda stay: stay.order):
+        for stay in sorted(selected, key=lambda stay: stay.order):
             first.setdefault(stay.patient, stay)
-        left["later stays of a patient"] = len(kept) - len(first)
-        kept = sorted(first.values(), key=lambda stay: stay.order[-1])
-    return kept, left
+        left["later stays of a patient"] = len(selected) - len(first)
+        selected = sorted(first.values(), key=lambda stay: stay.order[-1])
+    return selected, left
 
 
 def _domains(
-    kept: Sequence[Stay],
+    stays: Sequence[Stay],
     domain: str,
     minimum: int,
     hospitals: int | None,
@@ -245,60 +245,62 @@ def _domains(
     rest: bool,
 ) -> dict[str, list[Stay]]:
     """Domain -> its stays: regions by name, hospitals by number or by rank, then the rest."""
-    found: dict[str, list[Stay]] = {}
-    for stay in kept:
-        found.setdefault(stay.region if domain == "region" else stay.hospital, []).append(stay)
-    found = {name: own for name, own in found.items() if len(own) >= minimum}
+    by_name: dict[str, list[Stay]] = {}
+    for stay in stays:
+        by_name.setdefault(stay.region if domain == "region" else stay.hospital, []).append(stay)
+    by_name = {name: members for name, members in by_name.items() if len(members) >= minimum}
     if domain == "region":
-        return dict(sorted(found.items()))
+        return dict(sorted(by_name.items()))
     for option, wanted in (("hospitals", hospitals), ("equal", equal)):
-        if wanted is not None and 0 < len(found) < wanted:
+        if wanted is not None and 0 < len(by_name) < wanted:
             raise UnseenError(
-                f"{option} = {wanted} asks for more hospitals than there are: {len(found)} have "
+                f"{option} = {wanted} asks for more hospitals than there are: {len(by_name)} have "
                 f"minimum = {minimum} stays after what was left out. Take the files of an edition "
-                f"with more, or set {option} to {len(found)} or fewer."
+                f"with more, or set {option} to {len(by_name)} or fewer."
             )
-    number_of = {name: int(name) if name.isdigit() else math.inf for name in found}
-    ranked = sorted(found, key=lambda name: (-len(found[name]), number_of[name], name))[:hospitals]
+    number_of = {name: int(name) if name.isdigit() else math.inf for name in by_name}
+    ranked = sorted(by_name, key=lambda name: (-len(by_name[name]), number_of[name], name))[
+        :hospitals
+    ]
     if equal is not None and ranked:
-        size = len(found[ranked[:equal][-1]])
+        size = len(by_name[ranked[:equal][-1]])
         for name in ranked[:equal]:
-            order = torch.randperm(len(found[name]), generator=keyed(f"eicu/{name}"))
-            found[name] = [found[name][i] for i in sorted(order[:size].tolist())]
+            order = torch.randperm(len(by_name[name]), generator=keyed(f"eicu/{name}"))
+            by_name[name] = [by_name[name][i] for i in sorted(order[:size].tolist())]
     alone = ranked[:equal] if rest else ranked
-    others = [stay for name in ranked[len(alone) :] for stay in found[name]]
+    others = [stay for name in ranked[len(alone) :] for stay in by_name[name]]
     if domain == "rank":
-        members = {str(i + 1): found[name] for i, name in enumerate(alone)}
+        members = {str(i + 1): by_name[name] for i, name in enumerate(alone)}
     else:
-        members = {name: found[name] for name in sorted(alone, key=lambda n: (number_of[n], n))}
+        members = {name: by_name[name] for name in sorted(alone, key=lambda n: (number_of[n], n))}
     return members | ({"rest": others} if others else {})
 
 
 def _drugs(
-    kept: Sequence[Stay], orders: Mapping[str, frozenset[str]], vocabulary: str, size: int
+    stays: Sequence[Stay], orders: Mapping[str, frozenset[str]], vocabulary: str, size: int
 ) -> tuple[list[str], Tensor]:
     """Names of the columns, and whether each stay has each [N, C]."""
     if vocabulary == "frequent":
-        counts = Counter(drug for stay in kept for drug in orders.get(stay.id, ()))
+        counts = Counter(drug for stay in stays for drug in orders.get(stay.id, ()))
         columns = sorted(counts, key=lambda drug: (-counts[drug], drug))[:size]
         place = {drug: j for j, drug in enumerate(columns)}
     else:
         columns = [f"drug column {j}" for j in range(size)]
         drugs = {drug for keys in orders.values() for drug in keys}
         place = {drug: column_of(drug, size) for drug in drugs}
-    x = torch.zeros(len(kept), len(columns))
-    for i, stay in enumerate(kept):
-        own = [place[drug] for drug in orders.get(stay.id, ()) if drug in place]
-        x[i, own] = 1
+    x = torch.zeros(len(stays), len(columns))
+    for i, stay in enumerate(stays):
+        columns_of_stay = [place[drug] for drug in orders.get(stay.id, ()) if drug in place]
+        x[i, columns_of_stay] = 1
     return columns, x
 
 
-def _table(kept: Sequence[Stay], drugs: Sequence[str], x: Tensor) -> tuple[Schema, Tensor]:
+def _table(stays: Sequence[Stay], drugs: Sequence[str], x: Tensor) -> tuple[Schema, Tensor]:
     """The schema and the raw table [N, C]: demographics, then drugs as flags."""
     categories: dict[str, tuple[str, ...]] = {}
     values = []
     for j, name in enumerate(DEMOGRAPHICS):
-        cells = [stay.demographics[j] for stay in kept]
+        cells = [stay.demographics[j] for stay in stays]
         if name in CATEGORICAL:
             categories[name], codes = coded([cell or None for cell in cells])
             values.append(codes.float().masked_fill(codes < 0, math.nan))

@@ -127,7 +127,7 @@ def _whole(text: str, path: Path) -> int:
 
 
 def read_orders(
-    path: Path, kept: Sequence[Stay], hours: float | None, drug: str
+    path: Path, stays: Sequence[Stay], hours: float | None, drug: str
 ) -> dict[str, frozenset[str]]:
     """Return the drugs of each stay that has any.
 
@@ -137,7 +137,7 @@ def read_orders(
         hours: The latest start of an order after the admission; None: any.
         drug: "code" or "name", see `eicu.load`.
     """
-    wanted = {stay.id for stay in kept}
+    wanted = {stay.id for stay in stays}
     drugs: dict[str, set[str]] = {}
     latest = math.inf if hours is None else 60 * hours
     for stay, start, cancelled, name, code in stream(path, MEDICATION):

@@ -73,16 +73,19 @@ class Schema:
             )
         flags = set(self.flags)
         for j, name in enumerate(self.columns):
-            known = x[:, j][~x[:, j].isnan()]
+            present = x[:, j][~x[:, j].isnan()]
             if name in flags:
-                sound, kind = (known == 0) | (known == 1), "0 or 1"
+                sound, kind = (present == 0) | (present == 1), "0 or 1"
             elif name in self.categories:
                 size = len(self.categories[name])
-                sound, kind = (known >= 0) & (known < size) & (known % 1 == 0), "a code with a name"
+                sound, kind = (
+                    (present >= 0) & (present < size) & (present % 1 == 0),
+                    "a code with a name",
+                )
             else:
-                sound, kind = known.isfinite(), "a finite number"
+                sound, kind = present.isfinite(), "a finite number"
             if not bool(sound.all()):
-                value = float(known[~sound][0])
+                value = float(present[~sound][0])
                 raise UnseenError(f"column {name!r} holds {value:g}, which is not {kind}.")
 
 

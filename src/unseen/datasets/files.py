@@ -67,7 +67,7 @@ def below(data_dir: str | Path | None, path: str | Path, dataset: str) -> Path:
     """Return `path` if it is absolute, else below `data_dir`, else below the current folder."""
     if "://" in str(path):
         raise UnseenError(
-            f"data set {dataset!r} reads files of this machine and downloads nothing; place the "
+            f"data set {dataset!r} reads files of this machine and downloads nothing; found the "
             f"address {str(path)!r}. Fetch the file yourself and set 'path' to its place."
         )
     place = Path(data_dir or ".") / path

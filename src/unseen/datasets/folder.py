@@ -68,7 +68,7 @@ def load(
         domains.append(Domain(domain, x, y, digest=digest, units=units.get(domain)))
     name = tree_survey.tree.root.resolve().name
     notes = [*lone_classes(domains, tree_survey.classes), *shared_units(domains, names, str(unit))]
-    source, licence = f"images in {name}", "the user's files"
+    source, licence = f"images in {name}", "the user's own"
     return DataSet(
         "folder", tuple(domains), tree_survey.classes, source, licence, "", notes=tuple(notes)
     )
@@ -79,11 +79,11 @@ def survey(
 ) -> Survey:
     """List the images of a tree and their classes, without opening one."""
     tree = Tree(below(data_dir, path, "folder"))
-    listed = _listed(tree)
-    if not listed:
+    files = _listed(tree)
+    if not files:
         raise UnseenError(f"no images lie under {tree.root} in the form domain/class/image.")
-    images: dict[str, list[File]] = {name: [] for name in sorted({f.parts[-3] for f in listed})}
-    for file in listed:
+    images: dict[str, list[File]] = {name: [] for name in sorted({f.parts[-3] for f in files})}
+    for file in files:
         images[file.parts[-3]].append(file)
     return Survey(tree, images, _classes(images, classes))
 
@@ -101,17 +101,17 @@ def _listed(tree: Tree) -> list[File]:
     return images
 
 
-def _classes(images: dict[str, list[File]], given: Sequence[str] | None) -> tuple[str, ...]:
+def _classes(images: dict[str, list[File]], names: Sequence[str] | None) -> tuple[str, ...]:
     """The class names: those given, which must have every class folder, or all that occur."""
-    if given is None:
-        return tuple(sorted({file.parts[-2] for own in images.values() for file in own}))
-    for domain, own in images.items():
-        for unknown in sorted({file.parts[-2] for file in own} - set(given)):
-            raise nearest(f"class (a folder of domain {domain!r})", unknown, given)
-    return tuple(given)
+    if names is None:
+        return tuple(sorted({file.parts[-2] for files in images.values() for file in files}))
+    for domain, files in images.items():
+        for unknown in sorted({file.parts[-2] for file in files} - set(names)):
+            raise nearest(f"class (a folder of domain {domain!r})", unknown, names)
+    return tuple(names)
 
 
-def _units(found: Survey, pattern: str) -> tuple[tuple[str, ...], dict[str, Tensor]]:
+def _units(tree_survey: Survey, pattern: str) -> tuple[tuple[str, ...], dict[str, Tensor]]:
     """The names of the units, and per domain the code of every image's."""
     try:
         expression = re.compile(pattern)
@@ -122,7 +122,7 @@ def _units(found: Survey, pattern: str) -> tuple[tuple[str, ...], dict[str, Tens
             f"unit = {pattern!r} needs a group in brackets that names the unit, as (P[0-9]+)_ does "
             "in P12_left.png."
         )
-    files = [file for own in found.images.values() for file in own]
+    files = [file for own in tree_survey.images.values() for file in own]
     matches = [expression.search(file.parts[-1]) for file in files]
     pairs = zip(files, matches, strict=True)
     missed = [file.path for file, match in pairs if not (match and match[1])]
@@ -132,8 +132,8 @@ def _units(found: Survey, pattern: str) -> tuple[tuple[str, ...], dict[str, Tens
             f"images, the first {missed[0]}."
         )
     names, codes = coded([match[1] for match in matches if match])
-    sizes = [len(own) for own in found.images.values()]
-    return names, dict(zip(found.images, codes.split(sizes), strict=True))
+    sizes = [len(own) for own in tree_survey.images.values()]
+    return names, dict(zip(tree_survey.images, codes.split(sizes), strict=True))
 
 
 INFO = Info(

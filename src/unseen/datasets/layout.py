@@ -165,10 +165,10 @@ def _trees(layout: Layout, data_dir: str | Path | None, path: str | Path | None)
     for base in places:
         tree = Tree(base)
         if base.is_file():
-            held = {d for file in tree.files() if (d := _domain(layout, file))}
+            present = {d for file in tree.files() if (d := _domain(layout, file))}
         else:
-            held = {d for f in folders(tree) if (d := layout.domain(f))}
-        candidates.append(dict.fromkeys(sorted(held), tree))
+            present = {d for f in folders(tree) if (d := layout.domain(f))}
+        candidates.append(dict.fromkeys(sorted(present), tree))
     best = max(candidates, key=len, default={})  # the first of those with most domains
     if layout.joined:
         best = {name: tree for trees in reversed(candidates) for name, tree in trees.items()}

@@ -98,8 +98,8 @@ def load(
     order = torch.randperm(len(digits), generator=keyed("rotated-mnist"))
     domains = []
     for i, angle in enumerate(ANGLES):
-        own = order[i :: len(ANGLES)]
-        domains.append(Domain(str(angle), rotate(images[own], angle).unsqueeze(1), digits[own]))
+        rows = order[i :: len(ANGLES)]
+        domains.append(Domain(str(angle), rotate(images[rows], angle).unsqueeze(1), digits[rows]))
     return DataSet("rotated-mnist", tuple(domains), DIGITS, SOURCE, LICENCE, CITATION)
 
 

@@ -39,7 +39,7 @@ class Example:
 
 def domains(
     root: Path,
-    found: Mapping[str, Sequence[Example]],
+    examples: Mapping[str, Sequence[Example]],
     view: View,
     *,
     limit: int | None = None,
@@ -53,7 +53,7 @@ def domains(
 
     Args:
         root: The folder of the images.
-        found: Domain -> its examples.
+        examples: Domain -> its examples.
         view: What becomes of every image.
         limit: The most images of each domain, drawn by name.
         dtype: The type that the view's bytes spell.
@@ -61,27 +61,27 @@ def domains(
     """
     if limit is not None:
         number("limit", limit, 2, whole=True)
-    if not found:
+    if not examples:
         raise UnseenError(f"the metadata in {root} name no image that could be used.")
-    found = {name: _drawn(root, name, found[name], limit) for name in ordered(found)}
-    files = _files(root, [example.path for own in found.values() for example in own])
+    examples = {name: _drawn(root, name, examples[name], limit) for name in ordered(examples)}
+    files = _files(root, [example.path for group in examples.values() for example in group])
     pixels, digest = decoded(Tree(root), files, view)
-    kind, made, start = torch.float32 if regression else torch.int64, [], 0
-    for name, own in found.items():
-        end = start + len(own)
-        held = torch.tensor([example.held for example in own])
-        made.append(
+    kind, result, start = torch.float32 if regression else torch.int64, [], 0
+    for name, group in examples.items():
+        end = start + len(group)
+        held = torch.tensor([example.held for example in group])
+        result.append(
             Domain(
                 name,
                 pixels[start:end].view(dtype),
-                torch.tensor([example.label for example in own]).to(kind),
+                torch.tensor([example.label for example in group]).to(kind),
                 held.nonzero().flatten() if 0 < int(held.sum()) < len(held) else None,
-                {column: torch.tensor([e.meta[column] for e in own]) for column in own[0].meta},
+                {column: torch.tensor([e.meta[column] for e in group]) for column in group[0].meta},
                 f"{digest} {start}:{end}",
             )
         )
         start = end
-    return tuple(made)
+    return tuple(result)
 
 
 def ordered(names: Iterable[str]) -> list[str]:

@@ -193,9 +193,9 @@ def bounds_of(spec: Mapping[str, Any], inputs: Inputs) -> Bounds:
 def scatter(inputs: Table) -> dict[str, tuple[float, float]]:
     """Return mean and deviation of each numeric column known in training; 0 where constant."""
     names = _numeric(inputs)
-    known, _, total, squares = inputs.statistics[: 4 * len(names)].view(4, -1).tolist()
+    counts, _, total, squares = inputs.statistics[: 4 * len(names)].view(4, -1).tolist()
     scales = {}
-    for name, n, s, q in zip(names, known, total, squares, strict=True):
+    for name, n, s, q in zip(names, counts, total, squares, strict=True):
         if n > 0.5:
             variance = q / n - (s / n) ** 2
             scales[name] = (s / n, 0.0 if variance <= FLAT * q / n else math.sqrt(variance))

@@ -183,9 +183,9 @@ def real_inputs(trained: Trained, check: Sequence[Path], data_dir: Path | None) 
         if not parts:
             raise UnseenError(f"none of the inputs of --check can be used: {fault}.")
     else:
-        held = trained.spec["sites"]["targets"] or None
+        targets = trained.spec["sites"]["targets"] or None
         try:
-            parts = [batch.x for batch in of_data_set(trained, data_dir, held)]
+            parts = [batch.x for batch in of_data_set(trained, data_dir, targets)]
         except UnseenError as error:
             raise UnseenError(
                 "an export is checked on real inputs: name some by --check INPUT, or the data set "

@@ -55,9 +55,9 @@ def study_of(file: str, overrides: Mapping[str, Any], method: str | None = None)
     changed = dict(overrides)
     if not {"holdout", "targets"} & {key.partition(".")[0] for key in (*settings, *changed)}:
         changed["holdout"] = "none"
-    held = changed.get("holdout", settings.get("holdout"))
-    if isinstance(held, str) and held not in PLANS:
-        changed |= {"holdout": "leave-one-domain-out", "targets": [held]}
+    holdout = changed.get("holdout", settings.get("holdout"))
+    if isinstance(holdout, str) and holdout not in PLANS:
+        changed |= {"holdout": "leave-one-domain-out", "targets": [holdout]}
     if method is not None:
         changed["methods"] = [method]
     study = StudySpec.read(file, changed)

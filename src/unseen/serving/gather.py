@@ -119,8 +119,8 @@ def file_sizes(planned: Plan, sources: Sequence[str]) -> dict[str, Tensor]:
         files = [file for file in tree.files(depth=3) if len(file.parts) >= 3]
         trees = [(tree, [file for file in files if file.parts[-3] == n]) for n in sources]
     sides = [_size(tree.root / file.path) for tree, files in trees for file in _some(tree, files)]
-    known = torch.tensor([pair for pair in sides if pair], dtype=torch.float64)
-    return {name: known[:, k].log() for k, name in enumerate(SIDES)} if len(known) else {}
+    pairs = torch.tensor([pair for pair in sides if pair], dtype=torch.float64)
+    return {name: pairs[:, k].log() for k, name in enumerate(SIDES)} if len(pairs) else {}
 
 
 def _some(tree: Tree, files: Sequence[File]) -> Sequence[File]:

@@ -178,22 +178,22 @@ def writing(
         yield Writer(file, form, classes, rows, keep)
 
 
-def form_of(asked: str | None, out: Path | None) -> str:
+def form_of(chosen: str | None, out: Path | None) -> str:
     """Return the form asked for, or the one of the file's name, or csv; refuse a contradiction."""
-    if asked is not None:
-        choice("--format", asked, tuple(FORMATS))
+    if chosen is not None:
+        choice("--format", chosen, tuple(FORMATS))
     suffix = out.suffix.lower() if out is not None else ""
-    named = next((form for form, ends in FORMATS.items() if suffix in ends), None)
-    if suffix and (named is None or asked not in (None, named)):
-        ends = ", ".join(end for form in FORMATS for end in FORMATS[form])
-        why = f"its name says {named}, --format {asked}" if named else f"it may end in {ends}"
+    named = next((chosen for chosen, ends in FORMATS.items() if suffix in ends), None)
+    if suffix and (named is None or chosen not in (None, named)):
+        ends = ", ".join(end for chosen in FORMATS for end in FORMATS[chosen])
+        why = f"its name says {named}, --format {chosen}" if named else f"it may end in {ends}"
         raise UnseenError(f"--out {out} cannot be written: {why}. Choose another name.")
-    form = asked or named or "csv"
-    if form == "parquet":
+    chosen = chosen or named or "csv"
+    if chosen == "parquet":
         if out is None:
             raise UnseenError("Parquet is not text for stdout: name a file, --out FILE.parquet.")
         needed()
-    return form
+    return chosen
 
 
 def check_kept(trained: Trained, keep: Sequence[str]) -> None:
