@@ -131,13 +131,13 @@ def predict(
 
             _no_site(site)
             other = of_model(trained)
-    kept = _names(keep)
-    module.check_kept(trained, kept)
+    columns = _names(keep)
+    module.check_kept(trained, columns)
     written, faults, tally = 0, [], Tally(trained.bounds)
     if strict:
         check_strict(trained.bounds)
     rows = trained.spec["input"]["kind"] == "table"
-    with module.writing(out, form, trained.classes, rows, kept) as writer:
+    with module.writing(out, form, trained.classes, rows, columns) as writer:
         for line in module.predict(trained, inputs, other, batch, clock, accept_unseen, strict):
             with clock.phase("writing"):
                 writer.write(line)
@@ -146,8 +146,8 @@ def predict(
             faults += [line.item] if line.item.error is not None else []
     if profile:
         print("\n".join(clock.lines()), file=sys.stderr)
-    for said in tally.lines():
-        print(said, file=sys.stderr)
+    for remark in tally.lines():
+        print(remark, file=sys.stderr)
     _faults(written, faults)
 
 
@@ -216,13 +216,13 @@ def export(
     """
     from unseen.serving.export import export as run
 
-    made = run(model_dir, form, check or (), data_dir, out)
-    print(f"checked on {made.inputs} inputs: largest difference {made.difference:.1e}, "
-          f"{made.allowed:.0e} allowed")  # fmt: skip
-    if made.rounding is not None:
+    exported = run(model_dir, form, check or (), data_dir, out)
+    print(f"checked on {exported.inputs} inputs: largest difference {exported.difference:.1e}, "
+          f"{exported.allowed:.0e} allowed")  # fmt: skip
+    if exported.rounding is not None:
         print("the model computes in bfloat16, its export in float32: outputs change by up to "
-              f"{made.rounding:.1e}{made.unit}")  # fmt: skip
-    print(f"{made.path}, its inputs and outputs described in {made.path.name}.md")
+              f"{exported.rounding:.1e}{exported.unit}")  # fmt: skip
+    print(f"{exported.path}, its inputs and outputs described in {exported.path.name}.md")
 
 
 def _names(text: str | None) -> tuple[str, ...]:
