@@ -11,11 +11,12 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
-from unseen.report import curves, draw, outcome, rule_weights
+from unseen.report import curves, draw, outcome
+from unseen.report import rule_weights
 from unseen.report.figures import Figure
+from unseen.report.study_report import Part
 from unseen.report.png import to_png
 from unseen.report.read import Choice, read
-from unseen.report.study_report import Part
 from unseen.results.records import Job
 
 HERE = Path(__file__).parent
