@@ -13,7 +13,7 @@ from unseen import Model, Training, method
 from unseen.audit import inversion, membership, shared
 from unseen.audit.inversion import Prior
 from unseen.audit.measures import auc, auc_interval, interval, psnr, rate_at
-from unseen.audit.pictures import sheet, to_svg
+from unseen.audit.pictures import sheet
 from unseen.core.client import Client, Split
 from unseen.core.exchange import Outcome, Turn, keyed
 from unseen.core.losses import CrossEntropy
@@ -238,11 +238,13 @@ def test_the_gram_matrix_tells_the_order_of_sites():
 
 def test_pictures_are_png_and_svg():
     rows = {"true": torch.rand(3, 1, 8, 8), "found": torch.rand(2, 1, 8, 8)}
-    assert sheet(rows).startswith(b"\x89PNG")
-    svg = to_svg(rows, {"found": "9.1 dB"})
+    assert sheet(rows, {}, "png").startswith(b"\x89PNG")
+    svg = sheet(rows, {"found": "9.1 dB"}, "svg").decode()
     assert svg.count("<image") == 5
     assert "9.1 dB" in svg
-    assert sheet({"colour": torch.rand(2, 3, 8, 8)}).startswith(b"\x89PNG")
+    assert "<title>Images that attacks recovered</title>" in svg
+    assert sheet(rows, {"found": "9.1 dB"}, "svg").decode() == svg
+    assert sheet({"colour": torch.rand(2, 3, 8, 8)}, {}, "png").startswith(b"\x89PNG")
 
 
 def test_the_command_writes_what_it_found(tmp_path):

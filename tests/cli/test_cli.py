@@ -484,7 +484,7 @@ def interrupted(running: subprocess.Popen[str]) -> None:
     assert running.returncode == 130
     assert "Traceback" not in err, err
     assert "KeyboardInterrupt" not in err, err
-    assert "goes on from here" in err + out
+    assert "Run the same command to resume." in err + out
     assert wait_for(lambda: not alive(running.pid), 20), alive(running.pid)
 
 

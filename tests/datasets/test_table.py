@@ -216,7 +216,7 @@ def test_a_schema_without_flags_keeps_the_text_that_digests_are_made_of() -> Non
 
 
 def test_flags_that_are_none_are_refused() -> None:
-    with pytest.raises(UnseenError, match="column 'sex' holds 2, which is no 0 and no 1"):
+    with pytest.raises(UnseenError, match="column 'sex' holds 2, which is not 0 or 1"):
         Sums(FLAGGED).of(torch.tensor([[0.0, 0.0, 0.0, 2.0]]))
     with pytest.raises(UnseenError, match="did you mean 'sex'"):
         Schema(("age", "sex"), flags=("sx",))

@@ -291,8 +291,11 @@ def test_a_pickled_module_is_refused(tmp_path: Path) -> None:
     [
         ([torch.zeros(2)], "it is of type list"),
         ({}, "it is empty"),
-        ({"epoch": 3}, "'epoch' is no tensor but of type int"),
-        ({"state_dict": {"a": torch.zeros(1), "note": "x"}}, "'note' is no tensor but of type str"),
+        ({"epoch": 3}, "'epoch' is not a tensor but of type int"),
+        (
+            {"state_dict": {"a": torch.zeros(1), "note": "x"}},
+            "'note' is not a tensor but of type str",
+        ),
     ],
 )
 def test_files_without_tensors_by_name(tmp_path: Path, content: object, said: str) -> None:

@@ -141,7 +141,7 @@ def test_a_rounded_range_holds_what_it_is_of(low: float, width: float, deviation
 def test_a_constant_column_flags_any_other_value() -> None:
     quantity = Quantity("dose", 3.0, 0.0)
     assert quantity.span == pytest.approx((-1, 1))
-    assert quantity.told(5.0) == "5 (training always 3)"
+    assert quantity.describe(5.0) == "5 (training always 3)"
 
 
 def test_columns_of_public_range_are_flagged_by_it(tmp_path: Path, unseen: Command) -> None:

@@ -9,8 +9,9 @@ from sklearn import metrics as sk
 
 from unseen.core.exchange import keyed
 from unseen.core.metrics import METRICS, OF_NUMBERS
+from unseen.core.weighted_metrics import WEIGHTED
 from unseen.serving.clock import Clock
-from unseen.serving.intervals import WEIGHTED, measured
+from unseen.serving.intervals import measured
 
 N = 60
 

@@ -10,7 +10,8 @@ import torch
 from support.command_line import Command
 from support.federations import table_study, write_table
 
-from unseen.audit.attacks import audit, prepare_subject
+from unseen.audit.attacks import audit
+from unseen.audit.subject import prepare_subject
 from unseen.core.metrics import loss
 from unseen.results.records import FILES, read_lines
 from unseen.results.selection import value
@@ -102,6 +103,6 @@ def test_its_report_draws_the_model_that_was_trained(tmp_path: Path) -> None:
 def test_its_audit_attacks_the_model_that_is_trained(tmp_path: Path) -> None:
     study = Study.read(table_study(tmp_path), {"precision": "bf16"})
     subject = prepare_subject(study, None, "fedavg")
-    assert subject.model("fedavg", 0)[1].precision == "bf16"
+    assert subject.runtime("fedavg", 0).model.precision == "bf16"
     found, images = audit(study, None, "fedavg", victims=2, shadows=0, rounds=1)
     assert found["membership"]["by_loss"] and all(v.isfinite().all() for v in images.values())

@@ -180,7 +180,7 @@ def test_an_archive_of_images(of_photos: Trained, tmp_path: Path) -> None:
         (("--out", "x.json", "--format", "csv"), "its name says jsonl, --format csv"),
         (("--format", "parquet"), "--out FILE.parquet"),
         (("--keep", "id"), "copies columns of a csv file"),
-        (("--site", "north"), "no statistics of its own for the site 'north'"),
+        (("--site", "north"), "no separate statistics for the site 'north'"),
         (("--device", "tpu"), "device must be cpu or cuda"),
     ],
 )
@@ -252,7 +252,7 @@ def test_evaluation_of_folders_and_of_rows(
     ran = unseen("evaluate", of_rows.folder, "--data", table, "--label", "daed")
     assert ran.code == 2 and "unknown column" in ran.err
     ran = unseen("evaluate", of_rows.folder, "--data", table, "--label", "drug")
-    assert ran.code == 1 and "is no class of the model" in ran.err
+    assert ran.code == 1 and "is not a class of the model" in ran.err
 
 
 def test_a_model_of_classes_that_the_most_frequent_class_beats(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,26 +15,17 @@ from torch import Tensor
 from unseen.audit import inversion, membership, shared
 from unseen.audit.inversion import Prior
 from unseen.audit.measures import RECOVERED, interval, psnr
-from unseen.audit.membership import Trained
+from unseen.audit.subject import Subject, described, prepare_subject
 from unseen.core.client import Client, Split
-from unseen.core.exchange import Method, Outcome, keyed
-from unseen.core.round import play_round
+from unseen.core.exchange import Method, keyed
 from unseen.core.vector import Model
-from unseen.datasets.dataset import DataSet
 from unseen.engine.determinism import reproducible
-from unseen.engine.inprocess import InProcess
 from unseen.errors import UnseenError
 from unseen.methods.compose import method as compose
 from unseen.privacy.clipped import output_loss
 from unseen.privacy.dp import Examples, private, read
-from unseen.spec.holdout import Task
 from unseen.spec.study import StudySpec
 from unseen.study.network import first_model
-from unseen.study.plan import prepare_study
-from unseen.study.prepare import Prepared, prepare
-from unseen.study.runtime import Runtime
-from unseen.study.setting import Setting
-from unseen.study.watcher import Watcher
 
 #: How much nearer than the mean of all a result must be, in decibels, where that is near already.
 BEYOND = 10.0
@@ -50,42 +41,6 @@ FEW, LARGE = 3, 200_000
 ROUNDS_SHARED = 8
 
 
-@dataclass(frozen=True)
-class Subject:
-    """What is attacked: a study's task with its clients, and the method that they run."""
-
-    study: StudySpec
-    setting: Setting
-    data: DataSet
-    task: Task
-    prepared: Prepared
-    method: str
-    seed: int
-
-    def runtime(self, text: str, seed: int, clients: Mapping[str, Client] | None = None) -> Runtime:
-        """A method of the study with first weights; clients: other sources than the study's."""
-        sources = self.prepared.sources if clients is None else dict(clients)
-        prepared = replace(self.prepared, sources=sources)
-        return Runtime.of(self.setting, self.data, prepared, text, seed, evaluates=False)
-
-    def train(
-        self, text: str, clients: Mapping[str, Client], seed: int, rounds: int, gram: bool = False
-    ) -> tuple[Trained, list[Outcome]]:
-        """The model after so many rounds."""
-        runtime = self.runtime(text, seed, clients)
-        method, model = runtime.method, runtime.model
-        state, names = runtime.start(), runtime.names
-        backend = InProcess(model, runtime.roster)
-        watch = Watcher(gram=True) if gram else None
-        outcomes: list[Outcome] = []
-        while state.round < rounds:
-            state, new = play_round(
-                method, state, backend, names, rounds, runtime.participation, "stop", watch
-            )
-            outcomes += new
-        return Trained(model, state.inbox, method.predict), outcomes
-
-
 def audit(
     study: StudySpec,
     data_dir: str | Path | None = None,
@@ -94,74 +49,34 @@ def audit(
     shadows: int = 8,
     rounds: int | None = None,
 ) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """All findings as plain data, and the images that the attacks found, by the name of a row.
+    """Return all findings as plain data, and the images that the attacks recovered, by the name of
+    a row.
 
-    method: by default the study's first that trains at separate sites. victims: images whose
-    single updates are inverted; shadows: models for the likelihood ratio, 0 for none; rounds: of
-    every training, by default the study's.
+    Args:
+        study: What is attacked.
+        data_dir: The data folder.
+        method: The method to attack (default: the study's first that trains at separate sites).
+        victims: Number of images whose single updates are inverted.
+        shadows: Models for the likelihood ratio, 0 for none.
+        rounds: Of every training (default: the study's).
     """
     begun = time.monotonic()
     with reproducible(study.threads, study.device):
         subject = prepare_subject(study, data_dir, method)
-        found: dict[str, Any] = {"what": _what(subject, rounds)}
-        found["inversion"], images = invert(subject, victims)
+        findings: dict[str, Any] = {"what": described(subject, rounds)}
+        findings["inversion"], images = invert(subject, victims)
         played = rounds or study.rounds
-        found |= trained_models(subject, played, shadows)
-        found["shared"] = shared_extras(subject)
-    found["what"]["seconds"] = round(time.monotonic() - begun)
-    return found, images
-
-
-def prepare_subject(study: StudySpec, data_dir: str | Path | None, method: str | None) -> Subject:
-    """The first task and seed of a study, checked as a run would be."""
-    import tempfile
-
-    chosen = method or _first_apart(study)
-    if method is not None:
-        study = StudySpec(**{**study.model_dump(), "methods": (method,), "reference": None})
-    with tempfile.TemporaryDirectory(prefix="unseen-audit-") as folder:
-        planned = prepare_study(study, Path(folder), data_dir)
-    chosen = next((m for m in planned.methods if m == compose(chosen).name), chosen)
-    if chosen in planned.not_applicable:
-        raise UnseenError(f"{chosen} {planned.not_applicable[chosen]}: choose another --method.")
-    task, seed = planned.tasks[0], study.seed_list[0]
-    prepared = prepare(planned.data, task, study, seed)
-    return Subject(study, planned.setting, planned.data, task, prepared, chosen, seed)
-
-
-def _first_apart(study: StudySpec) -> str:
-    for text in study.methods:
-        if compose(text).gather is None:
-            return text
-    raise UnseenError(
-        "the study has pooled methods only, in which no client sends anything. Name one by "
-        "--method, such as fedavg."
-    )
-
-
-def _what(subject: Subject, rounds: int | None) -> dict[str, Any]:
-    study = subject.study
-    plain = type(study.privacy)()
-    privacy = {k: v for k, v in study.privacy.model_dump().items() if v != getattr(plain, k)}
-    return {
-        "study": study.name,
-        "data": subject.data.name,
-        "model": subject.setting.model,
-        "task": subject.task.name,
-        "sites": list(subject.prepared.sources),
-        "examples": [len(c.split("train")) for c in subject.prepared.sources.values()],
-        "method": subject.method,
-        "seed": subject.seed,
-        "rounds": rounds or study.rounds,
-        "privacy": privacy,
-    }
+        findings |= trained_models(subject, played, shadows)
+        findings["shared"] = shared_extras(subject)
+    findings["what"]["seconds"] = round(time.monotonic() - begun)
+    return findings, images
 
 
 # Inversion.
 
 
 def invert(subject: Subject, count: int) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """Single-example updates under every channel, then sums of several examples."""
+    """Attack single-example updates under every channel, then sums of several examples."""
     names = list(subject.prepared.sources)
     victim = subject.prepared.sources[names[0]]
     other = subject.prepared.sources[names[-1]]
@@ -193,7 +108,7 @@ def invert(subject: Subject, count: int) -> tuple[dict[str, Any], dict[str, Tens
                 "interval": [round(low, 2), round(high, 2)],
                 "recovered": int((decibels > enough).sum()),
                 "of": len(guess),
-                "each": inversion.told(decibels),
+                "each": inversion.rounded(decibels),
             }
             | dict(extra or {})
         )
@@ -234,7 +149,7 @@ def invert(subject: Subject, count: int) -> tuple[dict[str, Any], dict[str, Tens
     random = torch.stack(
         [psnr(prior.random(len(truth), draws), truth, prior.span) for _ in range(RANDOM)]
     )
-    found = {
+    findings = {
         "site": victim.name,
         "prior_from": other.name,
         "noun": noun,
@@ -248,15 +163,15 @@ def invert(subject: Subject, count: int) -> tuple[dict[str, Any], dict[str, Tens
         },
     }  # fmt: skip
     if first:
-        found["batches"] = batches(subject, model, plain, victim, prior, enough)
-    return found, images
+        findings["batches"] = batches(subject, model, plain, victim, prior, enough)
+    return findings, images
 
 
 def _noises(study: StudySpec) -> list[tuple[str, Examples]]:
-    own, _ = read(study.privacy.examples, study.privacy.clients)
-    clip, delta = (own.clip, own.delta) if own is not None else (1.0, 1e-5)
-    found = [(f"noise {noise:g}", Examples(clip, noise, delta)) for noise in LADDER]
-    return [*found, *([("the study's noise", own)] if own is not None else [])]
+    of_study, _ = read(study.privacy.examples, study.privacy.clients)
+    clip, delta = (of_study.clip, of_study.delta) if of_study is not None else (1.0, 1e-5)
+    noises = [(f"noise {noise:g}", Examples(clip, noise, delta)) for noise in LADDER]
+    return [*noises, *([("the study's noise", of_study)] if of_study is not None else [])]
 
 
 def _epsilon(dp: Examples) -> float | None:
@@ -286,10 +201,13 @@ def _difference(guess: Tensor, truth: Tensor, random: Tensor, span: float) -> di
 def batches(
     subject: Subject, model: Model, plain: Method, victim: Client, prior: Prior, enough: float
 ) -> list[dict[str, Any]]:
-    """Images in sums of several examples' gradients, and in a round of the study's own training:
-    what is to be had where the server holds a sum alone."""
+    """Look for images in sums of several examples' gradients, and in a round of the study's own
+    training.
+
+    It is what a server can recover that holds a sum alone.
+    """
     split = victim.split("train")
-    found = []
+    rows = []
     generator = keyed(f"{subject.seed}/audit/batches")
     order = torch.randperm(len(split), generator=generator)
     sizes = [size for size in BATCHES if size <= len(split)]
@@ -297,14 +215,14 @@ def batches(
         chosen = split.take(order[:size])
         client = Client("victim", chosen, None, victim.classes)
         (row,) = inversion.replies(plain, model, {"victim": client})
-        found.append(_best(f"the gradient of {size}", size, model, row, chosen, prior, enough))
+        rows.append(_best(f"the gradient of {size}", size, model, row, chosen, prior, enough))
     runtime = subject.runtime(subject.method, subject.seed)
     try:
         (row,) = inversion.replies(runtime.method, runtime.model, {victim.name: victim})
     except (UnseenError, KeyError, RuntimeError):
-        return found
+        return rows
     name = f"a round of {subject.method} on all {len(split)}"
-    return [*found, _best(name, len(split), model, row, split, prior, enough)]
+    return [*rows, _best(name, len(split), model, row, split, prior, enough)]
 
 
 def _best(
@@ -329,15 +247,15 @@ def _best(
 
 
 def trained_models(subject: Subject, rounds: int, shadows: int) -> dict[str, Any]:
-    """Membership inference on the final model, and what the inner products said on the way."""
+    """Infer membership from the final model, and read the inner products on the way."""
     sources = subject.prepared.sources
     final, outcomes = subject.train(subject.method, sources, subject.seed, rounds, gram=True)
-    found: dict[str, Any] = {
+    findings: dict[str, Any] = {
         "membership": {"by_loss": membership.by_threshold(final, sources)},
         "gram": shared.gram_reveals(outcomes),
     }
     if shadows >= 4:
-        confidences, kept = [], []
+        confidences, memberships = [], []
         everything = {name: client.split("train") for name, client in sources.items()}
         for m in range(shadows):
             reduced, mask = membership.halves(sources, f"{subject.seed}/audit/shadow/{m}")
@@ -345,45 +263,45 @@ def trained_models(subject: Subject, rounds: int, shadows: int) -> dict[str, Any
             confidences.append(
                 np.concatenate([model.confidence(split) for split in everything.values()])
             )
-            kept.append(torch.cat([mask[name] for name in everything]).numpy())
-        found["membership"]["by_shadows"] = membership.by_shadows(
-            np.stack(confidences), np.stack(kept)
+            memberships.append(torch.cat([mask[name] for name in everything]).numpy())
+        findings["membership"]["by_shadows"] = membership.by_shadows(
+            np.stack(confidences), np.stack(memberships)
         )
-    return found
+    return findings
 
 
 def shared_extras(subject: Subject) -> dict[str, Any]:
-    """What methods share beyond the model, attacked: banks, counts, gaps, heads."""
+    """Attack what methods share beyond the model: banks, counts, gaps, heads."""
     sources = subject.prepared.sources
     names = list(sources)
-    found: dict[str, Any] = {}
+    findings: dict[str, Any] = {}
     plain = compose("fedsgd", subject.study.training.build(subject.data.classes is None))
     model = first_model(subject.setting, subject.prepared, subject.seed)
     if len(subject.prepared.shape) == 3:
-        found["banks"] = shared.bank_membership(
+        findings["banks"] = shared.bank_membership(
             model, sources[names[0]], [sources[name] for name in names[1:]], 16, subject.seed
         )
     if subject.prepared.classes is not None and subject.prepared.outputs > 1:
         rows = inversion.replies(plain, model, dict(sources))
         targets = [*subject.prepared.targets.values(), *sources.values()]
         public = replace(targets[0], train=targets[0].train or targets[0].validation)
-        found["class_counts"] = shared.class_counts(model, dict(sources), rows, public)
+        findings["class_counts"] = shared.class_counts(model, dict(sources), rows, public)
     rounds = min(ROUNDS_SHARED, subject.study.rounds)
     clean = replace(subject, study=_without_noise(subject.study))
     for name, text in (("gaps", "fedavg+ga"), ("heads", "copa")):
         try:
             model_, outcomes = clean.train(text, sources, subject.seed, rounds)
         except UnseenError as error:
-            found[name] = {"left_out": str(error)}
+            findings[name] = {"left_out": str(error)}
             continue
         if name == "gaps":
-            found[name] = shared.gaps_reveal(outcomes)
+            findings[name] = shared.gaps_reveal(outcomes)
         else:
             inbox = model_.inbox
-            found[name] = shared.heads_reveal(
+            findings[name] = shared.heads_reveal(
                 model_.model, inbox["model"], inbox["heads"], dict(sorted(sources.items()))
             )
-    return found
+    return findings
 
 
 def _without_noise(study: StudySpec) -> StudySpec:

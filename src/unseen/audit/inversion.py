@@ -19,8 +19,11 @@ from unseen.privacy.clipped import OutputLoss
 
 @dataclass(frozen=True)
 class Prior:
-    """What the attacker knows of such images without any update: the mean and the deviation of
-    each pixel, and the range; taken from a site other than the victim's."""
+    """What the attacker knows of such images without any update.
+
+    The mean and the deviation of each pixel, and the range; taken from a site other than the
+    victim's.
+    """
 
     mean: Tensor
     deviation: Tensor
@@ -29,7 +32,7 @@ class Prior:
 
     @classmethod
     def of(cls, images: Tensor) -> Prior:
-        """From images [N, ...]."""
+        """Return the prior of images [N, ...]."""
         return cls(images.mean(0), images.std(0), float(images.min()), float(images.max()))
 
     @property
@@ -38,33 +41,33 @@ class Prior:
         return self.high - self.low
 
     def random(self, count: int, generator: torch.Generator) -> Tensor:
-        """Images of these statistics that no data entered."""
+        """Return images of these statistics that no data entered."""
         noise = torch.randn(count, *self.mean.shape, generator=generator)
         return self.clipped(self.mean + noise * self.deviation)
 
     def matched(self, images: Tensor) -> Tensor:
-        """Each image with its values brought to these statistics: what was found, as a picture."""
+        """Return each image with its values brought to these statistics, as a picture."""
         flat = images.flatten(1)
         flat = (flat - flat.mean(1, keepdim=True)) / flat.std(1, keepdim=True).clamp_min(1e-12)
         return self.clipped(self.mean + flat.view_as(images) * self.deviation)
 
     def clipped(self, images: Tensor) -> Tensor:
-        """Within the range of pixels; what is no number becomes the mean."""
+        """Clip images to the range of pixels; what is not a number becomes the mean."""
         return torch.where(images.isfinite(), images, self.mean).clamp(self.low, self.high)
 
 
 def single(client: Client, rows: Sequence[int]) -> dict[str, Client]:
-    """One client for each row of another's training split, with that one example."""
-    split, found = client.split("train"), {}
+    """Return one client for each row of another's training split, with that one example."""
+    split, clients = client.split("train"), {}
     for i, row in enumerate(rows):
         x, y = split.batch(slice(row, row + 1))
         name = f"victim-{i:02d}"
-        found[name] = Client(name, Split(x, y), None, client.classes)
-    return found
+        clients[name] = Client(name, Split(x, y), None, client.classes)
+    return clients
 
 
 def replies(method: Method, model: Model, clients: dict[str, Client]) -> Tensor:
-    """The rows [K, P] of the model that clients send in round 0, by the method's own exchange."""
+    """Return the rows [K, P] that clients send in round 0, by the method's own exchange."""
     from unseen.core.round import start
     from unseen.engine.inprocess import InProcess
     from unseen.methods.base import trained
@@ -78,7 +81,7 @@ def replies(method: Method, model: Model, clients: dict[str, Client]) -> Tensor:
 
 
 def entry(model: Model) -> str | None:
-    """The linear layer with a bias that sees the whole input, if the network begins with one."""
+    """Return the linear layer with a bias that sees the whole input, if there is one."""
     size = math.prod(model.shape or (0,))
     for name, layer in model.module.named_modules():
         if isinstance(layer, nn.Conv2d | nn.Conv1d):
@@ -91,44 +94,57 @@ def entry(model: Model) -> str | None:
 def analytic(
     model: Model, rows: Tensor, prior: Prior | None = None, deviation: float = 0.0
 ) -> Tensor:
-    """The input [K, ...] of a first linear layer, from updates [K, P] of one example each.
+    """Return the input [K, ...] of a first linear layer, from updates [K, P] of one example each.
 
     There ∂W_o = δ_o x and ∂b_o = δ_o, so that x = Σ_o ∂b_o ∂W_o / Σ_o ∂b_o², exactly and at any
-    scale (Phong et al. 2018). deviation: of the noise in each coordinate of an update, which the
-    attacker knows; then the result is drawn to the prior's mean by as much as is best for images
-    of its statistics, with Σ ∂b² corrected for the noise in it.
+    scale. With noise the result is drawn to the prior's mean by as much as is best for images of
+    its statistics, with Σ ∂b² corrected for the noise in it.
+
+    Args:
+        model: The network.
+        rows: The updates.
+        prior: Needed where there is noise.
+        deviation: Of the noise in each coordinate of an update, which the attacker knows.
+
+    Source:
+        Phong et al. 2018.
     """
     W, b = _first(model, rows)
     power = b.square().sum(1)
     if not deviation:
-        found = torch.einsum("ko,koi->ki", b, W) / power[:, None]
-        return found.view(len(rows), *(model.shape or ()))
+        estimate = torch.einsum("ko,koi->ki", b, W) / power[:, None]
+        return estimate.view(len(rows), *(model.shape or ()))
     assert prior is not None
     clean = (power - b.shape[1] * deviation**2).clamp_min(1e-30)
-    found = (torch.einsum("ko,koi->ki", b, W) / clean[:, None]).view(-1, *prior.mean.shape)
+    estimate = (torch.einsum("ko,koi->ki", b, W) / clean[:, None]).view(-1, *prior.mean.shape)
     # The estimate's own noise: that in ∂W, x times that in ∂b, and their product.
     size = 1 + float((prior.mean.square() + prior.deviation.square()).mean())
     noise = deviation**2 * size / clean + deviation**4 * b.shape[1] / clean**2
-    known = prior.deviation.double().square()
-    share = known / (known + noise.view(-1, *[1] * prior.mean.ndim))
+    variance = prior.deviation.double().square()
+    share = variance / (variance + noise.view(-1, *[1] * prior.mean.ndim))
     mean = prior.mean.double()
-    return mean + share * (found - mean)
+    return mean + share * (estimate - mean)
 
 
 def units(model: Model, row: Tensor) -> Tensor:
-    """∂W_o / ∂b_o of every unit o of the first layer [o, ...]: where a unit answers to one example
-    of a batch or of a sum alone, that is the example (Boenisch et al. 2021)."""
+    """Return ∂W_o / ∂b_o of every unit o of the first layer [o, ...].
+
+    Where a unit answers to one example of a batch or of a sum alone, that is the example.
+
+    Source:
+        Boenisch et al. 2021.
+    """
     W, b = _first(model, row[None])
     alive = b[0].abs() > b[0].abs().max() * 1e-6
-    found = W[0][alive] / b[0][alive, None]
-    return found.view(-1, *(model.shape or ()))
+    inputs = W[0][alive] / b[0][alive, None]
+    return inputs.view(-1, *(model.shape or ()))
 
 
-def nearest(found: Tensor, truth: Tensor, span: float) -> Tensor:
-    """For each image of `truth`, the PSNR of the candidate nearest to it."""
-    error = torch.cdist(truth.flatten(1).double(), found.flatten(1).double()).square()
+def nearest(candidates: Tensor, truth: Tensor, span: float) -> Tensor:
+    """Return, for each image of `truth`, the PSNR of the candidate nearest to it."""
+    error = torch.cdist(truth.flatten(1).double(), candidates.flatten(1).double()).square()
     best = error.min(1).indices
-    return psnr(found[best], truth, span)
+    return psnr(candidates[best], truth, span)
 
 
 def matching(
@@ -140,13 +156,25 @@ def matching(
     steps: int = 400,
     smooth: float = 1e-3,
 ) -> Tensor:
-    """An image [1, ...] whose gradient points where the update does, for any network.
+    """Return an image [1, ...] whose gradient points where the update does, for any network.
 
         x = argmin 1 − cos(∇ loss(x, y), g) + smooth · TV(x),     y: the class whose output's
                                                                   gradient is negative
 
-    by signed steps of Adam whose size falls. Source: Zhu et al. 2019 (DLG), Zhao et al. 2020 (the
-    label), Geiping et al. 2020 (cosine, sign and total variation).
+    by signed steps of Adam whose size falls.
+
+    Args:
+        model: The network.
+        row: The update [P].
+        loss: Of outputs and labels.
+        prior: Where the search begins, and its range.
+        generator: Draws the first image.
+        steps: Number of steps.
+        smooth: Weight of the total variation.
+
+    Source:
+        Zhu et al. 2019 (DLG), Zhao et al. 2020 (the label), Geiping et al. 2020 (cosine, sign and
+        total variation).
     """
     target = -row
     label = read_label(model, target)
@@ -172,7 +200,7 @@ def matching(
 
 
 def read_label(model: Model, gradient: Tensor) -> Tensor:
-    """The label of a single example's gradient [P]: the one class whose bias is pushed up."""
+    """Return the label of a single example's gradient [P]: the class whose bias is pushed up."""
     names = [name for name in model.layout.names if name.endswith("bias")]
     last = model.layout.views(gradient)[names[-1]].flatten()
     if len(last) == 1:
@@ -181,13 +209,13 @@ def read_label(model: Model, gradient: Tensor) -> Tensor:
 
 
 def from_bytes(content: bytes, model: Model, prior: Prior) -> Tensor:
-    """The same attack [1, ...] on bytes that are no update: taken as numbers, then as a picture."""
+    """Attack bytes that are not an update: taken as numbers, then as a picture [1, ...]."""
     P = model.layout.size
     whole = np.frombuffer(content[: len(content) // 4 * 4], dtype="<u4").astype(np.float64)
     whole = np.resize((whole - whole.mean()) / (whole.std() or 1.0), P)
     row = torch.from_numpy(whole)[None]
-    found = analytic(model, row) if entry(model) is not None else _window(row, model)
-    return prior.matched(found.float())
+    guess = analytic(model, row) if entry(model) is not None else _window(row, model)
+    return prior.matched(guess.float())
 
 
 def _window(row: Tensor, model: Model) -> Tensor:
@@ -204,6 +232,6 @@ def _first(model: Model, rows: Tensor) -> tuple[Tensor, Tensor]:
     return views[f"{prefix}weight"], views[f"{prefix}bias"]
 
 
-def told(values: Tensor) -> list[float]:
-    """Decibels to two decimals, for records."""
+def rounded(values: Tensor) -> list[float]:
+    """Return decibels to two decimals, for records."""
     return [round(float(v), 2) for v in numbers(values)]

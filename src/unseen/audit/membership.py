@@ -28,15 +28,17 @@ class Trained:
     predict: Predict
 
     def confidence(self, split: Split) -> Floats:
-        """log p/(1 − p) of each example's own class, or −(f(x) − y)² for numbers."""
+        """Return log p/(1 − p) of each example's own class, or −(f(x) − y)² for numbers."""
         vector, buffers = self.inbox["model"].clone(), self.inbox["buffers"].clone()
         self.model.bind(vector, buffers)
         return numbers(confidence(forward(self.model, split, self.predict, self.inbox), split.y))
 
 
 def confidence(outputs: Tensor, y: Tensor) -> Tensor:
-    """The logit of the probability that the model gives to the right class; for numbers, the
-    squared error with its sign turned."""
+    """Return the logit of the probability that the model gives to the right class.
+
+    For numbers: the squared error with its sign turned.
+    """
     z = outputs.double()
     if y.is_floating_point():
         return -(z.squeeze(-1) - y).square()
@@ -48,28 +50,30 @@ def confidence(outputs: Tensor, y: Tensor) -> Tensor:
 
 
 def halves(clients: Mapping[str, Client], key: str) -> tuple[dict[str, Client], dict[str, Tensor]]:
-    """The clients with a random half of their training examples each, and which half it is."""
-    reduced, kept = {}, {}
+    """Return clients with a random half of their training examples each, and which half it is."""
+    reduced, chosen = {}, {}
     for name, client in clients.items():
         split = client.split("train")
         n = len(split)
         index = torch.randperm(n, generator=keyed(f"{key}/{name}"))[: n // 2].sort().values
-        kept[name] = torch.zeros(n, dtype=torch.bool)
-        kept[name][index] = True
+        chosen[name] = torch.zeros(n, dtype=torch.bool)
+        chosen[name][index] = True
         reduced[name] = replace(client, train=split.take(index))
-    return reduced, kept
+    return reduced, chosen
 
 
 def by_threshold(trained: Trained, clients: Mapping[str, Client]) -> dict[str, Any]:
-    """Members are the training splits, the others the validation splits of the same sites: whoever
-    fits better is taken for a member."""
+    """Take for a member what the model fits better than most.
+
+    Members are the training splits, the others the validation splits of the same sites.
+    """
     inside = np.concatenate([trained.confidence(c.split("train")) for c in clients.values()])
     outside = np.concatenate([trained.confidence(c.split("validation")) for c in clients.values()])
     return measured(inside, outside)
 
 
 def measured(members: Floats, others: Floats) -> dict[str, Any]:
-    """AUC with its interval, and the true positives at one false one in a hundred."""
+    """Return the AUC with its interval, and the true positives at one false one in a hundred."""
     value, low, high = auc_interval(members, others)
     return {
         "auc": round(value, 4),
@@ -81,13 +85,19 @@ def measured(members: Floats, others: Floats) -> dict[str, Any]:
 
 
 def by_shadows(confidences: Floats, kept: np.ndarray[Any, Any]) -> dict[str, Any]:
-    """Carlini et al. 2022's likelihood ratio, with few shadow models.
+    """Infer membership by the likelihood ratio, with few shadow models.
 
-    confidences [M, N], kept [M, N]: of M models, each trained on its own half of N examples. Each
-    model is attacked in its turn with all others as shadows: an example's score is how much more
-    likely its confidence is under the models that saw it than under those that did not, each a
-    normal distribution with the example's own mean and, since the models are few, one deviation
-    for all examples.
+    Each model is attacked in its turn with all others as shadows: an example's score is how much
+    more likely its confidence is under the models that saw it than under those that did not, each a
+    normal distribution with the example's own mean and, since the models are few, one deviation for
+    all examples.
+
+    Args:
+        confidences: Of M models in N examples [M, N].
+        kept: Which half of the examples each model was trained on [M, N].
+
+    Source:
+        Carlini et al. 2022.
     """
     M = len(confidences)
     inside, outside = [], []
@@ -103,8 +113,8 @@ def by_shadows(confidences: Floats, kept: np.ndarray[Any, Any]) -> dict[str, Any
         inside.append(scores[able & kept[target]])
         outside.append(scores[able & ~kept[target]])
     each = [auc(a, b) for a, b in zip(inside, outside, strict=True)]
-    found = measured(np.concatenate(inside), np.concatenate(outside))
-    return found | {"models": M, "auc_of_each": [round(value, 4) for value in each]}
+    results = measured(np.concatenate(inside), np.concatenate(outside))
+    return results | {"models": M, "auc_of_each": [round(value, 4) for value in each]}
 
 
 def _mean(c: Floats, mask: np.ndarray[Any, Any]) -> Floats:

@@ -1,4 +1,4 @@
-"""Whether bytes that nobody should hold stand in files or in a process's memory.
+"""Whether bytes that must stay secret are in files or in a process's memory.
 
 What is looked for is cut into words of 8 bytes. Seven of them one after the other, in any order and
 at any alignment, count as found: every 64 bytes of a vector of float32 hold seven.
@@ -23,17 +23,19 @@ PIECE = 1 << 26
 
 
 def words(*contents: bytes | Tensor, but: Iterable[bytes | Tensor] = ()) -> Words:
-    """Every 8 bytes of what is looked for, sorted; those with four zero bytes tell nothing.
+    """Return every 8 bytes of what is looked for, sorted; those with four zero bytes say nothing.
 
-    but: what may be there, whose words are left out.
+    Args:
+        contents: What is looked for.
+        but: What may be there, whose words are left out.
     """
-    found = np.unique(np.concatenate([_words(content) for content in contents]))
-    halves = (found >> np.uint64(32) != 0) & (found & np.uint64(0xFFFFFFFF) != 0)
+    distinct = np.unique(np.concatenate([_words(content) for content in contents]))
+    halves = (distinct >> np.uint64(32) != 0) & (distinct & np.uint64(0xFFFFFFFF) != 0)
     allowed = [_words(content) for content in but]
-    kept: Words = found[halves]
+    wanted: Words = distinct[halves]
     if allowed:
-        kept = kept[~np.isin(kept, np.concatenate(allowed))]
-    return kept
+        wanted = wanted[~np.isin(wanted, np.concatenate(allowed))]
+    return wanted
 
 
 def _words(content: bytes | Tensor) -> Words:
@@ -44,9 +46,9 @@ def _words(content: bytes | Tensor) -> Words:
 
 
 def holds(contents: Iterable[bytes], looked_for: Words, run: int = RUN) -> bool:
-    """Whether so many of the words stand one after the other in one of the contents.
+    """Return whether `run` of the words follow each other in one of the contents.
 
-    Of every so many words one is looked at; only where it is one of them its neighbours are.
+    Of every `run` words one is looked at; only where it is one of them its neighbours are.
     """
     if not len(looked_for):
         return False
@@ -73,17 +75,17 @@ def _among(numbers: Words, looked_for: Words) -> NDArray[np.bool_]:
 
 
 def memory(process: int) -> Iterator[bytes]:
-    """All that a process of this machine can write to, piece by piece; Linux, and its owner.
+    """Yield all that a process of this machine can write to, piece by piece; Linux, and its owner.
 
     Pages that were never written to are passed over.
     """
     regions = Path(f"/proc/{process}/maps").read_text().splitlines()
     with Path(f"/proc/{process}/mem").open("rb", buffering=0) as file:
         for line in regions:
-            found = re.match(r"([0-9a-f]+)-([0-9a-f]+) rw", line)
-            if not found or "[vvar" in line:
+            match = re.match(r"([0-9a-f]+)-([0-9a-f]+) rw", line)
+            if not match or "[vvar" in line:
                 continue
-            begin, end = int(found[1], 16), int(found[2], 16)
+            begin, end = int(match[1], 16), int(match[2], 16)
             tail = b""
             while begin < end:
                 size = min(end - begin, PIECE)
@@ -100,14 +102,14 @@ def memory(process: int) -> Iterator[bytes]:
 
 
 def files(folder: Path) -> Iterator[bytes]:
-    """The content of every file below a folder."""
+    """Yield the content of every file below a folder."""
     for path in sorted(folder.rglob("*")):
         if path.is_file():
             yield path.read_bytes()
 
 
 def secret_words(content: bytes, public: bytes) -> Words:
-    """A key's file of `unseen.privacy.ckks`, as it is written down and as SEAL holds it."""
+    """Return the words of a key's file of `unseen.privacy.ckks`, on disk and in SEAL."""
     from unseen.privacy import seal
     from unseen.privacy.wire import unpack
 

@@ -1,4 +1,4 @@
-"""What each thing that methods share beyond the model gives away, found out by attacking it."""
+"""What each thing that methods share beyond the model gives away, measured by attacking it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ STRANGERS = 200
 
 @dataclass(frozen=True)
 class Described:
-    """Something of images that a method lets everybody have."""
+    """Something about images that a method sends to everybody."""
 
     title: str
     method: str
@@ -50,14 +50,21 @@ BANKS = (
 def bank_membership(
     model: Model, client: Client, others: Sequence[Client], count: int, seed: int
 ) -> list[dict[str, Any]]:
-    """For each thing that banks hold: is an image in the bank, from what the bank shows of it?
+    """Return, for each thing that banks hold, whether an image in the bank is recognised by it.
 
     The bank is filled by the methods' own exchange. Members are its images, the others images of
-    the same site that were not drawn; the score is how near the nearest row is to what the
-    attacker computes of its copy. Beside it: the class of a bank's images, by the five nearest of
-    another site's images whose labels the attacker has.
+    the same site that were not drawn; the score is how near the nearest row is to what the attacker
+    computes of its copy. Also: how often the class of a bank's images is guessed, by the five
+    nearest of another site's images whose labels the attacker has.
+
+    Args:
+        model: The network.
+        client: The site whose bank is attacked.
+        others: Sites whose labels the attacker has.
+        count: The most images in the bank.
+        seed: Of the draws.
     """
-    found = []
+    results = []
     split = client.split("train")
     x, y = split.batch(slice(None))
     span = float(x.max() - x.min())
@@ -79,7 +86,7 @@ def bank_membership(
             value, low, high = auc_interval(scores[0], scores[1])
             guesses[copy] = {"auc": round(value, 4), "interval": [round(low, 4), round(high, 4)]}
         right, chance = _labelled(kind, rows, y[inside], others)
-        found.append(
+        results.append(
             {
                 "what": kind.title,
                 "method": kind.method,
@@ -90,16 +97,16 @@ def bank_membership(
                 "class_by_chance": round(chance, 4),
             }
         )
-    return found
+    return results
 
 
 def _labelled(
     kind: Described, rows: Tensor, y: Tensor, others: Sequence[Client]
 ) -> tuple[float, float]:
     """How often the most frequent class of the five nearest is right, and the commonest class."""
-    known = [client.split("train").batch(slice(None)) for client in others]
-    described = torch.cat([kind.describe(x).flatten(1) for x, _ in known])
-    labels = torch.cat([labels for _, labels in known])
+    splits = [client.split("train").batch(slice(None)) for client in others]
+    described = torch.cat([kind.describe(x).flatten(1) for x, _ in splits])
+    labels = torch.cat([labels for _, labels in splits])
     scale = described.std(0).clamp_min(1e-9)
     near = _distances(rows / scale, described / scale).argsort(1)[:, :5]
     guessed = labels[torch.from_numpy(near)].mode(1).values
@@ -113,11 +120,11 @@ def _distances(a: Tensor, b: Tensor) -> Floats:
 def class_counts(
     model: Model, clients: Mapping[str, Client], rows: Tensor, public: Client
 ) -> dict[str, Any]:
-    """What a site's class frequencies look like from one gradient that it sends in the clear.
+    """Guess a site's class frequencies from one gradient that it sends in the clear.
 
     The head's bias has the gradient mean p_c − n_c/n: with the mean prediction on images of another
-    site in place of p_c, the frequencies follow. Beside it the guess that all classes are alike.
-    FedCSA sends the counts themselves, so that nothing need be guessed.
+    site in place of p_c, the frequencies follow. They are compared with the guess that all classes
+    are alike. FedCSA sends the counts themselves, so that nothing need be guessed.
     """
     names = [name for name in model.layout.names if name.endswith("bias")]
     pushed = -model.layout.views(rows)[names[-1]].double()
@@ -141,8 +148,10 @@ def class_counts(
 
 
 def gram_reveals(outcomes: Sequence[Outcome]) -> dict[str, Any] | None:
-    """What inner products of updates say of the sites: who is large, alike, apart; and whether
-    norms follow the losses and the geometry the sites' own order."""
+    """Return what inner products of updates say of the sites: who is large, alike, apart.
+
+    And whether norms follow the losses and the geometry the sites' own order.
+    """
     seen = [o for o in outcomes if "gram" in o.seen and "model" in o.seen["gram"]]
     if not seen:
         return None
@@ -155,7 +164,7 @@ def gram_reveals(outcomes: Sequence[Outcome]) -> dict[str, Any] | None:
     K = len(names)
     pairs = sorted((float(cosines[i, j]), names[i], names[j]) for i in range(K) for j in range(i))
     alone = (cosines.sum(1) - 1) / max(1, K - 1)
-    found: dict[str, Any] = {
+    findings: dict[str, Any] = {
         "rounds": len(grams),
         "sites": list(names),
         "norms": _short(norms.mean(0)),
@@ -169,10 +178,10 @@ def gram_reveals(outcomes: Sequence[Outcome]) -> dict[str, Any] | None:
     losses = [numbers(o.table["loss"]).tolist() for o in seen if "loss" in o.table]
     if len(losses) == len(norms):
         each = [rank_correlation(a.tolist(), b) for a, b in zip(norms, losses, strict=True)]
-        known = [value for value in each if value is not None]
-        found["norm_and_loss"] = round(float(np.mean(known)), 3) if known else None
-    found["order"] = _order(names, cosines)
-    return found
+        correlations = [value for value in each if value is not None]
+        findings["norm_and_loss"] = round(float(np.mean(correlations)), 3) if correlations else None
+    findings["order"] = _order(names, cosines)
+    return findings
 
 
 def _share_of_most_common(grams: Sequence[Floats]) -> float:
@@ -193,25 +202,27 @@ def _order(names: Sequence[str], cosines: Floats) -> float | None:
     K = len(names)
     centring = np.eye(K) - 1 / K
     _, vectors = np.linalg.eigh(centring @ cosines @ centring)
-    found = rank_correlation(vectors[:, -1].tolist(), values)
-    return None if found is None else round(abs(found), 3)
+    correlation = rank_correlation(vectors[:, -1].tolist(), values)
+    return None if correlation is None else round(abs(correlation), 3)
 
 
 def gaps_reveal(outcomes: Sequence[Outcome]) -> dict[str, Any] | None:
-    """What GA's gaps say: whether the site with the largest one is the one that the model serves
-    worst, and how the gaps go with the sites' sizes and losses."""
+    """Return what GA's gaps say: whether the site with the largest one is the one served worst.
+
+    And how the gaps go with the sites' sizes and losses.
+    """
     seen = [o for o in outcomes if "gap" in o.table and bool(o.table["gap_known"].all())]
     if not seen:
         return None
     gaps = np.array([numbers(o.table["gap"]) for o in seen])
     losses = np.array([numbers(o.table["loss"]) for o in seen])
     each = [rank_correlation(g.tolist(), x.tolist()) for g, x in zip(gaps, losses, strict=True)]
-    known = [value for value in each if value is not None]
+    correlations = [value for value in each if value is not None]
     return {
         "rounds": len(seen),
         "sites": list(seen[0].names),
         "mean_gaps": _short(gaps.mean(0)),
-        "gap_and_loss": round(float(np.mean(known)), 3) if known else None,
+        "gap_and_loss": round(float(np.mean(correlations)), 3) if correlations else None,
         "largest_gap": seen[0].names[int(gaps.mean(0).argmax())],
         "steadiness": round(float(np.mean([_top(g) == _top(gaps.mean(0)) for g in gaps])), 3),
     }
@@ -224,10 +235,16 @@ def _top(values: Floats) -> int:
 def heads_reveal(
     model: Model, vector: Tensor, heads: Tensor, clients: Mapping[str, Client]
 ) -> dict[str, Any]:
-    """COPA's heads, which everybody receives: whose example is this?
+    """Guess whose example it is by COPA's heads, which everybody receives.
 
-    vector: the shared body; heads [N, Ph] in the order of the clients. An example is laid to the
-    site under whose head it fits best. Once for examples that were trained on, once for others.
+    An example is assigned to the site under whose head it fits best: once for examples that were
+    trained on, once for others.
+
+    Args:
+        model: The network.
+        vector: The shared body.
+        heads: [N, Ph] in the order of the clients.
+        clients: The sites.
     """
     from unseen.audit.membership import confidence
     from unseen.gradient.heads import Head
@@ -235,7 +252,7 @@ def heads_reveal(
     model.bind(vector.clone(), model.buffers)
     head = Head.of(model, None)
     model.module.eval()
-    found: dict[str, Any] = {"sites": len(clients), "by_chance": round(1 / len(clients), 4)}
+    findings: dict[str, Any] = {"sites": len(clients), "by_chance": round(1 / len(clients), 4)}
     for which in ("train", "validation"):
         right = total = 0
         for k, client in enumerate(clients.values()):
@@ -246,12 +263,12 @@ def heads_reveal(
             fits = torch.stack([confidence(z[:, j], y) for j in range(len(heads))], dim=1)
             right += int((fits.argmax(1) == k).sum())
             total += len(y)
-        found[f"site_guessed_{which}"] = round(right / total, 4)
-    return found
+        findings[f"site_guessed_{which}"] = round(right / total, 4)
+    return findings
 
 
 def victims(client: Client, count: int, seed: int) -> list[int]:
-    """Rows of the training split whose images are attacked."""
+    """Return rows of the training split whose images are attacked."""
     split = client.split("train")
     return keyed_choice(len(split), count, keyed(f"{seed}/audit/victims")).sort().values.tolist()
 

@@ -46,6 +46,6 @@ def audit(
     overrides |= {"targets": [target]} if target is not None else {}
     overrides |= {"seeds": [seed]} if seed is not None else {}
     study = StudySpec.read(name, overrides)
-    found, images = attack(study, data_dir, method, victims, shadows, rounds)
-    for path in write(found, images, out):
+    findings, images = attack(study, data_dir, method, victims, shadows, rounds)
+    for path in write(findings, images, out):
         print(path)

@@ -15,11 +15,11 @@ WIDE = 160
 
 
 def console() -> Console:
-    """As wide as the terminal or as COLUMNS says, else wide enough for most tables."""
+    """Return a console of the terminal's or COLUMNS' width, else wide enough for most tables."""
     from rich.console import Console
 
-    known = sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdigit()
-    return Console(width=None if known else WIDE)
+    fixed = sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdigit()
+    return Console(width=None if fixed else WIDE)
 
 
 def print_fitted(where: Console, head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

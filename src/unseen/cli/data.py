@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -170,11 +170,11 @@ def _kinds(columns: Sequence[Column]) -> str:
 
 
 def trial(name: str, out: Path) -> str:
-    """The command that tries a study on a data set's stand-in: a paper's table where there is one
-    that needs no file of weights, else a study that serves any images.
+    """Return the command that tries a study on a data set's stand-in.
 
-    Stand-ins have a few examples at each domain, so that batches must be small and of one size;
-    those of MNIST's files are as large as MNIST.
+    It is a paper's table where there is one that needs no file of weights, else a study that serves
+    any images. Stand-ins have a few examples at each domain, so that batches must be small and of
+    one size; those of MNIST's files are as large as MNIST.
     """
     from unseen.datasets import DATASETS, mnist
     from unseen.expression import parse
@@ -182,25 +182,18 @@ def trial(name: str, out: Path) -> str:
 
     def tries(study: str) -> bool:
         settings = settings_of(study)[0]
-        own = parse(str(settings["dataset"]))[0].name == name
-        return own and "weights" not in settings
+        matches = parse(str(settings["dataset"]))[0].name == name
+        return matches and "weights" not in settings
 
     def order(study: str) -> tuple[bool, int, str]:
         return "/table" not in study, study.count("/"), study
 
-    found = sorted(filter(tries, named_studies()), key=order)
-    chosen = [found[0]] if found else ["images", f"dataset='{name}(size=32)'"]
+    papers = sorted(filter(tries, named_studies()), key=order)
+    chosen = [papers[0]] if papers else ["images", f"dataset='{name}(size=32)'"]
     small = ["training.batch_size=2", "training.drop_last=true"]
     settings = ["rounds=1", *(small if DATASETS[name].sketch is not mnist.sketch else [])]
-    options = [
-        "--seeds",
-        "1",
-        "--data-dir",
-        shlex.quote(str(out)),
-        "--out",
-        f"results/stand-in/{name}",
-    ]
-    return " ".join(["unseen", "study", *chosen, *settings, *options])
+    options = f"--seeds 1 --data-dir {shlex.quote(str(out))} --out results/stand-in/{name}"
+    return " ".join(["unseen", "study", *chosen, *settings, options])
 
 
 def show(report: Report, everything: bool = False) -> None:
@@ -243,7 +236,8 @@ def show(report: Report, everything: bool = False) -> None:
             print(f"{what}: {count:,}, known {right:,}")
     if report.splitless:
         without = f"{report.name}(split='none')"
-        print(f"no official split of {', '.join(report.splitless)}: {_first(report.splitless)}")
+        reason = next(iter(report.splitless.values()))
+        print(f"no official split of {', '.join(report.splitless)}: {reason}")
         print(f"{report.name} as it was asked for stops there; {without} draws a split instead")
     if report.refused:
         print(f"a study stops here: {report.refused}")
@@ -259,18 +253,17 @@ def _domains(report: Report) -> tuple[list[str], list[list[str]]]:
     head = ["domain", "examples", "known", "train / validation", "classes", "per class", "units"]
     rows = []
     for domain in report.domains:
-        known = "" if domain.total is None else f"{domain.total:,}{'' if domain.sound else ' !'}"
+        total = "" if domain.total is None else f"{domain.total:,}{'' if domain.sound else ' !'}"
         sizes = [size for size in domain.counts.values() if size]
         span = f"{min(sizes):,} to {max(sizes):,}" if sizes and "" not in domain.counts else ""
         classes = "" if "" in domain.counts else f"{len(sizes)} of {len(domain.counts)}"
         units = "" if domain.units is None else f"{domain.units:,}"
-        rows.append(
-            [domain.name, f"{domain.count:,}", known, domain.split, classes, span, units]
-        )  # fmt: skip
+        cells = [domain.name, f"{domain.count:,}", total, domain.split, classes, span, units]
+        rows.append(cells)
     regression = any(domain.targets for domain in report.domains)
     spare = set(head[2:] if regression else ["units"])
-    kept = [j for j, name in enumerate(head) if name not in spare or any(row[j] for row in rows)]
-    return [head[j] for j in kept], [[row[j] for j in kept] for row in rows]
+    columns = [j for j, name in enumerate(head) if name not in spare or any(row[j] for row in rows)]
+    return [head[j] for j in columns], [[row[j] for j in columns] for row in rows]
 
 
 def _cells(report: Report) -> list[list[str]]:
@@ -281,10 +274,6 @@ def _cells(report: Report) -> list[list[str]]:
         cells.append((total, report.known.get(label)))
         rows.append([label, *(_cell(found, known) for found, known in cells)])
     return rows
-
-
-def _first(reasons: Mapping[str, str]) -> str:
-    return next(iter(reasons.values()))
 
 
 def _cell(found: int, known: int | None) -> str:

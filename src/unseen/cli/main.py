@@ -116,7 +116,7 @@ def study(
         try:
             results = chosen.run(folder, jobs, data_dir, True, trackers, backend, executor)
         except KeyboardInterrupt:
-            print("stopped; the same command goes on from here.", file=sys.stderr)
+            print("Stopped. Run the same command to resume.", file=sys.stderr)
             raise typer.Exit(130) from None
         for metric in results.among(shown):
             console().print(results.table(metric).to_rich())
@@ -182,8 +182,10 @@ def read_studies(
     others: dict[str, Any],
     out: Path | None,
 ) -> Iterator[tuple[Any, Path, tuple[str, ...]]]:
-    """Every study that the name stands for, with what the command line says instead; where its
-    records go; and the metrics that the name shows, none where it is the study's own."""
+    """Yield (study, output folder, metrics) for each study that the name refers to.
+
+    Command-line overrides are applied. Metrics are empty if the study's own apply.
+    """
     from unseen.spec.named import members, metrics_of
     from unseen.spec.study import parse_override
     from unseen.study import Study
@@ -196,13 +198,13 @@ def read_studies(
     if seeds is not None:
         overrides["seeds"] = int(seeds) if seeds.isdigit() else split_list(seeds)
     overrides |= {key: value for key, value in others.items() if value is not None}
-    found = members(name)
-    for member in found:
+    names = members(name)
+    for member in names:
         chosen = Study.read(member, overrides)
         folder = out or Path("results")
-        folder = folder / chosen.name if out is None or len(found) > 1 else folder
+        folder = folder / chosen.name if out is None or len(names) > 1 else folder
         metrics = metrics_of(name)
-        # A study that is a table of one metric shows what it goes by, which may be set anew.
+        # A study that is a table of one metric shows its own metric, which may be overridden.
         yield chosen, folder, metrics if member != name or len(metrics) > 1 else ()
 
 
@@ -272,8 +274,10 @@ def root(
 
 
 def unbroken(commands: typer.Typer) -> None:
-    """Let the help of all commands break its paragraphs where the terminal ends, not where the
-    lines of a docstring do."""
+    """Let the help of all commands break its paragraphs where the terminal ends.
+
+    Otherwise they would break where the lines of a docstring do.
+    """
     for info in commands.registered_commands:
         text = inspect.cleandoc((info.callback and info.callback.__doc__) or "")
         paragraphs = text.split("\n\n")

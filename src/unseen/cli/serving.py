@@ -68,7 +68,7 @@ def train(
     try:
         trained = run(study, target, data_dir, print, sys.stderr.isatty(), ranges)
     except KeyboardInterrupt:
-        print("stopped; the same command goes on from here.", file=sys.stderr)
+        print("Stopped. Run the same command to resume.", file=sys.stderr)
         raise typer.Exit(130) from None
     spec = trained.spec
     rows = [[(text, "") for text in row] for row in shown(spec["results"], spec["metrics"])]
@@ -131,13 +131,13 @@ def predict(
 
             _no_site(site)
             other = of_model(trained)
-    kept = _names(keep)
-    module.check_kept(trained, kept)
+    columns = _names(keep)
+    module.check_kept(trained, columns)
     written, faults, tally = 0, [], Tally(trained.bounds)
     if strict:
         check_strict(trained.bounds)
     rows = trained.spec["input"]["kind"] == "table"
-    with module.writing(out, form, trained.classes, rows, kept) as writer:
+    with module.writing(out, form, trained.classes, rows, columns) as writer:
         for line in module.predict(trained, inputs, other, batch, clock, accept_unseen, strict):
             with clock.phase("writing"):
                 writer.write(line)
@@ -146,8 +146,8 @@ def predict(
             faults += [line.item] if line.item.error is not None else []
     if profile:
         print("\n".join(clock.lines()), file=sys.stderr)
-    for said in tally.lines():
-        print(said, file=sys.stderr)
+    for remark in tally.lines():
+        print(remark, file=sys.stderr)
     _faults(written, faults)
 
 
@@ -177,8 +177,8 @@ def evaluate(
     from unseen.core.atomic import write_atomically
     from unseen.errors import choice
     from unseen.serving.directory import read
-    from unseen.serving.evaluate import Asked
     from unseen.serving.evaluate import evaluate as run
+    from unseen.serving.labelled import Request
 
     choice("--runtime", runtime, ("torch", "onnx"))
     choice("--format", form, ("text", "markdown", "csv", "json"))
@@ -190,13 +190,13 @@ def evaluate(
 
         _no_site(site)
         other = of_model(trained, onnx)
-    asked = Asked(data, _names(domains) or None, _names(metrics) or None, label, domain, batch)
-    found = run(trained, asked, other)
+    request = Request(data, _names(domains) or None, _names(metrics) or None, label, domain, batch)
+    evaluation = run(trained, request, other)
     if out is not None:
-        write_atomically(out, found.text(form).encode())
-    elif found.sites:
-        print(found.text(form), end="")
-    _faults(sum(site.examples for site in found.sites), found.faults)
+        write_atomically(out, evaluation.text(form).encode())
+    elif evaluation.sites:
+        print(evaluation.text(form), end="")
+    _faults(sum(site.examples for site in evaluation.sites), evaluation.faults)
 
 
 def export(
@@ -216,13 +216,13 @@ def export(
     """
     from unseen.serving.export import export as run
 
-    made = run(model_dir, form, check or (), data_dir, out)
-    print(f"checked on {made.inputs} inputs: largest difference {made.difference:.1e}, "
-          f"{made.allowed:.0e} allowed")  # fmt: skip
-    if made.rounding is not None:
+    exported = run(model_dir, form, check or (), data_dir, out)
+    print(f"checked on {exported.inputs} inputs: largest difference {exported.difference:.1e}, "
+          f"{exported.allowed:.0e} allowed")  # fmt: skip
+    if exported.rounding is not None:
         print("the model computes in bfloat16, its export in float32: outputs change by up to "
-              f"{made.rounding:.1e}{made.unit}")  # fmt: skip
-    print(f"{made.path}, its inputs and outputs described in {made.path.name}.md")
+              f"{exported.rounding:.1e}{exported.unit}")  # fmt: skip
+    print(f"{exported.path}, its inputs and outputs described in {exported.path.name}.md")
 
 
 def _names(text: str | None) -> tuple[str, ...]:

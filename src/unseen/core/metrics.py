@@ -48,7 +48,7 @@ def auroc(outputs: Tensor, y: Tensor) -> float | None:
 
     if not _two_classes(outputs, y):
         return None
-    return float(roc_auc_score(y.cpu().numpy(), _scores(outputs).cpu().numpy()))
+    return float(roc_auc_score(y.cpu().numpy(), class_scores(outputs).cpu().numpy()))
 
 
 def auprc(outputs: Tensor, y: Tensor) -> float | None:
@@ -57,7 +57,7 @@ def auprc(outputs: Tensor, y: Tensor) -> float | None:
 
     if not _two_classes(outputs, y):
         return None
-    return float(average_precision_score(y.cpu().numpy(), _scores(outputs).cpu().numpy()))
+    return float(average_precision_score(y.cpu().numpy(), class_scores(outputs).cpu().numpy()))
 
 
 def balanced_accuracy(outputs: Tensor, y: Tensor) -> float:
@@ -245,6 +245,6 @@ def _two_classes(outputs: Tensor, y: Tensor) -> bool:
     return len(y.unique()) == 2  # type: ignore[no-untyped-call]
 
 
-def _scores(outputs: Tensor) -> Tensor:
-    """A score of class 1 that ranks as its probability does."""
+def class_scores(outputs: Tensor) -> Tensor:
+    """Return a score of class 1 that ranks as its probability does, from outputs [N, 1 or 2]."""
     return outputs.squeeze(-1) if outputs.shape[-1] == 1 else outputs[:, 1] - outputs[:, 0]

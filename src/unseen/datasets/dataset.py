@@ -18,15 +18,19 @@ NO_GROUP = -1
 
 @dataclass(frozen=True)
 class Domain:
-    """One distribution's examples.
+    """The examples of one distribution.
 
-    x: uint8 (read as x / 255) or float32 [N, ...]; y: classes [N] int64, or float32 targets.
-    validation: rows of an official validation split; None lets the study draw one.
-    meta: integer codes [N] per metadata column; `DataSet.levels` names the codes, and examples of
-    the code `NO_GROUP` belong to none of the column's groups. digest: of x, where it is known
-    without reading x, as it is for arrays that stay on disk. units: the code [N] of the patient, or
-    of whatever an example belongs to: examples of one code are never split between training and
-    validation; equal codes are one unit in all domains.
+    Attributes:
+        name: The domain.
+        x: Inputs, uint8 (read as x / 255) or float32 [N, ...].
+        y: Classes [N] int64, or float32 targets.
+        validation: Rows of an official validation split; None lets the study draw one.
+        meta: Metadata column -> integer codes [N]; `DataSet.levels` names the codes, and examples
+            of the code `NO_GROUP` belong to none of the column's groups.
+        digest: Of x, where it is known without reading x, as it is for arrays that stay on disk.
+        units: The code [N] of the patient, or of whatever an example belongs to: examples of one
+            code are never split between training and validation; equal codes are one unit in all
+            domains.
     """
 
     name: str
@@ -42,15 +46,23 @@ class Domain:
 class DataSet:
     """Named domains with one label space.
 
-    classes: class names, or None for regression. schema: set for tables, whose columns are
-    still raw (NaN for missing, category codes) and are encoded with statistics of the training
-    clients. levels: names of the codes of each metadata column. source: where the files come
-    from, licence: on what terms, citation: BibTeX. stand_in: whether they are a synthetic stand-in,
-    as `unseen data sketch` marks it; set by `unseen.datasets.load`. standardise: of a regression,
-    what the labels are called, if models are trained on them less the training clients' mean and
-    over their deviation (predictions and metrics are in the labels' own units all the same); None
-    to train on the labels as they are. dialect: how a csv file was written. notes: what readers of
-    figures on it should know.
+    Attributes:
+        name: The data set.
+        domains: In the data set's own order.
+        classes: Names of the classes, or None for regression.
+        source: Where the files come from.
+        licence: On what terms.
+        citation: BibTeX.
+        schema: Set for tables, whose columns are still raw (NaN for missing, category codes) and
+            are encoded with statistics of the training clients.
+        levels: Metadata column -> names of its codes.
+        stand_in: Whether the files are a synthetic stand-in, as `unseen data sketch` marks it; set
+            by `unseen.datasets.load`.
+        standardise: Of a regression, what the labels are called, if models are trained on them less
+            the training clients' mean and over their deviation (predictions and metrics are in the
+            labels' own units all the same); None to train on the labels as they are.
+        dialect: How a csv file was written.
+        notes: What readers of figures on it should know.
     """
 
     name: str
@@ -76,14 +88,16 @@ class DataSet:
 
 
 def lone_classes(domains: Sequence[Domain], classes: Sequence[str] | None) -> list[str]:
-    """A remark on the classes that only one of several domains has."""
+    """Return a remark on the classes that only one of several domains has."""
     if classes is None or len(domains) < 2:
         return []
     owners: dict[int, list[str]] = {}
     for domain in domains:
         for code in domain.y.unique().tolist():
             owners.setdefault(code, []).append(domain.name)
-    lone = [f"{classes[c]!r} at {own[0]}" for c, own in sorted(owners.items()) if len(own) == 1]
+    lone = [
+        f"{classes[c]!r} at {sites[0]}" for c, sites in sorted(owners.items()) if len(sites) == 1
+    ]
     if not lone:
         return []
     shown = ", ".join(lone[:5]) + (f" and {len(lone) - 5:,} more" if lone[5:] else "")
@@ -92,18 +106,18 @@ def lone_classes(domains: Sequence[Domain], classes: Sequence[str] | None) -> li
 
 
 def shared_units(domains: Sequence[Domain], names: Sequence[str], what: str) -> list[str]:
-    """A remark on units that occur in more than one domain."""
+    """Return a remark on units that occur in more than one domain."""
     owners: dict[int, list[str]] = {}
     for domain in domains:
         if domain.units is not None:
             for code in domain.units.unique().tolist():
                 owners.setdefault(code, []).append(domain.name)
-    shared = [(names[code], found) for code, found in sorted(owners.items()) if len(found) > 1]
+    shared = [(names[code], sites) for code, sites in sorted(owners.items()) if len(sites) > 1]
     if not shared:
         return []
-    (name, found), count = shared[0], f"{len(shared):,} of {len(owners):,}"
+    (name, sites), count = shared[0], f"{len(shared):,} of {len(owners):,}"
     return [
         f"{count} values of the unit {what!r} occur at more than one site, such as {name} at "
-        f"{' and '.join(found[:3])}: if they are the same people, a held-out site is not unseen; "
+        f"{' and '.join(sites[:3])}: if they are the same people, a held-out site is not unseen; "
         "if each site numbers its own, nothing is wrong"
     ]

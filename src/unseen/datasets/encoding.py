@@ -23,11 +23,16 @@ FLAG = ("no", "yes")
 
 @dataclass(frozen=True)
 class Schema:
-    """The columns of a raw table [N, C], agreed on by all sites before any data is looked at.
+    """The columns of a raw table [N, C], agreed on by all sites before any data are looked at.
 
-    categories: categorical column -> names of its codes 0, 1, ...; flags: columns of 0 and 1 (no
-    and yes), which become one feature instead of an indicator for either; every other column is
-    numeric. A raw table holds numbers and codes; NaN stands for missing.
+    A raw table holds numbers and codes; NaN stands for missing. A column that is neither
+    categorical nor a flag is numeric.
+
+    Attributes:
+        columns: Names, in order.
+        categories: Categorical column -> names of its codes 0, 1, ...
+        flags: Columns of 0 and 1 (no and yes), which become one feature instead of an indicator for
+            each of the two.
     """
 
     columns: tuple[str, ...]
@@ -43,7 +48,7 @@ class Schema:
             raise UnseenError(f"{', '.join(both)} cannot be a flag and a categorical column.")
 
     def __repr__(self) -> str:
-        # As before there were flags, where there are none: data sets are told apart by this text.
+        # Without flags as before there were any: data sets are told apart by this text.
         flags = f", flags={self.flags!r}" if self.flags else ""
         return f"Schema(columns={self.columns!r}, categories={self.categories!r}{flags})"
 
@@ -68,33 +73,36 @@ class Schema:
             )
         flags = set(self.flags)
         for j, name in enumerate(self.columns):
-            known = x[:, j][~x[:, j].isnan()]
+            present = x[:, j][~x[:, j].isnan()]
             if name in flags:
-                sound, kind = (known == 0) | (known == 1), "0 and no 1"
+                sound, kind = (present == 0) | (present == 1), "0 or 1"
             elif name in self.categories:
                 size = len(self.categories[name])
-                sound, kind = (known >= 0) & (known < size) & (known % 1 == 0), "code with a name"
+                sound, kind = (
+                    (present >= 0) & (present < size) & (present % 1 == 0),
+                    "a code with a name",
+                )
             else:
-                sound, kind = known.isfinite(), "finite number"
+                sound, kind = present.isfinite(), "a finite number"
             if not bool(sound.all()):
-                value = float(known[~sound][0])
-                raise UnseenError(f"column {name!r} holds {value:g}, which is no {kind}.")
+                value = float(present[~sound][0])
+                raise UnseenError(f"column {name!r} holds {value:g}, which is not {kind}.")
 
 
 @dataclass(frozen=True)
 class Sums:
-    """The one thing that a client says about its table: sums over its training rows.
+    """What a client says about its table: one vector of sums over its training rows.
 
-    statistics [size], float64: for the M numeric columns how many cells are known [M], how many
-    are missing [M], Σ x [M] and Σ x² [M]; then for each categorical column and flag how often each
-    code occurs and how often the cell is missing. All are sums over rows, so the sum of the
-    clients' vectors is the vector of the pooled training rows, and any secure sum will do.
+    statistics [size], float64: for the M numeric columns how many cells are known [M], how many are
+    missing [M], Σ x [M] and Σ x² [M]; then for each categorical column and flag how often each code
+    occurs and how often the cell is missing. All are sums over rows, so the sum of the clients'
+    vectors is the vector of the pooled training rows, and any secure sum will do.
 
-    The variance is later Σ x²/n − (Σ x/n)². In float64 its relative error is about
-    1e-16 (mean / standard deviation)²: harmless for years (1e-10) and for seconds since 1970
-    within a month (1e-10), useless where the offset is millions of times the spread; such a
-    column counts as constant (`FLAT`). Subtract a fixed offset from it beforehand. An
-    approximate sum of relative error e takes the place of 1e-16 by e.
+    The variance is later Σ x²/n − (Σ x/n)². In float64 its relative error is about 1e-16 (mean /
+    standard deviation)²: harmless for years (1e-10) and for seconds since 1970 within a month
+    (1e-10), useless where the offset is millions of times the spread; such a column counts as
+    constant (`FLAT`). Subtract a fixed offset from it beforehand. For an approximate sum of
+    relative error e, replace 1e-16 by e.
     """
 
     schema: Schema
@@ -106,7 +114,7 @@ class Sums:
         return 4 * len(self.schema.numeric) + sum(counts)
 
     def of(self, x: Tensor) -> Tensor:
-        """The statistics [size] of the rows of a raw table [N, C]."""
+        """Return the statistics [size] of the rows of a raw table [N, C]."""
         self.schema.check(x)
         numbers = x[:, self.schema.numeric].double()
         missing = numbers.isnan()
@@ -125,17 +133,21 @@ class Sums:
 
 
 def of_ranges(schema: Schema, ranges: Mapping[str, tuple[float, float]]) -> Tensor:
-    """Statistics [size] that follow from public ranges alone, in the place of the clients' sums.
+    """Return statistics [size] that follow from public ranges alone, in place of the clients' sums.
 
-    Those of a made-up table: a row at each end of every range, a row of missing cells, and every
-    code once. So `encode` takes x to (x − (low + high) / 2) / ((high − low) / 2), which is −1 at
-    the low end and 1 at the high one, and every indicator stands whether it occurs or not. Values
-    beyond a range are not cut. ranges: numeric column -> (low, high).
+    They are those of an invented table: a row at each end of every range, a row of missing cells,
+    and every code once. So `encode` takes x to (x − (low + high) / 2) / ((high − low) / 2), which
+    is −1 at the low end and 1 at the high one, and every indicator exists whether its code occurs
+    or not. Values beyond a range are not cut.
 
     >>> schema = Schema(("age", "sex"), {"sex": ("f", "m")})
     >>> x = torch.tensor([[30.0, 0.0], [120.0, 1.0], [float("nan"), 1.0]])
     >>> encode(schema, of_ranges(schema, {"age": (0, 120)}), x).tolist()[:2]
     [[-0.5, 0.0, 1.0, 0.0, 0.0], [1.0, 0.0, 0.0, 1.0, 0.0]]
+
+    Args:
+        schema: The columns.
+        ranges: Numeric column -> (low, high).
     """
     wanted = [schema.columns[j] for j in schema.numeric]
     for name, (low, high) in ranges.items():
@@ -159,17 +171,17 @@ def of_ranges(schema: Schema, ranges: Mapping[str, tuple[float, float]]) -> Tens
 
 
 def encode(schema: Schema, statistics: Tensor, x: Tensor) -> Tensor:
-    """Features [N, F], float32, of a raw table [N, C], by the summed statistics [size] alone.
+    """Return features [N, F], float32, of a raw table [N, C], by the summed statistics alone.
 
     A numeric column becomes (x − μ)/σ with the mean and the population variance of the known
     training cells (σ = 1 where that variance is 0), a missing cell the mean, that is 0; then
-    follows, for each numeric column with missing cells at a training client, 1 where the cell
-    is missing. A categorical column becomes one indicator per category that occurs at a training
-    client and one for a missing cell, if any is missing there; a category unseen in training is
-    all zeros. A flag becomes one indicator of yes, and one for a missing cell, under the same
-    rules: what a categorical column of two would give, without the indicator of no. A numeric
-    column unknown to every training client is 0 everywhere, whatever the target knows of it:
-    nothing was learnt about it. `feature_names` names the features.
+    follows, for each numeric column with missing cells at a training client, 1 where the cell is
+    missing. A categorical column becomes one indicator per category that occurs at a training
+    client and one for a missing cell, if any is missing there; a category unseen in training is all
+    zeros. A flag becomes one indicator of yes, and one for a missing cell, under the same rules:
+    what a categorical column of two would give, without the indicator of no. A numeric column
+    unknown to every training client is 0 everywhere, whatever the target knows of it: nothing was
+    learnt about it.
 
     >>> schema = Schema(("age", "sex"), {"sex": ("f", "m")})
     >>> x = torch.tensor([[30.0, 0.0], [50.0, 1.0], [float("nan"), 1.0]])
@@ -178,6 +190,11 @@ def encode(schema: Schema, statistics: Tensor, x: Tensor) -> Tensor:
     ('age', 'age missing', 'sex=f', 'sex=m')
     >>> encode(schema, statistics, x).tolist()
     [[-1.0, 0.0, 1.0, 0.0], [1.0, 0.0, 0.0, 1.0], [0.0, 1.0, 0.0, 1.0]]
+
+    Args:
+        schema: The columns.
+        statistics: The sum of the training clients' statistics [size].
+        x: The raw table [N, C].
     """
     schema.check(x)
     numeric, counts = _split(schema, statistics)
@@ -198,8 +215,10 @@ def encode(schema: Schema, statistics: Tensor, x: Tensor) -> Tensor:
 
 
 def feature_names(schema: Schema, statistics: Tensor) -> tuple[str, ...]:
-    """Names of the features [F] of `encode`: "age", "age missing", "thal=3", "thal missing",
-    "aspirin=yes" (a flag)."""
+    """Return the names of the features [F] of `encode`.
+
+    "age", "age missing" (a number), "thal=3", "thal missing" (categories), "aspirin=yes" (a flag).
+    """
     numeric, counts = _split(schema, statistics)
     flags = set(schema.flags)
     columns = [schema.columns[j] for j in schema.numeric]

@@ -1,4 +1,4 @@
-"""What `unseen data check` finds: counts beside the known totals, files that cannot be read."""
+"""What `unseen data check` finds: counts and the known totals, files that cannot be read."""
 
 from __future__ import annotations
 
@@ -35,9 +35,14 @@ HARMLESS = frozenset({"path", "size", "crop", "grey"})
 class Found:
     """One domain: examples per class, the known totals, and train/validation of an official split.
 
-    counts: class -> examples; for regression one entry without a name. total: of the domain, None
-    where it is not known; known: class -> total, where known. units: how many there are, where
-    examples have one. targets: of a regression, as `TARGETS` names them.
+    Attributes:
+        name: The domain.
+        counts: Class -> examples; for regression one entry without a name.
+        total: Known examples of the domain, None where it is not known.
+        split: Sizes of the official split, in words.
+        known: Class -> known examples, where known.
+        units: How many there are, where examples have one.
+        targets: Of a regression, as `TARGETS` names them.
     """
 
     name: str
@@ -68,11 +73,20 @@ class Found:
 class Report:
     """All that was found.
 
-    known: class -> total over all domains, where known. files: name -> "as distributed",
-    "differs" or "not there". amounts: what was counted in the files -> (found, known). splitless:
-    domain -> why its official split, which was asked for, cannot be used. stand_in: the marker of a
-    synthetic stand-in, if it is one. notes: the data set's own remarks. refused: why a study would
-    not take it. columns: of a table. doubts: its features that seem to name units.
+    Attributes:
+        name: The data set.
+        info: Its entry.
+        domains: What each holds.
+        unreadable: Files that cannot be read, with the reason.
+        files: Name -> "as distributed", "differs" or "not there".
+        known: Class -> total over all domains, where known.
+        amounts: What was counted in the files -> (found, known).
+        splitless: Domain -> why its official split, which was asked for, cannot be used.
+        stand_in: The marker of a synthetic stand-in, if it is one.
+        notes: The data set's own remarks.
+        refused: Why a study would not take it.
+        columns: Of a table.
+        doubts: Features of a table that seem to name units.
     """
 
     name: str
@@ -123,7 +137,7 @@ class Report:
 
 
 def inspect(call: Call, data_dir: str | Path | None) -> Report:
-    """Look at every file of a data set; raises UnseenError where it cannot be found at all."""
+    """Look at every file of a data set; raise UnseenError where it cannot be found at all."""
     with noted() as places:
         found = _found(call, data_dir)
     return replace(found, stand_in=marker(places))
@@ -178,7 +192,7 @@ def _counted(data: DataSet, domain: Domain) -> Found:
 
 
 def _table(call: Call, data_dir: str | Path | None, info: Info) -> Report:
-    """A user's table: its columns, and what a study would refuse beside what can be counted."""
+    """A user's table: its columns, and what a study would refuse as well as what can be counted."""
     options, refused = dict(call.arguments), ""
     try:
         data = load("table", data_dir, **options)

@@ -24,9 +24,12 @@ from unseen.datasets.encoding import FLAT, Schema, Sums
 class Totals:
     """`Sums` over the training rows of a table and of labels that are to be standardised.
 
-    schema: of the table, None for other data. label: what the labels are called, None where they
-    are taken as they are. Labels count as one more numeric column, so that the same rules hold for
-    them as for columns: one sum, one exchange, or one public range.
+    Labels count as one more numeric column, so that the same rules hold for them as for columns:
+    one sum, one exchange, or one public range.
+
+    Attributes:
+        schema: Of the table, None for other data.
+        label: What the labels are called, None where they are taken as they are.
     """
 
     schema: Schema | None
@@ -34,7 +37,7 @@ class Totals:
 
     @classmethod
     def of(cls, data: DataSet) -> Self | None:
-        """What a data set needs before training; None if it needs nothing."""
+        """Return what a data set needs before training; None if it needs nothing."""
         label = data.standardise if data.classes is None else None
         return cls(data.schema, label) if data.schema is not None or label is not None else None
 
@@ -66,18 +69,18 @@ class Totals:
         return Reply(rows={"statistics": Sums(self.joint).of(x)}), memory
 
     def of_ranges(self, ranges: Mapping[str, tuple[float, float]]) -> Tensor:
-        """Statistics that follow from public ranges alone, see `table.of_ranges`."""
+        """Return statistics that follow from public ranges alone, see `encoding.of_ranges`."""
         return encoding.of_ranges(self.joint, ranges)
 
     def of_table(self, statistics: Tensor) -> Tensor | None:
-        """The part of the statistics that is the table's, as `Sums` has it; None without one."""
+        """Return the table's part of the statistics, as `Sums` has it; None without a table."""
         if self.schema is None or self.label is None:
             return statistics if self.schema is not None else None
         numeric, codes = self._split(statistics)
         return torch.cat([numeric[:, :-1].flatten(), codes])
 
     def scale(self, statistics: Tensor) -> Scale | None:
-        """What the labels are standardised by; None where they are taken as they are.
+        """Return what the labels are standardised by; None where they are taken as they are.
 
         The deviation is that of the population, and 1 where all labels are equal.
         """

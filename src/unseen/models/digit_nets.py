@@ -21,13 +21,22 @@ def mnist_cnn(
     standardise: bool = False,
 ) -> nn.Sequential:
     """Two 5×5 convolutions that keep the size, each with ReLU and 2×2 max pooling, and two linear
-    layers: 8×8 inputs and larger ones work, 4×4 at the least.
+    layers.
 
-    Source: CSAC (Yuan et al.), "standard MNIST CNN architecture with two convolution layers and
-    two fully-connected layers". It states neither widths nor kernels: they are chosen here.
-    channels=[10, 20], hidden=50 are those of PyTorch's own MNIST example of its day, which also
-    trains with SGD(0.01, momentum 0.5) in batches of 64, and subtracts the mean of MNIST's pixels
-    and divides by their deviation: standardise=True.
+    Inputs of 4×4 and larger.
+
+    Args:
+        shape: Of one input, without the batch.
+        outputs: Number of classes, or of targets.
+        channels: Of the two convolutions.
+        hidden: Width of the first linear layer.
+        standardise: Subtract the mean of MNIST's pixels and divide by their deviation.
+
+    Source:
+        CSAC (Yuan et al.), "standard MNIST CNN architecture with two convolution layers and two
+        fully-connected layers". It states neither widths nor kernels: they are chosen here.
+        channels=[10, 20], hidden=50, standardise=True are those of PyTorch's own MNIST example of
+        its day, which also trains with SGD(0.01, momentum 0.5) in batches of 64.
     """
     depth, height, width = image("mnist-cnn", shape, smallest=4)
     whole_numbers("mnist-cnn(channels)", channels, count=2)
@@ -53,7 +62,7 @@ class Standardise(nn.Module):
     """(x − 0.1307) / 0.3081, mean and standard deviation of MNIST's training pixels."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """The standardised images."""
+        """Return the standardised images."""
         return (x - 0.1307) / 0.3081
 
 
@@ -64,10 +73,18 @@ def lenet(
     channels: Sequence[int] = (20, 50),
     hidden: int = 500,
 ) -> nn.Sequential:
-    """LeNet in the widths of Caffe's example: 5×5 convolutions without padding, 20 and 50
-    channels, 2×2 max pooling, 500 hidden units. Inputs of 16×16 and larger.
+    """LeNet in the widths of Caffe's example, for inputs of 16×16 and larger.
 
-    Departs from Caffe's, which has a ReLU after fc1 only: here after every layer but the head.
+    5×5 convolutions without padding, 20 and 50 channels, 2×2 max pooling, 500 hidden units.
+
+    Args:
+        shape: Of one input, without the batch.
+        outputs: Number of classes, or of targets.
+        channels: Of the two convolutions.
+        hidden: Number of hidden units.
+
+    Departs from:
+        Caffe's, which has a ReLU after fc1 only: here after every layer but the head.
     """
     depth, height, width = image("lenet", shape, smallest=16)
     whole_numbers("lenet(channels)", channels, count=2)
@@ -88,13 +105,19 @@ def lenet(
 
 
 def domainbed_cnn(shape: tuple[int, ...], outputs: int, *, width: int = 64) -> nn.Sequential:
-    """DomainBed's MNIST_CNN: four 3×3 convolutions, the second with stride 2, each followed by
-    ReLU and then GroupNorm(8); the mean over the image; a linear head. Any image size.
+    """DomainBed's MNIST_CNN, for any image size.
 
-    width: channels of the first convolution, twice as many in the others; a multiple of 8.
-    With 64, one input channel and ten classes: 371 850 parameters.
+    Four 3×3 convolutions, the second with stride 2, each followed by ReLU and then GroupNorm(8);
+    the mean over the image; a linear head. With width 64, one input channel and ten classes: 371
+    850 parameters.
 
-    Source: Gulrajani and Lopez-Paz 2021, as in their `domainbed/networks.py`.
+    Args:
+        shape: Of one input, without the batch.
+        outputs: Number of classes, or of targets.
+        width: Channels of the first convolution, twice as many in the others; a multiple of 8.
+
+    Source:
+        Gulrajani and Lopez-Paz 2021, as in their `domainbed/networks.py`.
     """
     depth, _, _ = image("domainbed-cnn", shape, smallest=1)
     number("domainbed-cnn(width)", width, 8, whole=True)
@@ -120,16 +143,23 @@ def domainbed_cnn(shape: tuple[int, ...], outputs: int, *, width: int = 64) -> n
 
 
 def fedilc_cnn(shape: tuple[int, ...], outputs: int) -> nn.Sequential:
-    """FedILC's CifarCNN: 3×3 convolutions to 64, 128 (stride 2) and 128 channels, each followed by
-    ReLU, GroupNorm(8) and 2×2 max pooling; a linear layer to 128 with no ReLU after it; a linear
-    head. Inputs of 14×14 and larger.
+    """FedILC's CifarCNN, for inputs of 14×14 and larger.
 
-    With three channels and ten classes: 241 674 parameters at 16×16, where one pixel is left of
-    the image, and 290 826 at 32×32, where four are.
+    3×3 convolutions to 64, 128 (stride 2) and 128 channels, each followed by ReLU, GroupNorm(8) and
+    2×2 max pooling; a linear layer to 128 with no ReLU after it; a linear head. With three channels
+    and ten classes: 241 674 parameters at 16×16, where one pixel is left of the image, and 290 826
+    at 32×32, where four are.
 
-    Source: Zhu et al. 2022, §5.1.2, "a 3-layer CNN"; the layers are those of the released
-    `model.py`. Departs from it in the side of the image: its first linear layer takes the 128
-    features of 16×16 images, which the released loader makes of CIFAR-10, and no others.
+    Args:
+        shape: Of one input, without the batch.
+        outputs: Number of classes, or of targets.
+
+    Source:
+        Zhu et al. 2022, §5.1.2, "a 3-layer CNN"; the layers are those of the released `model.py`.
+
+    Departs from:
+        That code in the side of the image: its first linear layer takes the 128 features of 16×16
+        images, which the released loader makes of CIFAR-10, and no others.
     """
     depth, height, width = image("fedilc-cnn", shape, smallest=14)
     return named(
@@ -154,12 +184,17 @@ def fedilc_cnn(shape: tuple[int, ...], outputs: int) -> nn.Sequential:
 def bn_cnn(
     shape: tuple[int, ...], outputs: int, *, channels: Sequence[int] = (16, 32)
 ) -> nn.Sequential:
-    """3×3 convolutions, each with BatchNorm, ReLU and 2×2 max pooling, and a linear head: with two
-    of them the smallest net on which the ways of treating BatchNorm's statistics differ.
+    """3×3 convolutions, each with BatchNorm, ReLU and 2×2 max pooling, and a linear head.
 
-    channels: of each convolution, in order; each halves the image, which is at least 2^n wide for n
-    of them. The convolutions have no bias, since BatchNorm subtracts it. With [16, 32, 64, 128],
-    three input channels, 64×64 images and seven classes: 112 023 parameters.
+    With two of them the smallest net on which the ways of treating BatchNorm's statistics differ.
+    The convolutions have no bias, since BatchNorm subtracts it. With [16, 32, 64, 128], three input
+    channels, 64×64 images and seven classes: 112 023 parameters.
+
+    Args:
+        shape: Of one input, without the batch.
+        outputs: Number of classes, or of targets.
+        channels: Of each convolution, in order; each halves the image, which is at least 2^n wide
+            for n of them.
     """
     whole_numbers("bn-cnn(channels)", channels)
     if not channels:
@@ -187,7 +222,7 @@ def _sixteenth(side: int) -> int:
 
 
 def image(name: str, shape: tuple[int, ...], smallest: int) -> tuple[int, int, int]:
-    """Channels, height and width of an image; refuses other inputs and smaller images."""
+    """Return channels, height and width of an image; refuse other inputs and smaller images."""
     if len(shape) != 3 or min(shape[1:]) < smallest:
         raise UnseenError(
             f"{name} takes images [channels, height, width] of at least {smallest} by {smallest}; "

@@ -1,5 +1,7 @@
-"""Initial weights from a file: what fits is taken, a head for other classes stays as it was drawn,
-and all else that differs is refused by name.
+"""Initial weights from a file.
+
+What fits is taken, a head for other classes keeps its random weights, and all else that differs is
+refused by name.
 """
 
 from __future__ import annotations
@@ -32,9 +34,16 @@ _DOTTED = re.compile(r"(\bdenselayer\d+\.(?:norm|conv))\.(\d\.)")
 class Report:
     """What became of a file's tensors.
 
-    taken: how many of the module's `total` came from the file. missing: the module's that the file
-    lacks; unexpected: the file's that the module lacks; wrong: those of another shape. What is
-    named in these three was let pass, for the reasons in `notes`.
+    What `missing`, `unexpected` and `wrong` name was let pass, for the reasons in `notes`.
+
+    Attributes:
+        origin: The file.
+        taken: How many of the module's tensors came from the file.
+        total: How many the module has.
+        missing: The module's that the file lacks.
+        unexpected: The file's that the module lacks.
+        wrong: Those of another shape.
+        notes: Why differences were let pass.
     """
 
     origin: str
@@ -60,7 +69,7 @@ class Source:
 
     @classmethod
     def of(cls, path: str | Path, folder: Path | None, bands: Bands | None = None) -> Source:
-        """The file at `path`: absolute, or below the current folder, or below `folder`."""
+        """Find the file at `path`: absolute, or below the current folder, or below `folder`."""
         places = [Path(path).expanduser(), *([folder / path] if folder is not None else [])]
         for place in places:
             if place.is_file():
@@ -91,7 +100,7 @@ def load(module: nn.Module, path: str | Path, bands: Bands | None = None) -> Rep
 
 
 def read(path: str | Path) -> dict[str, Tensor]:
-    """The named tensors of a file, on the CPU. No code in it is run: pickles are refused."""
+    """Read the named tensors of a file, on the CPU. No code in it is run: pickles are refused."""
     path = Path(path)
     try:
         if path.suffix == ".safetensors":
@@ -101,7 +110,7 @@ def read(path: str | Path) -> dict[str, Tensor]:
             try:
                 return load_file(path)
             except SafetensorError as error:
-                raise UnseenError(f"{path} is no whole safetensors file: {error}.") from None
+                raise UnseenError(f"{path} is not a whole safetensors file: {error}.") from None
         content = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError:
         raise UnseenError(
@@ -113,9 +122,9 @@ def read(path: str | Path) -> dict[str, Tensor]:
         if isinstance(error, UnseenError):
             raise
         kind, reason = type(error).__name__, (str(error).splitlines() or [""])[0]
-        told = f"{kind}: {reason}" if reason else kind
+        why = f"{kind}: {reason}" if reason else kind
         raise UnseenError(
-            f"{path} cannot be read as a file of weights ({told}). A whole .pth or .safetensors "
+            f"{path} cannot be read as a file of weights ({why}). A whole .pth or .safetensors "
             "file was expected: fetch or save it again."
         ) from None
     return _tensors(content, path)
@@ -130,11 +139,19 @@ def fill(
     """Copy tensors into a module by their names in its state dict.
 
     The head (the last linear layer, and a part called `bottleneck` before it) keeps the weights it
-    has where it is made for other outputs or the file has none of its name. bands: a first
-    convolution for another number of bands keeps its weights too (`fresh`) or has the file's mean
-    over its bands in each of its own, scaled so that equal bands give what they gave (`mean`).
-    Whatever else is missing, unexpected or of another shape is refused. Prefixes `module.` and
-    `model.` are cut off. Raises UnseenError and leaves the module as it was.
+    has where it is made for other outputs or the file has none of its name. Whatever else is
+    missing, unexpected or of another shape is refused. Prefixes `module.` and `model.` are cut off.
+
+    Args:
+        module: What is filled.
+        tensors: By name.
+        bands: What becomes of a first convolution for another number of bands: it keeps its weights
+            ("fresh") or each of its bands takes the mean over the file's, scaled so that equal
+            bands give what they gave ("mean"); None: it is refused.
+        origin: The file, as errors name it.
+
+    Raises:
+        UnseenError: The tensors do not fit; the module is left as it was.
     """
     if bands is not None:
         choice("bands", bands, ("fresh", "mean"))
@@ -190,7 +207,7 @@ class _Difference:
 
     def refuse(self, origin: str) -> None:
         """Refuse what is not excused, up to `NAMED` of each kind by name."""
-        said = []
+        faults = []
         for what, names in (
             ("the file lacks", self.missing),
             ("the model has no", self.unexpected),
@@ -200,12 +217,12 @@ class _Difference:
             if left:
                 few = ", ".join(map(self._shown, left[:NAMED]))
                 more = f" and {len(left) - NAMED} more" if len(left) > NAMED else ""
-                said.append(f"{what}: {few}{more}")
-        if said:
+                faults.append(f"{what}: {few}{more}")
+        if faults:
             raise UnseenError(
-                f"{origin} does not fit the model; {'; '.join(said)}. Take the model that the file "
-                "is of, or rename its tensors to the model's names; only the last linear layer may "
-                "differ, which then begins at random."
+                f"{origin} does not fit the model; {'; '.join(faults)}.",
+                remedy="Take the model that the file is of, or rename its tensors to the model's "
+                "names; only the last linear layer may differ, which then begins at random.",
             )
 
     def _shown(self, name: str) -> str:
@@ -298,7 +315,7 @@ def _renamed(tensors: Mapping[str, Tensor], own: Collection[str]) -> dict[str, T
 
 
 def _tensors(content: object, path: Path) -> dict[str, Tensor]:
-    """The tensors by name, where a training script keeps them under a key of its own."""
+    """The tensors by name, also where a training script keeps them under another key."""
     for key in WRAPPERS:
         if isinstance(content, Mapping) and isinstance(content.get(key), Mapping):
             content = content[key]
@@ -307,7 +324,7 @@ def _tensors(content: object, path: Path) -> dict[str, Tensor]:
         if content and not odd:
             return {str(name): tensor for name, tensor in content.items()}
         kind = type(content[odd[0]]).__name__ if odd else ""
-        what = f"{odd[0]!r} is no tensor but of type {kind}" if odd else "it is empty"
+        what = f"{odd[0]!r} is not a tensor but of type {kind}" if odd else "it is empty"
     else:
         what = f"it is of type {type(content).__name__}"
     raise UnseenError(

@@ -28,7 +28,7 @@ SIDES = ("width", "height")
 #: Why no image is flagged.
 UNKNOWN = (
     "this model's directory does not say what training's images were like. `unseen train` writes "
-    "it, unless told --no-ranges, where privacy.channel is clear and no noise was asked for."
+    "it, unless --no-ranges is given, where privacy.channel is clear and no noise was asked for."
 )
 CHANNELS = {1: ("",), 3: ("red ", "green ", "blue ")}
 
@@ -37,9 +37,14 @@ CHANNELS = {1: ("",), 3: ("red ", "green ", "blue ")}
 class Quantity:
     """A number that every input has, and how it was distributed over training's inputs.
 
-    deviation: 0 where training had one value alone. low, high: no input of training was outside;
-    None where that did not leave the sites. log: mean, deviation and range are those of the
-    logarithm. public: the range was given beforehand, and mean and deviation follow from it.
+    Attributes:
+        name: A column's name, or that of an image's statistic.
+        mean: Over training's inputs.
+        deviation: Over training's inputs; 0 where training had one value alone.
+        low: No input of training was below; None where that did not leave the sites.
+        high: No input of training was above; None where that did not leave the sites.
+        log: Mean, deviation and range are those of the logarithm.
+        public: The range was given beforehand, and mean and deviation follow from it.
     """
 
     name: str
@@ -51,26 +56,35 @@ class Quantity:
     public: bool = False
 
     @property
+    def unit(self) -> float:
+        """The deviation, or something small where it is 0."""
+        return self.deviation or 1e-6 * max(1.0, abs(self.mean))
+
+    @property
     def span(self) -> tuple[float, float]:
         """The lowest and the highest value that is not flagged, in deviations from the mean."""
-        unit = self.deviation or 1e-6 * max(1.0, abs(self.mean))
-        low = -BOUND if self.low is None else max(-BOUND, (self.low - self.mean) / unit)
-        high = BOUND if self.high is None else min(BOUND, (self.high - self.mean) / unit)
+        low = -BOUND if self.low is None else max(-BOUND, (self.low - self.mean) / self.unit)
+        high = BOUND if self.high is None else min(BOUND, (self.high - self.mean) / self.unit)
         return (low, high) if self.deviation else (low / BOUND, high / BOUND)
 
-    def told(self, value: float, cell: str = "") -> str:
-        """A value that is flagged, for people: `145000 (z 8120; training 80 to 220)`."""
-        said = []
+    def describe(self, value: float, cell: str = "") -> str:
+        """Return a flagged value in words: `145000 (z 8120; training 80 to 220)`.
+
+        Args:
+            value: The value, as the quantity has it.
+            cell: The value as it is written in a csv file, if it is from one.
+        """
+        reasons = []
         if self.public:
-            said.append(f"range {_short(self.low or 0.0)} to {_short(self.high or 0.0)}")
+            reasons.append(f"range {_short(self.low or 0.0)} to {_short(self.high or 0.0)}")
         elif not self.deviation or (self.low is not None and self.low == self.high):
-            said.append(f"training always {_short(self._natural(self.mean))}")
+            reasons.append(f"training always {_short(self._natural(self.mean))}")
         else:
-            said.append(f"z {_short((value - self.mean) / self.deviation)}")
+            reasons.append(f"z {_short((value - self.mean) / self.deviation)}")
             if self.low is not None and self.high is not None:
                 low, high = self._natural(self.low), self._natural(self.high)
-                said.append(f"training {_short(low)} to {_short(high)}")
-        return f"{cell or _short(self._natural(value))} ({'; '.join(said)})"
+                reasons.append(f"training {_short(low)} to {_short(high)}")
+        return f"{cell or _short(self._natural(value))} ({'; '.join(reasons)})"
 
     def _natural(self, value: float) -> float:
         if not self.log:
@@ -86,33 +100,28 @@ class Bounds:
     quantities: tuple[Quantity, ...]
 
     def mark(self, items: Sequence[Item], strict: bool = False) -> list[Item]:
-        """The items with what is far from training in them; strict: as items that have an error."""
+        """Mark what is far from training in the items; strict: as items that have an error."""
         places = [i for i, item in enumerate(items) if item.x is not None]
         marked = list(items)
         if not places or not self.quantities:
             return marked
         low, high = torch.tensor([q.span for q in self.quantities], dtype=torch.float64).T
-        mean, unit = torch.tensor(
-            [
-                (q.mean, q.deviation or 1e-6 * max(1.0, abs(q.mean)))
-                for q in self.quantities
-            ],
-            dtype=torch.float64,
-        ).T  # fmt: skip
+        pairs = [(q.mean, q.unit) for q in self.quantities]
+        mean, unit = torch.tensor(pairs, dtype=torch.float64).T
         values = self._values([items[i] for i in places])
         z = (values - mean) / unit
         # Inputs are float32, so that an end of a range may come out a little beyond it.
         far = (z < low - 1e-5 * (1 + low.abs())) | (z > high + 1e-5 * (1 + high.abs()))
         for row in far.any(1).nonzero().flatten().tolist():
-            found = {}
+            flagged = {}
             for k in far[row].nonzero().flatten().tolist():
                 quantity = self.quantities[k]
                 cell = items[places[row]].cells.get(quantity.name, "").strip()
-                found[quantity.name] = quantity.told(float(values[row, k]), cell)
-            item = replace(items[places[row]], unusual=found)
+                flagged[quantity.name] = quantity.describe(float(values[row, k]), cell)
+            item = replace(items[places[row]], unusual=flagged)
             if strict:
-                said = f"far from what training saw: {spelt(found)}"
-                item = replace(item, x=None, error=said)
+                text = f"far from what training saw: {spelt(flagged)}"
+                item = replace(item, x=None, error=text)
             marked[places[row]] = item
         return marked
 
@@ -120,18 +129,19 @@ class Bounds:
         """The quantities [N, Q], float64, of items with an input; the mean where one is missing."""
         x = torch.stack([item.x for item in items if item.x is not None])
         if isinstance(self.inputs, Table):
-            own = {name: i for i, name in enumerate(_numeric(self.inputs))}
+            columns_by_name = {name: i for i, name in enumerate(_numeric(self.inputs))}
             scaling = self.inputs.scaling
             columns = [
-                x[:, own[q.name]].double() * scaling[q.name][1] + (scaling[q.name][0] or 0.0)
+                x[:, columns_by_name[q.name]].double() * scaling[q.name][1]
+                + (scaling[q.name][0] or 0.0)
                 for q in self.quantities
             ]
             return torch.stack(columns, 1)
-        found = measures(x)
+        quantities = measures(x)
         for k, name in enumerate(SIDES):
             sides = [i.size[k] if i.size else 1 for i in items]
-            found[name] = torch.tensor(sides, dtype=torch.float64).log()
-        return torch.stack([found[q.name] for q in self.quantities], 1)
+            quantities[name] = torch.tensor(sides, dtype=torch.float64).log()
+        return torch.stack([quantities[q.name] for q in self.quantities], 1)
 
 
 class Tally:
@@ -148,7 +158,7 @@ class Tally:
         self.by.update(item.unusual.keys())
 
     def lines(self) -> list[str]:
-        """What to say of them at the end: nothing where all are as training's."""
+        """Return what to say of them at the end: nothing where all are as training's."""
         noun = "images" if isinstance(self.bounds.inputs, Images) else "rows"
         if not self.bounds.quantities and noun == "images":
             return [f"no image was checked for being far from training: {UNKNOWN}"]
@@ -160,36 +170,36 @@ class Tally:
 
 
 def spelt(unusual: Mapping[str, str]) -> str:
-    """All that is unusual in one item: `trestbps=145000 (z 8120); age=-5 (z -6.4)`."""
-    return "; ".join(f"{name}={said}" for name, said in unusual.items())
+    """Return what is unusual in one item: `trestbps=145000 (z 8120); age=-5 (z -6.4)`."""
+    return "; ".join(f"{name}={text}" for name, text in unusual.items())
 
 
 def bounds_of(spec: Mapping[str, Any], inputs: Inputs) -> Bounds:
-    """The bounds of a model's directory: of a table's columns, or of statistics of images."""
+    """Return the bounds of a model's directory: of a table's columns or of images' statistics."""
     stored = spec.get("usual inputs") or {}
     if isinstance(inputs, Images):
-        return Bounds(inputs, tuple(Quantity(**found) for found in stored.get("quantities", ())))
+        return Bounds(inputs, tuple(Quantity(**fields) for fields in stored.get("quantities", ())))
     if not isinstance(inputs, Table):
         return Bounds(inputs, ())
     public = spec["study"]["privacy"].get("columns")
     ranges: Mapping[str, Sequence[float]] = public or stored.get("ranges") or {}
-    found = []
+    quantities = []
     for name, (mean, deviation) in scatter(inputs).items():
         low, high = ranges.get(name, (None, None))
-        found.append(Quantity(name, mean, deviation, low, high, public=public is not None))
-    return Bounds(inputs, tuple(found))
+        quantities.append(Quantity(name, mean, deviation, low, high, public=public is not None))
+    return Bounds(inputs, tuple(quantities))
 
 
 def scatter(inputs: Table) -> dict[str, tuple[float, float]]:
-    """Mean and deviation of each numeric column that some training site knew; 0 where constant."""
+    """Return mean and deviation of each numeric column known in training; 0 where constant."""
     names = _numeric(inputs)
-    known, _, total, squares = inputs.statistics[: 4 * len(names)].view(4, -1).tolist()
-    found = {}
-    for name, n, s, q in zip(names, known, total, squares, strict=True):
+    counts, _, total, squares = inputs.statistics[: 4 * len(names)].view(4, -1).tolist()
+    scales = {}
+    for name, n, s, q in zip(names, counts, total, squares, strict=True):
         if n > 0.5:
             variance = q / n - (s / n) ** 2
-            found[name] = (s / n, 0.0 if variance <= FLAT * q / n else math.sqrt(variance))
-    return found
+            scales[name] = (s / n, 0.0 if variance <= FLAT * q / n else math.sqrt(variance))
+    return scales
 
 
 def _numeric(inputs: Table) -> list[str]:
@@ -197,8 +207,9 @@ def _numeric(inputs: Table) -> list[str]:
 
 
 def outward(low: float, high: float, deviation: float) -> tuple[float, float]:
-    """A range rounded outward to multiples of the least 1, 2 or 5 · 10^k that is a deviation or
-    more, so that no end is the value of a single example.
+    """Round a range outward to multiples of the least 1, 2 or 5 · 10^k that is a deviation or more.
+
+    So no end is the value of a single example.
 
     >>> outward(29, 77, 9.1), outward(0.0, 6.2, 1.1), outward(-2.6, -0.3, 0.5)
     ((20.0, 80.0), (0.0, 8.0), (-3.0, 0.0))
@@ -212,19 +223,19 @@ def outward(low: float, high: float, deviation: float) -> tuple[float, float]:
 
 
 def ranges_of(inputs: Table, tables: Iterable[Tensor]) -> dict[str, tuple[float, float]]:
-    """Rounded ranges of the numeric columns over the sites' training rows, raw tables [N, C]."""
+    """Return rounded ranges of the numeric columns over the sites' raw tables [N, C]."""
     rows = torch.cat([table[:, inputs.schema.numeric].double() for table in tables])
-    found = {}
-    known = scatter(inputs)
+    ranges = {}
+    scales = scatter(inputs)
     for k, name in enumerate(_numeric(inputs)):
         values = rows[:, k][~rows[:, k].isnan()]
-        if len(values) and known.get(name, (0.0, 0.0))[1]:
-            found[name] = outward(float(values.min()), float(values.max()), known[name][1])
-    return found
+        if len(values) and scales.get(name, (0.0, 0.0))[1]:
+            ranges[name] = outward(float(values.min()), float(values.max()), scales[name][1])
+    return ranges
 
 
 def measures(x: Tensor) -> dict[str, Tensor]:
-    """Brightness and contrast of each channel, detail and colour of images [N, C, S, S].
+    """Return brightness and contrast of each channel, detail and colour of images [N, C, S, S].
 
     Brightness: the mean of the pixels, in [0, 1]. The others are logarithms: contrast of their
     deviation, detail of the mean difference of neighbours, colour of that of the channels.
@@ -233,21 +244,21 @@ def measures(x: Tensor) -> dict[str, Tensor]:
     names = CHANNELS.get(x.shape[1], tuple(f"channel {c} " for c in range(x.shape[1])))
     mean = pixels.mean((2, 3))
     deviation = (pixels - mean[:, :, None, None]).square().mean((2, 3)).sqrt()
-    found = {f"{name}brightness": mean[:, c] for c, name in enumerate(names)}
-    found |= {f"{name}contrast": (deviation[:, c] + STEP).log() for c, name in enumerate(names)}
+    values = {f"{name}brightness": mean[:, c] for c, name in enumerate(names)}
+    values |= {f"{name}contrast": (deviation[:, c] + STEP).log() for c, name in enumerate(names)}
     if min(x.shape[2:]) > 1:
         across, down = (pixels.diff(dim=d).abs().mean((1, 2, 3)) for d in (2, 3))
-        found["detail"] = ((across + down) / 2 + STEP).log()
+        values["detail"] = ((across + down) / 2 + STEP).log()
     if x.shape[1] > 1:
         spread = (pixels.amax(1) - pixels.amin(1)).mean((1, 2))
-        found["colour"] = (spread + STEP).log()
-    return {name: values.double() for name, values in found.items()}
+        values["colour"] = (spread + STEP).log()
+    return {name: value.double() for name, value in values.items()}
 
 
-def quantities_of(found: Mapping[str, Tensor]) -> tuple[Quantity, ...]:
-    """What is stored of the measures of training's images: moments, and rounded ranges."""
+def quantities_of(measured: Mapping[str, Tensor]) -> tuple[Quantity, ...]:
+    """Return what is stored of the measures of training's images: moments, and rounded ranges."""
     quantities = []
-    for name, values in found.items():
+    for name, values in measured.items():
         bright = name.endswith("brightness")
         deviation = max(float(values.std(correction=0)), LEAST_BRIGHTNESS if bright else LEAST)
         low, high = float(values.min()), float(values.max())
@@ -258,7 +269,7 @@ def quantities_of(found: Mapping[str, Tensor]) -> tuple[Quantity, ...]:
 
 
 def to_json(quantities: Sequence[Quantity]) -> dict[str, Any]:
-    """As `model.json` has the statistics of images."""
+    """Return the statistics of images as `model.json` has them."""
     keys = ("name", "mean", "deviation", "low", "high", "log")
     return {"quantities": [{key: getattr(q, key) for key in keys} for q in quantities]}
 

@@ -25,7 +25,7 @@ class Clock:
             self.seconds[name] = self.seconds.get(name, 0.0) + spent
 
     def lines(self) -> list[str]:
-        """Each phase with its seconds and its share of all phases.
+        """Return each phase with its seconds and its share of all phases.
 
         >>> Clock({"decoding": 3.0, "model": 1.0}).lines()
         ['decoding      3.00 s   75%', 'model         1.00 s   25%', 'total         4.00 s']

@@ -37,9 +37,16 @@ SCALED = 2
 class Trained:
     """A model in use: what its directory says, and all that its predictions need.
 
-    inbox: the entries that the method's prediction reads. sites: BatchNorm statistics that
-    training sites kept for themselves, by name; `buffers` are those of everyone else. bounds: what
-    training's inputs were like.
+    Attributes:
+        folder: The directory.
+        spec: The content of `model.json`.
+        inputs: What the model takes.
+        method: The method that trained it and says how it predicts.
+        model: The network with its weights.
+        inbox: The entries that the method's prediction reads.
+        buffers: BatchNorm statistics for everyone but `sites`.
+        sites: Training site -> BatchNorm statistics that it kept for itself.
+        bounds: What training's inputs were like.
     """
 
     folder: Path
@@ -71,33 +78,33 @@ class Trained:
     def at(self, site: str | None) -> None:
         """Take a training site's own statistics, or those for everyone else."""
         if site is not None and site not in self.sites:
-            held = ", ".join(sorted(self.sites)) or "none"
+            sites = ", ".join(sorted(self.sites)) or "none"
             raise UnseenError(
-                f"the model holds no statistics of its own for the site {site!r} (it has: {held}). "
+                f"the model has no separate statistics for the site {site!r} (it has: {sites}). "
                 "They exist for models trained with training.buffers = 'local'."
             )
         self.model.buffers.copy_(self.buffers if site is None else self.sites[site])
 
     def outputs(self, x: Tensor) -> Tensor:
-        """Outputs [N, C] for inputs [N, ...], in evaluation mode; numbers in the label's units."""
+        """Return outputs [N, C] for inputs [N, ...]; numbers in the label's units."""
         self.model.module.eval()
         with torch.no_grad():
             return self.answered(x.to(self.model.device)).cpu()
 
     def answered(self, x: Tensor) -> Tensor:
-        """What `outputs` are computed by, wherever the model is; exports are made of it."""
+        """Return what `outputs` are computed by, wherever the model is; exports are made of it."""
         outputs = self.method.predict(self.model, self.inbox, x)
         if self.scale is None:
             return outputs
         return self.scale.restored(outputs).to(outputs.dtype)
 
     def probabilities(self, outputs: Tensor) -> Tensor:
-        """Probabilities [N, classes] of the model's outputs."""
+        """Return probabilities [N, classes] of the model's outputs."""
         return probabilities(outputs)
 
 
 def probabilities(outputs: Tensor) -> Tensor:
-    """Softmax of logits [N, C]; of one logit, that of class 1, the two probabilities.
+    """Return the softmax of logits [N, C]; of one logit, that of class 1, the two probabilities.
 
     >>> probabilities(torch.tensor([[0.0]])).tolist()
     [[0.5, 0.5]]
@@ -119,27 +126,27 @@ def write(folder: Path, spec: Mapping[str, Any], tensors: bytes) -> None:
 
 
 def fingerprint(spec: Mapping[str, Any]) -> str:
-    """Sixteen hexadecimal digits that differ whenever two models or their descriptions do."""
+    """Return 16 hexadecimal digits that differ whenever two models or their descriptions do."""
     rest = {key: value for key, value in spec.items() if key != "fingerprint"}
     return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def read_spec(folder: Path) -> dict[str, Any]:
-    """The description, if it is whole."""
+    """Read the description, if it is whole."""
     path = folder / SPEC
     try:
         spec = json.loads(path.read_bytes())
     except FileNotFoundError:
         raise UnseenError(
-            f"{folder} is no model's directory: it has no {SPEC}. `unseen train FILE.toml --out "
+            f"{folder} is not a model's directory: it has no {SPEC}. `unseen train FILE.toml --out "
             "DIR` makes one."
         ) from None
     except (OSError, ValueError) as error:
         raise UnseenError(f"{path} is damaged ({error}): copy the directory again.") from None
     if not isinstance(spec, dict) or spec.get("format") not in (FORMAT, SCALED):
-        found = spec.get("format") if isinstance(spec, dict) else None
+        form = spec.get("format") if isinstance(spec, dict) else None
         raise UnseenError(
-            f"{path} is of format {found!r}; this version of unseen reads formats {FORMAT} and "
+            f"{path} is of format {form!r}; this version of unseen reads formats {FORMAT} and "
             f"{SCALED}. Train the model again, or take the version of unseen that wrote it."
         )
     if spec.get("fingerprint") != fingerprint(spec):
@@ -151,10 +158,10 @@ def read_spec(folder: Path) -> dict[str, Any]:
 
 
 def read(folder: str | Path, device: str = "cpu") -> Trained:
-    """The model of a directory. Only JSON and safetensors are read; nothing is unpickled.
+    """Read the model of a directory. Only JSON and safetensors are read; nothing is unpickled.
 
-    A model of the user's own (`module:factory`) is built by that factory, imported from the
-    current directory as in training.
+    A model of the user's own (`module:factory`) is built by that factory, imported from the current
+    directory as in training.
     """
     from unseen.study.plan import check_device
 
@@ -168,9 +175,9 @@ def read(folder: str | Path, device: str = "cpu") -> Trained:
     shape = tuple(spec["input"]["shape"])
     network = build(spec["model"], shape, spec["outputs"], keyed("0/model"))
     model = as_model(formed(network, study), study, shape, method, device)
-    own = {name: t for name, t in tensors.items() if "/" not in name}
-    _fits(spec, own, model.module.state_dict())
-    model.module.load_state_dict(own)
+    weights = {name: t for name, t in tensors.items() if "/" not in name}
+    _fits(spec, weights, model.module.state_dict())
+    model.module.load_state_dict(weights)
     inbox = {n.removeprefix(INBOX): t.to(device) for n, t in tensors.items() if n.startswith(INBOX)}
     sites = {n.removeprefix(SITES): t.to(device) for n, t in tensors.items() if n.startswith(SITES)}
     inbox |= {"model": model.vector, "buffers": model.buffers}
@@ -194,24 +201,25 @@ def _tensors(folder: Path, spec: Mapping[str, Any]) -> dict[str, Tensor]:
     if hashlib.sha256(content).hexdigest() != spec["tensors"]:
         raise UnseenError(
             f"{path} is not the file that {SPEC} describes: its digest is another. It was damaged "
-            "or replaced; copy the directory again, or train the model again."
+            "or replaced;",
+            remedy="copy the directory again, or train the model again.",
         )
     try:
         return load(content)
     except SafetensorError as error:
-        raise UnseenError(f"{path} is no safetensors file: {error}.") from None
+        raise UnseenError(f"{path} is not a safetensors file: {error}.") from None
 
 
 def _fits(
-    spec: Mapping[str, Any], found: Mapping[str, Tensor], wanted: Mapping[str, Tensor]
+    spec: Mapping[str, Any], tensors: Mapping[str, Tensor], wanted: Mapping[str, Tensor]
 ) -> None:
     """Refuse tensors that are not those of the network that the description builds."""
-    faults = [f"{name} is missing" for name in wanted.keys() - found.keys()]
-    faults += [f"{name} has no place" for name in found.keys() - wanted.keys()]
+    faults = [f"{name} is missing" for name in wanted.keys() - tensors.keys()]
+    faults += [f"{name} has no place" for name in tensors.keys() - wanted.keys()]
     faults += [
-        f"{name} is {list(found[name].shape)} where {list(wanted[name].shape)} was expected"
-        for name in found.keys() & wanted.keys()
-        if found[name].shape != wanted[name].shape
+        f"{name} is {list(tensors[name].shape)} where {list(wanted[name].shape)} was expected"
+        for name in tensors.keys() & wanted.keys()
+        if tensors[name].shape != wanted[name].shape
     ]
     if faults:
         raise UnseenError(

@@ -17,10 +17,11 @@ import torch
 from torch import Tensor, nn
 
 from unseen.core.atomic import write_atomically
+from unseen.core.templates import render
 from unseen.errors import UnseenError, choice
 from unseen.serving import directory
 from unseen.serving.directory import Trained, probabilities
-from unseen.serving.evaluate import of_data_set
+from unseen.serving.labelled import of_data_set
 from unseen.serving.new_rows import read, stacked
 from unseen.version import __version__
 
@@ -35,12 +36,17 @@ ABOUT = "unseen"
 
 @dataclass(frozen=True)
 class Exported:
-    """What was written, how far its numbers were from the model's, and how far they might be: of
-    the input that came nearest to its bound.
+    """What was written, and how near its numbers are to the model's.
 
-    rounding: how far the model's numbers in bfloat16 are from those in float32, in which an export
-    computes; None for a model that computes in float32 itself. unit: of a difference, in words,
-    empty where it has none.
+    Attributes:
+        path: The file.
+        inputs: Number of inputs that were compared.
+        difference: How far the export's numbers are from the model's, for the input that is nearest
+            to its bound.
+        allowed: The bound for that input.
+        rounding: How far the model's numbers in bfloat16 are from those in float32, in which an
+            export computes; None for a model that computes in float32 itself.
+        unit: Of a difference, in words, empty where it has none.
     """
 
     path: Path
@@ -56,11 +62,10 @@ class Served(nn.Module):
 
     def __init__(self, trained: Trained) -> None:
         super().__init__()
-        self.network = trained.model.module
-        self.trained = trained
+        self.network, self.trained = trained.model.module, trained
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
-        """Outputs [N, C], then probabilities [N, classes] where there are classes."""
+        """Return outputs [N, C], then probabilities [N, classes] where there are classes."""
         trained = self.trained
         outputs = trained.answered(x)
         if trained.classes is None:
@@ -84,30 +89,30 @@ class OnnxModel:
         except Exception as error:  # onnxruntime's own kinds share no base
             raise UnseenError(f"{path} cannot be run: {str(error).splitlines()[0]}") from None
         self.path = path
-        found = self.session.get_modelmeta().custom_metadata_map.get(ABOUT, "{}")
-        self.about: dict[str, Any] = json.loads(found)
+        about = self.session.get_modelmeta().custom_metadata_map.get(ABOUT, "{}")
+        self.about: dict[str, Any] = json.loads(about)
 
     def __str__(self) -> str:
         return f"onnxruntime from {self.path.name}"
 
     def run(self, x: Tensor) -> list[Tensor]:
-        """All results for inputs [N, ...]."""
-        found = self.session.run(None, {"x": x.numpy()})
-        return [torch.from_numpy(array) for array in found]
+        """Return all results for inputs [N, ...]."""
+        return [torch.from_numpy(array) for array in self.session.run(None, {"x": x.numpy()})]
 
     def outputs(self, x: Tensor) -> Tensor:
-        """Outputs [N, C] for inputs [N, ...]."""
+        """Return outputs [N, C] for inputs [N, ...]."""
         return self.run(x)[0]
 
 
 def of_model(trained: Trained, path: Path | None = None) -> OnnxModel:
-    """The ONNX export of a model; refuses one that says it is of another."""
-    found = OnnxModel(path or trained.folder / FILES["onnx"])
-    if found.about.get("tensors", trained.spec["tensors"]) != trained.spec["tensors"]:
+    """Open the ONNX export of a model; refuse one of another model."""
+    exported = OnnxModel(path or trained.folder / FILES["onnx"])
+    if exported.about.get("tensors", trained.spec["tensors"]) != trained.spec["tensors"]:
         raise UnseenError(
-            f"{found.path} was exported from another model than {trained.folder}: export it again."
+            f"{exported.path} was exported from another model than {trained.folder}:",
+            remedy="export it again.",
         )
-    return found
+    return exported
 
 
 def export(
@@ -117,11 +122,18 @@ def export(
     data_dir: Path | None = None,
     out: Path | None = None,
 ) -> Exported:
-    """Write `model.onnx` or `model.pt2`, if it gives the model's numbers to 1e-4, or to so much of
-    the deviation that labels were standardised by, and to a few roundings of a number itself.
+    """Write `model.onnx` or `model.pt2`, if it reproduces the model's numbers.
 
-    check: real inputs, files as for `predict`. Without any, the data set of training is read again:
-    its held-out domains, or all. The first axis of the input is free.
+    They may differ by 1e-4, or by that share of the deviation that labels were standardised by,
+    and by a few roundings of the number itself. The first axis of the input is free.
+
+    Args:
+        folder: The model's directory.
+        form: "onnx" or "torch-export".
+        check: Real inputs to compare on, files as for `predict`. Without any, the data set of
+            training is read again: its held-out domains, or all.
+        data_dir: Where the files of the data set are.
+        out: The file to write (default: in the model's directory).
     """
     choice("--format", form, tuple(FILES))
     if form == "onnx":
@@ -131,7 +143,7 @@ def export(
     rounding = _unrounded(trained, x)
     target = out or folder / FILES[form]
     content, results = _onnx(trained, x) if form == "onnx" else _torch_export(trained, x)
-    # As they come, one alone, and two: the first axis is free.
+    # All of them, one alone, and two: the first axis is free.
     with _quiet(form):
         parts = (x, x[:1], x[:2])
         difference, allowed = max((_apart(trained, p, results(p)) for p in parts), key=_share)
@@ -141,16 +153,16 @@ def export(
             f"{len(x)} inputs, more than {allowed:.0e}: nothing was written."
         )
     write_atomically(target, content)
-    beside = target.with_name(target.name + ".md")
-    made = Exported(target, len(x), difference, allowed, rounding, unit_of(trained))
-    write_atomically(beside, _told(trained, form, made).encode())
-    return made
+    exported = Exported(target, len(x), difference, allowed, rounding, unit_of(trained))
+    notes = _notes(trained, form, exported)
+    write_atomically(target.with_name(target.name + ".md"), notes.encode())
+    return exported
 
 
 def _unrounded(trained: Trained, x: Tensor) -> float | None:
     """Let the model compute in float32, as its weights are; how far its outputs were from that.
 
-    bfloat16 on paper is not bfloat16 everywhere: runtimes round in other places, or have none.
+    bfloat16 differs between runtimes: they round in other places, or do not have it.
     """
     if trained.model.precision == "float32":
         return None
@@ -160,20 +172,20 @@ def _unrounded(trained: Trained, x: Tensor) -> float | None:
 
 
 def real_inputs(trained: Trained, check: Sequence[Path], data_dir: Path | None) -> Tensor:
-    """Up to 512 inputs that the model is meant for."""
+    """Return up to 512 inputs that the model is meant for, of the files or of the data set."""
     parts: list[Tensor] = []
     if check:
         fault = ""
         for items in read(trained.inputs, check, lenient=True):
-            found = stacked(items)
-            parts += [found] if found is not None else []
+            x = stacked(items)
+            parts += [x] if x is not None else []
             fault = fault or next((f"{i.source}: {i.error}" for i in items if i.error), "")
         if not parts:
             raise UnseenError(f"none of the inputs of --check can be used: {fault}.")
     else:
-        held = trained.spec["sites"]["targets"] or None
+        targets = trained.spec["sites"]["targets"] or None
         try:
-            parts = [batch.x for batch in of_data_set(trained, data_dir, held)]
+            parts = [batch.x for batch in of_data_set(trained, data_dir, targets)]
         except UnseenError as error:
             raise UnseenError(
                 "an export is checked on real inputs: name some by --check INPUT, or the data set "
@@ -185,27 +197,29 @@ def real_inputs(trained: Trained, check: Sequence[Path], data_dir: Path | None) 
 
 
 def tolerance(trained: Trained, wanted: Tensor) -> Tensor:
-    """How far an export's numbers may be from the model's [N, C], for each row [N]: a part of the
-    unit that the model was trained in, and a few roundings of the row's own largest number."""
+    """Return how far an export's numbers may be from the model's, for each row [N].
+
+    A share of the unit that the model was trained in, and a few roundings of the row's largest
+    number.
+
+    Args:
+        trained: The model.
+        wanted: Its outputs [N, C].
+    """
     unit = 1.0 if trained.scale is None else trained.scale.deviation
     rounding = ROUNDINGS * torch.finfo(torch.float32).eps * wanted.double().abs().amax(1)
     return TOLERANCE * unit + rounding
 
 
-def _apart(trained: Trained, x: Tensor, found: Sequence[Tensor]) -> tuple[float, float]:
+def _apart(trained: Trained, x: Tensor, results: Sequence[Tensor]) -> tuple[float, float]:
     """Difference and bound of the row that is nearest to its bound, or farthest beyond."""
     outputs = trained.outputs(x)
     wanted = [outputs] if trained.classes is None else [outputs, probabilities(outputs)]
-    pairs = [
-        pair
-        for a, b in zip(found, wanted, strict=True)
-        if len(b)
-        for pair in zip(
-            (a.double() - b.double()).abs().amax(1).tolist(),
-            tolerance(trained, b).tolist(),
-            strict=True,
-        )
-    ]
+    pairs: list[tuple[float, float]] = []
+    for a, b in zip(results, wanted, strict=True):
+        if len(b):
+            differences = (a.double() - b.double()).abs().amax(1)
+            pairs += zip(differences.tolist(), tolerance(trained, b).tolist(), strict=True)
     return max(pairs, key=_share, default=(0.0, TOLERANCE))
 
 
@@ -216,7 +230,7 @@ def _share(pair: tuple[float, float]) -> float:
 
 
 def unit_of(trained: Trained) -> str:
-    """What stands after a difference of outputs: the unit of a number in its label's own."""
+    """Return the unit of a difference of outputs, in words: that of the label, or none."""
     label = trained.spec.get("label")
     return f" in the units of {label['name']}" if label is not None else ""
 
@@ -230,7 +244,7 @@ def _program(trained: Trained, x: Tensor) -> Any:
 
 
 def _apart_from_vector(trained: Trained) -> Trained:
-    """The same model read again, each tensor in a memory of its own."""
+    """The same model read again, with separate memory for each tensor."""
     fresh = directory.read(trained.folder)
     module = fresh.model.module
     for tensor in (*module.parameters(), *module.buffers()):
@@ -267,11 +281,11 @@ def _torch_export(trained: Trained, x: Tensor) -> tuple[bytes, Any]:
     with _quiet("torch-export"):
         program = _program(trained, x)
         torch.export.save(program, buffer, extra_files={ABOUT: json.dumps(about(trained))})
-        found = torch.export.load(io.BytesIO(buffer.getvalue())).module()
+        loaded = torch.export.load(io.BytesIO(buffer.getvalue())).module()
 
     def run(part: Tensor) -> Sequence[Tensor]:
         with torch.no_grad():
-            results: Sequence[Tensor] = found(part)
+            results: Sequence[Tensor] = loaded(part)
         return results
 
     return buffer.getvalue(), run
@@ -279,12 +293,12 @@ def _torch_export(trained: Trained, x: Tensor) -> tuple[bytes, Any]:
 
 @contextmanager
 def _quiet(form: str) -> Iterator[None]:
-    """The exporters' chatter away, their failures as one sentence."""
-    said = io.StringIO()
+    """Silence the exporters, and turn their failures into one sentence."""
+    chatter = io.StringIO()
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:
-        with warnings.catch_warnings(), redirect_stdout(said), redirect_stderr(said):
+        with warnings.catch_warnings(), redirect_stdout(chatter), redirect_stderr(chatter):
             warnings.simplefilter("ignore")
             yield
     except UnseenError:
@@ -292,77 +306,37 @@ def _quiet(form: str) -> Iterator[None]:
     except Exception as error:
         first = next((line for line in str(error).splitlines() if line.strip()), "")
         raise UnseenError(
-            f"this model cannot be exported as {form}: {type(error).__name__}: {first.strip()}. "
-            "`unseen predict` and `unseen evaluate` use it as it is."
+            f"this model cannot be exported as {form}: {type(error).__name__}: {first.strip()}.",
+            remedy="`unseen predict` and `unseen evaluate` use it as it is.",
         ) from error
     finally:
         logging.disable(before)
 
 
 def about(trained: Trained) -> dict[str, Any]:
-    """What an export says of itself."""
+    """Return the description that an export carries."""
     spec = trained.spec
     keys = ("name", "fingerprint", "tensors", "classes", "input", "method", "model", "label")
     return {key: spec[key] for key in keys if key in spec}
 
 
-def _told(trained: Trained, form: str, made: Exported) -> str:
-    """The page beside the export: what goes in, what comes out."""
-    spec, classes = trained.spec, trained.classes
-    shape = ", ".join(("N", *map(str, spec["input"]["shape"])))
-    lines = [
-        f"# {made.path.name}",
-        "",
-        f"The model {trained.name} (fingerprint {spec['fingerprint']}) as {form}.",
-        f"Written by unseen {__version__} and torch {torch.__version__}.",
-        f"On {made.inputs} real inputs its numbers differ from the model's by at most "
-        f"{made.difference:.1e}.",
-        *_rounded(made),
-        "",
-        f"- input `x`: float32 [{shape}], N is free",
-    ]
-    if classes is None:
-        label = spec.get("label")
-        unit = f", in the units of {label['name']}" if label is not None else ""
-        lines.append(f"- output `outputs`: [N, 1], the predicted number{unit}")
-    else:
-        lines += [
-            f"- output `outputs`: [N, {spec['outputs']}], logits",
-            f"- output `probabilities`: [N, {len(classes)}], in the order of the classes",
-            f"- classes: {', '.join(classes)}",
-        ]
-    lines += ["", "## From your data to `x`", ""]
-    lines += [f"{i}. {step}" for i, step in enumerate(trained.inputs.steps(), 1)]
-    lines += ["", *table_of(spec["input"])]
-    return "\n".join(lines).rstrip() + "\n"
-
-
-def _rounded(made: Exported) -> list[str]:
-    """What to know of an export of a model that computes in bfloat16."""
-    if made.rounding is None:
-        return []
-    return [
-        "The model itself rounds the products of its layers to bfloat16; the export computes in "
-        f"float32, by which outputs change by up to {made.rounding:.1e}{made.unit}."
-    ]
-
-
-def table_of(found: dict[str, Any]) -> list[str]:
-    """The columns of a table model with their scaling, and its features in their order."""
-    if found["kind"] != "table":
-        return []
-    lines = ["| column | kind | mean | deviation or categories |", "|:--|:--|--:|:--|"]
-    for column in found["columns"]:
-        mean, rest = "", ""
-        if column["kind"] == "number":
-            known = column["mean"] is not None
-            mean = f"{column['mean']:.9g}" if known else "unknown, so 0"
-            rest = f"{column['deviation']:.9g}"
-        elif column["kind"] == "category":
-            rest = ", ".join(column["known"])
-        lines.append(f"| {column['name']} | {column['kind']} | {mean} | {rest} |")
-    features = ", ".join(f"`{name}`" for name in found["features"])
-    return [*lines, "", f"Features in their order: {features}."]
+def _notes(trained: Trained, form: str, export: Exported) -> str:
+    """The page about the export: what goes in, what comes out."""
+    spec = trained.spec
+    return render(
+        "unseen.serving",
+        "export.md.jinja",
+        export=export,
+        name=trained.name,
+        form=form,
+        spec=spec,
+        input=spec["input"],
+        shape=("N", *spec["input"]["shape"]),
+        classes=trained.classes,
+        steps=trained.inputs.steps(),
+        version=__version__,
+        torch=torch.__version__,
+    )
 
 
 def _needs(name: str) -> Any:

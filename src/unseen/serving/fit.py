@@ -16,23 +16,19 @@ from unseen.core.atomic import write_atomically
 from unseen.core.client import Client
 from unseen.core.exchange import Method
 from unseen.core.metrics import forward
-from unseen.datasets.dataset import DataSet
-from unseen.datasets.totals import Totals
 from unseen.errors import UnseenError
-from unseen.privacy.ledger import card as ledger_card
 from unseen.results import records
 from unseen.results.records import Job
-from unseen.results.selection import beaten, less_is_better, main_metric, select, value
+from unseen.results.selection import beaten, less_is_better, select, value
 from unseen.results.study_results import counted
 from unseen.serving import card, directory
+from unseen.serving.description import described, selection_metric
 from unseen.serving.directory import Trained
-from unseen.serving.gather import usual_inputs, words
-from unseen.serving.inputs import inputs_of
 from unseen.serving.intervals import Measured, measured
 from unseen.spec.holdout import PLANS
 from unseen.spec.named import settings_of
 from unseen.spec.study import StudySpec
-from unseen.study.best_model import INBOX, SELECTED, SITES
+from unseen.study.best_model import SELECTED
 from unseen.study.network import first_network
 from unseen.study.plan import Plan, prepare_study
 from unseen.study.prepare import Prepared, prepare
@@ -44,18 +40,24 @@ RECORDS, REPORT = "training", "report"
 
 
 def study_of(file: str, overrides: Mapping[str, Any], method: str | None = None) -> StudySpec:
-    """The study of one model: one method, one seed, and no domain held out, or one plan's task.
+    """Return the study of one model: one method, one seed, and no domain held out, or one plan's
+    task.
 
     A file that says nothing of `holdout` holds nothing out; `holdout = "name"` holds out that
     domain. Of several seeds the first is taken.
+
+    Args:
+        file: A study's file or name.
+        overrides: Settings that replace the file's.
+        method: Instead of the file's.
     """
     settings, _ = settings_of(file)
     changed = dict(overrides)
     if not {"holdout", "targets"} & {key.partition(".")[0] for key in (*settings, *changed)}:
         changed["holdout"] = "none"
-    held = changed.get("holdout", settings.get("holdout"))
-    if isinstance(held, str) and held not in PLANS:
-        changed |= {"holdout": "leave-one-domain-out", "targets": [held]}
+    holdout = changed.get("holdout", settings.get("holdout"))
+    if isinstance(holdout, str) and holdout not in PLANS:
+        changed |= {"holdout": "leave-one-domain-out", "targets": [holdout]}
     if method is not None:
         changed["methods"] = [method]
     study = StudySpec.read(file, changed)
@@ -82,8 +84,16 @@ def train(
     """Train the study's one model, choose its round, and write the directory.
 
     What was trained before with the same settings is not trained again. The model that was written
-    is read back, and must give the figures that were recorded. ranges: whether the directory keeps
-    what training's inputs were like; see `gather.usual_inputs`.
+    is read back, and must give the figures that were recorded.
+
+    Args:
+        study: As `study_of` returns it.
+        out: The directory.
+        data_dir: The data folder.
+        say: Receives lines of progress.
+        progress: Show a bar of the rounds.
+        ranges: Whether the directory keeps what training's inputs were like; see
+            `gather.usual_inputs`.
     """
     planned = prepare_study(study, out / RECORDS, data_dir)
     job = one_job(planned)
@@ -112,13 +122,13 @@ def train(
     spec |= worse(spec, folder)
     directory.write(out, spec, tensors)
     trained = directory.read(out)
-    _beside(trained, composed(job.method, study, data), planned)
+    _write_documents(trained, composed(job.method, study, data), planned)
     say(f"round {spec['round']} of {study.rounds}, by {spec['selection']} on {spec['metric']}")
     return trained
 
 
 def one_job(planned: Plan) -> Job:
-    """The plan's only job; refuses what would be several models, or none."""
+    """Return the plan's only job; refuse what would be several models, or none."""
     if len(planned.tasks) > 1:
         names = ", ".join(task.name for task in planned.tasks)
         raise UnseenError(
@@ -146,7 +156,7 @@ def check_served(planned: Plan, prepared: Prepared, job: Job) -> None:
 
 def _current(folder: Path, planned: Plan) -> bool:
     """Whether the model that was kept is the one that these settings select."""
-    study, metric = planned.setting.study, _metric(planned)
+    study, metric = planned.setting.study, selection_metric(planned)
     try:
         with safe_open(folder / SELECTED, "pt") as file:
             notes = file.metadata() or {}
@@ -159,127 +169,19 @@ def _current(folder: Path, planned: Plan) -> bool:
     )  # fmt: skip
 
 
-def _metric(planned: Plan) -> str:
-    return main_metric(planned.setting.study.metric, planned.setting.metrics)
-
-
 def _round(folder: Path, selection: str, metric: str) -> int:
     source, target = (records.read_lines(folder / name) for name in records.FILES[:2])
     return select(selection, source, target, metric, less_is_better(metric))
 
 
-def described(
-    planned: Plan, prepared: Prepared, job: Job, ranges: bool | None = None
-) -> dict[str, Any]:
-    """All of `model.json` but the results."""
-    setting, data, (task,) = planned.setting, planned.data, planned.tasks
-    study, folder, metric = setting.study, job.folder(setting.out), _metric(planned)
-    mark = records.mark(folder)
-    with safe_open(folder / SELECTED, "pt") as file:
-        names = list(file.keys())
-        chosen = int((file.metadata() or {})["round"])
-    inputs = inputs_of(study.dataset, data, prepared.shape, prepared.statistics)
-    usual = usual_inputs(planned, prepared, inputs, job.seed, ranges)
-    return {
-        "name": study.title or study.name,
-        "task": "regression" if data.classes is None else "classification",
-        "classes": list(data.classes) if data.classes is not None else None,
-        "outputs": prepared.outputs,
-        "input": inputs.to_json(),
-        "usual inputs": usual,
-        **label_of(data, prepared),
-        "model": setting.model,
-        "method": job.method,
-        "precision": study.precision,
-        "prediction reads": [n.removeprefix(INBOX) for n in names if n.startswith(INBOX)],
-        "sites with statistics": [n.removeprefix(SITES) for n in names if n.startswith(SITES)],
-        "round": chosen + 1,
-        "selection": study.selection,
-        "metric": metric,
-        "metrics": list(setting.metrics),
-        "sites": {
-            "sources": list(task.sources),
-            "validation": list(task.validation),
-            "targets": list(task.targets),
-        },
-        "data": {
-            "dataset": study.dataset, "name": data.name, "digest": setting.data,
-            "source": data.source, "licence": data.licence,
-        } | ({"stand-in": True} if planned.stand_in else {}),
-        "left the sites": ledger(planned, prepared, job, usual),
-        "warnings": list(planned.warnings),
-        "seed": job.seed,
-        "weights": str(setting.weights) if setting.weights is not None else None,
-        "versions": mark["versions"],
-        "commit": mark.get("commit", ""),
-        "study": study.model_dump(mode="json", exclude={"published"}),
-    }  # fmt: skip
-
-
-def label_of(data: DataSet, prepared: Prepared) -> dict[str, Any]:
-    """What numbers to predict were standardised by, for `model.json`; nothing if they were not."""
-    if prepared.scale is None:
-        return {}
-    scale = prepared.scale
-    label = {"name": data.standardise, "mean": scale.mean, "deviation": scale.deviation}
-    return {"label": label}
-
-
-def ledger(
-    planned: Plan, prepared: Prepared, job: Job, usual: dict[str, Any] | None = None
-) -> dict[str, Any]:
-    """What left each training site, in words and in bytes, as the records have it."""
-    study, data = planned.setting.study, planned.data
-    method = composed(job.method, study, data)
-    pooled = method.gather is not None
-    totals = Totals.of(data) if study.privacy.columns is None else None
-    statistics = totals.size * 8 if totals is not None else 0
-    flagged, size = words(usual)
-    moved = {
-        name: {"rounds": 0, "down": statistics, "up": statistics + size}
-        for name in prepared.sources
-    }
-    scalars: set[str] = set()
-    for line in records.read_lines(job.folder(planned.setting.out) / "rounds.jsonl"):
-        scalars |= set(line["scalars"])
-        for name in line["clients"]:
-            if name in moved:
-                own, share = moved[name], len(line["clients"])
-                own["rounds"] += line["exchange"] == "train"
-                own["down"] += line["bytes"]["down"] // share
-                own["up"] += line["bytes"]["up"] // share
-    if pooled:
-        what = ["its training data: this method pools them in one place"]
-    else:
-        what = _words(method, sorted(scalars))
-    if totals is not None:
-        table, label = totals.schema is not None, totals.label is not None
-        parts = ["each numeric column"] * table + [f"the label {totals.label}"] * label
-        codes = ", and counts of categories," if table else ""
-        what.append(
-            f"before training: count, sum and sum of squares of {' and of '.join(parts)}{codes} "
-            "of its training rows"
-        )
-    what.append(f"at each evaluation: {', '.join(planned.setting.metrics)} of its validation split")
-    what += flagged
-    told = ledger_card(job.folder(planned.setting.out))
-    return {"what": what, "pooled": pooled, "by site": {} if pooled else moved, "ledger": told}
-
-
-def _words(method: Method, scalars: Sequence[str]) -> list[str]:
-    update = "every round: what local training changed in the model"
-    counts = f"with it: {', '.join(scalars)}"
-    return [update, counts, *method.shares]
-
-
 def results(trained: Trained, prepared: Prepared, metrics: Sequence[str]) -> list[dict[str, Any]]:
-    """Metrics of every site with intervals: sources by their validation splits, others whole."""
+    """Return every site's metrics with intervals: sources by their validation splits."""
     groups: Sequence[tuple[str, Mapping[str, Client]]] = (
         ("source", prepared.sources),
         ("validation", prepared.validators),
         ("target", prepared.targets),
     )
-    found = []
+    sites = []
     for role, clients in groups:
         for name, client in clients.items():
             trained.at(name if name in trained.sites else None)
@@ -288,37 +190,37 @@ def results(trained: Trained, prepared: Prepared, metrics: Sequence[str]) -> lis
             y = split.y
             if prepared.scale is not None:
                 outputs, y = prepared.scale.restored(outputs), prepared.scale.restored(y)
-            made = measured(outputs, y, metrics)
-            values = {m: [v.value, v.low, v.high] for m, v in made.items()}
+            metrics_of_site = measured(outputs, y, metrics)
+            values = {m: [v.value, v.low, v.high] for m, v in metrics_of_site.items()}
             trains = len(client.train) if client.train is not None else 0
-            found.append(
+            sites.append(
                 {
                     "site": name, "role": role, "trained on": trains, "examples": len(split),
                     "metrics": values,
                 }
             )  # fmt: skip
     trained.at(None)
-    return found
+    return sites
 
 
 def worse(spec: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """The sites where an answer without any input is better, for `model.json`; none, no entry."""
+    """Return the sites where a constant answer is better, for `model.json`; {} for none."""
     lines = [r for n in records.FILES[:2] for r in records.read_lines(folder / n)]
     chosen = [r for r in lines if r["round"] == spec["round"] - 1]
-    found = beaten(chosen, records.read_lines(folder / records.CONSTANT)).get(spec["metric"])
-    return {"worse than a constant": list(found)} if found else {}
+    sites = beaten(chosen, records.read_lines(folder / records.CONSTANT)).get(spec["metric"])
+    return {"worse than a constant": list(sites)} if sites else {}
 
 
 def _agrees(spec: Mapping[str, Any], folder: Path) -> None:
     """Refuse a model whose figures are not those that its training recorded for its round."""
     lines = [r for n in records.FILES[:2] for r in records.read_lines(folder / n)]
     there = {r["domain"]: r for r in lines if r["round"] == spec["round"] - 1}
-    for found in spec["results"]:
-        for metric, (now, _, _) in found["metrics"].items():
-            then = value(there[found["site"]], metric)
+    for site in spec["results"]:
+        for metric, (now, _, _) in site["metrics"].items():
+            then = value(there[site["site"]], metric)
             if not _same(now, then):
                 raise UnseenError(
-                    f"the model that was written gives {metric} {now} at {found['site']}, and "
+                    f"the model that was written gives {metric} {now} at {site['site']}, and "
                     f"{then} was recorded in training: its directory does not hold all that it "
                     "predicts with. Please report this with the study's file."
                 )
@@ -331,7 +233,7 @@ def _same(a: float | None, b: float | None) -> bool:
     return abs(a - b) <= 1e-4 * max(1.0, abs(b))
 
 
-def _beside(trained: Trained, method: Method, planned: Plan) -> None:
+def _write_documents(trained: Trained, method: Method, planned: Plan) -> None:
     """The card, the citations and the report."""
     from unseen.report.write import report
 
@@ -378,7 +280,7 @@ def _played(path: Path) -> int:
 
 
 def shown(results: Sequence[Mapping[str, Any]], metrics: Sequence[str]) -> list[list[str]]:
-    """A header and a row per site, for people."""
+    """Return a header and a row per site, as text."""
     head = ["site", "role", "examples", *metrics]
     body = [
         [r["site"], card.ROLES[r["role"]], str(r["examples"])]

@@ -31,10 +31,18 @@ MOST, AT_ONCE = 2000, 64
 def usual_inputs(
     planned: Plan, prepared: Prepared, inputs: Inputs, seed: int, ranges: bool | None = None
 ) -> dict[str, Any] | None:
-    """Rounded ranges of a table's columns, or statistics of images, over the training examples.
+    """Return rounded ranges of a table's columns, or statistics of images, for `model.json`.
 
-    ranges: whether to keep them; None: where what leaves a site is in the clear and without noise.
-    Public ranges of columns, if the study has any, take their place.
+    They are taken over the training examples. Public ranges of columns, if the study has any, take
+    their place.
+
+    Args:
+        planned: The study.
+        prepared: Its clients.
+        inputs: What the model takes.
+        seed: Of the study's job.
+        ranges: Whether to keep them; None: where what leaves a site is in the clear and without
+            noise.
     """
     study, data = planned.setting.study, planned.data
     if reason := kept_back(study):
@@ -56,7 +64,7 @@ def usual_inputs(
 
 
 def kept_back(study: StudySpec) -> str:
-    """The setting by which no single site's statistics leave it in the clear, or ""."""
+    """Return the setting that keeps a site's statistics from leaving it in the clear, or ""."""
     privacy = study.privacy
     settings = {
         "privacy.channel": privacy.channel if privacy.channel != "clear" else "",
@@ -68,24 +76,24 @@ def kept_back(study: StudySpec) -> str:
 
 
 def words(usual: dict[str, Any] | None) -> tuple[list[str], int]:
-    """What of it left each site, for the ledger, and how many bytes that is."""
+    """Return what left each site for it, in words for the ledger, and how many bytes that is."""
     if not usual:
         return [], 0
     if "ranges" in usual:
-        said = "smallest and largest value of each numeric column of its training rows, rounded "
-        said += "outward to steps of a deviation or more"
-        return [f"for `predict` to flag what is far from training: {said}"], 16 * len(
+        what = "smallest and largest value of each numeric column of its training rows, rounded "
+        what += "outward to steps of a deviation or more"
+        return [f"for `predict` to flag what is far from training: {what}"], 16 * len(
             usual["ranges"]
         )
     names = [found["name"] for found in usual["quantities"]]
-    said = f"count, sum, sum of squares and rounded range of {', '.join(names)} of its images"
-    return [f"for `predict` to flag what is far from training: {said}"], 8 + 32 * len(names)
+    what = f"count, sum, sum of squares and rounded range of {', '.join(names)} of its images"
+    return [f"for `predict` to flag what is far from training: {what}"], 8 + 32 * len(names)
 
 
 def _of_images(planned: Plan, prepared: Prepared) -> tuple[Quantity, ...]:
     parts = [measures(x) for client in prepared.sources.values() for x in _batches(client)]
-    found = {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
-    return quantities_of(found | file_sizes(planned, tuple(prepared.sources)))
+    measured = {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+    return quantities_of(measured | file_sizes(planned, tuple(prepared.sources)))
 
 
 def _batches(client: Client) -> Iterator[Tensor]:
@@ -96,23 +104,23 @@ def _batches(client: Client) -> Iterator[Tensor]:
 
 
 def file_sizes(planned: Plan, sources: Sequence[str]) -> dict[str, Tensor]:
-    """Logarithms of the sides of the sites' image files, where these lie in folders."""
+    """Return logarithms of the sides of the sites' image files, where these lie in folders."""
     (call,) = parse(planned.setting.study.dataset)
     parameter = inspect.signature(info(call.name).loader).parameters.get("path")
     path: Any = call.arguments.get("path", parameter.default if parameter else None)
     where = planned.setting.data_dir
     layout = info(call.name).layout
-    found: list[tuple[Tree, list[File]]] = []
+    trees: list[tuple[Tree, list[File]]] = []
     if layout is not None:
-        seen = survey(layout, where, path)
-        found = [(seen.trees[n], [i.file for i in seen.images[n]]) for n in sources]
+        surveyed = survey(layout, where, path)
+        trees = [(surveyed.trees[n], [i.file for i in surveyed.images[n]]) for n in sources]
     elif call.name == "folder":
         tree = Tree(below(where, path, "folder"))
         files = [file for file in tree.files(depth=3) if len(file.parts) >= 3]
-        found = [(tree, [file for file in files if file.parts[-3] == n]) for n in sources]
-    sides = [_size(tree.root / file.path) for tree, files in found for file in _some(tree, files)]
-    known = torch.tensor([pair for pair in sides if pair], dtype=torch.float64)
-    return {name: known[:, k].log() for k, name in enumerate(SIDES)} if len(known) else {}
+        trees = [(tree, [file for file in files if file.parts[-3] == n]) for n in sources]
+    sides = [_size(tree.root / file.path) for tree, files in trees for file in _some(tree, files)]
+    pairs = torch.tensor([pair for pair in sides if pair], dtype=torch.float64)
+    return {name: pairs[:, k].log() for k, name in enumerate(SIDES)} if len(pairs) else {}
 
 
 def _some(tree: Tree, files: Sequence[File]) -> Sequence[File]:

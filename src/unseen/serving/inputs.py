@@ -18,7 +18,7 @@ from unseen.datasets.dialect import Dialect
 from unseen.datasets.encoding import FLAT, Schema, encode, feature_names
 from unseen.datasets.heart import ZERO_IS_MISSING
 from unseen.datasets.images import View
-from unseen.datasets.sheet import MISSING, identity, number
+from unseen.datasets.sheet import MISSING, identity
 from unseen.errors import UnseenError
 from unseen.expression import parse
 
@@ -41,7 +41,7 @@ class Images:
         return self.view.shape
 
     def to_json(self) -> dict[str, Any]:
-        """As `model.json` has it."""
+        """Return the description that `model.json` has."""
         view = self.view
         return {
             "kind": "images", "size": view.size, "grey": view.grey, "crop": view.crop,
@@ -49,7 +49,7 @@ class Images:
         }  # fmt: skip
 
     def steps(self) -> list[str]:
-        """What is done, for people."""
+        """Return what is done to make an input, in words."""
         size = f"{self.view.size} x {self.view.size}"
         crop = "the largest square in the middle" if self.view.crop == "centre" else "all of it"
         return [
@@ -62,11 +62,16 @@ class Images:
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of a csv file, encoded with the training sites' statistics; see `datasets.table`.
+    """Rows of a csv file, encoded with the training sites' statistics; see `datasets.encoding`.
 
-    missing: cells that stand for no value. blank: columns in which 0 stands for no value. label,
-    domain: the columns that held these in training, if the data set was a csv file. dialect: how
-    that was written, as files of new rows may be.
+    Attributes:
+        schema: The columns.
+        statistics: Sums over the training sites' rows.
+        missing: Cells that hold no value.
+        blank: Columns in which 0 means that there is no value.
+        label: The column that held the label in training, if the data set was a csv file.
+        domain: The column that held the domain in training.
+        dialect: How the training file was written, as files of new rows may be.
     """
 
     schema: Schema
@@ -115,51 +120,47 @@ class Table:
         return {c: tuple(n for n in names if f"{c}={n}" in features) for c, names in named}
 
     def values(self, cells: Mapping[str, str]) -> tuple[list[float], list[str]]:
-        """A row's numbers and codes, NaN where missing, and what no training site knew of."""
-        found, unseen = [], []
+        """Return a row's numbers and codes, NaN where missing, and what no training site had."""
+        numbers, unseen = [], []
         for column in self.schema.columns:
             cell = cells[column].strip()
             if cell in self.missing:
-                found.append(float("nan"))
+                numbers.append(float("nan"))
             elif column in self.codes:
                 code = self.codes[column].get(self.identity(cell), len(self.codes[column]))
                 names = self.schema.categories[column]
                 if code == len(names) or names[code] not in self.known[column]:
                     unseen.append(f"{column} = {cell!r}")
-                found.append(float(code))
+                numbers.append(float(code))
             else:
-                found.append(self._number(column, cell))
-        return found, unseen
+                numbers.append(self._number(column, cell))
+        return numbers, unseen
 
     def identity(self, cell: str) -> tuple[bool, Decimal, str]:
-        """What cells of one value have in common."""
+        """Return what cells of one value have in common."""
         return identity(self.dialect.plain(cell))
-
-    def number(self, cell: str) -> float | None:
-        """The number that a cell spells, or None."""
-        return number(cell, self.dialect.decimal)
 
     def _number(self, column: str, cell: str) -> float:
         if column in self.schema.flags:
             if cell.lower() not in FLAGS:
                 raise UnseenError(f"{column} = {cell!r} is neither 0, 1, yes nor no")
             return FLAGS[cell.lower()]
-        value = self.number(cell)
+        value = self.dialect.number(cell)
         if value is None or not abs(value) < float("inf"):
             comma = " with a decimal comma" if self.dialect.decimal == "," else ""
             raise UnseenError(f"{column} = {cell!r} is not a number{comma}")
         return float("nan") if column in self.blank and value == 0 else value
 
     def encode(self, rows: Sequence[Sequence[float]]) -> Tensor:
-        """The model's inputs [N, F] for rows of `values`."""
+        """Return the model's inputs [N, F] for rows of `values`."""
         return encode(*self.wide, torch.tensor(rows, dtype=torch.float64))
 
     def recode(self, schema: Schema, x: Tensor) -> Tensor:
-        """The model's inputs for a raw table [N, C] of another reading, whose codes may differ."""
+        """Return the inputs for a raw table [N, C] read again, whose codes may differ."""
         lacking = [c for c in self.schema.columns if c not in schema.columns]
         if lacking:
             raise UnseenError(f"the data lack the columns {', '.join(lacking)}.")
-        found = []
+        columns = []
         for column in self.schema.columns:
             values = x[:, schema.columns.index(column)].clone()
             if column in self.codes:
@@ -167,14 +168,14 @@ class Table:
                 codes = torch.tensor([float(own.get(identity(n), len(own))) for n in names])
                 here = ~values.isnan()
                 values[here] = codes.double()[values[here].long()]
-            found.append(values)
-        return encode(*self.wide, torch.stack(found, 1))
+            columns.append(values)
+        return encode(*self.wide, torch.stack(columns, 1))
 
     def to_json(self) -> dict[str, Any]:
-        """As `model.json` has it."""
+        """Return the description that `model.json` has."""
         return {
             "kind": "table",
-            "columns": [self._told(c) for c in self.schema.columns],
+            "columns": [self._column(c) for c in self.schema.columns],
             "missing": list(self.missing),
             "zero is missing in": list(self.blank),
             "label": self.label,
@@ -185,7 +186,7 @@ class Table:
             "steps": self.steps(),
         } | ({} if self.dialect in USUAL else {"dialect": asdict(self.dialect)})
 
-    def _told(self, column: str) -> dict[str, Any]:
+    def _column(self, column: str) -> dict[str, Any]:
         if column in self.schema.categories:
             names = list(self.schema.categories[column])
             known = list(self.known[column])
@@ -198,18 +199,18 @@ class Table:
     @cached_property
     def scaling(self) -> dict[str, tuple[float | None, float]]:
         """Numeric column -> the mean and the deviation that it is standardised by."""
-        found: dict[str, tuple[float | None, float]] = {}
+        scales: dict[str, tuple[float | None, float]] = {}
         M = len(self.schema.numeric)
-        known, _, total, squares = self.statistics[: 4 * M].view(4, M).tolist()
-        for j, n, s, q in zip(self.schema.numeric, known, total, squares, strict=True):
+        counts, _, total, squares = self.statistics[: 4 * M].view(4, M).tolist()
+        for j, n, s, q in zip(self.schema.numeric, counts, total, squares, strict=True):
             mean = s / n if n > 0.5 else None
             variance = 0.0 if mean is None else q / n - mean * mean
             flat = mean is None or variance <= FLAT * q / n
-            found[self.schema.columns[j]] = (mean, 1.0 if flat else variance**0.5)
-        return found
+            scales[self.schema.columns[j]] = (mean, 1.0 if flat else variance**0.5)
+        return scales
 
     def steps(self) -> list[str]:
-        """What is done, for people."""
+        """Return what is done to make an input, in words."""
         steps = []
         if self.dialect.decimal == ",":
             steps.append("the decimal sign of numbers is a comma")
@@ -234,11 +235,11 @@ class Arrays:
     why: str
 
     def to_json(self) -> dict[str, Any]:
-        """As `model.json` has it."""
+        """Return the description that `model.json` has."""
         return {"kind": "arrays", "shape": list(self.shape), "why": self.why, "steps": self.steps()}
 
     def steps(self) -> list[str]:
-        """What is done, for people."""
+        """Return what is done to make an input, in words."""
         return [f"float32 arrays of shape {list(self.shape)} as the data set has them: {self.why}"]
 
 
@@ -248,7 +249,14 @@ Inputs = Images | Table | Arrays
 def inputs_of(
     expression: str, data: DataSet, shape: tuple[int, ...], statistics: Tensor | None
 ) -> Inputs:
-    """What a model of this data set takes."""
+    """Return what a model takes.
+
+    Args:
+        expression: The data set, as the study names it.
+        data: The data set.
+        shape: Of one input.
+        statistics: Sums over the training sites' rows, of a table.
+    """
     (call,) = parse(expression)
     entry = info(call.name)
     options = {n: p.default for n, p in inspect.signature(entry.loader).parameters.items()}
@@ -270,20 +278,20 @@ def inputs_of(
     return Arrays(shape, f"the arrays of {call.name}, which no single file of yours holds")
 
 
-def from_json(found: Mapping[str, Any]) -> Inputs:
-    """What `to_json` wrote."""
-    if found["kind"] == "images":
-        return Images(View(found["size"], found["grey"], found["crop"]))
-    if found["kind"] == "arrays":
-        return Arrays(tuple(found["shape"]), found["why"])
-    columns = found["columns"]
+def from_json(spec: Mapping[str, Any]) -> Inputs:
+    """Return what `to_json` wrote."""
+    if spec["kind"] == "images":
+        return Images(View(spec["size"], spec["grey"], spec["crop"]))
+    if spec["kind"] == "arrays":
+        return Arrays(tuple(spec["shape"]), spec["why"])
+    columns = spec["columns"]
     schema = Schema(
         tuple(c["name"] for c in columns),
         {c["name"]: tuple(c["categories"]) for c in columns if c["kind"] == "category"},
         tuple(c["name"] for c in columns if c["kind"] == "flag"),
     )
-    statistics = torch.tensor(found["statistics"], dtype=torch.float64)
+    statistics = torch.tensor(spec["statistics"], dtype=torch.float64)
     return Table(
-        schema, statistics, tuple(found["missing"]), tuple(found["zero is missing in"]),
-        found["label"], found["domain"], Dialect(**found.get("dialect", {})),
+        schema, statistics, tuple(spec["missing"]), tuple(spec["zero is missing in"]),
+        spec["label"], spec["domain"], Dialect(**spec.get("dialect", {})),
     )  # fmt: skip

@@ -10,14 +10,14 @@ from unseen.errors import UnseenError
 from unseen.serving.bounds import spelt
 
 if TYPE_CHECKING:
-    from unseen.serving.line import Line
+    from unseen.serving.new_rows import Line
 
 #: Rows of one group, which lie in memory until they are written.
 GROUP = 10_000
 
 
 def needed() -> Any:
-    """pyarrow, or how to get it."""
+    """Import pyarrow, or say how to get it."""
     try:
         import pyarrow  # type: ignore[import-not-found,import-untyped,unused-ignore]
         import pyarrow.parquet  # type: ignore[import-not-found,import-untyped,unused-ignore]
@@ -72,15 +72,15 @@ class ParquetWriter:
             self.part.unlink(missing_ok=True)
 
     def write(self, line: Line) -> None:
-        """One line."""
+        """Write one line."""
         item = line.item
-        found: dict[str, Any] = {"input": item.source, "line": item.line, "prediction": line.label}
-        found |= {name: item.cells.get(name) for name in self.keep}
+        record: dict[str, Any] = {"input": item.source, "line": item.line, "prediction": line.label}
+        record |= {name: item.cells.get(name) for name in self.keep}
         if line.probabilities:
             shares = zip(self.classes or (), line.probabilities, strict=True)
-            found |= {f"p({name})": share for name, share in shares}
-        found |= {"error": item.error, "unusual": spelt(item.unusual) or None}
-        self.waiting.append({name: _sound(value) for name, value in found.items()})
+            record |= {f"p({name})": share for name, share in shares}
+        record |= {"error": item.error, "unusual": spelt(item.unusual) or None}
+        self.waiting.append({name: _sound(value) for name, value in record.items()})
         if len(self.waiting) >= GROUP:
             self._flush()
 

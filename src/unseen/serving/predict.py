@@ -19,8 +19,7 @@ from unseen.errors import UnseenError, choice
 from unseen.serving.bounds import check_strict, spelt
 from unseen.serving.clock import Clock
 from unseen.serving.directory import Trained, probabilities
-from unseen.serving.line import Line
-from unseen.serving.new_rows import Item, read, stacked
+from unseen.serving.new_rows import Item, Line, read, stacked
 from unseen.serving.parquet import ParquetWriter, needed
 
 #: format -> how names of its files end.
@@ -44,16 +43,25 @@ def predict(
     lenient: bool = False,
     strict: bool = False,
 ) -> Iterator[Line]:
-    """One line for every image and row, in their order; see `rows.read`.
+    """Yield one line for every image and row, in their order; see `new_rows.read`.
 
-    An item far from what training saw says so in `Line.item.unusual`; strict: it is not predicted.
+    An item far from what training saw says so in `Line.item.unusual`.
+
+    Args:
+        trained: The model.
+        paths: The files.
+        runtime: Computes the outputs instead of the model.
+        batch: Inputs per pass.
+        clock: Counts the time of each phase.
+        lenient: Use rows with a category that no training site had.
+        strict: Do not predict what is far from what training saw.
     """
     clock, runtime = clock or Clock(), runtime or trained
     if strict:
         check_strict(trained.bounds)
-    for found in read(trained.inputs, paths, batch, clock, lenient):
+    for batch_items in read(trained.inputs, paths, batch, clock, lenient):
         with clock.phase("bounds"):
-            items = trained.bounds.mark(found, strict)
+            items = trained.bounds.mark(batch_items, strict)
         with clock.phase("model"):
             x = stacked(items)
             outputs = runtime.outputs(x) if x is not None else None
@@ -65,8 +73,8 @@ def predict(
 def answers(
     classes: Sequence[str] | None, items: Sequence[Item], outputs: Tensor | None
 ) -> Iterator[Line]:
-    """The items with what the outputs, one row for each that has an input, say of them."""
-    rows = iter(_told(classes, outputs) if outputs is not None else ())
+    """Yield the items with what the outputs, one row for each that has an input, say of them."""
+    rows = iter(_labelled(classes, outputs) if outputs is not None else ())
     for item in items:
         if item.x is None:
             yield Line(item)
@@ -78,22 +86,27 @@ def answers(
             )
 
 
-def _told(
+def _labelled(
     classes: Sequence[str] | None, outputs: Tensor
 ) -> list[tuple[str | float, tuple[float, ...], bool]]:
     finite = outputs.isfinite().all(dim=-1).tolist()
     if classes is None:
         return [(v, (), f) for v, f in zip(outputs.squeeze(-1).tolist(), finite, strict=True)]
     shares = probabilities(outputs.double()).tolist()
-    found = zip(predicted(outputs).tolist(), shares, finite, strict=True)
-    return [(classes[k], tuple(row), f) for k, row, f in found]
+    rows = zip(predicted(outputs).tolist(), shares, finite, strict=True)
+    return [(classes[k], tuple(row), f) for k, row, f in rows]
 
 
 @dataclass
 class Writer:
     """Writes lines as csv or as JSON lines.
 
-    keep: columns of the csv input to copy, such as that of an identifier.
+    Attributes:
+        file: Where to.
+        form: "csv" or "jsonl".
+        classes: The model's, None for numbers.
+        rows: Whether inputs are rows of csv files, which have line numbers.
+        keep: Columns of the csv input to copy, such as that of an identifier.
     """
 
     file: IO[str]
@@ -111,37 +124,37 @@ class Writer:
             self.csv.writerow([*at, *self.keep, "prediction", *shares, "error", "unusual"])
 
     def write(self, line: Line) -> None:
-        """One line; numbers with nine significant digits, which tell any two float32 apart."""
-        item, found = line.item, line.label
+        """Write one line; numbers with nine digits, which distinguish any two float32."""
+        item, answer = line.item, line.label
         if self.form == "csv":
             at: list[Any] = [item.source, item.line] if self.rows else [item.source]
             shares: list[Any] = [_short(p) for p in line.probabilities]
             shares = shares or [""] * len(self.classes or ())
-            label = "" if found is None else found if isinstance(found, str) else _short(found)
+            label = "" if answer is None else answer if isinstance(answer, str) else _short(answer)
             copied = [item.cells.get(name, "") for name in self.keep]
             ends = item.error or "", spelt(item.unusual)
             self.csv.writerow([*at, *copied, label, *shares, *ends])
             return
-        told: dict[str, Any] = {"input": item.source}
-        told |= {"line": item.line} if item.line is not None else {}
-        told |= {name: item.cells.get(name) for name in self.keep}
+        record: dict[str, Any] = {"input": item.source}
+        record |= {"line": item.line} if item.line is not None else {}
+        record |= {name: item.cells.get(name) for name in self.keep}
         if item.error is not None:
-            told["error"] = item.error
+            record["error"] = item.error
         else:
-            told["prediction"] = found if isinstance(found, str) else _short(found or 0.0)
+            record["prediction"] = answer if isinstance(answer, str) else _short(answer or 0.0)
             if self.classes is not None:
                 shares = [_short(p) for p in line.probabilities]
-                told["probabilities"] = dict(zip(self.classes, shares, strict=True))
+                record["probabilities"] = dict(zip(self.classes, shares, strict=True))
         if item.unseen:
-            told["unseen categories"] = list(item.unseen)
+            record["unseen categories"] = list(item.unseen)
         if item.unusual:
-            told["unusual"] = dict(item.unusual)
-        self.file.write(json.dumps(told, ensure_ascii=False) + "\n")
+            record["unusual"] = dict(item.unusual)
+        self.file.write(json.dumps(record, ensure_ascii=False) + "\n")
 
 
 @contextmanager
 def opened(out: Path | None) -> Iterator[IO[str]]:
-    """The file to write to, or stdout."""
+    """Open the file to write to, or stdout."""
     if out is None:
         if isinstance(sys.stdout, io.TextIOWrapper):  # names of files need not be UTF-8
             sys.stdout.reconfigure(errors="surrogateescape")
@@ -156,7 +169,7 @@ def opened(out: Path | None) -> Iterator[IO[str]]:
 def writing(
     out: Path | None, form: str, classes: Sequence[str] | None, rows: bool, keep: Sequence[str] = ()
 ) -> Iterator[Writer | ParquetWriter]:
-    """What writes lines to a file or to stdout."""
+    """Open what writes lines to a file or to stdout."""
     if form == "parquet" and out is not None:
         with ParquetWriter(out, classes, rows, keep) as table:
             yield table
@@ -165,22 +178,22 @@ def writing(
         yield Writer(file, form, classes, rows, keep)
 
 
-def form_of(asked: str | None, out: Path | None) -> str:
-    """The form asked for, or that of the file's name, or csv; refuses a name that says another."""
-    if asked is not None:
-        choice("--format", asked, tuple(FORMATS))
+def form_of(chosen: str | None, out: Path | None) -> str:
+    """Return the form asked for, or the one of the file's name, or csv; refuse a contradiction."""
+    if chosen is not None:
+        choice("--format", chosen, tuple(FORMATS))
     suffix = out.suffix.lower() if out is not None else ""
-    named = next((form for form, ends in FORMATS.items() if suffix in ends), None)
-    if suffix and (named is None or asked not in (None, named)):
-        ends = ", ".join(end for form in FORMATS for end in FORMATS[form])
-        why = f"its name says {named}, --format {asked}" if named else f"it may end in {ends}"
+    named = next((chosen for chosen, ends in FORMATS.items() if suffix in ends), None)
+    if suffix and (named is None or chosen not in (None, named)):
+        ends = ", ".join(end for chosen in FORMATS for end in FORMATS[chosen])
+        why = f"its name says {named}, --format {chosen}" if named else f"it may end in {ends}"
         raise UnseenError(f"--out {out} cannot be written: {why}. Choose another name.")
-    form = asked or named or "csv"
-    if form == "parquet":
+    chosen = chosen or named or "csv"
+    if chosen == "parquet":
         if out is None:
             raise UnseenError("Parquet is not text for stdout: name a file, --out FILE.parquet.")
         needed()
-    return form
+    return chosen
 
 
 def check_kept(trained: Trained, keep: Sequence[str]) -> None:

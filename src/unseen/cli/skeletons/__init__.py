@@ -35,34 +35,34 @@ def write(kind: str, name: str, folder: Path) -> list[Path]:
     """Write the files of a new method, data set or study; nothing that is there is touched."""
     choice("unseen new", kind, tuple(FILES))
     check_name(kind, name, folder)
-    made = {folder / target.format(name): source for source, target in FILES[kind].items()}
-    if there := [str(path) for path in made if path.exists()]:
+    templates = {folder / target.format(name): source for source, target in FILES[kind].items()}
+    if there := [str(path) for path in templates if path.exists()]:
         raise UnseenError(
             f"{', '.join(there)} exists, and nothing is overwritten. Choose another name, or "
             "another folder by --out."
         )
     folder.mkdir(parents=True, exist_ok=True)
-    for path, source in made.items():
+    for path, source in templates.items():
         path.write_text(rendered(source, name), "utf-8")
-    return list(made)
+    return list(templates)
 
 
 def rendered(template: str, name: str) -> str:
-    """A template with NAME and CLASS filled in."""
+    """Return a template with NAME and CLASS filled in."""
     text = (resources.files("unseen.cli.skeletons") / template).read_text("utf-8")
-    own = "".join(part.capitalize() for part in name.split("_"))
-    return re.sub(r"NAME|CLASS(?!ES)", lambda m: name if m[0] == "NAME" else own, text)
+    class_name = "".join(part.capitalize() for part in name.split("_"))
+    return re.sub(r"NAME|CLASS(?!ES)", lambda m: name if m[0] == "NAME" else class_name, text)
 
 
 def check_name(kind: str, name: str, folder: Path) -> None:
-    """Refuse a name that cannot be a module's, or that is another's."""
+    """Refuse a name that cannot be a module's, or that is already used."""
     if not _NAME.fullmatch(name) or name.startswith("test"):
         raise UnseenError(
             "a name is that of a file and a function: 1 to 30 lower-case letters, digits and "
             f"underscores, with a letter first, and not test...; found {name!r}, such as my_rule."
         )
     if keyword.iskeyword(name) or name in keyword.softkwlist or hasattr(builtins, name):
-        raise UnseenError(f"{name!r} is a word of Python's own. Choose another name.")
+        raise UnseenError(f"{name!r} is a Python keyword or builtin. Choose another name.")
     if fold(name) in {fold(known) for known in taken(kind)}:
         raise UnseenError(f"unseen has a {kind} {fold(name)!r}. Choose another name.")
     if (folder / f"{name}.py").exists():
@@ -75,7 +75,7 @@ def check_name(kind: str, name: str, folder: Path) -> None:
 
 
 def taken(kind: str) -> Iterable[str]:
-    """Names that mean something else already."""
+    """Return the names that already mean something."""
     if kind == "method":
         from unseen.methods import METHODS, MODIFIERS
 
