@@ -2,34 +2,43 @@
 
 A channel has two sides that pass bytes to one another. The site's side seals what leaves a client
 and answers the server's questions; the server's side hands the rules rows that it cannot read.
-The sides share no object: a server's side is made of public bytes alone.
+The sides share no object: a server's side is made of public bytes alone. How the bytes get from
+one to the other is a `Transport`: `LocalSites` in one process, Flower's messages between several.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 
 from torch import Tensor
 
+from unseen.core.client import Client, Memories
 from unseen.core.disclosure import Disclosure, Undecided
 from unseen.core.exchange import Exchange, Method, Reply, Turn
 from unseen.core.round import Backend
-from unseen.core.rule import Rows
+from unseen.core.rule import Combine, Rows
 from unseen.core.types import Inbox
-from unseen.errors import Incompatible, UnseenError, choice
+from unseen.core.vector import Model
+from unseen.errors import BadReply, Incompatible, UnseenError, choice
 from unseen.expression import parse, resolve
 from unseen.privacy.kinds import (
     CKKS,
+    CPU,
     PRIVATE,
     PUBLIC,
     PUBLICS,
     SECRET,
+    STATE,
+    Cargo,
     Clear,
     Kind,
     Masks,
+    Sealed,
+    SealedReply,
     Server,
     ServerSide,
     Site,
@@ -37,9 +46,7 @@ from unseen.privacy.kinds import (
 from unseen.privacy.wire import unpack
 
 if TYPE_CHECKING:
-    from unseen.core.client import Memories
     from unseen.engine.inprocess import InProcess
-
 
 CHANNELS: Mapping[str, Callable[..., Kind]] = {"clear": Clear, "ckks": CKKS, "masks": Masks}
 
@@ -80,14 +87,14 @@ def check(kind: Kind, server: Server, method: Method) -> None:
                     f"{_why(name, rule)} It is the rule of "
                     f"{label!r} in the exchange {exchange.name!r}.",
                 )
-            layers = getattr(rule, "blocks", "whole") != "whole"
             sketched = isinstance(kind, CKKS) and kind.width > 0
-            if rule is not None and rule.sees == "products" and layers and sketched:
+            layers = rule is not None and rule.sees == "products" and rule.blocks != "whole"
+            if layers and sketched:
                 raise Incompatible(
                     f"{method.name}+ckks",
-                    f"{type(rule).__name__} asks for inner "
-                    "products of every layer, and a sketch is of the whole vector. Take "
-                    "gram='exact', or blocks='whole'.",
+                    f"{type(rule).__name__} asks for inner products of every layer, and a sketch "
+                    "is of the whole vector.",
+                    remedy="Take gram='exact', or blocks='whole'.",
                 )
             if server == "blind":
                 from unseen.privacy.blind import check_apply
@@ -95,38 +102,40 @@ def check(kind: Kind, server: Server, method: Method) -> None:
                 check_apply(method.name, label, slot)
 
 
-def _why(channel: str, rule: Any) -> str:
+def _why(channel: str, rule: Combine) -> str:
     kind = type(rule).__name__
     if rule.sees == "products":
         return (
-            f"{kind} goes by inner products of the updates, and a sum under masks has none. Take "
+            f"{kind} needs inner products of the updates, and a sum under masks has none. Take "
             "the channel ckks."
         )
     return f"{kind} reads every coordinate of every update, which nobody but its client sees."
 
 
-def wrap(
-    kind: Kind,
-    server: Server,
-    method: Method,
-    backend: InProcess,
-    names: Sequence[str],
-    memories: Memories | None = None,
-) -> Channelled:
-    """The in-process backend behind the channel, with keys made here for this run.
+#: Where the checkpoint of a run in one process has the state that a blind server cannot read.
+STATES = "state (blind)"
 
-    names: all who take part, those who only evaluate included. memories: where sites keep what
-    outlasts a round.
+
+def wrap(
+    kind: Kind, server: Server, method: Method, backend: InProcess, names: Sequence[str]
+) -> Channelled:
+    """Return the in-process backend behind the channel, with keys made here for this run.
+
+    Args:
+        kind, server: The study's channel and server.
+        method: The method, as the sites play it.
+        backend: Where clients train.
+        names: All who take part, those who only evaluate included.
     """
     check(kind, server, method)
     public, private = keys(kind, names)
-    kept = memories if memories is not None else backend.memories
-    sites = {name: site(kind, server, method, name, private[name], kept) for name in names}
-    return Channelled(backend, serving(kind, server, method, names, public), sites)
+    sites = {name: site_side(kind, server, method, name, private[name]) for name in names}
+    serve = partial(server_side, kind, server, public)
+    return Channelled(LocalSites(backend, sites), serve, backend.memories)
 
 
 def keys(kind: Kind, names: Sequence[str]) -> tuple[dict[str, bytes], dict[str, dict[str, bytes]]]:
-    """Fresh keys: the server's files, and each site's, by name."""
+    """Return fresh keys: the server's files, and each site's, by name."""
     if isinstance(kind, CKKS):
         from unseen.privacy import ckks
 
@@ -135,24 +144,27 @@ def keys(kind: Kind, names: Sequence[str]) -> tuple[dict[str, bytes], dict[str, 
     from unseen.privacy import masks
 
     pairs = {name: masks.make_keys() for name in names}
-    listed = json.dumps({name: public.hex() for name, (_, public) in pairs.items()}).encode()
-    return {}, {name: {PRIVATE: own, PUBLICS: listed} for name, (own, _) in pairs.items()}
+    publics = json.dumps({name: public.hex() for name, (_, public) in pairs.items()}).encode()
+    return {}, {name: {PRIVATE: pair[0], PUBLICS: publics} for name, pair in pairs.items()}
 
 
-def site(
-    kind: Kind,
-    server: Server,
-    method: Method,
-    name: str,
-    files: Mapping[str, bytes],
-    memories: Memories,
+def site_side(
+    kind: Kind, server: Server, method: Method, name: str, files: Mapping[str, bytes], job: str = ""
 ) -> Site:
-    """A site's side, from its own files."""
+    """Return a site's side.
+
+    Args:
+        kind, server: The study's channel and server.
+        method: The method, as the sites play it.
+        name: The site.
+        files: Its own files of keys.
+        job: The run that sealed states belong to.
+    """
     if isinstance(kind, CKKS):
         from unseen.privacy import blind, ckks
 
         if server == "blind":
-            return blind.Site(method, name, files[SECRET], kind, memories)
+            return blind.Site(method, name, files[SECRET], kind, job)
         return ckks.Site(method, name, files[SECRET], kind)
     if isinstance(kind, Masks):
         from unseen.privacy import masks
@@ -162,16 +174,15 @@ def site(
     raise UnseenError("the channel 'clear' has no sides.")
 
 
-def serving(
-    kind: Kind, server: Server, method: Method, names: Sequence[str], files: Mapping[str, bytes]
+def server_side(
+    kind: Kind, server: Server, files: Mapping[str, bytes], method: Method
 ) -> ServerSide:
-    """The server's side, from public files. names: all sites, those that evaluate included."""
+    """Return the server's side, from public files alone."""
     if isinstance(kind, CKKS):
         from unseen.privacy import blind, ckks
 
-        if server == "blind":
-            return blind.Server(method, files[PUBLIC], kind, names)
-        return ckks.Server(method, files[PUBLIC], kind)
+        side = blind.Server if server == "blind" else ckks.Server
+        return side(method, files[PUBLIC], kind)
     if isinstance(kind, Masks):
         from unseen.privacy import masks
 
@@ -179,85 +190,237 @@ def serving(
     raise UnseenError("the channel 'clear' has no sides.")
 
 
-class Channelled(Backend):
-    """A backend whose clients are sites behind a channel, in one process.
+class Mail(NamedTuple):
+    """What the server sends with an exchange.
 
-    Every message is bytes both ways, and the server's side is made of the public ones alone.
+    Attributes:
+        inbox: The entries that travel in the clear.
+        cargo: What is sent in the place of the others.
+        hello: What begins the exchange, see `ServerSide.hello`.
     """
 
-    def __init__(self, backend: InProcess, server: ServerSide, sites: Mapping[str, Site]) -> None:
-        self.backend, self.server, self.sites = backend, server, dict(sites)
-        self.model, self.clients = backend.model, backend.clients
-        self.memories = backend.memories
-        self._left: list[Disclosure] = []
+    inbox: Inbox
+    cargo: Cargo
+    hello: str
+
+
+class Transport(Protocol):
+    """How the server's side and the sites' reach one another.
+
+    Attributes:
+        model, clients, memories: Those of the backend, see `unseen.core.round.Backend`.
+    """
+
+    @property
+    def model(self) -> Model: ...
+    @property
+    def clients(self) -> Mapping[str, Client]: ...
+    @property
+    def memories(self) -> Memories: ...
+
+    def exchange(
+        self,
+        exchange: Exchange,
+        inbox: Inbox,
+        mail: Mail,
+        clients: Sequence[str],
+        turn: Turn,
+        opened: Callable[[str, SealedReply], Reply],
+    ) -> list[Reply]:
+        """Return one reply for each client, in the order of the names.
+
+        Args:
+            exchange: What is asked for.
+            inbox: What the server has, stand-ins included: replies must fit it.
+            mail: What is sent.
+            clients: To whom.
+            turn: Which round it is.
+            opened: (client, what came from it) -> its reply; raises BadReply.
+        """
+        ...
+
+    def ask(self, questions: Mapping[str, bytes], turn: Turn) -> Mapping[str, bytes]:
+        """Return the answers of the sites that give one."""
+        ...
+
+    def save(self, server: ServerSide, turn: Turn) -> Memories:
+        """Return what a checkpoint must hold of the server's side, and of what is here."""
+        ...
+
+    def load(self, server: ServerSide, memories: Memories) -> None:
+        """Let the server's side go on from what `save` returned."""
+        ...
+
+
+@dataclass
+class LocalSites:
+    """Sites in this process: every message is bytes both ways."""
+
+    backend: InProcess
+    sites: dict[str, Site]
+
+    @property
+    def model(self) -> Model:
+        """The module that all clients here train."""
+        return self.backend.model
+
+    @property
+    def clients(self) -> Mapping[str, Client]:
+        """All clients are here."""
+        return self.backend.clients
+
+    @property
+    def memories(self) -> Memories:
+        """What the clients keep."""
+        return self.backend.memories
+
+    def exchange(
+        self,
+        exchange: Exchange,
+        inbox: Inbox,
+        mail: Mail,
+        clients: Sequence[str],
+        turn: Turn,
+        opened: Callable[[str, SealedReply], Reply],
+    ) -> list[Reply]:
+        """Let each client train on what its site makes of the mail."""
+        replies = []
+        for name in clients:
+            site, context = self.sites[name], replace(turn, client=name)
+            entries = site.receive(mail.inbox, mail.cargo, context)
+            received = {n: entry.to(self.model.device) for n, entry in entries.items()}
+            (reply,) = self.backend.map(exchange, received, [name], turn)
+            replies.append(
+                opened(name, leave(site, exchange, reply, received, context, mail.hello))
+            )
+        return replies
+
+    def ask(self, questions: Mapping[str, bytes], turn: Turn) -> dict[str, bytes]:
+        """Return every site's answer."""
+        return {name: self.sites[name].answer(q) for name, q in questions.items()}
+
+    def save(self, server: ServerSide, turn: Turn) -> Memories:
+        """Return what the clients keep, and for a blind server the model as the sites have it.
+
+        It is in the clear, since keys end with their process and no checkpoint has them.
+        """
+        site = next(iter(self.sites.values()))
+        state = site.to_memory(server.cargo(), turn)
+        kept = {STATES: [((0, 0), dict(state))]} if state else {}
+        return Memories({**self.memories.kept, **kept})
+
+    def load(self, server: ServerSide, memories: Memories) -> None:
+        """Seal the model of a checkpoint with this run's key."""
+        if STATES in memories.kept:
+            site = next(iter(self.sites.values()))
+            server.restore(site.from_memory(memories.kept[STATES][-1][1]))
+
+
+def leave(
+    site: Site, exchange: Exchange, reply: Reply, inbox: Inbox, turn: Turn, hello: str
+) -> SealedReply:
+    """Return all that leaves a site in an exchange: scalars as they are, rows and state sealed."""
+    rows = site.seal(exchange, reply, inbox, turn, hello) if exchange.slots else {}
+    return SealedReply(reply.scalars, rows, site.state())
+
+
+class Channelled(Backend):
+    """A backend whose clients are sites behind a channel.
+
+    Args:
+        transport: How bytes get to the sites and back.
+        serve: Makes the server's side for a method, of public bytes alone.
+        memories: What a checkpoint held, of the server's side and of the clients here.
+    """
+
+    server: ServerSide
+
+    def __init__(
+        self,
+        transport: Transport,
+        serve: Callable[[Method], ServerSide],
+        memories: Memories | None = None,
+    ) -> None:
+        self.transport, self.serve, self.saved = transport, serve, memories or Memories()
+        self.model, self.clients = transport.model, transport.clients
+        self.memories = transport.memories
+        self.turn = Turn(0, 0, 1)
+        self.disclosures: list[Disclosure] = []
+
+    def to_checkpoint(self) -> Memories:
+        """Return what the clients here keep, and what goes on with the server."""
+        return self.transport.save(self.server, self.turn)
 
     def carries_channel(self) -> bool:
-        """Yes."""
+        """Return true."""
         return True
 
     def played(self, method: Method) -> Method:
-        """The method as the server plays it."""
+        """Return the method as the server plays it; its side is made for it."""
+        self.server = self.serve(method)
+        self.transport.load(self.server, self.saved)
         return self.server.method(method)
 
     def map(
         self, exchange: Exchange, inbox: Inbox, clients: Sequence[str], turn: Turn
     ) -> list[Reply]:
-        """Each client trains on what its site makes of the inbox, and its rows leave sealed."""
-        hello = self.server.hello(exchange, turn, clients)
-        self._left = []
-        for name in sorted(self.sites.keys() - set(clients)):  # who only listens
-            self.sites[name].receive(inbox, replace(turn, client=name), hello)
-        replies = []
-        for name in clients:
-            site, own = self.sites[name], replace(turn, client=name)
-            received = site.receive(inbox, own, hello)
-            (reply,) = self.backend.map(exchange, received, [name], turn)
-            if exchange.slots:
-                messages = site.seal(exchange, reply, received, own, hello)
-                if how := form(self.server):
-                    self._left += [Disclosure(name, s, how, len(m)) for s, m in messages.items()]
-                rows: Any = self.server.opened(name, messages)
-                reply = Reply(rows, reply.scalars)
-            replies.append(reply)
-        return replies
+        """Return the replies; rows come sealed, and from a blind server the model goes sealed."""
+        self.turn, self.disclosures = turn, []
+        server, wanted = self.server, self.server.stale
+        mail = Mail(server.clear(inbox), server.cargo(), server.hello(exchange, turn))
+
+        def opened(name: str, sealed: SealedReply) -> Reply:
+            if wanted:
+                self._take(name, sealed.state)
+            if not exchange.slots:
+                return Reply(scalars=sealed.scalars)
+            if server.form:
+                self._disclose(
+                    name, {slot: (server.form, row) for slot, row in sealed.rows.items()}
+                )
+            rows = cast("Mapping[str, Tensor]", server.opened(name, sealed.rows))
+            return Reply(rows, sealed.scalars)
+
+        return self.transport.exchange(exchange, inbox, mail, clients, turn, opened)
+
+    def _take(self, name: str, state: bytes) -> None:
+        if not state:
+            raise BadReply(f"site {name!r} sent no sealed state with its answer.")
+        self.server.take(name, state)
+        self._disclose(name, {STATE: ("encrypted", state)})
+
+    def _disclose(self, name: str, content: Mapping[str, tuple[str, bytes]]) -> None:
+        self.disclosures += [
+            Disclosure(name, label, form, len(part)) for label, (form, part) in content.items()
+        ]
 
     def rows(self, slot: str, replies: Sequence[Reply], reference: Tensor | None) -> Rows:
-        """One slot's rows, whose questions go to the sites."""
-        sealed: list[Any] = [reply.rows[slot] for reply in replies]
-        rows: Any = self.server.rows(slot, sealed, self.ask)
-        if reference is not None:
-            rows.device = reference.device
-        stack: Rows = rows
-        return stack
+        """Return one slot's rows, whose questions go to the sites."""
+        sealed = [cast("Sealed", reply.rows[slot]) for reply in replies]
+        device = CPU if reference is None else reference.device
+        return self.server.rows(slot, sealed, self.ask, device)
 
-    def ask(self, questions: Mapping[str, bytes]) -> dict[str, bytes]:
-        """Every site's answer."""
-        answers = {name: self.sites[name].answer(q) for name, q in questions.items()}
+    def ask(self, questions: Mapping[str, bytes]) -> Mapping[str, bytes]:
+        """Return the answers of the sites that give one."""
+        answers = self.transport.ask(questions, self.turn)
         for name, answer in answers.items():
-            label, how = answered(answer)
-            if how:
-                self._left.append(Disclosure(name, label, how, len(answer)))
+            label, form = describe_answer(answer)
+            if form:
+                self._disclose(name, {label: (form, answer)})
         return answers
 
     def undecided(self) -> list[Undecided]:
-        """Pairs whose inner product could not be told from 0, since the last call."""
-        found = list(getattr(self.server, "undecided", ()))
-        if found:
-            self.server.undecided.clear()  # type: ignore[attr-defined]
-        return found
+        """Return pairs whose inner product could not be told from 0, since the last call."""
+        pairs, self.server.undecided = self.server.undecided, []
+        return pairs
 
     def disclosed(self) -> list[Disclosure]:
-        """What left each client since the last `map` began."""
-        return list(self._left)
+        """Return what left each client since the last `map` began."""
+        return list(self.disclosures)
 
 
-def form(side: ServerSide) -> str:
-    """In what form rows leave with the replies; nothing if they do not."""
-    return str(getattr(side, "form", "plain"))
-
-
-def answered(message: bytes) -> tuple[str, str]:
-    """What an answer is called in a ledger, and its form; nothing for a bare acknowledgement."""
+def describe_answer(message: bytes) -> tuple[str, str]:
+    """Return what a ledger calls an answer, and its form; nothing for a bare acknowledgement."""
     header, _ = unpack(message, "an answer")
     slot = header.get("slot", "")
     return {

@@ -30,8 +30,9 @@ from unseen.core.exchange import Exchange, Method, Reply, Turn
 from unseen.core.replies import NOT_FINITE
 from unseen.core.types import Inbox
 from unseen.errors import BadReply, Departed, UnseenError
-from unseen.privacy.kinds import Ask, Masks, Sealed
-from unseen.privacy.sealed_rows import Opening, SealedRows
+from unseen.privacy import kinds
+from unseen.privacy.kinds import CPU, Ask, Masks, Sealed, ServerSide
+from unseen.privacy.sealed_rows import SealedRows
 from unseen.privacy.stream import digest_of
 from unseen.privacy.wire import (
     Parts,
@@ -124,7 +125,7 @@ def purpose(header: Mapping[str, Any], received: str) -> str:
     return json.dumps(bound, sort_keys=True)
 
 
-class Site:
+class Site(kinds.Site):
     """A site's side: it keeps its rows until it knows the weights, and sends them masked."""
 
     def __init__(
@@ -156,10 +157,6 @@ class Site:
         state = decode(unpack(content, "a site's saved state")[0]["state"])
         self.label, self.held, self.asked = state["label"], state["held"], state["asked"]
         self.received = state["received"]
-
-    def receive(self, inbox: Inbox, turn: Turn, hello: str) -> Inbox:
-        """The inbox, which travels in the clear."""
-        return inbox
 
     def seal(
         self, exchange: Exchange, reply: Reply, inbox: Inbox, turn: Turn, hello: str
@@ -225,7 +222,7 @@ class Site:
         return pack(head, [covered.tobytes()])
 
 
-class Server(Opening):
+class Server(ServerSide):
     """The server's side: it holds no key at all."""
 
     form = ""  # nothing leaves with the replies
@@ -243,18 +240,19 @@ class Server(Opening):
             raise BadReply(f"{what} does not say its shape.") from None
         return Sealed(name, shape, kind, head, parts, fault)
 
-    def rows(self, slot: str, rows: Sequence[Sealed], ask: Ask) -> MaskedRows:
-        """Rows for a rule."""
-        return MaskedRows(self, slot, tuple(rows), ask)
+    def rows(
+        self, slot: str, rows: Sequence[Sealed], ask: Ask, device: torch.device = CPU
+    ) -> MaskedRows:
+        """Return the rows for a rule."""
+        return MaskedRows(self, slot, tuple(rows), ask, device)
 
 
 @dataclass
-class MaskedRows(SealedRows):
+class MaskedRows(SealedRows[Server]):
     """Rows of which the server can have a weighted sum, once."""
 
     unread = "the rows are under masks: no rule reads them."
     unmultiplied = "rows under masks have no inner products. Take the channel ckks."
-    server: Server
 
     def linear(self, weights: Tensor, blocks: Sequence[slice] | None = None) -> Tensor:
         """Σ w_i u_i, exact to half a step for each client."""

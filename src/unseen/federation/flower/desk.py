@@ -18,7 +18,7 @@ from unseen.core.exchange import Exchange, Method, Turn
 from unseen.core.vector import Model
 from unseen.datasets.dataset import DataSet
 from unseen.engine import client_memories
-from unseen.engine.messages import Parcel
+from unseen.engine.messages import Parcel, to_turn
 from unseen.errors import UnseenError
 from unseen.federation.flower.protocol import STATISTICS, Refused, fingerprint
 from unseen.federation.flower.site import Site, check_parts, expressions, load
@@ -57,8 +57,7 @@ class Desk:
     @cached_property
     def turn(self) -> Turn:
         """Which exchange of which round."""
-        told = self.head["turn"]
-        return Turn(**{**told, "roster": tuple(told["roster"])})
+        return to_turn(self.head["turn"])
 
     @cached_property
     def terms(self) -> Terms:

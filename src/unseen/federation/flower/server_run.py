@@ -32,7 +32,7 @@ from unseen.federation.flower.site_backend import Sites
 from unseen.federation.flower.site_messages import Grid, Link
 from unseen.federation.flower.terms import Facts, Terms
 from unseen.methods.compose import method as compose
-from unseen.privacy import kinds
+from unseen.privacy import channel, kinds
 from unseen.results import records, study_file
 from unseen.results.records import Job
 from unseen.results.study_results import Results
@@ -201,7 +201,9 @@ def placed(study: StudySpec, *arguments: Any) -> Any:
             f"privacy.channel = {study.privacy.channel!r} needs {kinds.PUBLIC} in the server's "
             "kit: make the kits with ckks = true."
         )
-    return sealed_sites.SealedSites(sites, study.privacy, files, arguments[-1])
+    kind = channel.read(study.privacy.channel, study.privacy.server)
+    serve = partial(channel.server_side, kind, study.privacy.server, files)
+    return channel.Channelled(sealed_sites.SealedSites(sites), serve, arguments[-1])
 
 
 def _statistics(sites: Sites, totals: Totals, task: Task) -> Tensor:

@@ -18,7 +18,7 @@ from unseen.core.rule import DenseRows
 from unseen.core.types import Inbox
 from unseen.core.vector import Model
 from unseen.engine.inprocess import stacked
-from unseen.engine.messages import INBOX, Parcel, Value, size, to_reply
+from unseen.engine.messages import Parcel, Value, from_inbox, from_turn, size, to_reply
 from unseen.federation.flower.protocol import STATISTICS, fingerprint
 from unseen.federation.flower.site_messages import KEPT, Link, Question, Waiting, whys
 from unseen.results.records import to_line
@@ -73,8 +73,7 @@ class Sites(Backend):
 
         opened: (site, its answer) -> the reply in it.
         """
-        sent: dict[str, Value] = {INBOX + name: value for name, value in inbox.items()}
-        sent |= more
+        sent = {**from_inbox(inbox), **more}
         counted = [name for name in clients if self.roles.get(name) != "target"]
         minimum = min(self.link.limits.minimum, len(counted))
         found: dict[str, Reply] = {}
@@ -121,9 +120,8 @@ class Sites(Backend):
             **{key: self.head[key] for key in ("method", "task", "seed")},
         )  # fmt: skip
         common: dict[str, Value] = {} if self.statistics is None else {STATISTICS: self.statistics}
-        told = {**vars(turn), "client": ""}
         full = {
-            name: {**common, **parcel, "head": json.dumps(self._head(name, told))}
+            name: {**common, **parcel, "head": json.dumps(self._head(name, from_turn(turn)))}
             for name, parcel in parcels.items()
         }
         asked = self.link.ask(kind, full, about, minimum, good, str(turn.round))

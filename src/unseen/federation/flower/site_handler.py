@@ -12,14 +12,14 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from torch import Tensor, nn
+from torch import nn
 
 from unseen.core.vector import Model
 from unseen.datasets.totals import Totals
 from unseen.engine import client_memories
 from unseen.engine.determinism import reproducible
 from unseen.engine.inprocess import InProcess
-from unseen.engine.messages import INBOX, Parcel, Value, from_reply
+from unseen.engine.messages import Parcel, Value, from_reply, to_inbox
 from unseen.errors import UnseenError
 from unseen.federation.flower import sealed_sites
 from unseen.federation.flower.desk import Desk, match
@@ -95,11 +95,7 @@ def sums(parcel: Parcel, desk: Desk) -> dict[str, Value]:
 def exchange(parcel: Parcel, desk: Desk) -> dict[str, Value]:
     """One exchange of the method, as `InProcess` does it, with the memory that lies on disk."""
     asked, model, name = desk.exchange, desk.model, desk.site.name
-    inbox = {
-        key.removeprefix(INBOX): value.to(model.device)
-        for key, value in parcel.items()
-        if key.startswith(INBOX) and isinstance(value, Tensor)
-    }
+    inbox = to_inbox(parcel, model.device)
     if asked.slots:
         check_batches(model.module, desk.prepared.sources, desk.study)
         try:
@@ -107,12 +103,12 @@ def exchange(parcel: Parcel, desk: Desk) -> dict[str, Value]:
         except UnseenError as error:  # it speaks of the study and the network, not of the data
             raise Refused(str(error)) from None
     memories = client_memories.load(desk.folder)
-    side = sealed_sites.site(desk, memories)
+    side = sealed_sites.site_side(desk)
     turn = replace(desk.turn, client=name)
-    received = inbox if side is None else sealed_sites.received(side, desk, inbox, turn)
+    received = inbox if side is None else sealed_sites.receive(side, desk, inbox, turn)
     backend = InProcess(model, {name: desk.client()}, memories)
     (reply,) = backend.map(asked, received, [name], desk.turn)
     client_memories.save(desk.folder, memories)
     if side is None:
         return from_reply(reply)
-    return sealed_sites.leaving(side, desk, asked, reply, received, turn)
+    return sealed_sites.leave(side, desk, asked, reply, received, turn)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from unseen.core.disclosure import Undecided
 from unseen.core.exchange import Method
-from unseen.core.rule import Combine, RuleState
+from unseen.core.rule import Combine, Mixing, RuleState
 from unseen.core.types import Table
 from unseen.errors import BadReply, UnseenError
 from unseen.privacy import seal
@@ -25,9 +25,9 @@ from unseen.privacy.ckks.arithmetic import (
     weighted_sum,
 )
 from unseen.privacy.ckks.keys import Keys, check_public
-from unseen.privacy.kinds import CKKS, Ask, Sealed
+from unseen.privacy.kinds import CKKS, CPU, Ask, Sealed, ServerSide
 from unseen.privacy.seal import SLOTS
-from unseen.privacy.sealed_rows import Opening, SealedRows
+from unseen.privacy.sealed_rows import SealedRows
 from unseen.privacy.wire import (
     Parts,
     accepted,
@@ -41,7 +41,7 @@ from unseen.privacy.wire import (
 )
 
 
-class Server(Opening):
+class Server(ServerSide):
     """The server's side: made of public bytes, and of nothing else."""
 
     form = "encrypted"
@@ -50,7 +50,6 @@ class Server(Opening):
         super().__init__()
         check_public(public)
         self.keys, self.kind = Keys(public, "public"), kind
-        self.undecided: list[Undecided] = []
 
     def sealed(self, name: str, head: dict[str, Any], parts: Parts, what: str) -> Sealed:
         """The ciphertexts of a row, of these keys."""
@@ -67,9 +66,11 @@ class Server(Opening):
             raise BadReply(f"{what} does not hold the ciphertexts that its header speaks of.")
         return Sealed(name, shape, kind, head, parts, fault)
 
-    def rows(self, slot: str, rows: Sequence[Sealed], ask: Ask) -> EncryptedRows:
-        """Rows for a rule."""
-        return EncryptedRows(self, slot, tuple(rows), ask)
+    def rows(
+        self, slot: str, rows: Sequence[Sealed], ask: Ask, device: torch.device = CPU
+    ) -> EncryptedRows:
+        """Return the rows for a rule."""
+        return EncryptedRows(self, slot, tuple(rows), ask, device)
 
     def deliver(
         self, header: dict[str, Any], parts: list[bytes], rows: Sequence[Sealed], ask: Ask
@@ -90,7 +91,7 @@ class Server(Opening):
 
 
 @dataclass
-class EncryptedRows(SealedRows):
+class EncryptedRows(SealedRows[Server]):
     """Rows as ciphertexts: sums are formed here, inner products are a question to the sites."""
 
     unread = "the rows are encrypted: no rule reads them."
@@ -98,11 +99,10 @@ class EncryptedRows(SealedRows):
         "inner products of encrypted rows are decrypted at the sites and stay there: a rule asks "
         "for its weights by Rows.weigh."
     )
-    server: Server
 
     def weigh(
         self,
-        rule: Any,
+        rule: Mixing,
         blocks: Sequence[slice] | None,
         table: Table,
         state: RuleState,
@@ -181,7 +181,7 @@ class EncryptedRows(SealedRows):
 
 
 def own_state(
-    rule: Any, table: Table, state: RuleState, generator: torch.Generator | None, K: int
+    rule: Mixing, table: Table, state: RuleState, generator: torch.Generator | None, K: int
 ) -> RuleState:
     """The rule's state after this exchange, as far as it follows from scalars."""
     if not isinstance(rule, Combine):

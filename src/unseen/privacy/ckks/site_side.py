@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
 
 from unseen.core.exchange import Exchange, Method, Reply, Turn, keyed
 from unseen.core.replies import NOT_FINITE
+from unseen.core.rule import Mixing
 from unseen.core.types import Inbox
 from unseen.errors import BadReply, UnseenError
+from unseen.privacy import kinds
 from unseen.privacy.ckks.arithmetic import (
     DECIDED,
     DECIDED_SKETCH,
@@ -41,7 +43,7 @@ from unseen.privacy.wire import (
 )
 
 
-class Site:
+class Site(kinds.Site):
     """A site's side: it alone, with the other sites, holds the secret key.
 
     It answers each kind of question once per slot and exchange, and only about the exchange that
@@ -62,10 +64,6 @@ class Site:
         """Go on from what `save` returned."""
         self.pending = decode(unpack(content, "a site's saved state")[0]["pending"])
 
-    def receive(self, inbox: Inbox, turn: Turn, hello: str) -> Inbox:
-        """The inbox, which travels in the clear."""
-        return inbox
-
     def seal(
         self, exchange: Exchange, reply: Reply, inbox: Inbox, turn: Turn, hello: str
     ) -> dict[str, bytes]:
@@ -84,7 +82,7 @@ class Site:
                 continue
             rule = exchange.slots[name].combine
             products = rule is not None and rule.sees == "products"
-            layers = products and getattr(rule, "blocks", "whole") != "whole"
+            layers = rule is not None and products and rule.blocks != "whole"
             multiplied, sketch = row.double(), None
             if products and self.kind.width:
                 stream = f"{turn.seed}/sketch/{turn.round}/{exchange.name}/{name}"
@@ -132,10 +130,11 @@ class Site:
             norms = np.einsum("bii->bi", gram)
             doubt = DECIDED_SKETCH / np.sqrt(header["width"])
             zero |= np.abs(gram) < doubt * np.sqrt(norms[:, :, None] * norms[:, None, :])
-        weigh: Any = rule
         table, state = decode(header["table"]), decode(header["state"])
         given = torch.from_numpy(gram if layers else gram[0])
-        weights, after = weigh.weights(given, table, state, generator_of(header["generator"]))
+        weights, after = cast("Mixing", rule).weights(
+            given, table, state, generator_of(header["generator"])
+        )
         steps = torch.round(weights / WEIGHT_STEP).long()
         w = steps.double().numpy() * WEIGHT_STEP
         v = w.reshape(len(gram), -1)
