@@ -142,17 +142,21 @@ def status(
 @federation.command()
 def sequence(
     job: Annotated[Path, typer.Argument(metavar="JOB", help="Folder of one job's records.")],
-    out: Annotated[Path, typer.Option(help="The SVG to write.")],
+    out: Annotated[Path, typer.Option(help="The diagram to write: FILE.mmd, or FILE.md.")],
     round: Annotated[int, typer.Option(min=1, help="Which round, from 1.")] = 1,
 ) -> None:
-    """Draw the messages of a round as they went: who, in which exchange, and how many bytes."""
-    from unseen.federation.sequence import draw, named, read
+    """Draw the messages of a round as they went: who, in which exchange, and how many bytes.
+
+    The diagram is Mermaid's, which GitHub draws; in a FILE.md it is fenced.
+    """
+    from unseen.federation.sequence import draw, read, with_rows
 
     method, task, seed = job.absolute().parts[-3:]
-    found = named(read(job, round - 1), method)
-    title = f"{method} on {task}, {seed}, round {round}: bytes per message"
+    exchanges = with_rows(read(job, round - 1), method)
+    diagram = draw(exchanges, f"{method} on {task}, {seed}, round {round}: bytes per message")
     out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(draw(found, title), encoding="utf-8")
+    text = f"```mermaid\n{diagram}```\n" if out.suffix == ".md" else diagram
+    out.write_text(text, encoding="utf-8")
     say(str(out))
 
 

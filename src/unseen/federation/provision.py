@@ -9,7 +9,7 @@ from datetime import datetime
 from pathlib import Path
 
 from unseen.errors import UnseenError, nearest
-from unseen.federation import certificates, readmes
+from unseen.federation import certificates
 from unseen.federation.kit_spec import NAME, RESERVED, Federation, Role
 
 #: The description that later additions and renewals go by, among the kits.
@@ -33,7 +33,7 @@ def provision(federation: Federation, out: Path, now: datetime | None = None) ->
     authority = certificates.Authority.make(federation.name, federation.ca_days, now)
     certificates.write_tls_key(_folder(out, "ca") / "ca.key", authority.key)
     certificates.write_certificate(out / "ca" / "ca.crt", authority.certificate)
-    certificates.write(out / "ca" / "README.md", readmes.authority(federation).encode())
+    certificates.write(out / "ca" / "README.md", readme("authority", federation))
     _server(federation, out, authority, now)
     for name in federation.sites:
         _site(federation, out, name)
@@ -78,7 +78,7 @@ def add(out: Path, name: str, role: Role = "train") -> Federation:
             out, [name], json.loads((public / "masks.public.json").read_bytes())
         )
     certificates.write(out / DESCRIPTION, wider.text().encode())
-    certificates.write(out / "server" / "README.md", readmes.server(wider).encode())
+    certificates.write(out / "server" / "README.md", readme("server", wider))
     return wider
 
 
@@ -138,7 +138,7 @@ def _server(
         "port": federation.port,
     }
     certificates.write(folder / "kit.toml", toml(settings).encode())
-    certificates.write(folder / "README.md", readmes.server(federation).encode())
+    certificates.write(folder / "README.md", readme("server", federation))
     _script(folder / "start.sh", "unseen federation serve")
 
 
@@ -155,10 +155,27 @@ def _site(federation: Federation, out: Path, name: str) -> None:
         "port": federation.port,
     }
     certificates.write(folder / "kit.toml", toml(settings).encode())
-    certificates.write(folder / "README.md", readmes.site(federation, name).encode())
+    certificates.write(folder / "README.md", readme("site", federation, name))
     _script(
         folder / "start.sh", "unseen federation join", "this site's data: a folder or a csv file"
     )
+
+
+def readme(kind: str, federation: Federation, name: str = "") -> bytes:
+    """Return a kit's README, for people who administer machines and not models.
+
+    Args:
+        kind: `site`, `server` or `authority`.
+        federation: What it is a kit of.
+        name: The site's name.
+    """
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    loader = PackageLoader("unseen.federation")
+    environment = Environment(loader=loader, undefined=StrictUndefined, keep_trailing_newline=True)
+    role = federation.sites.get(name, "")
+    template = environment.get_template(f"{kind}.md")
+    return template.render(federation=federation, name=name, role=role).encode()
 
 
 def _script(path: Path, command: str, data: str = "") -> None:
