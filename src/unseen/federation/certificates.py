@@ -34,7 +34,7 @@ def needs_cryptography() -> None:
         import cryptography  # noqa: F401
     except ImportError:
         raise UnseenError(
-            "keys and certificates need cryptography: pip install 'unseen[flower]'."
+            "keys and certificates need cryptography.", remedy="pip install 'unseen[flower]'."
         ) from None
 
 
@@ -84,12 +84,15 @@ class Authority:
 
         if not (folder / "ca.key").is_file():
             raise UnseenError(
-                f"{folder / 'ca.key'} is not here: bring the authority's folder back from where it "
-                "is kept offline, or provision anew."
+                f"{folder / 'ca.key'} is not here.",
+                remedy="Bring the authority's folder back from where it is kept offline, or "
+                "provision again.",
             )
         key = load_pem_private_key((folder / "ca.key").read_bytes(), None)
         if not isinstance(key, EllipticCurvePrivateKey):
-            raise UnseenError(f"{folder / 'ca.key'} is no elliptic-curve key; provision anew.")
+            raise UnseenError(
+                f"{folder / 'ca.key'} is not an elliptic-curve key.", remedy="Provision again."
+            )
         certificate = x509.load_pem_x509_certificate((folder / "ca.crt").read_bytes())
         return cls(certificate, key)
 
@@ -241,6 +244,8 @@ def registered(folder: Path) -> Mapping[str, bytes]:
         try:
             key = s.load_ssh_public_key(path.read_bytes())
         except ValueError:
-            raise UnseenError(f"{path} is no public key; copy it again from the kits.") from None
+            raise UnseenError(
+                f"{path} is not a public key.", remedy="Copy it again from the kits."
+            ) from None
         found[path.stem] = key.public_bytes(s.Encoding.PEM, s.PublicFormat.SubjectPublicKeyInfo)
     return found

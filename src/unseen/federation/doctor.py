@@ -45,9 +45,7 @@ def examine(
 
 def _files(kit: Kit) -> Iterator[Finding]:
     gone = checks.missing(kit)
-    for fault in gone:
-        path, _, remedy = fault.partition(" is missing. ")
-        yield Finding("files", "fault", f"{path} is missing", remedy)
+    yield from (Finding.fault("files", error) for error in gone)
     if not gone:
         yield Finding(
             "files", "ok", f"{', '.join(FILES[kit.kind])} of {kit.name}, {kit.federation}"
@@ -61,20 +59,17 @@ def _files(kit: Kit) -> Iterator[Finding]:
 
 
 def _permissions(kit: Kit) -> Iterator[Finding]:
-    wrong = False
-    for fault in checks.exposed(kit):
-        text, _, remedy = fault.partition(". chmod")
-        wrong = True
-        yield Finding("permissions", "fault", text, f"chmod{remedy}")
+    open_keys = checks.exposed(kit)
+    yield from (Finding.fault("permissions", error) for error in open_keys)
     mode = stat.S_IMODE(kit.folder.stat().st_mode)
     if mode & 0o077:
         remedy = f"chmod 700 {kit.folder}"
         yield Finding(
             "permissions", "warning", f"others may look into the kit (mode {mode:04o})", remedy
         )
-    elif not wrong:
-        held = [name for name in SECRETS if (kit.folder / name).is_file()]
-        yield Finding("permissions", "ok", f"{', '.join(held)}: for this account alone")
+    elif not open_keys:
+        keys = [name for name in SECRETS if (kit.folder / name).is_file()]
+        yield Finding("permissions", "ok", f"{', '.join(keys)}: for this account alone")
 
 
 def _certificates(kit: Kit, now: datetime) -> Iterator[Finding]:
@@ -82,14 +77,12 @@ def _certificates(kit: Kit, now: datetime) -> Iterator[Finding]:
         try:
             certificate = kit.certificate(name)
         except UnseenError as error:
-            text, _, remedy = str(error).rpartition(". ")
             if (kit.folder / name).is_file():  # else it is said already
-                yield Finding("certificate", "fault", text, remedy)
+                yield Finding.fault("certificate", error)
             continue
         fault, ends = checks.period(certificate, name, now), certificate.not_valid_after_utc
         if fault:
-            text, _, remedy = fault.rpartition(". ")
-            yield Finding("certificate", "fault", text, remedy)
+            yield Finding.fault("certificate", fault)
         elif (ends - now).days < SOON:
             renewal = (
                 "unseen federation provision --renew server" if name == "server.crt" else "new kits"
@@ -161,7 +154,7 @@ def _server(kit: Kit) -> Iterator[Finding]:
     try:
         sites = list(registered(kit.folder))
     except UnseenError as error:
-        yield Finding("sites", "fault", str(error), "copy the .pub files again")
+        yield Finding.fault("sites", error)
         return
     if sites:
         yield Finding("sites", "ok", f"let in: {', '.join(sites)}")
@@ -211,8 +204,7 @@ def _own_port(kit: Kit) -> Finding:
     try:
         check_port(str(kit.settings["listen"]), kit.port, str(kit.folder / "kit.toml"))
     except UnseenError as error:
-        text, _, remedy = str(error).partition(". ")
-        return Finding("port", "fault", text, remedy)
+        return Finding.fault("port", error)
     return Finding("port", "ok", f"{kit.port} is free")
 
 
@@ -250,7 +242,7 @@ def _known(kit: Kit, answer: probe.Answer) -> Iterator[Finding]:
 def _versions(answer: probe.Answer) -> Finding:
     here, there = versions(), answer.content
     text = ", ".join(f"{name} {v} here, {there.get(name, '?')} there" for name, v in here.items())
-    fault = serve.strange_versions(answer)
+    fault = serve.version_mismatch(answer)
     return Finding("versions", "fault" if fault else "ok", text, fault)
 
 

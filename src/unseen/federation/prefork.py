@@ -21,7 +21,7 @@ from contextlib import suppress
 from importlib import import_module, metadata
 from pathlib import Path
 
-from unseen.federation.superlink import PARENT, die_with_parent
+from unseen.federation.process import PARENT, die_with_parent
 
 COMMAND, SOCKET = "flwr-clientapp", "ask"
 SHELL = """#!/bin/sh
@@ -105,7 +105,7 @@ def answer(listener: socket.socket) -> tuple[list[str], str, dict[str, str]]:
 
 
 def main() -> None:
-    """Import all that a message needs, and wait to be asked: `warm FOLDER`."""
+    """Import all that a message needs, and wait to be asked: `prefork FOLDER`."""
     die_with_parent()
     (entry,) = metadata.entry_points(group="console_scripts", name=COMMAND)
     command = entry.load()

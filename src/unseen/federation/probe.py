@@ -99,10 +99,12 @@ def ask(kit: Kit, insecure: bool = False, size: int = 0, timeout: float = 10.0) 
         return Answer("unreachable", f"{where} {text}.", {})
     except (http.client.HTTPException, ConnectionError) as error:
         if insecure:
-            return Answer("secure", f"{where} answers no plaintext: it speaks TLS.", {})
+            return Answer("secure", f"{where} does not answer plaintext: it speaks TLS.", {})
         return Answer("foreign", f"{where} answers strangely: {type(error).__name__}.", {})
     except (ValueError, KeyError, TypeError):
-        return Answer("foreign", f"{where} is no server of a federation by unseen.", {})
+        return Answer(
+            "foreign", f"{where} answered, but it is not an unseen federation server.", {}
+        )
     except OSError as error:
         return Answer("unreachable", f"{where} cannot be reached ({error.strerror or error}).", {})
     finally:
@@ -122,7 +124,9 @@ def signed(kit: Kit) -> dict[str, str]:
 
     key = serialization.load_ssh_private_key(kit.private_key.read_bytes(), None)
     if not isinstance(key, ec.EllipticCurvePrivateKey):
-        raise UnseenError(f"{kit.private_key} is no key of an elliptic curve; get the kit again.")
+        raise UnseenError(
+            f"{kit.private_key} is not a key of an elliptic curve.", remedy="Get the kit again."
+        )
     stamp = datetime.now(UTC).isoformat()
     public = key.public_key().public_bytes(
         serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo

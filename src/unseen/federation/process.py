@@ -20,6 +20,8 @@ from unseen.errors import UnseenError
 PATIENCE = 8.0
 #: A log is put aside when it is larger; one is kept beside it.
 LOG_LIMIT = 16 * 2**20
+#: Which variable says who started a process.
+PARENT = "UNSEEN_PARENT"
 
 
 def environment(home: Path, **more: str) -> dict[str, str]:
@@ -38,7 +40,7 @@ def environment(home: Path, **more: str) -> dict[str, str]:
         "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
         "RAY_USAGE_STATS_ENABLED": "0",
         "PYTHONUNBUFFERED": "1",
-        "UNSEEN_PARENT": str(os.getpid()),
+        PARENT: str(os.getpid()),
         **more,
     }
 
@@ -140,13 +142,14 @@ def check_port(host: str, port: int, what: str) -> None:
         except PermissionError:
             raise UnseenError(
                 f"port {port} of {host} may not be used by this account; ports below 1024 need "
-                f"rights. Change `port` in {what}, and in the kits of the sites."
+                "rights.",
+                remedy=f"Change `port` in {what}, and in the kits of the sites.",
             ) from None
         except OSError as error:
             raise UnseenError(
-                f"port taken: another process listens on {host}:{port} ({error.strerror}). Stop it "
-                f"(`ss -ltnp | grep :{port}` names it), or change `port` in {what} and in the kits "
-                "of the sites."
+                f"port taken: another process listens on {host}:{port} ({error.strerror}).",
+                remedy=f"Stop it (`ss -ltnp | grep :{port}` names it), or change `port` in {what} "
+                "and in the kits of the sites.",
             ) from None
 
 
@@ -157,6 +160,14 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+def die_with_parent() -> None:
+    """On Linux, end when the process that started this one (UNSEEN_PARENT) is killed."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(1, signal.SIGTERM, 0, 0, 0)  # PR_SET_PDEATHSIG
+        if os.environ.get(PARENT, str(os.getppid())) != str(os.getppid()):
+            sys.exit(1)  # it was killed before we asked
 
 
 def _adopt() -> None:

@@ -224,23 +224,22 @@ def welcome(kit: Kit, insecure: bool, say: Callable[[str], None]) -> None:
             say(f"{answer.text} Trying again until it answers; Ctrl-C stops.")
             told = True
         time.sleep(3.0)
-    if fault := strange(kit, answer, insecure):
+    if fault := mismatch(kit, answer, insecure):
         raise UnseenError(f"refused. {fault}")
 
 
-def strange(kit: Kit, answer: Answer, insecure: bool = False) -> str:
-    """Why a server that answers will not work with this kit, or nothing."""
-    found = answer.content
-    if not insecure and kit.kind == "site" and found.get("registered") is not True:
+def mismatch(kit: Kit, answer: Answer, insecure: bool = False) -> str:
+    """Return why a server that answers will not work with this kit, or nothing."""
+    if not insecure and kit.kind == "site" and answer.content.get("registered") is not True:
         return (
             f"unregistered key: the server does not know the key of {kit.name}. Copy site.pub into "
             f"the server's kit as sites/{kit.name}.pub, or get a new kit from the organiser."
         )
-    return strange_versions(answer)
+    return version_mismatch(answer)
 
 
-def strange_versions(answer: Answer) -> str:
-    """What of the versions on both sides does not go together, or nothing."""
+def version_mismatch(answer: Answer) -> str:
+    """Return which versions of the two sides do not go together, or nothing."""
     for name, here in versions().items():
         there = str(answer.content.get(name, "?"))
         if _release(here) != _release(there):

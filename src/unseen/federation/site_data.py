@@ -5,18 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from unseen.errors import UnseenError
+from unseen.federation.findings import Finding
 from unseen.federation.kit import Kit
-
-if TYPE_CHECKING:
-    from unseen.federation.findings import Finding
 
 
 def compare(kit: Kit, study: Path, data: Path | None) -> Iterator[Finding]:
     """What of the site's data does not fit the study. data: instead of site.toml's."""
-    from unseen.federation.findings import Finding
     from unseen.federation.flower.site import Site, load
     from unseen.spec.study import StudySpec
 
@@ -31,8 +28,7 @@ def compare(kit: Kit, study: Path, data: Path | None) -> Iterator[Finding]:
             site = Site(kit.name, data.absolute(), kit.state, role, kit.folder)
         found = load(site, chosen)
     except UnseenError as error:
-        text, _, remedy = str(error).rstrip(".").rpartition(". ")
-        yield Finding("data", "fault", text or remedy, remedy if text else "")
+        yield Finding.fault("data", error)
         return
     except OSError as error:
         yield Finding("data", "fault", f"cannot be read: {error}", "check path and rights")
@@ -44,7 +40,6 @@ def judge(kit: Kit, study: Any, found: Any) -> Iterator[Finding]:
     """Counts, classes and features of the one domain that was read."""
     import torch
 
-    from unseen.federation.findings import Finding
     from unseen.study.prepare import rows_of
 
     domain = found.domains[0]
