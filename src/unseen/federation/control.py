@@ -122,7 +122,7 @@ class Control:
 
 @contextlib.contextmanager
 def control(kit: Kit, insecure: bool = False) -> Iterator[Control]:
-    """Ask the SuperLink of this kit; an answer that is none becomes one paragraph."""
+    """Connect to this kit's SuperLink. HTTP errors are re-raised as a one-paragraph UnseenError."""
     needs_flower()
     import httpx
     from flwr.supercore.control import ControlHttpClient

@@ -18,7 +18,7 @@ BUSY = 60_000
 LONGER = 150
 
 
-def put_before_superlink(guard: type) -> None:
+def put_before_superlink(guard: Any) -> None:
     """Let an ASGI middleware see every request first, or end the process."""
     from flwr.superlink import extensions
     from starlette.middleware import Middleware

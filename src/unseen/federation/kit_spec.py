@@ -90,7 +90,7 @@ class Federation(Settings):
     def read(cls, path: Path) -> Self:
         """A federation from its TOML file; all that is wrong with it in one paragraph."""
         if not path.is_file():
-            raise UnseenError(f"{path} is no file; a federation is described in a TOML file.")
+            raise UnseenError(f"{path} is not a file; a federation is described in a TOML file.")
         try:
             return cls(**tomllib.loads(path.read_text(encoding="utf-8")))
         except tomllib.TOMLDecodeError as error:

@@ -42,8 +42,9 @@ def run(
     path = study.expanduser().absolute()
     if not path.is_file():
         raise UnseenError(
-            f"{study} is no file. `unseen federation run` takes a study's TOML file; one by name "
-            'is a file that says base = "NAME".'
+            f"{study} is not a file.",
+            remedy="`unseen federation run` takes a study's TOML file; for a study by name, write "
+            'a file that says base = "NAME".',
         )
     target = out.expanduser().absolute()
     target.mkdir(parents=True, exist_ok=True)
@@ -60,13 +61,13 @@ def run(
                 ended = follow(link, number, target, say)
         except KeyboardInterrupt:
             link.stop(number)
-            say("stopped; the same command goes on from the last finished round.")
+            say("Stopped. Run the same command to resume from the last finished round.")
             raise
     if not ended.state.endswith("completed"):
         error = str(standing(target).get("error") or ended.details or "see the server's log")
         raise UnseenError(
             f"the run ended as {ended.state}: {error.rstrip('.')}. Log: {kit.logs / 'server.log'}. "
-            "When the cause is gone, the same command goes on from the last finished round."
+            "When the cause is gone, run the same command to resume from the last finished round."
         )
     table = target / "table.txt"
     if table.is_file():
@@ -75,7 +76,10 @@ def run(
 
 
 def await_turn(link: Control, say: Callable[[str], None]) -> None:
-    """Wait until no run is listed: after a crash the one before is, until it is missed."""
+    """Wait until the SuperLink lists no active run.
+
+    After a crash it keeps listing the old run until the run's heartbeat times out.
+    """
     end, told = time.monotonic() + GONE, False
     while busy := link.running():
         if time.monotonic() > end:

@@ -115,8 +115,10 @@ def masked(
 
 
 def purpose(header: Mapping[str, Any], received: str) -> str:
-    """What a mask is bound to: whoever is told other weights or names makes other masks, and so
-    does who received another model, lest two updates come under one mask."""
+    """Bind the mask to the weights, participants and model received.
+
+    So no mask is ever reused for a second update.
+    """
     bound = {k: header[k] for k in ("round", "exchange", "nonce", "slot", "names", "once")}
     bound["received"] = received
     bound["weights"] = hashlib.sha256(

@@ -77,7 +77,7 @@ class Desk:
 
     @cached_property
     def task(self) -> Task:
-        """The task as far as this site goes: what it is to it, and no other site."""
+        """The task as this site sees it: its own role only; other sites' names are withheld."""
         role, me = self.head["role"], (self.site.name,)
         if role == "source" and self.site.role == "evaluate":
             raise Refused(f"site {self.site.name!r} only evaluates; it was asked to train.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import logging
 import secrets
@@ -27,13 +28,14 @@ from unseen.engine.determinism import reproducible
 from unseen.errors import UnseenError
 from unseen.expression import parse
 from unseen.federation.flower import sealed_sites
+from unseen.federation.flower.protocol import PROTOCOL
 from unseen.federation.flower.site import ROLES
 from unseen.federation.flower.site_backend import Sites
 from unseen.federation.flower.site_messages import Grid, Link
 from unseen.federation.flower.terms import Facts, Terms
 from unseen.methods.compose import method as compose
 from unseen.privacy import channel, kinds
-from unseen.results import records, study_file
+from unseen.results import study_file
 from unseen.results.records import Job
 from unseen.results.study_results import Results
 from unseen.spec import user_code
@@ -280,7 +282,7 @@ def tasks_of(study: StudySpec, facts: Mapping[str, Facts]) -> tuple[Task, ...]:
 
 
 def planned_study(study: StudySpec, out: Path, facts: Mapping[str, Facts], terms: Terms) -> Plan:
-    """The study checked as far as it can be where no data are, and its jobs."""
+    """Return the study, checked as far as it can be without data, and its jobs."""
     check_device(study.device)
     data, entry = terms.empty(), info(parse(study.dataset)[0].name)
     check_columns(study, data)
@@ -290,7 +292,8 @@ def planned_study(study: StudySpec, out: Path, facts: Mapping[str, Facts], terms
     tasks = tasks_of(study, facts)
     if not any(task.targets for task in tasks):
         study = study.model_copy(update={"holdout": "none", "targets": None})
-    digest = _together([f"{name} {told.digest}" for name, told in sorted(facts.items())])
+    lines = "\n".join(f"{name} {fact.digest}" for name, fact in sorted(facts.items()))
+    digest = hashlib.sha256(lines.encode()).hexdigest()[:16]
     setting = Setting(study, out, None, digest, model, metrics, 0.0, weights)
     methods = {m.name: m for m in (composed(text, study, data) for text in study.methods)}
     for name in methods:
@@ -302,52 +305,32 @@ def planned_study(study: StudySpec, out: Path, facts: Mapping[str, Facts], terms
         for name, method in methods.items()
         if "images" in method.asks and len(terms.shape) != 3
     }
-    jobs = tuple(
-        Job(name, task.name, seed)
-        for name in methods
-        if name not in refused
-        for task in tasks
-        for seed in study.seed_list
-    )
-    missing = tuple(job for job in jobs if not records.is_done(job.folder(out)))
     code = user_code.code_of(methods, model=model)  # the data set's own code is at the sites
-    planned = Plan(setting, data, tuple(methods), tasks, jobs, missing, refused, (), code=code)
-    check_folder(
-        planned, strict=True
-    )  # the sites keep what belongs to a run: its settings are its own at once
+    planned = Plan.of(setting, data, [*methods], tasks, refused, code)
+    # The sites keep what belongs to a run: its settings are fixed from its start.
+    check_folder(planned, strict=True)
     return marked(planned, any(told.stand_in for told in facts.values()))
 
 
 def _agree(out: Path, facts: Mapping[str, Facts]) -> tuple[str, dict[str, Facts], Terms]:
-    """The terms of a new study, written down before anything is trained by them."""
+    """Return the terms of a new study, written down before anything is trained by them."""
     here = dict(sorted(facts.items()))
-    terms = Terms.agree(list(here.values()))
-    found = {
-        "run": secrets.token_hex(8),
-        "facts": {name: vars(told) for name, told in here.items()},
-    }
-    write_atomically(out / TERMS, json.dumps(found, indent=1).encode())
+    terms, begun = Terms.agree(list(here.values())), secrets.token_hex(8)
+    content = {"run": begun, "facts": {name: vars(fact) for name, fact in here.items()}}
+    write_atomically(out / TERMS, json.dumps(content, indent=1).encode())
     LOG.info("%s agreed with %s", ", ".join(here), versions())
-    return str(found["run"]), here, terms
+    return begun, here, terms
 
 
 def _agreed(out: Path) -> tuple[str, dict[str, Facts], Terms] | None:
-    """The terms of a study that was begun here before."""
+    """Return the terms of a study that was begun here before; None if none was."""
     path = out / TERMS
     if not path.exists():
         return None
-    found = json.loads(path.read_bytes())
-    facts = {name: Facts.read(told) for name, told in found["facts"].items()}
-    return found["run"], facts, Terms.agree(list(facts.values()))
+    content = json.loads(path.read_bytes())
+    facts = {name: Facts.read(fields) for name, fields in content["facts"].items()}
+    return content["run"], facts, Terms.agree(list(facts.values()))
 
 
 def _hello(head: Mapping[str, Any]) -> dict[str, Any]:
-    from unseen.federation.flower.protocol import PROTOCOL
-
     return {"kind": "hello", "protocol": PROTOCOL, "about": "hello", "head": json.dumps(head)}
-
-
-def _together(lines: Sequence[str]) -> str:
-    import hashlib
-
-    return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]

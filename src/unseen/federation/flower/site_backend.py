@@ -69,9 +69,15 @@ class Sites(Backend):
         self, exchange: Exchange, inbox: Inbox, clients: Sequence[str], turn: Turn, more: Parcel,
         opened: Callable[[str, Mapping[str, Value]], Reply],
     ) -> list[Reply]:  # fmt: skip
-        """The clients' replies to the inbox and what more is sent, in its place where names agree.
+        """Send the inbox to each client and return their replies.
 
-        opened: (site, its answer) -> the reply in it.
+        Args:
+            exchange: What is asked for.
+            inbox: The state that is sent.
+            clients: To whom.
+            turn: Which exchange of which round it is.
+            more: What else is sent; it overrides inbox entries of the same name.
+            opened: (site, its answer) -> the reply in it.
         """
         sent = {**from_inbox(inbox), **more}
         counted = [name for name in clients if self.roles.get(name) != "target"]

@@ -28,7 +28,7 @@ ATTEMPTS = 3
 #: it is, in seconds.
 QUIET, SETTLED = 10.0, 60.0
 AWAY = "was not connected"
-KEPT = "The state of the last finished round is kept; give the same command again."
+KEPT = "Progress up to the last finished round is saved. Run the same command again to resume."
 
 
 class Grid(Protocol):
@@ -160,7 +160,7 @@ class Link:
                     f", at least {self.limits.minimum} are needed"
                     + (f"; missing: {', '.join(missing)}" if missing else "")
                     + whys(self.refused)
-                    + ". Start them, and give the same command again."
+                    + ". Start them, and run the same command again."
                 )
             self.tell(waiting=f"for {', '.join(missing) or 'sites'}; {len(here)} are here")
             time.sleep(POLL)
@@ -294,7 +294,7 @@ def introduced(parcel: Mapping[str, Value] | None, fault: str, keyed: str) -> Fa
 def _judged(
     good: Callable[[Mapping[str, Value]], str | None], answer: Mapping[str, Value]
 ) -> str | None:
-    """What is wrong with an answer; that it cannot be used at all is wrong with it, too."""
+    """Return why the answer is rejected. An exception while reading it counts as a reason."""
     try:
         return good(answer)
     except BadReply as error:
