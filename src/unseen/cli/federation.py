@@ -25,7 +25,7 @@ Insecure = Annotated[
 
 
 def say(text: str) -> None:
-    """Print a line at once, also into a pipe."""
+    """Print a line without delay, also into a pipe."""
     print(text, flush=True)
 
 
@@ -93,7 +93,7 @@ def join(
 ) -> None:
     """Take part as a site, in the foreground, until Ctrl-C or SIGTERM.
 
-    The site runs the training code of its own installation; a server that sends other code is
+    The site runs the training code that is installed there; a server that sends other code is
     refused. --app names another app to run instead.
     """
     from unseen.federation.kit import Kit
