@@ -33,14 +33,22 @@ def examine(
     insecure: bool = False,
     now: datetime | None = None,
 ) -> list[Finding]:
-    """Every check that can be made; none raises, and the network's are bounded in time."""
+    """Return the findings of all checks; none raises, and the network's are bounded in time.
+
+    Args:
+        kit: What is checked.
+        study: A study to compare the site's data with.
+        data: The site's data, instead of those that site.toml names.
+        insecure: Whether the server is asked in plaintext.
+        now: The time, for tests.
+    """
     now = now or datetime.now(UTC)
-    found = [*_files(kit), *_permissions(kit), *_certificates(kit, now), *_pair(kit)]
-    found += _room(kit)
-    found += _server(kit) if kit.kind == "server" else []
-    found += _network(kit, insecure, now)
-    found += _data(kit, study, data)
-    return found
+    findings = [*_files(kit), *_permissions(kit), *_certificates(kit, now), *_pair(kit)]
+    findings += _room(kit)
+    findings += _server(kit) if kit.kind == "server" else []
+    findings += _network(kit, insecure, now)
+    findings += _data(kit, study, data)
+    return findings
 
 
 def _files(kit: Kit) -> Iterator[Finding]:
@@ -125,7 +133,7 @@ def _pair(kit: Kit) -> Iterator[Finding]:
 
 
 def _halves(kit: Kit) -> tuple[Any, Any]:
-    """The public key that belongs to the private one, and the one that lies beside it."""
+    """The public key that belongs to the private one, and the one next to it."""
     from cryptography.hazmat.primitives import serialization as s
 
     content = kit.private_key.read_bytes()
@@ -250,10 +258,10 @@ def _size(kit: Kit, insecure: bool) -> Finding:
     answer = probe.ask(kit, insecure, size=PART, timeout=60.0)
     if answer.trouble or answer.content.get("bytes") != PART:
         text = answer.text or f"{answer.content.get('bytes', 0):,} of {PART:,} bytes arrived."
-        remedy = "a device between the two limits messages; 6 MiB at once must pass"
+        remedy = "a device between the two limits messages; 6 MiB in one piece must pass"
         return Finding("message size", "fault", text, remedy)
     rate = PART / max(answer.seconds, 1e-3) / 2**20
-    return Finding("message size", "ok", f"{PART:,} bytes pass at once, {rate:.0f} MiB/s")
+    return Finding("message size", "ok", f"{PART:,} bytes pass in one piece, {rate:.0f} MiB/s")
 
 
 def _data(kit: Kit, study: Path | None, data: Path | None) -> Iterator[Finding]:

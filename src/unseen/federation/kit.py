@@ -43,7 +43,7 @@ class Kit:
 
     @classmethod
     def read(cls, folder: str | Path, kind: Kind | None = None) -> Kit:
-        """The kit in a folder, if it is one and of the kind asked for."""
+        """Return the kit in a folder, if it is one and of the kind asked for."""
         needs_cryptography()
         path = Path(folder).expanduser().absolute()
         if not (path / "kit.toml").is_file():
@@ -117,7 +117,7 @@ class Kit:
         return self.folder / "state"
 
     def certificate(self, name: str) -> Certificate:
-        """A certificate of the kit."""
+        """Return a certificate of the kit."""
         return read_certificate(self.folder / name)
 
     def check(self, insecure: bool = False, now: datetime | None = None) -> None:
@@ -138,7 +138,7 @@ class Kit:
 
 
 def read_certificate(path: Path) -> Certificate:
-    """A certificate from PEM."""
+    """Return a certificate from PEM."""
     from cryptography import x509
 
     try:
@@ -220,7 +220,7 @@ def period(certificate: Certificate, name: str, now: datetime | None = None) -> 
 
 
 def covers(certificate: Certificate, host: str) -> bool:
-    """Whether a certificate is for this name or address."""
+    """Return whether a certificate is for this name or address."""
     import ipaddress
 
     from cryptography import x509
@@ -235,7 +235,7 @@ def covers(certificate: Certificate, host: str) -> bool:
 
 
 def signed_by(certificate: Certificate, authority: Certificate) -> bool:
-    """Whether the authority signed the certificate."""
+    """Return whether the authority signed the certificate."""
     from cryptography.exceptions import InvalidSignature
 
     try:

@@ -18,14 +18,14 @@ from unseen.errors import UnseenError
 
 #: Seconds that processes get to end by themselves.
 PATIENCE = 8.0
-#: A log is put aside when it is larger; one is kept beside it.
+#: A log is put aside when it is larger; one older log is kept.
 LOG_LIMIT = 16 * 2**20
 #: Which variable says who started a process.
 PARENT = "UNSEEN_PARENT"
 
 
 def environment(home: Path, **more: str) -> dict[str, str]:
-    """The environment of Flower's processes: quiet, offline, installing nothing.
+    """Return the environment of Flower's processes: quiet, offline, installing nothing.
 
     home: where Flower keeps its own files.
     """
@@ -65,7 +65,7 @@ class Child:
         return self.process.poll()
 
     def said(self) -> str:
-        """What it wrote since it was started."""
+        """Return what it wrote since it was started."""
         with self.log.open("rb") as file:
             file.seek(self.begin)
             return file.read().decode(errors="replace")
@@ -124,10 +124,10 @@ def until_told() -> Iterator[None]:
 def descendants(root: int) -> list[int]:
     """All processes below one, children before grandchildren."""
     parents = _parents()
-    found = [root]
-    for pid in found:
-        found += [child for child, parent in parents.items() if parent == pid]
-    return found[1:]
+    pids = [root]
+    for pid in pids:
+        pids += [child for child, parent in parents.items() if parent == pid]
+    return pids[1:]
 
 
 def check_port(host: str, port: int, what: str) -> None:
@@ -154,7 +154,7 @@ def check_port(host: str, port: int, what: str) -> None:
 
 
 def free_port() -> int:
-    """A port of this machine that nobody listens on."""
+    """Return a port of this machine that nobody listens on."""
     import socket
 
     with socket.socket() as probe:

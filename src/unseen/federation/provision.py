@@ -12,14 +12,17 @@ from unseen.errors import UnseenError, nearest
 from unseen.federation import certificates
 from unseen.federation.kit_spec import NAME, RESERVED, Federation, Role
 
-#: The description that later additions and renewals go by, among the kits.
+#: The description from which later additions and renewals are made, among the kits.
 DESCRIPTION = "federation.toml"
 
 
 def provision(federation: Federation, out: Path, now: datetime | None = None) -> list[Path]:
-    """Write all kits into an empty folder; returns their folders.
+    """Write all kits into an empty folder, and return their folders.
 
-    now: when the certificates begin, for tests.
+    Args:
+        federation: What the kits are for.
+        out: The folder.
+        now: When the certificates begin, for tests.
     """
     certificates.needs_cryptography()
     if out.exists() and any(out.iterdir()):
@@ -46,7 +49,9 @@ def provision(federation: Federation, out: Path, now: datetime | None = None) ->
 
 
 def add(out: Path, name: str, role: Role = "train") -> Federation:
-    """A kit for one more site. The authority's key is not needed; the server gets the public key.
+    """Write a kit for one more site, and return the federation that has it.
+
+    The authority's key is not needed; the server gets the site's public key.
 
     Encrypted sums have one secret key for all sites, which is taken from a kit that is here.
     """
@@ -83,7 +88,17 @@ def add(out: Path, name: str, role: Role = "train") -> Federation:
 
 
 def renew(out: Path, name: str, days: int | None = None, now: datetime | None = None) -> list[Path]:
-    """New key and certificate of the server, or a new pair of a site: the files to carry over."""
+    """Make a new key and certificate of the server, or a new key pair of a site.
+
+    Args:
+        out: Folder of the kits.
+        name: `server`, or a site.
+        days: How long the certificate is valid; as the federation says, if None.
+        now: When it begins, for tests.
+
+    Returns:
+        The files to carry over.
+    """
     certificates.needs_cryptography()
     federation = described(out)
     if name != "server" and name not in federation.sites:
@@ -98,7 +113,7 @@ def renew(out: Path, name: str, days: int | None = None, now: datetime | None = 
 
 
 def described(out: Path) -> Federation:
-    """The federation whose kits lie in `out`."""
+    """Return the federation whose kits lie in `out`."""
     if not (out / DESCRIPTION).is_file():
         raise UnseenError(
             f"{out} holds no kits ({DESCRIPTION} is missing): name the folder that "
@@ -182,8 +197,8 @@ def _script(path: Path, command: str, data: str = "") -> None:
     """A start script that works from wherever the kit was put."""
     lines = ["#!/bin/sh", "set -eu", 'kit=$(CDPATH= cd -- "$(dirname -- "$0")" && pwd)']
     if data:
-        asked = shlex.quote(f"usage: start.sh DATA   ({data})")
-        lines += [f"[ $# -ge 1 ] || {{ echo {asked} >&2; exit 2; }}", "data=$1", "shift"]
+        usage = shlex.quote(f"usage: start.sh DATA   ({data})")
+        lines += [f"[ $# -ge 1 ] || {{ echo {usage} >&2; exit 2; }}", "data=$1", "shift"]
         lines += [f'exec {command} "$kit" --data "$data" "$@"']
     else:
         lines += [f'exec {command} "$kit" "$@"']

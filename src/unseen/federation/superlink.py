@@ -2,8 +2,8 @@
 
 Flower answers everything on one port: what sites ask (`/v1/fleet/`), and what its own tools ask
 (`/v1/control/`: start any code at every site) without asking who it is. The guard answers other
-machines on the sites' paths alone, and has one address of its own, by which a site can find out
-what is wrong before it joins.
+machines on the sites' paths alone, and adds one address, at which a site can find out what is
+wrong before it joins.
 """
 
 from __future__ import annotations

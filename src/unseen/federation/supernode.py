@@ -31,7 +31,7 @@ def files(bundle: bytes) -> dict[str, str]:
 
 
 def differences(sent: Mapping[str, str], own: Mapping[str, str]) -> list[str]:
-    """Files that are not the same on both sides."""
+    """Return files that are not the same on both sides."""
     return [name for name in sorted({*sent, *own}) if sent.get(name) != own.get(name)]
 
 

@@ -52,7 +52,7 @@ CHANNELS: Mapping[str, Callable[..., Kind]] = {"clear": Clear, "ckks": CKKS, "ma
 
 
 def read(expression: str, server: Server = "clear") -> Kind:
-    """The channel that an expression names: `clear`, `ckks(gram='exact')` or `masks()`."""
+    """Return the channel that an expression names: `clear`, `ckks(gram='exact')` or `masks()`."""
     calls = parse(expression)
     if len(calls) != 1:
         raise UnseenError(f"a study has one channel; found {len(calls)} joined by +.")
@@ -306,8 +306,8 @@ class LocalSites:
         """
         site = next(iter(self.sites.values()))
         state = site.to_memory(server.cargo(), turn)
-        kept = {STATES: [((0, 0), dict(state))]} if state else {}
-        return Memories({**self.memories.kept, **kept})
+        states = {STATES: [((0, 0), dict(state))]} if state else {}
+        return Memories({**self.memories.kept, **states})
 
     def load(self, server: ServerSide, memories: Memories) -> None:
         """Seal the model of a checkpoint with this run's key."""

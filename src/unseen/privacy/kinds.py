@@ -26,7 +26,7 @@ Ask = Callable[[Mapping[str, bytes]], Mapping[str, bytes]]
 Cargo = Mapping[str, bytes]
 Server = Literal["clear", "blind"]
 #: The files of keys as kits have them: every site has the first, the server the second; for masks
-#: each site has a key of its own and everybody's public ones.
+#: each site has its own key and everybody's public ones.
 SECRET, PUBLIC = "ckks.secret", "ckks.public"
 PRIVATE, PUBLICS = "masks.private", "masks.public.json"
 #: What a sealed state is called in the cargo, and in the ledger.

@@ -104,7 +104,7 @@ def masked(
     purpose: str,
     numbers: Integers,
 ) -> Integers:
-    """The numbers under this client's masks with each of the others."""
+    """Return the numbers under this client's masks with each of the others."""
     total = numbers.copy()
     for other in names:
         if other == name:
@@ -164,8 +164,8 @@ class Site(kinds.Site):
         self, exchange: Exchange, reply: Reply, inbox: Inbox, turn: Turn, hello: str
     ) -> dict[str, bytes]:
         """That the rows are there, and of which shape; their numbers stay until they are asked."""
-        said = json.loads(hello)
-        self.label = {"round": turn.round, "exchange": exchange.name, "nonce": said["nonce"]}
+        greeting = json.loads(hello)
+        self.label = {"round": turn.round, "exchange": exchange.name, "nonce": greeting["nonce"]}
         self.held, self.asked, messages = {}, {}, {}
         self.received = digest_of(inbox).hex()
         for name in exchange.slots:
@@ -234,7 +234,7 @@ class Server(ServerSide):
         self.kind = kind
 
     def sealed(self, name: str, head: dict[str, Any], parts: Parts, what: str) -> Sealed:
-        """What a client says of the row that it keeps."""
+        """Return what a client says of the row that it keeps."""
         kind = type_of(head, what)
         try:
             shape, fault = torch.Size(head["shape"]), str(head["fault"])
@@ -269,11 +269,12 @@ class MaskedRows(SealedRows[Server]):
         }  # fmt: skip
         question = pack(header)
         answers = self.ask(dict.fromkeys(names, question))
-        found = accepted(answers, "masked", {"slot": self.slot, "size": P, **self.server.label})
-        if missing := [name for name in names if name not in found]:
+        label = {"slot": self.slot, "size": P, **self.server.label}
+        answered = accepted(answers, "masked", label)
+        if missing := [name for name in names if name not in answered]:
             raise Departed(missing)
         total = np.zeros(P, np.uint64)
-        for _, (content,) in found.values():
+        for _, (content,) in answered.values():
             total = total + np.frombuffer(content, np.uint64)
         numbers = np.ldexp(total.view(np.int64).astype(np.float64), -self.server.kind.step)
         return torch.from_numpy(numbers).to(kind).to(self.device)
@@ -284,8 +285,8 @@ def exposed(rows: Tensor, kind: Masks) -> list[bytes | Tensor]:
     names = [f"{k:04d}" for k in range(len(rows))]
     pairs = {name: make_keys() for name in names}
     publics = {name: public for name, (_, public) in pairs.items()}
-    found: list[bytes | Tensor] = []
+    content: list[bytes | Tensor] = []
     for name, row in zip(names, rows, strict=True):
         numbers = fixed(row.double().cpu().numpy() / len(rows), kind.step, len(rows))
-        found.append(masked(name, pairs[name][0], publics, names, "seen", numbers).tobytes())
-    return found
+        content.append(masked(name, pairs[name][0], publics, names, "seen", numbers).tobytes())
+    return content

@@ -73,7 +73,7 @@ def answer(parcel: Parcel, desk: Desk) -> dict[str, Value]:
     """Return a site's answer to a question about the rows that it sealed last."""
     side, saved, question = site_side(desk), desk.kept(SIDE), parcel["question"]
     if side is None or saved is None or not isinstance(question, bytes):
-        raise UnseenError("there are no sealed rows here to be asked about.")
+        raise UnseenError("no question is answered before rows were sealed here.")
     side.load(saved)
     reply = side.answer(question)
     desk.keep(SIDE, side.save())

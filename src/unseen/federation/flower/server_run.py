@@ -136,13 +136,13 @@ def waited(out: Path) -> Iterator[None]:
 
 def _run(study: StudySpec, out: Path, grid: Grid, sites: Sequence[str], status: Status) -> Results:
     limits = study.federation
-    told = study.model_dump(mode="json", exclude={"federation", "published"})
-    head: dict[str, Any] = {"study": told, "method": study.methods[0]}
+    settings = study.model_dump(mode="json", exclude={"federation", "published"})
+    head: dict[str, Any] = {"study": settings, "method": study.methods[0]}
     link = Link(grid, limits, _hello(head), status.tell)
     agreed = _agreed(out)
     wanted = list(sites or limits.sites or named(study))
     if agreed is not None:
-        # Those who began go on; who does not come back for a while is missed no longer.
+        # The sites that began go on; one that does not come back in a while is not waited for.
         wanted = sorted(agreed[1])
         link.facts = dict(agreed[1])
         link.gather(wanted, limits.patience, alone=REJOIN)
@@ -172,7 +172,7 @@ def _job(
     setting: Setting, job: Job, task: Task, facts: Mapping[str, Facts], terms: Terms, link: Link,
     head: Mapping[str, Any],
 ) -> None:  # fmt: skip
-    """One job; a table's statistics are exchanged before its first round and kept beside it."""
+    """One job; a table's statistics are exchanged before its first round and stored with it."""
     roles = {
         **dict.fromkeys(task.sources, "source"),
         **dict.fromkeys(task.validation, "validation"),
@@ -193,7 +193,7 @@ def _job(
 
 
 def placed(study: StudySpec, *arguments: Any) -> Any:
-    """The backend of one job, behind the study's channel if it has one."""
+    """Return the backend of one job, behind the study's channel if it has one."""
     sites = Sites.place(*arguments)
     if study.privacy.channel == "clear":
         return sites
@@ -245,7 +245,7 @@ def hollow(task: Task, terms: Terms, sums: Tensor | None) -> Prepared:
 
 
 def named(study: StudySpec) -> tuple[str, ...]:
-    """The sites that the hold-out plan names; targets need not be there."""
+    """Return the sites that the hold-out plan names; targets need not be there."""
     if isinstance(study.holdout, Fixed) and study.holdout.source != "others":
         return (*study.holdout.source, *study.holdout.validation)
     if isinstance(study.holdout, Growing):
@@ -255,7 +255,7 @@ def named(study: StudySpec) -> tuple[str, ...]:
 
 def tasks_of(study: StudySpec, facts: Mapping[str, Facts]) -> tuple[Task, ...]:
     """The study's tasks among these sites. A target that does not take part is not evaluated."""
-    able = {name for name, told in facts.items() if told.role == ROLES[0]}
+    able = {name for name, fact in facts.items() if fact.role == ROLES[0]}
     watching = sorted(set(facts) - able)
     only = study.targets
     if study.holdout == "leave-one-domain-out" and only is None and watching:
@@ -264,7 +264,7 @@ def tasks_of(study: StudySpec, facts: Mapping[str, Facts]) -> tuple[Task, ...]:
     domains = sorted({*facts, *(only or ()), *targets})
     if study.holdout == "none":
         domains = sorted(able)
-    found = []
+    tasks = []
     for task in plan(study.holdout, domains, only):
         sources = [name for name in task.sources if name in facts]
         if isinstance(study.holdout, str) or getattr(study.holdout, "source", ()) == "others":
@@ -277,8 +277,8 @@ def tasks_of(study: StudySpec, facts: Mapping[str, Facts]) -> tuple[Task, ...]:
         if not sources:
             raise UnseenError(f"task {task.name!r} has no source among {', '.join(sorted(facts))}.")
         here = [tuple(n for n in names if n in facts) for names in (task.targets, task.validation)]
-        found.append(Task(task.name, tuple(sources), *here))
-    return tuple(found)
+        tasks.append(Task(task.name, tuple(sources), *here))
+    return tuple(tasks)
 
 
 def planned_study(study: StudySpec, out: Path, facts: Mapping[str, Facts], terms: Terms) -> Plan:
@@ -309,7 +309,7 @@ def planned_study(study: StudySpec, out: Path, facts: Mapping[str, Facts], terms
     planned = Plan.of(setting, data, [*methods], tasks, refused, code)
     # The sites keep what belongs to a run: its settings are fixed from its start.
     check_folder(planned, strict=True)
-    return marked(planned, any(told.stand_in for told in facts.values()))
+    return marked(planned, any(f.stand_in for f in facts.values()))
 
 
 def _agree(out: Path, facts: Mapping[str, Facts]) -> tuple[str, dict[str, Facts], Terms]:
