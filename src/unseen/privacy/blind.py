@@ -23,13 +23,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from unseen.core.apply import Add, Descend, MovingAverage, Replace
 from unseen.core.client import Memories
-from unseen.core.exchange import Exchange, Method, Slot, Turn
-from unseen.core.optimiser import SGD
+from unseen.core.exchange import Exchange, Method, Turn
 from unseen.core.round import apply_sums, sum_by_entry
 from unseen.core.types import Inbox, Memory, Table
-from unseen.errors import BadReply, Incompatible, UnseenError
+from unseen.errors import BadReply, UnseenError
 from unseen.privacy import ckks
 from unseen.privacy.kinds import CKKS, STATE, Ask, Cargo, Sealed
 from unseen.privacy.wire import expect, pack, refusal, type_of, unpack
@@ -46,24 +44,6 @@ SALT = 32
 ENTRY, MOMENT = "entry", "moment"
 #: "exchange:slot" -> what its step remembers.
 Moments = Mapping[str, Mapping[str, Tensor]]
-
-
-def check_apply(method: str, label: str, slot: Slot) -> None:
-    """Refuse a server's step that the sites cannot take for themselves."""
-    apply = slot.apply
-    if apply is None or isinstance(apply, Add | Replace | MovingAverage):
-        return
-    if isinstance(apply, Descend) and isinstance(apply.optimiser, SGD):
-        return
-    kind = type(apply.optimiser if isinstance(apply, Descend) else apply).__name__
-    raise Incompatible(
-        f"{method}+blind",
-        f"the slot {label!r} is applied by {kind}. A server that does not read the sum cannot take "
-        "squares, roots and quotients of it, and sites that did so for it would diverge for good "
-        "after one sum that one of them missed.",
-        remedy='Take training.server = "add" or "sgd(lr=1, momentum=0.9)", or privacy.server = '
-        '"clear".',
-    )
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from unseen.core.types import Inbox
 from unseen.core.vector import Model
 from unseen.engine.messages import INBOX, Parcel, Value, from_reply, named, to_reply
 from unseen.errors import UnseenError
-from unseen.privacy import channel, kinds
+from unseen.privacy import channel, channelled, kinds
 from unseen.privacy.kinds import SealedReply
 from unseen.study.watcher import FINAL, save_tensors, tensors_of
 
@@ -60,7 +60,7 @@ def leave(
         trained = tensors_of(desk.model, inbox["model"], inbox["buffers"])
         save_tensors(desk.folder / FINAL, trained, notes)  # nobody else has it
     hello = str(desk.parcel["hello"])
-    sealed = channel.leave(side, exchange, reply, inbox, turn, hello)
+    sealed = channelled.leave(side, exchange, reply, inbox, turn, hello)
     if exchange.slots:
         desk.keep(SIDE, side.save())
     parcel = from_reply(Reply(scalars=sealed.scalars))
@@ -105,7 +105,7 @@ class SealedSites:
         self,
         exchange: Exchange,
         inbox: Inbox,
-        mail: channel.Mail,
+        mail: channelled.Mail,
         clients: Sequence[str],
         turn: Turn,
         opened: Callable[[str, SealedReply], Reply],

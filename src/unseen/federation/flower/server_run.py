@@ -34,7 +34,7 @@ from unseen.federation.flower.site_backend import Sites
 from unseen.federation.flower.site_messages import Grid, Link
 from unseen.federation.flower.terms import Facts, Terms
 from unseen.methods.compose import method as compose
-from unseen.privacy import channel, kinds
+from unseen.privacy import channel, channelled, kinds
 from unseen.results import study_file
 from unseen.results.records import Job
 from unseen.results.study_results import Results
@@ -205,7 +205,7 @@ def placed(study: StudySpec, *arguments: Any) -> Any:
         )
     kind = channel.read(study.privacy.channel, study.privacy.server)
     serve = partial(channel.server_side, kind, study.privacy.server, files)
-    return channel.Channelled(sealed_sites.SealedSites(sites), serve, arguments[-1])
+    return channelled.Channelled(sealed_sites.SealedSites(sites), serve, arguments[-1])
 
 
 def _statistics(sites: Sites, totals: Totals, task: Task) -> Tensor:
