@@ -72,7 +72,7 @@ class Federation:
     def round(self) -> torch.Tensor:
         """One exchange after training."""
         turn, self.seconds = Turn(0, 0, 1, "train"), {}
-        hello = self.server.hello(self.exchange, turn, self.names)
+        hello = self.server.hello(self.exchange, turn)
         sealed = []
         for name, row in zip(self.names, self.matrix, strict=True):
             begun = time.process_time()

@@ -40,7 +40,7 @@ from unseen.datasets.heart import HOSPITALS
 from unseen.engine.inprocess import InProcess
 from unseen.federation.launch import standing
 from unseen.federation.process import descendants
-from unseen.privacy import blind_messages
+from unseen.privacy import blind
 from unseen.study import job as jobs
 from unseen.study.plan import prepare_study
 from unseen.study.prepare import prepare
@@ -219,11 +219,9 @@ def opened(checkpoint: bytes, secret: bytes, name: str) -> Tensor:
     """The model in a server's checkpoint, as who has the sites' key can read it."""
     content = torch.load(io.BytesIO(checkpoint[32:]), weights_only=True)
     assert bool(content["inbox"]["model"].isnan().all())
-    ((_, kept),) = content["memories"][blind_messages.SERVER]
-    assert not any(
-        key.startswith(blind_messages.SUM) for key in kept
-    )  # evaluations have applied them
-    state = blind_messages.opened(bytes(kept[blind_messages.STATE].numpy()), secret, name)
+    ((_, kept),) = content["memories"][blind.SERVER]
+    assert not any(key.startswith(blind.SUM) for key in kept)  # evaluations have applied them
+    state = blind.open_state(bytes(kept[blind.STATE].numpy()), secret, name)
     return state.entries["model"]
 
 
@@ -391,7 +389,7 @@ def contents(checkpoint: bytes) -> Iterator[str]:
         if entry.numel():
             nothing = "every one of them NaN" if bool(entry.isnan().all()) else "numbers"
             yield f"- `{name}`: {entry.numel():,} numbers, {nothing}"
-    ((_, kept),) = told["memories"][blind_messages.SERVER]
+    ((_, kept),) = told["memories"][blind.SERVER]
     for name, content in kept.items():
         if name != "label":
             yield f"- `{name}`: {content.numel():,} bytes, sealed"

@@ -145,7 +145,7 @@ def test_another_service_on_the_port(out: Path) -> None:
     with answering(out / "server", site(out).port, plain=True):
         assert "plaintext" in faults(site(out))["port"].text
     with answering(out / "server", site(out).port, time="no number"):
-        assert "no server of a federation" in faults(site(out))["port"].text
+        assert "not an unseen federation server" in faults(site(out))["port"].text
 
 
 def test_a_server_of_another_authority(out: Path, tmp_path: Path) -> None:

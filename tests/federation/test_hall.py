@@ -292,7 +292,7 @@ def test_below_the_minimum_the_run_stops_and_goes_on_where_it_was(tmp_path: Path
     with pytest.raises(Waiting, match="1 of at least 2 sites.*left within the exchange"):
         federated.run(str(file), str(tmp_path / "out"), hall, list(SITES))
     told = json.loads((tmp_path / "out" / "federation.json").read_text())
-    assert told["round"] == 2 and "give the same command again" in told["error"]
+    assert told["round"] == 2 and "run the same command again" in told["error"]
     # The sites come back, under other numbers, and the same command goes on.
     federated.run(
         str(file), str(tmp_path / "out"), Hall({n + 10: k for n, k in numbers.items()}), list(SITES)

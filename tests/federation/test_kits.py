@@ -233,7 +233,9 @@ def test_a_renewed_certificate_never_outlives_the_authority(tmp_path: Path) -> N
     server = Kit.read(out / "server")
     ends = server.certificate("server.crt").not_valid_after_utc
     assert ends == server.certificate("ca.crt").not_valid_after_utc
-    assert "expired" in period(server.certificate("server.crt"), "server.crt", ends + timedelta(1))
+    assert "expired" in str(
+        period(server.certificate("server.crt"), "server.crt", ends + timedelta(1))
+    )
 
 
 def test_keys_of_encrypted_and_masked_sums(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import os
 import signal
 import subprocess
@@ -27,7 +28,7 @@ from support import rollcall_app
 from support.kits import provisioned, site
 
 from unseen.errors import UnseenError
-from unseen.federation import certificates, handshake, probe, superlink, supernode
+from unseen.federation import certificates, flower_patches, handshake, probe, superlink, supernode
 from unseen.federation.control import control
 from unseen.federation.kit import Kit
 
@@ -318,22 +319,29 @@ def test_no_header_says_who_asks(monkeypatch: pytest.MonkeyPatch) -> None:
     started = lambda: seen.append("FORWARDED_ALLOW_IPS" in os.environ)  # noqa: E731
     monkeypatch.setattr(flwr.superlink.cli, "flower_superlink", started)
     monkeypatch.setattr(superlink, "die_with_parent", lambda: None)
-    monkeypatch.setattr(superlink, "patient_database", lambda: None)
+    monkeypatch.setattr(flower_patches, "wait_for_database", lambda: None)
     superlink.main()
     assert seen == [False] and extensions.get_middleware()[0].cls is superlink.Guard
 
 
-def test_a_site_runs_its_own_app_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_site_runs_its_own_app_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     from flwr.cli.build import build_fab_from_disk
     from flwr.supercore.fab import Fab
+    from flwr.supernode import start_client_internal
 
     folder = rollcall_app.write(tmp_path / "app")
     own = build_fab_from_disk(folder)
-    check = supernode.OwnAppOnly(supernode.files(own))
-    assert check.verify(Fab("", own, {}), {})
+    verify, pull = start_client_internal._verify_fab, start_client_internal._pull_and_store_message
+    monkeypatch.setattr(start_client_internal, "_verify_fab", verify)
+    monkeypatch.setattr(start_client_internal, "_pull_and_store_message", pull)
+    flower_patches.compare_apps(functools.partial(supernode.same_app, supernode.files(own)))
+    check = start_client_internal._verify_fab
+    assert check(Fab("", own, {}), {})
     (folder / "rollcall" / "client_app.py").write_text("import os  # something else\n")
     other = build_fab_from_disk(folder)
-    assert not check.verify(Fab("", other, {}), {})
+    assert not check(Fab("", other, {}), {})
     assert "another app" in capsys.readouterr().err
 
 

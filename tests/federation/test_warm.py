@@ -16,9 +16,9 @@ from unseen.federation import prefork
 FORKS = """
 import sys, time
 from pathlib import Path
-from unseen.federation import warm
-warm.die_with_parent()
-words, folder, environment = warm.answer(warm.listening(Path(sys.argv[1])))
+from unseen.federation import prefork
+prefork.die_with_parent()
+words, folder, environment = prefork.answer(prefork.listening(Path(sys.argv[1])))
 time.sleep(0.5)
 (Path(folder) / "said").write_text(f"{words} {environment['MARK']}")
 """

@@ -482,6 +482,7 @@ def test_a_row_that_is_not_finite_names_its_client(drop: str) -> None:
     backend = channel.wrap(
         channel.read("ckks"), "clear", made, InProcess(model, clients), sorted(clients)
     )
+    made = backend.played(made)
     if drop == "stop":
         with pytest.raises(BadReply, match="'site-b'.*NaN or infinite"):
             play(made, state, backend, sorted(clients), 1, on_bad_reply="stop")
@@ -499,7 +500,7 @@ from unseen.core.apply import Add
 from unseen.combine import PPDG
 from unseen.core.exchange import Exchange, Method, Slot, Turn
 from unseen.core.metrics import plain
-from unseen.privacy import blind, channel
+from unseen.privacy import blind, kinds
 from unseen.privacy.wire import pack, unpack
 
 out = sys.stdout.buffer
@@ -512,11 +513,11 @@ def receive():
 rule, names = PPDG(), ["site-0", "site-1", "site-2"]
 exchange = Exchange("train", None, {"model": Slot(rule, apply=Add())})
 method = Method("m", (exchange,), (), plain)
-server = blind.Server(method, receive(), kinds.CKKS(), names)
+server = blind.Server(method, receive(), kinds.CKKS())
 def deliver(header, parts, rows, ask):
     send(pack({"final": 1}, parts))
     return torch.zeros(1)
-send(server.hello(exchange, Turn(0, 0, 1, "train"), names).encode())
+send(server.hello(exchange, Turn(0, 0, 1, "train")).encode())
 sealed = [server.opened(n, {"model": receive()})["model"] for n in names]
 rows = server.rows("model", sealed, None)
 server.deliver = deliver

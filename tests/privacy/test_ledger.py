@@ -13,6 +13,7 @@ from support.sites import federation
 from unseen import Model, Training, method, play, start
 from unseen.core.exchange import Reply, Turn, keyed
 from unseen.core.optimiser import SGD
+from unseen.core.round import Backend
 from unseen.engine.inprocess import InProcess
 from unseen.errors import BadReply
 from unseen.models import build
@@ -70,7 +71,7 @@ def test_metering_changes_no_bit():
 
 def test_a_channel_tells_itself_what_left():
     class Channel(InProcess):
-        def left(self):
+        def disclosed(self):
             return [
                 Disclosure("site-a", "model", "encrypted", 999),
                 Disclosure("site-a", "weights", "plain", 5),
@@ -152,13 +153,14 @@ def metered_behind(over, expression, inner=InProcess):
     kind = channel.read(over)
     if not isinstance(kind, kinds.Clear):
         backend = channel.wrap(kind, "clear", federated, backend, names)
+        backend.played(federated)
     return Metered(backend, federated), federated, start(federated, model, names, 0), names
 
 
 @pytest.mark.parametrize(("over", "expression", "form"), CHANNELS)
 def test_the_bytes_of_a_channel_are_those_of_its_messages(over, expression, form):
     metered, federated, state, names = metered_behind(over, expression)
-    sides, lengths = metered.backend.sites, []
+    sides, lengths = metered.backend.transport.sites, []
     for side in sides.values():
         for call in ("seal", "answer"):
             original = getattr(side, call)
@@ -230,10 +232,10 @@ def test_a_broken_reply_is_measured_and_left_out_by_name(over, what, monkeypatch
 def test_a_number_of_examples_that_is_none_is_not_counted(said):
     pytest.importorskip("opacus", reason="the extra dp is not installed")
 
-    class Site:
+    class Site(Backend):
         """Some sites behind messages, of whose sizes the server knows what they say."""
 
-        first = True
+        first, model, clients, memories = True, None, {}, None
 
         def map(self, exchange, inbox, clients, turn):
             told = said if self.first else 32.0

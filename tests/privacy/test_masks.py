@@ -55,7 +55,7 @@ def test_masks_cancel_bit_for_bit(K: int) -> None:
 def test_the_sum_is_exact_to_the_step() -> None:
     _, outcomes, backend = trained("fedavg", 3, "masks(step=20)", rounds=1)
     weights = outcomes[0].weights["model"].numpy()
-    held = [site.held["model"].double().numpy() for site in backend.sites.values()]
+    held = [site.held["model"].double().numpy() for site in backend.transport.sites.values()]
     fixed = sum(np.rint(np.ldexp(w * row, 20)) for w, row in zip(weights, held, strict=True))
     start_of, _, _ = trained("fedavg", 3, rounds=0)
     found, _, _ = trained("fedavg", 3, "masks(step=20)", rounds=1)
@@ -77,7 +77,7 @@ def behind(K: int, over: str = "masks()") -> tuple[channel.Channelled, object, M
     made, model = method("fedavg+ga", Training(batch_size=8)), Model(network())
     names = sorted(clients)
     backend = channel.wrap(channel.read(over), "clear", made, InProcess(model, clients), names)
-    return backend, made, model, names
+    return backend, backend.played(made), model, names
 
 
 def silent(backend: channel.Channelled, who: str, after: int = 0) -> None:
@@ -130,14 +130,14 @@ def test_weights_that_single_out_a_client_are_refused() -> None:
     backend, made, model, names = behind(3)
     play(made, start(made, model, names, 0), backend, names, 1)  # type: ignore[arg-type]
     rows = backend.server.rows("model", held(backend), backend.ask)
-    for site in backend.sites.values():
+    for site in backend.transport.sites.values():
         site.asked = {}  # type: ignore[attr-defined]
     with pytest.raises(BadReply, match="leave only site-a"):
         rows.linear(torch.tensor([1.0, 0.0, 0.0], dtype=torch.float64))
 
 
 def held(backend: channel.Channelled) -> list[kinds.Sealed]:
-    sites = backend.sites
+    sites = backend.transport.sites
     size = len(next(iter(sites.values())).held["model"])  # type: ignore[attr-defined]
     shape = torch.Size([size])
     return [kinds.Sealed(n, shape, torch.float32, {}, ()) for n in sorted(sites)]
@@ -147,7 +147,7 @@ def test_other_weights_for_each_make_noise() -> None:
     """A server that tells one client other weights gets masks that do not cancel."""
     backend, made, model, names = behind(3)
     play(made, start(made, model, names, 0), backend, names, 1)  # type: ignore[arg-type]
-    for site in backend.sites.values():
+    for site in backend.transport.sites.values():
         site.asked = {}  # type: ignore[attr-defined]
     ask = backend.ask
 
@@ -172,7 +172,7 @@ def test_no_mask_covers_two_updates() -> None:
     site = masks.Site("site-a", pairs["site-a"][0], publics, kinds.Masks())
     server = masks.Server(Method("m", (exchange,), (), plain), kinds.Masks())
     turn = Turn(0, 0, 1, "train", "site-a")
-    hello = server.hello(exchange, turn, names)
+    hello = server.hello(exchange, turn)
     question = {"kind": "mask", "slot": "model", **server.label, "names": names, "once": "1",
                 "weights": [0.5, 0.5], "blocks": None}  # fmt: skip
 
@@ -197,7 +197,7 @@ def test_a_question_is_answered_once_or_for_fewer() -> None:
 
     backend.ask = listening  # type: ignore[method-assign]
     state, _ = play(made, start(made, model, names, 0), backend, names, 1)  # type: ignore[arg-type]
-    one = backend.sites["site-a"]
+    one = backend.transport.sites["site-a"]
     again, _ = unpack(one.answer(questions[0]["site-a"]), "an answer")
     assert "asked for before" in again["why"]
     play(made, state, backend, names, 2)  # type: ignore[arg-type]
@@ -238,5 +238,6 @@ def test_a_row_that_is_not_finite_is_named() -> None:
     made, model = method("fedavg", Training(batch_size=8)), Model(network())
     names = sorted(clients)
     backend = channel.wrap(channel.read("masks()"), "clear", made, InProcess(model, clients), names)
+    made = backend.played(made)
     with pytest.raises(BadReply, match="'site-b'.*NaN"):
         play(made, start(made, model, names, 0), backend, names, 1)

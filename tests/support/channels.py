@@ -82,7 +82,7 @@ class Stack:
 
     def begin(self, rows: Tensor) -> None:
         """A new exchange in which the sites hold these rows."""
-        hello = self.server.hello(self.exchange, self.turn, self.names)
+        hello = self.server.hello(self.exchange, self.turn)
         self.messages = {
             name: self.sites[name].seal(
                 self.exchange, Reply({"model": row}), {}, replace(self.turn, client=name), hello

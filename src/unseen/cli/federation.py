@@ -25,7 +25,7 @@ Insecure = Annotated[
 
 
 def say(text: str) -> None:
-    """Print a line at once, also into a pipe."""
+    """Print a line without delay, also into a pipe."""
     print(text, flush=True)
 
 
@@ -93,7 +93,7 @@ def join(
 ) -> None:
     """Take part as a site, in the foreground, until Ctrl-C or SIGTERM.
 
-    The site runs the training code of its own installation; a server that sends other code is
+    The site runs the training code that is installed there; a server that sends other code is
     refused. --app names another app to run instead.
     """
     from unseen.federation.kit import Kit
@@ -142,17 +142,21 @@ def status(
 @federation.command()
 def sequence(
     job: Annotated[Path, typer.Argument(metavar="JOB", help="Folder of one job's records.")],
-    out: Annotated[Path, typer.Option(help="The SVG to write.")],
+    out: Annotated[Path, typer.Option(help="The diagram to write: FILE.mmd, or FILE.md.")],
     round: Annotated[int, typer.Option(min=1, help="Which round, from 1.")] = 1,
 ) -> None:
-    """Draw the messages of a round as they went: who, in which exchange, and how many bytes."""
-    from unseen.federation.sequence import draw, named, read
+    """Draw the messages of a round as they went: who, in which exchange, and how many bytes.
+
+    The diagram is Mermaid's, which GitHub draws; in a FILE.md it is fenced.
+    """
+    from unseen.federation.sequence import draw, read, with_rows
 
     method, task, seed = job.absolute().parts[-3:]
-    found = named(read(job, round - 1), method)
-    title = f"{method} on {task}, {seed}, round {round}: bytes per message"
+    exchanges = with_rows(read(job, round - 1), method)
+    diagram = draw(exchanges, f"{method} on {task}, {seed}, round {round}: bytes per message")
     out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(draw(found, title), encoding="utf-8")
+    text = f"```mermaid\n{diagram}```\n" if out.suffix == ".md" else diagram
+    out.write_text(text, encoding="utf-8")
     say(str(out))
 
 

@@ -208,7 +208,7 @@ def aggregate(
     watch: Watch | None = None,
 ) -> tuple[State, Mapping[str, Tensor], Mapping[str, Any]]:
     """Every slot's rule, and how each entry's sum enters the inbox; rules see the inbox as sent."""
-    inbox, rules = dict(state.inbox), dict(state.rules)
+    rules = dict(state.rules)
     weights: dict[str, Tensor] = {}
     vectors: dict[str, Tensor] = {}
     stacks: dict[str, Rows] = {}
@@ -222,20 +222,56 @@ def aggregate(
             stacks[name] = rows
         if w is not None:
             weights[name] = w
-        vectors[to] = vectors[to] + vector if to in vectors else vector
+        vectors[name] = vector
         rules[key] = {**rules[key], "combine": memory}
-    seen = watch(exchange, inbox, stacks, vectors, table, turn) if watch is not None else {}
+    sums = sum_by_entry(exchange, vectors)
+    seen = watch(exchange, state.inbox, stacks, sums, table, turn) if watch is not None else {}
+    before = {name: rules[f"{exchange.name}/{name}"]["apply"] for name in exchange.slots}
+    entries, after = apply_sums(exchange, state.inbox, sums, before, table)
+    for name, memory in after.items():
+        key = f"{exchange.name}/{name}"
+        rules[key] = {**rules[key], "apply": memory}
+    return replace(state, inbox=entries, rules=rules), weights, seen
+
+
+def sum_by_entry(exchange: Exchange, vectors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return inbox entry -> the sum of what its slots made, for slot -> vector [P]."""
+    sums: dict[str, Tensor] = {}
     for name, slot in exchange.slots.items():
-        key, to = f"{exchange.name}/{name}", slot.to or name
-        if to not in vectors:
+        to = slot.to or name
+        sums[to] = sums[to] + vectors[name] if to in sums else vectors[name]
+    return sums
+
+
+def apply_sums(
+    exchange: Exchange,
+    inbox: Inbox,
+    sums: Mapping[str, Tensor],
+    states: Mapping[str, Mapping[str, Any]],
+    table: Table,
+) -> tuple[dict[str, Tensor], dict[str, Mapping[str, Any]]]:
+    """Return the inbox once an exchange's sums have entered it, and what the steps remember.
+
+    The server does it at the end of a round; behind a blind server every site does.
+
+    Args:
+        exchange: The exchange whose rules made the sums.
+        inbox: The inbox as it was sent out.
+        sums: Inbox entry -> the sum of what its slots made [P].
+        states: Slot -> what its step remembers; of slots without a state nothing.
+        table: The scalars of those present.
+    """
+    entries, after, ahead = dict(inbox), dict(states), dict(sums)
+    for name, slot in exchange.slots.items():
+        to = slot.to or name
+        if to not in ahead:
             continue  # the first slot of this entry has applied them all
-        vector = vectors.pop(to)
+        vector = ahead.pop(to)
         if slot.apply is None:
-            inbox[to] = vector
+            entries[to] = vector
         else:
-            inbox[to], memory = slot.apply(inbox[to], vector, rules[key]["apply"], table)
-            rules[key] = {**rules[key], "apply": memory}
-    return replace(state, inbox=inbox, rules=rules), weights, seen
+            entries[to], after[name] = slot.apply(entries[to], vector, after.get(name, {}), table)
+    return entries, after
 
 
 def combined(

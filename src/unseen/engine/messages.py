@@ -7,13 +7,14 @@ import io
 import json
 import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from unseen.core.exchange import Reply
+from unseen.core.exchange import Reply, Turn
+from unseen.core.types import Inbox
 from unseen.errors import UnseenError
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 #: Tensors and bytes travel as ArrayRecords, numbers as MetricRecords, texts as ConfigRecords.
 Value = Tensor | float | int | list[float] | str | bytes
 Parcel = Mapping[str, Value]
+Kind = TypeVar("Kind", bound=Tensor | bytes)
 
 ARRAYS, METRICS, CONFIG = "arrays", "metrics", "config"
 #: How an array is written down: as numpy does it, or as the bytes that it is.
@@ -92,6 +94,35 @@ def size(parcel: Parcel) -> int:
     return sum(map(one, parcel.values()))
 
 
+def from_turn(turn: Turn) -> dict[str, Any]:
+    """Return a turn as JSON can hold it; it is the same for all clients."""
+    return {**vars(turn), "client": ""}
+
+
+def to_turn(fields: Mapping[str, Any]) -> Turn:
+    """Return the turn that `from_turn` was given, of no client."""
+    return Turn(**{**fields, "roster": tuple(fields["roster"])})
+
+
+def from_inbox(inbox: Inbox) -> dict[str, Value]:
+    """Return what the clients receive, as a parcel."""
+    return {INBOX + name: value for name, value in inbox.items()}
+
+
+def to_inbox(parcel: Parcel, device: torch.device) -> dict[str, Tensor]:
+    """Return the inbox that a parcel holds; texts in the place of entries are passed over."""
+    return {name: value.to(device) for name, value in named(parcel, INBOX, Tensor).items()}
+
+
+def named(parcel: Parcel, prefix: str, kind: type[Kind]) -> dict[str, Kind]:
+    """Return the values of one kind whose names begin with the prefix, without it."""
+    return {
+        name.removeprefix(prefix): value
+        for name, value in parcel.items()
+        if name.startswith(prefix) and isinstance(value, kind)
+    }
+
+
 def from_reply(reply: Reply) -> dict[str, Value]:
     """All that leaves a client, as a parcel. Scalars keep their order, which records show."""
     parcel: dict[str, Value] = {ROW + name: row for name, row in reply.rows.items()}
@@ -104,11 +135,6 @@ def from_reply(reply: Reply) -> dict[str, Value]:
 
 def to_reply(parcel: Parcel) -> Reply:
     """The reply that a parcel holds; other things in it are passed over."""
-    rows = {
-        name.removeprefix(ROW): value
-        for name, value in parcel.items()
-        if name.startswith(ROW) and isinstance(value, Tensor)
-    }
     scalars: dict[str, float | Tensor] = {}
     for name in json.loads(str(parcel.get(ORDER, "[]"))):
         value = parcel.get(SCALAR + name)
@@ -116,4 +142,4 @@ def to_reply(parcel: Parcel) -> Reply:
             scalars[name] = torch.tensor(value, dtype=torch.float64)
         elif isinstance(value, float | int):
             scalars[name] = float(value)
-    return Reply(rows, scalars)
+    return Reply(named(parcel, ROW, Tensor), scalars)

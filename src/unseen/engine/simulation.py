@@ -28,10 +28,21 @@ from unseen.core.vector import Model
 from unseen.engine import client_memories
 from unseen.engine.determinism import reproducible
 from unseen.engine.inprocess import InProcess, stacked
-from unseen.engine.messages import Value, from_reply, needs_flower, pack, to_reply, unpack
+from unseen.engine.messages import (
+    Value,
+    from_inbox,
+    from_reply,
+    from_turn,
+    needs_flower,
+    pack,
+    to_inbox,
+    to_reply,
+    to_turn,
+    unpack,
+)
 from unseen.errors import UnseenError
 
-INBOX, MEMORIES = "inbox/", "memories"
+MEMORIES = "memories"
 #: Seconds between two looks for answers.
 POLL = 0.005
 
@@ -104,9 +115,8 @@ class Nodes(Backend):
         from flwr.app import Message
 
         nodes = self._nodes()
-        told = {**vars(turn), "client": ""}
-        common: dict[str, Value] = {INBOX + name: value for name, value in inbox.items()}
-        common |= {"job": self.job, "turn": json.dumps(told), "folder": str(self.folder)}
+        common: dict[str, Value] = from_inbox(inbox)
+        common |= {"job": self.job, "turn": json.dumps(from_turn(turn)), "folder": str(self.folder)}
         messages = [
             Message(pack({**common, "client": name}), nodes[i % len(nodes)], "query")
             for i, name in enumerate(clients)
@@ -152,16 +162,11 @@ def answer(message: Any, context: Any) -> Any:
     parcel = unpack(message.content)
     job = parcel["job"]
     assert isinstance(job, bytes)
-    told = json.loads(str(parcel["turn"]))
-    turn, name = Turn(**{**told, "roster": tuple(told["roster"])}), str(parcel["client"])
+    turn, name = to_turn(json.loads(str(parcel["turn"]))), str(parcel["client"])
     work = _made(job)
     with reproducible(work.threads, work.device):
         exchange = next(e for e in work.method.exchanges if e.name == turn.exchange)
-        inbox = {
-            key.removeprefix(INBOX): value.to(work.model.device)
-            for key, value in parcel.items()
-            if key.startswith(INBOX) and isinstance(value, Tensor)
-        }
+        inbox = to_inbox(parcel, work.model.device)
         folder = Path(str(parcel["folder"])) / client_memories.slug(name)
         backend = InProcess(work.model, {name: work.clients[name]}, client_memories.load(folder))
         (reply,) = backend.map(exchange, inbox, [name], turn)

@@ -34,7 +34,7 @@ def needs_cryptography() -> None:
         import cryptography  # noqa: F401
     except ImportError:
         raise UnseenError(
-            "keys and certificates need cryptography: pip install 'unseen[flower]'."
+            "keys and certificates need cryptography.", remedy="pip install 'unseen[flower]'."
         ) from None
 
 
@@ -47,7 +47,7 @@ class Authority:
 
     @classmethod
     def make(cls, name: str, days: int, now: datetime | None = None) -> Authority:
-        """A new authority for the federation `name`."""
+        """Return a new authority for the federation `name`."""
         from cryptography import x509
         from cryptography.hazmat.primitives import hashes
         from cryptography.x509.oid import NameOID
@@ -77,19 +77,22 @@ class Authority:
 
     @classmethod
     def read(cls, folder: Path) -> Authority:
-        """The authority of `kits/ca`."""
+        """Return the authority of `kits/ca`."""
         from cryptography import x509
         from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
         from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
         if not (folder / "ca.key").is_file():
             raise UnseenError(
-                f"{folder / 'ca.key'} is not here: bring the authority's folder back from where it "
-                "is kept offline, or provision anew."
+                f"{folder / 'ca.key'} is not here.",
+                remedy="Bring the authority's folder back from where it is kept offline, or "
+                "provision again.",
             )
         key = load_pem_private_key((folder / "ca.key").read_bytes(), None)
         if not isinstance(key, EllipticCurvePrivateKey):
-            raise UnseenError(f"{folder / 'ca.key'} is no elliptic-curve key; provision anew.")
+            raise UnseenError(
+                f"{folder / 'ca.key'} is not an elliptic-curve key.", remedy="Provision again."
+            )
         certificate = x509.load_pem_x509_certificate((folder / "ca.crt").read_bytes())
         return cls(certificate, key)
 
@@ -140,7 +143,7 @@ class Authority:
 
 
 def new_key() -> EllipticCurvePrivateKey:
-    """A private key on the curve P-384, which Flower's site authentication asks for."""
+    """Return a private key on the curve P-384, which Flower's site authentication asks for."""
     from cryptography.hazmat.primitives.asymmetric import ec
 
     return ec.generate_private_key(ec.SECP384R1())
@@ -179,7 +182,15 @@ def write_he(kits: Path, sites: Sequence[str], secret: bytes | None = None) -> b
     """Keys for encrypted sums: secret and public for each site, public alone for the server.
 
     All sites hold the one secret key: a site that works together with the server can read every
-    other site's update. secret: the one there is, for a site that is added. Returns it.
+    other site's update.
+
+    Args:
+        kits: Folder of the kits.
+        sites: Who gets the keys.
+        secret: The existing secret key, for a site that is added; None makes a new one.
+
+    Returns:
+        The secret key.
     """
     ckks = _privacy("ckks")
     if secret is None:
@@ -194,14 +205,19 @@ def write_he(kits: Path, sites: Sequence[str], secret: bytes | None = None) -> b
 
 
 def write_masks(kits: Path, sites: Sequence[str], known: Mapping[str, str] | None = None) -> None:
-    """Keys for masked sums: a pair for each of these sites, and the list of all public halves in
-    the kit of every site that is here. known: public halves of the other sites."""
+    """Write keys for masked sums: a pair for each site, and all public halves for every site.
+
+    Args:
+        kits: Folder of the kits.
+        sites: Who gets a new pair.
+        known: Public halves of the other sites.
+    """
     masks = _privacy("masks")
     public = dict(known or {})
     for name in sites:
-        private, own = masks.make_keys()
+        private, half = masks.make_keys()
         write(kits / name / "masks.private", private, private=True)
-        public[name] = own.hex()
+        public[name] = half.hex()
     content = json.dumps(public, indent=2, sort_keys=True).encode() + b"\n"
     for name in public:
         if (kits / name).is_dir():
@@ -209,7 +225,7 @@ def write_masks(kits: Path, sites: Sequence[str], known: Mapping[str, str] | Non
 
 
 def _privacy(name: str) -> Any:
-    """A module of unseen.privacy, which has libraries of its own."""
+    """A module of unseen.privacy, which needs more libraries."""
     try:
         return import_module(f"unseen.privacy.{name}")
     except ImportError:
@@ -236,11 +252,13 @@ def registered(folder: Path) -> Mapping[str, bytes]:
     """Site -> public key as Flower sends it, of the server's folder of public keys."""
     from cryptography.hazmat.primitives import serialization as s
 
-    found = {}
+    keys = {}
     for path in sorted((folder / "sites").glob("*.pub")):
         try:
             key = s.load_ssh_public_key(path.read_bytes())
         except ValueError:
-            raise UnseenError(f"{path} is no public key; copy it again from the kits.") from None
-        found[path.stem] = key.public_bytes(s.Encoding.PEM, s.PublicFormat.SubjectPublicKeyInfo)
-    return found
+            raise UnseenError(
+                f"{path} is not a public key.", remedy="Copy it again from the kits."
+            ) from None
+        keys[path.stem] = key.public_bytes(s.Encoding.PEM, s.PublicFormat.SubjectPublicKeyInfo)
+    return keys

@@ -18,7 +18,7 @@ Role = Literal["train", "evaluate"]
 NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,38}[a-z0-9])?")
 #: Labels of a DNS name, or of a dotted address, which is checked apart.
 HOST = re.compile(r"(?=.{1,253}$)[A-Za-z0-9_](?:[A-Za-z0-9_.-]*[A-Za-z0-9])?")
-#: Folders of kits that are no site's.
+#: Folders of kits that do not belong to a site.
 RESERVED = ("ca", "server")
 
 
@@ -88,19 +88,19 @@ class Federation(Settings):
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """A federation from its TOML file; all that is wrong with it in one paragraph."""
+        """Return a federation from its TOML file; all that is wrong with it in one paragraph."""
         if not path.is_file():
-            raise UnseenError(f"{path} is no file; a federation is described in a TOML file.")
+            raise UnseenError(f"{path} is not a file; a federation is described in a TOML file.")
         try:
             return cls(**tomllib.loads(path.read_text(encoding="utf-8")))
         except tomllib.TOMLDecodeError as error:
             raise UnseenError(f"{path} is not TOML: {error}.") from None
         except WrongSettings as error:
-            found = sentences(error.faults)
-            raise UnseenError(f"{path} does not describe a federation: {found}") from None
+            faults = sentences(error.faults)
+            raise UnseenError(f"{path} does not describe a federation: {faults}") from None
 
     def text(self) -> str:
-        """The same federation, written down for later additions and renewals."""
+        """Return the same federation, written down for later additions and renewals."""
         lines = [f'name = "{self.name}"', f"servers = {list(self.servers)}".replace("'", '"')]
         lines += [f"port = {self.port}", f'listen = "{self.bind}"', f"days = {self.days}"]
         lines += [f"ca_days = {self.ca_days}"]
@@ -110,7 +110,7 @@ class Federation(Settings):
 
 
 def is_address(host: str) -> bool:
-    """Whether it is an IP address and not a name."""
+    """Return whether it is an IP address and not a name."""
     try:
         ipaddress.ip_address(host)
     except ValueError:
@@ -119,5 +119,5 @@ def is_address(host: str) -> bool:
 
 
 def is_local(host: str) -> bool:
-    """Whether the host is this machine's loopback."""
+    """Return whether the host is this machine's loopback."""
     return host == "localhost" or (is_address(host) and ipaddress.ip_address(host).is_loopback)

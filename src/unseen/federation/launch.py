@@ -36,14 +36,22 @@ def run(
 ) -> None:
     """Start a study at the server of this kit and follow it to its end.
 
-    What the folder of records has already is not run again, so after a stop the same command goes
-    on. app: the one to run; by default unseen's.
+    What the folder of records already has is not run again: the same command resumes it.
+
+    Args:
+        kit: The server's kit.
+        study: A study's TOML file.
+        out: Folder of the records.
+        app: The app to run; by default unseen's.
+        insecure: Whether to connect in plaintext.
+        say: Prints a line.
     """
     path = study.expanduser().absolute()
     if not path.is_file():
         raise UnseenError(
-            f"{study} is no file. `unseen federation run` takes a study's TOML file; one by name "
-            'is a file that says base = "NAME".'
+            f"{study} is not a file.",
+            remedy="`unseen federation run` takes a study's TOML file; for a study by name, write "
+            'a file that says base = "NAME".',
         )
     target = out.expanduser().absolute()
     target.mkdir(parents=True, exist_ok=True)
@@ -52,21 +60,21 @@ def run(
         here = [node.name for node in link.nodes() if node.status == "online"]
         say(f"connected: {', '.join(sorted(filter(None, here))) or len(here) or 'nobody yet'}")
         (target / STANDING).unlink(missing_ok=True)
-        own = app.absolute() if app is not None else bundle(kit.state / "app")
-        number = link.start(own, {"study": str(path), "out": str(target)})
+        folder = app.absolute() if app is not None else bundle(kit.state / "app")
+        number = link.start(folder, {"study": str(path), "out": str(target)})
         say(f"run {number} of {path.name}; records: {target}")
         try:
             with until_told():
                 ended = follow(link, number, target, say)
         except KeyboardInterrupt:
             link.stop(number)
-            say("stopped; the same command goes on from the last finished round.")
+            say("Stopped. Run the same command to resume from the last finished round.")
             raise
     if not ended.state.endswith("completed"):
         error = str(standing(target).get("error") or ended.details or "see the server's log")
         raise UnseenError(
             f"the run ended as {ended.state}: {error.rstrip('.')}. Log: {kit.logs / 'server.log'}. "
-            "When the cause is gone, the same command goes on from the last finished round."
+            "When the cause is gone, run the same command to resume from the last finished round."
         )
     table = target / "table.txt"
     if table.is_file():
@@ -75,29 +83,32 @@ def run(
 
 
 def await_turn(link: Control, say: Callable[[str], None]) -> None:
-    """Wait until no run is listed: after a crash the one before is, until it is missed."""
-    end, told = time.monotonic() + GONE, False
+    """Wait until the SuperLink lists no active run.
+
+    After a crash it keeps listing the old run until the run's heartbeat times out.
+    """
+    end, announced = time.monotonic() + GONE, False
     while busy := link.running():
         if time.monotonic() > end:
             raise UnseenError(
                 f"run {busy[0]} has not ended: one at a time. `unseen federation status` shows it; "
                 "--stop ends it."
             )
-        if not told:
+        if not announced:
             say(f"run {busy[0]} has not ended; if it was killed the server finds out in a minute")
-            told = True
+            announced = True
         time.sleep(LOOK)
 
 
 def follow(link: Control, number: int, out: Path, say: Callable[[str], None]) -> Run:
     """Say what changes until the run ends."""
-    said, waited, since, look = "", "", time.monotonic(), 0
+    last, waited, since, look = "", "", time.monotonic(), 0
     while True:
-        found = standing(out)
-        line, waiting = progress(found), str(found.get("waiting", ""))
-        if line and line != said:
+        news = standing(out)
+        line, waiting = progress(news), str(news.get("waiting", ""))
+        if line and line != last:
             say(line)
-            said = line
+            last = line
         if waiting != waited:
             waited, since = waiting, time.monotonic()
         elif waiting and time.monotonic() - since > LONG:
@@ -110,7 +121,7 @@ def follow(link: Control, number: int, out: Path, say: Callable[[str], None]) ->
 
 
 def stands(link: Control, number: int) -> Run:
-    """How a run stands; a server that fails to say so is asked again, for a run is long."""
+    """Return how a run stands; a server that fails to say so is asked again, for a run is long."""
     import httpx
 
     end = time.monotonic() + FAILING
@@ -150,41 +161,37 @@ def status(
         say(str(error))  # what the run wrote last is there without it
     if out is None:
         return
-    found = standing(out)
-    if not found:
+    news = standing(out)
+    if not news:
         say(f"{out / STANDING}: not written yet")
         return
-    say(
-        f"study {found.get('name', '?')}: {'finished' if found.get('finished') else 'not finished'}"
-    )
-    if line := progress(found):
+    say(f"study {news.get('name', '?')}: {'finished' if news.get('finished') else 'not finished'}")
+    if line := progress(news):
         say(line)
-    if found.get("waiting"):
-        say(f"waiting {found['waiting']}")
-    if found.get("connected"):
-        say(f"last seen by the run: {', '.join(map(str, found['connected']))}")
+    if news.get("waiting"):
+        say(f"waiting {news['waiting']}")
+    if news.get("connected"):
+        say(f"last seen by the run: {', '.join(map(str, news['connected']))}")
 
 
 def standing(out: Path) -> Mapping[str, Any]:
-    """What the app wrote last; empty before, or in the middle of a write."""
+    """Return what the app wrote last; empty before, or in the middle of a write."""
     try:
-        found = json.loads((out / STANDING).read_bytes())
+        news = json.loads((out / STANDING).read_bytes())
     except (OSError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return news if isinstance(news, dict) else {}
 
 
-def progress(found: Mapping[str, Any]) -> str:
+def progress(news: Mapping[str, Any]) -> str:
     """One line about it."""
-    if not found:
+    if not news:
         return ""
-    parts = (
-        [f"{found['method']} on {found['task']}, seed {found['seed']}"] if "seed" in found else []
-    )
-    if "round" in found:
-        parts.append(f"round {int(found['round']) + 1} of {found.get('rounds', '?')}")
-    if found.get("exchange"):
-        parts.append(str(found["exchange"]))
-    if found.get("error"):
-        parts.append(f"error: {found['error']}")
+    parts = [f"{news['method']} on {news['task']}, seed {news['seed']}"] if "seed" in news else []
+    if "round" in news:
+        parts.append(f"round {int(news['round']) + 1} of {news.get('rounds', '?')}")
+    if news.get("exchange"):
+        parts.append(str(news["exchange"]))
+    if news.get("error"):
+        parts.append(f"error: {news['error']}")
     return "; ".join(parts)

@@ -21,7 +21,7 @@ from contextlib import suppress
 from importlib import import_module, metadata
 from pathlib import Path
 
-from unseen.federation.superlink import PARENT, die_with_parent
+from unseen.federation.process import PARENT, die_with_parent
 
 COMMAND, SOCKET = "flwr-clientapp", "ask"
 SHELL = """#!/bin/sh
@@ -51,13 +51,13 @@ if not told:
 
 def start(folder: Path) -> None:
     """Put the command in place, and start the process that it asks; on Linux alone."""
-    own = shutil.which(COMMAND)
-    if own is None or sys.platform != "linux":
+    command = shutil.which(COMMAND)
+    if command is None or sys.platform != "linux":
         return
     folder.mkdir(parents=True, exist_ok=True)
     folder.chmod(0o700)
     script = folder / f"{COMMAND}.py"
-    script.write_text(ASKING.format(folder=str(folder), socket=SOCKET, own=own))
+    script.write_text(ASKING.format(folder=str(folder), socket=SOCKET, own=command))
     python = shlex.quote(sys.executable)
     (folder / COMMAND).write_text(SHELL.format(python=python, script=shlex.quote(str(script))))
     (folder / COMMAND).chmod(0o700)
@@ -69,7 +69,7 @@ def start(folder: Path) -> None:
 
 
 def listening(folder: Path) -> socket.socket:
-    """The socket in a folder, which becomes the current one."""
+    """Return the socket in a folder, which becomes the current one."""
     os.chdir(folder)
     Path(SOCKET).unlink(missing_ok=True)
     listener = socket.socket(socket.AF_UNIX)
@@ -87,25 +87,25 @@ def answer(listener: socket.socket) -> tuple[list[str], str, dict[str, str]]:
             while os.waitpid(-1, os.WNOHANG)[0]:
                 pass
         try:
-            asked, _ = listener.accept()
+            connection, _ = listener.accept()
         except TimeoutError:
             continue
-        with asked, suppress(OSError, ValueError):
-            asked.settimeout(10)
-            with asked.makefile("rb") as told:
-                words, folder, environment = json.load(told)
+        with connection, suppress(OSError, ValueError):
+            connection.settimeout(10)
+            with connection.makefile("rb") as request:
+                words, folder, environment = json.load(request)
             if not os.fork():
                 listener.close()
                 ctypes.CDLL(None).prctl(1, signal.SIGTERM, 0, 0, 0)  # PR_SET_PDEATHSIG
                 if os.getppid() != parent:
                     os._exit(1)
-                asked.sendall(b"+")
-                os.dup(asked.fileno())  # open until this process has ended
+                connection.sendall(b"+")
+                os.dup(connection.fileno())  # open until this process has ended
                 return words, folder, environment
 
 
 def main() -> None:
-    """Import all that a message needs, and wait to be asked: `warm FOLDER`."""
+    """Import all that a message needs, and wait to be asked: `prefork FOLDER`."""
     die_with_parent()
     (entry,) = metadata.entry_points(group="console_scripts", name=COMMAND)
     command = entry.load()

@@ -9,17 +9,20 @@ from datetime import datetime
 from pathlib import Path
 
 from unseen.errors import UnseenError, nearest
-from unseen.federation import certificates, readmes
+from unseen.federation import certificates
 from unseen.federation.kit_spec import NAME, RESERVED, Federation, Role
 
-#: The description that later additions and renewals go by, among the kits.
+#: The description from which later additions and renewals are made, among the kits.
 DESCRIPTION = "federation.toml"
 
 
 def provision(federation: Federation, out: Path, now: datetime | None = None) -> list[Path]:
-    """Write all kits into an empty folder; returns their folders.
+    """Write all kits into an empty folder, and return their folders.
 
-    now: when the certificates begin, for tests.
+    Args:
+        federation: What the kits are for.
+        out: The folder.
+        now: When the certificates begin, for tests.
     """
     certificates.needs_cryptography()
     if out.exists() and any(out.iterdir()):
@@ -33,7 +36,7 @@ def provision(federation: Federation, out: Path, now: datetime | None = None) ->
     authority = certificates.Authority.make(federation.name, federation.ca_days, now)
     certificates.write_tls_key(_folder(out, "ca") / "ca.key", authority.key)
     certificates.write_certificate(out / "ca" / "ca.crt", authority.certificate)
-    certificates.write(out / "ca" / "README.md", readmes.authority(federation).encode())
+    certificates.write(out / "ca" / "README.md", readme("authority", federation))
     _server(federation, out, authority, now)
     for name in federation.sites:
         _site(federation, out, name)
@@ -46,7 +49,9 @@ def provision(federation: Federation, out: Path, now: datetime | None = None) ->
 
 
 def add(out: Path, name: str, role: Role = "train") -> Federation:
-    """A kit for one more site. The authority's key is not needed; the server gets the public key.
+    """Write a kit for one more site, and return the federation that has it.
+
+    The authority's key is not needed; the server gets the site's public key.
 
     Encrypted sums have one secret key for all sites, which is taken from a kit that is here.
     """
@@ -78,12 +83,22 @@ def add(out: Path, name: str, role: Role = "train") -> Federation:
             out, [name], json.loads((public / "masks.public.json").read_bytes())
         )
     certificates.write(out / DESCRIPTION, wider.text().encode())
-    certificates.write(out / "server" / "README.md", readmes.server(wider).encode())
+    certificates.write(out / "server" / "README.md", readme("server", wider))
     return wider
 
 
 def renew(out: Path, name: str, days: int | None = None, now: datetime | None = None) -> list[Path]:
-    """New key and certificate of the server, or a new pair of a site: the files to carry over."""
+    """Make a new key and certificate of the server, or a new key pair of a site.
+
+    Args:
+        out: Folder of the kits.
+        name: `server`, or a site.
+        days: How long the certificate is valid; as the federation says, if None.
+        now: When it begins, for tests.
+
+    Returns:
+        The files to carry over.
+    """
     certificates.needs_cryptography()
     federation = described(out)
     if name != "server" and name not in federation.sites:
@@ -98,7 +113,7 @@ def renew(out: Path, name: str, days: int | None = None, now: datetime | None = 
 
 
 def described(out: Path) -> Federation:
-    """The federation whose kits lie in `out`."""
+    """Return the federation whose kits lie in `out`."""
     if not (out / DESCRIPTION).is_file():
         raise UnseenError(
             f"{out} holds no kits ({DESCRIPTION} is missing): name the folder that "
@@ -138,7 +153,7 @@ def _server(
         "port": federation.port,
     }
     certificates.write(folder / "kit.toml", toml(settings).encode())
-    certificates.write(folder / "README.md", readmes.server(federation).encode())
+    certificates.write(folder / "README.md", readme("server", federation))
     _script(folder / "start.sh", "unseen federation serve")
 
 
@@ -155,18 +170,35 @@ def _site(federation: Federation, out: Path, name: str) -> None:
         "port": federation.port,
     }
     certificates.write(folder / "kit.toml", toml(settings).encode())
-    certificates.write(folder / "README.md", readmes.site(federation, name).encode())
+    certificates.write(folder / "README.md", readme("site", federation, name))
     _script(
         folder / "start.sh", "unseen federation join", "this site's data: a folder or a csv file"
     )
+
+
+def readme(kind: str, federation: Federation, name: str = "") -> bytes:
+    """Return a kit's README, for people who administer machines and not models.
+
+    Args:
+        kind: `site`, `server` or `authority`.
+        federation: What it is a kit of.
+        name: The site's name.
+    """
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    loader = PackageLoader("unseen.federation")
+    environment = Environment(loader=loader, undefined=StrictUndefined, keep_trailing_newline=True)
+    role = federation.sites.get(name, "")
+    template = environment.get_template(f"{kind}.md")
+    return template.render(federation=federation, name=name, role=role).encode()
 
 
 def _script(path: Path, command: str, data: str = "") -> None:
     """A start script that works from wherever the kit was put."""
     lines = ["#!/bin/sh", "set -eu", 'kit=$(CDPATH= cd -- "$(dirname -- "$0")" && pwd)']
     if data:
-        asked = shlex.quote(f"usage: start.sh DATA   ({data})")
-        lines += [f"[ $# -ge 1 ] || {{ echo {asked} >&2; exit 2; }}", "data=$1", "shift"]
+        usage = shlex.quote(f"usage: start.sh DATA   ({data})")
+        lines += [f"[ $# -ge 1 ] || {{ echo {usage} >&2; exit 2; }}", "data=$1", "shift"]
         lines += [f'exec {command} "$kit" --data "$data" "$@"']
     else:
         lines += [f'exec {command} "$kit" "$@"']

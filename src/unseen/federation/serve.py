@@ -28,7 +28,7 @@ STILL, MISSED = "Failed to activate SuperNode", 180.0
 
 
 def serve(kit: Kit, insecure: bool = False, say: Callable[[str], None] = print) -> int:
-    """Run the SuperLink of a server's kit until it is told to stop; its exit status."""
+    """Run the SuperLink of a server's kit until it is stopped, and return its exit status."""
     needs_flower()
     kit.check(insecure)
     listen = str(kit.settings["listen"])
@@ -123,7 +123,7 @@ def _await(link: Control, child: process.Child) -> None:
     until = time.monotonic() + STARTUP
     while True:
         if child.code is not None:
-            raise UnseenError(f"the server ended at once. {_reason(child)} Log: {child.log}")
+            raise UnseenError(f"the server ended immediately. {_reason(child)} Log: {child.log}")
         try:
             link.nodes()
             return
@@ -143,14 +143,19 @@ def join(
     insecure: bool = False,
     say: Callable[[str], None] = print,
 ) -> int:
-    """Run the SuperNode of a site's kit until it is told to stop; its exit status.
+    """Run the SuperNode of a site's kit until it is stopped, and return its exit status.
 
-    data: the site's folder or csv file. app: the one app that this site runs; by default unseen's.
-    allow: parts outside unseen, `module:function`, that a study may name here.
+    Args:
+        kit: The site's kit.
+        data: The site's folder or csv file.
+        app: The one app that this site runs; by default unseen's.
+        allow: Parts outside unseen, `module:function`, that a study may name here.
+        insecure: Whether to connect in plaintext.
+        say: Prints a line.
     """
     needs_flower()
     kit.check(insecure)
-    own = app.absolute() if app is not None else bundle(kit.state / "app")
+    folder = app.absolute() if app is not None else bundle(kit.state / "app")
     path = settle(kit, data, allow)
     if insecure:
         say(INSECURE)
@@ -165,8 +170,8 @@ def join(
     else:
         command += ["--root-certificates", str(kit.folder / "ca.crt")]
         command += ["--auth-supernode-private-key", str(kit.private_key)]
-    env = process.environment(kit.folder / "flower", UNSEEN_APP=str(own))
-    begun, told = time.monotonic(), False
+    env = process.environment(kit.folder / "flower", UNSEEN_APP=str(folder))
+    begun, announced = time.monotonic(), False
     with process.until_told():
         say(f"{kit.name} takes part in {kit.federation} at {kit.address} with {path}")
         while True:
@@ -177,9 +182,9 @@ def join(
                     raise UnseenError(
                         f"the connection ended (status {code}). {_reason(child)} Log: {child.log}"
                     )
-                if not told:
+                if not announced:
                     say("the server still counts on the connection before; trying again")
-                    told = True
+                    announced = True
                 time.sleep(LOOK)
             except KeyboardInterrupt:
                 say("stopped.")
@@ -197,8 +202,8 @@ def settle(kit: Kit, data: Path, allow: Sequence[str] = ()) -> Path:
         raise UnseenError(f"--data {path} is neither a folder nor a file.")
     state = kit.state
     state.mkdir(mode=0o700, exist_ok=True)
-    found = kit.folder / "site.toml"
-    before = tomllib.loads(found.read_text(encoding="utf-8")) if found.is_file() else {}
+    file = kit.folder / "site.toml"
+    before = tomllib.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
     settings: dict[str, object] = {
         "name": kit.name,
         "role": str(kit.settings["role"]),
@@ -213,34 +218,33 @@ def settle(kit: Kit, data: Path, allow: Sequence[str] = ()) -> Path:
 
 def welcome(kit: Kit, insecure: bool, say: Callable[[str], None]) -> None:
     """Ask the server first: refuse what cannot work, wait for one that is not there yet."""
-    told = False
+    announced = False
     while True:
         answer = ask(kit, insecure)
         if not answer.trouble:
             break
         if answer.trouble != "unreachable":
             raise UnseenError(f"refused. {answer.text} {answer.remedy}")
-        if not told:
+        if not announced:
             say(f"{answer.text} Trying again until it answers; Ctrl-C stops.")
-            told = True
+            announced = True
         time.sleep(3.0)
-    if fault := strange(kit, answer, insecure):
+    if fault := mismatch(kit, answer, insecure):
         raise UnseenError(f"refused. {fault}")
 
 
-def strange(kit: Kit, answer: Answer, insecure: bool = False) -> str:
-    """Why a server that answers will not work with this kit, or nothing."""
-    found = answer.content
-    if not insecure and kit.kind == "site" and found.get("registered") is not True:
+def mismatch(kit: Kit, answer: Answer, insecure: bool = False) -> str:
+    """Return why a server that answers will not work with this kit, or nothing."""
+    if not insecure and kit.kind == "site" and answer.content.get("registered") is not True:
         return (
             f"unregistered key: the server does not know the key of {kit.name}. Copy site.pub into "
             f"the server's kit as sites/{kit.name}.pub, or get a new kit from the organiser."
         )
-    return strange_versions(answer)
+    return version_mismatch(answer)
 
 
-def strange_versions(answer: Answer) -> str:
-    """What of the versions on both sides does not go together, or nothing."""
+def version_mismatch(answer: Answer) -> str:
+    """Return which versions of the two sides do not go together, or nothing."""
     for name, here in versions().items():
         there = str(answer.content.get(name, "?"))
         if _release(here) != _release(there):
@@ -252,7 +256,7 @@ def strange_versions(answer: Answer) -> str:
 
 
 def bundle(folder: Path) -> Path:
-    """The app of this installation, written afresh."""
+    """Return the app of this installation, written afresh."""
     import shutil
 
     from unseen.federation.flower import bundle as own

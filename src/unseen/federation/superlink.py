@@ -2,24 +2,23 @@
 
 Flower answers everything on one port: what sites ask (`/v1/fleet/`), and what its own tools ask
 (`/v1/control/`: start any code at every site) without asking who it is. The guard answers other
-machines on the sites' paths alone, and has one address of its own, by which a site can find out
-what is wrong before it joins.
+machines on the sites' paths alone, and adds one address, at which a site can find out what is
+wrong before it joins.
 """
 
 from __future__ import annotations
 
-import ctypes
 import ipaddress
 import json
 import os
-import signal
-import sys
 import time
 from base64 import b64decode
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
-from unseen.federation.handshake import KEY, PROBE, SIGNATURE, STAMP
+from unseen.federation import flower_patches
+from unseen.federation.handshake import KEY, PROBE, SIGNATURE, STAMP, versions
+from unseen.federation.process import die_with_parent
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -27,10 +26,6 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 #: No message of Flower's is larger: it sends vectors in parts of 5 MiB.
 LARGEST = 64 * 2**20
-#: Milliseconds that a request waits for the database.
-BUSY = 60_000
-#: Who started this process.
-PARENT = "UNSEEN_PARENT"
 
 
 class Guard:
@@ -57,8 +52,6 @@ class Guard:
 async def _probed(scope: Scope, receive: Receive) -> dict[str, Any]:
     """Who we are, what time it is, whether the caller's key is registered, and how much arrived."""
     from starlette.concurrency import run_in_threadpool
-
-    from unseen.federation.handshake import versions
 
     headers = {k.decode("latin-1").lower(): v.decode("latin-1") for k, v in scope["headers"]}
     registered = await run_in_threadpool(_registered, scope["app"], headers)
@@ -107,39 +100,15 @@ def _local(peer: str) -> bool:
     return (mapped or address).is_loopback
 
 
-def die_with_parent() -> None:
-    """On Linux, end when the process that started this one (UNSEEN_PARENT) is killed."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(1, signal.SIGTERM, 0, 0, 0)  # PR_SET_PDEATHSIG
-        if os.environ.get(PARENT, str(os.getppid())) != str(os.getppid()):
-            sys.exit(1)  # it was killed before we asked
-
-
-def patient_database() -> None:
-    """Requests wait for each other longer than SQLite's own 5 s, after which they fail.
-
-    One that fails may be the only answer of a site, or end the process that starts runs.
-    """
-    from flwr.supercore import sql_mixin
-
-    before = getattr(sql_mixin, "SQLITE_PRAGMAS", ())
-    vars(sql_mixin)["SQLITE_PRAGMAS"] = (*before, ("busy_timeout", str(BUSY)))
-
-
 def main() -> None:
     """Start the SuperLink behind the guard; without the guard it does not start."""
-    from flwr.superlink import extensions
     from flwr.superlink.cli import flower_superlink
-    from starlette.middleware import Middleware
 
     die_with_parent()
-    if not callable(getattr(extensions, "get_middleware", None)):
-        sys.exit("this release of Flower has no place for the guard; install flwr 1.41.")
-    patient_database()
+    flower_patches.put_before_superlink(Guard)
+    flower_patches.wait_for_database()
     # By it a peer that names itself in a header would pass for another machine's.
     os.environ.pop("FORWARDED_ALLOW_IPS", None)
-    before = extensions.get_middleware
-    extensions.get_middleware = lambda: (Middleware(Guard), *before())
     flower_superlink()
 
 

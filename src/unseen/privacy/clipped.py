@@ -43,7 +43,7 @@ def check_layers(module: torch.nn.Module, name: str) -> None:
             raise Incompatible(
                 f"{name}",
                 f"the layer {layer_name!r} ({type(layer).__name__}) normalises "
-                "each example by the others of its batch and sends their statistics beside the "
+                "each example by the others of its batch and sends their statistics along with the "
                 "model, so that no bound on one example's part holds. Take a network with "
                 "GroupNorm or LayerNorm, such as domainbed-cnn, or one without, such as "
                 "mlp(widths=[64]).",
@@ -51,7 +51,7 @@ def check_layers(module: torch.nn.Module, name: str) -> None:
 
 
 def linear(model: Model) -> bool:
-    """Whether all that is trained lies in linear layers, each used once."""
+    """Return whether all that is trained lies in linear layers, each used once."""
     try:
         linear_layers(model)
     except UnseenError:
@@ -62,10 +62,20 @@ def linear(model: Model) -> bool:
 def clipped_sum(
     model: Model, loss: OutputLoss, x: Tensor, y: Tensor, clip: float, chunk: int, algebra: bool
 ) -> Tensor:
-    """Leave Σ_n min(1, C / ‖g_n‖) g_n in `model.gradient`; the batch's mean loss.
+    """Leave Σ_n min(1, C / ‖g_n‖) g_n in `model.gradient`, and return the mean loss.
 
-    g_n: example n's gradient over all parameters together. clip: C. algebra: by matrix products,
-    for networks of linear layers; else `chunk` gradients are formed at a time.
+    g_n is example n's gradient over all parameters together.
+
+    Args:
+        model: The network, in whose gradient the sum is left.
+        loss: A mean over examples.
+        x, y: The batch.
+        clip: C.
+        chunk: How many gradients are formed at a time, where not by algebra.
+        algebra: Whether to use matrix products, for networks of linear layers.
+
+    Returns:
+        The batch's mean loss.
     """
     model.gradient.zero_()
     if not len(y):

@@ -2,31 +2,47 @@
 
 from __future__ import annotations
 
+import json
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal
 
 import torch
+from torch import Tensor
 
+from unseen.core.client import Memories
+from unseen.core.disclosure import Undecided
 from unseen.core.exchange import Exchange, Method, Reply, Turn
 from unseen.core.rule import Rows
-from unseen.core.types import Inbox
+from unseen.core.types import Inbox, Memory
 from unseen.errors import UnseenError, number
-from unseen.privacy.wire import Parts
+from unseen.privacy.wire import Parts, expect, nonce, unpack
 
 #: site -> question, and site -> answer of those who answered.
 Ask = Callable[[Mapping[str, bytes]], Mapping[str, bytes]]
+#: What a message carries where the server has no model to send: see `unseen.privacy.blind`.
+Cargo = Mapping[str, bytes]
 Server = Literal["clear", "blind"]
 #: The files of keys as kits have them: every site has the first, the server the second; for masks
-#: each site has a key of its own and everybody's public ones.
+#: each site has its own key and everybody's public ones.
 SECRET, PUBLIC = "ckks.secret", "ckks.public"
 PRIVATE, PUBLICS = "masks.private", "masks.public.json"
+#: What a sealed state is called in the cargo, and in the ledger.
+STATE = "state"
+CPU = torch.device("cpu")
 
 
 @dataclass(frozen=True)
 class Sealed:
-    """A row that the server holds and cannot read. fault: what its client found wrong with it."""
+    """A row that the server holds and cannot read.
+
+    Attributes:
+        header: What its message says of it.
+        parts: The row itself.
+        fault: What its client found wrong with it; only the client could look.
+    """
 
     client: str
     shape: torch.Size
@@ -36,42 +52,142 @@ class Sealed:
     fault: str = ""
 
 
-class Site(Protocol):
-    """A channel's side at one site."""
+@dataclass(frozen=True)
+class SealedReply:
+    """What leaves a site in one exchange.
 
-    def receive(self, inbox: Inbox, turn: Turn, hello: str) -> Inbox:
-        """The inbox as this site's local part sees it."""
-        ...
+    Attributes:
+        rows: Slot -> the row's message; none in an evaluation.
+        state: The sealed state that the site works with, where the server has no newer one.
+    """
 
+    scalars: Mapping[str, float | Tensor] = field(default_factory=dict)
+    rows: Mapping[str, bytes] = field(default_factory=dict)
+    state: bytes = b""
+
+
+class Site(ABC):
+    """A channel's side at one site.
+
+    Attributes:
+        blind: Whether the server is blind: the site has the model from the cargo alone, and
+            remembers what it knows of the sums from one exchange to the next.
+    """
+
+    blind: ClassVar[bool] = False
+
+    def receive(self, inbox: Inbox, cargo: Cargo, turn: Turn) -> Inbox:
+        """Return the inbox as this site's local part sees it.
+
+        Args:
+            inbox: The entries that travel in the clear.
+            cargo: What is sent in the place of the others.
+            turn: The exchange that it is for.
+        """
+        return inbox
+
+    @abstractmethod
     def seal(
         self, exchange: Exchange, reply: Reply, inbox: Inbox, turn: Turn, hello: str
     ) -> dict[str, bytes]:
-        """A reply's rows as they leave: slot -> message."""
-        ...
+        """Return a reply's rows as they leave: slot -> message."""
 
+    def state(self) -> bytes:
+        """Return the sealed state that goes along with a reply; empty where none is needed."""
+        return b""
+
+    def to_memory(self, cargo: Cargo, turn: Turn) -> Memory:
+        """Return, in the clear, the state that is in the cargo; nothing if the server has it."""
+        return {}
+
+    def from_memory(self, memory: Memory) -> bytes:
+        """Return the sealed state of what `to_memory` returned, under this site's key."""
+        raise UnseenError("the server has the model itself: no state is sealed for it.")
+
+    @abstractmethod
     def answer(self, question: bytes) -> bytes:
-        """The answer to a question; a refusal is an answer too."""
-        ...
+        """Return the answer to a question; a refusal is an answer too."""
+
+    @abstractmethod
+    def save(self) -> bytes:
+        """Return what a new process must be given to go on within an exchange."""
+
+    @abstractmethod
+    def load(self, content: bytes) -> None:
+        """Go on from what `save` returned."""
 
 
-class ServerSide(Protocol):
-    """A channel's side at the server."""
+class ServerSide(ABC):
+    """A channel's side at the server: it numbers each exchange, and opens what is of it alone.
+
+    Attributes:
+        form: In what form rows leave with the replies; empty where none does.
+        label: Which exchange messages must be of; before the first, none is.
+        undecided: Pairs of clients whose inner product could not be told from 0.
+    """
+
+    form: ClassVar[str]
+
+    def __init__(self) -> None:
+        self.label: dict[str, Any] = {"round": -1, "exchange": "", "nonce": ""}
+        self.undecided: list[Undecided] = []
 
     def method(self, method: Method) -> Method:
-        """The method as the server plays it."""
-        ...
+        """Return the method as the server plays it."""
+        return method
 
-    def hello(self, exchange: Exchange, turn: Turn, names: Sequence[str]) -> str:
-        """What goes out with an exchange's message, for `Site.receive` and `Site.seal`."""
-        ...
+    def hello(self, exchange: Exchange, turn: Turn) -> str:
+        """Begin an exchange: return a fresh number, which every message of it must bear."""
+        self.label = {"round": turn.round, "exchange": exchange.name, "nonce": nonce()}
+        return json.dumps({"nonce": self.label["nonce"]})
 
     def opened(self, name: str, messages: Mapping[str, bytes]) -> dict[str, Sealed]:
-        """The rows of one site's messages, each checked to be of this exchange and context."""
-        ...
+        """Return the rows of one site's messages, each checked to be of this exchange and site."""
+        rows = {}
+        for slot, message in messages.items():
+            what = f"the row {slot!r} of client {name!r}"
+            head, parts = unpack(message, what)
+            expect(head, what, kind="row", client=name, slot=slot, **self.label)
+            rows[slot] = self.sealed(name, head, parts, what)
+        return rows
 
-    def rows(self, slot: str, rows: Sequence[Sealed], ask: Ask) -> Rows:
-        """A stack of rows for a rule."""
-        ...
+    @abstractmethod
+    def sealed(self, name: str, head: dict[str, Any], parts: Parts, what: str) -> Sealed:
+        """Return the row in a message; raise BadReply, which calls it `what`."""
+
+    @abstractmethod
+    def rows(self, slot: str, rows: Sequence[Sealed], ask: Ask, device: torch.device = CPU) -> Rows:
+        """Return a stack of rows for a rule, whose results lie on the device."""
+
+    # --- of a server that is blind; see `unseen.privacy.blind` ---
+
+    @property
+    def stale(self) -> bool:
+        """Whether the sites that answer next are to send the state."""
+        return False
+
+    def clear(self, inbox: Inbox) -> Inbox:
+        """Return the entries that travel in the clear."""
+        return inbox
+
+    def cargo(self) -> Cargo:
+        """Return what goes out with every message in the place of the other entries."""
+        return {}
+
+    def take(self, name: str, content: bytes) -> None:
+        """Keep the state that a site sealed."""
+        raise UnseenError(f"site {name!r} sent a state, and the server has the model itself.")
+
+    def restore(self, content: bytes) -> None:
+        """Go on from a sealed state in which all sums are."""
+        raise UnseenError("the server has the model itself: no state is carried for the sites.")
+
+    def save(self) -> Memories:
+        """Return what a checkpoint must hold of this side."""
+        return Memories()
+
+    def load(self, memories: Memories) -> None:  # noqa: B027 (most have nothing to load)
+        """Go on from what `save` returned, if it is among the memories."""
 
 
 @dataclass(frozen=True)
@@ -83,8 +199,9 @@ class Clear:
 class CKKS:
     """Encrypted rows, see `unseen.privacy.ckks`.
 
-    gram: inner products for the rules that go by them, `exact` or of a `sketch(m)`: a public
-    random projection to m numbers.
+    Attributes:
+        gram: Inner products for the rules that need them: `exact`, or of a `sketch(m)`, a public
+            random projection to m numbers.
     """
 
     gram: str = "exact"
@@ -99,8 +216,8 @@ class CKKS:
     @property
     def width(self) -> int:
         """m; 0 for exact inner products."""
-        found = re.fullmatch(r"sketch\((\d{2,7})\)", self.gram.replace(" ", ""))
-        width = int(found[1]) if found else 0
+        match = re.fullmatch(r"sketch\((\d{2,7})\)", self.gram.replace(" ", ""))
+        width = int(match[1]) if match else 0
         return width if 16 <= width <= 1 << 20 else 0
 
 
@@ -108,7 +225,9 @@ class CKKS:
 class Masks:
     """Rows under masks that cancel in the sum, see `unseen.privacy.masks`.
 
-    step: values are rounded to multiples of 2^-step. quorum: fewest clients of one sum.
+    Attributes:
+        step: Values are rounded to multiples of 2^-step.
+        quorum: Fewest clients of one sum.
     """
 
     step: int = 40

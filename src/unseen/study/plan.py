@@ -62,6 +62,32 @@ class Plan:
     stand_in: bool = False
     code: user_code.Code = field(default_factory=dict)
 
+    @classmethod
+    def of(
+        cls,
+        setting: Setting,
+        data: DataSet,
+        methods: Sequence[str],
+        tasks: tuple[Task, ...],
+        not_applicable: dict[str, str],
+        code: user_code.Code,
+        warnings: tuple[str, ...] = (),
+        alone: dict[str, str] | None = None,
+    ) -> Plan:
+        """Return the plan with its jobs, and those of them that have no records yet."""
+        jobs = tuple(
+            Job(name, task.name, seed)
+            for name in methods
+            if name not in not_applicable
+            for task in tasks
+            for seed in setting.study.seed_list
+        )
+        missing = tuple(job for job in jobs if not records.is_done(job.folder(setting.out)))
+        return cls(
+            setting, data, tuple(methods), tasks, jobs, missing, not_applicable, warnings,
+            alone or {}, code=code,
+        )  # fmt: skip
+
     @property
     def identity(self) -> dict[str, Any]:
         """All that decides what a job computes."""
@@ -111,18 +137,8 @@ def prepare_study(study: StudySpec, out: Path, data_dir: str | Path | None = Non
     alone = stacked_jobs.alone(setting, data, tasks, methods) if study.stacked else {}
     warnings += tuple(f"{name} trains one model after the other: {alone[name]}" for name in alone)
     warnings = (*data.notes, *warnings)
-    jobs = tuple(
-        Job(method, task.name, seed)
-        for method in methods
-        if method not in refused
-        for task in tasks
-        for seed in study.seed_list
-    )
-    missing = tuple(job for job in jobs if not records.is_done(job.folder(out)))
-    planned = Plan(
-        setting, data, tuple(methods), tasks, jobs, missing, refused, warnings, alone,
-        code=user_code.code_of(methods, model=model, dataset=study.dataset),
-    )  # fmt: skip
+    code = user_code.code_of(methods, model=model, dataset=study.dataset)
+    planned = Plan.of(setting, data, [*methods], tasks, refused, code, warnings, alone)
     return marked(planned, data.stand_in)
 
 

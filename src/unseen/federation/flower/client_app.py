@@ -1,4 +1,4 @@
-"""The end of the Flower app that runs beside a site's SuperNode, in a new process per message."""
+"""The end of the Flower app that runs with a site's SuperNode, in a new process per message."""
 
 from __future__ import annotations
 

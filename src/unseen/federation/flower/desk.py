@@ -18,7 +18,7 @@ from unseen.core.exchange import Exchange, Method, Turn
 from unseen.core.vector import Model
 from unseen.datasets.dataset import DataSet
 from unseen.engine import client_memories
-from unseen.engine.messages import Parcel
+from unseen.engine.messages import Parcel, to_turn
 from unseen.errors import UnseenError
 from unseen.federation.flower.protocol import STATISTICS, Refused, fingerprint
 from unseen.federation.flower.site import Site, check_parts, expressions, load
@@ -43,22 +43,21 @@ class Desk:
     @cached_property
     def head(self) -> Mapping[str, Any]:
         """All of the message that is text."""
-        found: dict[str, Any] = json.loads(str(self.parcel["head"]))
-        return found
+        head: dict[str, Any] = json.loads(str(self.parcel["head"]))
+        return head
 
     @cached_property
     def study(self) -> StudySpec:
         """The study, whose parts are unseen's own or allowed by the site."""
         study = StudySpec(**self.head["study"])
-        said = expressions(study, self.head["method"])
-        check_parts(self.site, [*said, *filter(None, [self.head.get("model")])])
+        named = expressions(study, self.head["method"])
+        check_parts(self.site, [*named, *filter(None, [self.head.get("model")])])
         return study
 
     @cached_property
     def turn(self) -> Turn:
         """Which exchange of which round."""
-        told = self.head["turn"]
-        return Turn(**{**told, "roster": tuple(told["roster"])})
+        return to_turn(self.head["turn"])
 
     @cached_property
     def terms(self) -> Terms:
@@ -78,21 +77,21 @@ class Desk:
 
     @cached_property
     def task(self) -> Task:
-        """The task as far as this site goes: what it is to it, and no other site."""
+        """The task as this site sees it: its own role only; other sites' names are withheld."""
         role, me = self.head["role"], (self.site.name,)
         if role == "source" and self.site.role == "evaluate":
             raise Refused(f"site {self.site.name!r} only evaluates; it was asked to train.")
-        own = {name: me if name == role else () for name in TASK_ROLES}
-        return Task(self.head["task"], own["source"], own["target"], own["validation"])
+        names = {name: me if name == role else () for name in TASK_ROLES}
+        return Task(self.head["task"], names["source"], names["target"], names["validation"])
 
     @cached_property
     def prepared(self) -> Prepared:
         """The site's own share of the study's clients."""
         sums = self.parcel.get(STATISTICS)
-        told = sums if isinstance(sums, Tensor) else None
-        found = prepare(self.data, self.task, self.study, self.head["seed"], told)
-        check_clients(found, self.study, self.task)
-        return found
+        statistics = sums if isinstance(sums, Tensor) else None
+        prepared = prepare(self.data, self.task, self.study, self.head["seed"], statistics)
+        check_clients(prepared, self.study, self.task)
+        return prepared
 
     @cached_property
     def setting(self) -> Setting:
@@ -104,9 +103,9 @@ class Desk:
     def runtime(self) -> Runtime:
         """What this site runs of the job."""
         head = self.head
-        found = Runtime.of(self.setting, self.data, self.prepared, head["method"], head["seed"])
-        match("the method", head["method"], found.method.name)
-        return found
+        runtime = Runtime.of(self.setting, self.data, self.prepared, head["method"], head["seed"])
+        match("the method", head["method"], runtime.method.name)
+        return runtime
 
     @property
     def method(self) -> Method:
@@ -116,13 +115,13 @@ class Desk:
     @cached_property
     def exchange(self) -> Exchange:
         """The exchange that is asked for."""
-        found = {exchange.name: exchange for exchange in self.method.exchanges}
-        if self.turn.exchange not in found:
+        exchanges = {exchange.name: exchange for exchange in self.method.exchanges}
+        if self.turn.exchange not in exchanges:
             raise Refused(
                 f"asked for the exchange {self.turn.exchange!r} of {self.method.name}; here it has "
-                f"{', '.join(found)}."
+                f"{', '.join(exchanges)}."
             )
-        return found[self.turn.exchange]
+        return exchanges[self.turn.exchange]
 
     @cached_property
     def model(self) -> Model:
@@ -132,7 +131,7 @@ class Desk:
         return model
 
     def client(self) -> Client:
-        """The site as a client."""
+        """Return the site as a client."""
         return self.prepared.everyone[self.site.name]
 
     @property
@@ -151,12 +150,12 @@ class Desk:
         write_atomically(self.folder / client_memories.KEPT / name, content)
 
     def kept(self, name: str) -> bytes | None:
-        """What was kept in this exchange."""
+        """Return what was kept in this exchange."""
         path = self.folder / client_memories.KEPT / name
         return path.read_bytes() if path.exists() else None
 
     def file(self, name: str) -> bytes:
-        """A file of the site's kit."""
+        """Return a file of the site's kit."""
         if self.site.kit is None or not (self.site.kit / name).is_file():
             raise UnseenError(f"the kit of site {self.site.name!r} has no file {name}.")
         return (self.site.kit / name).read_bytes()
@@ -166,10 +165,10 @@ class Desk:
         shutil.rmtree(self.folder / client_memories.KEPT, ignore_errors=True)
 
 
-def match(what: str, asked: object, found: object) -> None:
+def match(what: str, server: object, site: object) -> None:
     """Refuse a message that says something else than the site finds."""
-    if asked != found:
+    if server != site:
         raise Refused(
-            f"{what} does not match: the server says {asked!r}, the site {found!r} "
+            f"{what} does not match: the server says {server!r}, the site {site!r} "
             f"(unseen {__version__})."
         )

@@ -1,4 +1,4 @@
-"""The end of the Flower app that runs beside the SuperLink."""
+"""The end of the Flower app that runs with the SuperLink."""
 
 from __future__ import annotations
 

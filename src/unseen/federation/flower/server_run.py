@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import logging
 import secrets
@@ -27,13 +28,14 @@ from unseen.engine.determinism import reproducible
 from unseen.errors import UnseenError
 from unseen.expression import parse
 from unseen.federation.flower import sealed_sites
+from unseen.federation.flower.protocol import PROTOCOL
 from unseen.federation.flower.site import ROLES
 from unseen.federation.flower.site_backend import Sites
 from unseen.federation.flower.site_messages import Grid, Link
 from unseen.federation.flower.terms import Facts, Terms
 from unseen.methods.compose import method as compose
-from unseen.privacy import kinds
-from unseen.results import records, study_file
+from unseen.privacy import channel, channelled, kinds
+from unseen.results import study_file
 from unseen.results.records import Job
 from unseen.results.study_results import Results
 from unseen.spec import user_code
@@ -134,13 +136,13 @@ def waited(out: Path) -> Iterator[None]:
 
 def _run(study: StudySpec, out: Path, grid: Grid, sites: Sequence[str], status: Status) -> Results:
     limits = study.federation
-    told = study.model_dump(mode="json", exclude={"federation", "published"})
-    head: dict[str, Any] = {"study": told, "method": study.methods[0]}
+    settings = study.model_dump(mode="json", exclude={"federation", "published"})
+    head: dict[str, Any] = {"study": settings, "method": study.methods[0]}
     link = Link(grid, limits, _hello(head), status.tell)
     agreed = _agreed(out)
     wanted = list(sites or limits.sites or named(study))
     if agreed is not None:
-        # Those who began go on; who does not come back for a while is missed no longer.
+        # The sites that began go on; one that does not come back in a while is not waited for.
         wanted = sorted(agreed[1])
         link.facts = dict(agreed[1])
         link.gather(wanted, limits.patience, alone=REJOIN)
@@ -170,7 +172,7 @@ def _job(
     setting: Setting, job: Job, task: Task, facts: Mapping[str, Facts], terms: Terms, link: Link,
     head: Mapping[str, Any],
 ) -> None:  # fmt: skip
-    """One job; a table's statistics are exchanged before its first round and kept beside it."""
+    """One job; a table's statistics are exchanged before its first round and stored with it."""
     roles = {
         **dict.fromkeys(task.sources, "source"),
         **dict.fromkeys(task.validation, "validation"),
@@ -191,7 +193,7 @@ def _job(
 
 
 def placed(study: StudySpec, *arguments: Any) -> Any:
-    """The backend of one job, behind the study's channel if it has one."""
+    """Return the backend of one job, behind the study's channel if it has one."""
     sites = Sites.place(*arguments)
     if study.privacy.channel == "clear":
         return sites
@@ -201,7 +203,9 @@ def placed(study: StudySpec, *arguments: Any) -> Any:
             f"privacy.channel = {study.privacy.channel!r} needs {kinds.PUBLIC} in the server's "
             "kit: make the kits with ckks = true."
         )
-    return sealed_sites.SealedSites(sites, study.privacy, files, arguments[-1])
+    kind = channel.read(study.privacy.channel, study.privacy.server)
+    serve = partial(channel.server_side, kind, study.privacy.server, files)
+    return channelled.Channelled(sealed_sites.SealedSites(sites), serve, arguments[-1])
 
 
 def _statistics(sites: Sites, totals: Totals, task: Task) -> Tensor:
@@ -241,7 +245,7 @@ def hollow(task: Task, terms: Terms, sums: Tensor | None) -> Prepared:
 
 
 def named(study: StudySpec) -> tuple[str, ...]:
-    """The sites that the hold-out plan names; targets need not be there."""
+    """Return the sites that the hold-out plan names; targets need not be there."""
     if isinstance(study.holdout, Fixed) and study.holdout.source != "others":
         return (*study.holdout.source, *study.holdout.validation)
     if isinstance(study.holdout, Growing):
@@ -251,7 +255,7 @@ def named(study: StudySpec) -> tuple[str, ...]:
 
 def tasks_of(study: StudySpec, facts: Mapping[str, Facts]) -> tuple[Task, ...]:
     """The study's tasks among these sites. A target that does not take part is not evaluated."""
-    able = {name for name, told in facts.items() if told.role == ROLES[0]}
+    able = {name for name, fact in facts.items() if fact.role == ROLES[0]}
     watching = sorted(set(facts) - able)
     only = study.targets
     if study.holdout == "leave-one-domain-out" and only is None and watching:
@@ -260,7 +264,7 @@ def tasks_of(study: StudySpec, facts: Mapping[str, Facts]) -> tuple[Task, ...]:
     domains = sorted({*facts, *(only or ()), *targets})
     if study.holdout == "none":
         domains = sorted(able)
-    found = []
+    tasks = []
     for task in plan(study.holdout, domains, only):
         sources = [name for name in task.sources if name in facts]
         if isinstance(study.holdout, str) or getattr(study.holdout, "source", ()) == "others":
@@ -273,12 +277,12 @@ def tasks_of(study: StudySpec, facts: Mapping[str, Facts]) -> tuple[Task, ...]:
         if not sources:
             raise UnseenError(f"task {task.name!r} has no source among {', '.join(sorted(facts))}.")
         here = [tuple(n for n in names if n in facts) for names in (task.targets, task.validation)]
-        found.append(Task(task.name, tuple(sources), *here))
-    return tuple(found)
+        tasks.append(Task(task.name, tuple(sources), *here))
+    return tuple(tasks)
 
 
 def planned_study(study: StudySpec, out: Path, facts: Mapping[str, Facts], terms: Terms) -> Plan:
-    """The study checked as far as it can be where no data are, and its jobs."""
+    """Return the study, checked as far as it can be without data, and its jobs."""
     check_device(study.device)
     data, entry = terms.empty(), info(parse(study.dataset)[0].name)
     check_columns(study, data)
@@ -288,7 +292,8 @@ def planned_study(study: StudySpec, out: Path, facts: Mapping[str, Facts], terms
     tasks = tasks_of(study, facts)
     if not any(task.targets for task in tasks):
         study = study.model_copy(update={"holdout": "none", "targets": None})
-    digest = _together([f"{name} {told.digest}" for name, told in sorted(facts.items())])
+    lines = "\n".join(f"{name} {fact.digest}" for name, fact in sorted(facts.items()))
+    digest = hashlib.sha256(lines.encode()).hexdigest()[:16]
     setting = Setting(study, out, None, digest, model, metrics, 0.0, weights)
     methods = {m.name: m for m in (composed(text, study, data) for text in study.methods)}
     for name in methods:
@@ -300,52 +305,32 @@ def planned_study(study: StudySpec, out: Path, facts: Mapping[str, Facts], terms
         for name, method in methods.items()
         if "images" in method.asks and len(terms.shape) != 3
     }
-    jobs = tuple(
-        Job(name, task.name, seed)
-        for name in methods
-        if name not in refused
-        for task in tasks
-        for seed in study.seed_list
-    )
-    missing = tuple(job for job in jobs if not records.is_done(job.folder(out)))
     code = user_code.code_of(methods, model=model)  # the data set's own code is at the sites
-    planned = Plan(setting, data, tuple(methods), tasks, jobs, missing, refused, (), code=code)
-    check_folder(
-        planned, strict=True
-    )  # the sites keep what belongs to a run: its settings are its own at once
-    return marked(planned, any(told.stand_in for told in facts.values()))
+    planned = Plan.of(setting, data, [*methods], tasks, refused, code)
+    # The sites keep what belongs to a run: its settings are fixed from its start.
+    check_folder(planned, strict=True)
+    return marked(planned, any(f.stand_in for f in facts.values()))
 
 
 def _agree(out: Path, facts: Mapping[str, Facts]) -> tuple[str, dict[str, Facts], Terms]:
-    """The terms of a new study, written down before anything is trained by them."""
+    """Return the terms of a new study, written down before anything is trained by them."""
     here = dict(sorted(facts.items()))
-    terms = Terms.agree(list(here.values()))
-    found = {
-        "run": secrets.token_hex(8),
-        "facts": {name: vars(told) for name, told in here.items()},
-    }
-    write_atomically(out / TERMS, json.dumps(found, indent=1).encode())
+    terms, begun = Terms.agree(list(here.values())), secrets.token_hex(8)
+    content = {"run": begun, "facts": {name: vars(fact) for name, fact in here.items()}}
+    write_atomically(out / TERMS, json.dumps(content, indent=1).encode())
     LOG.info("%s agreed with %s", ", ".join(here), versions())
-    return str(found["run"]), here, terms
+    return begun, here, terms
 
 
 def _agreed(out: Path) -> tuple[str, dict[str, Facts], Terms] | None:
-    """The terms of a study that was begun here before."""
+    """Return the terms of a study that was begun here before; None if none was."""
     path = out / TERMS
     if not path.exists():
         return None
-    found = json.loads(path.read_bytes())
-    facts = {name: Facts.read(told) for name, told in found["facts"].items()}
-    return found["run"], facts, Terms.agree(list(facts.values()))
+    content = json.loads(path.read_bytes())
+    facts = {name: Facts.read(fields) for name, fields in content["facts"].items()}
+    return content["run"], facts, Terms.agree(list(facts.values()))
 
 
 def _hello(head: Mapping[str, Any]) -> dict[str, Any]:
-    from unseen.federation.flower.protocol import PROTOCOL
-
     return {"kind": "hello", "protocol": PROTOCOL, "about": "hello", "head": json.dumps(head)}
-
-
-def _together(lines: Sequence[str]) -> str:
-    import hashlib
-
-    return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]

@@ -27,9 +27,13 @@ SITE = "site of these rows"
 class Site:
     """What `site.toml` in a kit says.
 
-    data: the folder or csv file of this site's data; state: where its memories lie; role: `train`,
-    or `evaluate` for a site that never trains; allow: the user's own parts, `module:function`, that
-    a study may name here. A study comes from the server: a part that is not allowed is not called.
+    Attributes:
+        data: Folder or csv file of this site's data.
+        state: Folder of its memories.
+        role: `train`, or `evaluate` for a site that never trains.
+        kit: Folder of the kit.
+        allow: The user's own parts, `module:function`, that a study may name here. A study comes
+            from the server: a part that is not allowed is not called.
     """
 
     name: str
@@ -44,29 +48,29 @@ class Site:
 
     @classmethod
     def read(cls, kit: str | Path) -> Site:
-        """The site of a kit."""
+        """Return the site of a kit."""
         folder = Path(kit)
         file = folder / "site.toml"
         try:
-            found = tomllib.loads(file.read_text("utf-8"))
+            settings = tomllib.loads(file.read_text("utf-8"))
         except (OSError, ValueError) as error:
-            raise UnseenError(f"{file} is no site's file: {error}.") from None
+            raise UnseenError(f"{file} is not a site's settings: {error}.") from None
         for key in ("name", "data"):
-            if not isinstance(found.get(key), str):
-                raise UnseenError(f'{file} must say {key} = "..."; found {found.get(key)!r}.')
-        state = Path(found.get("state", "state"))
+            if not isinstance(settings.get(key), str):
+                raise UnseenError(f'{file} must say {key} = "..."; found {settings.get(key)!r}.')
+        state = Path(settings.get("state", "state"))
         return cls(
-            found["name"],
-            folder / found["data"],
+            settings["name"],
+            folder / settings["data"],
             folder / state,
-            found.get("role", "train"),
+            settings.get("role", "train"),
             folder,
-            tuple(found.get("allow", ())),
+            tuple(settings.get("allow", ())),
         )
 
 
 def load(site: Site, study: StudySpec) -> DataSet:
-    """The site's own data, as a data set of the one domain that bears the site's name.
+    """Return the site's own data, as a data set of the one domain that bears the site's name.
 
     A table is read from the site's csv file, images of `folder` from the site's domain/class or
     class folders, heart disease from the one hospital's file; of every other data set the domain of
@@ -76,11 +80,11 @@ def load(site: Site, study: StudySpec) -> DataSet:
     check_parts(site, [study.dataset])
     loader = {"heart-disease": _heart, "table": _table, "folder": _folder}.get(call.name, _named)
     data = loader(site, call)
-    own = [domain for domain in data.domains if domain.name == site.name]
-    if not own:
+    domains = [domain for domain in data.domains if domain.name == site.name]
+    if not domains:
         raise nearest(f"domain of {study.dataset} (the site's name)", site.name, data.names)
     stand_in = data.stand_in or marker([site.data]) is not None
-    return replace(data, domains=tuple(own), stand_in=stand_in)
+    return replace(data, domains=tuple(domains), stand_in=stand_in)
 
 
 def check_parts(site: Site, expressions: Sequence[str]) -> None:
@@ -103,8 +107,8 @@ def check_parts(site: Site, expressions: Sequence[str]) -> None:
 def expressions(study: StudySpec, method: str) -> list[str]:
     """All of a study that names parts."""
     recipe = study.training
-    found = [study.dataset, method, recipe.optimiser, recipe.schedule, recipe.server]
-    return [*found, *filter(None, (study.model, recipe.augment))]
+    texts = [study.dataset, method, recipe.optimiser, recipe.schedule, recipe.server]
+    return [*texts, *filter(None, (study.model, recipe.augment))]
 
 
 def _heart(site: Site, call: Call) -> DataSet:
@@ -129,14 +133,14 @@ def _only(site: Site, suffixes: tuple[str, ...]) -> Path:
     """The site's one file: its data themselves, or what lies alone in the folder of its data."""
     if site.data.is_file():
         return site.data
-    found = sorted(p for p in site.data.glob("*") if p.name.endswith(suffixes))
-    if len(found) != 1:
-        names = ", ".join(p.name for p in found) or "none"
+    files = sorted(p for p in site.data.glob("*") if p.name.endswith(suffixes))
+    if len(files) != 1:
+        names = ", ".join(p.name for p in files) or "none"
         raise UnseenError(
             f"{site.data}, the data of site {site.name!r}, should be a file, or a folder with one "
             f"file {' or '.join(suffixes)}; found {names}."
         )
-    return found[0]
+    return files[0]
 
 
 def _own(sheet: Sheet, site: Site, options: Mapping[str, Any], name: str) -> DataSet:
@@ -146,20 +150,20 @@ def _own(sheet: Sheet, site: Site, options: Mapping[str, Any], name: str) -> Dat
     owners = columns.pop(column, None)
     if owners is not None and {*owners} != {site.name}:
         if site.name not in owners:
-            found = ", ".join(sorted({str(owner) for owner in owners})[:5])
+            names = ", ".join(sorted({str(owner) for owner in owners})[:5])
             raise UnseenError(
-                f"the column {column!r} of {sheet.name} says {found} and the site is called "
+                f"the column {column!r} of {sheet.name} says {names} and the site is called "
                 f"{site.name!r}. Rename the site, or leave the column out."
             )
         rows = [i for i, owner in enumerate(owners) if owner == site.name]
         columns = {key: [cells[i] for i in rows] for key, cells in columns.items()}
         sheet = replace(sheet, lines=[sheet.lines[i] for i in rows])
     columns[SITE] = [site.name] * len(sheet.lines)
-    given = {**options, "domain": SITE}
+    reading = {**options, "domain": SITE}
     for key in ("categorical", "groups", "drop"):
-        if isinstance(given.get(key), str):
-            given[key] = (given[key],)
-    data = assemble(replace(sheet, columns=columns), **given)
+        if isinstance(reading.get(key), str):
+            reading[key] = (reading[key],)
+    data = assemble(replace(sheet, columns=columns), **reading)
     return replace(data, name=name)
 
 

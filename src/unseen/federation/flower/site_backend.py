@@ -18,7 +18,7 @@ from unseen.core.rule import DenseRows
 from unseen.core.types import Inbox
 from unseen.core.vector import Model
 from unseen.engine.inprocess import stacked
-from unseen.engine.messages import INBOX, Parcel, Value, size, to_reply
+from unseen.engine.messages import Parcel, Value, from_inbox, from_turn, size, to_reply
 from unseen.federation.flower.protocol import STATISTICS, fingerprint
 from unseen.federation.flower.site_messages import KEPT, Link, Question, Waiting, whys
 from unseen.results.records import to_line
@@ -30,8 +30,13 @@ MESSAGES = "messages.jsonl"
 class Sites(Backend):
     """The backend of one job whose clients are sites.
 
-    head: what every message of the job says; roles: site -> what it is to the task; folder: where
-    the account of messages goes; memories: none here, each site keeps its own.
+    Attributes:
+        head: What every message of the job says.
+        roles: Site -> its role in the task.
+        folder: Where the account of messages is written.
+        statistics: Sums by which tables are standardised.
+        memories: Empty: each site keeps its own.
+        kind: What is asked of the sites.
     """
 
     link: Link
@@ -50,15 +55,15 @@ class Sites(Backend):
         statistics: Tensor | None, model: Model, clients: Mapping[str, Client],
         memories: Memories | None,
     ) -> Sites:  # fmt: skip
-        """The backend as `unseen.study.job` makes it, the first five bound beforehand."""
+        """Return the backend as `unseen.study.job` makes it, the first five bound beforehand."""
         head = {**head, "layout": fingerprint(model)}
         return cls(link, head, roles, folder, model, statistics)
 
     def map(
         self, exchange: Exchange, inbox: Inbox, clients: Sequence[str], turn: Turn
     ) -> list[Reply]:
-        """One message to each client; whose answer is missing or bad has a fault instead."""
-        replies = self.replies(exchange, inbox, clients, turn, {}, lambda _, told: to_reply(told))
+        """Send one message to each client; a missing or bad answer becomes a fault."""
+        replies = self.replies(exchange, inbox, clients, turn, {}, lambda _, sent: to_reply(sent))
         device = self.model.device
         return [
             replace(reply, rows={slot: row.to(device) for slot, row in reply.rows.items()})
@@ -69,40 +74,46 @@ class Sites(Backend):
         self, exchange: Exchange, inbox: Inbox, clients: Sequence[str], turn: Turn, more: Parcel,
         opened: Callable[[str, Mapping[str, Value]], Reply],
     ) -> list[Reply]:  # fmt: skip
-        """The clients' replies to the inbox and what more is sent, in its place where names agree.
+        """Send the inbox to each client and return their replies.
 
-        opened: (site, its answer) -> the reply in it.
+        Args:
+            exchange: What is asked for.
+            inbox: The state that is sent.
+            clients: To whom.
+            turn: Which exchange of which round it is.
+            more: What else is sent; it overrides inbox entries of the same name.
+            opened: (site, its answer) -> the reply in it.
         """
-        sent: dict[str, Value] = {INBOX + name: value for name, value in inbox.items()}
-        sent |= more
+        sent = {**from_inbox(inbox), **more}
         counted = [name for name in clients if self.roles.get(name) != "target"]
         minimum = min(self.link.limits.minimum, len(counted))
-        found: dict[str, Reply] = {}
+        replies: dict[str, Reply] = {}
 
         def good(answer: Mapping[str, Value]) -> str | None:
             name = str(answer["site"])
-            found[name] = opened(name, answer)
-            return find_fault(found[name], exchange, inbox)
+            replies[name] = opened(name, answer)
+            return find_fault(replies[name], exchange, inbox)
 
-        asked = self._ask(self.kind, dict.fromkeys(clients, sent), turn, minimum, good)
-        if minimum and not exchange.slots and not any(q.answer for q in asked.values()):
-            faults = whys({name: q.fault for name, q in asked.items()})
+        questions = self._ask(self.kind, dict.fromkeys(clients, sent), turn, minimum, good)
+        if minimum and not exchange.slots and not any(q.answer for q in questions.values()):
+            faults = whys({name: q.fault for name, q in questions.items()})
             raise Waiting(f"no site could evaluate in {turn.exchange}{faults}. {KEPT}")
         # A bad answer is left where it is: what is wrong with it is known.
         return [
-            found[name] if asked[name].answer is not None else Reply(fault=asked[name].fault)
+            replies[name]
+            if questions[name].answer is not None
+            else Reply(fault=questions[name].fault)
             for name in clients
         ]
 
     def rows(self, slot: str, replies: Sequence[Reply], reference: Tensor | None) -> DenseRows:
-        """The slot's rows as a matrix."""
+        """Return the slot's rows as a matrix."""
         return DenseRows(stacked([reply.rows[slot] for reply in replies]), reference)
 
     def ask(self, kind: str, parcels: Mapping[str, Parcel], turn: Turn) -> dict[str, Parcel]:
-        """Ask the sites something else within an exchange, see `site_handler.answering`; those that
-        do not answer are left out."""
-        asked = self._ask(kind, parcels, turn, 0, lambda answer: None)
-        return {name: q.answer for name, q in asked.items() if q.answer is not None}
+        """Ask the sites something else within an exchange; leave out those that do not answer."""
+        questions = self._ask(kind, parcels, turn, 0, lambda answer: None)
+        return {name: q.answer for name, q in questions.items() if q.answer is not None}
 
     def _ask(
         self,
@@ -121,25 +132,24 @@ class Sites(Backend):
             **{key: self.head[key] for key in ("method", "task", "seed")},
         )  # fmt: skip
         common: dict[str, Value] = {} if self.statistics is None else {STATISTICS: self.statistics}
-        told = {**vars(turn), "client": ""}
         full = {
-            name: {**common, **parcel, "head": json.dumps(self._head(name, told))}
+            name: {**common, **parcel, "head": json.dumps(self._head(name, from_turn(turn)))}
             for name, parcel in parcels.items()
         }
-        asked = self.link.ask(kind, full, about, minimum, good, str(turn.round))
-        self._account(kind, turn, asked.values())
-        return asked
+        questions = self.link.ask(kind, full, about, minimum, good, str(turn.round))
+        self._account(kind, turn, questions.values())
+        return questions
 
     def _head(self, name: str, turn: Mapping[str, Any]) -> dict[str, Any]:
         facts = self.link.facts.get(name)
-        own = {"role": self.roles.get(name, "source"), "digest": facts.digest if facts else ""}
-        return {**self.head, **own, "turn": turn}
+        part = {"role": self.roles.get(name, "source"), "digest": facts.digest if facts else ""}
+        return {**self.head, **part, "turn": turn}
 
-    def _account(self, kind: str, turn: Turn, asked: Iterable[Question]) -> None:
+    def _account(self, kind: str, turn: Turn, questions: Iterable[Question]) -> None:
         """One line per message: bytes as sent, without names and envelope, and seconds."""
         self.folder.mkdir(parents=True, exist_ok=True)
         with (self.folder / MESSAGES).open("ab") as file:
-            for q in asked:
+            for q in questions:
                 line = {
                     "round": turn.round, "exchange": turn.exchange, "site": q.site, "kind": kind,
                     "down": size(q.parcel) * q.attempts, "up": q.up,

@@ -12,14 +12,14 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from torch import Tensor, nn
+from torch import nn
 
 from unseen.core.vector import Model
 from unseen.datasets.totals import Totals
 from unseen.engine import client_memories
 from unseen.engine.determinism import reproducible
 from unseen.engine.inprocess import InProcess
-from unseen.engine.messages import INBOX, Parcel, Value, from_reply
+from unseen.engine.messages import Parcel, Value, from_reply, to_inbox
 from unseen.errors import UnseenError
 from unseen.federation.flower import sealed_sites
 from unseen.federation.flower.desk import Desk, match
@@ -38,7 +38,7 @@ from unseen.study.setting import digest_of
 
 
 def handle(parcel: Parcel, site: Site) -> dict[str, Value]:
-    """The answer to a message: what was asked for, a refusal, or that it failed."""
+    """Return the answer to a message: what was asked for, a refusal, or that it failed."""
     kind = str(parcel.get("kind", ""))
     echo: dict[str, Value] = {"site": site.name, "protocol": PROTOCOL, "kind": kind}
     try:
@@ -52,21 +52,21 @@ def handle(parcel: Parcel, site: Site) -> dict[str, Value]:
         return {**echo, REFUSED: str(error)}
     except Exception as error:
         logging.getLogger("flwr").exception("site %s could not answer", site.name)
-        told = f"{type(error).__name__} at site {site.name!r}; its log says what happened"
-        return {**echo, FAILED: told}
+        why = f"{type(error).__name__} at site {site.name!r}; its log says what happened"
+        return {**echo, FAILED: why}
 
 
 def answering(kind: str) -> Callable[[Parcel, Desk], Mapping[str, Value]]:
     """Who answers a kind of message."""
-    known = {
+    handlers = {
         "hello": hello,
         "statistics": sums,
         "exchange": exchange,
         sealed_sites.ASK: sealed_sites.answer,
     }
-    if kind not in known:
-        raise Refused(f"was asked for {kind!r}; this site knows {', '.join(known)}.")
-    return known[kind]
+    if kind not in handlers:
+        raise Refused(f"was asked for {kind!r}; this site knows {', '.join(handlers)}.")
+    return handlers[kind]
 
 
 def hello(parcel: Parcel, desk: Desk) -> dict[str, Value]:
@@ -76,43 +76,39 @@ def hello(parcel: Parcel, desk: Desk) -> dict[str, Value]:
 
 
 def sums(parcel: Parcel, desk: Desk) -> dict[str, Value]:
-    """The sums over the site's training rows by which tables are standardised."""
+    """Return the sums over the site's training rows by which tables are standardised."""
     totals = Totals.of(desk.terms.empty())
     if totals is None:
-        raise Refused("was asked for statistics of a table; the data are no table.")
+        raise Refused("was asked for statistics of a table; the data are not a table.")
     if desk.study.privacy.columns is not None or desk.study.privacy.noised:
         raise Refused("was asked for sums over columns, which this study's privacy keeps here.")
     plain = desk.study.training.model_copy(update={"oversample": False})
     study = desk.study.model_copy(update={"training": plain})
     data = replace(desk.data, schema=None, standardise=None)
     raw = prepare(data, desk.task, study, desk.head["seed"])
-    (asked,) = statistics(totals).exchanges
+    (collect,) = statistics(totals).exchanges
     client = raw.everyone[desk.site.name]
-    reply, _ = asked.local(Model(nn.Module()), {}, client, {}, desk.turn)
+    reply, _ = collect.local(Model(nn.Module()), {}, client, {}, desk.turn)
     return from_reply(reply)
 
 
 def exchange(parcel: Parcel, desk: Desk) -> dict[str, Value]:
     """One exchange of the method, as `InProcess` does it, with the memory that lies on disk."""
-    asked, model, name = desk.exchange, desk.model, desk.site.name
-    inbox = {
-        key.removeprefix(INBOX): value.to(model.device)
-        for key, value in parcel.items()
-        if key.startswith(INBOX) and isinstance(value, Tensor)
-    }
-    if asked.slots:
+    this_exchange, model, name = desk.exchange, desk.model, desk.site.name
+    inbox = to_inbox(parcel, model.device)
+    if this_exchange.slots:
         check_batches(model.module, desk.prepared.sources, desk.study)
         try:
             check_noised(desk.study, desk.data, model.module)
         except UnseenError as error:  # it speaks of the study and the network, not of the data
             raise Refused(str(error)) from None
     memories = client_memories.load(desk.folder)
-    side = sealed_sites.site(desk, memories)
+    side = sealed_sites.site_side(desk)
     turn = replace(desk.turn, client=name)
-    received = inbox if side is None else sealed_sites.received(side, desk, inbox, turn)
+    received = inbox if side is None else sealed_sites.receive(side, desk, inbox, turn)
     backend = InProcess(model, {name: desk.client()}, memories)
-    (reply,) = backend.map(asked, received, [name], desk.turn)
+    (reply,) = backend.map(this_exchange, received, [name], desk.turn)
     client_memories.save(desk.folder, memories)
     if side is None:
         return from_reply(reply)
-    return sealed_sites.leaving(side, desk, asked, reply, received, turn)
+    return sealed_sites.leave(side, desk, this_exchange, reply, received, turn)

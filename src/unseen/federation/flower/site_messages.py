@@ -22,13 +22,13 @@ from unseen.version import __version__
 LOG = logging.getLogger("flwr")
 #: How often the server looks for answers and for sites, in seconds.
 POLL, LOOK = 0.2, 2.0
-#: How often one site is asked anew in one exchange, after an answer that was none.
+#: How often one site is asked in one exchange if it gives no answer.
 ATTEMPTS = 3
 #: How long nobody new must come where no site is named, and how long a new one may take to say who
 #: it is, in seconds.
 QUIET, SETTLED = 10.0, 60.0
 AWAY = "was not connected"
-KEPT = "The state of the last finished round is kept; give the same command again."
+KEPT = "Progress up to the last finished round is saved. Run the same command again to resume."
 
 
 class Grid(Protocol):
@@ -62,7 +62,7 @@ class Question:
     seconds: float = 0.0
 
     def again(self, here: Mapping[str, tuple[int, str]]) -> bool:
-        """Whether the site is to be asked, for the first time or once more."""
+        """Return whether the site is to be asked, for the first time or once more."""
         return not self.final and not self.id and self.site in here and self.attempts < ATTEMPTS
 
 
@@ -70,8 +70,14 @@ class Question:
 class Link:
     """The sites behind Flower's Grid, by name.
 
-    introduce: the parcel by which a node that is new is asked who it is. tell: is told whatever
-    changes, for `unseen federation status`.
+    Attributes:
+        introduce: The parcel by which a new node is asked who it is.
+        tell: Called with whatever changes, for `unseen federation status`.
+        nodes: (node, start) -> site, the newest last where two have one name.
+        hellos: Message -> the node that was asked who it is.
+        facts: What each site says of its data.
+        refused: Site -> why it cannot take part.
+        keyed: Node -> the name that its key is registered for.
     """
 
     grid: Grid
@@ -87,7 +93,7 @@ class Link:
     looked: float = -1e9
 
     def sites(self) -> dict[str, tuple[int, str]]:
-        """The sites that are there: name -> node, the newest where two bear one name."""
+        """Return the sites that are there: name -> node, the newest where two bear one name."""
         return {name: node for node, name in self.nodes.items() if node in self.online}
 
     def look(self, at_once: bool = False) -> None:
@@ -129,10 +135,15 @@ class Link:
     def gather(
         self, wanted: Sequence[str], patience: float, alone: float | None = None
     ) -> dict[str, Facts]:
-        """Wait until all who are wanted are there, or whoever comes where nobody is named.
+        """Wait for the wanted sites, or where none is named for whichever sites connect.
 
-        Goes on with the minimum after `alone` seconds (default: the patience), and raises `Waiting`
-        if even that is not there at the end of the patience.
+        Args:
+            wanted: Names of the sites to wait for.
+            patience: Seconds to wait for the minimum.
+            alone: Seconds after which the minimum is enough; the patience, if None.
+
+        Raises:
+            Waiting: Fewer than the minimum are connected at the end of the patience.
         """
         alone = patience if alone is None else min(alone, patience)
         begun = changed = time.monotonic()
@@ -160,7 +171,7 @@ class Link:
                     f", at least {self.limits.minimum} are needed"
                     + (f"; missing: {', '.join(missing)}" if missing else "")
                     + whys(self.refused)
-                    + ". Start them, and give the same command again."
+                    + ". Start them, and run the same command again."
                 )
             self.tell(waiting=f"for {', '.join(missing) or 'sites'}; {len(here)} are here")
             time.sleep(POLL)
@@ -176,11 +187,21 @@ class Link:
         good: Callable[[Mapping[str, Value]], str | None] = lambda answer: None,
         group: str = "0",
     ) -> dict[str, Question]:
-        """Ask each site, and wait until all who are there have answered or the deadline is over.
+        """Ask each site; wait until all connected ones have answered or the deadline is over.
 
-        Whoever comes, or comes back, meanwhile is asked as well: a message that comes twice leads
-        to the same answer. good: what is wrong with an answer, which is then final. Below the
-        minimum of good answers the wait goes on to the end of the patience, then raises `Waiting`.
+        A site that connects meanwhile is asked as well: a message that arrives twice leads to the
+        same answer.
+
+        Args:
+            kind: What is asked, see `site_handler.answering`.
+            parcels: Site -> what is sent.
+            about: Repeated by each answer, so that no answer is taken for another's.
+            minimum: How many good answers are needed.
+            good: Returns what is wrong with an answer, which is then final.
+            group: Flower's group of the messages.
+
+        Raises:
+            Waiting: Too few good answers at the end of deadline and patience.
         """
         common: dict[str, Value] = {"kind": kind, "protocol": PROTOCOL, "about": about}
         open = {name: Question(name, {**common, **parcel}) for name, parcel in parcels.items()}
@@ -260,27 +281,27 @@ class Link:
 
     def _pull(self, ids: list[str]) -> list[tuple[str, dict[str, Value] | None, str]]:
         """Answers so far: which message, what was said, or why nothing was."""
-        found: list[tuple[str, dict[str, Value] | None, str]] = []
+        answers: list[tuple[str, dict[str, Value] | None, str]] = []
         for message in self.grid.pull_messages(ids) if ids else ():
             id = message.metadata.reply_to_message_id
             if message.has_error():
-                found.append((id, None, f"no answer: {message.error.reason}"))
+                answers.append((id, None, f"no answer: {message.error.reason}"))
                 continue
             try:
-                found.append((id, unpack(message.content), ""))
+                answers.append((id, unpack(message.content), ""))
             except Exception as error:  # whatever a site sends, the others go on
                 why = f"{type(error).__name__}: {error}"
-                found.append((id, None, f"an answer that cannot be read ({why})"))
-        return found
+                answers.append((id, None, f"an answer that cannot be read ({why})"))
+        return answers
 
 
 def introduced(parcel: Mapping[str, Value] | None, fault: str, keyed: str) -> Facts:
     """What a new node says of itself; refused if that is nothing, or not whose key it has."""
-    told = parcel or {}
-    if "facts" not in told:
-        raise Refused(str(told.get(REFUSED) or told.get(FAILED) or fault))
+    answer = parcel or {}
+    if "facts" not in answer:
+        raise Refused(str(answer.get(REFUSED) or answer.get(FAILED) or fault))
     try:
-        facts = Facts.read(json.loads(str(told["facts"])))
+        facts = Facts.read(json.loads(str(answer["facts"])))
     except Exception as error:
         raise Refused(f"it told nothing of its data that can be read ({error!r})") from None
     if keyed and facts.site != keyed:
@@ -294,7 +315,7 @@ def introduced(parcel: Mapping[str, Value] | None, fault: str, keyed: str) -> Fa
 def _judged(
     good: Callable[[Mapping[str, Value]], str | None], answer: Mapping[str, Value]
 ) -> str | None:
-    """What is wrong with an answer; that it cannot be used at all is wrong with it, too."""
+    """Return why the answer is rejected. An exception while reading it counts as a reason."""
     try:
         return good(answer)
     except BadReply as error:
@@ -304,11 +325,11 @@ def _judged(
 
 
 def unfit(answer: Mapping[str, Value], site: str, about: str) -> str | None:
-    """Why an answer is not what was asked for, with both values; or None."""
-    if said := answer.get(REFUSED) or answer.get(FAILED):
-        return str(said)
-    found = {"site": site, "protocol": PROTOCOL, "about": about}
-    for key, expected in found.items():
+    """Return why an answer is not what was asked for, with both values; or None."""
+    if reason := answer.get(REFUSED) or answer.get(FAILED):
+        return str(reason)
+    expected_values = {"site": site, "protocol": PROTOCOL, "about": about}
+    for key, expected in expected_values.items():
         if answer.get(key) != expected:
             return (
                 f"an answer to something else: {key} {answer.get(key)!r} where {expected!r} was "
@@ -318,5 +339,5 @@ def unfit(answer: Mapping[str, Value], site: str, about: str) -> str | None:
 
 
 def whys(faults: Mapping[str, str]) -> str:
-    """What became of each, to be put behind a message."""
+    """Return what became of each, to be put behind a message."""
     return "".join(f"; {site}: {why}" for site, why in sorted(faults.items()))

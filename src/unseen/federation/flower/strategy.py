@@ -66,19 +66,19 @@ class Ruled(FedAvg):  # type: ignore[misc]
         table = self._table(server_round, valid)
         new = [_tensors(_arrays(message)) for message in valid]
         groups = {"parameters": self.rule, "statistics": self.mean}
-        made = dict(old)
+        combined = dict(old)
         for name, rule in groups.items():
             layout = Layout.of({k: old[k] for k in old if _group(k, old[k]) == name})
             if not layout.size:
                 continue
             base = layout.pack(old)
-            rows = torch.stack([layout.pack(own) - base for own in new])
+            rows = torch.stack([layout.pack(tensors) - base for tensors in new])
             state = self._state(name, rule, layout)
             draws = keyed(f"{self.seed}/rule/{name}/{server_round}")
             vector, self.states[name], _ = rule(rows, table, state, draws)
-            made |= layout.views(base + vector)
-        made |= {k: v for k, v in new[0].items() if not _group(k, v)}
-        arrays = ArrayRecord({k: Array(v.contiguous().numpy()) for k, v in made.items()})
+            combined |= layout.views(base + vector)
+        combined |= {k: v for k, v in new[0].items() if not _group(k, v)}
+        arrays = ArrayRecord({k: Array(v.contiguous().numpy()) for k, v in combined.items()})
         contents = [message.content for message in valid]
         return arrays, self.train_metrics_aggr_fn(contents, self.weighted_by_key)
 
@@ -108,7 +108,7 @@ class Ruled(FedAvg):  # type: ignore[misc]
         metrics = [next(iter(m.content.metric_records.values())) for m in valid]
         for name in metrics[0]:
             key = "examples" if name == self.weighted_by_key else str(name)
-            table[key] = torch.tensor([own[name] for own in metrics], dtype=torch.float64)
+            table[key] = torch.tensor([numbers[name] for numbers in metrics], dtype=torch.float64)
         return table
 
 
@@ -140,10 +140,10 @@ def _group(name: str, tensor: Tensor) -> str:
 
 def _fits(message: Message, old: dict[str, Tensor]) -> bool:
     """Whether a reply may be used; one that may not is named and left out."""
-    found, fault = _tensors(_arrays(message)), ""
-    if {k: v.shape for k, v in found.items()} != {k: v.shape for k, v in old.items()}:
+    tensors, fault = _tensors(_arrays(message)), ""
+    if {k: v.shape for k, v in tensors.items()} != {k: v.shape for k, v in old.items()}:
         fault = "arrays of other names or shapes than were sent"
-    elif any(not bool(v.isfinite().all()) for v in found.values()):
+    elif any(not bool(v.isfinite().all()) for v in tensors.values()):
         fault = "NaN or infinite values"
     if fault:
         LOG.warning("node %s is left out: it sent %s", message.metadata.src_node_id, fault)

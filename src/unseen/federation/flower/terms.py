@@ -1,6 +1,6 @@
 """What the sites tell of their data, in names only, and what they agree on before any training.
 
-In one process a data set's classes, categories and levels are read off all domains at once. Here
+In one process a data set's classes, categories and levels are read off all domains together. Here
 each site tells its own, and their union, in the same order, is what all of them code by.
 """
 
@@ -25,12 +25,16 @@ NUMBER, CATEGORY, FLAG, NOTHING = "number", "category", "flag", "nothing"
 
 @dataclass(frozen=True)
 class Facts:
-    """What one site tells: names and shapes, no value of any example and no count.
+    """What one site says of its data: names and shapes, no value of any example and no count.
 
-    classes: None for regression; columns: name -> what it holds, none for other data than tables;
-    categories and levels: names of the codes by column; shape: of one raw input; digest: sixteen
-    digits that change with the data; stand_in: whether they are a synthetic stand-in; standardise:
-    what numbers to predict are called that are to be standardised.
+    Attributes:
+        classes: Names of the classes; None for regression.
+        columns: Name -> what the column holds; empty for other data than tables.
+        categories, levels: Names of the codes by column.
+        shape: Of one raw input.
+        digest: Sixteen digits that change with the data.
+        stand_in: Whether the data are a synthetic stand-in.
+        standardise: Name of the number to predict, where it is to be standardised.
     """
 
     site: str
@@ -48,7 +52,7 @@ class Facts:
 
     @classmethod
     def of(cls, data: DataSet, role: str, digest: str, versions: Mapping[str, str]) -> Facts:
-        """The facts of a data set that holds the site's one domain."""
+        """Return the facts of a data set that holds the site's one domain."""
         (domain,) = data.domains
         columns, categories = {}, {}
         if data.schema is not None:
@@ -67,15 +71,15 @@ class Facts:
         )  # fmt: skip
 
     @classmethod
-    def read(cls, told: Mapping[str, Any]) -> Facts:
-        """The facts from what JSON made of them."""
+    def read(cls, fields: Mapping[str, Any]) -> Facts:
+        """Return the facts from what JSON made of them."""
         return cls(
             **{
-                **told,
-                "classes": None if told["classes"] is None else tuple(told["classes"]),
-                "categories": {k: tuple(v) for k, v in told["categories"].items()},
-                "levels": {k: tuple(v) for k, v in told["levels"].items()},
-                "shape": tuple(told["shape"]),
+                **fields,
+                "classes": None if fields["classes"] is None else tuple(fields["classes"]),
+                "categories": {k: tuple(v) for k, v in fields["categories"].items()},
+                "levels": {k: tuple(v) for k, v in fields["levels"].items()},
+                "shape": tuple(fields["shape"]),
             }
         )
 
@@ -92,43 +96,43 @@ class Terms:
     standardise: str | None = None
 
     @classmethod
-    def agree(cls, told: Sequence[Facts]) -> Terms:
+    def agree(cls, sites: Sequence[Facts]) -> Terms:
         """The union of what the sites told; refuses, by their names, sites that do not fit."""
-        first = told[0]
-        for other in told[1:]:
+        first = sites[0]
+        for other in sites[1:]:
             _same("data set", first, other, first.data, other.data)
             _same("columns", first, other, sorted(first.columns), sorted(other.columns))
             _same("shape of inputs", first, other, first.shape, other.shape)
-            kind, found = first.classes is None, other.classes is None
-            _same("numbers as labels", first, other, kind, found)
+            kind, other_kind = first.classes is None, other.classes is None
+            _same("numbers as labels", first, other, kind, other_kind)
             names = first.standardise, other.standardise
             _same("labels to standardise", first, other, *names)
         table = bool(first.columns)
-        classes = None if first.classes is None else _classes(told, table)
-        return cls(first.data, classes, _schema(told) if table else None, _levels(told, table),
+        classes = None if first.classes is None else _classes(sites, table)
+        return cls(first.data, classes, _schema(sites) if table else None, _levels(sites, table),
                    first.shape, first.standardise)  # fmt: skip
 
     @classmethod
-    def read(cls, told: Mapping[str, Any]) -> Terms:
-        """The terms from what JSON made of them."""
-        schema = told["schema"]
+    def read(cls, fields: Mapping[str, Any]) -> Terms:
+        """Return the terms from what JSON made of them."""
+        schema = fields["schema"]
         if schema is not None:
             categories = {k: tuple(v) for k, v in schema["categories"].items()}
             schema = Schema(tuple(schema["columns"]), categories, tuple(schema["flags"]))
-        classes = None if told["classes"] is None else tuple(told["classes"])
-        levels = {k: tuple(v) for k, v in told["levels"].items()}
-        shape = tuple(told["shape"])
-        return cls(told["data"], classes, schema, levels, shape, told.get("standardise"))
+        classes = None if fields["classes"] is None else tuple(fields["classes"])
+        levels = {k: tuple(v) for k, v in fields["levels"].items()}
+        shape = tuple(fields["shape"])
+        return cls(fields["data"], classes, schema, levels, shape, fields.get("standardise"))
 
     def empty(self) -> DataSet:
-        """A data set of no domain, with the names that the sites agreed on."""
+        """Return a data set of no domain, with the names that the sites agreed on."""
         return DataSet(
             self.data, (), self.classes, "", "", "", self.schema, self.levels,
             standardise=self.standardise,
         )  # fmt: skip
 
     def coded(self, data: DataSet) -> DataSet:
-        """A site's data set with the codes of these terms."""
+        """Return a site's data set with the codes of these terms."""
         (domain,) = data.domains
         where = f"site {domain.name!r}"
         y, x = domain.y, domain.x
@@ -142,34 +146,34 @@ class Terms:
             else codes
             for name, codes in domain.meta.items()
         }
-        own: Domain = replace(domain, x=x, y=y, meta=meta)
+        recoded: Domain = replace(domain, x=x, y=y, meta=meta)
         return replace(
-            data, domains=(own,), classes=self.classes, schema=self.schema, levels=self.levels
+            data, domains=(recoded,), classes=self.classes, schema=self.schema, levels=self.levels
         )
 
 
-def _same(what: str, first: Facts, other: Facts, expected: object, found: object) -> None:
-    if expected != found:
+def _same(what: str, first: Facts, other: Facts, expected: object, actual: object) -> None:
+    if expected != actual:
         raise UnseenError(
             f"sites {first.site!r} and {other.site!r} do not fit together: {what} {expected} at "
-            f"the one, {found} at the other."
+            f"the one, {actual} at the other."
         )
 
 
-def _classes(told: Sequence[Facts], table: bool) -> tuple[str, ...]:
-    if told[0].data == "folder" and any(other.classes != told[0].classes for other in told):
-        return tuple(sorted({name for facts in told for name in facts.classes or ()}))
+def _classes(sites: Sequence[Facts], table: bool) -> tuple[str, ...]:
+    if sites[0].data == "folder" and any(other.classes != sites[0].classes for other in sites):
+        return tuple(sorted({name for facts in sites for name in facts.classes or ()}))
     if table:
-        return coded([name for facts in told for name in facts.classes or ()])[0]
-    for other in told[1:]:
-        _same("classes", told[0], other, told[0].classes, other.classes)
-    return told[0].classes or ()
+        return coded([name for facts in sites for name in facts.classes or ()])[0]
+    for other in sites[1:]:
+        _same("classes", sites[0], other, sites[0].classes, other.classes)
+    return sites[0].classes or ()
 
 
-def _schema(told: Sequence[Facts]) -> Schema:
+def _schema(sites: Sequence[Facts]) -> Schema:
     categories, flags = {}, []
-    for name in told[0].columns:
-        kinds = {facts.columns[name]: facts.site for facts in told}
+    for name in sites[0].columns:
+        kinds = {facts.columns[name]: facts.site for facts in sites}
         kinds.pop(NOTHING, None)
         if len(kinds) > 1:
             (one, site), (other, second) = list(kinds.items())[:2]
@@ -179,23 +183,23 @@ def _schema(told: Sequence[Facts]) -> Schema:
                 "data set."
             )
         if CATEGORY in kinds:
-            names = [c for facts in told for c in facts.categories.get(name, ())]
+            names = [c for facts in sites for c in facts.categories.get(name, ())]
             categories[name] = coded(names)[0]
         if FLAG in kinds:
             flags.append(name)
-    return Schema(tuple(told[0].columns), categories, tuple(flags))
+    return Schema(tuple(sites[0].columns), categories, tuple(flags))
 
 
-def _levels(told: Sequence[Facts], table: bool) -> dict[str, tuple[str, ...]]:
+def _levels(sites: Sequence[Facts], table: bool) -> dict[str, tuple[str, ...]]:
     levels = {}
-    for name in told[0].levels:
+    for name in sites[0].levels:
         if not table:
-            for other in told[1:]:
-                expected, found = told[0].levels[name], other.levels.get(name)
-                _same(f"levels of {name}", told[0], other, expected, found)
-            levels[name] = told[0].levels[name]
+            for other in sites[1:]:
+                expected, actual = sites[0].levels[name], other.levels.get(name)
+                _same(f"levels of {name}", sites[0], other, expected, actual)
+            levels[name] = sites[0].levels[name]
             continue
-        every = [level for facts in told for level in facts.levels.get(name, ())]
+        every = [level for facts in sites for level in facts.levels.get(name, ())]
         names = coded([level for level in every if level != "missing"])[0]
         levels[name] = (*names, "missing") if "missing" in every else names
     return levels
@@ -208,20 +212,20 @@ def _table(names: Sequence[str], agreed: Sequence[str], what: str, where: str) -
         if identity(name) not in index:
             raise UnseenError(
                 f"{where} has the {what} {name!r}; agreed were {', '.join(agreed) or 'none'}. A "
-                "federation begun with this site would know it: start it anew in another folder."
+                "federation begun with this site would know it: start again in another folder."
             )
     return torch.tensor([*(index[identity(name)] for name in names), -1])
 
 
-def _columns(own: Schema, agreed: Schema, x: Tensor, where: str) -> Tensor:
+def _columns(schema: Schema, agreed: Schema, x: Tensor, where: str) -> Tensor:
     """A raw table [N, C] in the agreed order of columns and with the agreed codes."""
     parts = []
     for name in agreed.columns:
-        values = x[:, own.columns.index(name)]
-        if name in agreed.categories and name in own.categories:
+        values = x[:, schema.columns.index(name)]
+        if name in agreed.categories and name in schema.categories:
             what = f"category of {name}"
-            codes = _table(own.categories[name], agreed.categories[name], what, where)
-            known = codes[values.nan_to_num(-1).long()].double()
-            values = known.masked_fill(values.isnan(), math.nan)
+            codes = _table(schema.categories[name], agreed.categories[name], what, where)
+            agreed_codes = codes[values.nan_to_num(-1).long()].double()
+            values = agreed_codes.masked_fill(values.isnan(), math.nan)
         parts.append(values)
     return torch.stack(parts, dim=1)

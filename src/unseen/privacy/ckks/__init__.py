@@ -1,7 +1,7 @@
 """Encrypted rows: the server adds and multiplies what only the sites can read.
 
 A site packs its whole row into full ciphertexts of 4096 numbers and encrypts it with the secret
-key, which all sites share. For weights w the server forms E(Σ w_i u_i). For a rule that goes by
+key, which all sites share. For weights w the server forms E(Σ w_i u_i). For a rule of
 inner products it forms E(<u_i, u_j>); the sites decrypt the K×K numbers, compute the weights by
 the rule itself and send those back, rounded; all sites must find the same.
 

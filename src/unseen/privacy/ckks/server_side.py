@@ -14,7 +14,7 @@ from torch import Tensor
 
 from unseen.core.disclosure import Undecided
 from unseen.core.exchange import Method
-from unseen.core.rule import Combine, RuleState
+from unseen.core.rule import Combine, Mixing, RuleState
 from unseen.core.types import Table
 from unseen.errors import BadReply, UnseenError
 from unseen.privacy import seal
@@ -25,9 +25,9 @@ from unseen.privacy.ckks.arithmetic import (
     weighted_sum,
 )
 from unseen.privacy.ckks.keys import Keys, check_public
-from unseen.privacy.kinds import CKKS, Ask, Sealed
+from unseen.privacy.kinds import CKKS, CPU, Ask, Sealed, ServerSide
 from unseen.privacy.seal import SLOTS
-from unseen.privacy.sealed_rows import Opening, SealedRows
+from unseen.privacy.sealed_rows import SealedRows
 from unseen.privacy.wire import (
     Parts,
     accepted,
@@ -41,7 +41,7 @@ from unseen.privacy.wire import (
 )
 
 
-class Server(Opening):
+class Server(ServerSide):
     """The server's side: made of public bytes, and of nothing else."""
 
     form = "encrypted"
@@ -50,10 +50,9 @@ class Server(Opening):
         super().__init__()
         check_public(public)
         self.keys, self.kind = Keys(public, "public"), kind
-        self.undecided: list[Undecided] = []
 
     def sealed(self, name: str, head: dict[str, Any], parts: Parts, what: str) -> Sealed:
-        """The ciphertexts of a row, of these keys."""
+        """Return the ciphertexts of a row, of these keys."""
         expect(head, what, context=self.keys.identity)
         kind = type_of(head, what)
         try:
@@ -67,22 +66,24 @@ class Server(Opening):
             raise BadReply(f"{what} does not hold the ciphertexts that its header speaks of.")
         return Sealed(name, shape, kind, head, parts, fault)
 
-    def rows(self, slot: str, rows: Sequence[Sealed], ask: Ask) -> EncryptedRows:
-        """Rows for a rule."""
-        return EncryptedRows(self, slot, tuple(rows), ask)
+    def rows(
+        self, slot: str, rows: Sequence[Sealed], ask: Ask, device: torch.device = CPU
+    ) -> EncryptedRows:
+        """Return the rows for a rule."""
+        return EncryptedRows(self, slot, tuple(rows), ask, device)
 
     def deliver(
         self, header: dict[str, Any], parts: list[bytes], rows: Sequence[Sealed], ask: Ask
     ) -> Tensor:
-        """The sum, decrypted by a participant and rounded; the rounds take turns."""
+        """Return the sum, decrypted by a participant and rounded; the rounds take turns."""
         name = rows[self.label["round"] % len(rows)].client
         if not header["size"]:
             return torch.zeros(0, dtype=rows[0].dtype)
         answers = ask({name: pack({"kind": "open", **header}, parts)})
         if name not in answers:
             raise BadReply(f"site {name!r} did not open the sum of {header['slot']!r}.")
-        found = accepted(answers, "sum", {"slot": header["slot"], **self.label})
-        _, (content,) = found[name]
+        sums = accepted(answers, "sum", {"slot": header["slot"], **self.label})
+        _, (content,) = sums[name]
         vector = torch.frombuffer(bytearray(content), dtype=rows[0].dtype)
         if len(vector) != header["size"] or not bool(torch.isfinite(vector).all()):
             raise BadReply(f"site {name!r} opened the sum of {header['slot']!r} wrongly.")
@@ -90,7 +91,7 @@ class Server(Opening):
 
 
 @dataclass
-class EncryptedRows(SealedRows):
+class EncryptedRows(SealedRows[Server]):
     """Rows as ciphertexts: sums are formed here, inner products are a question to the sites."""
 
     unread = "the rows are encrypted: no rule reads them."
@@ -98,11 +99,10 @@ class EncryptedRows(SealedRows):
         "inner products of encrypted rows are decrypted at the sites and stay there: a rule asks "
         "for its weights by Rows.weigh."
     )
-    server: Server
 
     def weigh(
         self,
-        rule: Any,
+        rule: Mixing,
         blocks: Sequence[slice] | None,
         table: Table,
         state: RuleState,
@@ -126,10 +126,10 @@ class EncryptedRows(SealedRows):
         answers = self.ask({row.client: question for row in self.sealed})
         if not answers:
             raise BadReply("no site answered the question for the weights.")
-        said = accepted(answers, "weights", {"slot": self.slot, **label})
-        steps, undecided = self._agreed({name: head for name, (head, _) in said.items()})
+        replies = accepted(answers, "weights", {"slot": self.slot, **label})
+        steps, undecided = self._agreed({name: head for name, (head, _) in replies.items()})
         after = own_state(rule, table, state, generator, K)
-        if digest(after) != next(iter(said.values()))[0]["state"]:
+        if digest(after) != next(iter(replies.values()))[0]["state"]:
             raise UnseenError(
                 f"{type(rule).__name__} remembers what it makes of inner products, which the "
                 "server does not see. Take the channel 'clear', or another rule."
@@ -140,9 +140,9 @@ class EncryptedRows(SealedRows):
             self.server.undecided.append(Undecided(*at, names[i], names[j]))
         return torch.tensor(steps, dtype=torch.float64) * WEIGHT_STEP, after
 
-    def _agreed(self, said: Mapping[str, Mapping[str, Any]]) -> tuple[Any, list[list[int]]]:
+    def _agreed(self, headers: Mapping[str, Mapping[str, Any]]) -> tuple[Any, list[list[int]]]:
         """What all sites say; a disagreement stops the round and names who is alone with it."""
-        texts = {n: json.dumps([h["weights"], h["state"]]) for n, h in said.items()}
+        texts = {n: json.dumps([h["weights"], h["state"]]) for n, h in headers.items()}
         ranks = Counter(texts.values()).most_common()
         if len(ranks) > 1:
             tied = ranks[0][1] == ranks[1][1]
@@ -152,7 +152,7 @@ class EncryptedRows(SealedRows):
                 + (f"no majority among {', '.join(odd)}" if tied else f"alone: {', '.join(odd)}")
                 + ". The round was stopped: compare the sites' versions and keys."
             )
-        first = next(iter(said.values()))
+        first = next(iter(headers.values()))
         return first["weights"], first["undecided"]
 
     def linear(self, weights: Tensor, blocks: Sequence[slice] | None = None) -> Tensor:
@@ -181,9 +181,9 @@ class EncryptedRows(SealedRows):
 
 
 def own_state(
-    rule: Any, table: Table, state: RuleState, generator: torch.Generator | None, K: int
+    rule: Mixing, table: Table, state: RuleState, generator: torch.Generator | None, K: int
 ) -> RuleState:
-    """The rule's state after this exchange, as far as it follows from scalars."""
+    """Return the rule's state after this exchange, as far as it follows from scalars."""
     if not isinstance(rule, Combine):
         return state
     return rule.with_prior(rule.checked(table, K), state, generator_of(randomness(generator)))[1]

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
 
 from unseen.core.exchange import Exchange, Method, Reply, Turn, keyed
 from unseen.core.replies import NOT_FINITE
+from unseen.core.rule import Mixing
 from unseen.core.types import Inbox
 from unseen.errors import BadReply, UnseenError
+from unseen.privacy import kinds
 from unseen.privacy.ckks.arithmetic import (
     DECIDED,
     DECIDED_SKETCH,
@@ -41,7 +43,7 @@ from unseen.privacy.wire import (
 )
 
 
-class Site:
+class Site(kinds.Site):
     """A site's side: it alone, with the other sites, holds the secret key.
 
     It answers each kind of question once per slot and exchange, and only about the exchange that
@@ -55,23 +57,19 @@ class Site:
         self.pending: dict[str, Any] = {}
 
     def save(self) -> bytes:
-        """What a new process must be given to go on within an exchange."""
+        """Return what a new process must be given to go on within an exchange."""
         return pack({"pending": encode(self.pending)})
 
     def load(self, content: bytes) -> None:
         """Go on from what `save` returned."""
         self.pending = decode(unpack(content, "a site's saved state")[0]["pending"])
 
-    def receive(self, inbox: Inbox, turn: Turn, hello: str) -> Inbox:
-        """The inbox, which travels in the clear."""
-        return inbox
-
     def seal(
         self, exchange: Exchange, reply: Reply, inbox: Inbox, turn: Turn, hello: str
     ) -> dict[str, bytes]:
-        """Every slot's row, encrypted; of a row that is not finite the fault alone."""
-        own = json.loads(hello)["nonce"]
-        label = {"round": turn.round, "exchange": exchange.name, "nonce": own}
+        """Return every slot's row, encrypted; of a row that is not finite the fault alone."""
+        number = json.loads(hello)["nonce"]
+        label = {"round": turn.round, "exchange": exchange.name, "nonce": number}
         self.pending = {"label": label, "asked": [], "norms": {}, "weights": {}, "energy": {}}
         messages = {}
         for name in exchange.slots:
@@ -84,7 +82,7 @@ class Site:
                 continue
             rule = exchange.slots[name].combine
             products = rule is not None and rule.sees == "products"
-            layers = products and getattr(rule, "blocks", "whole") != "whole"
+            layers = rule is not None and products and rule.blocks != "whole"
             multiplied, sketch = row.double(), None
             if products and self.kind.width:
                 stream = f"{turn.seed}/sketch/{turn.round}/{exchange.name}/{name}"
@@ -94,7 +92,7 @@ class Site:
         return messages
 
     def answer(self, question: bytes) -> bytes:
-        """The weights for inner products, or a decrypted sum, rounded; or why not."""
+        """Return the weights for inner products, or a decrypted sum, rounded; or why not."""
         try:
             header, parts = unpack(question, "the server's question")
             self.admit(header)
@@ -110,16 +108,16 @@ class Site:
         """Refuse questions about other exchanges, with other keys, or asked before."""
         expect(header, "the server's question", context=self.keys.identity)
         expect(header, "the server's question", **self.pending.get("label", {"round": None}))
-        asked = [header["kind"], header["slot"]]
-        if asked in self.pending["asked"]:
-            raise BadReply(f"{asked[0]!r} for the slot {asked[1]!r} was asked before.")
-        self.pending["asked"].append(asked)
+        question = [header["kind"], header["slot"]]
+        if question in self.pending["asked"]:
+            raise BadReply(f"{question[0]!r} for the slot {question[1]!r} was asked before.")
+        self.pending["asked"].append(question)
 
     def weigh(self, header: Mapping[str, Any], parts: Sequence[memoryview]) -> bytes:
-        """The rule's weights in steps of 2^-30; the inner products stay here."""
+        """Return the rule's weights in steps of 2^-30; the inner products stay here."""
         rule = self.exchanges[header["exchange"]].slots[header["slot"]].combine
         if rule is None or rule.sees != "products":
-            raise BadReply(f"the rule of {header['slot']!r} does not go by inner products.")
+            raise BadReply(f"the rule of {header['slot']!r} does not use inner products.")
         gram = inner_products(self.keys, header, parts)
         layers = header["blocks"] is not None
         spread = DECIDED * uncertainty(gram, header["exponents"], header["size"], layers)
@@ -132,10 +130,11 @@ class Site:
             norms = np.einsum("bii->bi", gram)
             doubt = DECIDED_SKETCH / np.sqrt(header["width"])
             zero |= np.abs(gram) < doubt * np.sqrt(norms[:, :, None] * norms[:, None, :])
-        weigh: Any = rule
         table, state = decode(header["table"]), decode(header["state"])
-        given = torch.from_numpy(gram if layers else gram[0])
-        weights, after = weigh.weights(given, table, state, generator_of(header["generator"]))
+        products = torch.from_numpy(gram if layers else gram[0])
+        weights, after = cast("Mixing", rule).weights(
+            products, table, state, generator_of(header["generator"])
+        )
         steps = torch.round(weights / WEIGHT_STEP).long()
         w = steps.double().numpy() * WEIGHT_STEP
         v = w.reshape(len(gram), -1)
@@ -144,25 +143,25 @@ class Site:
         if not header["width"]:
             self.pending["energy"][header["slot"]] = float(max(energy, 0.0))
         undecided = [[int(b), int(i), int(j)] for b, i, j in np.argwhere(zero) if i < j]
-        said = {"weights": steps.tolist(), "state": digest(after), "undecided": undecided}
-        return pack({"kind": "weights", "slot": header["slot"], **self.pending["label"], **said})
+        result = {"weights": steps.tolist(), "state": digest(after), "undecided": undecided}
+        return pack({"kind": "weights", "slot": header["slot"], **self.pending["label"], **result})
 
     def _own(self, header: Mapping[str, Any], gram: Floats, spread: Floats) -> None:
         """This site knows its own square: a wrong one is overflow, lost precision or a lie."""
         if self.name not in header["names"] or not header["covers"]:
             return
         i = header["names"].index(self.name)
-        found, right = float(gram[:, i, i].sum()), self.pending["norms"][header["slot"]]
+        returned, right = float(gram[:, i, i].sum()), self.pending["norms"][header["slot"]]
         # Four times the spread: an honest server must not be accused by the tail of the noise.
-        if abs(found - right) > 1e-6 * right + 4 * float(spread[:, i, i].sum()):
+        if abs(returned - right) > 1e-6 * right + 4 * float(spread[:, i, i].sum()):
             raise BadReply(
-                f"the square of this site's own update came back as {found:.6g} where "
+                f"the square of this site's own update came back as {returned:.6g} where "
                 f"{right:.6g} was sent: overflow, lost precision, or a server that multiplied "
                 "something else. Nothing was answered."
             )
 
     def open(self, header: Mapping[str, Any], parts: Sequence[memoryview]) -> bytes:
-        """The sum for a server that is not blind, rounded."""
+        """Return the sum for a server that is not blind, rounded."""
         kind = type_of(header, "the server's sum")
         vector = rounded(self.combined(header, parts), header["exponent"])
         content = torch.from_numpy(vector).to(kind).numpy().tobytes()
@@ -170,7 +169,7 @@ class Site:
         return pack({**head, **self.pending["label"]}, [content])
 
     def combined(self, header: Mapping[str, Any], parts: Sequence[memoryview]) -> Floats:
-        """The decrypted sum, after the checks that a site can make."""
+        """Return the decrypted sum, after the checks that a site can make."""
         slot = self.exchanges[header["exchange"]].slots[header["slot"]]
         source = slot.like or header["slot"]
         weights = self.pending.get("weights", {}).get(source)

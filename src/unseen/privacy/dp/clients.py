@@ -26,13 +26,21 @@ from unseen.privacy.stream import keyed_memory, stream
 class Clients:
     """Every row that a client sends: u ← min(1, C / ‖u‖) u + s ξ.
 
-    clip: C. noise: σ, in units of C. delta: as for `Examples`. trust: `"nobody"`, s = σ C, so that
-    each row is private before anybody sees it, the server included; or `"sum"`, s = σ C / √K with
-    K the clients of a round, so that only their sum is: for channels in which the server sees no
-    more than that. seed: for tests only.
+    Attributes:
+        clip: C.
+        noise: σ, in units of C.
+        delta: As for `Examples`.
+        trust: `"nobody"`, s = σ C, so that each row is private before anybody sees it, the server
+            included; or `"sum"`, s = σ C / √K with K the clients of a round, so that only their sum
+            is: for channels in which the server sees no more than that.
+        seed: For tests only.
 
-    Source: McMahan et al. 2018, "Learning Differentially Private Recurrent Language Models", with
-    the noise put on by the clients; the sum of K shares of it is Kairouz et al. 2021.
+    Source:
+        McMahan et al. 2018, "Learning Differentially Private Recurrent Language Models"; the sum of
+        K shares of the noise is Kairouz et al. 2021.
+
+    Departs from:
+        McMahan et al., where the server adds the noise: here the clients do.
     """
 
     clip: float
@@ -56,7 +64,10 @@ class Clients:
 class NoisedRows(Wrapper):
     """Another local whose rows leave clipped, all together, and noised; see `Clients`.
 
-    slots: slot -> the inbox entry that it writes; differences all of them. No scalar leaves.
+    No scalar leaves.
+
+    Attributes:
+        slots: Slot -> the inbox entry that it writes; all of them are differences.
     """
 
     inner: Local
@@ -70,9 +81,9 @@ class NoisedRows(Wrapper):
         """The noised rows; the model stays as it was trained."""
         ready = keyed_memory(memory, inbox, turn, self.dp.seed)
         reply, after = self.inner(model, inbox, client, ready, turn)
-        own = {id(model.vector), id(model.buffers)}
+        trained = {id(model.vector), id(model.buffers)}
         rows = {
-            name: (row - inbox[to] if id(row) in own else row).double()
+            name: (row - inbox[to] if id(row) in trained else row).double()
             for name, to, row in ((n, to, reply.rows[n]) for n, to in self.slots.items())
         }
         length = math.sqrt(sum(float(row.square().sum()) for row in rows.values()))
@@ -88,7 +99,7 @@ class NoisedRows(Wrapper):
         return Reply(sent), kept(after, ready)
 
     def count(self, turn: Turn) -> int:
-        """How many clients a round of this study has, K."""
+        """Return how many clients a round of this study has, K."""
         nobody = replace(turn, client="")
         return len(sample(turn.roster, self.participation, nobody)) if turn.roster else 1
 
@@ -153,7 +164,10 @@ class Denoised(Gram):
     Row i is u_i + s ξ_i with ξ_i ~ N(0, 1)^P, so that E <., .> = <u_i, u_j> + [i = j] s² P_b over a
     block of P_b columns: the other inner products are right on average, and norms would be too
     large. What is left of a squared norm is at least s² √(2 P_b), one standard deviation of the
-    noise's own, below which nothing is known of it. deviation: s.
+    noise's own, below which nothing is known of it.
+
+    Attributes:
+        deviation: s.
     """
 
     inner: Any
@@ -162,19 +176,19 @@ class Denoised(Gram):
     @property
     def blocks(self) -> Blocks:  # type: ignore[override]
         """Those of the rule."""
-        found: Blocks = self.inner.blocks
-        return found
+        blocks: Blocks = self.inner.blocks
+        return blocks
 
     @property
     def source(self) -> Weighted | None:
-        found: Weighted | None = self.inner.source
-        return found
+        source: Weighted | None = self.inner.source
+        return source
 
     def all_needs(self) -> tuple[str, ...]:
         return tuple(self.inner.all_needs())
 
     def init(self, K: int, P: int, layout: Layout | None = None) -> RuleState:
-        """The rule's own state, and how wide the blocks are."""
+        """Return the rule's own state, and how wide the blocks are."""
         state = dict(self.inner.init(K, P, layout))
         bounds = state.get("blocks", [(0, P)])
         return {**state, "widths": [stop - start for start, stop in bounds]}
@@ -186,7 +200,7 @@ class Denoised(Gram):
         state: RuleState,
         generator: torch.Generator | None = None,
     ) -> tuple[Tensor, RuleState]:
-        """The rule's weights for inner products as they would be without the noise."""
+        """Return the rule's weights for inner products as they would be without the noise."""
         widths = torch.tensor(state["widths"], dtype=torch.float64)
         widths = widths if gram.ndim == 3 else widths[0]
         cleaned, variance = gram.clone(), self.deviation**2
@@ -199,5 +213,5 @@ class Denoised(Gram):
     def mix(
         self, gram: Tensor, table: Table, state: RuleState, generator: torch.Generator | None
     ) -> tuple[Tensor, RuleState]:
-        found: tuple[Tensor, RuleState] = self.inner.mix(gram, table, state, generator)
-        return found
+        mixed: tuple[Tensor, RuleState] = self.inner.mix(gram, table, state, generator)
+        return mixed

@@ -31,15 +31,20 @@ from unseen.recipe import Training
 class Examples:
     """DP-SGD: g ← (Σ_n min(1, C / ‖g_n‖) g_n + σ C ξ) / B, ξ ~ N(0, 1) in each coordinate.
 
-    clip: C, the most that one example's gradient may measure. noise: σ, in units of C. delta: the
-    δ that ε is stated for; below one over a client's number of examples. chunk: how many
-    examples' gradients are formed at a time where the network is not of linear layers alone. B:
-    the training's batch size; every example is in a step's batch with probability B / n, by a
-    draw of its own (Poisson sampling), as the accountants assume. seed: for tests only; noise
-    and batches then follow from it, and nothing is protected.
+    B is the training's batch size; every example is in a step's batch with probability B / n,
+    drawn independently (Poisson sampling), as the accountants assume.
 
-    Source: Abadi et al. 2016, "Deep Learning with Differential Privacy", Algorithm 1, with sums
-    divided by the expected batch size as there.
+    Attributes:
+        clip: C, the largest norm of one example's gradient.
+        noise: σ, in units of C.
+        delta: The δ that ε is stated for; below one over a client's number of examples.
+        chunk: How many examples' gradients are formed at a time where the network does not consist
+            of linear layers alone.
+        seed: For tests only; noise and batches then follow from it, and nothing is protected.
+
+    Source:
+        Abadi et al. 2016, "Deep Learning with Differential Privacy", Algorithm 1, with sums divided
+        by the expected batch size as there.
     """
 
     clip: float
@@ -57,7 +62,8 @@ class Examples:
 class Noised:
     """The gradient of DP-SGD in `Backprop`'s place; see `Examples`.
 
-    expected: B, the expected size of a batch; None where the whole training split is one.
+    Attributes:
+        expected: B, the expected size of a batch; None where the whole training split is one.
     """
 
     loss: Loss
@@ -104,7 +110,7 @@ class Poisson:
 
 
 def rate_of(count: int, recipe: Training) -> float:
-    """The probability B / n with which an example is in a step's batch."""
+    """Return the probability B / n with which an example is in a step's batch."""
     return min(1.0, recipe.batch_size / count)
 
 
@@ -138,7 +144,7 @@ class Guarded(Wrapper):
 
 
 def with_example_noise(method: Method, dp: Examples) -> Method:
-    """The method whose clients train by DP-SGD; all else of it must follow from that."""
+    """Return the method whose clients train by DP-SGD; all else of it must follow from that."""
     name = f"{method.name}+dp"
     for exchange in method.exchanges:
         if exchange.slots and exchange.name != TRAIN:

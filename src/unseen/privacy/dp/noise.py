@@ -11,8 +11,8 @@ from unseen.core.types import Memory
 from unseen.errors import Incompatible, UnseenError, number
 from unseen.privacy.stream import KEY, SECRET
 
-#: What a client may report beside noised rows: it follows from the size of its training split,
-#: which counts as public, and from the study.
+#: What a client may report in addition to noised rows: it follows from the study and from the size
+#: of its training split, which counts as public.
 PUBLIC = frozenset({"examples", "steps", "accumulated"})
 #: What the server itself adds to the table.
 SERVERS = frozenset({"client", "progress", "rounds", "prior"})
@@ -44,10 +44,10 @@ def check_scalars(name: str, exchange: Exchange, allowed: frozenset[str]) -> Non
 
 
 def mechanism(local: Any, kind: type[Any]) -> Any:
-    """The `Guarded` or `NoisedRows` among a local's wrappers, or None."""
+    """Return the `Guarded` or `NoisedRows` among a local's wrappers, or None."""
     return next((part for part in layers(local) if isinstance(part, kind)), None)
 
 
 def kept(after: Memory, ready: Memory) -> Memory:
-    """The memory with the secret, without the key of an exchange that is over."""
+    """Return the memory with the secret, without the key of an exchange that is over."""
     return {**{n: v for n, v in after.items() if n != KEY}, SECRET: ready[SECRET]}
