@@ -13,9 +13,9 @@ To = Annotated[str, typer.Option(help="tensorboard, mlflow, or both with a comma
 
 def track(folder: Folder, to: To) -> None:
     """Give a study's records to TensorBoard or MLflow: what they have already is left."""
-    from unseen.follow.state import find
     from unseen.follow.trackers import listed
     from unseen.follow.trackers import track as give
+    from unseen.results.study_folder import find
 
     folder = find(folder)
     for line in give(folder, listed(to)):

@@ -26,7 +26,8 @@ def watch(folder: Folder, once: Once = False, every: Every = 2.0, metric: Metric
 
     from unseen.cli.console import console
     from unseen.follow.screen import shown
-    from unseen.follow.state import Reader, find
+    from unseen.follow.state import Reader
+    from unseen.results.study_folder import find
 
     reader = Reader(find(folder), metric)
     if once or not sys.stdout.isatty():

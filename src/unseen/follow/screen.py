@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from unseen.follow.state import Curve, Progress, Snapshot
+from unseen.follow.state import Progress, Snapshot
 from unseen.results.formats import decimals, scale_of
 from unseen.results.statistics import mean
+from unseen.results.study_folder import Curve
 
 if TYPE_CHECKING:
     from rich.table import Table
