@@ -6,15 +6,16 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from unseen.errors import UnseenError, nearest
 from unseen.expression import parse
 from unseen.methods import METHODS
 from unseen.methods.compose import method as compose
-from unseen.report.folders import Folder, Omission, Raw, read_folder
+from unseen.report.folders import Folder, Omission, read_folder
 from unseen.report.study_report import Part, Run, natural
-from unseen.results.selection import Selected, less_is_better, main_metric, selected
+from unseen.results.records import Job
+from unseen.results.selection import Selected, less_is_better, lost, main_metric, selected
+from unseen.results.study_folder import JobFolder
 from unseen.spec.study import Recipe, StudySpec, recorded
 
 
@@ -57,56 +58,56 @@ def read(paths: Sequence[Path], choice: Choice) -> tuple[tuple[Part, ...], tuple
 
 
 def part(folders: Sequence[Folder], choice: Choice) -> Part:
-    """One protocol's study: from what the folders say of it, or else from identity and records."""
+    """Return one protocol's study from what its folders say, or else its identity and records."""
     left = [item for folder in folders for item in folder.left]
-    runs = list(_once((raw for folder in folders for raw in folder.runs), left))
-    if not runs:
+    jobs = list(_once((job for folder in folders for job in folder.runs), left))
+    if not jobs:
         raise UnseenError("no job is finished")
-    study = _study(folders, runs, left)
-    metrics = tuple(folders[0].identity.get("metrics", ()))
-    better = main_metric(study.metric, metrics)
+    study = _study(folders, jobs, left)
+    better = main_metric(study.metric, folders[0].identity.get("metrics", ()))
     metric, rule = choice.metric or better, choice.selection or study.selection
-    chosen = []
-    failed = [raw for raw in runs if "diverged" in raw.mark]
-    for raw in runs:
-        if "diverged" in raw.mark:
-            continue
+    runs = []
+    for job in jobs:
         try:
-            lower = less_is_better(better)
-            found = selected(raw.source, raw.target, rule, better, lower, raw.constant)
-            if metric not in found.metrics:
-                raise nearest("metric", metric, found.metrics)
-            chosen.append(Run(raw, found))
+            if job.state == "done":
+                runs.append(Run(job, _selected(job, rule, better, metric)))
         except UnseenError as error:
-            left.append(Omission(_place(raw), str(error)))
-    if not chosen:
+            left.append(Omission(_place(job), str(error)))
+    if not runs:
         raise UnseenError(left[-1].reason if left else "every job diverged")
-    for raw in failed:
-        job, none = raw.job, dict.fromkeys(chosen[0].chosen.metrics)
-        chosen.append(Run(raw, Selected(job.method, job.task, job.seed, -1, none)))
-    methods, tasks = _methods(study, folders, chosen), _tasks(study, chosen)
-    made = Part(study, tuple(folders), tuple(chosen), methods, tasks, metric, rule, None, ())
-    return replace(made, reference=_reference(made, choice), left=(*left, *_missing(made)))
+    metrics = runs[0].chosen.metrics
+    runs += [Run(job, lost(job.job, metrics)) for job in jobs if job.state == "diverged"]
+    methods, tasks = _methods(folders, runs), _tasks(study, runs)
+    found = Part(study, tuple(folders), tuple(runs), methods, tasks, metric, rule, None, ())
+    return replace(found, reference=_reference(found, choice), left=(*left, *_missing(found)))
 
 
-def _once(raws: Iterable[Raw], left: list[Omission]) -> Iterable[Raw]:
-    """Each job once; the same job of a second folder is left out."""
-    seen: dict[Any, Raw] = {}
-    for raw in raws:
-        first = seen.setdefault(raw.job, raw)
-        if first is raw:
-            yield raw
+def _selected(job: JobFolder, rule: str, better: str, metric: str) -> Selected:
+    lower = less_is_better(better)
+    run = selected(job.source, job.target, rule, better, lower, job.constant)
+    if metric not in run.metrics:
+        raise nearest("metric", metric, run.metrics)
+    return run
+
+
+def _once(jobs: Iterable[JobFolder], left: list[Omission]) -> Iterable[JobFolder]:
+    """Yield each job once; the same job of a second folder is left out."""
+    seen: dict[Job, JobFolder] = {}
+    for job in jobs:
+        first = seen.setdefault(job.job, job)
+        if first is job:
+            yield job
             continue
-        same = first.mark["records"] == raw.mark["records"]
+        same = first.mark["records"] == job.mark["records"]
         kind = "the same records as" if same else "other records of the same job than"
-        left.append(Omission(_place(raw), f"{kind} {_place(first)}, which is shown"))
+        left.append(Omission(_place(job), f"{kind} {_place(first)}, which is shown"))
 
 
-def _study(folders: Sequence[Folder], runs: Sequence[Raw], left: list[Omission]) -> StudySpec:
+def _study(folders: Sequence[Folder], jobs: Sequence[JobFolder], left: list[Omission]) -> StudySpec:
     """The study as its folder has it; where that cannot be read, what identity and records show."""
     shown = {
-        "methods": tuple(dict.fromkeys(raw.job.method for raw in runs)),
-        "seeds": tuple(sorted({raw.job.seed for raw in runs})),
+        "methods": tuple(dict.fromkeys(job.job.method for job in jobs)),
+        "seeds": tuple(sorted({job.job.seed for job in jobs})),
     }
     written = next((dict(f.settings) for f in folders if f.settings), None)
     settings = written or dict(folders[0].identity["settings"]) | shown
@@ -126,7 +127,7 @@ def _study(folders: Sequence[Folder], runs: Sequence[Raw], left: list[Omission])
         return StudySpec(dataset=str(settings.get("dataset", "study")), **shown)
 
 
-def _methods(study: StudySpec, folders: Sequence[Folder], runs: Sequence[Run]) -> tuple[str, ...]:
+def _methods(folders: Sequence[Folder], runs: Sequence[Run]) -> tuple[str, ...]:
     """In the study's order; else in that of the package's list."""
     found = dict.fromkeys(run.method for run in runs)
     if any(folder.settings for folder in folders):
@@ -181,5 +182,5 @@ def _missing(made: Part) -> list[Omission]:
     return left
 
 
-def _place(raw: Raw) -> str:
-    return "/".join(raw.folder.parts[-5:])
+def _place(job: JobFolder) -> str:
+    return "/".join(job.folder.parts[-5:])

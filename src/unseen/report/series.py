@@ -9,21 +9,12 @@ from unseen.report.figures import INK, Kind, Line
 from unseen.report.study_report import Part, Run
 from unseen.results.records import Record
 from unseen.results.statistics import mean
+from unseen.results.study_folder import Curve as Curve
+from unseen.results.study_folder import curve
 
-#: round -> value, of one run.
-Curve = Mapping[int, float]
 #: Beyond so many, lines are not told apart by colour.
 MANY = 10
-
-
-def evaluations(rows: Iterable[Record], metric: str, domain: str | None = None) -> Curve:
-    """A metric by round, at one domain or as the mean over all; where it is defined."""
-    found: dict[int, list[float]] = defaultdict(list)
-    for row in rows:
-        value = row.get(metric)
-        if isinstance(value, int | float) and domain in (None, row["domain"]):
-            found[int(row["round"])].append(float(value))
-    return {r: values[0] if len(values) == 1 else mean(values) for r, values in found.items()}
+evaluations = curve
 
 
 def averaged(

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from unseen.report.folders import Folder, Omission, Raw
+from unseen.report.folders import Folder, Omission
 from unseen.results.published_rows import Printed, printed
 from unseen.results.selection import Selected, less_is_better
+from unseen.results.study_folder import JobFolder
 from unseen.results.study_results import Results
 from unseen.results.tables import Table, table
 from unseen.spec.holdout import Growing, Task
@@ -21,7 +22,7 @@ from unseen.spec.study import StudySpec
 class Run:
     """A finished job with the round that counts."""
 
-    raw: Raw
+    raw: JobFolder
     chosen: Selected
 
     @property

@@ -6,13 +6,14 @@ Only `target-oracle` reads the records of the target.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial, wraps
 from typing import Any, cast
 
 from unseen.errors import UnseenError, nearest, number
 from unseen.expression import parse, resolve
+from unseen.results.records import Job
 from unseen.results.statistics import mean
 
 #: One job's evaluations: method, task, seed, round (from 0), role, domain, examples, metrics.
@@ -130,6 +131,11 @@ class Selected:
     metrics: Mapping[str, float | None]
     undefined: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     worse: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+def lost(job: Job, metrics: Iterable[str]) -> Selected:
+    """Return what a job that diverged reports: no round, and every metric undefined."""
+    return Selected(job.method, job.task, job.seed, -1, dict.fromkeys(metrics))
 
 
 def main_metric(asked: str | None, metrics: Sequence[str]) -> str:

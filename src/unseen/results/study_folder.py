@@ -188,9 +188,10 @@ class StudyFolder:
         number = seed.removeprefix("seed-")
         slugs = {Job(m, "", 0).folder(Path()).parts[1]: m for m in self.settings.get("methods", ())}
         row: Record = {"method": slugs.get(slug, slug), "task": task}
+        row["seed"] = int(number) if number.isdigit() else -1
         for name in ("source.jsonl", "target.jsonl"):
             row |= first_record(folder / name)
-        return Job(str(row["method"]), str(row["task"]), int(number) if number.isdigit() else -1)
+        return Job(str(row["method"]), str(row["task"]), int(str(row["seed"])))
 
     def _section(self, key: str) -> Record:
         section: Any = self.about.get(key)
