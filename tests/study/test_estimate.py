@@ -14,10 +14,11 @@ from torch import Tensor, nn
 from unseen.models import build
 from unseen.recipe import Training
 from unseen.results.records import Log, mark_done
-from unseen.study import Study, estimate, network
-from unseen.study.estimate import Estimate, Stage, drawn, estimates, line, report, shares
+from unseen.study import Study, estimate, network, round_costs
+from unseen.study.estimate import Estimate, estimates, report
 from unseen.study.job import run_job
 from unseen.study.plan import Plan, prepare_study
+from unseen.study.round_costs import Stage, drawn, line
 
 ROTATED = {
     "dataset": "rotated-digits", "model": "mlp(widths=[8])", "seeds": 1, "rounds": 7,
@@ -57,7 +58,7 @@ def clocked(monkeypatch: pytest.MonkeyPatch) -> Any:
             built.register_forward_pre_hook(clock.passed)
             return built
 
-        monkeypatch.setattr(estimate, "ticker", lambda study: clock)
+        monkeypatch.setattr(round_costs, "ticker", lambda study: clock)
         monkeypatch.setattr(network, "build", hooked)
         return clock
 
@@ -181,13 +182,6 @@ def test_a_line_has_no_negative_part() -> None:
 def test_steps_and_examples_of_a_round(recipe: dict[str, Any], steps: int, examples: int) -> None:
     """100 examples in batches of 32: three and a short one."""
     assert drawn(100, Training(batch_size=32, **recipe)) == (steps, examples)
-
-
-def test_images_to_evaluate_are_shared_out() -> None:
-    sizes = {"a": 900, "b": 10, "c": 90}
-    assert shares(sizes, 1000) == sizes
-    assert shares(sizes, 300) == {"a": 100, "b": 10, "c": 90}
-    assert shares(sizes, 3) == {"a": 2, "b": 2}
 
 
 def test_memory_of_parts_of_batches_is_a_lower_bound() -> None:
