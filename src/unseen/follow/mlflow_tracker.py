@@ -69,7 +69,8 @@ class MLflow:
         return tracker
 
     def _listed(self) -> Iterator[Any]:
-        token, search = "", f"tags.`{FOLDER}` = '{self.folder}'"
+        token: str | None = ""
+        search = f"tags.`{FOLDER}` = '{self.folder}'"
         while token is not None:
             page = self.client.search_runs([self.experiment], search, 1, RUNS, page_token=token)
             yield from page

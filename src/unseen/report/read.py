@@ -14,7 +14,7 @@ from unseen.methods.compose import method as compose
 from unseen.report.folders import Folder, Omission, read_folder
 from unseen.report.study_report import Part, Run, natural
 from unseen.results.records import Job
-from unseen.results.selection import Selected, less_is_better, lost, main_metric, selected
+from unseen.results.selection import Selected, less_is_better, main_metric, selected
 from unseen.results.study_folder import JobFolder
 from unseen.spec.study import Recipe, StudySpec, recorded
 
@@ -76,7 +76,7 @@ def part(folders: Sequence[Folder], choice: Choice) -> Part:
     if not runs:
         raise UnseenError(left[-1].reason if left else "every job diverged")
     metrics = runs[0].chosen.metrics
-    runs += [Run(job, lost(job.job, metrics)) for job in jobs if job.state == "diverged"]
+    runs += [Run(job, no_selection(job.job, metrics)) for job in jobs if job.state == "diverged"]
     methods, tasks = _methods(folders, runs), _tasks(study, runs)
     found = Part(study, tuple(folders), tuple(runs), methods, tasks, metric, rule, None, ())
     return replace(found, reference=_reference(found, choice), left=(*left, *_missing(found)))

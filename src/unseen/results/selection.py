@@ -9,12 +9,16 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial, wraps
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from unseen.errors import UnseenError, nearest, number
 from unseen.expression import parse, resolve
-from unseen.results.records import Job
+from unseen.results import metric_name
+from unseen.results.metric_name import MetricName
 from unseen.results.statistics import mean
+
+if TYPE_CHECKING:
+    from unseen.results.records import Job
 
 #: One job's evaluations: method, task, seed, round (from 0), role, domain, examples, metrics.
 Records = Sequence[Mapping[str, Any]]
@@ -23,11 +27,8 @@ Rule = Callable[[Records, Records, str, bool], int]
 
 #: What a record says about an evaluation, besides its metrics.
 KEYS = ("method", "task", "seed", "round", "role", "domain", "examples")
-WORST = "worst "
-#: Before a metric at the source clients; see `unseen.results.source_environments`.
-SOURCE = "source "
-#: Before a metric at the domains that are neither source nor target.
-VALIDATION = "validation "
+#: Before a grouped metric: the worst of its groups.
+WORST = f"{metric_name.WORST} "
 
 
 def source_validation(source: Records, target: Records, metric: str, lower: bool) -> int:
@@ -133,7 +134,7 @@ class Selected:
     worse: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
-def lost(job: Job, metrics: Iterable[str]) -> Selected:
+def no_selection(job: Job, metrics: Iterable[str]) -> Selected:
     """Return what a job that diverged reports: no round, and every metric undefined."""
     return Selected(job.method, job.task, job.seed, -1, dict.fromkeys(metrics))
 
@@ -211,7 +212,7 @@ def at_validation(run: Selected, source: Records, shown: str) -> Selected:
     >>> at_validation(run, rows, "validation accuracy").metrics
     {'validation accuracy': 0.6}
     """
-    metric = shown.removeprefix(VALIDATION)
+    metric = MetricName.parse(shown).inner
     found = [r for r in source if r["role"] == "ood-validation" and r["round"] == run.round]
     values = {record["domain"]: value(record, metric) for record in found}
     defined = [v for v in values.values() if v is not None]
@@ -233,10 +234,10 @@ def value(record: Mapping[str, Any], metric: str) -> float | None:
         raise nearest("metric", metric, names(record))
     if not metric.startswith(WORST):
         return cast("float | None", record[metric])
-    name = metric.removeprefix(WORST)
-    sizes = record["examples@" + name.partition("@")[2]]
-    defined = [v for group, v in record[name].items() if sizes[group] > 0 and v is not None]
-    worst = max if less_is_better(metric) else min
+    name = MetricName.parse(metric)
+    sizes, groups = record[f"examples@{name.column}"], record[name.grouped].items()
+    defined = [v for group, v in groups if sizes[group] > 0 and v is not None]
+    worst = max if name.lower else min
     return worst(defined) if defined else None
 
 
@@ -247,12 +248,8 @@ def names(record: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def less_is_better(metric: str) -> bool:
-    """Whether less of a metric, grouped or not, is better."""
-    from unseen.core.metrics import LOWER
-
-    name = metric.partition("@")[0].removeprefix(VALIDATION).removeprefix(WORST)
-    name = name.removeprefix(SOURCE)
-    return name in LOWER or name.startswith("variance ")
+    """Return whether less of a metric, grouped or not, is better."""
+    return MetricName.parse(metric).lower
 
 
 def _best(name: str, records: Records, metric: str, lower: bool) -> int:

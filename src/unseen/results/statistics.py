@@ -51,18 +51,18 @@ def interval(values: Sequence[float], level: float = 0.95) -> tuple[float, float
     """
     import torch
 
+    from unseen.core.bootstrap import ends, resamples
     from unseen.core.exchange import keyed
 
     number("level", level, 0, 1, open_low=True)
     if len(values) < 2:
         return None
-    found = torch.tensor(sorted(values), dtype=torch.float64)
-    drawn = torch.randint(len(found), (RESAMPLES, len(found)), generator=keyed("bootstrap"))
-    samples = found[drawn]
+    ordered = torch.tensor(sorted(values), dtype=torch.float64)
+    draws = resamples(len(values), RESAMPLES, keyed("bootstrap"))
+    samples = torch.cat([ordered[index] for index in draws])
     order = samples.mean(1).argsort(stable=True)
-    ends = (order[round((1 + side * level) / 2 * (RESAMPLES - 1))] for side in (-1, 1))
     # The means of the two samples again, exactly: equal values give that value.
-    low, high = sorted(mean(samples[i].tolist()) for i in ends)
+    low, high = sorted(mean(samples[order[at]].tolist()) for at in ends(RESAMPLES, level))
     return low, high
 
 

@@ -12,6 +12,7 @@ from unseen.errors import UnseenError, choice, nearest
 from unseen.results import formats, table_layout
 from unseen.results.comparison import Comparison, compare
 from unseen.results.formats import BEST, PLAIN, SECOND, Rows, caption, decimals, line, scale_of
+from unseen.results.metric_name import MetricName
 from unseen.results.published_rows import DIFFERENCES, Gap, Printed
 from unseen.results.ranking import Ranking, rank
 from unseen.results.selection import Selected
@@ -330,7 +331,7 @@ def _lacking(runs: Sequence[Selected], metric: str, tasks: Sequence[str]) -> dic
             key = run.task, run.seed
             known[key] = known.get(key, False) or run.metrics[metric] is not None
     without = {task for (task, _), some in known.items() if not some}
-    reason = SHORT.get(_plain(metric), "")
+    reason = SHORT.get(MetricName.parse(metric).metric, "")
     return {t: reason for t in tasks if t in without} if len(without) < len(tasks) else {}
 
 
@@ -349,7 +350,7 @@ def _undefined(
     runs: Sequence[Selected], metric: str, summaries: Sequence[str], lacking: Mapping[str, str]
 ) -> list[str]:
     """Where else a metric has no value, why, and what becomes of the means it would be in."""
-    reason = REASONS.get(_plain(metric), "")
+    reason = REASONS.get(MetricName.parse(metric).metric, "")
     why = f": {reason}" if reason else ""
     notes = []
     for run in runs:
@@ -364,11 +365,6 @@ def _undefined(
         notes.append(f"a seed with a job that diverged is in no {_joined(summaries, 'or')} of its "
                      "method")  # fmt: skip
     return notes
-
-
-def _plain(metric: str) -> str:
-    """The metric itself of one that is grouped or of other domains."""
-    return metric.split("@")[0].split()[-1]
 
 
 def _joined(names: Sequence[str], last: str = "and") -> str:
