@@ -14,7 +14,13 @@ from unseen.methods.compose import method as compose
 from unseen.report.folders import Folder, Omission, read_folder
 from unseen.report.study_report import Part, Run, natural
 from unseen.results.records import Job
-from unseen.results.selection import Selected, less_is_better, main_metric, selected
+from unseen.results.selection import (
+    Selected,
+    less_is_better,
+    main_metric,
+    no_selection,
+    selected,
+)
 from unseen.results.study_folder import JobFolder
 from unseen.spec.study import Recipe, StudySpec, recorded
 
