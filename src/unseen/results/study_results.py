@@ -1,4 +1,4 @@
-"""What a study found: its records read back, its tables, the protocol under them."""
+"""The results of a study: its records read back, its tables, the protocol under them."""
 
 from __future__ import annotations
 
@@ -39,9 +39,20 @@ if TYPE_CHECKING:
 class Results:
     """The finished jobs of a study.
 
-    out: the folder of their records. stand_in: whether the data are a synthetic stand-in, which the
-    protocol then says; no published figure is set beside it. notes: remarks on the data, such as
-    rows that were left out.
+    Attributes:
+        study: The study's settings.
+        out: The folder of the records.
+        methods: The methods that can run.
+        tasks: The tasks.
+        metrics: The metrics that were recorded.
+        model: The model's expression.
+        data: The data set's name and digest.
+        not_applicable: Method -> why it cannot run.
+        weights: The file of initial weights and its digest, if there is one.
+        stand_in: Whether the data are a synthetic stand-in, which the protocol then says; no
+            published figure is shown next to it.
+        notes: Remarks on the data, such as rows that were left out.
+        temporary: Keeps a temporary folder alive as long as the results.
     """
 
     study: StudySpec
@@ -55,7 +66,7 @@ class Results:
     weights: str | None = None
     stand_in: bool = False
     notes: tuple[str, ...] = ()
-    temporary: Any = None  # keeps a temporary folder alive as long as the results
+    temporary: Any = None
 
     def folders(self) -> Iterator[JobFolder]:
         """Yield every job that ran to its end or diverged."""
@@ -103,7 +114,7 @@ class Results:
         return (*target, *validation, *source_environments.offered(self.metrics, groups))
 
     def among(self, names: Sequence[str]) -> tuple[str | None, ...]:
-        """Those of the names that a table can show, else None, what the study goes by."""
+        """Those of the names that a table can show; else None, for the study's metric."""
         return tuple(name for name in names if name in self.offered) or (None,)
 
     def table(
@@ -113,14 +124,16 @@ class Results:
         test: str | None = None,
         spread: str = "error",
     ) -> Table:
-        """Methods × tasks, mean ± standard error over seeds.
+        """Return methods × tasks, mean ± standard error over seeds.
 
-        metric: what to show (default: the study's), also `worst accuracy@column` for a study
-        with groups, `validation accuracy` at domains that are neither source nor target, and at
-        the sources as `unseen.results.source_environments` has it. selection: another
-        rule than the study's, to compare them. test: the p against the reference, `wilcoxon` or
-        `t` (default: `t` beside a paper's p, else `wilcoxon`).
-        spread: `error`, the standard error, or `interval`, a bootstrap interval of the mean.
+        Args:
+            metric: What to show (default: the study's), also `worst accuracy@column` for a study
+                with groups, `validation accuracy` at domains that are neither source nor target,
+                and at the sources as `unseen.results.source_environments` has it.
+            selection: Another rule than the study's, to compare them.
+            test: The p against the reference, `wilcoxon` or `t` (default: `t` next to a paper's
+                p, else `wilcoxon`).
+            spread: `error`, the standard error, or `interval`, a bootstrap interval of the mean.
         """
         shown, rule = metric or self.metric, selection or self.study.selection
         if shown not in self.offered:
@@ -169,7 +182,7 @@ class Results:
         return self.paper(metric).texts()
 
     def paper(self, metric: str) -> Printed:
-        """The paper's figures of a metric; none beside a stand-in, which is no result."""
+        """The paper's figures of a metric; none next to a stand-in, which is not a result."""
         return Printed() if self.stand_in else printed(self.study.published, metric)
 
     def protocol(self, selection: str) -> list[str]:
