@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-Folder = Annotated[Path, typer.Argument(metavar="DIR", help="What --out of a study is.")]
+Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a study's --out.")]
 Once = Annotated[bool, typer.Option("--once", help="Print how it stands now, and end.")]
 Every = Annotated[float, typer.Option(min=0.2, help="Seconds between two looks.")]
 Metric = Annotated[str | None, typer.Option(help="What to show, such as accuracy.")]

@@ -27,7 +27,13 @@ from unseen.spec.study import Recipe, StudySpec, recorded
 
 @dataclass(frozen=True)
 class Choice:
-    """What the reader asks for instead of what the study says."""
+    """What the reader asks for instead of what the study says.
+
+    Attributes:
+        metric: What to show.
+        selection: The rule that chooses a round.
+        reference: The method to test against.
+    """
 
     metric: str | None = None
     selection: str | None = None
@@ -35,14 +41,14 @@ class Choice:
 
 
 def read(paths: Sequence[Path], choice: Choice) -> tuple[tuple[Part, ...], tuple[Omission, ...]]:
-    """The parts of a page, and what could not be read at all; UnseenError if nothing is left."""
+    """Return the parts of a page, and what could not be read; UnseenError if nothing is left."""
     folders, left = [], []
     for path in dict.fromkeys(p.resolve() for p in paths):
-        found = read_folder(path)
-        if isinstance(found, Folder):
-            folders.append(found)
+        folder = read_folder(path)
+        if isinstance(folder, Folder):
+            folders.append(folder)
         else:
-            left.append(found)
+            left.append(folder)
     groups: dict[str, list[Folder]] = {}
     for folder in folders:
         groups.setdefault(json.dumps(folder.identity, sort_keys=True), []).append(folder)
@@ -84,8 +90,9 @@ def part(folders: Sequence[Folder], choice: Choice) -> Part:
     metrics = runs[0].chosen.metrics
     runs += [Run(job, no_selection(job.job, metrics)) for job in jobs if job.state == "diverged"]
     methods, tasks = _methods(folders, runs), _tasks(study, runs)
-    found = Part(study, tuple(folders), tuple(runs), methods, tasks, metric, rule, None, ())
-    return replace(found, reference=_reference(found, choice), left=(*left, *_missing(found)))
+    page_part = Part(study, tuple(folders), tuple(runs), methods, tasks, metric, rule, None, ())
+    reference = _reference(page_part, choice)
+    return replace(page_part, reference=reference, left=(*left, *_missing(page_part)))
 
 
 def _selected(job: JobFolder, rule: str, better: str, metric: str) -> Selected:
@@ -117,17 +124,17 @@ def _study(folders: Sequence[Folder], jobs: Sequence[JobFolder], left: list[Omis
     }
     written = next((dict(f.settings) for f in folders if f.settings), None)
     settings = written or dict(folders[0].identity["settings"]) | shown
-    known = {key: value for key, value in settings.items() if key in StudySpec.model_fields}
-    unknown = sorted(set(settings) - set(known))
-    training = known.get("training", {})
+    usable = {key: value for key, value in settings.items() if key in StudySpec.model_fields}
+    unknown = sorted(set(settings) - set(usable))
+    training = usable.get("training", {})
     if isinstance(training, dict):
-        known["training"] = {k: v for k, v in training.items() if k in Recipe.model_fields}
-        unknown += sorted(f"training.{k}" for k in set(training) - set(known["training"]))
+        usable["training"] = {k: v for k, v in training.items() if k in Recipe.model_fields}
+        unknown += sorted(f"training.{k}" for k in set(training) - set(usable["training"]))
     if unknown:
         reason = f"settings of another version are not read: {', '.join(unknown)}"
         left.append(Omission(str(folders[0].path / "study.json"), reason))
     try:
-        return StudySpec(**recorded(known))
+        return StudySpec(**recorded(usable))
     except UnseenError as error:
         left.append(Omission(str(folders[0].path / "study.json"), str(error)))
         return StudySpec(dataset=str(settings.get("dataset", "study")), **shown)
@@ -135,12 +142,12 @@ def _study(folders: Sequence[Folder], jobs: Sequence[JobFolder], left: list[Omis
 
 def _methods(folders: Sequence[Folder], runs: Sequence[Run]) -> tuple[str, ...]:
     """In the study's order; else in that of the package's list."""
-    found = dict.fromkeys(run.method for run in runs)
+    methods = dict.fromkeys(run.method for run in runs)
     if any(folder.settings for folder in folders):
         listed = [m for f in folders for m in f.settings.get("methods", ())]
-        return tuple(dict.fromkeys((*map(_named, listed), *found)))
+        return tuple(dict.fromkeys((*map(_named, listed), *methods)))
     order = {name: i for i, name in enumerate(METHODS)}
-    return tuple(sorted(found, key=lambda m: (order.get(_first(m), len(order)), m)))
+    return tuple(sorted(methods, key=lambda m: (order.get(_first(m), len(order)), m)))
 
 
 def _named(expression: str) -> str:
@@ -159,28 +166,28 @@ def _first(expression: str) -> str:
 
 
 def _tasks(study: StudySpec, runs: Sequence[Run]) -> tuple[str, ...]:
-    found = sorted({run.task for run in runs}, key=natural)
-    return tuple(dict.fromkeys((*(study.targets or ()), *found)))
+    tasks = sorted({run.task for run in runs}, key=natural)
+    return tuple(dict.fromkeys((*(study.targets or ()), *tasks)))
 
 
-def _reference(made: Part, choice: Choice) -> str | None:
+def _reference(page_part: Part, choice: Choice) -> str | None:
     """The method to test against: as asked for, as the study says, or fedavg if it is there."""
-    asked = choice.reference or made.study.reference
-    asked = _named(asked) if asked else None
-    if asked is not None and asked in made.methods:
-        return asked
+    methods, reference = page_part.methods, choice.reference or page_part.study.reference
+    reference = _named(reference) if reference else None
+    if reference is not None and reference in methods:
+        return reference
     if choice.reference:
-        raise nearest("method to compare with", choice.reference, made.methods)
-    return "fedavg" if "fedavg" in made.methods and len(made.methods) > 1 else None
+        raise nearest("method to compare with", choice.reference, methods)
+    return "fedavg" if "fedavg" in methods and len(methods) > 1 else None
 
 
-def _missing(made: Part) -> list[Omission]:
+def _missing(page_part: Part) -> list[Omission]:
     """Jobs that the study asks for and that no folder has."""
-    stopped = [item.place for folder in made.folders for item in folder.left]
-    wanted, left = len(made.tasks) * len(made.seeds), []
-    for method in made.methods:
-        there = sum(run.method == method for run in made.runs)
-        if there < wanted and method not in made.refused:
+    stopped = [item.place for folder in page_part.folders for item in folder.left]
+    wanted, left = len(page_part.tasks) * len(page_part.seeds), []
+    for method in page_part.methods:
+        there = sum(run.method == method for run in page_part.runs)
+        if there < wanted and method not in page_part.refused:
             reason = f"{there} of {wanted} jobs are shown"
             left.append(
                 Omission(method, reason + ("" if stopped or there else ": it has no records"))
