@@ -118,7 +118,8 @@ def _check(task: Task, domains: Sequence[str], whole: bool) -> None:
     if len(set(used)) != len(used):
         twice = sorted({name for name in used if used.count(name) > 1})
         raise UnseenError(
-            f"a domain may be source, validation or target, and only one; found {', '.join(twice)} twice."
+            "a domain may be source, validation or target, and only one of them; found "
+            f"{', '.join(twice)} twice."
         )
     if not task.sources or not (task.targets or whole):
         raise UnseenError(f"task {task.name!r} needs at least one source and one target domain.")

@@ -28,8 +28,8 @@ def named_studies() -> dict[str, str]:
 
 
 def members(name: str) -> tuple[str, ...]:
-    """Return the studies that a name refers to: itself, those of a paper's table or figure, or those of
-    a folder.
+    """Return the studies that a name refers to: itself, those of a paper's table or figure, or
+    those of a folder.
 
     >>> members("ga/table1")
     ('ga/table1/pacs', 'ga/table1/office-home', 'ga/table1/terra-incognita')
