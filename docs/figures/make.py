@@ -12,7 +12,7 @@ from pathlib import Path
 from unseen.report import curves, plot, rule_weights
 from unseen.report.figures import Figure, on_one_scale
 from unseen.report.read import Choice, read
-from unseen.report.study_report import Part
+from unseen.report.study_report import StudyReport
 
 HERE = Path(__file__).parent
 #: A few of the study's methods, and targets: an outer angle, a middle one, the other outer one.
@@ -23,7 +23,7 @@ LINES = ("deepall", "fedavg", "scaffold", "ppdg", "fedavg+ga")
 TARGETS = ("0", "45", "75")
 
 
-def part(folder: Path, methods: tuple[str, ...]) -> Part:
+def part(folder: Path, methods: tuple[str, ...]) -> StudyReport:
     """The study with these methods alone."""
     (study,), _ = read([folder], Choice(reference="fedavg"))
     return replace(study, methods=tuple(m for m in methods if m in study.methods), left=())

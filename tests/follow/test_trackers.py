@@ -18,10 +18,12 @@ from filelock import FileLock
 from unseen import Study, UnseenError
 from unseen.cli.main import main
 from unseen.follow import trackers
-from unseen.follow.reader import points
+from unseen.follow.points import Points
+from unseen.follow.points import points as points_of
 from unseen.follow.trackers import TRACKERS, check, following, listed, track
 from unseen.results import records
 from unseen.results.records import Job, Log
+from unseen.results.study_folder import JobFolder
 
 JOB = Job("fedavg(weights='uniform')", "a", 0)
 STUDY = Study(methods=["fedavg", "fedavg+ga"], targets=["0"], seeds=1, rounds=3)
@@ -67,6 +69,10 @@ def write_job(out: Path, rounds: range, done: bool = False, shift: float = 0.0) 
     if done:
         records.mark_done(folder, {"unseen": "0"}, 1.0, 1)
     return folder
+
+
+def points(folder: Path) -> Points:
+    return points_of(JobFolder(JOB, folder))
 
 
 def events(folder: Path) -> Counter[tuple[str, int, float]]:
@@ -344,7 +350,7 @@ class TestFailures:
     def test_a_tracker_that_fails_is_a_warning(
         self, plain: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setitem(TRACKERS, "tensorboard", lambda folder, about: Broken())
+        monkeypatch.setitem(TRACKERS, "tensorboard", lambda study: Broken())
         monkeypatch.setitem(trackers.PACKAGES, "tensorboard", ())
         shutil.copytree(plain, tmp_path / "again")
         with warnings.catch_warnings(record=True) as caught:
@@ -358,7 +364,7 @@ class TestFailures:
         self, plain: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         stuck = Stuck()
-        monkeypatch.setitem(TRACKERS, "tensorboard", lambda folder, about: stuck)
+        monkeypatch.setitem(TRACKERS, "tensorboard", lambda study: stuck)
         monkeypatch.setattr(trackers, "PATIENCE", 0.2)
         told = "unseen track .* --to tensorboard"
         with pytest.warns(UserWarning, match=told), following(plain, ["tensorboard"]):

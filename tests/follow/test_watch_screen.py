@@ -20,9 +20,10 @@ from rich.console import Console
 from unseen import Study, UnseenError
 from unseen.cli.main import main
 from unseen.follow.screen import duration, shown, spark
-from unseen.follow.state import Reader, Snapshot, find, last_record
+from unseen.follow.state import Reader, Snapshot
 from unseen.results import records
 from unseen.results.records import Job, Log
+from unseen.results.study_folder import find, last_record
 
 ROUNDS = 4
 STARTED = 1_000_000.0

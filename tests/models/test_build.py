@@ -169,7 +169,7 @@ def test_own_factories_get_what_they_ask_for(
         ("mlp(width=[3])", r"did you mean 'widths'\? Its options: widths=\(64, 64\), dropout=0\.0"),
         ("logistic(widths=[3])", "no options"),
         ("mlp+lenet", "one part"),
-        ("mlp([3])", "go by keyword"),
+        ("mlp([3])", "given by keyword"),
     ],
 )
 def test_refuses_models(own: None, model: str, said: str) -> None:

@@ -95,7 +95,7 @@ def test_unknown_studies_and_files(tmp_path: Path) -> None:
     with pytest.raises(UnseenError, match=r"no study file .*absent\.toml"):
         Study.read(tmp_path / "absent.toml")
     (tmp_path / "broken.toml").write_text("rounds = = 3")
-    with pytest.raises(UnseenError, match=r"broken\.toml is no valid TOML: .*line 1"):
+    with pytest.raises(UnseenError, match=r"broken\.toml is not valid TOML: .*line 1"):
         Study.read(tmp_path / "broken.toml")
 
 

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-Folder = Annotated[Path, typer.Argument(metavar="DIR", help="What --out of a study is.")]
+Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a study's --out.")]
 Once = Annotated[bool, typer.Option("--once", help="Print how it stands now, and end.")]
 Every = Annotated[float, typer.Option(min=0.2, help="Seconds between two looks.")]
 Metric = Annotated[str | None, typer.Option(help="What to show, such as accuracy.")]
@@ -26,7 +26,8 @@ def watch(folder: Folder, once: Once = False, every: Every = 2.0, metric: Metric
 
     from unseen.cli.console import console
     from unseen.follow.screen import shown
-    from unseen.follow.state import Reader, find
+    from unseen.follow.state import Reader
+    from unseen.results.study_folder import find
 
     reader = Reader(find(folder), metric)
     if once or not sys.stdout.isatty():

@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from unseen.follow.state import Curve, Progress, Snapshot
+from unseen.follow.state import Progress, Snapshot
 from unseen.results.formats import decimals, scale_of
 from unseen.results.statistics import mean
+from unseen.results.study_folder import Curve
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -19,7 +20,7 @@ WIDE, LISTED = 12, 8
 
 
 def shown(snapshot: Snapshot) -> Any:
-    """All of it, as rich prints it."""
+    """Return the whole snapshot, as rich prints it."""
     from rich.console import Group
     from rich.padding import Padding
     from rich.progress_bar import ProgressBar
@@ -44,7 +45,7 @@ def shown(snapshot: Snapshot) -> Any:
 
 
 def headline(snapshot: Snapshot) -> str:
-    """Jobs by state, and the share of rounds."""
+    """Return the jobs by state, and the share of rounds."""
     counts = {
         "done": len(snapshot.of("done")),
         "diverged": len(snapshot.of("diverged")),
@@ -54,15 +55,15 @@ def headline(snapshot: Snapshot) -> str:
         "left": len(snapshot.of("waiting")),
     }
     always = ("done", "running", "left")
-    told = [f"{n} {name}" for name, n in counts.items() if n or name in always]
-    line = f"{len(snapshot.jobs)} jobs: {', '.join(told)}"
+    states = [f"{n} {name}" for name, n in counts.items() if n or name in always]
+    line = f"{len(snapshot.jobs)} jobs: {', '.join(states)}"
     if snapshot.rounds is not None and snapshot.jobs:
         line += f" · {100 * snapshot.share():.0f} % of all rounds"
     return line
 
 
 def outlook(snapshot: Snapshot) -> str:
-    """How it will go on."""
+    """Return what comes next, in words."""
     if snapshot.finished:
         return "finished"
     if not snapshot.active:
@@ -72,7 +73,7 @@ def outlook(snapshot: Snapshot) -> str:
 
 
 def methods(snapshot: Snapshot) -> Table:
-    """One line per method: jobs, rounds, the last figures and the curves that led there."""
+    """Return a line per method: jobs, rounds, the last figures and the curves that led there."""
     from rich.table import Table
 
     unit = ", %" if scale_of(snapshot.metric) == 100 else ""
@@ -84,34 +85,34 @@ def methods(snapshot: Snapshot) -> Table:
     for name in ("validation", "target"):
         table.add_column(name, justify="right", no_wrap=True)
         table.add_column("by round", no_wrap=True, min_width=WIDE)
-    own = {m: [j for j in snapshot.jobs if j.job.method == m] for m in snapshot.methods}
+    by_method = {m: [j for j in snapshot.jobs if j.job.method == m] for m in snapshot.methods}
     curves = {m: (joint([j.validation for j in js]), joint([j.target for j in js]))
-              for m, js in own.items()}  # fmt: skip
+              for m, js in by_method.items()}  # fmt: skip
     limits = [spread([c[k] for c in curves.values()]) for k in (0, 1)]
-    for method, found in own.items():
-        done = sum(one.state in ("done", "diverged") for one in found)
+    for method, of_method in by_method.items():
+        done = sum(one.state in ("done", "diverged") for one in of_method)
         validation, target = (spark(c, *lim) for c, lim in zip(curves[method], limits, strict=True))
         table.add_row(
             method,
-            f"{done}/{len(found)}",
-            rounds(found),
-            last([one.validation for one in found], snapshot.metric),
+            f"{done}/{len(of_method)}",
+            rounds(of_method),
+            last([one.validation for one in of_method], snapshot.metric),
             validation,
-            last([one.target for one in found], snapshot.metric),
+            last([one.target for one in of_method], snapshot.metric),
             target,
         )
     return table
 
 
-def jobs(snapshot: Snapshot, found: Sequence[Progress]) -> Table:
-    """One line per job that is at work or stopped half-way."""
+def jobs(snapshot: Snapshot, running: Sequence[Progress]) -> Table:
+    """Return a line per job that is running or stopped half-way."""
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column("at work" if snapshot.active else "half-way", overflow="fold")
     for name in ("round", "validation", "target", "last record"):
         table.add_column(name, justify="right", no_wrap=True)
-    for one in found:
+    for one in running:
         of = f"/{snapshot.rounds}" if snapshot.rounds is not None else ""
         age = "" if one.written is None else f"{duration(snapshot.now - one.written)} ago"
         table.add_row(
@@ -125,7 +126,7 @@ def jobs(snapshot: Snapshot, found: Sequence[Progress]) -> Table:
 
 
 def remarks(snapshot: Snapshot) -> list[str]:
-    """What went wrong and what a reader must know."""
+    """Return what went wrong and what a reader must know."""
     lines = [f"not applicable: {method} ({why})" for method, why in snapshot.refused.items()]
     lost = snapshot.of("diverged")
     lines += [
@@ -140,33 +141,33 @@ def remarks(snapshot: Snapshot) -> list[str]:
     return [*lines, *(f"note: {note}" for note in snapshot.notes)]
 
 
-def rounds(found: Sequence[Progress]) -> str:
-    """How far a method's jobs are: one number, or from the least to the most."""
-    played = [one.rounds for one in found if one.state != "waiting"]
+def rounds(jobs: Sequence[Progress]) -> str:
+    """Return how far a method's jobs are: one number, or from the least to the most."""
+    played = [one.rounds for one in jobs if one.state != "waiting"]
     low, high = min(played, default=0), max(played, default=0)
     return f"{high}" if low == high else f"{low}–{high}"
 
 
 def last(curves: Sequence[Curve], metric: str) -> str:
-    """The mean of the curves' last values, as tables show them."""
+    """Return the mean of the curves' last values, as tables show them."""
     ends = [curve[max(curve)] for curve in curves if curve]
     return f"{mean(ends) * scale_of(metric):.{decimals(metric)}f}" if ends else ""
 
 
 def joint(curves: Sequence[Curve]) -> Curve:
-    """The mean by round over the curves that have it."""
+    """Return the mean by round over the curves that have it."""
     every = sorted({r for curve in curves for r in curve})
     return {r: mean([curve[r] for curve in curves if r in curve]) for r in every}
 
 
 def spread(curves: Sequence[Mapping[int, float]]) -> tuple[float, float]:
-    """The lowest and the highest value of all curves."""
+    """Return the lowest and the highest value of all curves."""
     values = [v for curve in curves for v in curve.values()]
     return (min(values), max(values)) if values else (0.0, 1.0)
 
 
 def spark(curve: Curve, low: float, high: float) -> str:
-    """A curve in at most 12 letters, each the mean of its share of the rounds.
+    """Return a curve in at most 12 letters, each the mean of its share of the rounds.
 
     >>> spark({0: 0.1, 1: 0.5, 2: 0.9}, 0.1, 0.9)
     '▁▅█'
@@ -180,7 +181,7 @@ def spark(curve: Curve, low: float, high: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """A time for people.
+    """Return a time in words.
 
     >>> duration(4.2), duration(312), duration(7900), duration(200000)
     ('4 s', '5 min', '2 h 12 min', '2 d 7 h')

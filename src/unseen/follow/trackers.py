@@ -1,4 +1,7 @@
-"""From records to trackers: what they lack is written, what they have is left."""
+"""From records to trackers: points that a tracker lacks are written, those it has are left.
+
+A tracker that fails is dropped with a warning; the study goes on.
+"""
 
 from __future__ import annotations
 
@@ -17,28 +20,27 @@ from typing import Any, Protocol
 from filelock import FileLock, Timeout
 
 from unseen.errors import UnseenError, nearest
-from unseen.follow.reader import Points, points
-from unseen.follow.state import job_folders, named
-from unseen.results import records
+from unseen.follow.points import Points, points
 from unseen.results.records import Job
+from unseen.results.study_folder import JobFolder, StudyFolder
 
-#: Seconds between two looks at a study at work, and those that a slow tracker has at its end.
+#: Seconds between two reads of a running study, and those that a slow tracker gets at its end.
 EVERY, PATIENCE = 3.0, 60.0
 
 
 class Tracker(Protocol):
-    """Where points go. Jobs go by their place below `records`, METHOD/TASK/seed-N."""
+    """Where points go. A job is named by its place below `records`, METHOD/TASK/seed-N."""
 
     def name(self, tag: str) -> str:
-        """A tag in the letters that the tracker allows."""
+        """Return a tag in the letters that the tracker allows."""
         ...
 
     def complete(self, place: str) -> str:
-        """The digest of the records with which a job was done; "" where it is not."""
+        """Return the digest of the records with which a job was done; "" where it is not."""
         ...
 
     def known(self, place: str, job: Job) -> Points:
-        """What it holds of a job already."""
+        """Return what the tracker holds of a job already."""
         ...
 
     def forget(self, place: str) -> None:
@@ -50,29 +52,29 @@ class Tracker(Protocol):
         ...
 
     def done(self, place: str, mark: Mapping[str, Any], digest: str) -> None:
-        """The job is finished, or has diverged."""
+        """Mark the job as finished, or as diverged."""
         ...
 
     def close(self) -> None:
-        """Nothing more comes."""
+        """Release everything: no more points come."""
         ...
 
 
-def tensorboard(folder: Path, about: Mapping[str, Any]) -> Tracker:
-    """Event files below the study's folder."""
+def tensorboard(study: StudyFolder) -> Tracker:
+    """Return event files below the study's folder."""
     from unseen.follow.tensorboard_tracker import TensorBoard
 
-    return TensorBoard(folder / "tensorboard")
+    return TensorBoard(study.path / "tensorboard")
 
 
-def mlflow(folder: Path, about: Mapping[str, Any]) -> Tracker:
-    """Runs in MLflow's store."""
+def mlflow(study: StudyFolder) -> Tracker:
+    """Return runs in MLflow's store."""
     from unseen.follow.mlflow_tracker import MLflow
 
-    return MLflow.of(folder, about)
+    return MLflow.of(study)
 
 
-TRACKERS: dict[str, Callable[[Path, Mapping[str, Any]], Tracker]] = {
+TRACKERS: dict[str, Callable[[StudyFolder], Tracker]] = {
     "tensorboard": tensorboard,
     "mlflow": mlflow,
 }
@@ -81,7 +83,7 @@ PACKAGES = {"tensorboard": ("tensorboard",), "mlflow": ("mlflow", "sqlalchemy", 
 
 
 def check(names: Sequence[str]) -> None:
-    """Refuse an unknown tracker, and one whose package is not there."""
+    """Refuse an unknown tracker, and one whose package is not installed."""
     for name in names:
         if name not in TRACKERS:
             raise nearest("tracker", name, TRACKERS)
@@ -92,63 +94,63 @@ def check(names: Sequence[str]) -> None:
 
 @dataclass
 class Feed:
-    """One tracker and what it has been told. told: by place; ended: places that are finished."""
+    """One tracker and what it holds.
+
+    Attributes:
+        tracker: The tracker.
+        sent: Its points, by place.
+        seen: The stamp of the files that these points are from, by place.
+        ended: Places of finished jobs that it holds completely.
+        points: How many points were new to it.
+        jobs: Places of jobs with new points.
+    """
 
     tracker: Tracker
-    told: dict[str, Points] = field(default_factory=dict)
+    sent: dict[str, Points] = field(default_factory=dict)
     seen: dict[str, object] = field(default_factory=dict)
     ended: set[str] = field(default_factory=set)
     points: int = 0
     jobs: set[str] = field(default_factory=set)
 
-    def sync(self, folder: Path) -> None:
-        """Tell the tracker what it lacks of every job."""
-        for path in job_folders(folder):
-            place = "/".join(path.parts[-3:])
-            if place not in self.ended:
-                self._job(path, place)
+    def sync(self, study: StudyFolder) -> None:
+        """Write what the tracker lacks of every job."""
+        for job in study.jobs():
+            if job.place not in self.ended and self.seen.get(job.place) != (stamp := job.stamp()):
+                self._write(job)
+                self.seen[job.place] = stamp
 
-    def _job(self, path: Path, place: str) -> None:
-        state = [(f.stat().st_size, f.stat().st_mtime_ns) for f in sorted(path.glob("*.json*"))]
-        if self.seen.get(place) == state:
-            return
-        finished = records.is_done(path)  # before the records are read: they grow no more then
-        mark = records.mark(path) if finished else {}
+    def _write(self, job: JobFolder) -> None:
+        place, tracker = job.place, self.tracker
+        mark = job.mark  # read before the records: those of a finished job grow no more
         digest = hashlib.sha256(json.dumps(mark.get("records")).encode()).hexdigest()
-        if finished and self.tracker.complete(place) == digest:
+        if job.finished and tracker.complete(place) == digest:
             self.ended.add(place)
             return
-        found = {(self.tracker.name(t), r): value for (t, r), value in points(path).items()}
-        told = self.told.get(place)
-        if told is None:
-            told = self.tracker.known(place, named(path))
-        if any(key in told and not same(told[key], value) for key, value in found.items()):
-            self.tracker.forget(place)  # another run of the same job
-            told = self.tracker.known(place, named(path))
-        new = {key: found[key] for key in sorted(found, key=order) if key not in told}
+        recorded = {(tracker.name(tag), r): value for (tag, r), value in points(job).items()}
+        sent = self.sent[place] if place in self.sent else tracker.known(place, job.job)
+        if any(key in sent and not same(sent[key], value) for key, value in recorded.items()):
+            tracker.forget(place)  # these points are of another run of the job
+            sent = tracker.known(place, job.job)
+        # By round, then by name.
+        new = {k: recorded[k] for k in sorted(recorded.keys() - sent, key=lambda k: (k[1], k[0]))}
         if new:
-            self.tracker.write(place, new)
+            tracker.write(place, new)
             self.points += len(new)
             self.jobs.add(place)
-        self.told[place], self.seen[place] = told | new, state
-        if finished:
-            self.tracker.done(place, mark, digest)
+        self.sent[place] = sent | new
+        if job.finished:
+            tracker.done(place, mark, digest)
             self.ended.add(place)
-            del self.told[place], self.seen[place]
-
-
-def order(key: tuple[str, int]) -> tuple[int, str]:
-    """By round, then by name."""
-    return key[1], key[0]
+            del self.sent[place]
 
 
 def same(a: float, b: float) -> bool:
-    """Equal as far as single precision tells, which is what TensorBoard keeps."""
+    """Return whether two values are equal in single precision, which is what TensorBoard keeps."""
     return a == b or abs(a - b) <= 1e-6 * max(abs(a), abs(b))
 
 
 def listed(text: str) -> tuple[str, ...]:
-    """Names of trackers with commas between them, checked.
+    """Return names of trackers with commas between them, checked.
 
     >>> listed("tensorboard,"), listed("")
     (('tensorboard',), ())
@@ -159,16 +161,15 @@ def listed(text: str) -> tuple[str, ...]:
 
 
 def track(folder: Path, names: Sequence[str]) -> list[str]:
-    """Give all that a folder's jobs have recorded to trackers that have it not yet; what became
-    of it."""
+    """Give trackers what they lack of a folder's jobs; return a line on each."""
     check(names)
     lines = []
     with alone(folder):
-        about = read_about(folder)
+        study = StudyFolder.open(folder)
         for name in names:
-            feed = Feed(TRACKERS[name](folder, about))
+            feed = Feed(TRACKERS[name](study))
             try:
-                feed.sync(folder)
+                feed.sync(study)
             finally:
                 feed.tracker.close()
             lines.append(f"{name}: {feed.points} new points of {len(feed.jobs)} jobs")
@@ -177,17 +178,17 @@ def track(folder: Path, names: Sequence[str]) -> list[str]:
 
 @contextmanager
 def alone(folder: Path) -> Iterator[None]:
-    """One that tracks at a time, lest both write the same."""
+    """Let one process track at a time, so that no two write the same points."""
     try:
         with FileLock(folder / ".track", timeout=1):
             yield
     except Timeout:
-        raise UnseenError(f"{folder} is being tracked already, by the study at work.") from None
+        raise UnseenError(f"{folder} is being tracked already, by the running study.") from None
 
 
 @contextmanager
 def following(folder: Path, names: Sequence[str]) -> Iterator[None]:
-    """While a study runs, give its trackers what it records, from a thread of its own.
+    """Give trackers what a running study records, from a separate thread.
 
     Whatever a tracker does, the study goes on: a failure is a warning, once per tracker.
     """
@@ -213,30 +214,23 @@ def following(folder: Path, names: Sequence[str]) -> Iterator[None]:
 def _follow(folder: Path, names: Sequence[str], stop: threading.Event) -> None:
     if hasattr(signal, "pthread_sigmask"):  # Ctrl-C is for the study
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        with alone(folder):
-            _loop(folder, names, stop)
-    except Exception as error:
-        _warn("tracking", error)
-
-
-def _loop(folder: Path, names: Sequence[str], stop: threading.Event) -> None:
-    about = read_about(folder)
     feeds: dict[str, Feed] = {}
-    for name in names:
-        with _harmless(name, feeds):
-            feeds[name] = Feed(TRACKERS[name](folder, about))
-    last = False
-    while feeds:
-        for name in list(feeds):
+    with _harmless("tracking", feeds), alone(folder):
+        study = StudyFolder.open(folder)
+        for name in names:
             with _harmless(name, feeds):
-                feeds[name].sync(folder)
-        if last:
-            break
-        last = stop.wait(EVERY)  # once more after the end
-    for name, feed in list(feeds.items()):
-        with _harmless(name, feeds):
-            feed.tracker.close()
+                feeds[name] = Feed(TRACKERS[name](study))
+        last = False
+        while feeds:
+            for name, feed in list(feeds.items()):
+                with _harmless(name, feeds):
+                    feed.sync(study)
+            if last:
+                break
+            last = stop.wait(EVERY)  # once more after the end
+        for name, feed in list(feeds.items()):
+            with _harmless(name, feeds):
+                feed.tracker.close()
 
 
 @contextmanager
@@ -246,21 +240,9 @@ def _harmless(name: str, feeds: dict[str, Feed]) -> Iterator[None]:
         yield
     except Exception as error:
         feeds.pop(name, None)
-        _warn(name, error)
-
-
-def _warn(name: str, error: Exception) -> None:
-    told = " ".join(str(error).split()) or type(error).__name__
-    warnings.warn(
-        f"{name} failed and is left out, the study goes on: {type(error).__name__}: {told[:300]}",
-        stacklevel=2,
-    )
-
-
-def read_about(folder: Path) -> Mapping[str, Any]:
-    """What `study.json` says; nothing where it cannot be read."""
-    try:
-        found = json.loads((folder / "study.json").read_bytes())
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
+        reason = " ".join(str(error).split()) or type(error).__name__
+        warnings.warn(
+            f"{name} failed and is left out, the study goes on: {type(error).__name__}: "
+            f"{reason[:300]}",
+            stacklevel=2,
+        )

@@ -12,16 +12,16 @@ from unseen.report.series import (
     by_round,
     coloured,
     domains,
-    evaluations,
     present,
     scalar,
 )  # fmt: skip
-from unseen.report.study_report import Part, Run
+from unseen.report.study_report import Run, StudyReport
 from unseen.results.records import Record
 from unseen.results.statistics import mean
+from unseen.results.study_folder import curve
 
 
-def section(part: Part) -> Section:
+def section(part: StudyReport) -> Section:
     """Return the chapter on training."""
     figures = [compared(part, metric) for metric in curve_metrics(part)]
     figures += [figure for method in part.methods for figure in of_method(part, method)]
@@ -34,13 +34,13 @@ def section(part: Part) -> Section:
     return Section("curves", "Training curves", text, drawn)
 
 
-def curve_metrics(part: Part) -> tuple[str, ...]:
+def curve_metrics(part: StudyReport) -> tuple[str, ...]:
     """Return loss, accuracy and the study's metric, as far as they are recorded."""
     plain = [m for m in part.metrics if "@" not in m]
     return tuple(m for m in dict.fromkeys(("loss", "accuracy", part.metric)) if m in plain)
 
 
-def compared(part: Part, metric: str) -> Figure:
+def compared(part: StudyReport, metric: str) -> Figure:
     """Return a metric at each target over rounds, one line per method.
 
     Of many targets, the mean over them. Source: FedILC, Figures 3 and 5 to 7.
@@ -54,7 +54,7 @@ def compared(part: Part, metric: str) -> Figure:
             runs = [run for task in tasks for run in part.of.get((method, task), ())]
             colour, kind = style(method)
             group = "other methods" if kind == "faint" else ""
-            curves = [evaluations(run.raw.target, metric) for run in runs]
+            curves = [curve(run.raw.target, metric) for run in runs]
             lines.append(averaged(curves, method, colour, kind, group=group))
         panels.append(_panel(title, metric, present(lines)))
     each = "" if part.main.many else "one panel per target, "
@@ -64,7 +64,7 @@ def compared(part: Part, metric: str) -> Figure:
     return Figure(f"compare-{metric}", f"{metric} at the target", caption, _full(panels))
 
 
-def of_method(part: Part, method: str) -> Iterator[Figure]:
+def of_method(part: StudyReport, method: str) -> Iterator[Figure]:
     """Yield a method's metrics at every client and the target (CSAC, Figure 6 d)."""
     for metric in curve_metrics(part):
         panels = []
@@ -83,19 +83,19 @@ def of_method(part: Part, method: str) -> Iterator[Figure]:
     yield from _locals(part, method)
 
 
-def _clients(part: Part, runs: tuple[Run, ...], metric: str) -> Iterator[Line | None]:
+def _clients(part: StudyReport, runs: tuple[Run, ...], metric: str) -> Iterator[Line | None]:
     """Yield a line per client, the loss in training, and the target on top."""
     colours = domains(part)
     names = [name for name in colours if any(r["domain"] == name for r in runs[0].raw.source)]
     for name in names:
-        curves = [evaluations(run.raw.source, metric, name) for run in runs]
+        curves = [curve(run.raw.source, metric, name) for run in runs]
         if len(names) > MANY:
             yield averaged(curves, name, 0, "faint", group="a source")
         else:
             yield averaged(curves, name, colours[name])
     if metric == "loss":
         yield averaged([_training(run) for run in runs], "in training", 7, "dotted")
-    curves = [evaluations(run.raw.target, metric) for run in runs]
+    curves = [curve(run.raw.target, metric) for run in runs]
     yield averaged(curves, "target", INK, "strong", band=True)
 
 
@@ -105,7 +105,7 @@ def _training(run: Run) -> dict[int, float]:
     return {r: mean(values) for r, values in losses.items()}
 
 
-def _locals(part: Part, method: str) -> Iterator[Figure]:
+def _locals(part: StudyReport, method: str) -> Iterator[Figure]:
     """Yield every local model on every domain, if recorded (CSAC, Figure 6 a to c)."""
     metric = "accuracy" if "accuracy" in curve_metrics(part) else curve_metrics(part)[0]
     panels = []
@@ -122,13 +122,13 @@ def _locals(part: Part, method: str) -> Iterator[Figure]:
 
 
 def _domains(
-    part: Part, rows: list[list[Record]], client: str, metric: str
+    part: StudyReport, rows: list[list[Record]], client: str, metric: str
 ) -> Iterator[Line | None]:
     colours = domains(part)
     rows_of_client = [[r for r in records if r["client"] == client] for records in rows]
     for name in dict.fromkeys(r["domain"] for records in rows_of_client for r in records):
         roles = {r["role"] for records in rows_of_client for r in records if r["domain"] == name}
-        curves = [evaluations(records, metric, name) for records in rows_of_client]
+        curves = [curve(records, metric, name) for records in rows_of_client]
         if "target" in roles:
             yield averaged(curves, "target", INK, "strong")
         else:

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from unseen.report.figures import Grid, Section
-from unseen.report.study_report import Part
+from unseen.report.study_report import StudyReport
 from unseen.results.records import LEDGER, read_lines
 
 
-def sections(part: Part) -> tuple[Section, Section]:
+def sections(part: StudyReport) -> tuple[Section, Section]:
     """Return what left the clients by method and exchange, in which form, and what was promised."""
     from unseen.privacy.ledger import summary
 

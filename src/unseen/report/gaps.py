@@ -11,16 +11,17 @@ from collections.abc import Mapping
 
 from unseen.report.curves import curve_metrics
 from unseen.report.figures import Figure, Grid, Lines, Section
-from unseen.report.series import averaged, by_round, coloured, evaluations, present, scalar
-from unseen.report.study_report import Part, Run
+from unseen.report.series import averaged, by_round, coloured, present, scalar
+from unseen.report.study_report import Run, StudyReport
 from unseen.results.selection import less_is_better
 from unseen.results.statistics import mean
+from unseen.results.study_folder import curve
 
 #: client -> round -> gap.
 Gaps = Mapping[str, Mapping[int, float]]
 
 
-def section(part: Part) -> Section:
+def section(part: StudyReport) -> Section:
     """Return the chapter on gaps, for the methods that have any."""
     gaps_of = {
         (method, task): gaps
@@ -41,7 +42,7 @@ def section(part: Part) -> Section:
     return Section("gaps", "Generalization gaps", text, figures, (_table(part, gaps_of, methods),))
 
 
-def of_run(part: Part, run: Run) -> Gaps:
+def of_run(part: StudyReport, run: Run) -> Gaps:
     """Return a run's gaps as GA probes them, or else from cross evaluation."""
     gaps, probed_in = scalar(run, "gap"), scalar(run, "gap_known")
     probed = {
@@ -63,8 +64,8 @@ def crossed(run: Run, metric: str) -> Gaps:
             for r in run.raw.cross
             if r["client"] == r["domain"] == client and r["role"] == "source"
         ]
-        local = evaluations(rows, metric)
-        everyone = evaluations(run.raw.source, metric, client)
+        local = curve(rows, metric)
+        everyone = curve(run.raw.source, metric, client)
         both = sorted(local.keys() & everyone.keys())
         if both:
             gaps[client] = {r: sign * (everyone[r] - local[r]) for r in both}
@@ -85,7 +86,10 @@ SUMMARIES = {"mean": mean, "standard deviation": _spread, "variance": _variance}
 
 
 def _over_rounds(
-    part: Part, gaps_of: Mapping[tuple[str, str], list[Gaps]], methods: tuple[str, ...], what: str
+    part: StudyReport,
+    gaps_of: Mapping[tuple[str, str], list[Gaps]],
+    methods: tuple[str, ...],
+    what: str,
 ) -> Figure:
     style = coloured(methods, methods[:6])
     panels = []
@@ -105,7 +109,7 @@ def _over_rounds(
 
 
 def _table(
-    part: Part, gaps_of: Mapping[tuple[str, str], list[Gaps]], methods: tuple[str, ...]
+    part: StudyReport, gaps_of: Mapping[tuple[str, str], list[Gaps]], methods: tuple[str, ...]
 ) -> Grid:
     """Return the summaries before and after: in the first and the last round with gaps."""
     rows: list[tuple[str | float | None, ...]] = []

@@ -14,7 +14,7 @@ from unseen.core.vector import Model
 from unseen.errors import UnseenError
 from unseen.report.embed import embedding, features, maps
 from unseen.report.figures import Dots, Figure, Matrix, Row, Section
-from unseen.report.study_report import Part, Run
+from unseen.report.study_report import Run, StudyReport
 from unseen.report.surface import plane, surface
 from unseen.study.prepare import Prepared, prepare
 from unseen.study.runtime import Runtime
@@ -58,7 +58,7 @@ class Loaded:
     classes: Sequence[str]
 
 
-def sections(part: Part, data_dir: Path, clients: Sequence[str] = ()) -> list[Section]:
+def sections(part: StudyReport, data_dir: Path, clients: Sequence[str] = ()) -> list[Section]:
     """Return the chapters on saved models, from the first seed of each method and target.
 
     Args:
@@ -130,7 +130,7 @@ def per_class(counts: Mapping[str, Sequence[Tensor]], classes: Sequence[str]) ->
     ]
 
 
-def loaded(part: Part, run: Run, data_dir: Path) -> Loaded:
+def loaded(part: StudyReport, run: Run, data_dir: Path) -> Loaded:
     """Return the models of a job, with the clients that they were trained and tested on.
 
     Raises:

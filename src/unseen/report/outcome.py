@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from unseen.report.figures import INK, Dots, Figure, Grid, Row, Section, spread
-from unseen.report.study_report import Part, Run
+from unseen.report.study_report import Run, StudyReport
 from unseen.results import fairness
 from unseen.results.records import Record
 from unseen.results.selection import value
@@ -15,7 +15,7 @@ from unseen.results.statistics import mean, standard_error
 from unseen.results.tables import Table
 
 
-def averages(part: Part, table: Table) -> Figure:
+def averages(part: StudyReport, table: Table) -> Figure:
     """Return the table's average and its targets as dots; of many targets the summaries alone."""
     columns = dict(zip(table.columns, zip(*table.cells, strict=True), strict=True))
     if table.many:
@@ -56,7 +56,7 @@ def _dot(
     return Row(method, centre * scale, low, high, text, INK if method == reference else 0)
 
 
-def fair(part: Part) -> Section:
+def fair(part: StudyReport) -> Section:
     """Return the chapter on fairness: how evenly the selected model serves the source clients."""
     title, metric = "Fairness", "accuracy"
     runs = {m: [r for r in part.runs if r.method == m] for m in part.methods}
@@ -139,7 +139,7 @@ COSTS: dict[str, tuple[Callable[[Run], float | None], int]] = {
 }
 
 
-def cost(part: Part) -> Section:
+def cost(part: StudyReport) -> Section:
     """Return the chapter on cost, as far as the marks of the jobs tell it."""
     table: dict[str, dict[str, float]] = {}
     for name, (read, _) in COSTS.items():
@@ -176,7 +176,7 @@ def _digits(value: float) -> int:
     return max(0, min(4, 2 - math.floor(math.log10(value)))) if value > 0 else 0
 
 
-def ranked(part: Part, table: Table) -> Iterable[Figure]:
+def ranked(part: StudyReport, table: Table) -> Iterable[Figure]:
     """Yield the critical-difference diagram, if there is something to rank.
 
     Mean ranks, lowest above, and bars at the side of methods that the test cannot tell apart.

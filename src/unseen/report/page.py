@@ -12,7 +12,7 @@ from typing import Any
 from unseen.report import plot, provenance, table_rows, theme, verdict
 from unseen.report.figures import Figure, Section
 from unseen.report.folders import Omission
-from unseen.report.study_report import Part
+from unseen.report.study_report import StudyReport
 
 #: Bytes that a page may have.
 LIMIT = 2_900_000
@@ -29,7 +29,7 @@ class Chapters:
         absent: What the page does not show, and what it would need.
     """
 
-    part: Part
+    part: StudyReport
     sections: tuple[Section, ...]
     names: Mapping[str, str]
     absent: str = ""
@@ -142,7 +142,7 @@ def _folds(section: Section) -> list[tuple[str, list[Figure]]]:
     return list(folds.items())
 
 
-def facts(part: Part) -> Iterator[tuple[str, str]]:
+def facts(part: StudyReport) -> Iterator[tuple[str, str]]:
     """Yield the study at a glance: a figure or a name, and what it is."""
     yield from verdict.cards(part.main)
     many = [
@@ -154,7 +154,7 @@ def facts(part: Part) -> Iterator[tuple[str, str]]:
     yield part.selection, "selection of the round"
 
 
-def differences(parts: Sequence[Part]) -> str:
+def differences(parts: Sequence[StudyReport]) -> str:
     """Return the names of the settings in which protocols differ."""
     settings = [
         dict(provenance.settings(part)) | {"data": part.identity.get("data")} for part in parts

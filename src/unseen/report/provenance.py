@@ -10,12 +10,12 @@ from unseen.datasets.standin import NO_RESULT
 from unseen.errors import UnseenError
 from unseen.expression import parse
 from unseen.methods.compose import method as compose
-from unseen.report.study_report import Part
+from unseen.report.study_report import StudyReport
 
 Pairs = list[tuple[str, str]]
 
 
-def data(part: Part) -> str:
+def data(part: StudyReport) -> str:
     """Return the data in a line: the file or folder with its columns, or the data set's name."""
     try:
         options = dict(parse(part.study.dataset)[0].arguments)
@@ -28,7 +28,7 @@ def data(part: Part) -> str:
     return ", ".join([str(path), *(f"{name} column {column}" for name, column in columns.items())])
 
 
-def run(part: Part) -> Pairs:
+def run(part: StudyReport) -> Pairs:
     """Return the run in a few lines: jobs, data with its checksum, model, versions, commits."""
     expected = len(part.methods) * len(part.tasks) * len(part.seeds)
     data = str(part.identity.get("data", "unknown"))
@@ -45,7 +45,7 @@ def run(part: Part) -> Pairs:
     return [(name, value) for name, value in (*lines, *_licence(part)) if value]
 
 
-def _versions(part: Part) -> Iterator[str]:
+def _versions(part: StudyReport) -> Iterator[str]:
     """Yield each set of versions with the number of jobs that ran with it."""
     counts: dict[str, int] = {}
     for one in part.runs:
@@ -56,12 +56,12 @@ def _versions(part: Part) -> Iterator[str]:
         yield text if len(counts) == 1 else f"{text} ({count} jobs)"
 
 
-def commits(part: Part) -> list[str]:
+def commits(part: StudyReport) -> list[str]:
     """Return the commits that the jobs ran at; a + marks changes since."""
     return list(dict.fromkeys(c for r in part.runs if (c := r.raw.mark.get("commit"))))
 
 
-def _licence(part: Part) -> Pairs:
+def _licence(part: StudyReport) -> Pairs:
     from unseen.datasets import DATASETS
 
     if part.stand_in:
@@ -73,7 +73,7 @@ def _licence(part: Part) -> Pairs:
     return [("source of the data", info.source), ("its licence", info.licence)] if info else []
 
 
-def settings(part: Part) -> Pairs:
+def settings(part: StudyReport) -> Pairs:
     """Return every setting, dotted."""
     return list(_flat(part.study.model_dump(mode="json", exclude={"published"}), ""))
 
@@ -86,7 +86,7 @@ def _flat(values: dict[str, object], prefix: str) -> Iterator[tuple[str, str]]:
             yield f"{prefix}{name}", json.dumps(value, ensure_ascii=False)
 
 
-def composed(part: Part) -> dict[str, Method]:
+def composed(part: StudyReport) -> dict[str, Method]:
     """Return the methods of the study that this version knows."""
     methods = {}
     for name in part.methods:
@@ -97,7 +97,7 @@ def composed(part: Part) -> dict[str, Method]:
     return methods
 
 
-def sources(part: Part) -> list[tuple[str, str, str]]:
+def sources(part: StudyReport) -> list[tuple[str, str, str]]:
     """Return each method with where it comes from and what leaves a client."""
     return [
         (name, " ".join(r.text for r in method.references), ", ".join(method.shares) or "nothing")
@@ -105,7 +105,7 @@ def sources(part: Part) -> list[tuple[str, str, str]]:
     ]
 
 
-def bibtex(part: Part) -> str:
+def bibtex(part: StudyReport) -> str:
     """Return the BibTeX entries of the methods that ran, once each."""
     ran = {one.method for one in part.runs}
     methods = (m for name, m in composed(part).items() if name in ran)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from unseen.report.figures import Figure, Line, Lines, Section, on_one_scale
 from unseen.report.series import averaged, domains, present, trained
-from unseen.report.study_report import Part, Run
+from unseen.report.study_report import Run, StudyReport
 
 #: Weights that move less than this are constant.
 MOVES = 1e-9
@@ -15,7 +15,7 @@ MOVES = 1e-9
 Weights = dict[tuple[int | None, str], dict[int, float]]
 
 
-def section(part: Part) -> Section:
+def section(part: StudyReport) -> Section:
     """Return the chapter on weights, without methods whose weights are constant."""
     text = (
         "The weight with which each client's update entered the model, mean over seeds; weights "
@@ -26,7 +26,7 @@ def section(part: Part) -> Section:
     return Section("weights", "Aggregation weights", text, figures)
 
 
-def of_method(part: Part, method: str) -> Iterator[Figure]:
+def of_method(part: StudyReport, method: str) -> Iterator[Figure]:
     """Yield a panel per target, and per block where a rule weighs blocks of the model apart."""
     panels: list[Lines] = []
     for task in part.tasks:
@@ -69,7 +69,7 @@ def moves(weights: Weights) -> bool:
     return any(max(c.values()) - min(c.values()) > MOVES for c in weights.values())
 
 
-def _lines(part: Part, of_runs: list[Weights], block: int | None) -> tuple[Line, ...]:
+def _lines(part: StudyReport, of_runs: list[Weights], block: int | None) -> tuple[Line, ...]:
     colours = domains(part)
     clients = dict.fromkeys(client for one in of_runs for b, client in one if b == block)
     return present(

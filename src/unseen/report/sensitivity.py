@@ -9,7 +9,7 @@ from unseen.errors import UnseenError
 from unseen.expression import Call, fold, options, parse, text
 from unseen.methods import METHODS, MODIFIERS
 from unseen.report.figures import INK, Figure, Line, Lines, Section, on_one_scale
-from unseen.report.study_report import Part, growing
+from unseen.report.study_report import StudyReport, growing
 from unseen.results.statistics import Cell, mean, standard_error
 from unseen.results.tables import Table
 
@@ -29,7 +29,7 @@ class Sweep:
     values: Mapping[float, str]
 
 
-def section(part: Part) -> Section:
+def section(part: StudyReport) -> Section:
     """Return the chapter on options: sweeps of two or more values, and the number of sources.
 
     Source: PPDG, Figure 1; CSAC, Figures 3 and 4; FedILC, Figure 2; GA, Table 3.
@@ -86,7 +86,7 @@ def _numbers(call: Call, first: bool) -> dict[str, float]:
     }
 
 
-def _sweeps(part: Part, table: Table) -> Iterator[Figure]:
+def _sweeps(part: StudyReport, table: Table) -> Iterator[Figure]:
     for sweep in sweeps(part.methods):
         rows = {value: table.methods.index(method) for value, method in sweep.values.items()}
         columns = [c for c in table.columns if c != "worst"]
@@ -125,7 +125,9 @@ def _line(name: str, points: Mapping[float, Cell], colour: int = 0) -> Line:
     )
 
 
-def _reference(part: Part, table: Table, column: int, values: Sequence[float]) -> Iterator[Line]:
+def _reference(
+    part: StudyReport, table: Table, column: int, values: Sequence[float]
+) -> Iterator[Line]:
     """Yield the reference as a level."""
     if part.reference is None:
         return
@@ -139,7 +141,7 @@ def _log(values: Mapping[float, object]) -> bool:
     return min(values) > 0 and max(values) / min(values) >= 10
 
 
-def _growing(part: Part, table: Table) -> Iterator[Figure]:
+def _growing(part: StudyReport, table: Table) -> Iterator[Figure]:
     """Yield accuracy against the number of source domains."""
     counts = {task: float(task) for task in part.tasks if task.isdigit()}
     if not growing(part.study) or len(counts) < 2:

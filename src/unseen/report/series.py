@@ -6,24 +6,13 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from unseen.report.figures import INK, Kind, Line
-from unseen.report.study_report import Part, Run
+from unseen.report.study_report import Run, StudyReport
 from unseen.results.records import Record
 from unseen.results.statistics import mean
+from unseen.results.study_folder import Curve
 
-#: round -> value, of one run.
-Curve = Mapping[int, float]
 #: The most lines that can be told apart by colour.
 MANY = 10
-
-
-def evaluations(rows: Iterable[Record], metric: str, domain: str | None = None) -> Curve:
-    """A metric by round, at one domain or as the mean over all; where it is defined."""
-    found: dict[int, list[float]] = defaultdict(list)
-    for row in rows:
-        value = row.get(metric)
-        if isinstance(value, int | float) and domain in (None, row["domain"]):
-            found[int(row["round"])].append(float(value))
-    return {r: values[0] if len(values) == 1 else mean(values) for r, values in found.items()}
 
 
 def averaged(
@@ -69,7 +58,7 @@ def present(lines: Iterable[Line | None]) -> tuple[Line, ...]:
     return tuple(line for line in lines if line is not None)
 
 
-def domains(part: Part) -> dict[str, int]:
+def domains(part: StudyReport) -> dict[str, int]:
     """Return every source domain of a study -> its colour, the same in all figures."""
     return {name: i for i, name in enumerate(part.domains)}
 
@@ -107,7 +96,7 @@ def coloured(
     return lambda name: (ranked[name], "plain") if name in ranked else (0, "faint")
 
 
-def best(part: Part, count: int = 6) -> list[str]:
+def best(part: StudyReport, count: int = 6) -> list[str]:
     """Return the methods that lead the table, and the one that they are compared with."""
     table = part.main
     average = list(table.columns).index("average")
@@ -124,7 +113,7 @@ def best(part: Part, count: int = 6) -> list[str]:
 def by_round(curves: Iterable[Curve]) -> dict[int, list[float]]:
     """Return round -> the values of the curves that have one."""
     rounds: dict[int, list[float]] = defaultdict(list)
-    for curve in curves:
-        for r, value in curve.items():
+    for line in curves:
+        for r, value in line.items():
             rounds[r].append(value)
     return dict(rounds)

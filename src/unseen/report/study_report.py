@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from unseen.report.folders import Folder, Omission, Raw
+from unseen.report.folders import Folder, Omission
 from unseen.results.published_rows import Printed, printed
 from unseen.results.selection import Selected, less_is_better
+from unseen.results.study_folder import JobFolder
 from unseen.results.study_results import Results
 from unseen.results.tables import Table, table
 from unseen.spec.holdout import Growing, Task
@@ -21,7 +22,7 @@ from unseen.spec.study import StudySpec
 class Run:
     """A finished job with the round that counts."""
 
-    raw: Raw
+    raw: JobFolder
     chosen: Selected
 
     @property
@@ -36,10 +37,19 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Part:
+class StudyReport:
     """All that ran under one protocol: one study, or several folders of the same.
 
-    reference: the method that the others are tested against, or None.
+    Attributes:
+        study: The study's settings.
+        folders: The folders of its records.
+        runs: The finished jobs.
+        methods: The rows of its tables.
+        tasks: The columns.
+        metric: What is shown first.
+        selection: The rule that chose each run's round.
+        reference: The method that the others are tested against, or None.
+        left: What is left out.
     """
 
     study: StudySpec
@@ -63,17 +73,14 @@ class Part:
         return any(folder.stand_in for folder in self.folders)
 
     def paper(self, metric: str) -> Printed:
-        """The paper's figures of a metric; none beside a stand-in, which is no result."""
+        """The paper's figures of a metric; none next to a stand-in, which is not a result."""
         return Printed() if self.stand_in else printed(self.study.published, metric)
 
     @property
     def metrics(self) -> tuple[str, ...]:
         """What can be shown: the study's metric first, then the others."""
-        return tuple(dict.fromkeys((self.metric, *self.identity.get("metrics", ()), *self._found)))
-
-    @property
-    def _found(self) -> tuple[str, ...]:
-        return tuple(next(run.chosen.metrics for run in self.runs if run.chosen.round >= 0))
+        recorded = next(run.chosen.metrics for run in self.runs if run.chosen.round >= 0)
+        return tuple(dict.fromkeys((self.metric, *self.identity.get("metrics", ()), *recorded)))
 
     @property
     def title(self) -> str:
@@ -84,8 +91,7 @@ class Part:
     @property
     def seeds(self) -> tuple[int, ...]:
         """The seeds asked for and those found."""
-        found = {run.raw.job.seed for run in self.runs}
-        return tuple(sorted({*self.study.seed_list, *found}))
+        return tuple(sorted({*self.study.seed_list, *(run.raw.job.seed for run in self.runs)}))
 
     @property
     def refused(self) -> dict[str, str]:
@@ -95,11 +101,11 @@ class Part:
     @cached_property
     def of(self) -> Mapping[tuple[str, str], tuple[Run, ...]]:
         """(method, task) -> its runs, by seed."""
-        found: dict[tuple[str, str], tuple[Run, ...]] = {}
+        runs: dict[tuple[str, str], tuple[Run, ...]] = {}
         for run in self.runs:
             key = (run.method, run.task)
-            found[key] = (*found.get(key, ()), run)
-        return found
+            runs[key] = (*runs.get(key, ()), run)
+        return runs
 
     @cached_property
     def tables(self) -> Mapping[str, Table]:
@@ -121,9 +127,7 @@ class Part:
     @cached_property
     def domains(self) -> tuple[str, ...]:
         """Every domain that is a source of some task."""
-        names: set[str] = set()
-        for run in self.runs:
-            names |= {r["domain"] for r in run.raw.source}
+        names = {row["domain"] for run in self.runs for row in run.raw.source}
         return tuple(sorted(names, key=natural))
 
     @cached_property
@@ -170,19 +174,19 @@ class Part:
     @cached_property
     def plan(self) -> tuple[Task, ...]:
         """The tasks with their domains, as the records show them."""
-        found = []
+        tasks = []
         for name in self.tasks:
             run = next((r for r in self.runs if r.task == name), None)
             roles = {r["domain"]: r["role"] for r in run.raw.source} if run else {}
             sources = tuple(d for d, role in roles.items() if role == "source")
             targets = dict.fromkeys(r["domain"] for r in run.raw.target) if run else ()
             validators = tuple(d for d, role in roles.items() if role == "ood-validation")
-            found.append(Task(name, sources, tuple(targets), validators))
-        return tuple(found)
+            tasks.append(Task(name, sources, tuple(targets), validators))
+        return tuple(tasks)
 
 
 def natural(text: str) -> list[tuple[int, float, str]]:
-    """A key that sorts M5 before M15, and -1 before 2.
+    """Return a key that sorts M5 before M15, and -1 before 2.
 
     >>> sorted(["M15", "M5", "a2"], key=natural)
     ['M5', 'M15', 'a2']
@@ -192,5 +196,5 @@ def natural(text: str) -> list[tuple[int, float, str]]:
 
 
 def growing(study: StudySpec) -> bool:
-    """Whether sources join one by one."""
+    """Return whether sources join one by one."""
     return isinstance(study.holdout, Growing)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from unseen.report.study_report import Part
+from unseen.report.study_report import StudyReport
 from unseen.results.comparison import LEVEL
 from unseen.results.formats import LEGEND
 from unseen.results.published_rows import Printed
@@ -77,7 +77,7 @@ class PageTable:
     turned: PageTable | None = None
 
 
-def page_table(part: Part, table: Table, id: str) -> PageTable:
+def page_table(part: StudyReport, table: Table, id: str) -> PageTable:
     """Return a metric's table with everything that its fields show."""
     paper = part.paper(table.metric)
     compared = table.comparison
@@ -127,7 +127,7 @@ def _split(whole: PageTable, table: Table) -> PageTable:
     )  # fmt: skip
 
 
-def _methods(part: Part, table: Table, paper: Printed) -> Iterator[TableRow]:
+def _methods(part: StudyReport, table: Table, paper: Printed) -> Iterator[TableRow]:
     marks = [table.marks(j) for j in range(len(table.columns))]
     for i, (method, cells) in enumerate(zip(table.methods, table.cells, strict=True)):
         label = paper.row_of(method)

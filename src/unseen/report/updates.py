@@ -21,7 +21,7 @@ from unseen.methods.base import TRAIN, model_rule
 from unseen.methods.compose import method as compose
 from unseen.report.figures import Figure, Lines, Section, on_one_scale
 from unseen.report.series import Curve, averaged, present, trained
-from unseen.report.study_report import Part, Run
+from unseen.report.study_report import Run, StudyReport
 from unseen.results.statistics import mean
 
 #: The panels of a method, in this order, as far as there is data for them.
@@ -87,7 +87,7 @@ def aligned(rule: Combine, inner: Tensor, turn: Turn) -> Tensor | None:
     return mixing @ inner @ mixing.T
 
 
-def section(part: Part) -> Section:
+def section(part: StudyReport) -> Section:
     """Return the chapter on updates, where inner products were recorded."""
     text = (
         "Before: the updates as the clients sent them. After: where the rule changes each update "
@@ -99,7 +99,7 @@ def section(part: Part) -> Section:
     return Section("updates", "Agreement of updates", text, figures, needs=needs)
 
 
-def of_method(part: Part, method: str) -> Iterator[Figure]:
+def of_method(part: StudyReport, method: str) -> Iterator[Figure]:
     """Yield cosines, conflicts and domain variance over rounds."""
     runs_at = {
         task: [curves(part, run) for run in part.of.get((method, task), ())] for task in part.tasks
@@ -122,7 +122,7 @@ def of_method(part: Part, method: str) -> Iterator[Figure]:
         )  # fmt: skip
 
 
-def curves(part: Part, run: Run) -> dict[str, Curve]:
+def curves(part: StudyReport, run: Run) -> dict[str, Curve]:
     """Return one run's quantities by round, under the names of their panels."""
     rule = _rule(part, run.method)
     series: dict[str, dict[int, float]] = {}
@@ -168,7 +168,7 @@ def toward(
     return [u / (a * norm**0.5) if a else 0.0 for u, a in zip(update, lengths, strict=True)]
 
 
-def _rule(part: Part, method: str) -> Combine | None:
+def _rule(part: StudyReport, method: str) -> Combine | None:
     try:
         return model_rule(compose(method, part.study.training.build(regression=False)))
     except (UnseenError, AssertionError, KeyError):

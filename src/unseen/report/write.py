@@ -23,7 +23,7 @@ from unseen.report.figures import Section, to_csv
 from unseen.report.folders import Omission
 from unseen.report.page import Chapters, page
 from unseen.report.read import Choice, read
-from unseen.report.study_report import Part
+from unseen.report.study_report import StudyReport
 
 #: What needs the saved models and the data.
 SAVED = Section(
@@ -31,7 +31,7 @@ SAVED = Section(
     'and loss surfaces (save = ["final", "locals"] in the study and --data-dir here)',
 )  # fmt: skip
 #: Further sections of a part, such as those that need the data.
-Further = Callable[[Part], Sequence[Section]]
+Further = Callable[[StudyReport], Sequence[Section]]
 
 
 def report(
@@ -68,7 +68,7 @@ def report(
     return target / "report.html"
 
 
-def chaptered(part: Part, prefix: str = "", further: Further | None = None) -> Chapters:
+def chaptered(part: StudyReport, prefix: str = "", further: Further | None = None) -> Chapters:
     """Return all sections of a study, with the names of its figures' files."""
     overview = (outcome.averages(part, part.main), *outcome.ranked(part, part.main))
     sections = (
@@ -116,7 +116,7 @@ def texts(chapters: Sequence[Chapters], left: Sequence[Omission]) -> Iterator[tu
     yield "report.tex", "\n".join(tex)
 
 
-def _runs(part: Part) -> str:
+def _runs(part: StudyReport) -> str:
     """Return one row per finished job: its selected round and all its metrics there."""
     rows = [
         [r.method, r.task, r.raw.job.seed, r.chosen.round]
@@ -126,7 +126,7 @@ def _runs(part: Part) -> str:
     return to_csv(("method", "task", "seed", "round", *part.metrics), rows)
 
 
-def _provenance(part: Part) -> str:
+def _provenance(part: StudyReport) -> str:
     """Return what was run, as Markdown."""
     lines = [f"- {name}: {value}" for name, value in provenance.run(part)]
     return "\n".join(["What was run:", "", *lines, ""])

@@ -7,6 +7,7 @@ import io
 import re
 from collections.abc import Iterable, Sequence
 
+from unseen.results.metric_name import MetricName
 from unseen.results.statistics import RESAMPLES
 
 #: The header, then a row per method; a field is its text and what it is among its column.
@@ -83,13 +84,8 @@ def comma_separated(rows: Iterable[Sequence[object]]) -> str:
 
 
 def scale_of(metric: str) -> int:
-    """100 for accuracies, which are shown in percent; for their variance and entropy as FedILC's
-    Table 3 has them; 1 for everything else."""
-    return {"variance": 1000, "entropy": 10}.get(metric.split()[0], _percent(metric))
-
-
-def _percent(metric: str) -> int:
-    return 100 if "accuracy" in metric else 1
+    """Return the unit of what is shown over that of the records."""
+    return MetricName.parse(metric).scale
 
 
 def decimals(metric: str, largest: float = 0.0) -> int:

@@ -1,4 +1,4 @@
-"""A paper's printed figures beside ours: its rows, and how far ours are from them."""
+"""A paper's printed figures next to ours: its rows, and how far ours are from them."""
 
 from __future__ import annotations
 
@@ -26,8 +26,11 @@ DIFFERENCES = (
 class Printed:
     """What papers printed of one metric, in the units of our tables.
 
-    rows: label -> column -> figure. methods: label -> the method that makes the row. tests: label
-    -> p/h, as printed. notes: lines on where the figures are from.
+    Attributes:
+        rows: Label -> column -> figure.
+        methods: Label -> the method that makes the row.
+        tests: Label -> p/h, as printed.
+        notes: Lines on where the figures are from.
     """
 
     rows: Mapping[str, Mapping[str, Figure]] = field(default_factory=dict)
@@ -36,7 +39,7 @@ class Printed:
     notes: tuple[str, ...] = ()
 
     def row_of(self, method: str) -> str | None:
-        """The label of the row that a method is to be compared with.
+        """Return the label of the row that a method is to be compared with.
 
         It has the row's parts and every option that the row's method sets; of several such rows,
         the one that sets most.
@@ -48,14 +51,14 @@ class Printed:
         ('CSAC', 'MSE')
         """
         ours = _calls(method)
-        found: dict[str, int] = {}
+        options: dict[str, int] = {}
         for label in self.rows:
             theirs = _calls(self.methods.get(label, ""))
             if theirs and [call.name for call in ours] == [call.name for call in theirs]:
                 pairs = zip(ours, theirs, strict=True)
                 if all(a.arguments.items() >= b.arguments.items() for a, b in pairs):
-                    found[label] = sum(len(call.arguments) for call in theirs)
-        return max(found, key=found.__getitem__, default=None)
+                    options[label] = sum(len(call.arguments) for call in theirs)
+        return max(options, key=options.__getitem__, default=None)
 
     def texts(self, tested: str | None = None) -> dict[str, dict[str, str]]:
         """label -> column -> text; tested: the column of p/h, none where there is none."""
@@ -86,8 +89,13 @@ class Printed:
 
 @dataclass(frozen=True)
 class Gap:
-    """Ours minus theirs: value, in the table's unit; errors, in units of the joint standard error
-    √(ours² + theirs²), None unless both have one and not both are 0."""
+    """Ours minus theirs.
+
+    Attributes:
+        value: In the table's unit.
+        errors: In units of the joint standard error √(ours² + theirs²); None unless both have one
+            and not both are 0.
+    """
 
     value: float
     errors: float | None
@@ -144,7 +152,7 @@ def _figure(figure: str | tuple[str, str]) -> Figure:
 
 
 def _calls(text: str) -> tuple[Call, ...]:
-    """The parts of an expression; none of a label that is no expression."""
+    """Return the parts of an expression; none of a label that is not one."""
     try:
         return parse(text)
     except UnseenError:

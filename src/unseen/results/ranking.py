@@ -15,14 +15,21 @@ from unseen.results.statistics import mean, ranks
 class Ranking:
     """All that a critical-difference diagram shows.
 
-    ranks: mean rank over targets, the best method first. targets: how many, N. difference: mean
-    ranks that are less than this apart do not differ at level alpha. groups: the largest sets of
-    such methods, best first, which a diagram joins by bars. chi2, f, p: Friedman's test that all
-    methods are alike; p is that of f. None where there are fewer than two methods or two targets.
+    Where there are fewer than two methods or two targets, difference and tests are None.
 
     Assumes that targets are independent and comparable by ranks alone. Leave-one-domain-out breaks
     the first: each target is a source of the others. Few targets make it weak: of four methods on
     four targets only ranks 2.35 apart differ, and 3 is the largest that there is.
+
+    Attributes:
+        ranks: Mean rank over targets, the best method first.
+        targets: How many, N.
+        alpha: The level.
+        difference: Mean ranks that are less than this apart do not differ.
+        groups: The largest sets of such methods, best first, which a diagram joins by bars.
+        chi2: Friedman's test that all methods are alike.
+        f: Iman and Davenport's F of it.
+        p: The p of F.
     """
 
     ranks: Mapping[str, float]
@@ -51,14 +58,20 @@ def rank(
 ) -> Ranking:
     """Rank methods on every target, and say which mean ranks do not differ.
 
-    values: method -> one number per target, the mean over seeds; lower: less is better. N is the
-    number of targets, not of (target, seed) pairs: seeds repeat one target, and to count them
-    would shrink the difference by √seeds with no new target seen.
-    Source: Demšar, "Statistical comparisons of classifiers over multiple data sets", JMLR 2006,
-    section 3.2.2; his data sets are our targets.
+    N is the number of targets, not of (target, seed) pairs: seeds repeat one target, and to count
+    them would shrink the difference by √seeds with no new target seen.
 
-    >>> found = rank({"a": [0.9, 0.8, 0.9], "b": [0.8, 0.7, 0.8], "c": [0.7, 0.6, 0.7]})
-    >>> found.ranks, round(found.difference, 2), found.groups
+    Args:
+        values: Method -> one number per target, the mean over seeds.
+        lower: Whether less is better.
+        alpha: The level.
+
+    Source:
+        Demšar, "Statistical comparisons of classifiers over multiple data sets", JMLR 2006,
+        section 3.2.2; his data sets are our targets.
+
+    >>> ranking = rank({"a": [0.9, 0.8, 0.9], "b": [0.8, 0.7, 0.8], "c": [0.7, 0.6, 0.7]})
+    >>> ranking.ranks, round(ranking.difference, 2), ranking.groups
     ({'a': 1.0, 'b': 2.0, 'c': 3.0}, 1.91, (('a', 'b'), ('b', 'c')))
     """
     number("alpha", alpha, 0, 1)
@@ -107,10 +120,10 @@ def friedman(columns: Sequence[Sequence[float]]) -> tuple[float, float, float]:
 
 def _groups(ordered: Mapping[str, float], apart: float) -> tuple[tuple[str, ...], ...]:
     """The longest runs of methods whose first and last are less than `apart` apart."""
-    names, found, reached = list(ordered), [], 0
+    names, groups, reached = list(ordered), [], 0
     for i, first in enumerate(names):
         end = sum(ordered[name] - ordered[first] < apart for name in names)
         if end > max(reached, i + 1):
-            found.append(tuple(names[i:end]))
+            groups.append(tuple(names[i:end]))
             reached = end
-    return tuple(found)
+    return tuple(groups)

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Self
 
 from unseen.core.atomic import write_atomically
+from unseen.results.metric_name import MetricName
 
 if TYPE_CHECKING:
     from unseen.core.client import Memories
@@ -238,12 +239,12 @@ def evaluations(
             unknown = outcome.table.get(f"{name}.undefined")
             record[name] = None if unknown is not None and float(unknown[i]) else value
         for name in grouped:
-            metric, _, column = name.partition("@")
-            unknown = outcome.table.get(f"{metric}.undefined@{column}")
+            metric = MetricName.parse(name)
+            unknown = outcome.table.get(metric.undefined)
             record[name] = {
                 level: None if unknown is not None and float(unknown[i][g]) else float(value)
                 for g, (level, value) in enumerate(
-                    zip(levels[column], outcome.table[name][i], strict=True)
+                    zip(levels[metric.column], outcome.table[name][i], strict=True)
                 )
             }
         for name in ("examples", *(n for n in grouped if n.startswith("examples@"))):

@@ -6,14 +6,19 @@ Only `target-oracle` reads the records of the target.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial, wraps
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from unseen.errors import UnseenError, nearest, number
 from unseen.expression import parse, resolve
+from unseen.results import metric_name
+from unseen.results.metric_name import MetricName
 from unseen.results.statistics import mean
+
+if TYPE_CHECKING:
+    from unseen.results.records import Job
 
 #: One job's evaluations: method, task, seed, round (from 0), role, domain, examples, metrics.
 Records = Sequence[Mapping[str, Any]]
@@ -22,15 +27,12 @@ Rule = Callable[[Records, Records, str, bool], int]
 
 #: What a record says about an evaluation, besides its metrics.
 KEYS = ("method", "task", "seed", "round", "role", "domain", "examples")
-WORST = "worst "
-#: Before a metric at the source clients; see `unseen.results.source_environments`.
-SOURCE = "source "
-#: Before a metric at the domains that are neither source nor target.
-VALIDATION = "validation "
+#: Before a grouped metric: the worst of its groups.
+WORST = f"{metric_name.WORST} "
 
 
 def source_validation(source: Records, target: Records, metric: str, lower: bool) -> int:
-    """The round with the best mean of the metric over the source domains' validation splits.
+    """Return the round with the best mean of the metric over the source domains' validation splits.
 
     Each domain counts once, and the earliest round wins ties. Where the metric is undefined at
     some domain, the mean is over the others; UnseenError where it is defined nowhere.
@@ -44,14 +46,14 @@ def ood_validation(source: Records, target: Records, metric: str, lower: bool) -
     found = [record for record in source if record["role"] == "ood-validation"]
     if not found:
         raise UnseenError(
-            "ood-validation goes by a domain that is neither source nor target; this study has "
+            "ood-validation needs a domain that is neither source nor target; this study has "
             "none. Name one: [holdout] source = ['a', 'b'], validation = ['c'], target = ['d']."
         )
     return _best("ood-validation", found, metric, lower)
 
 
 def last(source: Records, target: Records, metric: str, lower: bool) -> int:
-    """The last round that was evaluated."""
+    """Return the last round that was evaluated."""
     if not source:
         raise UnseenError("the last round is asked for; the job has no evaluations.")
     return max(int(record["round"]) for record in source)
@@ -69,8 +71,15 @@ def target_oracle(
     """The round that is best on the target itself, which nobody has before deployment.
 
     It shows how far selection is from the best round, and reruns papers that selected so: CSAC by
-    the highest accuracy, FedILC by the lowest loss after some rounds. metric: by default the
-    study's. after: the first so many rounds are left out.
+    the highest accuracy, FedILC by the lowest loss after some rounds.
+
+    Args:
+        source: The source records.
+        target: The target records.
+        study_metric: The study's metric.
+        lower: Whether less of it is better.
+        metric: What to select by instead.
+        after: How many rounds are left out at the start.
     """
     number("after", after, 0, whole=True)
     found = [record for record in target if record["round"] >= after]
@@ -90,7 +99,7 @@ SELECTIONS: dict[str, Callable[..., int]] = {
 
 
 def rule(expression: str) -> Rule:
-    """The rule that an expression names; a mistake shows before any training.
+    """Return the rule that an expression names; a mistake shows before any training.
 
     >>> rule("source-validaton")
     Traceback (most recent call last):
@@ -105,7 +114,7 @@ def rule(expression: str) -> Rule:
 
 
 def select(expression: str, source: Records, target: Records, metric: str, lower: bool) -> int:
-    """The round that the rule chooses from one job's records.
+    """Return the round that the rule chooses from one job's records.
 
     >>> source = [{"round": r, "role": "source", "accuracy": a} for r, a in enumerate([0.7, 0.9])]
     >>> select("source-validation", source, [], "accuracy", lower=False)
@@ -119,8 +128,17 @@ class Selected:
     """What a job reports: every metric on the target at the chosen round, None for undefined.
 
     With several target domains a metric is the mean over those where it is defined, each counting
-    once. undefined: metric -> target domains where it is not. worse: metric -> target domains where
-    it is worse than that of an answer that looks at no input, as far as that is recorded.
+    once.
+
+    Attributes:
+        method: The method.
+        task: The task.
+        seed: The seed.
+        round: The chosen round; -1 for a job that diverged.
+        metrics: Metric -> its value.
+        undefined: Metric -> target domains where it is not defined.
+        worse: Metric -> target domains where it is worse than that of an answer that looks at no
+            input, as far as that is recorded.
     """
 
     method: str
@@ -132,9 +150,14 @@ class Selected:
     worse: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
+def no_selection(job: Job, metrics: Iterable[str]) -> Selected:
+    """Return what a job that diverged reports: no round, and every metric undefined."""
+    return Selected(job.method, job.task, job.seed, -1, dict.fromkeys(metrics))
+
+
 def main_metric(asked: str | None, metrics: Sequence[str]) -> str:
-    """What a study selects and reports by: what it asks for, else accuracy, else the root of the
-    mean squared error, which is in the label's own unit, else its first.
+    """Return what a study selects and reports by: what it asks for, else accuracy, else the root
+    of the mean squared error, which is in the label's own unit, else its first.
 
     >>> main_metric(None, ("loss", "mae", "rmse")), main_metric(None, ("loss", "pearson"))
     ('rmse', 'loss')
@@ -151,7 +174,13 @@ def selected(
     """Choose a round of one job, then read the target there; where the plan holds nothing out, and
     so nothing was recorded of a target, the sources' validation splits.
 
-    constants: what an answer without any input scores there, as `unseen.study.constant` has it.
+    Args:
+        source: The source records.
+        target: The target records.
+        selection: The rule.
+        metric: What it selects by.
+        lower: Whether less of it is better.
+        constants: What an answer without any input scores, as `unseen.study.constant` has it.
     """
     jobs = {(r["method"], r["task"], r["seed"]) for r in (*source, *target)}
     if len(jobs) != 1:
@@ -173,7 +202,7 @@ def selected(
 
 
 def beaten(found: Records, constants: Records) -> dict[str, tuple[str, ...]]:
-    """Metric -> domains where it is worse than the constant's.
+    """Return the domains where a metric is worse than the constant's, by metric.
 
     What the constant's record lacks is judged by the squared error: so are all metrics of numbers.
 
@@ -196,8 +225,8 @@ def beaten(found: Records, constants: Records) -> dict[str, tuple[str, ...]]:
 
 
 def at_validation(run: Selected, source: Records, shown: str) -> Selected:
-    """The run with `validation METRIC` of the chosen round alone: the mean over the validation
-    domains where the metric is defined.
+    """Return the run with `validation METRIC` of the chosen round alone: the mean over the
+    validation domains where the metric is defined.
 
     >>> run = Selected("fedavg", "target", 0, 1, {})
     >>> rows = [{"round": r, "role": "ood-validation", "domain": "v", "accuracy": 0.5 + r / 10}
@@ -205,7 +234,7 @@ def at_validation(run: Selected, source: Records, shown: str) -> Selected:
     >>> at_validation(run, rows, "validation accuracy").metrics
     {'validation accuracy': 0.6}
     """
-    metric = shown.removeprefix(VALIDATION)
+    metric = MetricName.parse(shown).inner
     found = [r for r in source if r["role"] == "ood-validation" and r["round"] == run.round]
     values = {record["domain"]: value(record, metric) for record in found}
     defined = [v for v in values.values() if v is not None]
@@ -215,7 +244,7 @@ def at_validation(run: Selected, source: Records, shown: str) -> Selected:
 
 
 def value(record: Mapping[str, Any], metric: str) -> float | None:
-    """A metric of one evaluation, None where it is undefined.
+    """Return a metric of one evaluation, None where it is undefined.
 
     `worst accuracy@region` is the worst over the groups of `region` that have examples.
 
@@ -227,26 +256,22 @@ def value(record: Mapping[str, Any], metric: str) -> float | None:
         raise nearest("metric", metric, names(record))
     if not metric.startswith(WORST):
         return cast("float | None", record[metric])
-    name = metric.removeprefix(WORST)
-    sizes = record["examples@" + name.partition("@")[2]]
-    defined = [v for group, v in record[name].items() if sizes[group] > 0 and v is not None]
-    worst = max if less_is_better(metric) else min
+    name = MetricName.parse(metric)
+    sizes, groups = record[f"examples@{name.column}"], record[name.grouped].items()
+    defined = [v for group, v in groups if sizes[group] > 0 and v is not None]
+    worst = max if name.lower else min
     return worst(defined) if defined else None
 
 
 def names(record: Mapping[str, Any]) -> tuple[str, ...]:
-    """The metrics that a record holds, with the worst group of each that is grouped."""
+    """Return the metrics that a record has, with the worst group of each that is grouped."""
     metrics = [k for k in record if k not in KEYS and not k.startswith("examples@")]
     return tuple(WORST + name if "@" in name else name for name in metrics)
 
 
 def less_is_better(metric: str) -> bool:
-    """Whether less of a metric, grouped or not, is better."""
-    from unseen.core.metrics import LOWER
-
-    name = metric.partition("@")[0].removeprefix(VALIDATION).removeprefix(WORST)
-    name = name.removeprefix(SOURCE)
-    return name in LOWER or name.startswith("variance ")
+    """Return whether less of a metric, grouped or not, is better."""
+    return MetricName.parse(metric).lower
 
 
 def _best(name: str, records: Records, metric: str, lower: bool) -> int:
@@ -258,7 +283,7 @@ def _best(name: str, records: Records, metric: str, lower: bool) -> int:
             rounds[record["round"]].append(found)
     if not rounds:
         raise UnseenError(
-            f"{name} cannot go by {metric}: it is undefined in all {len(records)} evaluations "
+            f"{name} cannot select by {metric}: it is undefined in all {len(records)} evaluations "
             f"(at {', '.join(sorted({r['domain'] for r in records}))}). Choose another metric for "
             "the study (AUROC, for one, needs both classes), or selection = 'last'."
         )

@@ -14,12 +14,13 @@ from dataclasses import replace
 
 from unseen.errors import UnseenError
 from unseen.results import fairness
-from unseen.results.selection import SOURCE, Records, Selected, value
+from unseen.results.metric_name import ENTROPY, SOURCE, VARIANCE, MetricName
+from unseen.results.selection import Records, Selected, value
 
 #: One number of the accuracies of all environments: name -> function.
 EVENNESS: dict[str, Callable[[Sequence[float]], float]] = {
-    "variance": fairness.variance,
-    "entropy": fairness.entropy,
+    VARIANCE: fairness.variance,
+    ENTROPY: fairness.entropy,
 }
 
 
@@ -29,9 +30,9 @@ def offered(metrics: Sequence[str], groups: Sequence[str]) -> tuple[str, ...]:
     >>> offered(["accuracy"], [])
     ('source accuracy', 'variance source accuracy', 'entropy source accuracy')
     """
-    names = [SOURCE + m + at for m in metrics for at in ("", *(f"@{column}" for column in groups))]
-    even = [f"{kind} {name}" for name in names if "accuracy" in name for kind in EVENNESS]
-    return (*names, *even)
+    names = [MetricName(m, column, (SOURCE,)) for m in metrics for column in ("", *groups)]
+    even = [f"{kind} {name}" for name in names if "accuracy" in name.metric for kind in EVENNESS]
+    return (*map(str, names), *even)
 
 
 def of_sources(
@@ -42,21 +43,20 @@ def of_sources(
     Of a metric the columns are environments, which are returned first; of the variance and the
     entropy they are the tasks, and none are returned. Runs that diverged have no records.
     """
-    kind, _, metric = shown.partition(SOURCE)
-    found = [(run, at_environments(records, run.round, metric)) for run, records in runs]
-    if kind:
-        summary = EVENNESS[kind.strip()]
-        return (), [replace(run, metrics={shown: _even(summary, at)}) for run, at in found]
-    if len(tasks := {run.task for run, _ in found}) > 1:
+    name = MetricName.parse(shown)
+    rows = [(run, at_environments(records, run.round, name.grouped)) for run, records in runs]
+    if summary := EVENNESS.get(name.words[0]):
+        return (), [replace(run, metrics={shown: _even(summary, at)}) for run, at in rows]
+    if len(tasks := {run.task for run, _ in rows}) > 1:
         raise UnseenError(
             f"{shown!r} has a column per environment, so it is of one task; this study has "
             f"{', '.join(sorted(tasks))}. Name one of them: --targets {min(tasks)}."
         )
-    names = tuple(dict.fromkeys(name for _, at in found for name in at))
-    return names, [
-        replace(run, task=name, metrics={shown: at.get(name)}, undefined={})
-        for run, at in found
-        for name in names
+    columns = tuple(dict.fromkeys(column for _, at in rows for column in at))
+    return columns, [
+        replace(run, task=column, metrics={shown: at.get(column)}, undefined={})
+        for run, at in rows
+        for column in columns
     ]
 
 
@@ -73,20 +73,20 @@ def at_environments(source: Records, chosen: int, metric: str) -> dict[str, floa
     {'a/f': 0.4, 'a/m': 0.6}
     """
     rows = [r for r in source if r["role"] == "source" and r["round"] == chosen]
-    if "@" not in metric:
-        return {row["domain"]: value(row, metric) for row in rows}
-    sizes = "examples@" + metric.partition("@")[2]
+    name = MetricName.parse(metric)
+    if not name.column:
+        return {row["domain"]: value(row, name.metric) for row in rows}
     return {
-        f"{row['domain']}/{group}": found
+        f"{row['domain']}/{group}": level
         for row in rows
-        for group, found in row[metric].items()
-        if row[sizes][group] > 0
+        for group, level in row[name.grouped].items()
+        if row[f"examples@{name.column}"][group] > 0
     }
 
 
 def note(shown: str) -> str:
     """The line under a table that says what an environment is."""
-    column = shown.partition("@")[2]
+    column = MetricName.parse(shown).column
     what = f"a group of {column!r} at one source client" if column else "a source client"
     return f"an environment is {what}, by its validation split; each counts once"
 

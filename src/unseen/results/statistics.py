@@ -51,18 +51,18 @@ def interval(values: Sequence[float], level: float = 0.95) -> tuple[float, float
     """
     import torch
 
+    from unseen.core.bootstrap import ends, resamples
     from unseen.core.exchange import keyed
 
     number("level", level, 0, 1, open_low=True)
     if len(values) < 2:
         return None
-    found = torch.tensor(sorted(values), dtype=torch.float64)
-    drawn = torch.randint(len(found), (RESAMPLES, len(found)), generator=keyed("bootstrap"))
-    samples = found[drawn]
+    ordered = torch.tensor(sorted(values), dtype=torch.float64)
+    draws = resamples(len(values), RESAMPLES, keyed("bootstrap"))
+    samples = torch.cat([ordered[index] for index in draws])
     order = samples.mean(1).argsort(stable=True)
-    ends = (order[round((1 + side * level) / 2 * (RESAMPLES - 1))] for side in (-1, 1))
     # The means of the two samples again, exactly: equal values give that value.
-    low, high = sorted(mean(samples[i].tolist()) for i in ends)
+    low, high = sorted(mean(samples[order[at]].tolist()) for at in ends(RESAMPLES, level))
     return low, high
 
 
@@ -86,9 +86,7 @@ def quantile(values: Sequence[float], share: float) -> float:
 
 
 def ranks(values: Sequence[float], lower: bool = False) -> list[float]:
-    """Ranks from 1 for the best; equal values share the mean of their ranks.
-
-    lower: less is better.
+    """Return ranks from 1 for the best; equal values share the mean of their ranks.
 
     >>> ranks([0.9, 0.7, 0.9, 0.8])
     [1.5, 4.0, 1.5, 3.0]
@@ -98,10 +96,14 @@ def ranks(values: Sequence[float], lower: bool = False) -> list[float]:
 
 
 def mean_ranks(rows: Sequence[Sequence[float | None]], lower: bool = False) -> list[float] | None:
-    """Mean rank of each method over tasks.
+    """Return the mean rank of each method over tasks.
 
-    rows: one per method, one value per task, None for undefined. A task counts where every method
-    has a value, since ranks among few and among many do not compare. None where no task does.
+    A task counts where every method has a value, since ranks among few and among many do not
+    compare. None where no task does.
+
+    Args:
+        rows: One per method, with one value per task, None for undefined.
+        lower: Whether less is better.
 
     >>> mean_ranks([[0.9, 0.5], [0.8, 0.7], [0.7, 0.6]])
     [2.0, 1.5, 2.5]
@@ -114,8 +116,11 @@ def mean_ranks(rows: Sequence[Sequence[float | None]], lower: bool = False) -> l
 class Cell:
     """One number per seed for which it is defined.
 
-    undefined: how many finished seeds have none. seeds: how many there should be. applies:
-    whether the method can run there at all.
+    Attributes:
+        values: The numbers.
+        undefined: How many finished seeds have none.
+        seeds: How many there should be.
+        applies: Whether the method can run there at all.
 
     >>> Cell((0.5, 0.75), undefined=0, seeds=3).text("{:.2f}".format)
     '0.62 ± 0.12 (2/3 seeds)'
@@ -139,8 +144,7 @@ class Cell:
 
     def interval(self) -> tuple[float | None, float | None]:
         """The ends of the bootstrap interval of the mean; None where there are no two seeds."""
-        found = interval(self.values) if self.applies else None
-        return found or (None, None)
+        return (interval(self.values) if self.applies else None) or (None, None)
 
     def raw_fields(self) -> list[float | str | None]:
         """Mean, standard error, the interval's ends, number of seeds; an undefined mean is empty,
@@ -149,9 +153,11 @@ class Cell:
         return [None if value == "undefined" else value, error, *self.interval(), n]
 
     def text(self, shown: Callable[[float], str], spread: str = "error") -> str:
-        """Mean ± standard error, and what keeps the cell from being complete.
+        """Return mean ± standard error, and what keeps the cell from being complete.
 
-        spread: `interval` for the bootstrap interval in place of the standard error.
+        Args:
+            shown: Writes one number.
+            spread: `interval` for the bootstrap interval in place of the standard error.
         """
         value, error, n = self.fields()
         finished = n + self.undefined
@@ -171,5 +177,5 @@ class Cell:
 
 def _defined(values: Sequence[float | None]) -> list[float]:
     """The values if all are defined, else none of them."""
-    found = [x for x in values if x is not None]
-    return found if len(found) == len(values) else []
+    defined = [x for x in values if x is not None]
+    return defined if len(defined) == len(values) else []

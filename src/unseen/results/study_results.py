@@ -1,7 +1,8 @@
-"""What a study found: its records read back, its tables, the protocol under them."""
+"""The results of a study: its records read back, its tables, the protocol under them."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -14,18 +15,19 @@ from unseen.errors import UnseenError, nearest
 from unseen.expression import parse
 from unseen.methods.base import sets_weights
 from unseen.methods.compose import method as compose
-from unseen.results import protection, records, source_environments
+from unseen.results import protection, source_environments
+from unseen.results.metric_name import VALIDATION, WORST, MetricName
 from unseen.results.published_rows import Printed, printed
 from unseen.results.records import Job, Record
 from unseen.results.selection import (
-    VALIDATION,
-    WORST,
     Selected,
     at_validation,
     less_is_better,
     main_metric,
+    no_selection,
     selected,
 )
+from unseen.results.study_folder import JobFolder, StudyFolder
 from unseen.results.tables import Table, table
 from unseen.spec.holdout import Task
 
@@ -37,9 +39,20 @@ if TYPE_CHECKING:
 class Results:
     """The finished jobs of a study.
 
-    out: the folder of their records. stand_in: whether the data are a synthetic stand-in, which the
-    protocol then says; no published figure is set beside it. notes: remarks on the data, such as
-    rows that were left out.
+    Attributes:
+        study: The study's settings.
+        out: The folder of the records.
+        methods: The methods that can run.
+        tasks: The tasks.
+        metrics: The metrics that were recorded.
+        model: The model's expression.
+        data: The data set's name and digest.
+        not_applicable: Method -> why it cannot run.
+        weights: The file of initial weights and its digest, if there is one.
+        stand_in: Whether the data are a synthetic stand-in, which the protocol then says; no
+            published figure is shown next to it.
+        notes: Remarks on the data, such as rows that were left out.
+        temporary: Keeps a temporary folder alive as long as the results.
     """
 
     study: StudySpec
@@ -53,33 +66,32 @@ class Results:
     weights: str | None = None
     stand_in: bool = False
     notes: tuple[str, ...] = ()
-    temporary: Any = None  # keeps a temporary folder alive as long as the results
+    temporary: Any = None
+
+    def folders(self) -> Iterator[JobFolder]:
+        """Yield every job that ran to its end or diverged."""
+        study = StudyFolder(self.out)
+        for key in product(self.methods, [task.name for task in self.tasks], self.study.seed_list):
+            if (job := study.job(Job(*key))).finished:
+                yield job
 
     def finished(self) -> Iterator[tuple[Job, Path]]:
-        """Every job that ran to its end or diverged, with its folder."""
-        for method, task, seed in product(self.methods, self.tasks, self.study.seed_list):
-            job = Job(method, task.name, seed)
-            folder = job.folder(self.out)
-            if records.is_done(folder):
-                yield job, folder
+        """Yield every job that ran to its end or diverged, with its folder."""
+        return ((job.job, job.folder) for job in self.folders())
 
     def jobs(self) -> Iterator[tuple[Job, list[Record], list[Record]]]:
-        """Every job that ran to its end, with its source records and its target records."""
-        for job, folder in self.finished():
-            if "diverged" not in records.mark(folder):
-                source = records.read_lines(folder / "source.jsonl")
-                yield job, source, records.read_lines(folder / "target.jsonl")
+        """Yield every job that ran to its end, with its source records and its target records."""
+        return ((job.job, job.source, job.target) for job in self.folders() if job.state == "done")
 
     def diverged(self) -> dict[Job, str]:
         """The jobs whose numbers stopped being finite, with what happened."""
-        marks = ((job, records.mark(folder)) for job, folder in self.finished())
-        return {job: mark["diverged"] for job, mark in marks if "diverged" in mark}
+        return {x.job: x.mark["diverged"] for x in self.folders() if x.state == "diverged"}
 
     def fallbacks(self) -> list[str]:
         """A line for every method whose solver failed, with how often."""
-        count: dict[str, int] = {}
-        for job, folder in self.finished():
-            count[job.method] = count.get(job.method, 0) + records.mark(folder).get("fallbacks", 0)
+        count: Counter[str] = Counter()
+        for job in self.folders():
+            count[job.job.method] += job.mark.get("fallbacks", 0)
         return [
             f"{method}: its solver failed {n} times, and the weights of the plain mean stood in"
             for method, n in count.items()
@@ -95,14 +107,14 @@ class Results:
     def offered(self) -> tuple[str, ...]:
         """Every metric that a table can show."""
         groups = self.study.groups
-        worst = (f"{WORST}{metric}@{column}" for metric in self.metrics for column in groups)
+        worst = (str(MetricName(m, column, (WORST,))) for m in self.metrics for column in groups)
         target = (*self.metrics, *worst)
-        held = any(task.validation for task in self.tasks)
-        validation = (VALIDATION + name for name in target if held)
+        validators = any(task.validation for task in self.tasks)
+        validation = (f"{VALIDATION} {name}" for name in target if validators)
         return (*target, *validation, *source_environments.offered(self.metrics, groups))
 
     def among(self, names: Sequence[str]) -> tuple[str | None, ...]:
-        """Those of the names that a table can show, else None, what the study goes by."""
+        """Those of the names that a table can show; else None, for the study's metric."""
         return tuple(name for name in names if name in self.offered) or (None,)
 
     def table(
@@ -112,14 +124,16 @@ class Results:
         test: str | None = None,
         spread: str = "error",
     ) -> Table:
-        """Methods × tasks, mean ± standard error over seeds.
+        """Return methods × tasks, mean ± standard error over seeds.
 
-        metric: what to show (default: the study's), also `worst accuracy@column` for a study
-        with groups, `validation accuracy` at domains that are neither source nor target, and at
-        the sources as `unseen.results.source_environments` has it. selection: another
-        rule than the study's, to compare them. test: the p against the reference, `wilcoxon` or
-        `t` (default: `t` beside a paper's p, else `wilcoxon`).
-        spread: `error`, the standard error, or `interval`, a bootstrap interval of the mean.
+        Args:
+            metric: What to show (default: the study's), also `worst accuracy@column` for a study
+                with groups, `validation accuracy` at domains that are neither source nor target,
+                and at the sources as `unseen.results.source_environments` has it.
+            selection: Another rule than the study's, to compare them.
+            test: The p against the reference, `wilcoxon` or `t` (default: `t` next to a paper's
+                p, else `wilcoxon`).
+            spread: `error`, the standard error, or `interval`, a bootstrap interval of the mean.
         """
         shown, rule = metric or self.metric, selection or self.study.selection
         if shown not in self.offered:
@@ -129,7 +143,7 @@ class Results:
         if shown in source_environments.offered(self.metrics, self.study.groups):
             columns, made = source_environments.of_sources(shown, runs)
             notes = [source_environments.note(shown)]
-        elif shown.startswith(VALIDATION):
+        elif VALIDATION in MetricName.parse(shown).words:
             made = [at_validation(run, source, shown) for run, source in runs]
             notes = ["at the validation domains, which are neither source nor target"]
         else:
@@ -156,20 +170,19 @@ class Results:
 
     def _runs(self, failed: Iterable[Job], rule: str) -> Iterator[tuple[Selected, list[Record]]]:
         """The selected round of every finished job, with its source records."""
-        by = self.metric
-        for job, source, target in self.jobs():
-            known = records.read_lines(job.folder(self.out) / records.CONSTANT)
-            yield selected(source, target, rule, by, less_is_better(by), known), source
-        for job in failed:
-            none = dict.fromkeys(self.offered)
-            yield Selected(job.method, job.task, job.seed, -1, none), []
+        by, lower = self.metric, less_is_better(self.metric)
+        for job in self.folders():
+            if job.state == "done":
+                run = selected(job.source, job.target, rule, by, lower, job.constant)
+                yield run, job.source
+        yield from ((no_selection(job, self.offered), []) for job in failed)
 
     def published(self, metric: str) -> dict[str, dict[str, str]]:
         """The paper's rows for a metric, as texts by column."""
         return self.paper(metric).texts()
 
     def paper(self, metric: str) -> Printed:
-        """The paper's figures of a metric; none beside a stand-in, which is no result."""
+        """The paper's figures of a metric; none next to a stand-in, which is not a result."""
         return Printed() if self.stand_in else printed(self.study.published, metric)
 
     def protocol(self, selection: str) -> list[str]:
@@ -220,9 +233,8 @@ class Results:
 
     def made_with(self) -> list[str]:
         """The versions that made the records: one line, unless they were made at several times."""
-        marks = [records.mark(folder) for _, folder in self.finished()]
-        lines = (", ".join(f"{n} {v}" for n, v in mark["versions"].items()) for mark in marks)
-        return list(dict.fromkeys(lines))
+        versions = (job.mark["versions"].items() for job in self.folders())
+        return list(dict.fromkeys(", ".join(f"{n} {v}" for n, v in item) for item in versions))
 
     def write(self) -> None:
         """Write the study's table next to the records, as csv, Markdown and LaTeX; the notes of
@@ -247,26 +259,19 @@ def stacked(models: int) -> str:
 
 
 def lost(failed: Mapping[Job, str]) -> list[str]:
-    """A line for every method with jobs that diverged: where, and what happened first."""
-    methods: dict[str, list[Job]] = {}
-    for job in failed:
-        methods.setdefault(job.method, []).append(job)
-    return [
-        f"diverged, counted as undefined: {method} at "
-        + "; ".join(
-            f"{task}, {'seed' if len(seeds) == 1 else 'seeds'} {', '.join(map(str, seeds))}"
-            for task, seeds in _by_task(jobs).items()
+    """Return a line for every method with jobs that diverged: where, and what happened first."""
+    lines = []
+    for method in dict.fromkeys(job.method for job in failed):
+        jobs = [job for job in failed if job.method == method]
+        places = []
+        for task in dict.fromkeys(job.task for job in jobs):
+            seeds = [str(job.seed) for job in jobs if job.task == task]
+            places.append(f"{task}, {'seed' if len(seeds) == 1 else 'seeds'} {', '.join(seeds)}")
+        lines.append(
+            f"diverged, counted as undefined: {method} at {'; '.join(places)}. "
+            f"First: {failed[jobs[0]]}"
         )
-        + f". First: {failed[jobs[0]]}"
-        for method, jobs in methods.items()
-    ]
-
-
-def _by_task(jobs: Sequence[Job]) -> dict[str, list[int]]:
-    found: dict[str, list[int]] = {}
-    for job in jobs:
-        found.setdefault(job.task, []).append(job.seed)
-    return found
+    return lines
 
 
 def counted(number: int, unit: str) -> str:

@@ -12,6 +12,7 @@ from unseen.errors import UnseenError, choice, nearest
 from unseen.results import formats, table_layout
 from unseen.results.comparison import Comparison, compare
 from unseen.results.formats import BEST, PLAIN, SECOND, Rows, caption, decimals, line, scale_of
+from unseen.results.metric_name import MetricName
 from unseen.results.published_rows import DIFFERENCES, Gap, Printed
 from unseen.results.ranking import Ranking, rank
 from unseen.results.selection import Selected
@@ -42,13 +43,23 @@ FEW = 10
 class Table:
     """Rows are methods, columns tasks and their summaries; `cells[row][column]`.
 
-    runs: the selected round of every finished job. notes: the lines under the table, of which the
-    first says what a number is and over how many seeds. tasks: the columns that are no summaries.
-    comparison: ranks and tests against one method, as two more columns. published: figures of a
-    paper, as rows of texts by column. differences: its label -> method of ours -> column -> ours
-    minus theirs. spread: what stands after a mean, its standard `error` or `interval`. tail: each
-    method's tenth percentile over tasks, which stands beside the worst where tasks are many. unit:
-    what a task is, in a word. counted: the tasks that summaries and ranks are over.
+    Attributes:
+        metric: What the table shows.
+        lower: Whether less of it is better.
+        methods: The rows.
+        columns: The tasks, then their summaries.
+        cells: One per row and column.
+        runs: The selected round of every finished job.
+        notes: The lines under the table; the first says what a number is, over how many seeds.
+        title: What the table is called.
+        comparison: Ranks and tests against one method, as two more columns.
+        published: Figures of a paper, as rows of texts by column.
+        differences: A paper's label -> method of ours -> column -> ours minus theirs.
+        tasks: The columns that are not summaries.
+        spread: What follows a mean: its standard `error`, or `interval`.
+        tail: Each method's tenth percentile over tasks, next to the worst where tasks are many.
+        unit: What a task is, in a word.
+        counted: The tasks that summaries and ranks are over.
     """
 
     metric: str
@@ -115,8 +126,8 @@ class Table:
         """Mean ranks over tasks of the methods that have every number, and which do not differ."""
         places = [self.tasks.index(task) for task in self.counted or self.tasks]
         rows = ([row[i] for i in places] for row in self.cells)
-        found = zip(self.methods, rows, strict=True)
-        whole = {m: row for m, row in found if all(cell.complete for cell in row)}
+        pairs = zip(self.methods, rows, strict=True)
+        whole = {m: row for m, row in pairs if all(cell.complete for cell in row)}
         means = {m: [mean(cell.values) for cell in row] for m, row in whole.items()}
         return rank(means, self.lower, alpha)
 
@@ -212,13 +223,13 @@ class Table:
         is finished.
         Every task is a column, however many there are.
         """
-        parts = ("mean", "se", "low", "high", "n")
+        fields = ("mean", "se", "low", "high", "n")
         columns = (*self.columns, *[self.tail_name] * self.many)
-        header = ["method", *(f"{c} {part}" for c in columns for part in parts)]
+        header = ["method", *(f"{c} {part}" for c in columns for part in fields)]
         tails = [[x] for x in self.tail] if self.many else [[] for _ in self.methods]
-        found = zip(self.methods, self.cells, tails, strict=True)
+        parts = zip(self.methods, self.cells, tails, strict=True)
         rows = [
-            [m, *(f for cell in (*row, *tail) for f in cell.raw_fields())] for m, row, tail in found
+            [m, *(f for cell in (*row, *tail) for f in cell.raw_fields())] for m, row, tail in parts
         ]
         if self.comparison:
             header += self.comparison.raw_columns
@@ -242,15 +253,28 @@ def table(
     reference: str | None = None, test: str = "wilcoxon", published: Printed | None = None,
     spread: str = "error", unit: str = "target",
 ) -> Table:  # fmt: skip
-    """The table of a metric over methods, tasks and seeds; what is not given comes from results.
+    """Return the table of a metric over methods, tasks and seeds.
 
     `average` is the mean over tasks per seed, over the seeds that finished all tasks; `worst` the
     same with the worst task. A task whose data leave the metric undefined, whatever the method, is
-    left out of both, and of ranks and tests. not_applicable: method -> reason. protocol: lines for
-    the foot. reference: the method that all others are compared with, in two more columns. test:
-    which p is shown there, `wilcoxon` or `t`. published: a paper's figures, in rows below, and how
-    far ours are from them. spread: `error`, the standard error, or `interval`, the bootstrap
-    interval. unit: what a task is, in a word.
+    left out of both, and of ranks and tests.
+
+    Args:
+        results: The selected round of every finished job.
+        metric: What to show.
+        lower: Whether less of it is better.
+        worst: Whether to add the column of the worst task.
+        methods: The rows; by default those of the results, as are tasks and seeds.
+        tasks: The columns.
+        seeds: The seeds that a cell should have.
+        not_applicable: Method -> why it cannot run.
+        protocol: Lines for the foot.
+        title: What the table is called.
+        reference: The method that all others are compared with, in two more columns.
+        test: Which p is shown there, `wilcoxon` or `t`.
+        published: A paper's figures, in rows below, and how far ours are from them.
+        spread: `error`, the standard error, or `interval`, the bootstrap interval.
+        unit: What a task is, in a word.
 
     >>> runs = [Selected("fedavg", t, s, 9, {"accuracy": a}) for t, s, a in
     ...         [("0", 0, 0.90), ("0", 1, 0.92), ("15", 0, 0.80), ("15", 1, 0.86)]]
@@ -275,7 +299,7 @@ def table(
     seeds = tuple(seeds or sorted({s for _, _, s in runs}))
     if not (methods and tasks and seeds):
         raise UnseenError("a table needs a method, a task and a seed; no job is finished yet.")
-    found = tuple(runs[key] for key in product(methods, tasks, seeds) if key in runs)
+    shown = tuple(runs[key] for key in product(methods, tasks, seeds) if key in runs)
 
     def cell(method: str, over: Sequence[str], summary: Summary) -> Cell:
         """The summary of the tasks in `over`, per seed that finished all of them."""
@@ -284,7 +308,7 @@ def table(
         values = [summary([x for x in xs if x is not None]) for xs in done if None not in xs]
         return Cell(tuple(values), len(done) - len(values), len(seeds), method not in refused)
 
-    lacking = _lacking(found, metric, tasks)
+    lacking = _lacking(shown, metric, tasks)
     counted = tuple(t for t in tasks if t not in lacking)
     parts: list[tuple[Sequence[str], Summary]] = [*(((t,), mean) for t in tasks), (counted, mean)]
     parts += [(counted, max if lower else min)] * worst
@@ -299,8 +323,8 @@ def table(
     if lacking:
         ranked = ("rank", "p") if reference is not None else ()
         notes.append(_over(metric, (*summaries, *ranked), lacking, len(tasks), unit))
-    notes += _undefined(found, metric, summaries, lacking)
-    notes += _worse(found, metric, len(seeds))
+    notes += _undefined(shown, metric, summaries, lacking)
+    notes += _worse(shown, metric, len(seeds))
     notes += [f"n/a: {m} {refused[m]}" for m in methods if m in refused]
     comparison = None
     if reference is not None:
@@ -312,7 +336,7 @@ def table(
     notes += [DIFFERENCES] * bool(differences) + list(printed.notes)
     lines = tuple(map(line, [*dict.fromkeys(notes), *protocol]))
     return Table(
-        metric, lower, methods, columns, cells, found, lines, line(title), comparison,
+        metric, lower, methods, columns, cells, shown, lines, line(title), comparison,
         printed.texts(comparison.columns[1] if comparison else None), differences, tasks, spread,
         tail, unit, counted,
     )  # fmt: skip
@@ -330,7 +354,7 @@ def _lacking(runs: Sequence[Selected], metric: str, tasks: Sequence[str]) -> dic
             key = run.task, run.seed
             known[key] = known.get(key, False) or run.metrics[metric] is not None
     without = {task for (task, _), some in known.items() if not some}
-    reason = SHORT.get(_plain(metric), "")
+    reason = SHORT.get(MetricName.parse(metric).metric, "")
     return {t: reason for t in tasks if t in without} if len(without) < len(tasks) else {}
 
 
@@ -338,10 +362,10 @@ def _over(
     metric: str, summaries: Sequence[str], lacking: Mapping[str, str], tasks: int, unit: str
 ) -> str:
     """What the summaries are over where the metric is undefined at some tasks."""
-    away = ", ".join(f"{task} ({why})" if why else task for task, why in lacking.items())
+    omitted = ", ".join(f"{task} ({why})" if why else task for task, why in lacking.items())
     return (
         f"{_joined(summaries)} over the {tasks - len(lacking)} of {tasks} {unit}s where {metric} "
-        f"is defined; not at: {away}"
+        f"is defined; not at: {omitted}"
     )
 
 
@@ -349,7 +373,7 @@ def _undefined(
     runs: Sequence[Selected], metric: str, summaries: Sequence[str], lacking: Mapping[str, str]
 ) -> list[str]:
     """Where else a metric has no value, why, and what becomes of the means it would be in."""
-    reason = REASONS.get(_plain(metric), "")
+    reason = REASONS.get(MetricName.parse(metric).metric, "")
     why = f": {reason}" if reason else ""
     notes = []
     for run in runs:
@@ -366,11 +390,6 @@ def _undefined(
     return notes
 
 
-def _plain(metric: str) -> str:
-    """The metric itself of one that is grouped or of other domains."""
-    return metric.split("@")[0].split()[-1]
-
-
 def _joined(names: Sequence[str], last: str = "and") -> str:
     """The names as a list in a sentence."""
     *first, end = names
@@ -382,18 +401,18 @@ def _worse(runs: Sequence[Selected], metric: str, seeds: int) -> list[str]:
     single = len({run.task for run in runs}) == 1
     counts: dict[str, dict[str, int]] = {}
     for run in runs:
-        own = counts.setdefault(run.method, {})
+        places = counts.setdefault(run.method, {})
         for domain in run.worse.get(metric, ()):
             # Plans of several tasks may have one target, such as growing ones.
             at = domain if single or run.task == domain else f"{domain} (task {run.task})"
-            own[at] = own.get(at, 0) + 1
-    told = [
+            places[at] = places.get(at, 0) + 1
+    lines = [
         f"{method} at "
-        + ", ".join(f"{at} ({n} of {seeds} seeds)" if n < seeds else at for at, n in own.items())
-        for method, own in counts.items()
-        if own
+        + ", ".join(f"{at} ({n} of {seeds} seeds)" if n < seeds else at for at, n in places.items())
+        for method, places in counts.items()
+        if places
     ]
-    return [f"worse than a constant: {'; '.join(told)}"] if told else []
+    return [f"worse than a constant: {'; '.join(lines)}"] if lines else []
 
 
 def _pair(text: str, mark: str) -> tuple[str, str]:

@@ -14,8 +14,14 @@ from unseen.spec.wording import Settings
 
 @dataclass(frozen=True)
 class Task:
-    """One column of a table: train on `sources`, select on their validation splits or on the
-    `validation` domains, report `targets`."""
+    """One column of a table.
+
+    Attributes:
+        name: Its name.
+        sources: The domains to train on.
+        targets: The domains to report.
+        validation: The domains to select on; where there are none, the sources' validation splits.
+    """
 
     name: str
     sources: tuple[str, ...]
@@ -26,7 +32,11 @@ class Task:
 class Fixed(Settings):
     """Lists of source, validation and target domains, as WILDS, FedILC and eICU have them.
 
-    source: or "others", all domains that neither validate nor are targets, by name.
+    Attributes:
+        source: The domains, or "others": all that neither validate nor are targets, by name.
+        target: The domains to report.
+        validation: The domains to select on.
+        name: The task's name.
     """
 
     source: tuple[str, ...] | Literal["others"]
@@ -65,7 +75,7 @@ EVERYTHING = "all"
 def plan(
     holdout: Holdout, domains: Sequence[str], only: Sequence[str] | None = None
 ) -> tuple[Task, ...]:
-    """The tasks of a plan, or those of them named in `only`. `none` holds nothing out.
+    """Return the tasks of a plan, or those of them named in `only`. `none` holds nothing out.
 
     >>> [task.sources for task in plan("leave-one-domain-out", ["a", "b", "c"], only=["b"])]
     [('a', 'c')]
@@ -108,7 +118,8 @@ def _check(task: Task, domains: Sequence[str], whole: bool) -> None:
     if len(set(used)) != len(used):
         twice = sorted({name for name in used if used.count(name) > 1})
         raise UnseenError(
-            f"a domain may be source, validation or target, once; found {', '.join(twice)} twice."
+            "a domain may be source, validation or target, and only one of them; found "
+            f"{', '.join(twice)} twice."
         )
     if not task.sources or not (task.targets or whole):
         raise UnseenError(f"task {task.name!r} needs at least one source and one target domain.")

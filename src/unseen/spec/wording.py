@@ -1,4 +1,4 @@
-"""Settings that a person writes, and what is said when they cannot work."""
+"""Settings that a person writes, and error messages in words when they cannot work."""
 
 from __future__ import annotations
 
@@ -42,7 +42,11 @@ class Fault(NamedTuple):
 
 
 class WrongSettings(UnseenError):
-    """Settings that cannot work. faults: what is wrong with each."""
+    """Settings that cannot work.
+
+    Attributes:
+        faults: What is wrong with each.
+    """
 
     def __init__(self, text: str, faults: Sequence[Fault] = ()) -> None:
         super().__init__(text)
@@ -50,9 +54,11 @@ class WrongSettings(UnseenError):
 
 
 class Settings(BaseModel):
-    """A frozen record of settings whose mistakes are all named at once, in our own words.
+    """A frozen record of settings whose mistakes are all named in one message, in our own words.
 
-    about: what the settings are of, for the message. advice: field -> what to write there.
+    Attributes:
+        about: What the settings are of, for the message.
+        advice: Field -> what to write there.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -63,20 +69,20 @@ class Settings(BaseModel):
         try:
             super().__init__(**settings)
         except ValidationError as error:
-            found = faults(type(self), error, settings)
-            raise WrongSettings(f"{self.about}: {sentences(found)}", found) from None
+            wrong = faults(type(self), error, settings)
+            raise WrongSettings(f"{self.about}: {sentences(wrong)}", wrong) from None
 
 
-def sentences(found: Sequence[Fault]) -> str:
-    """All faults in one paragraph."""
-    return " ".join(text if text.endswith("?") else f"{text}." for text in map(str, found))
+def sentences(faults: Sequence[Fault]) -> str:
+    """Return all faults in one paragraph."""
+    return " ".join(text if text.endswith("?") else f"{text}." for text in map(str, faults))
 
 
 def faults(
     kind: type[Settings], error: ValidationError, settings: Mapping[str, Any]
 ) -> list[Fault]:
-    """What is wrong with each setting, and with those of the tables among them."""
-    found: dict[str, Fault] = {}
+    """Return what is wrong with each setting, and with those of the tables among them."""
+    outer: dict[str, Fault] = {}
     inner: list[Fault] = []
     for problem in error.errors():
         name = str(problem["loc"][0]) if problem["loc"] else ""
@@ -85,10 +91,10 @@ def faults(
             inner += [fault.below(name) for fault in cause.faults]
         elif problem["type"] == "extra_forbidden":
             close = difflib.get_close_matches(name, kind.model_fields, n=1)
-            found[name] = Fault(name, f"; did you mean {close[0]!r}?" if close else "", False)
-        elif name not in found:
-            found[name] = Fault(name, _words(kind, name, problem, settings))
-    return [*found.values(), *inner]
+            outer[name] = Fault(name, f"; did you mean {close[0]!r}?" if close else "", False)
+        elif name not in outer:
+            outer[name] = Fault(name, _words(kind, name, problem, settings))
+    return [*outer.values(), *inner]
 
 
 def _words(
@@ -113,14 +119,14 @@ def _words(
 
 
 def shown(value: object) -> str:
-    """A value on one line, cut short; what has no short form by its type."""
+    """Return a value on one line, cut short; where it has no short form, its type."""
     plain = value is None or isinstance(value, str | int | float | list | tuple | Mapping)
     text = " ".join(repr(value).split()) if plain else type(value).__name__
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 def expected(field: FieldInfo) -> str:
-    """What a field takes, in words, with its default as an example.
+    """Return what a field takes, in words, with its default as an example.
 
     >>> from unseen.spec.study import StudySpec
     >>> expected(Study.model_fields["rounds"])
