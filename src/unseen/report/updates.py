@@ -20,9 +20,10 @@ from unseen.errors import UnseenError
 from unseen.methods.base import TRAIN, model_rule
 from unseen.methods.compose import method as compose
 from unseen.report.figures import Figure, Lines, Section, on_one_scale
-from unseen.report.series import Curve, averaged, present, trained
+from unseen.report.series import averaged, present, trained
 from unseen.report.study_report import Run, StudyReport
 from unseen.results.statistics import mean
+from unseen.results.study_folder import Curve
 
 #: The panels of a method, in this order, as far as there is data for them.
 PANELS = (
