@@ -25,7 +25,7 @@ from unseen import Client, InProcess, Model, Split, Study, Training, method, sta
 from unseen.core.exchange import keyed
 from unseen.core.optimiser import SGD
 from unseen.core.round import play_round
-from unseen.core.rule import DenseRows, gram
+from unseen.core.rows import DenseRows, gram
 from unseen.core.vector import stack
 from unseen.datasets.rotate import rotate
 from unseen.engine.stacked import Run, Stacked, play_together

@@ -17,7 +17,7 @@ from harness import Goal, forget_peak, fresh, interleaved, main, status
 
 from unseen.combine import PPDG
 from unseen.core.exchange import keyed
-from unseen.core.rule import DenseRows, gram
+from unseen.core.rows import DenseRows, gram
 from unseen.core.vector import stack
 
 goals: list[Goal] = []

@@ -99,30 +99,6 @@ def text(calls: tuple[Call, ...]) -> str:
     return "+".join(f"{call.name}({inside})" if inside else call.name for call, inside in parts)
 
 
-def split_list(text: str) -> list[str]:
-    """Return comma-separated parts; commas inside brackets do not separate.
-
-    >>> split_list('fedavg, ppdg(lam=0.2, base="running")+ga')
-    ['fedavg', 'ppdg(lam=0.2, base="running")+ga']
-    """
-    parts, depth = [""], 0
-    for character in text:
-        depth += (character in "([") - (character in ")]")
-        if character == "," and depth == 0:
-            parts.append("")
-        else:
-            parts[-1] += character
-    names = [part.strip() for part in parts]
-    if names[-1] == "":  # nothing at all, or a comma at the end
-        names.pop()
-    if "" in names:
-        raise UnseenError(
-            f"the list {text!r} has nothing between two commas or before the first: write a name "
-            "there, or take a comma away."
-        )
-    return names
-
-
 def options(
     part: Callable[..., object], given: int = 0, own: bool = False
 ) -> dict[str, inspect.Parameter]:

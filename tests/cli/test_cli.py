@@ -22,8 +22,9 @@ from support.command_line import Command
 import unseen as package
 from unseen import __version__
 from unseen.cli.main import ORDER, app
-from unseen.expression import options, split_list
+from unseen.expression import options
 from unseen.methods import METHODS, MODIFIERS
+from unseen.spec.overrides import split_list
 from unseen.study import Study
 
 #: Six jobs, each long enough to be caught at work.

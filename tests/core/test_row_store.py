@@ -11,7 +11,7 @@ from unseen import Client, InProcess, Model, Split, Training, method, play, star
 from unseen.core.exchange import State, keyed
 from unseen.core.optimiser import SGD
 from unseen.core.row_store import Rows, available, keep_freed_memory
-from unseen.core.rule import gram
+from unseen.core.rows import gram
 from unseen.errors import UnseenError
 
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from unseen.core.exchange import keyed
-from unseen.core.rule import gram
+from unseen.core.rows import gram
 from unseen.core.vector import Blocks, Layout, Model, stack
 from unseen.errors import UnseenError
 

@@ -13,7 +13,7 @@ from unseen.combine import ClassShares, GeneralizationAdjustment, Mean
 from unseen.combine.fedcsa import class_of_columns
 from unseen.core.exchange import Turn, keyed
 from unseen.core.optimiser import SGD
-from unseen.core.rule import DenseRows
+from unseen.core.rows import DenseRows
 from unseen.core.vector import Layout
 from unseen.engine.inprocess import InProcess
 from unseen.models import build

@@ -17,7 +17,7 @@ from unseen.core.client import Client, Split
 from unseen.core.exchange import Turn, keyed
 from unseen.core.losses import CrossEntropy, SquaredError
 from unseen.core.optimiser import SGD
-from unseen.core.rule import gram
+from unseen.core.rows import gram
 from unseen.core.vector import Layout
 from unseen.engine.inprocess import InProcess
 from unseen.models import build

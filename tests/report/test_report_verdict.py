@@ -13,7 +13,8 @@ from unseen.report.verdict import cards
 from unseen.report.write import report
 from unseen.results.formats import LEGEND
 from unseen.results.selection import Selected
-from unseen.results.tables import Table, table
+from unseen.results.table_of_runs import table
+from unseen.results.tables import Table
 
 
 def made(

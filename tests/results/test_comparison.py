@@ -11,7 +11,7 @@ from unseen.results.paired import EXACT, holm
 from unseen.results.published_rows import Printed
 from unseen.results.selection import Selected
 from unseen.results.statistics import mean
-from unseen.results.tables import table
+from unseen.results.table_of_runs import table
 from unseen.spec.published import Figure
 
 TASKS, SEEDS = ("0", "15", "30"), (0, 1)

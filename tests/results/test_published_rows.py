@@ -15,7 +15,7 @@ from unseen.results.published_rows import Gap, Printed, gap, printed
 from unseen.results.selection import Selected
 from unseen.results.statistics import Cell
 from unseen.results.study_results import Results
-from unseen.results.tables import table as made_of
+from unseen.results.table_of_runs import table as made_of
 from unseen.spec.named import named_studies
 from unseen.spec.published import Figure, table, tables
 from unseen.study import Study

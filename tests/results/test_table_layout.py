@@ -19,7 +19,8 @@ from unseen.results.formats import LEGEND
 from unseen.results.selection import Selected
 from unseen.results.statistics import quantile
 from unseen.results.table_layout import BLOCK, LIMIT
-from unseen.results.tables import FEW, Table, table
+from unseen.results.table_of_runs import table
+from unseen.results.tables import FEW, Table
 from unseen.results.terminal import LINES
 
 NAMES = ("fedavg", "ppdg(lam=0.2)+ga", "scaffold", "fedavg(weights='uniform')",

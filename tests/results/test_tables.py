@@ -16,7 +16,8 @@ from rich.console import Console
 from unseen.errors import UnseenError
 from unseen.results.formats import LEGEND
 from unseen.results.selection import Selected
-from unseen.results.tables import Table, table
+from unseen.results.table_of_runs import table
+from unseen.results.tables import Table
 
 #: Accuracies per method, task and seed.
 ACCURACY = {

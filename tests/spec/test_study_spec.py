@@ -20,7 +20,8 @@ from unseen.core.schedule import Cosine, Step
 from unseen.errors import UnseenError
 from unseen.spec.holdout import Fixed, Growing, Task, plan
 from unseen.spec.named import named_studies
-from unseen.spec.study import Recipe, parse_override
+from unseen.spec.overrides import parse_override
+from unseen.spec.study import Recipe
 from unseen.study import Study
 
 

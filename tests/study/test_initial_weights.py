@@ -15,7 +15,7 @@ from unseen.core.exchange import keyed
 from unseen.errors import UnseenError
 from unseen.models import build
 from unseen.models.weight_files import Source
-from unseen.spec.study import parse_override
+from unseen.spec.overrides import parse_override
 from unseen.study import Study, job, network
 from unseen.study.plan import prepare_study
 from unseen.study.prepare import prepare

@@ -102,3 +102,8 @@ class Stack:
         rows = self.rows()
         state = rule.init(*rows.shape, layout)
         return rule(rows, table or {}, state, torch.Generator().manual_seed(5))
+
+
+def updates(K: int, P: int, seed: int = 0) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return 0.03 * torch.randn(K, P, generator=generator)

@@ -40,7 +40,8 @@ def audit(
     """
     from unseen.audit.attacks import audit as attack
     from unseen.audit.audit_page import write
-    from unseen.spec.study import StudySpec, parse_override
+    from unseen.spec.overrides import parse_override
+    from unseen.spec.study import StudySpec
 
     overrides = dict(map(parse_override, settings or []))
     overrides |= {"targets": [target]} if target is not None else {}

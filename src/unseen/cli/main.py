@@ -21,7 +21,7 @@ from unseen.cli.federation import federation
 from unseen.cli.report import report
 from unseen.cli.skeleton_command import new
 from unseen.cli.watch import watch
-from unseen.expression import split_list
+from unseen.spec.overrides import split_list
 
 #: The commands in the order in which somebody new to them needs them.
 ORDER = (
@@ -187,7 +187,7 @@ def read_studies(
     Command-line overrides are applied. Metrics are empty if the study's own apply.
     """
     from unseen.spec.named import members, metrics_of
-    from unseen.spec.study import parse_override
+    from unseen.spec.overrides import parse_override
     from unseen.study import Study
 
     overrides: dict[str, Any] = dict(map(parse_override, settings or []))

@@ -56,7 +56,7 @@ def train(
     from unseen.results.formats import plain
     from unseen.serving.fit import shown, study_of
     from unseen.serving.fit import train as run
-    from unseen.spec.study import parse_override
+    from unseen.spec.overrides import parse_override
 
     overrides = dict(map(parse_override, settings or []))
     others = {"holdout": holdout, "device": device, "weights": str(weights) if weights else None}

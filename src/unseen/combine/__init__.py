@@ -24,7 +24,7 @@ from unseen.combine.ppdg import PPDG
 from unseen.combine.robust import Krum, Median, Robust, TrimmedMean
 from unseen.combine.torchjd import JacobianDescent
 from unseen.core import Collect, Combine, Elementwise, Gram, Rows, Weighted
-from unseen.core.rule import DenseRows, gram
+from unseen.core.rows import DenseRows, gram
 
 __all__ = [
     "PPDG",

@@ -10,7 +10,8 @@ from torch import Tensor
 
 from unseen.combine.mean import Mean
 from unseen.core import Elementwise, RuleState, Table, Weighted
-from unseen.core.rule import column_blocks, drawing
+from unseen.core.rows import column_blocks
+from unseen.core.rule import drawing
 from unseen.errors import choice
 
 Reduction = Literal["sum", "mean"]

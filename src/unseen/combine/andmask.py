@@ -12,7 +12,7 @@ from torch import Tensor
 from unseen.combine.geometric import RELEASED_FLOOR, ROUNDING
 from unseen.combine.mean import Mean
 from unseen.core import Elementwise, RuleState, Table, Weighted
-from unseen.core.rule import column_blocks
+from unseen.core.rows import column_blocks
 from unseen.core.vector import Blocks
 from unseen.errors import choice, number
 

@@ -10,7 +10,8 @@ from torch import Tensor
 
 from unseen.combine.mean import Mean
 from unseen.core import Combine, Rows, RuleState, Table, Weighted
-from unseen.core.rule import Combined, Sees, column_blocks, gram
+from unseen.core.rows import column_blocks, gram
+from unseen.core.rule import Combined, Sees
 from unseen.core.vector import Blocks
 from unseen.errors import UnseenError, choice
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from unseen.combine.mean import Mean
 from unseen.core import Elementwise, RuleState, Table, Weighted
-from unseen.core.rule import COLUMNS, column_blocks
+from unseen.core.rows import COLUMNS, column_blocks
 from unseen.errors import UnseenError, choice, number
 
 Zeros = Literal["skip", "paper", "released"]

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from unseen.core import Elementwise, Gram, Layout, RuleState, Table
 from unseen.core.centre import squared_distances
-from unseen.core.rule import column_blocks
+from unseen.core.rows import column_blocks
 from unseen.core.share import floor_share
 from unseen.errors import UnseenError, number
 

@@ -15,7 +15,8 @@ from unseen.core.exchange import (
 )
 from unseen.core.metrics import Evaluate
 from unseen.core.round import play, play_round, start
-from unseen.core.rule import Collect, Combine, Elementwise, Gram, Rows, RuleState, Weighted
+from unseen.core.rows import Rows, RuleState
+from unseen.core.rule import Collect, Combine, Elementwise, Gram, Weighted
 from unseen.core.types import Inbox, Memory, Table
 from unseen.core.vector import Layout, Model
 

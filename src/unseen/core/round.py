@@ -13,7 +13,7 @@ from unseen.core.client import Client, Memories
 from unseen.core.disclosure import Disclosure, Undecided
 from unseen.core.exchange import Exchange, Method, Outcome, Reply, Slot, State, Turn
 from unseen.core.replies import OnBadReply, sound, tabulate
-from unseen.core.rule import Rows, RuleState
+from unseen.core.rows import Rows, RuleState
 from unseen.core.share import round_share
 from unseen.core.types import Inbox, Table
 from unseen.core.vector import Model

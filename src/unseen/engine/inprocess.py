@@ -12,7 +12,7 @@ from unseen.core.client import Client, Memories
 from unseen.core.exchange import Exchange, Reply, Turn
 from unseen.core.round import Backend
 from unseen.core.row_store import Rows, keep_freed_memory
-from unseen.core.rule import DenseRows
+from unseen.core.rows import DenseRows
 from unseen.core.types import Inbox, Memory
 from unseen.core.vector import Model, stack
 from unseen.errors import UnseenError

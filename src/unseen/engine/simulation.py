@@ -22,7 +22,7 @@ from torch import Tensor
 from unseen.core.client import Client, Memories
 from unseen.core.exchange import Exchange, Method, Reply, Turn
 from unseen.core.round import Backend
-from unseen.core.rule import DenseRows
+from unseen.core.rows import DenseRows
 from unseen.core.types import Inbox
 from unseen.core.vector import Model
 from unseen.engine import client_memories

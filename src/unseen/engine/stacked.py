@@ -16,7 +16,7 @@ from unseen.core.exchange import Exchange, Local, Method, Outcome, Reply, State,
 from unseen.core.losses import CrossEntropy
 from unseen.core.parts import able, innermost, layers
 from unseen.core.round import Backend, due, play_round, recipients, sample
-from unseen.core.rule import DenseRows
+from unseen.core.rows import DenseRows
 from unseen.core.types import Inbox
 from unseen.core.vector import Model
 from unseen.engine.inprocess import InProcess, finished

@@ -12,7 +12,7 @@ from unseen.core.client import Client, Memories
 from unseen.core.disclosure import Disclosure, Undecided
 from unseen.core.exchange import Exchange, Method, Reply, Turn
 from unseen.core.round import Backend
-from unseen.core.rule import Rows
+from unseen.core.rows import Rows
 from unseen.core.types import Inbox
 from unseen.core.vector import Model
 from unseen.errors import BadReply

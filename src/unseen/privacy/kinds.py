@@ -15,7 +15,7 @@ from torch import Tensor
 from unseen.core.client import Memories
 from unseen.core.disclosure import Undecided
 from unseen.core.exchange import Exchange, Method, Reply, Turn
-from unseen.core.rule import Rows
+from unseen.core.rows import Rows
 from unseen.core.types import Inbox, Memory
 from unseen.errors import UnseenError, number
 from unseen.privacy.wire import Parts, expect, nonce, unpack

@@ -15,7 +15,7 @@ from torch import Tensor
 from unseen.core.disclosure import Disclosure
 from unseen.core.exchange import Exchange, Method, Reply, Turn
 from unseen.core.round import Backend
-from unseen.core.rule import Rows
+from unseen.core.rows import Rows
 from unseen.core.types import Inbox
 from unseen.privacy.accounting import Guarantee, Release, releases
 from unseen.privacy.dp import NoisedRows, mechanism

@@ -9,7 +9,7 @@ from typing import ClassVar, Generic, Self, TypeVar
 import torch
 from torch import Tensor
 
-from unseen.core.rule import Mixing, RuleState
+from unseen.core.rows import Mixing, RuleState
 from unseen.core.types import Table
 from unseen.errors import UnseenError
 from unseen.privacy.kinds import CPU, Ask, Sealed, ServerSide

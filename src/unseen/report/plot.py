@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from unseen.report import theme
 from unseen.report.figures import Dots, Figure, Line, Lines, Matrix, Panel, Points, Surface
+from unseen.report.labels import shortened, tick
 from unseen.report.svg import compact
 from unseen.report.theme import LIGHT
 
@@ -27,14 +28,11 @@ SIDE = WIDTH - LEFT - RIGHT
 ROW, LANE, KEY = 29.0, 8.0, 16.0
 #: Around each panel of a file; the resolution of a PNG, twice the size of the page.
 EDGE, PNG_DPI = 10.0, 144
-#: What is drawn first lies below.
 ORDER = {"faint": 2, "dotted": 3, "plain": 3, "strong": 4}
-#: About how wide a letter of 11 pixels is.
-LETTER = 6.2
+LETTER = 6.2  # about how wide one of 11 pixels is
 SETTINGS: dict[Any, Any] = {
-    "svg.fonttype": "none", "font.family": "DejaVu Sans", "font.size": 11, "path.simplify": True,
+    "svg.fonttype": "none", "font.family": "DejaVu Sans", "font.size": 11, "figure.dpi": 72,
     "path.simplify_threshold": 0.4, "text.parse_math": False, "lines.solid_capstyle": "butt",
-    "figure.dpi": 72,
 }  # fmt: skip
 
 
@@ -78,27 +76,6 @@ def files(figure: Figure, columns: int = 3) -> tuple[bytes, bytes]:
         # Without the version that matplotlib writes, the same figure is the same file.
         sheet.savefig(png, format="png", dpi=PNG_DPI, metadata={"Software": None})
     return svg.encode(), png.getvalue()
-
-
-def tick(value: float, percent: bool = False) -> str:
-    """Return a tick's text.
-
-    >>> tick(0.5), tick(0.5, percent=True), tick(12000.0), tick(0.00001)
-    ('0.5', '50', '12k', '1e-05')
-    """
-    value = value * 100 if percent else value
-    if abs(value) < 1e4:
-        return f"{value:.4g}"
-    return f"{value / 1e6:.3g}M" if abs(value) >= 1e6 else f"{value / 1e3:.3g}k"
-
-
-def shortened(text: str, length: int) -> str:
-    """Return a text that is not longer than `length` letters.
-
-    >>> shortened("fedprox(mu=0.1)", 10)
-    'fedprox(m…'
-    """
-    return text if len(text) <= length else text[: length - 1] + "…"
 
 
 @contextmanager

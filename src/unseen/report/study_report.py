@@ -13,7 +13,8 @@ from unseen.results.published_rows import Printed, printed
 from unseen.results.selection import Selected, less_is_better
 from unseen.results.study_folder import JobFolder
 from unseen.results.study_results import Results
-from unseen.results.tables import Table, table
+from unseen.results.table_of_runs import table
+from unseen.results.tables import Table
 from unseen.spec.holdout import Growing, Task
 from unseen.spec.study import StudySpec
 

@@ -28,7 +28,8 @@ from unseen.results.selection import (
     selected,
 )
 from unseen.results.study_folder import JobFolder, StudyFolder
-from unseen.results.tables import Table, table
+from unseen.results.table_of_runs import table
+from unseen.results.tables import Table
 from unseen.spec.holdout import Task
 
 if TYPE_CHECKING:

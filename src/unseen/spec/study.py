@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
@@ -11,9 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from unseen.errors import UnseenError
-from unseen.expression import parse, split_list
+from unseen.expression import parse
 from unseen.spec.holdout import PLANS, Fixed, Growing, Holdout
 from unseen.spec.named import settings_of
+from unseen.spec.overrides import put
 from unseen.spec.published import table
 from unseen.spec.wording import Settings
 
@@ -317,7 +317,7 @@ class StudySpec(Settings):
         found, name = settings_of(str(source))
         settings = {"name": name} | found
         for key, value in (overrides or {}).items():
-            _put(settings, key, value)
+            put(settings, key, value)
         return cls(**settings)
 
 
@@ -328,48 +328,6 @@ def recorded(settings: Mapping[str, Any]) -> dict[str, Any]:
     """
     training = {"weights": "method", **settings.get("training", {})}
     return {**settings, "training": training}
-
-
-#: Settings that are lists, which may be written with commas on the command line.
-LISTS = {
-    "methods", "targets", "seeds", "metrics", "groups", "record", "save", "published",
-    "holdout.source", "holdout.validation", "holdout.target", "holdout.growing",
-    "federation.sites",
-}  # fmt: skip
-
-
-def parse_override(text: str) -> tuple[str, Any]:
-    """`key=value` with the value in TOML's spelling; what is not a TOML value is a string, and in
-    the place of a list the parts between its commas.
-
-    >>> parse_override("training.epochs=5"), parse_override("model=mlp(widths=[64])")
-    (('training.epochs', 5), ('model', 'mlp(widths=[64])'))
-    >>> parse_override("methods=fedavg,ppdg(lam=0.2, base='raw')"), parse_override("seeds=0,3")
-    (('methods', ['fedavg', "ppdg(lam=0.2, base='raw')"]), ('seeds', ['0', '3']))
-    """
-    key, equals, value = text.partition("=")
-    if not equals or not key.strip():
-        raise UnseenError(f"settings are written key=value, such as rounds=40; found {text!r}.")
-    key, value = key.strip(), value.strip()
-    try:
-        found = tomllib.loads(f"value = {value}")["value"]
-    except tomllib.TOMLDecodeError:
-        found = value
-    if key not in LISTS or isinstance(found, list | dict):
-        return key, found
-    if (key, value) == ("holdout.source", "others") or (key == "seeds" and isinstance(found, int)):
-        return key, found
-    return key, split_list(found if isinstance(found, str) else value)
-
-
-def _put(settings: dict[str, Any], dotted: str, value: Any) -> None:
-    *parents, last = dotted.split(".")
-    for parent in parents:
-        inner = settings.setdefault(parent, {})
-        if not isinstance(inner, dict):
-            raise UnseenError(f"{dotted}: {parent!r} is a single value, not a table.")
-        settings = inner
-    settings[last] = value
 
 
 def _one_target(settings: dict[str, Any]) -> dict[str, Any]:

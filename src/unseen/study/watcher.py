@@ -12,7 +12,7 @@ from torch import Tensor
 
 from unseen.core.exchange import Exchange, Method, Turn
 from unseen.core.parts import layers
-from unseen.core.rule import GRAM_WIDTH, Rows
+from unseen.core.rows import GRAM_WIDTH, Rows
 from unseen.core.types import Inbox, Table
 from unseen.core.vector import Model
 from unseen.errors import UnseenError

@@ -14,7 +14,7 @@ from unseen.core.client import Client, Memories
 from unseen.core.exchange import Exchange, Reply, Turn
 from unseen.core.replies import find_fault
 from unseen.core.round import Backend
-from unseen.core.rule import DenseRows
+from unseen.core.rows import DenseRows
 from unseen.core.types import Inbox
 from unseen.core.vector import Model
 from unseen.engine.inprocess import stacked

@@ -13,7 +13,8 @@ from flwr.serverapp.strategy import FedAvg
 from torch import Tensor
 
 from unseen.core.exchange import keyed
-from unseen.core.rule import Collect, Combine, Elementwise, Gram, RuleState, Weighted
+from unseen.core.rows import RuleState
+from unseen.core.rule import Collect, Combine, Elementwise, Gram, Weighted
 from unseen.core.vector import Layout
 from unseen.errors import UnseenError
 from unseen.methods.base import mean_of

@@ -14,7 +14,8 @@ from torch import Tensor
 
 from unseen.core.disclosure import Undecided
 from unseen.core.exchange import Method
-from unseen.core.rule import Combine, Mixing, RuleState
+from unseen.core.rows import Mixing, RuleState
+from unseen.core.rule import Combine
 from unseen.core.types import Table
 from unseen.errors import BadReply, UnseenError
 from unseen.privacy import seal

@@ -11,7 +11,7 @@ import torch
 
 from unseen.core.exchange import Exchange, Method, Reply, Turn, keyed
 from unseen.core.replies import NOT_FINITE
-from unseen.core.rule import Mixing
+from unseen.core.rows import Mixing
 from unseen.core.types import Inbox
 from unseen.errors import BadReply, UnseenError
 from unseen.privacy import kinds

@@ -14,7 +14,8 @@ from unseen.core.client import Client
 from unseen.core.exchange import Exchange, Local, Method, Reply, Slot, Turn
 from unseen.core.parts import Wrapper
 from unseen.core.round import sample
-from unseen.core.rule import Gram, RuleState, Weighted
+from unseen.core.rows import RuleState
+from unseen.core.rule import Gram, Weighted
 from unseen.core.types import Inbox, Memory, Table
 from unseen.core.vector import Blocks, Layout, Model
 from unseen.errors import Incompatible, choice
