@@ -51,7 +51,7 @@ def _file() -> Path | None:
 
 
 def _fingerprint() -> str:
-    """Twelve hexadecimal digits that differ whenever a file of the package was written anew."""
+    """Twelve hexadecimal digits that differ whenever a file of the package changed."""
     here = Path(__file__).parents[1]
     digest = hashlib.sha256()
     for folder, _, names in sorted(os.walk(here)):

@@ -18,7 +18,7 @@ def watch(folder: Folder, once: Once = False, every: Every = 2.0, metric: Metric
     """Watch a study at work: jobs, rounds, figures so far, the time left.
 
     Reads the records on disk, from any terminal, and changes nothing; Ctrl-C ends it, the study
-    goes on. Where the output is no terminal it prints once.
+    goes on. Where the output is not a terminal it prints once.
     """
     import time
 

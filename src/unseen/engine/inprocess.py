@@ -63,7 +63,7 @@ class InProcess(Backend):
         return replies
 
     def _hold(self, count: int) -> None:
-        """Rows for so many clients."""
+        """Allocate rows for `count` clients."""
         self._rows = Rows(count, self.model.vector, self.memory_limit)
         self.matrix = self._rows.matrix
         self.buffers = stack(count, self.model.buffers)

@@ -21,7 +21,7 @@ def in_ray(calls: Iterable[tuple[Callable[..., T], tuple[object, ...]]], jobs: i
     """The results of the calls as they finish, at most `jobs` at a time.
 
     The cluster is that of RAY_ADDRESS, or one made here for the time being. A job whose machine is
-    lost begins anew elsewhere, from its last checkpoint.
+    lost starts again elsewhere, from its last checkpoint.
     """
     number("jobs", jobs, 1, whole=True)
     for name, value in QUIET.items():

@@ -62,7 +62,7 @@ class Workplace:
 
 
 def simulate(main: Callable[[Any], None], nodes: int, jobs: int) -> None:
-    """Run `main` with Flower's Grid of so many nodes, over `jobs` workers of Ray."""
+    """Run `main` with a Grid of `nodes` nodes, over `jobs` workers of Ray."""
     needs_flower()
     from flwr.serverapp import ServerApp
     from flwr.simulation import run_simulation

@@ -196,7 +196,7 @@ class _Difference:
 
     @classmethod
     def of(cls, own: dict[str, Tensor], found: dict[str, Tensor]) -> _Difference:
-        """BatchNorm's counts of batches, which old files lack, are no difference."""
+        """BatchNorm's counts of batches, which old files lack, are not a difference."""
         return cls(
             own,
             found,

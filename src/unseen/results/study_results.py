@@ -161,7 +161,7 @@ class Results:
             not_applicable=self.not_applicable,
             protocol=(*notes, *lost(failed), *self.fallbacks(), *self.protocol(rule)),
             title=self.study.title or self.study.name,
-            # Environments of the sources are no targets to rank and to test over.
+            # Environments of the sources are not targets to rank or to test over.
             reference=None if columns else self.study.reference,
             test=test or ("t" if paper.tests else "wilcoxon"),
             published=paper,

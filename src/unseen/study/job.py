@@ -182,7 +182,7 @@ class Running:
 
     @property
     def _notes(self) -> dict[str, str]:
-        """What stands in the files of models."""
+        """The notes in files of models."""
         job = self.job
         named = {"method": job.method, "task": job.task, "seed": str(job.seed)}
         return {**named, "model": self.setting.model}
