@@ -12,7 +12,8 @@ P = TypeVar("P")
 class Part:
     """What a part of a method says of itself; what says nothing can do nothing special.
 
-    A class speaks for itself alone: what inherits from it must say again what it can do, see `able`.
+    A class speaks for itself alone: what inherits from it must say again what it can do, see
+    `able`.
 
     clips_per_example: it touches the client's examples through the innermost gradient alone, so
     that noise on each example's clipped gradient covers all of it. stackable: many models train
