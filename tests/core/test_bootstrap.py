@@ -16,7 +16,7 @@ def mean_of(values: torch.Tensor) -> bootstrap.Callable[[torch.Tensor], torch.Te
 
 def test_parts_draw_what_one_part_draws(monkeypatch: pytest.MonkeyPatch) -> None:
     (whole,) = resamples(7, 50, keyed("bootstrap"))
-    monkeypatch.setattr(bootstrap, "HELD", 21)
+    monkeypatch.setattr(bootstrap, "IN_MEMORY", 21)
     parts = list(resamples(7, 50, keyed("bootstrap")))
     assert [len(part) for part in parts] == [3] * 16 + [2]
     assert torch.equal(torch.cat(parts), whole)

@@ -163,7 +163,7 @@ def test_own_factories_get_what_they_ask_for(
     [
         ("my_own_nets:asks_more", "asks for secret"),
         ("my_own_nets:makes_a_tensor", r"must make a torch\.nn\.Module; it made Tensor"),
-        ("my_own_nets:one", "anew each time; found Net"),
+        ("my_own_nets:one", "a new model each time; found"),
         ("my_own_nets:Nett", "did you mean 'Net'"),
         ("mnist", "did you mean 'mnist-cnn'"),
         ("mlp(width=[3])", r"did you mean 'widths'\? Its options: widths=\(64, 64\), dropout=0\.0"),

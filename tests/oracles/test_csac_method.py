@@ -154,7 +154,7 @@ def test_absent_clients_have_acquired_too_and_a_lost_memory_is_named():
     clients, net = clients_and_net()
     chosen = method("csac(acquisition=1)", RECIPE)
     state, _, _ = run(chosen, 1)
-    with pytest.raises(UnseenError, match="'site-a' has no model of its own"):
+    with pytest.raises(UnseenError, match="'site-a' has no own model"):
         play(chosen, state, InProcess(Model(net), clients), NAMES, 2)
 
 

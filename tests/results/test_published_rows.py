@@ -22,7 +22,11 @@ from unseen.study import Study
 
 PAPERS = [name for name in named_studies() if re.match("(ppdg|csac|fedilc|ga)/", name)]
 #: Methods of the papers' studies that are in no printed row, and rows that have no method here.
-OURS = {"fedilc/color-mnist": {"fedcurv"}}
+OURS = {
+    "csac/table1": {"feddg(scale='sum')"},
+    "fedilc/color-mnist": {"fedcurv"},
+    "ppdg/table4": {"fedavg(weights='uniform')"},
+}
 THEIRS = {"csac/table2/resnet18": {"JiGen"}}
 #: Methods that FedILC's Tables 3 and 5 leave out.
 NOT_AT_SOURCES = {"geometric(zeros='released')", "fedilc-intra-arith(lam=1.0, scale='released')"}

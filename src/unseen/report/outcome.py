@@ -59,13 +59,15 @@ def _dot(
 def fair(part: StudyReport) -> Section:
     """Return the chapter on fairness: how evenly the selected model serves the source clients."""
     title, metric = "Fairness", "accuracy"
+    if metric not in part.metrics:
+        return Section("fairness", title, "")
     runs = {m: [r for r in part.runs if r.method == m] for m in part.methods}
     measured = {
         method: values
         for method, of_method in runs.items()
         if (values := [even for run in of_method if (even := evenness(run, metric))])
     }
-    if metric not in part.metrics or not measured:
+    if not measured:
         return Section("fairness", title, "")
     rows: list[tuple[str | float | None, ...]] = [
         (method, *(mean(list(column)) for column in zip(*values, strict=True)))

@@ -129,7 +129,7 @@ def expected(field: FieldInfo) -> str:
     """Return what a field takes, in words, with its default as an example.
 
     >>> from unseen.spec.study import StudySpec
-    >>> expected(Study.model_fields["rounds"])
+    >>> expected(StudySpec.model_fields["rounds"])
     'an integer of at least 1, such as 20'
     """
     words = field.description or _phrase(field.annotation, field.metadata)
