@@ -7,7 +7,7 @@ export MKL_NUM_THREADS := 1
 # What other kernels could break. Not the laws of methods: they compare a run's bits with its own.
 MATHEMATICS := tests/laws/test_rules.py tests/oracles tests/privacy
 
-.PHONY: demo test test-all portable lint install docs bench clean
+.PHONY: demo test quick test-all portable lint install docs bench clean
 demo: .venv/bin/unseen
 	$(BIN)/unseen study digits --out results/digits --jobs 2
 
@@ -16,6 +16,10 @@ test: lint
 
 test-all: lint
 	$(BIN)/pytest -n 2
+
+# The laws of every method on one net, and the oracles.
+quick: install
+	UNSEEN_QUICK=1 $(BIN)/pytest -n 2 -m "not slow" tests/laws tests/oracles
 
 # The mathematics once more with the kernels that torch and oneDNN would pick on older processors:
 # without vector instructions, and with AVX2.
@@ -42,13 +46,13 @@ install: .venv/installed
 	touch $@
 
 docs: install
-	$(BIN)/python -c "from unseen.catalogue import write_pages; write_pages('docs/methods')"
-	$(BIN)/python -c "from unseen.catalogue import compositions_markdown as m; print(m(), end='')" \
+	$(BIN)/python -c "from unseen.cli.catalogue import write_pages; write_pages('docs/methods')"
+	$(BIN)/python -c "from unseen.cli.catalogue import compositions_markdown as m; print(m(), end='')" \
 		> docs/compositions.md
 
 # On a quiet machine; about twenty minutes. BENCH="rules memory" measures these alone.
 bench: install
-	env -u OMP_NUM_THREADS -u MKL_NUM_THREADS $(BIN)/unseen bench $(BENCH) \
+	env -u OMP_NUM_THREADS -u MKL_NUM_THREADS $(BIN)/python benchmarks $(BENCH) \
 		--out docs/benchmarks.json --page docs/benchmarks.md
 
 clean:

@@ -17,11 +17,11 @@ import time
 import torch
 
 from unseen import Client, Model, Split, Training
-from unseen.exchange import Turn, keyed
+from unseen.core.exchange import Turn, keyed
+from unseen.core.optimiser import SGD
 from unseen.gradient import Backprop, Calibration
-from unseen.local import Train
+from unseen.local.train import Train
 from unseen.models import build
-from unseen.optimiser import SGD
 
 VARIANTS = {
     "mmd": {},

@@ -24,11 +24,11 @@ import torch
 from PIL import Image
 from torch.utils.data import DataLoader, Dataset
 
-from unseen.client import Split, Stored
+from unseen.core.client import Split, Stored
+from unseen.core.exchange import keyed
 from unseen.datasets.cache import decoded
 from unseen.datasets.images import Tree, View
 from unseen.datasets.pacs import LAYOUT
-from unseen.exchange import keyed
 
 
 class Files(Dataset):

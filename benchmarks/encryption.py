@@ -16,12 +16,12 @@ from typing import Any
 import torch
 from harness import Goal, main
 
-from unseen.apply import Add
 from unseen.combine import PPDG, DenseRows
-from unseen.exchange import Exchange, Method, Reply, Slot, Turn, keyed
-from unseen.metrics import plain
+from unseen.core.apply import Add
+from unseen.core.exchange import Exchange, Method, Reply, Slot, Turn, keyed
+from unseen.core.metrics import plain
 from unseen.models import build
-from unseen.privacy import channel, ckks, seal
+from unseen.privacy import ckks, kinds, seal
 from unseen.privacy.ckks import arithmetic
 
 #: Without it nothing here runs.
@@ -61,7 +61,7 @@ class Federation:
         secret, public = ckks.make_keys()
         self.matrix = rows
         self.exchange = Exchange("train", None, {"model": Slot(RULE, apply=Add())})  # type: ignore[arg-type]
-        method, kind = Method("ppdg", (self.exchange,), (), plain), channel.CKKS(gram)
+        method, kind = Method("ppdg", (self.exchange,), (), plain), kinds.CKKS(gram)
         self.names = [f"site-{k}" for k in range(len(rows))]
         self.server = Server(method, public, kind)
         self.sites = {n: ckks.Site(method, n, secret, kind) for n in self.names}
@@ -72,7 +72,7 @@ class Federation:
     def round(self) -> torch.Tensor:
         """One exchange after training."""
         turn, self.seconds = Turn(0, 0, 1, "train"), {}
-        hello = self.server.hello(self.exchange, turn, self.names)
+        hello = self.server.hello(self.exchange, turn)
         sealed = []
         for name, row in zip(self.names, self.matrix, strict=True):
             begun = time.process_time()

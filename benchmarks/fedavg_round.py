@@ -22,11 +22,11 @@ from published import LeNet, Turned, average, handwritten, train
 from torch.utils.data import DataLoader
 
 from unseen import Client, InProcess, Model, Split, Training, method, start
+from unseen.core.exchange import keyed
+from unseen.core.optimiser import SGD
+from unseen.core.round import play_round
 from unseen.datasets.rotate import rotate
-from unseen.exchange import keyed
 from unseen.models import build
-from unseen.optimiser import SGD
-from unseen.round import play_round
 
 ANGLES = (15, 30, 45, 60, 75)
 goals = [

@@ -22,14 +22,14 @@ from harness import Goal, interleaved, main
 from published import handwritten
 
 from unseen import Client, InProcess, Model, Split, Study, Training, method, start
-from unseen.backend.stacked import Run, Stacked, play_together
-from unseen.combine.base import DenseRows, gram
+from unseen.core.exchange import keyed
+from unseen.core.optimiser import SGD
+from unseen.core.round import play_round
+from unseen.core.rows import DenseRows, gram
+from unseen.core.vector import stack
 from unseen.datasets.rotate import rotate
-from unseen.exchange import keyed
+from unseen.engine.stacked import Run, Stacked, play_together
 from unseen.models import build
-from unseen.optimiser import SGD
-from unseen.round import play_round
-from unseen.vector import stack
 
 ANGLES = (0, 15, 30, 45, 60, 75)
 goals = [

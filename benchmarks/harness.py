@@ -7,8 +7,8 @@ A benchmark is a module here with `goals`, a list of `Goal`, and `run(quick) -> 
 and, where it cannot run with the core alone, `extras`, the extras that it needs.
 
 A row is a dictionary of texts and numbers: `what`, `way`, and what was measured. Rows with other
-columns, or another `table`, make another table. `unseen bench NAME` runs a module in a process of
-its own and judges its goals; `python benchmarks/NAME.py [--quick]` prints what `run` returns.
+columns, or another `table`, make another table. `python benchmarks NAME` runs a module in a process
+of its own and judges its goals; `python benchmarks/NAME.py [--quick]` prints what `run` returns.
 """
 
 from __future__ import annotations

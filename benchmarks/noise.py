@@ -18,7 +18,7 @@ from harness import Goal, main
 
 from unseen import Study
 from unseen.privacy.ledger import summary
-from unseen.study.records import LEDGER, read_lines
+from unseen.results.records import LEDGER, read_lines
 
 #: Opacus accounts for ε.
 extras = ("dp",)

@@ -21,9 +21,9 @@ from pathlib import Path
 import torch
 
 from unseen import Model
-from unseen.client import Client, Split
 from unseen.combine import WeightedGeometricMean
-from unseen.exchange import Turn, keyed
+from unseen.core.client import Client, Split
+from unseen.core.exchange import Turn, keyed
 from unseen.gradient import Backprop, Environments
 from unseen.models import build
 

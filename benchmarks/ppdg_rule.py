@@ -18,7 +18,7 @@ from pathlib import Path
 import torch
 
 from unseen.combine import PPDG
-from unseen.vector import stack
+from unseen.core.vector import stack
 
 LAM = 0.1
 

@@ -16,10 +16,10 @@ from harness import Goal, interleaved, main
 from published import handwritten
 
 from unseen import Client, InProcess, Model, Split, Study, Training, method, start
-from unseen.exchange import keyed
+from unseen.core.exchange import keyed
+from unseen.core.optimiser import SGD
+from unseen.core.round import play_round
 from unseen.models import build
-from unseen.optimiser import SGD
-from unseen.round import play_round
 
 goals: list[Goal] = []
 NETS = {

@@ -17,15 +17,12 @@ from pathlib import Path
 
 import torch
 
-from unseen.backend.inprocess import InProcess
-from unseen.cli import split_list
-from unseen.methods.compose import method
-from unseen.round import play_round, start
-from unseen.study.job import adapted, module
+from unseen.cli.main import split_list
+from unseen.core.round import play_round
+from unseen.study import Study
 from unseen.study.plan import prepare_study
 from unseen.study.prepare import prepare
-from unseen.study.spec import Study
-from unseen.vector import Model
+from unseen.study.runtime import Runtime
 
 
 class Playing:
@@ -33,13 +30,12 @@ class Playing:
 
     def __init__(self, expression: str, planned, study: Study) -> None:
         self.study = study
-        self.method = method(expression, study.training.build(planned.data.classes is None))
         prepared = prepare(planned.data, planned.tasks[0], study, 0)
-        network = adapted(self.method, module(planned.setting, prepared, 0))
-        model = Model(network, "cpu", prepared.shape)
-        self.names = sorted(prepared.sources)
-        self.backend = InProcess(model, prepared.sources)
-        self.state = start(self.method, model, self.names, 0)
+        runtime = Runtime.of(
+            planned.setting, planned.data, prepared, expression, 0, evaluates=False
+        )
+        self.method, self.names = runtime.method, runtime.names
+        self.backend, self.state = runtime.in_process(), runtime.start()
 
     def round(self) -> float:
         begun = time.process_time()

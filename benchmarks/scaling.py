@@ -16,9 +16,9 @@ import torch
 from harness import Goal, forget_peak, fresh, interleaved, main, status
 
 from unseen.combine import PPDG
-from unseen.combine.base import DenseRows, gram
-from unseen.exchange import keyed
-from unseen.vector import stack
+from unseen.core.exchange import keyed
+from unseen.core.rows import DenseRows, gram
+from unseen.core.vector import stack
 
 goals: list[Goal] = []
 
@@ -26,9 +26,9 @@ goals: list[Goal] = []
 def played(clients: int, width: int, name: str, rounds: int) -> dict[str, Any]:
     """Seconds and memory of a round with so many clients of a perceptron of so many units."""
     from unseen import Client, InProcess, Model, Split, Training, method, start
+    from unseen.core.optimiser import SGD
+    from unseen.core.round import play_round
     from unseen.models import build
-    from unseen.optimiser import SGD
-    from unseen.round import play_round
     from unseen.study.job import traffic
 
     generator = keyed("x")

@@ -20,7 +20,7 @@ goals = [
     Goal("list", "`unseen list methods`, seconds", at_most=0.5),
     Goal("list_no_torch", "modules of torch that `unseen list methods` loads", at_most=0),
 ]
-CLI = "import sys; sys.argv[0] = 'unseen'; from unseen.cli import main; "
+CLI = "import sys; sys.argv[0] = 'unseen'; from unseen.cli.main import main; "
 WAYS = {
     "python": "pass",
     "import unseen": "import unseen",

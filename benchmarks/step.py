@@ -20,13 +20,13 @@ from published import handwritten
 from torch import nn
 
 from unseen import Client, Model, Split, Training
-from unseen.exchange import Turn, keyed
+from unseen.core.exchange import Turn, keyed
+from unseen.core.optimiser import Adam
+from unseen.core.row_store import MIB, MMAP_THRESHOLD, TRIM_THRESHOLD
 from unseen.gradient import Backprop
-from unseen.local import Train
-from unseen.memory import MIB, MMAP_THRESHOLD, TRIM_THRESHOLD
+from unseen.local.train import Train
 from unseen.models import build
 from unseen.models.layers import Sequential
-from unseen.optimiser import Adam
 
 goals: list[Goal] = []
 NETS = {"lenet": (1, 28, 28), "mnist-cnn": (1, 28, 28), "resnet18": (3, 64, 64)}

@@ -34,7 +34,7 @@ def environment(threads: int | None) -> dict[str, str]:
 
 
 def ours(name: str, settings: list[str]) -> None:
-    code = "from unseen.cli import main; main()"
+    code = "from unseen.cli.main import main; main()"
     with tempfile.TemporaryDirectory() as folder:
         out = str(Path(folder) / "out")
         command = [

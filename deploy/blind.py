@@ -33,17 +33,17 @@ from terminals import Terminals
 from torch import Tensor
 
 from unseen import Study
-from unseen.backend.inprocess import InProcess
+from unseen.audit import scan
+from unseen.core.exchange import Turn
+from unseen.core.vector import Model
 from unseen.datasets.heart import HOSPITALS
-from unseen.exchange import Turn
+from unseen.engine.inprocess import InProcess
+from unseen.federation.launch import standing
 from unseen.federation.process import descendants
-from unseen.federation.run import standing
-from unseen.privacy import carried
-from unseen.privacy.audit import scan
+from unseen.privacy import blind
 from unseen.study import job as jobs
 from unseen.study.plan import prepare_study
 from unseen.study.prepare import prepare
-from unseen.vector import Model
 
 PAGE = Path(__file__).parent.parent / "docs" / "results" / "blind-federation.md"
 STUDY = """dataset = "heart-disease"
@@ -219,9 +219,9 @@ def opened(checkpoint: bytes, secret: bytes, name: str) -> Tensor:
     """The model in a server's checkpoint, as who has the sites' key can read it."""
     content = torch.load(io.BytesIO(checkpoint[32:]), weights_only=True)
     assert bool(content["inbox"]["model"].isnan().all())
-    ((_, kept),) = content["memories"][carried.SERVER]
-    assert not any(key.startswith(carried.SUM) for key in kept)  # evaluations have applied them
-    state = carried.opened(bytes(kept[carried.STATE].numpy()), secret, name)
+    ((_, kept),) = content["memories"][blind.SERVER]
+    assert not any(key.startswith(blind.SUM) for key in kept)  # evaluations have applied them
+    state = blind.open_state(bytes(kept[blind.STATE].numpy()), secret, name)
     return state.entries["model"]
 
 
@@ -389,7 +389,7 @@ def contents(checkpoint: bytes) -> Iterator[str]:
         if entry.numel():
             nothing = "every one of them NaN" if bool(entry.isnan().all()) else "numbers"
             yield f"- `{name}`: {entry.numel():,} numbers, {nothing}"
-    ((_, kept),) = told["memories"][carried.SERVER]
+    ((_, kept),) = told["memories"][blind.SERVER]
     for name, content in kept.items():
         if name != "label":
             yield f"- `{name}`: {content.numel():,} bytes, sealed"

@@ -27,15 +27,15 @@ from pathlib import Path
 
 import faulty
 
-from unseen.federation import keys
+from unseen.federation import certificates
 from unseen.federation.kit import Kit
-from unseen.federation.kits import described, provision
-from unseen.federation.run import STANDING, standing
-from unseen.study.spec import Study
+from unseen.federation.launch import STANDING, standing
+from unseen.federation.provision import described, provision
+from unseen.study import Study
 
 #: How long any one thing may take, in seconds.
 PATIENCE = 1800
-UNSEEN = [sys.executable, "-c", "from unseen.cli import main; main()", "federation"]
+UNSEEN = [sys.executable, "-c", "from unseen.cli.main import main; main()", "federation"]
 BEGUN = time.monotonic()
 #: What one site answers wrongly, by round, from 1.
 PLAN = {2: "nan", 3: "short", 4: "old", 5: "twice", 6: "late"}
@@ -162,7 +162,7 @@ class Drill:
     def refusals(self) -> None:
         """Sites that must not come in, each started with `join`."""
         with self.copied() as kit:
-            keys.write_site_keys(kit, self.work, "nobody")
+            certificates.write_site_keys(kit, self.work, "nobody")
             self.refused("a key that is not registered", kit)
         with self.copied() as kit, self.other(datetime.now(UTC)) as other:
             shutil.copy(other / "server" / "ca.crt", kit / "ca.crt")

@@ -27,9 +27,9 @@ import time
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
-from unseen.backend.flower import desk
-from unseen.backend.flower.site import Site
-from unseen.backend.flower.wire import pack, unpack
+from unseen.federation.flower import desk
+from unseen.federation.flower.site import Site
+from unseen.engine.messages import pack, unpack
 
 app = ClientApp()
 

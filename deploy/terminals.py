@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-UNSEEN = [sys.executable, "-c", "from unseen.cli import main; main()"]
+UNSEEN = [sys.executable, "-c", "from unseen.cli.main import main; main()"]
 
 
 class Terminals:

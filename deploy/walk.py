@@ -21,7 +21,7 @@ from heart import FEDERATION, SITES
 from terminals import Terminals
 
 HERE = Path(__file__).parent
-PAGE, FIGURES = HERE.parent / "docs" / "deployment.md", HERE.parent / "docs" / "figures"
+PAGE = HERE.parent / "docs" / "deployment.md"
 STUDY = """dataset = "heart-disease"
 model = "mlp(widths=[32])"
 methods = {methods}
@@ -82,8 +82,9 @@ def main(data: Path, work: Path) -> None:
     finally:
         walk.stop()
     for path in sorted((work / "records/fishr/records").glob("*/*/seed-0")):
-        figure = FIGURES / f"exchanges-{path.parts[-3]}.svg"
+        figure = work / f"exchanges-{path.parts[-3]}.mmd"
         walk.do("federation", "sequence", str(path), "--out", str(figure))
+        fill(figure.stem, figure.read_text(encoding="utf-8").rstrip(), "mermaid")
     fill("walk", "\n\n".join(parts))
     fill("doctor", doctor)
     drilled(work, data)
@@ -103,10 +104,10 @@ def drilled(work: Path, data: Path) -> None:
         fill("drill", "\n".join([f"$ {typed}", *lines]))
 
 
-def fill(name: str, text: str) -> None:
+def fill(name: str, text: str, language: str = "text") -> None:
     """Put a text between the marks `<!-- name -->` and `<!-- /name -->` of the page."""
     page = PAGE.read_text(encoding="utf-8")
-    fenced = f"```text\n{text}\n```\n\n" if text else ""
+    fenced = f"```{language}\n{text}\n```\n\n" if text else ""
     block = f"<!-- {name} -->\n\n{fenced}<!-- /{name} -->"
     pattern = rf"<!-- {name} -->.*?<!-- /{name} -->"
     if not re.search(pattern, page, re.DOTALL):

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from command import Command, Ran
+from support.command_line import Command, Ran
 
-from unseen.cli import main
+from unseen.cli.main import main
 
 torch.set_num_threads(1)
 os.environ.pop("COLUMNS", None)  # workers of pytest have one, and tables are as wide as it says

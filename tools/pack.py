@@ -1,29 +1,70 @@
-"""Pack a study's records for docs/results: only the rounds that a selection rule can choose.
+"""Pack a study's records for docs/results, and unpack them again.
 
-    python tools/pack.py results/methods/digits docs/results/methods-digits/records.tar.xz
+    python tools/pack.py results/methods/digits docs/results/methods-digits/records.json.xz
+    python tools/pack.py --unpack docs/results/methods-digits/records.json.xz results/again
 
-What is left of a job are its evaluations, and of these the rounds that source-validation,
-ood-validation, target-oracle or `last` choose by the study's metric or by the loss. Tables and
-verdicts by these rules are the same as from all records, since a rule takes the best of the rounds
-and the earliest of equal ones; curves, weights and what left each site need the whole records.
+What is left of a job are its evaluations at the rounds that source-validation, ood-validation,
+target-oracle or `last` choose by any of the study's metrics or by the loss, and the clients' gaps
+in the last rounds. Tables and verdicts by these rules are the same as from all records, since a
+rule takes the best of the rounds and the earliest of equal ones; curves, weights and what left each
+site need the whole records, which the study's command makes again.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import shutil
-import tarfile
-import tempfile
-from collections.abc import Iterator
+import lzma
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
+from unseen.core.atomic import write_atomically
 from unseen.errors import UnseenError
-from unseen.study import records
-from unseen.study.selection import SELECTIONS, less_is_better, main_metric, select
+from unseen.results import records
+from unseen.results.records import Record
+from unseen.results.selection import SELECTIONS, less_is_better, main_metric, select
 
 EVALUATIONS = ("source.jsonl", "target.jsonl")
+#: How many of the last rounds gaps are kept of.
+LAST = 5
+#: What of a job's mark is kept: digests are made again, seconds and memory are of one machine.
+MARK = ("versions", "commit", "diverged", "fallbacks")
+#: What every record of a job has in common.
+NAMES = ("method", "task", "seed")
+
+
+def pack(folder: Path, out: Path) -> None:
+    """Write the archive of a study's folder."""
+    about = json.loads((folder / "study.json").read_bytes())
+    identity = about["identity"]
+    main = main_metric(identity["settings"].get("metric"), identity["metrics"])
+    metrics = tuple(dict.fromkeys((main, *identity["metrics"], "loss")))
+    content = {"study": about, "jobs": [thin(job, metrics) for job in jobs(folder)]}
+    plain = json.dumps(content, separators=(",", ":")).encode()
+    write_atomically(out, lzma.compress(plain, preset=9 | lzma.PRESET_EXTREME))
+
+
+def jobs(folder: Path) -> Iterator[Path]:
+    """The folders of the finished jobs."""
+    yield from sorted(p.parent for p in folder.glob("records/*/*/seed-*/done.json"))
+
+
+def thin(folder: Path, metrics: tuple[str, ...]) -> dict[str, Any]:
+    """A job's evaluations at the rounds that count, its last gaps, and its mark."""
+    mark = records.mark(folder)
+    chosen = rounds(folder, metrics) if "diverged" not in mark else set()
+    found: dict[str, Any] = {"mark": {key: mark[key] for key in MARK if key in mark}}
+    for name in EVALUATIONS:
+        lines = [r for r in records.read_lines(folder / name) if r["round"] in chosen]
+        found[name] = columns(lines)
+        found |= {key: line[key] for line in lines[:1] for key in NAMES}
+    if constant := records.read_lines(folder / records.CONSTANT):
+        found[records.CONSTANT] = columns(constant)
+    if gaps := list(last_gaps(folder)):
+        found["rounds.jsonl"] = gaps
+    return {**found, "folder": str(folder.relative_to(folder.parents[3]))}
 
 
 def rounds(folder: Path, metrics: tuple[str, ...]) -> set[int]:
@@ -37,49 +78,67 @@ def rounds(folder: Path, metrics: tuple[str, ...]) -> set[int]:
     return chosen
 
 
-def thin(folder: Path, out: Path, metrics: tuple[str, ...]) -> None:
-    """A job's evaluations at those rounds, and its mark, with their digests."""
-    out.mkdir(parents=True)
-    mark = records.mark(folder)
-    keep = rounds(folder, metrics) if "diverged" not in mark else set()
-    for name in EVALUATIONS:
-        lines = (folder / name).read_text("utf-8").splitlines(keepends=True)
-        text = "".join(line for line in lines if json.loads(line)["round"] in keep)
-        (out / name).write_text(text, "utf-8")
-    with suppress(FileNotFoundError):
-        shutil.copy(folder / "constant.jsonl", out)
-    mark["records"] = records.digests(out)
-    (out / "done.json").write_text(json.dumps(mark, indent=1), "utf-8")
+def last_gaps(folder: Path) -> Iterator[Record]:
+    """The gaps that clients reported in the last rounds of training."""
+    trained = [r for r in records.read_lines(folder / "rounds.jsonl") if r["exchange"] == "train"]
+    for line in trained[-LAST:]:
+        if "gap" in line["scalars"]:
+            kept = {key: line[key] for key in ("round", "exchange", "clients")}
+            gaps = [_eight(value) for value in line["scalars"]["gap"]]
+            yield {**kept, "scalars": {"gap": gaps}}
 
 
-def jobs(folder: Path) -> Iterator[Path]:
-    """The folders of the finished jobs."""
-    yield from sorted(p.parent for p in folder.glob("records/*/*/seed-*/done.json"))
+def columns(lines: Sequence[Record]) -> dict[str, list[Any]]:
+    """Records with the same keys as columns, without what all records of a job share."""
+    keys = [key for key in (lines[0] if lines else ()) if key not in NAMES]
+    return {key: [_short(key, line[key]) for line in lines] for key in keys}
 
 
-def pack(folder: Path, out: Path) -> None:
-    """Write the archive."""
-    about = json.loads((folder / "study.json").read_bytes())
-    metric = main_metric(about["identity"]["settings"].get("metric"), about["identity"]["metrics"])
-    with tempfile.TemporaryDirectory() as name:
-        place = Path(name)
-        shutil.copy(folder / "study.json", place)
-        for job in jobs(folder):
-            thin(job, place / job.relative_to(folder), tuple(dict.fromkeys((metric, "loss"))))
-        with tarfile.open(out, "w:xz", preset=9) as archive:
-            for part in ("study.json", "records"):
-                archive.add(place / part, part, filter=_anonymous)
+def _short(key: str, value: Any) -> Any:
+    """A loss in eight digits, which are more than a table prints; shares stay as they are, since
+    ties between them count."""
+    return _eight(value) if key == "loss" and isinstance(value, float) else value
 
 
-def _anonymous(member: tarfile.TarInfo) -> tarfile.TarInfo:
-    member.uid = member.gid = member.mtime = 0
-    member.uname = member.gname = ""
-    return member
+def _eight(value: float) -> float:
+    return float(f"{value:.8g}")
+
+
+def lines_of(found: Mapping[str, list[Any]], shared: Mapping[str, Any]) -> Iterator[Record]:
+    """The records of columns."""
+    for values in zip(*found.values(), strict=True):
+        yield {**shared, **dict(zip(found, values, strict=True))}
+
+
+def unpack(packed: Path, out: Path) -> None:
+    """Write the folder of an archive, for `unseen table`, or for `unseen study` to go on."""
+    content = json.loads(lzma.decompress(packed.read_bytes()))
+    write_atomically(out / "study.json", json.dumps(content["study"], indent=1).encode())
+    for job in content["jobs"]:
+        folder = out / job["folder"]
+        shared = {key: job[key] for key in NAMES if key in job}
+        for name in EVALUATIONS:
+            _write(folder / name, lines_of(job[name], shared))
+        if records.CONSTANT in job:
+            _write(folder / records.CONSTANT, lines_of(job[records.CONSTANT], {}))
+        _write(folder / "rounds.jsonl", job.get("rounds.jsonl", ()))
+        mark = {"records": records.digests(folder), **job["mark"]}
+        write_atomically(folder / "done.json", json.dumps(mark, indent=1).encode())
+
+
+def _write(path: Path, lines: Iterable[Record]) -> None:
+    write_atomically(path, b"".join(map(records.to_line, lines)))
+
+
+def main() -> None:
+    """Pack, or unpack."""
+    parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
+    parser.add_argument("--unpack", action="store_true")
+    parser.add_argument("source", type=Path, help="a study's --out, or an archive to unpack")
+    parser.add_argument("target", type=Path, help="records.json.xz, or a folder")
+    asked = parser.parse_args()
+    (unpack if asked.unpack else pack)(asked.source, asked.target)
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("folder", type=Path, help="a study's --out")
-    parser.add_argument("out", type=Path, help="records.tar.xz")
-    asked = parser.parse_args()
-    pack(asked.folder, asked.out)
+    main()

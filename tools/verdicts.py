@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import math
 import sys
-import tarfile
 import tempfile
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
@@ -20,16 +19,18 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from pack import unpack
 from scipy.stats import t as student
 
+from unseen.core.atomic import write_atomically
 from unseen.errors import UnseenError, choice
-from unseen.study import records
-from unseen.study.environments import of_sources
-from unseen.study.formats import decimals, scale_of
-from unseen.study.paired import holm, t_test, wilcoxon
-from unseen.study.records import Job, Record
-from unseen.study.selection import less_is_better, selected
-from unseen.study.statistics import mean, standard_error
+from unseen.results import records
+from unseen.results.formats import decimals, scale_of
+from unseen.results.paired import holm, t_test, wilcoxon
+from unseen.results.records import Job, Record
+from unseen.results.selection import less_is_better, selected
+from unseen.results.source_environments import of_sources
+from unseen.results.statistics import mean, standard_error
 
 RESULTS = Path(__file__).resolve().parent.parent / "docs" / "results"
 ALPHA = 0.05
@@ -165,15 +166,14 @@ class Archive:
 
     def folder(self, name: str) -> Path:
         """Where a folder's records lie, as files."""
-        there, packed = self.results / name, self.results / name / "records.tar.xz"
+        there, packed = self.results / name, self.results / name / "records.json.xz"
         if (there / "records").is_dir():
             return there
         unpacked = self.scratch / name
         if not unpacked.exists():
             if not packed.exists():
-                raise UnseenError(f"expected records/ or records.tar.xz in {there}; found neither.")
-            with tarfile.open(packed) as file:
-                file.extractall(unpacked, filter="data")
+                raise UnseenError(f"expected records/ or {packed.name} in {there}; found neither.")
+            unpack(packed, unpacked)
         return unpacked
 
     def _figures(self, name: str, method: str, metric: str, selection: str, by: str) -> Figures:
@@ -379,7 +379,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         same = place.exists() and place.read_text("utf-8") == text
         print(f"{place} is {'' if same else 'not '}what its records say")
         return 0 if same else 1
-    records.write_atomically(place, text.encode())
+    write_atomically(place, text.encode())
     print(place)
     return 0
 

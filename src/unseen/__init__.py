@@ -4,30 +4,30 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+from unseen.version import __version__
 
 if TYPE_CHECKING:
-    from unseen.backend.inprocess import InProcess
-    from unseen.client import Client, Split
+    from unseen.core.client import Client, Split
+    from unseen.core.round import play, start
+    from unseen.core.vector import Layout, Model
+    from unseen.engine.inprocess import InProcess
     from unseen.errors import UnseenError
     from unseen.methods.compose import method
-    from unseen.round import play, start
-    from unseen.study.spec import Study
-    from unseen.training import Training
-    from unseen.vector import Layout, Model
+    from unseen.recipe import Training
+    from unseen.study import Study
 
 _HOMES = {
-    "Client": "client",
-    "InProcess": "backend.inprocess",
-    "Layout": "vector",
-    "Model": "vector",
-    "Split": "client",
-    "Study": "study.spec",
-    "Training": "training",
+    "Client": "core.client",
+    "InProcess": "engine.inprocess",
+    "Layout": "core.vector",
+    "Model": "core.vector",
+    "Split": "core.client",
+    "Study": "study",
+    "Training": "recipe",
     "UnseenError": "errors",
     "method": "methods.compose",
-    "play": "round",
-    "start": "round",
+    "play": "core.round",
+    "start": "core.round",
 }
 
 __all__ = [

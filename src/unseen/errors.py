@@ -8,7 +8,43 @@ from collections.abc import Iterable, Sequence
 
 
 class UnseenError(ValueError):
-    """An input that cannot work. The message is one paragraph for the person at the keyboard."""
+    """An input that cannot work. The message is one paragraph: what is wrong, then the remedy.
+
+    Attributes:
+        what: What is wrong, as sentences.
+        remedy: What to do about it, as sentences; empty where the message has no such part.
+        expected, found: What was expected, and what stood in its place, where that is short.
+    """
+
+    def __init__(
+        self, what: str = "", *, remedy: str = "", expected: str = "", found: str = ""
+    ) -> None:
+        super().__init__(" ".join(filter(None, (what, remedy))))
+        self.what, self.remedy, self.expected, self.found = what, remedy, expected, found
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _rebuilt, (type(self), str(self), dict(vars(self)))
+
+
+def _rebuilt(kind: type[UnseenError], text: str, fields: dict[str, object]) -> UnseenError:
+    """An error from another process."""
+    error = kind.__new__(kind, text)
+    error.args = (text,)
+    error.__dict__ |= fields
+    return error
+
+
+class Incompatible(UnseenError):
+    """Parts that do not go together: a modifier, a channel or noise, and a method.
+
+    Attributes:
+        name: The combination, such as `deepall+ga`.
+        why: The reason.
+    """
+
+    def __init__(self, name: str, why: str, *, remedy: str = "") -> None:
+        super().__init__(f"{name} cannot be: {why}", remedy=remedy)
+        self.name, self.why = name, " ".join(filter(None, (why, remedy)))
 
 
 class BadReply(UnseenError):
@@ -82,7 +118,11 @@ def choice(name: str, value: object, allowed: Sequence[str]) -> None:
         close = difflib.get_close_matches(str(value), allowed, n=1)
         hint = f" (did you mean {close[0]!r}?)" if close else ""
         names = ", ".join(repr(a) for a in allowed)
-        raise UnseenError(f"{name} must be one of {names}; found {value!r}{hint}.")
+        raise UnseenError(
+            f"{name} must be one of {names}; found {value!r}{hint}.",
+            expected=names,
+            found=repr(value),
+        )
 
 
 def number(
@@ -107,4 +147,7 @@ def number(
     left = "(" if open_low or low == -math.inf else "["
     right_end = ")" if high == math.inf else "]"
     interval = f"{left}{low:g}, {high:g}{right_end}"
-    raise UnseenError(f"{name} must be {kind} in {interval}; found {value!r}.")
+    expected = f"{kind} in {interval}"
+    raise UnseenError(
+        f"{name} must be {expected}; found {value!r}.", expected=expected, found=repr(value)
+    )

@@ -62,7 +62,7 @@ class Call:
         if not own and (not _NAME.fullmatch(self.name) or keyword.iskeyword(self.name)):
             raise UnseenError(
                 "a name is made of letters, digits and single dashes, starts with a letter and is "
-                f"no word of Python's own; found {self.name!r}"
+                f"not a keyword of Python; found {self.name!r}"
             )
         for option, value in self.arguments.items():
             if not _OPTION.fullmatch(option) or keyword.iskeyword(option):
@@ -75,12 +75,12 @@ class Call:
 
 
 def fold(name: str) -> str:
-    """The form in which names are compared: lower case, dashes for underscores."""
+    """Return the form in which names are compared: lower case, dashes for underscores."""
     return name.lower().replace("_", "-")
 
 
 def parse(text: str) -> tuple[Call, ...]:
-    """The parts of an expression, in order. Raises UnseenError with the place of the mistake.
+    """Return the parts of an expression, in order; UnseenError shows the place of a mistake.
 
     >>> parse("fedprox(mu=0.1)+ga")
     (Call(name='fedprox', arguments={'mu': 0.1}), Call(name='ga', arguments={}))
@@ -89,43 +89,21 @@ def parse(text: str) -> tuple[Call, ...]:
 
 
 def text(calls: tuple[Call, ...]) -> str:
-    """The canonical text: options in the order given, none added; `parse(text(c)) == c`.
+    """Return the canonical text: options in the order given, none added; `parse(text(c)) == c`.
 
     >>> text(parse("MLP( widths=[64,64] )"))
     'mlp(widths=[64, 64])'
     """
-    return "+".join(_one(call) for call in calls)
-
-
-def split_list(text: str) -> list[str]:
-    """Comma-separated parts; commas inside brackets do not separate.
-
-    >>> split_list('fedavg, ppdg(lam=0.2, base="running")+ga')
-    ['fedavg', 'ppdg(lam=0.2, base="running")+ga']
-    """
-    parts, depth = [""], 0
-    for character in text:
-        depth += (character in "([") - (character in ")]")
-        if character == "," and depth == 0:
-            parts.append("")
-        else:
-            parts[-1] += character
-    found = [part.strip() for part in parts]
-    if found[-1] == "":  # nothing at all, or a comma at the end
-        found.pop()
-    if "" in found:
-        raise UnseenError(
-            f"the list {text!r} has nothing between two commas or before the first: write a name "
-            "there, or take a comma away."
-        )
-    return found
+    options = [", ".join(f"{k}={v!r}" for k, v in call.arguments.items()) for call in calls]
+    parts = zip(calls, options, strict=True)
+    return "+".join(f"{call.name}({inside})" if inside else call.name for call, inside in parts)
 
 
 def options(
     part: Callable[..., object], given: int = 0, own: bool = False
 ) -> dict[str, inspect.Parameter]:
-    """What a user may set: the keyword-only parameters of a function; of a class, and of what is
-    the user's own, all after the first `given`."""
+    """Return what a user may set: the keyword-only parameters of a function; of a class, and of a
+    user's part, all after the first `given`."""
     every = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     kinds = every if own or inspect.isclass(part) else every[:1]
     parameters = list(inspect.signature(part).parameters.values())
@@ -141,9 +119,15 @@ def resolve(
 ) -> object:
     """Find `call.name` in `table` and call it: `table[name](*given, **arguments)`.
 
-    kind: what the table holds, for the messages. own: whether `module:name` may stand for a part
-    that is not in the table. Errors name the nearest right name or option, the options with their
-    defaults, and those that must be set and are not.
+    Errors name the nearest right name or option, the options with their defaults, and those that
+    must be set and are not.
+
+    Args:
+        kind: What the table holds, for the messages.
+        call: The name and the options.
+        table: The parts by name.
+        given: Positional arguments, which are not options.
+        own: Whether `module:name` may name a user's part that is not in the table.
 
     >>> resolve("sort", parse("by-key(reverse=True)")[0], {"by_key": sorted}, ([1, 3, 2],))
     [3, 2, 1]
@@ -175,14 +159,14 @@ def resolve(
 
 
 def takes(kind: str, name: str, option: str, table: Mapping[str, Callable[..., object]]) -> bool:
-    """Whether the part that a call names, of the table or one's own, has the option."""
+    """Return whether a part of the table, or a user's `module:name`, has the option."""
     own = ":" in name
     part = own_part(kind, name) if own else named(kind, name, table)
     return option in options(part, 1, own)
 
 
 def named(kind: str, name: str, table: Mapping[str, T]) -> T:
-    """The entry of a table, whatever the dashes and the case of its name there."""
+    """Return the entry of a table, whatever the dashes and the case of its name there."""
     names = {fold(known): known for known in table}
     if name not in names:
         raise nearest(kind, name, table)
@@ -190,7 +174,7 @@ def named(kind: str, name: str, table: Mapping[str, T]) -> T:
 
 
 def own_part(kind: str, path: str) -> Callable[..., object]:
-    """The user's own function or class that `module:name` stands for."""
+    """Return the user's function or class that `module:name` names."""
     part = load_object(path)
     if not callable(part):
         raise UnseenError(
@@ -200,8 +184,10 @@ def own_part(kind: str, path: str) -> Callable[..., object]:
 
 
 def load_object(path: str) -> object:
-    """The object that `package.module:name` stands for, imported with the current directory first
-    on the path, where it then stays for what the module imports later.
+    """Return the object that `package.module:name` names.
+
+    It is imported with the current directory first on the path, where it then stays for what the
+    module imports later.
 
     >>> load_object("math:tau")
     6.283185307179586
@@ -217,7 +203,7 @@ def load_object(path: str) -> object:
     if here not in sys.path:
         sys.path.insert(0, here)
     try:
-        found = importlib.import_module(module)
+        loaded = importlib.import_module(module)
     except Exception as error:
         lacks = error.name if isinstance(error, ModuleNotFoundError) else None
         if lacks is not None and f"{module}.".startswith(f"{lacks}."):
@@ -228,10 +214,10 @@ def load_object(path: str) -> object:
         raise UnseenError(
             f"importing {module!r} failed with {type(error).__name__}: {error}"
         ) from error
-    if not hasattr(found, name):
-        public = [n for n in vars(found) if not n.startswith("_")]
+    if not hasattr(loaded, name):
+        public = [n for n in vars(loaded) if not n.startswith("_")]
         raise nearest(f"name in module {module!r}:", name, public)
-    value: object = getattr(found, name)
+    value: object = getattr(loaded, name)
     return value
 
 
@@ -276,24 +262,28 @@ class _Reader:
                     yield self.call(term)
 
     def call(self, node: ast.expr) -> Call:
+        arguments: dict[str, object] = {}
         match node:
             case ast.Name():
-                return self.checked(node, self.shown(node), {})
+                name = self.shown(node)
             case ast.Call(func=ast.Name() as written, args=args, keywords=keywords):
                 name = self.shown(written)  # as it is in the text, not as it was tamed
-                for arg in args:
-                    raise self.at(
-                        arg, f"options go by keyword, as in {fold(name)}(option={self.shown(arg)})"
-                    )
-                arguments: dict[str, object] = {}
+                if args:
+                    form = f"{fold(name)}(option={self.shown(args[0])})"
+                    raise self.at(args[0], f"options are given by keyword, as in {form}")
                 for item in keywords:
                     if item.arg is None:
-                        raise self.at(item.value, "options go by keyword, one by one")
+                        raise self.at(item.value, "options are given by keyword, one by one")
                     if item.arg in arguments:
                         raise self.at(item, f"the option {item.arg!r} is set twice")
                     arguments[item.arg] = self.value(item.value)
-                return self.checked(node, name, arguments)
-        raise self.at(node, f"expected a name, found {self.shown(node)}; parts are joined by +")
+            case _:
+                what = f"expected a name, found {self.shown(node)}; parts are joined by +"
+                raise self.at(node, what)
+        try:
+            return Call(name, arguments)
+        except UnseenError as error:
+            raise self.at(node, str(error)) from None
 
     def value(self, node: ast.expr) -> object:
         match node:
@@ -308,18 +298,12 @@ class _Reader:
             case ast.Name(id=name) if name.title() in ("True", "False", "None"):
                 raise self.at(node, f"write {name.title()}, as Python does")
             case ast.Name():
-                raise self.at(node, f"a text stands in quotes: {self.shown(node)!r}")
+                raise self.at(node, f"a text is written in quotes: {self.shown(node)!r}")
         raise self.at(
             node,
             "a value is a finite number, a string, True, False, None, or a list or tuple of "
             f"these; found {self.shown(node)}",
         )
-
-    def checked(self, node: ast.expr, name: str, arguments: dict[str, object]) -> Call:
-        try:
-            return Call(name, arguments)
-        except UnseenError as error:
-            raise self.at(node, str(error)) from None
 
     def shown(self, node: ast.expr) -> str:
         return ast.get_source_segment(self.source, node) or "nothing"
@@ -340,11 +324,6 @@ class _Reader:
     def line(self, number: int) -> str:
         lines = re.split(r"\r\n|\r|\n", self.source)
         return lines[min(number, len(lines)) - 1]
-
-
-def _one(call: Call) -> str:
-    inside = ", ".join(f"{name}={value!r}" for name, value in call.arguments.items())
-    return f"{call.name}({inside})" if inside else call.name
 
 
 def _listed(known: Mapping[str, inspect.Parameter]) -> str:

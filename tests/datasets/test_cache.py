@@ -15,7 +15,7 @@ from unseen.datasets import cache
 from unseen.datasets.cache import decoded
 from unseen.datasets.images import Tree, View
 from unseen.errors import UnseenError
-from unseen.study.job import digest_of, read
+from unseen.study.setting import digest_of, read
 
 
 @pytest.fixture

@@ -10,9 +10,9 @@ import pytest
 import torch
 from PIL import Image
 
+from unseen.core.exchange import keyed
 from unseen.datasets import cifar, load
 from unseen.errors import UnseenError
-from unseen.exchange import keyed
 
 
 @pytest.fixture
@@ -82,11 +82,11 @@ def test_what_is_no_batch_is_refused(batches: Path) -> None:
         load("rotated-cifar10", batches, size=28)
     file = batches / "cifar-10-batches-bin" / "data_batch_3.bin"
     file.write_bytes(file.read_bytes()[:-1])
-    with pytest.raises(UnseenError, match=r"data_batch_3\.bin is no batch"):
+    with pytest.raises(UnseenError, match=r"data_batch_3\.bin is not a batch"):
         load("rotated-cifar10", batches)
     file.rename(file.with_suffix(""))
     file.with_suffix("").write_bytes(pickle.dumps(Path("x")))
-    with pytest.raises(UnseenError, match=r"data_batch_3 is no batch.*not run"):
+    with pytest.raises(UnseenError, match=r"data_batch_3 is not a batch.*not run"):
         load("rotated-cifar10", batches)
     file.with_suffix("").unlink()
     with pytest.raises(UnseenError, match="data_batch_3"):

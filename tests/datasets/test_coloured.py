@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from unseen.core.exchange import keyed
 from unseen.datasets import load, mnist
-from unseen.datasets.base import DataSet, Domain
 from unseen.datasets.coloured import colour
-from unseen.exchange import keyed
+from unseen.datasets.dataset import DataSet, Domain
 
 
 @pytest.fixture(scope="module")

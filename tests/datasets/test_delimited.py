@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from unseen.datasets import load
-from unseen.datasets.base import DataSet
+from unseen.datasets.dataset import DataSet
 from unseen.errors import UnseenError
 
 TABLE = """site,age,ward,sex,outcome,id

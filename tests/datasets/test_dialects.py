@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from unseen.commands import first_look
+from unseen.cli.data import first_look
 from unseen.datasets import load
-from unseen.datasets.base import DataSet
+from unseen.datasets.dataset import DataSet
 from unseen.errors import UnseenError
 
 ROWS = [("site", "größe", "wert", "died"), ("a", 1.75, 3, 0), ("a", 0.125, 4, 1)]

@@ -14,12 +14,12 @@ import pytest
 import torch
 
 from unseen.datasets import eicu
-from unseen.datasets.base import DataSet
 from unseen.datasets.check import check
+from unseen.datasets.dataset import DataSet
 from unseen.errors import UnseenError
-from unseen.study.holdout import Task
+from unseen.spec.holdout import Task
+from unseen.study import Study
 from unseen.study.prepare import prepare
-from unseen.study.spec import Study
 
 PATIENTS = """\
 hospitalid,patientunitstayid,uniquepid,gender,age,ethnicity,admissionheight,admissionweight,\

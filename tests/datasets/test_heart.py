@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from pooled import by_scikit_learn
+from support.pooled import by_scikit_learn
 
 from unseen.datasets import load
-from unseen.datasets.base import DataSet
-from unseen.datasets.table import Sums, encode, feature_names
+from unseen.datasets.dataset import DataSet
+from unseen.datasets.encoding import Sums, encode, feature_names
 
 FILES = ("cleveland", "hungarian", "switzerland", "va")
 

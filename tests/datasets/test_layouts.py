@@ -146,7 +146,7 @@ def test_fedbns_lists_choose_and_split_the_ten_classes(tmp_path: Path) -> None:
         assert domain.validation is not None and domain.validation.tolist() == list(range(1, 20, 2))
     list_ = lists / "real_test.pkl"
     list_.write_bytes(pickle.dumps(Path("x")))
-    with pytest.raises(UnseenError, match="no pair of paths and labels"):
+    with pytest.raises(UnseenError, match="not a pair of paths and labels"):
         load("domainnet10", tmp_path, size=8, split="official")
 
 

@@ -6,8 +6,8 @@ import re
 from pathlib import Path
 
 import pytest
-from command import Command
 from PIL import Image
+from support.command_line import Command
 
 from unseen.datasets import load
 from unseen.errors import UnseenError

@@ -10,9 +10,9 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from unseen.core.exchange import keyed
 from unseen.datasets import load
 from unseen.datasets.rotate import CHUNK, rotate
-from unseen.exchange import keyed
 
 
 def blobs(n: int, height: int, width: int) -> Tensor:

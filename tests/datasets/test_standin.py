@@ -10,16 +10,16 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from unseen.cli import app
-from unseen.commands import trial
+from unseen.cli.data import trial
+from unseen.cli.main import app
 from unseen.datasets import DATASETS, heart, load, standin
 from unseen.datasets.imports import bring
 from unseen.errors import UnseenError
 from unseen.report.folders import Folder, read_folder
 from unseen.report.provenance import run as provenance
 from unseen.report.read import Choice, part
-from unseen.report.rows import shown
-from unseen.study.spec import Study
+from unseen.report.table_rows import page_table
+from unseen.study import Study
 
 SAID = "a synthetic stand-in: no result"
 PAPER = {"accuracy": {"fedavg": {"va": ("50.0", "0.2"), "average": "51.0"}}}
@@ -139,7 +139,7 @@ def test_a_report_says_so_and_shows_no_published_figure(tmp_path: Path) -> None:
     assert isinstance(folder, Folder) and folder.stand_in
     made = part([folder], Choice())
     assert any(SAID in line for line in made.main.notes) and not made.main.published
-    assert "aper" not in shown(made, made.main, "t").key
+    assert "aper" not in page_table(made, made.main, "t").key
     said = dict(provenance(made))
     assert said["data and checksum"].endswith(SAID) and "source of the data" not in said
 

@@ -7,15 +7,15 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pooled import by_scikit_learn
 from sklearn.preprocessing import MinMaxScaler, StandardScaler
+from support.pooled import by_scikit_learn
 from torch import Tensor, nn
 
-from unseen.client import Client, Split
-from unseen.datasets.table import Schema, Sums, encode, feature_names, of_ranges
+from unseen.core.client import Client, Split
+from unseen.core.exchange import Turn, keyed
+from unseen.core.vector import Model
+from unseen.datasets.encoding import Schema, Sums, encode, feature_names, of_ranges
 from unseen.errors import UnseenError
-from unseen.exchange import Turn, keyed
-from unseen.vector import Model
 
 NAN = float("nan")
 SCHEMA = Schema(("age", "ward", "dose", "sex"), {"ward": ("a", "b", "c"), "sex": ("f", "m")})
@@ -216,7 +216,7 @@ def test_a_schema_without_flags_keeps_the_text_that_digests_are_made_of() -> Non
 
 
 def test_flags_that_are_none_are_refused() -> None:
-    with pytest.raises(UnseenError, match="column 'sex' holds 2, which is no 0 and no 1"):
+    with pytest.raises(UnseenError, match="column 'sex' holds 2, which is not 0 or 1"):
         Sums(FLAGGED).of(torch.tensor([[0.0, 0.0, 0.0, 2.0]]))
     with pytest.raises(UnseenError, match="did you mean 'sex'"):
         Schema(("age", "sex"), flags=("sx",))

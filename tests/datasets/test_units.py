@@ -11,16 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from unseen.commands import show
+from unseen.cli.data import show
+from unseen.core.exchange import keyed
 from unseen.datasets import DataSet, Domain, check, load
-from unseen.datasets.report import inspect
+from unseen.datasets.summary import inspect
 from unseen.errors import UnseenError
-from unseen.exchange import keyed
 from unseen.expression import parse
-from unseen.study.holdout import Task
-from unseen.study.job import digest_of
+from unseen.spec.holdout import Task
+from unseen.study import Study
 from unseen.study.prepare import prepare, rows_of
-from unseen.study.spec import Study
+from unseen.study.setting import digest_of
 from unseen.study.units import held_back
 
 
@@ -143,8 +143,8 @@ def test_a_unit_at_two_sites_is_said(tmp_path: Path) -> None:
 
 def test_a_site_of_a_federation_splits_as_one_process_does(tmp_path: Path) -> None:
     pytest.importorskip("flwr")
-    from unseen.backend.flower.site import Site
-    from unseen.backend.flower.site import load as load_site
+    from unseen.federation.flower.site import Site
+    from unseen.federation.flower.site import load as load_site
 
     (tmp_path / "t.csv").write_text(VISITS)
     expression = "table(path='t.csv', domain='site', label='died', unit='patient')"

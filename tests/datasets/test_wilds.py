@@ -13,18 +13,18 @@ import torch
 from PIL import Image
 from torch import nn
 
-from unseen.client import Client, Split
-from unseen.datasets import DATASETS, camelyon, fmow, poverty, rows
-from unseen.datasets.base import NO_GROUP, DataSet
+from unseen.core.client import Client, Split
+from unseen.core.exchange import Turn, keyed
+from unseen.core.metrics import Evaluate
+from unseen.core.vector import Model
+from unseen.datasets import DATASETS, camelyon, fmow, poverty, sheet
 from unseen.datasets.check import check
+from unseen.datasets.dataset import NO_GROUP, DataSet
 from unseen.errors import UnseenError
-from unseen.exchange import Turn, keyed
-from unseen.metrics import Evaluate
 from unseen.models import build
-from unseen.study.holdout import Fixed, plan
-from unseen.study.selection import value
-from unseen.study.spec import Study
-from unseen.vector import Model
+from unseen.results.selection import value
+from unseen.spec.holdout import Fixed, plan
+from unseen.study import Study
 
 MODULES = {"camelyon17": camelyon, "povertymap": poverty, "fmow": fmow}
 TABLES = {
@@ -97,7 +97,7 @@ def test_camelyon_patches_hospitals_and_splits(folder: Path) -> None:
     data = load("camelyon17", folder)
     assert data.names == camelyon.HOSPITALS and set(sizes(data).values()) == {12}
     assert [held(data, name) for name in data.names] == [2, 0, 0, 2, 2]
-    table = list(rows.rows(folder / TABLES["camelyon17"], camelyon.COLUMNS))
+    table = list(sheet.stream(folder / TABLES["camelyon17"], camelyon.COLUMNS))
     own = [row for row in table if row[6] == "3"]
     domain = data["3"]
     assert domain.y.tolist() == [int(row[4]) for row in own]
@@ -180,7 +180,7 @@ def test_poverty_clients_are_country_by_area(folder: Path) -> None:
 def test_poverty_numbers_are_the_files_own(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    table = list(rows.rows(folder / TABLES["povertymap"], poverty.COLUMNS))
+    table = list(sheet.stream(folder / TABLES["povertymap"], poverty.COLUMNS))
     own = [i for i, row in enumerate(table) if row[0] in FOLDS["A"][2].split()]
     x = np.load(folder / f"poverty_v1.1/images/landsat_poverty_img_{own[7]}.npz")["x"]
     test = load("povertymap", folder)["ood-test"]
@@ -215,7 +215,7 @@ class _Nothing(poverty.Bands):
 def test_fmow_years_regions_and_splits(folder: Path) -> None:
     data = load("fmow", folder, size=8)
     assert data.names == (*map(str, range(2002, 2013)), "ood-validation", "ood-test")
-    table = list(rows.rows(folder / TABLES["fmow"], fmow.COLUMNS))
+    table = list(sheet.stream(folder / TABLES["fmow"], fmow.COLUMNS))
     counts = Counter((row[3][:4], row[0]) for row in table)
     assert sizes(data)["2005"] == counts["2005", "train"] + counts["2005", "val"]
     assert held(data, "2005") == counts["2005", "val"]
@@ -248,7 +248,7 @@ def test_fmow_is_measured_as_wilds_measures_it(folder: Path) -> None:
     """Its evaluation, transcribed: all images in the average, "Other" in no worst region."""
     data = load("fmow", folder, size=1)
     test = data["ood-test"]
-    table = list(rows.rows(folder / TABLES["fmow"], fmow.COLUMNS))
+    table = list(sheet.stream(folder / TABLES["fmow"], fmow.COLUMNS))
     countries = [row[2] for row in table if row[0] == "test" and row[3][:4] in ("2016", "2017")]
     right = [(i % 4 > 0) if country != "XXX" else False for i, country in enumerate(countries)]
     found = []
@@ -337,7 +337,7 @@ def test_what_is_not_there_is_named(name: str, folder: Path, tmp_path: Path) -> 
         ("povertymap", ",True", ",yes", "'yes' in 'urban'"),
         ("fmow", ",zoo,", ",zo,", "did you mean 'zoo'"),
         ("fmow", "2017-06", "2019-06", "the year 2019"),
-        ("fmow", "2017-06-15", "yesterday", "which is no date"),
+        ("fmow", "2017-06-15", "yesterday", "which is not a date"),
     ],
 )
 def test_unsound_metadata_is_refused(

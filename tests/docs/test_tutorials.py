@@ -21,7 +21,7 @@ from pathlib import Path
 
 import pytest
 
-from unseen.cli import main
+from unseen.cli.main import main
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = [*sorted((DOCS / "tutorials").glob("*.md")), DOCS / "faq.md"]

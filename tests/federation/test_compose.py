@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from unseen.federation.spec import Federation
+from unseen.federation.kit_spec import Federation
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 UNITS = sorted((DEPLOY / "systemd").glob("*.service"))
@@ -160,7 +160,7 @@ def test_the_compose_file_is_of_the_federation_beside_it(compose: dict[str, Any]
 def test_the_commands_are_those_of_the_command_line(compose: dict[str, Any]) -> None:
     from typer.testing import CliRunner
 
-    from unseen.cli import app
+    from unseen.cli.main import app
 
     lines = [service["command"] for service in compose["services"].values()]
     lines.append(compose["services"]["server"]["healthcheck"]["test"][2:])

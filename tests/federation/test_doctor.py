@@ -12,11 +12,12 @@ import pytest
 
 pytest.importorskip("cryptography", reason="keys need the extra flower")
 
-from kits_made import answering, provisioned, site
+from support.kits import answering, provisioned, site
 from typer.testing import CliRunner
 
-from unseen.cli import app
-from unseen.federation.doctor import Finding, examine
+from unseen.cli.main import app
+from unseen.federation.doctor import examine
+from unseen.federation.findings import Finding
 from unseen.federation.kit import Kit
 
 
@@ -144,7 +145,7 @@ def test_another_service_on_the_port(out: Path) -> None:
     with answering(out / "server", site(out).port, plain=True):
         assert "plaintext" in faults(site(out))["port"].text
     with answering(out / "server", site(out).port, time="no number"):
-        assert "no server of a federation" in faults(site(out))["port"].text
+        assert "not an unseen federation server" in faults(site(out))["port"].text
 
 
 def test_a_server_of_another_authority(out: Path, tmp_path: Path) -> None:

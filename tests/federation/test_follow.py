@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from unseen.errors import UnseenError
-from unseen.federation import run as runs
+from unseen.federation import launch as runs
 from unseen.federation.control import Run
 
 

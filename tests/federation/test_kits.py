@@ -18,15 +18,15 @@ from cryptography.hazmat.primitives.serialization import (
     load_ssh_public_key,
 )
 from cryptography.x509.verification import PolicyBuilder, Store
-from kits_made import answering, federation, provisioned, site
+from support.kits import answering, federation, provisioned, site
 from typer.testing import CliRunner
 
-from unseen.cli import app
+from unseen.cli.main import app
 from unseen.errors import UnseenError
-from unseen.federation import kits, probe
-from unseen.federation.keys import registered
+from unseen.federation import probe, provision
+from unseen.federation.certificates import registered
 from unseen.federation.kit import Kit, period
-from unseen.federation.spec import Federation
+from unseen.federation.kit_spec import Federation
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
@@ -134,7 +134,7 @@ def test_an_expired_certificate_is_refused_on_both_sides(tmp_path: Path) -> None
     assert answer.trouble == "expired" and "certificate expired" in answer.text
     with pytest.raises(UnseenError, match="certificate expired: server.crt.*--renew server"):
         Kit.read(out / "server", "server").check()
-    kits.renew(out, "server")
+    provision.renew(out, "server")
     Kit.read(out / "server", "server").check()
     with answering(out / "server", site(out).port):
         assert probe.ask(site(out)).trouble == ""
@@ -197,7 +197,7 @@ def test_kits_are_never_overwritten(tmp_path: Path) -> None:
     out = provisioned(tmp_path / "kits")
     before = (out / "ca" / "ca.key").read_bytes()
     with pytest.raises(UnseenError, match="not empty"):
-        kits.provision(federation(), out)
+        provision.provision(federation(), out)
     assert (out / "ca" / "ca.key").read_bytes() == before
 
 
@@ -205,35 +205,37 @@ def test_a_site_is_added_without_the_authority(tmp_path: Path) -> None:
     out = provisioned(tmp_path / "kits")
     before = {p: p.read_bytes() for p in out.rglob("*.key")}
     (out / "ca").rename(tmp_path / "safe")
-    kits.add(out, "east", "evaluate")
+    provision.add(out, "east", "evaluate")
     assert sorted(registered(out / "server")) == ["east", "north", "south", "west"]
-    assert kits.described(out).sites["east"] == "evaluate"
+    assert provision.described(out).sites["east"] == "evaluate"
     assert site(out, "east").settings["role"] == "evaluate"
     kept = {p: p.read_bytes() for p in before if p.exists()}
     assert kept == {p: c for p, c in before.items() if p.parent.name != "ca"}
     with pytest.raises(UnseenError, match="already"):
-        kits.add(out, "east")
+        provision.add(out, "east")
     with pytest.raises(UnseenError, match="kept offline"):
-        kits.renew(out, "server")
+        provision.renew(out, "server")
 
 
 def test_renewing_a_site_shuts_out_its_old_key(tmp_path: Path) -> None:
     out = provisioned(tmp_path / "kits")
     before = registered(out / "server")
-    kits.renew(out, "north")
+    provision.renew(out, "north")
     after = registered(out / "server")
     assert after["north"] != before["north"] and after["south"] == before["south"]
     with pytest.raises(UnseenError, match="did you mean 'north'"):
-        kits.renew(out, "nort")
+        provision.renew(out, "nort")
 
 
 def test_a_renewed_certificate_never_outlives_the_authority(tmp_path: Path) -> None:
     out = provisioned(tmp_path / "kits", NOW, ca_days=30)
-    kits.renew(out, "server", 3000, NOW)
+    provision.renew(out, "server", 3000, NOW)
     server = Kit.read(out / "server")
     ends = server.certificate("server.crt").not_valid_after_utc
     assert ends == server.certificate("ca.crt").not_valid_after_utc
-    assert "expired" in period(server.certificate("server.crt"), "server.crt", ends + timedelta(1))
+    assert "expired" in str(
+        period(server.certificate("server.crt"), "server.crt", ends + timedelta(1))
+    )
 
 
 def test_keys_of_encrypted_and_masked_sums(tmp_path: Path) -> None:
@@ -248,7 +250,7 @@ def test_keys_of_encrypted_and_masked_sums(tmp_path: Path) -> None:
     assert len({p.read_bytes() for p in out.rglob("masks.private")}) == 3
     for name in ("ckks.secret", "masks.private"):
         assert {stat.S_IMODE(p.stat().st_mode) for p in out.rglob(name)} == {0o600}
-    kits.add(out, "east")
+    provision.add(out, "east")
     assert (out / "east" / "ckks.secret").read_bytes() == (
         out / "north" / "ckks.secret"
     ).read_bytes()

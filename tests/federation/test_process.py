@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from unseen.federation import link, node, process
+from unseen.federation import flower_patches, process
 
 
 def test_a_log_that_grew_is_put_aside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -31,9 +31,9 @@ def test_a_message_has_longer_to_start() -> None:
     begun = datetime.now(UTC)
     record = SimpleNamespace(active_until=begun)
     state: Any = SimpleNamespace(task_token_store={7: record})
-    claim = node.patient(lambda state, task: "token" if task == 7 else None)
+    claim = flower_patches.patient(lambda state, task: "token" if task == 7 else None)
     assert claim(state, 7) == "token" and claim(state, 8) is None
-    assert record.active_until == begun + timedelta(seconds=node.LONGER)
+    assert record.active_until == begun + timedelta(seconds=flower_patches.LONGER)
 
 
 def test_requests_wait_for_the_database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -41,11 +41,11 @@ def test_requests_wait_for_the_database(tmp_path: Path, monkeypatch: pytest.Monk
     from sqlalchemy import create_engine, event
 
     monkeypatch.setattr(sql_mixin, "SQLITE_PRAGMAS", sql_mixin.SQLITE_PRAGMAS)
-    link.patient_database()
+    flower_patches.wait_for_database()
     engine = create_engine(f"sqlite:///{tmp_path / 'a.db'}")
     event.listen(engine, "connect", sql_mixin._set_sqlite_pragmas)
     with engine.connect() as connection:
-        assert connection.exec_driver_sql("PRAGMA busy_timeout").scalar() == link.BUSY
+        assert connection.exec_driver_sql("PRAGMA busy_timeout").scalar() == flower_patches.BUSY
 
 
 def test_flower_has_the_place_for_it() -> None:

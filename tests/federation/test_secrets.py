@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("flwr", reason="needs the extra flower")
 pytest.importorskip("tenseal", reason="encrypted sums need the extra he")
 
-from kits_made import provisioned
+from support.kits import provisioned
 
 from unseen.errors import UnseenError
 from unseen.federation.kit import Kit

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import os
 import signal
 import subprocess
@@ -18,22 +19,22 @@ import pytest
 pytest.importorskip("flwr", reason="needs the extra flower")
 
 import httpx
-import rollcall_app
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key
 from flwr.proto.fleet_pb2 import ActivateNodeRequest, DeactivateNodeRequest
 from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 from flwr.supernode.fleet_http_client import FleetHttpClient
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
-from kits_made import provisioned, site
+from support import rollcall_app
+from support.kits import provisioned, site
 
 from unseen.errors import UnseenError
-from unseen.federation import keys, link, node, probe
+from unseen.federation import certificates, flower_patches, handshake, probe, superlink, supernode
 from unseen.federation.control import control
 from unseen.federation.kit import Kit
 
 #: By how much all limits of time are longer than a quiet machine of two cores needs.
 SLOWER = float(os.environ.get("UNSEEN_SLOWER", "1"))
-UNSEEN = [sys.executable, "-c", "from unseen.cli import main; main()", "federation"]
+UNSEEN = [sys.executable, "-c", "from unseen.cli.main import main; main()", "federation"]
 
 
 class Started:
@@ -125,12 +126,12 @@ def test_a_registered_key_is_let_in(kits: Path, server: Started) -> None:
     assert activate(north, north.private_key, north.folder / "ca.crt")
     answer = probe.ask(north)
     assert answer.trouble == "" and answer.content["registered"] is True
-    assert {name: answer.content[name] for name in probe.versions()} == probe.versions()
+    assert {name: answer.content[name] for name in handshake.versions()} == handshake.versions()
 
 
 def test_an_unregistered_key_is_refused(kits: Path, server: Started, tmp_path: Path) -> None:
     north = site(kits)
-    keys.write_site_keys(tmp_path, tmp_path / "nowhere", "north")
+    certificates.write_site_keys(tmp_path, tmp_path / "nowhere", "north")
     with pytest.raises(httpx.HTTPStatusError):
         activate(north, tmp_path / "site.key", north.folder / "ca.crt")
 
@@ -150,11 +151,13 @@ def test_plaintext_is_refused(kits: Path, server: Started) -> None:
     ("change", "named"),
     [
         (
-            lambda kit, other: keys.write_site_keys(kit, kit / "nowhere", "north"),
+            lambda kit, other: certificates.write_site_keys(kit, kit / "nowhere", "north"),
             "unregistered key",
         ),
         (
-            lambda kit, other: keys.write(kit / "ca.crt", (other / "ca" / "ca.crt").read_bytes()),
+            lambda kit, other: certificates.write(
+                kit / "ca.crt", (other / "ca" / "ca.crt").read_bytes()
+            ),
             "wrong certificate authority",
         ),
     ],
@@ -172,7 +175,9 @@ def test_join_names_why_it_is_refused(
     north.mkdir(mode=0o700)
     for path in (kits / "north").iterdir():
         if path.is_file():
-            keys.write(north / path.name, path.read_bytes(), private=path.name == "site.key")
+            certificates.write(
+                north / path.name, path.read_bytes(), private=path.name == "site.key"
+            )
     change(north, provisioned(tmp_path / "other"))
     with pytest.raises(UnseenError, match=f"refused. {named}"):
         join(Kit.read(north), tmp_path, tmp_path)
@@ -195,10 +200,10 @@ def test_the_folder_of_keys_decides_who_is_let_in(
     server.until("west: shut out", 20)
     with pytest.raises(httpx.HTTPStatusError):
         activate(west, west.private_key, west.folder / "ca.crt")
-    keys.write_site_keys(tmp_path, kits / "server", "west")
+    certificates.write_site_keys(tmp_path, kits / "server", "west")
     server.until("west: let in", 20)
     assert activate(west, tmp_path / "site.key", west.folder / "ca.crt")
-    keys.write(public, before)  # a key that was shut out stays out: Flower forgets no key
+    certificates.write(public, before)  # a key that was shut out stays out: Flower forgets no key
 
 
 def test_what_the_server_reports(kits: Path, server: Started) -> None:
@@ -265,7 +270,7 @@ async def asked(path: str, peer: str, own: str = "") -> tuple[int, bool]:
     """The guard's answer, and whether the SuperLink was asked."""
     passed, sent = [], []
 
-    async def superlink(scope: Any, receive: Any, send: Any) -> None:
+    async def inner(scope: Any, receive: Any, send: Any) -> None:
         passed.append(scope["path"])
         await send({"type": "http.response.start", "status": 200})
 
@@ -275,7 +280,7 @@ async def asked(path: str, peer: str, own: str = "") -> tuple[int, bool]:
     scope = {
         "type": "http", "path": path, "client": (peer, 5000), "server": (own, 9443), "headers": []
     }  # fmt: skip
-    await link.Guard(superlink)(scope, None, send)  # type: ignore[arg-type]
+    await superlink.Guard(inner)(scope, None, send)  # type: ignore[arg-type]
     return sent[0]["status"], bool(passed)
 
 
@@ -313,23 +318,30 @@ def test_no_header_says_who_asks(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[bool] = []
     started = lambda: seen.append("FORWARDED_ALLOW_IPS" in os.environ)  # noqa: E731
     monkeypatch.setattr(flwr.superlink.cli, "flower_superlink", started)
-    monkeypatch.setattr(link, "die_with_parent", lambda: None)
-    monkeypatch.setattr(link, "patient_database", lambda: None)
-    link.main()
-    assert seen == [False] and extensions.get_middleware()[0].cls is link.Guard
+    monkeypatch.setattr(superlink, "die_with_parent", lambda: None)
+    monkeypatch.setattr(flower_patches, "wait_for_database", lambda: None)
+    superlink.main()
+    assert seen == [False] and extensions.get_middleware()[0].cls is superlink.Guard
 
 
-def test_a_site_runs_its_own_app_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_site_runs_its_own_app_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     from flwr.cli.build import build_fab_from_disk
     from flwr.supercore.fab import Fab
+    from flwr.supernode import start_client_internal
 
     folder = rollcall_app.write(tmp_path / "app")
     own = build_fab_from_disk(folder)
-    check = node.OwnAppOnly(node.files(own))
-    assert check.verify(Fab("", own, {}), {})
+    verify, pull = start_client_internal._verify_fab, start_client_internal._pull_and_store_message
+    monkeypatch.setattr(start_client_internal, "_verify_fab", verify)
+    monkeypatch.setattr(start_client_internal, "_pull_and_store_message", pull)
+    flower_patches.compare_apps(functools.partial(supernode.same_app, supernode.files(own)))
+    check = start_client_internal._verify_fab
+    assert check(Fab("", own, {}), {})
     (folder / "rollcall" / "client_app.py").write_text("import os  # something else\n")
     other = build_fab_from_disk(folder)
-    assert not check.verify(Fab("", other, {}), {})
+    assert not check(Fab("", other, {}), {})
     assert "another app" in capsys.readouterr().err
 
 

@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 import copy
+import os
 from dataclasses import replace
 from functools import cache
 
 import pytest
 import torch
-from remote import Remote
-from sites import federation, images
+from support.remote import Remote
+from support.sites import federation, images
 
 from unseen import Model, Training, UnseenError, method, play, start
-from unseen.backend.inprocess import InProcess
-from unseen.client import Client, Memories, Split
 from unseen.combine import Mean
+from unseen.core.client import Client, Memories, Split
+from unseen.core.exchange import Turn, keyed
+from unseen.core.optimiser import SGD, Adam
 from unseen.datasets import load
-from unseen.exchange import Turn, keyed
+from unseen.engine.inprocess import InProcess
 from unseen.methods import METHODS, MODIFIERS
 from unseen.methods.base import model_rule, trained
 from unseen.models import build
-from unseen.optimiser import SGD, Adam
-from unseen.study import records
-from unseen.study.job import adapted
+from unseen.results import records
+from unseen.study.network import adapted
 
 SETTINGS = {
     "plain": Training(SGD(0.05), batch_size=8),
@@ -46,12 +47,15 @@ def compositions() -> list[str]:
     return found
 
 
-COMPOSITIONS = compositions()
+#: `make quick`: methods without modifiers, on one net each.
+QUICK = bool(os.environ.get("UNSEEN_QUICK"))
+COMPOSITIONS = list(METHODS) if QUICK else compositions()
 
 
 def fitting(expression: str) -> list[str]:
     """The kinds of net and data that are what the method asks for."""
-    return ["cnn"] if "images" in method(expression).asks else ["mlp", "cnn"]
+    kinds = ["cnn"] if "images" in method(expression).asks else ["mlp", "cnn"]
+    return kinds[:1] if QUICK else kinds
 
 
 def network(kind: str):
@@ -201,7 +205,7 @@ def test_a_run_resumed_from_disk_gives_the_same_bits(expression: str, tmp_path):
     backend = InProcess(model, roster)
     state, early = start(chosen, model, names, 0), []
     for _ in range(2):
-        from unseen.round import play_round
+        from unseen.core.round import play_round
 
         state, outcomes = play_round(chosen, state, backend, names, 4, 0.6)
         early += outcomes
@@ -284,7 +288,7 @@ def test_another_seed_gives_another_run():
 
 @pytest.mark.parametrize("name", [*METHODS, *MODIFIERS])
 def test_every_method_has_a_page_with_its_source(name: str):
-    from unseen.catalogue import page
+    from unseen.cli.catalogue import page
 
     shown = page(name)
     assert "Source" in shown

@@ -6,9 +6,9 @@ import io
 
 import pytest
 import torch
-from bounds import SOLVED_TO, gamma, product, sensitivity
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.bounds import SOLVED_TO, gamma, product, sensitivity
 from torch import Tensor
 
 from unseen import combine
@@ -35,9 +35,9 @@ from unseen.combine import (
     TrimmedMean,
     WeightedGeometricMean,
 )
+from unseen.core.exchange import keyed
+from unseen.core.vector import Layout
 from unseen.errors import UnseenError
-from unseen.exchange import keyed
-from unseen.vector import Layout
 
 GA = GeneralizationAdjustment
 RULES: dict[str, Combine] = {

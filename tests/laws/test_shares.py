@@ -8,15 +8,15 @@ import pytest
 import torch
 
 from unseen.combine import TrimmedMean
-from unseen.datasets.base import Domain
-from unseen.exchange import Turn, keyed
-from unseen.frequency import Window
+from unseen.core.exchange import Turn, keyed
+from unseen.core.losses import CrossEntropy
+from unseen.core.round import sample
+from unseen.core.schedule import Step
+from unseen.core.share import ceil_share, floor_share, round_share
+from unseen.datasets.dataset import Domain
 from unseen.gradient import Backprop
 from unseen.gradient.challenge import SelfChallenging
-from unseen.losses import CrossEntropy
-from unseen.round import sample
-from unseen.schedule import Step
-from unseen.share import ceil_share, floor_share, round_share
+from unseen.images.frequency import Window
 from unseen.study.prepare import rows_of
 
 COUNTS = range(301)

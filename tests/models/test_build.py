@@ -11,10 +11,10 @@ import pytest
 import torch
 from torch import nn
 
+from unseen.core.exchange import keyed
+from unseen.core.vector import Model
 from unseen.errors import UnseenError
-from unseen.exchange import keyed
 from unseen.models import MODELS, build
-from unseen.vector import Model
 
 OWN = """
 import torch
@@ -163,13 +163,13 @@ def test_own_factories_get_what_they_ask_for(
     [
         ("my_own_nets:asks_more", "asks for secret"),
         ("my_own_nets:makes_a_tensor", r"must make a torch\.nn\.Module; it made Tensor"),
-        ("my_own_nets:one", "anew each time; found Net"),
+        ("my_own_nets:one", "a new model each time; found"),
         ("my_own_nets:Nett", "did you mean 'Net'"),
         ("mnist", "did you mean 'mnist-cnn'"),
         ("mlp(width=[3])", r"did you mean 'widths'\? Its options: widths=\(64, 64\), dropout=0\.0"),
         ("logistic(widths=[3])", "no options"),
         ("mlp+lenet", "one part"),
-        ("mlp([3])", "go by keyword"),
+        ("mlp([3])", "given by keyword"),
     ],
 )
 def test_refuses_models(own: None, model: str, said: str) -> None:

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import nn
 
+from unseen.core.exchange import keyed
 from unseen.errors import UnseenError
-from unseen.exchange import keyed
 from unseen.models import build
 from unseen.models.linear import logistic, mlp
 

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from unseen.core.exchange import keyed
 from unseen.errors import UnseenError
-from unseen.exchange import keyed
 from unseen.models import build
-from unseen.models.mnist import bn_cnn, domainbed_cnn, fedilc_cnn, lenet, mnist_cnn
+from unseen.models.digit_nets import bn_cnn, domainbed_cnn, fedilc_cnn, lenet, mnist_cnn
 
 
 def count(module: nn.Module) -> int:

@@ -13,14 +13,14 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from unseen import Client, Split, Training, method, play, start
-from unseen.backend.inprocess import InProcess
+from unseen.core.exchange import keyed
+from unseen.core.optimiser import SGD
+from unseen.core.vector import Model
+from unseen.engine.inprocess import InProcess
 from unseen.errors import UnseenError
-from unseen.exchange import keyed
-from unseen.features import chosen, last_maps, recorded
+from unseen.images.features import chosen, last_maps, recorded
 from unseen.models import MODELS, build
 from unseen.models.alexnet import MeanPool
-from unseen.optimiser import SGD
-from unseen.vector import Model
 
 NAMES = ("resnet18", "resnet50", "densenet121", "alexnet", "alexnet-bn")
 LARGE = (3, 224, 224)

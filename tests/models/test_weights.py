@@ -13,10 +13,10 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from unseen.core.exchange import keyed
 from unseen.errors import UnseenError
-from unseen.exchange import keyed
 from unseen.models import build
-from unseen.models.weights import Report, Source, fill, load, read
+from unseen.models.weight_files import Report, Source, fill, load, read
 
 State = dict[str, Tensor]
 SHAPE = (3, 32, 32)
@@ -291,8 +291,11 @@ def test_a_pickled_module_is_refused(tmp_path: Path) -> None:
     [
         ([torch.zeros(2)], "it is of type list"),
         ({}, "it is empty"),
-        ({"epoch": 3}, "'epoch' is no tensor but of type int"),
-        ({"state_dict": {"a": torch.zeros(1), "note": "x"}}, "'note' is no tensor but of type str"),
+        ({"epoch": 3}, "'epoch' is not a tensor but of type int"),
+        (
+            {"state_dict": {"a": torch.zeros(1), "note": "x"}},
+            "'note' is not a tensor but of type str",
+        ),
     ],
 )
 def test_files_without_tensors_by_name(tmp_path: Path, content: object, said: str) -> None:

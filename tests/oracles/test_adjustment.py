@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-import literal
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support import literal
 
 from unseen.combine import PPDG, AgrSum, GeneralizationAdjustment, Mean, WeightedGeometricMean
 from unseen.errors import UnseenError

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import literal
 import numpy as np
 import pytest
 import torch
-from playing import play_elementwise as play
+from support import literal
+from support.playing import play_elementwise as play
 
 from unseen.combine import AgrRand, AgrSum, Mean
 from unseen.errors import UnseenError

@@ -8,16 +8,16 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 import torch
-from sites import federation, images
+from support.sites import federation, images
 
 from unseen import Client, Model, Split, Training, UnseenError, method, play, start
-from unseen.backend.inprocess import InProcess
-from unseen.bank import Bank
-from unseen.exchange import Turn, keyed
-from unseen.frequency import Window
+from unseen.core.exchange import Turn, keyed
+from unseen.core.optimiser import SGD
+from unseen.engine.inprocess import InProcess
 from unseen.gradient import AmplitudeMix
+from unseen.images.bank import Bank
+from unseen.images.frequency import Window
 from unseen.models import build
-from unseen.optimiser import SGD
 
 RECIPE = Training(SGD(0.05), batch_size=8)
 TURN = Turn(seed=0, round=1, rounds=3, exchange="train", client="site-a")

@@ -5,15 +5,15 @@ from __future__ import annotations
 
 import math
 
-import literal
 import numpy as np
 import pytest
 import torch
-from playing import play_elementwise as play
+from support import literal
+from support.playing import play_elementwise as play
 
 from unseen.combine import AbsoluteGeometricMean, AgrSum, AndMask, Mean
+from unseen.core.vector import Layout
 from unseen.errors import UnseenError
-from unseen.vector import Layout
 
 EXAMPLES = [10.0, 40.0, 35.0, 5.0, 10.0]
 

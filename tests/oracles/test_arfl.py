@@ -7,14 +7,14 @@ import pytest
 import torch
 import torch.nn.functional as F
 from scipy.optimize import minimize
-from sites import federation
+from support.sites import federation
 
 from unseen import Client, Model, Split, Training, UnseenError, method, play, start
-from unseen.backend.inprocess import InProcess
 from unseen.combine import AutoWeighted
-from unseen.exchange import keyed
+from unseen.core.exchange import keyed
+from unseen.core.optimiser import SGD
+from unseen.engine.inprocess import InProcess
 from unseen.models import build
-from unseen.optimiser import SGD
 
 
 def weights(loss, n, reg_weight=1.0, rule_state=None, client=None):

@@ -7,22 +7,22 @@ import copy
 import pytest
 import torch
 import torch.nn.functional as F
-from remote import Remote
-from sites import federation, images
+from support.remote import Remote
+from support.sites import federation, images
 from torch import nn
 
 from unseen import Client, Model, Split, Training, UnseenError, method, play, start
-from unseen.backend.inprocess import InProcess
-from unseen.exchange import Turn, keyed
+from unseen.core.exchange import Turn, keyed
+from unseen.core.losses import CrossEntropy, SquaredError
+from unseen.core.optimiser import SGD
+from unseen.core.round import sample
+from unseen.engine.inprocess import InProcess
 from unseen.gradient.copa import Collaboration, Ensemble, FirstHead
 from unseen.gradient.heads import Head
-from unseen.local import batches
-from unseen.losses import CrossEntropy, SquaredError
+from unseen.images.norms import Halves, Hybrid, assembled, halves, hybrid
+from unseen.local.train import batches
 from unseen.models import build
-from unseen.norms import Halves, Hybrid, assembled, halves, hybrid
-from unseen.optimiser import SGD
-from unseen.round import sample
-from unseen.study.job import adapted
+from unseen.study.network import adapted
 
 LR = 0.05
 

@@ -10,9 +10,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from unseen.combine import DenseRows, GeneralizationAdjustment, Mean, SemanticDivergence
+from unseen.core.exchange import keyed
+from unseen.core.vector import Layout, stack
 from unseen.errors import UnseenError
-from unseen.exchange import keyed
-from unseen.vector import Layout, stack
 
 TENSORS = {
     "conv1.weight": (4, 1, 3, 3),

@@ -11,13 +11,13 @@ import pytest
 import torch
 import torch.nn.functional as F
 from scipy.stats import entropy
-from sites import images
+from support.sites import images
 
 from unseen import Client, Model, Split, Training, UnseenError, method, play, start
-from unseen.augmix import AugMix
-from unseen.backend.inprocess import InProcess
-from unseen.bank import Bank
-from unseen.exchange import Turn, keyed
+from unseen.core.exchange import Turn, keyed
+from unseen.core.losses import CrossEntropy, SquaredError
+from unseen.core.optimiser import SGD
+from unseen.engine.inprocess import InProcess
 from unseen.gradient import CrossClient
 from unseen.gradient.contrast import (
     jensen_shannon,
@@ -26,9 +26,9 @@ from unseen.gradient.contrast import (
     statistics,
     supervised_contrast,
 )
-from unseen.losses import CrossEntropy, SquaredError
+from unseen.images.augmix import AugMix
+from unseen.images.bank import Bank
 from unseen.models import build
-from unseen.optimiser import SGD
 
 NAMES = ["site-a", "site-b", "site-c"]
 RECIPE = Training(SGD(0.05), batch_size=8)

@@ -6,17 +6,17 @@ import copy
 
 import pytest
 import torch
-from sites import federation, images
+from support.sites import federation, images
 
 from unseen import Client, Model, Split, Training, UnseenError, method, play, start
-from unseen.backend.inprocess import InProcess
 from unseen.combine import ClassShares, GeneralizationAdjustment, Mean
-from unseen.combine.base import DenseRows
 from unseen.combine.fedcsa import class_of_columns
-from unseen.exchange import Turn, keyed
+from unseen.core.exchange import Turn, keyed
+from unseen.core.optimiser import SGD
+from unseen.core.rows import DenseRows
+from unseen.core.vector import Layout
+from unseen.engine.inprocess import InProcess
 from unseen.models import build
-from unseen.optimiser import SGD
-from unseen.vector import Layout
 
 COUNTS = [[10, 0, 5, 0], [20, 30, 5, 0], [0, 10, 20, 0]]
 

@@ -8,18 +8,18 @@ from dataclasses import replace
 import pytest
 import torch
 import torch.nn.functional as F
-from sites import images
+from support.sites import images
 
 from unseen import Client, Model, Split, Training, UnseenError, method, play, start
-from unseen.backend.inprocess import InProcess
-from unseen.exchange import Reply, Turn, keyed
+from unseen.core.exchange import Reply, Turn, keyed
+from unseen.core.losses import CrossEntropy, SquaredError
+from unseen.core.optimiser import SGD
+from unseen.core.round import sample
+from unseen.engine.inprocess import InProcess
 from unseen.gradient import Backprop, Curvature
 from unseen.gradient.fedcurv import WithFisher
-from unseen.local import batches
-from unseen.losses import CrossEntropy, SquaredError
+from unseen.local.train import batches
 from unseen.models import build
-from unseen.optimiser import SGD
-from unseen.round import sample
 
 TURN = Turn(seed=0, round=0, rounds=3, exchange="train", client="site-a")
 

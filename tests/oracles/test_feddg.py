@@ -8,18 +8,18 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from sites import images
+from support.sites import images
 from torch.func import functional_call
 
 from unseen import Client, Model, Split, Training, UnseenError, method, play, start
-from unseen.backend.inprocess import InProcess
-from unseen.bank import Bank
-from unseen.exchange import Turn, keyed
-from unseen.frequency import Window
+from unseen.core.exchange import Turn, keyed
+from unseen.core.optimiser import SGD
+from unseen.engine.inprocess import InProcess
 from unseen.gradient import Backprop, Episodic, Perturbed
-from unseen.local import batches
+from unseen.images.bank import Bank
+from unseen.images.frequency import Window
+from unseen.local.train import batches
 from unseen.models import build
-from unseen.optimiser import SGD
 
 NAMES = ["site-a", "site-b", "site-c"]
 RECIPE = Training(SGD(0.05), batch_size=8)

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import copy
 
-import literal
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from sites import federation
+from support import literal
+from support.sites import federation
 
 from unseen import Client, Model, Split, Training, UnseenError, method, play, start
-from unseen.backend.inprocess import InProcess
 from unseen.combine import GlobalAlignment, Mean
-from unseen.exchange import keyed
+from unseen.core.exchange import keyed
+from unseen.core.optimiser import SGD
+from unseen.core.vector import Layout
+from unseen.engine.inprocess import InProcess
 from unseen.gradient import Backprop, LocalAlignment
 from unseen.models import build
-from unseen.optimiser import SGD
-from unseen.vector import Layout
 
 LAYERS = {"a.weight": 5, "a.bias": 2, "b.weight": 33}
 LAYOUT = Layout.of({name: torch.empty(size) for name, size in LAYERS.items()})

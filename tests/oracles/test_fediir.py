@@ -7,21 +7,21 @@ import copy
 import pytest
 import torch
 import torch.nn.functional as F
-from remote import Remote
-from sites import federation, images
+from support.remote import Remote
+from support.sites import federation, images
 from torch import nn
 
 from unseen import Client, Model, Split, Training, UnseenError, method, play, start
-from unseen.apply import MovingAverage
-from unseen.backend.inprocess import InProcess
-from unseen.exchange import Turn, keyed
+from unseen.core.apply import MovingAverage
+from unseen.core.exchange import Turn, keyed
+from unseen.core.losses import CrossEntropy, SquaredError
+from unseen.core.optimiser import SGD
+from unseen.core.round import sample
+from unseen.engine.inprocess import InProcess
 from unseen.gradient import Backprop
 from unseen.gradient.fediir import HeadGradient, Invariance
-from unseen.local import batches
-from unseen.losses import CrossEntropy, SquaredError
+from unseen.local.train import batches
 from unseen.models import build
-from unseen.optimiser import SGD
-from unseen.round import sample
 
 LR = 0.05
 TURN = Turn(seed=0, round=0, rounds=3, exchange="train", client="site-a")

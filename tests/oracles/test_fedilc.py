@@ -9,26 +9,27 @@ from __future__ import annotations
 import copy
 import math
 
-import literal
 import pytest
 import torch
 import torch.nn.functional as F
-from remote import Remote
-from sites import images
+from support import literal
+from support.remote import Remote
+from support.sites import images
 from torch import nn
 
-from unseen import Client, Model, Split, Training, UnseenError, fairness, method, play, start
-from unseen.backend.inprocess import InProcess
-from unseen.client import pooled
+from unseen import Client, Model, Split, Training, UnseenError, method, play, start
 from unseen.combine import WeightedGeometricMean
 from unseen.combine.geometric import LogSums, RunningLogSums
-from unseen.exchange import Turn, keyed
+from unseen.core.client import pooled
+from unseen.core.exchange import Turn, keyed
+from unseen.core.losses import CrossEntropy, SquaredError
+from unseen.core.optimiser import SGD, Adam
+from unseen.engine.inprocess import InProcess
 from unseen.gradient import Backprop, Environments, Proximal
 from unseen.gradient.fishr import HeadCovariance
-from unseen.local import FullGradient, Measure
-from unseen.losses import CrossEntropy, SquaredError
+from unseen.local.train import FullGradient, Measure
 from unseen.models import build
-from unseen.optimiser import SGD, Adam
+from unseen.results import fairness
 
 TURN = Turn(seed=0, round=0, rounds=1, exchange="train", client="site-a")
 ZEROS = ("skip", "paper", "released")
@@ -316,7 +317,7 @@ def test_examples_in_chunks_are_the_algebra_and_work_for_convolutions():
 
 def test_many_examples_are_summed_in_pieces_without_losing_any():
     """More than one piece of the float32 sums, against the float64 formula on δ aᵀ itself."""
-    from unseen.gradient.examples import outer_log_sums
+    from unseen.gradient.per_example import outer_log_sums
 
     generator = keyed("pieces")
     delta = torch.randn(3000, 4, generator=generator)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 import torch
-from quadratics import fixed_point, quadratics, recipe, run
-from sites import federation, images
+from support.quadratics import fixed_point, quadratics, recipe, run
+from support.sites import federation, images
 
 from unseen import Model, Training, UnseenError, method, play, start
-from unseen.backend.inprocess import InProcess
 from unseen.combine import GeneralizationAdjustment, Mean, NormalizedAveraging
-from unseen.exchange import keyed
+from unseen.core.exchange import keyed
+from unseen.core.optimiser import SGD, Adam
+from unseen.engine.inprocess import InProcess
 from unseen.models import build
-from unseen.optimiser import SGD, Adam
 
 #: Two clients of curvature 1 with optima 0 and 1: Σ p_i F_i is least at 0.5.
 OPTIMA, STEPS = (0.0, 1.0), (1, 10)
@@ -157,7 +157,7 @@ def test_what_it_cannot_run_on_is_refused():
         method("fednova", Training(Adam()))
     with pytest.raises(UnseenError, match=r"fedavg\+fednova cannot be: FedNova reads .* adam"):
         method("fedavg+fednova", Training(Adam()))
-    with pytest.raises(UnseenError, match=r"fedsgd\+fednova cannot be: .*no numbers of steps"):
+    with pytest.raises(UnseenError, match=r"fedsgd\+fednova cannot be: .*no number of steps"):
         method("fedsgd+fednova")
     with pytest.raises(UnseenError, match=r"deepall\+fednova cannot be: deepall pools"):
         method("deepall+fednova")

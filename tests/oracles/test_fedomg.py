@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import itertools
 
-import literal
 import numpy as np
 import pytest
 import scipy.optimize
 import torch
+from support import literal
 
 from unseen.combine import FedOMG, Mean
 from unseen.errors import UnseenError

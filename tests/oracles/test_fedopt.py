@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 import torch
-from sites import federation
+from support.sites import federation
 
 from unseen import Model, Training, method, play, start
-from unseen.apply import Descend
-from unseen.backend.inprocess import InProcess
+from unseen.core.apply import Descend
+from unseen.core.exchange import keyed
+from unseen.core.optimiser import Adam, FedOpt, fedadagrad, fedadam, fedyogi
+from unseen.engine.inprocess import InProcess
 from unseen.errors import UnseenError
-from unseen.exchange import keyed
 from unseen.models import build
-from unseen.optimiser import Adam, FedOpt, fedadagrad, fedadam, fedyogi
-from unseen.study.spec import Recipe
+from unseen.spec.study import Recipe
 
 RULES: dict[str, Callable[..., FedOpt]] = {
     "fedadam": fedadam, "fedyogi": fedyogi, "fedadagrad": fedadagrad,

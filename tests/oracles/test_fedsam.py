@@ -7,18 +7,18 @@ import copy
 import pytest
 import torch
 import torch.nn.functional as F
-from quadratics import Point, quadratics
-from sites import federation, images
+from support.quadratics import Point, quadratics
+from support.sites import federation, images
 
 from unseen import Client, Model, Split, Training, UnseenError, method, play, start
-from unseen.backend.inprocess import InProcess
-from unseen.exchange import Turn, keyed
+from unseen.core.exchange import Turn, keyed
+from unseen.core.losses import SquaredError
+from unseen.core.optimiser import SGD
+from unseen.engine.inprocess import InProcess
 from unseen.gradient import Backprop, Perturbed
-from unseen.gradient.scaffold import CONTROL
-from unseen.local import batches
-from unseen.losses import SquaredError
+from unseen.local.scaffold import CONTROL
+from unseen.local.train import batches
 from unseen.models import build
-from unseen.optimiser import SGD
 
 TURN = Turn(seed=0, round=0, rounds=2, exchange="train", client="site-a")
 
@@ -129,7 +129,7 @@ def test_scaffolds_correction_stays_outside_of_the_perturbation():
     batch, grads = client.train.batch(slice(0, 8)), []
     for expression, control in (("scaffold+fedsam", c), ("fedsam", c)):
         gradient = method(expression).exchanges[0].local
-        gradient = getattr(gradient, "local", gradient).gradient
+        gradient = getattr(gradient, "inner", gradient).gradient
         with gradient.open(model, {CONTROL: control}, client, {}, TURN) as step:
             step(*batch)
         grads.append(model.gradient.clone())

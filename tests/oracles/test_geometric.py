@@ -11,14 +11,14 @@ import shutil
 import subprocess
 import sys
 
-import literal
 import numpy as np
 import pytest
 import torch
-from bounds import gamma
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from playing import play_elementwise as play
+from support import literal
+from support.bounds import gamma
+from support.playing import play_elementwise as play
 
 from unseen.combine import Mean, WeightedGeometricMean, geometric
 from unseen.combine.geometric import LogSums, unrolled

@@ -7,20 +7,20 @@ import copy
 import pytest
 import torch
 import torch.nn.functional as F
-from remote import Remote
-from sites import images
+from support.remote import Remote
+from support.sites import images
 from torch import nn
 
 from unseen import Client, Model, Split, Training, UnseenError, method, play, start
-from unseen.backend.inprocess import InProcess
-from unseen.exchange import Reply, Turn, keyed
+from unseen.core.exchange import Reply, Turn, keyed
+from unseen.core.optimiser import SGD
+from unseen.core.round import sample
+from unseen.engine.inprocess import InProcess
 from unseen.gradient.gperxan import STATISTICS, WEIGHTS, OwnNorms
-from unseen.local import batches
+from unseen.images.norms import Assembled, assembled
+from unseen.local.train import batches
 from unseen.models import build
-from unseen.norms import Assembled, assembled
-from unseen.optimiser import SGD
-from unseen.round import sample
-from unseen.study.job import adapted
+from unseen.study.network import adapted
 
 LR = 0.05
 
@@ -220,7 +220,7 @@ def test_an_added_part_finds_the_received_model_under_the_clients_own_norms():
     chosen = method("gperxan+ga")
     (exchange,) = chosen.exchanges
     assert isinstance(exchange.local, OwnNorms)
-    assert type(exchange.local.local).__name__ == "GapProbe"
+    assert type(exchange.local.inner).__name__ == "GapProbe"
 
 
 @pytest.mark.parametrize("policy", ["average", "local", "batch"])

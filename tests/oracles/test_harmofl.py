@@ -8,17 +8,17 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from sites import images
+from support.sites import images
 
 from unseen import Client, Model, Split, Training, UnseenError, method, play, start
-from unseen.backend.inprocess import InProcess
-from unseen.exchange import Exchange, Turn, keyed
-from unseen.frequency import Window
+from unseen.core.exchange import Exchange, Turn, keyed
+from unseen.core.metrics import Evaluate
+from unseen.core.optimiser import SGD
+from unseen.engine.inprocess import InProcess
 from unseen.gradient import Backprop, Normalised
-from unseen.local import GapProbe, Train, batches
-from unseen.metrics import Evaluate
+from unseen.images.frequency import Window
+from unseen.local.train import GapProbe, Train, batches
 from unseen.models import build
-from unseen.optimiser import SGD
 
 RECIPE = Training(SGD(0.05), batch_size=8)
 
@@ -144,7 +144,7 @@ def test_gaps_are_of_the_normalised_network_and_ga_sets_the_weights():
     chosen, state, outcomes = run("harmofl+ga", 3)
     local = chosen.exchanges[1].local
     assert isinstance(local, Normalised)
-    assert isinstance(local.local, GapProbe)
+    assert isinstance(local.inner, GapProbe)
     first, second = [o for o in outcomes if o.turn.exchange == "train"][:2]
     assert torch.equal(first.weights["model"], torch.full((3,), 1 / 3, dtype=torch.float64))
     assert not torch.equal(second.weights["model"], first.weights["model"])
@@ -155,7 +155,7 @@ def test_gaps_are_of_the_normalised_network_and_ga_sets_the_weights():
     memory = {"gap.own": torch.tensor(0.0)}
     still = replace(
         local,
-        local=replace(local.local, local=Train(Backprop(), replace(RECIPE, optimiser=SGD(1e-9)))),
+        inner=replace(local.inner, inner=Train(Backprop(), replace(RECIPE, optimiser=SGD(1e-9)))),
     )
     reply, _ = still(
         model, state.inbox, clients["site-a"], memory, Turn(0, 3, 4, "train", "site-a")

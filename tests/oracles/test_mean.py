@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import literal
 import numpy as np
 import pytest
 import torch
-from bounds import gamma
+from support import literal
+from support.bounds import gamma
 
 from unseen.combine import Mean
 from unseen.errors import UnseenError

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from unseen import optimiser
-from unseen.exchange import keyed
-from unseen.optimiser import Adam
+from unseen.core import optimiser
+from unseen.core.exchange import keyed
+from unseen.core.optimiser import Adam
 
 
 @pytest.mark.parametrize("size", [1, 63, 64, 128, 129, 1000])

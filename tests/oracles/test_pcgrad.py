@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import itertools
 
-import literal
 import numpy as np
 import pytest
 import torch
-from playing import close, play
+from support import literal
+from support.playing import close, play
 
 from unseen.combine import Mean, PCGrad
 from unseen.errors import UnseenError

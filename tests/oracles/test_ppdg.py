@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import itertools
 
-import literal
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
-from playing import close, play
+from support import literal
+from support.playing import close, play
 
 from unseen.combine import PPDG, Mean
 from unseen.errors import UnseenError

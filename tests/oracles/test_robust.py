@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import itertools
 
-import literal
 import numpy as np
 import pytest
 import scipy.stats
 import torch
-from sites import federation, images
+from support import literal
+from support.sites import federation, images
 
 from unseen import Model, Training, UnseenError, method, play, start
-from unseen.backend.inprocess import InProcess
 from unseen.combine import DenseRows, Krum, Mean, Median, TrimmedMean
-from unseen.exchange import keyed
+from unseen.core.exchange import keyed
+from unseen.engine.inprocess import InProcess
+from unseen.methods.base import trained
 from unseen.models import build
 
 COUNTS = [1, 2, 3, 4, 5, 8, 13, 20]
@@ -103,7 +104,7 @@ def test_krum_in_float32_sees_differences_below_a_large_common_part(common, wron
 def test_rows_that_lie_apart_are_multiplied_once_and_as_they_are(monkeypatch) -> None:
     """A common part that is not large changes no bit of what was weighed before."""
     u = torch.randn(6, 300, generator=keyed("apart"))
-    monkeypatch.setattr("unseen.combine.base.centre", None)  # not reached
+    monkeypatch.setattr("unseen.core.rule.centre", None)  # not reached
     assert DenseRows(u).weigh(Krum(1), None, {}, {}, None)[0].sum() == 1
 
 
@@ -187,3 +188,12 @@ def test_options_are_checked() -> None:
     for options in ({"f": -1}, {"f": 1.5}, {"m": 0}):
         with pytest.raises(UnseenError, match=r"Krum\([fm]\)"):
             Krum(**options)
+
+
+@pytest.mark.parametrize("weights", ["uniform", "examples"])
+@pytest.mark.parametrize("name", ["trimmed-mean", "median", "krum", "fedavg+median"])
+def test_a_studys_weights_do_not_let_wrong_clients_into_the_statistics(name: str, weights):
+    """BatchNorm's statistics follow a rule without a prior, whatever the study's weights."""
+    slots = trained(method(name, Training(weights=weights))).slots
+    assert slots == trained(method(name)).slots
+    assert slots["buffers"].like == "model" or slots["buffers"].combine == slots["model"].combine

@@ -8,16 +8,16 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
-from sites import federation, images
+from support.sites import federation, images
 from torch import nn
 
 from unseen import Client, Model, Split, Training, UnseenError, method, play, start
-from unseen.backend.inprocess import InProcess
-from unseen.exchange import Turn, keyed
+from unseen.core.exchange import Turn, keyed
+from unseen.core.losses import SquaredError
+from unseen.core.optimiser import SGD
+from unseen.engine.inprocess import InProcess
 from unseen.gradient import Backprop, Perturbed, SelfChallenging
-from unseen.losses import SquaredError
 from unseen.models import build
-from unseen.optimiser import SGD
 
 RECIPE = Training(SGD(0.05), batch_size=8)
 TURN = Turn(seed=0, round=1, rounds=3, exchange="train", client="site-a")

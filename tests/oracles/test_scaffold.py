@@ -7,20 +7,20 @@ import copy
 import pytest
 import torch
 import torch.nn.functional as F
-from quadratics import Point, fixed_point, quadratics, recipe, settled
-from remote import Remote
-from sites import federation, images
+from support.quadratics import Point, fixed_point, quadratics, recipe, settled
+from support.remote import Remote
+from support.sites import federation, images
 
 from unseen import Client, Model, Split, Training, UnseenError, method, play, start
-from unseen.backend.inprocess import InProcess
 from unseen.combine import RosterMean
-from unseen.exchange import Turn, keyed
-from unseen.gradient.accumulation import accumulation
-from unseen.local import batches
+from unseen.core.exchange import Turn, keyed
+from unseen.core.optimiser import SGD, Adam
+from unseen.core.round import sample
+from unseen.core.schedule import Step
+from unseen.engine.inprocess import InProcess
+from unseen.local.accumulation import accumulation
+from unseen.local.train import batches
 from unseen.models import build
-from unseen.optimiser import SGD, Adam
-from unseen.round import sample
-from unseen.schedule import Step
 
 ETA, TAU = 0.1, 10
 CURVATURES, OPTIMA = (1.0, 4.0, 0.5), (0.0, 1.0, -2.0)

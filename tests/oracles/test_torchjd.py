@@ -5,18 +5,18 @@ from __future__ import annotations
 import sys
 import warnings
 
-import literal
 import numpy as np
 import pytest
 import torch
-from bounds import SOLVED_TO
 from scipy.optimize import minimize, nnls
-from sites import federation
+from support import literal
+from support.bounds import SOLVED_TO
+from support.sites import federation
 
 from unseen import Model, Training, UnseenError, method, start
 from unseen.combine import FedOMG, JacobianDescent, Mean
 from unseen.combine.nash import bargain
-from unseen.exchange import keyed
+from unseen.core.exchange import keyed
 from unseen.models import build
 
 jd = pytest.importorskip("torchjd.aggregation", reason="the extra `torchjd` is not installed")

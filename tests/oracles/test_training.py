@@ -7,18 +7,18 @@ import copy
 import pytest
 import torch
 import torch.nn.functional as F
-from sites import federation, images
+from support.sites import federation, images
 
 from unseen import Client, Model, Split, Training, method, play, start
-from unseen.backend.inprocess import InProcess
-from unseen.client import pooled
-from unseen.exchange import Turn, keyed
+from unseen.core.client import pooled
+from unseen.core.exchange import Turn, keyed
+from unseen.core.losses import CrossEntropy, SquaredError
+from unseen.core.optimiser import SGD, Adam
+from unseen.core.schedule import Cosine, Exponential, Step
+from unseen.engine.inprocess import InProcess
 from unseen.gradient import Backprop
-from unseen.local import Train, batches
-from unseen.losses import CrossEntropy, SquaredError
+from unseen.local.train import Train, batches
 from unseen.models import build
-from unseen.optimiser import SGD, Adam
-from unseen.schedule import Cosine, Exponential, Step
 
 OPTIMISERS = {
     "sgd": (SGD(0.1), lambda p: torch.optim.SGD(p, lr=0.1)),
@@ -115,7 +115,7 @@ def test_one_full_batch_step_is_the_step_of_pooled_data(expression: str):
 
 @pytest.mark.parametrize("server", ["sgd", "momentum", "adam"])
 def test_a_server_optimiser_is_torchs_on_minus_the_mean_update(server: str):
-    from unseen.apply import Descend
+    from unseen.core.apply import Descend
 
     flat, make = OPTIMISERS[server]
     clients, names = federation(3), ["site-a", "site-b", "site-c"]
@@ -198,7 +198,7 @@ def test_balanced_cross_entropy_is_sklearns_class_weights():
 def test_one_logit_is_the_two_class_cross_entropy():
     z = torch.randn(9, generator=keyed("z"))
     y = torch.randint(2, (9,), generator=keyed("y"))
-    from unseen.losses import cross_entropy
+    from unseen.core.losses import cross_entropy
 
     two = torch.stack([torch.zeros(9), z], dim=1)
     for smoothing in (0.0, 0.2):
@@ -213,7 +213,7 @@ def test_one_logit_is_the_two_class_cross_entropy():
 @pytest.mark.parametrize("smoothing", [0.0, 0.2, 1.0])
 @pytest.mark.parametrize("weights", [None, [0.5, 3.0], [2.0, 0.0]])
 def test_one_logit_weighs_and_smooths_as_two_do(smoothing: float, weights: list[float] | None):
-    from unseen.losses import cross_entropy
+    from unseen.core.losses import cross_entropy
 
     z = torch.randn(9, generator=keyed("z"), dtype=torch.float64).requires_grad_()
     y = torch.randint(2, (9,), generator=keyed("y"))
@@ -251,7 +251,7 @@ def test_balanced_and_smoothed_is_the_documented_sum(outputs: int, smoothing: fl
 
 
 def test_balanced_weights_of_a_float32_model_are_the_same_bits_as_before():
-    from unseen.losses import balance
+    from unseen.core.losses import balance
 
     for counts in ([12, 3, 5], [1, 70, 929], [10_007, 13, 0]):
         y = torch.repeat_interleave(torch.arange(3), torch.tensor(counts))

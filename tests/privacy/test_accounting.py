@@ -6,10 +6,10 @@ import math
 from dataclasses import replace
 
 import pytest
-from sites import federation
+from support.sites import federation
 
 from unseen import Training, UnseenError, method
-from unseen.optimiser import SGD
+from unseen.core.optimiser import SGD
 from unseen.privacy.accounting import Guarantee, composed, epsilon, promised, releases
 from unseen.privacy.dp import Clients, Examples, private
 

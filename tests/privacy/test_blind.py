@@ -4,28 +4,36 @@ from __future__ import annotations
 
 import functools
 import json
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from sealed import difference, network, trained
-from sites import federation
+from support.channels import difference, network, trained
+from support.sites import federation
 
 pytest.importorskip("tenseal", reason="the extra `he` is not installed")
 
 from unseen import InProcess, Model, Study, Training, UnseenError, method, start
-from unseen.apply import Descend
+from unseen.core.apply import Descend
+from unseen.core.client import Memories
+from unseen.core.exchange import Exchange, Turn
+from unseen.core.metrics import Evaluate
+from unseen.core.optimiser import SGD, Adam
+from unseen.core.round import play
 from unseen.errors import BadReply
-from unseen.exchange import Exchange, Turn
-from unseen.metrics import Evaluate
-from unseen.optimiser import SGD, Adam
-from unseen.privacy import blind, channel
+from unseen.privacy import blind, channel, kinds
 from unseen.privacy.wire import pack, unpack
-from unseen.round import play
 
 MOMENTUM = Training(batch_size=8, server=Descend(SGD(lr=0.9, momentum=0.5)))
+
+
+def held(backend: channel.Channelled, name: str = "site-a") -> Mapping[str, torch.Tensor]:
+    """The model that a site has after the last round, once it took the sums for itself."""
+    cargo, turn = backend.server.cargo(), replace(backend.turn, client=name)
+    return backend.transport.sites[name].receive({}, cargo, turn)  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(
@@ -35,16 +43,17 @@ MOMENTUM = Training(batch_size=8, server=Descend(SGD(lr=0.9, momentum=0.5)))
 def test_sites_hold_what_the_server_would(expression: str, training: Training | None) -> None:
     plain, _, _ = trained(expression, 3, training=training)
     found, _, backend = trained(expression, 3, "ckks", "blind", training=training)
-    for site in backend.sites.values():
+    for site in backend.transport.sites:
         for name, entry in plain.inbox.items():
-            assert difference(site.inbox[name], entry) < 1e-5, name
+            assert difference(held(backend, site)[name], entry) < 1e-5, name
     for entry in found.inbox.values():
         assert bool(entry.isnan().all())
-    assert {left.slot for left in backend.left()} <= {
+    assert {left.slot for left in backend.disclosed()} <= {
         "model",
         "buffers",
         "model weights",
         "control",
+        "state",
     }
 
 
@@ -52,8 +61,8 @@ def test_who_stays_away_keeps_up() -> None:
     plain, _, _ = trained("ppdg", 4, fraction=2)
     _, outcomes, backend = trained("ppdg", 4, "ckks", "blind", fraction=2)
     assert all(len(outcome.names) == 2 for outcome in outcomes)
-    for site in backend.sites.values():
-        assert difference(site.inbox["model"], plain.inbox["model"]) < 1e-5
+    for site in backend.transport.sites:
+        assert difference(held(backend, site)["model"], plain.inbox["model"]) < 1e-5
 
 
 def test_sites_evaluate_their_own_model() -> None:
@@ -68,14 +77,14 @@ def test_sites_evaluate_their_own_model() -> None:
         if over == "ckks":
             kind = channel.read(over, "blind")
             backend = channel.wrap(kind, "blind", made, backend, names)  # type: ignore[assignment]
-            made = backend.method(made)  # type: ignore[attr-defined]
+            made = backend.played(made)  # type: ignore[attr-defined]
         _, outcomes = play(made, state, backend, names, 2)
         seen.append(outcomes[-1].table["loss"])
     assert torch.allclose(*seen, rtol=1e-5)
 
 
 def test_a_study_goes_on_from_a_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from unseen.study import job, plan
+    from unseen.study import job, plan, setting
 
     settings = {
         "dataset": "rotated-digits", "methods": ["ppdg"], "targets": ["0"], "seeds": 1,
@@ -91,7 +100,7 @@ def test_a_study_goes_on_from_a_checkpoint(tmp_path: Path, monkeypatch: pytest.M
         return original(*given)
 
     monkeypatch.setattr(job, "play_round", stops)
-    monkeypatch.setattr(plan, "Setting", functools.partial(job.Setting, checkpoint_seconds=0.0))
+    monkeypatch.setattr(plan, "Setting", functools.partial(setting.Setting, checkpoint_seconds=0.0))
     with pytest.raises(KeyboardInterrupt):
         Study(**settings).run(out=tmp_path / "a")
     assert list(tmp_path.rglob("checkpoint.pt"))
@@ -107,19 +116,26 @@ def test_a_study_goes_on_from_a_checkpoint(tmp_path: Path, monkeypatch: pytest.M
 
 def site(name: str = "site-a") -> tuple[channel.Channelled, blind.Site]:
     _, _, backend = trained("fedavg", 2, "ckks", "blind", rounds=1)
-    return backend, backend.sites[name]
+    return backend, backend.transport.sites[name]
 
 
-def test_a_site_that_missed_a_sum_says_so() -> None:
-    backend, one = site()
+def test_a_checkpoint_without_the_state_is_refused() -> None:
+    backend, _ = site()
+    backend.saved = Memories()
+    made = backend.played(method("fedavg", Training(batch_size=8)))
     inbox = {name: blind.stand_in(5, torch.float32) for name in ("model", "buffers")}
-    exchange = backend.server.label["exchange"]
-    hello = backend.server.hello(Exchange(exchange, None), Turn(0, 2, 3, exchange), ["site-a"])  # type: ignore[arg-type]
-    backend.server.after = (1, exchange)
-    late = backend.server.hello(Exchange(exchange, None), Turn(0, 2, 3, exchange), ["site-a"])  # type: ignore[arg-type]
-    assert one.receive(inbox, Turn(0, 2, 3, exchange), hello)["model"].isfinite().all()
-    with pytest.raises(BadReply, match="'site-a'.*missed a sum"):
-        one.receive(inbox, Turn(0, 2, 3, exchange), late)
+    with pytest.raises(UnseenError, match="state with buffers, model is not in this checkpoint"):
+        backend.map(made.exchanges[0], inbox, ["site-a"], Turn(0, 1, 3, "train"))
+
+
+def test_a_checkpoint_goes_on_under_another_key() -> None:
+    before, _ = site()
+    state, saved = held(before), before.to_checkpoint()
+    after, _ = site("site-b")
+    after.saved = saved
+    after.played(method("fedavg", Training(batch_size=8)))
+    found = held(after, "site-b")
+    assert found.keys() == state.keys() and all(torch.equal(found[k], state[k]) for k in state)
 
 
 def test_no_sum_is_opened_for_a_blind_server() -> None:
@@ -128,65 +144,69 @@ def test_no_sum_is_opened_for_a_blind_server() -> None:
     assert header["kind"] == "refused" and "blind" in header["why"]
 
 
-def test_a_sum_that_comes_twice_or_late_is_refused() -> None:
+def test_a_sum_that_comes_late_or_changed_is_refused() -> None:
     backend, one = site()
-    label = dict(backend.server.label)
-    head = {"kind": "apply", "slot": "model", "context": one.keys.identity}
-    for changed in (label, {**label, "round": 9}, {**label, "nonce": "x"}):
-        said, _ = unpack(one.answer(pack({**head, **changed})), "an answer")
-        assert said["kind"] == "refused"
-
-
-def test_a_site_that_does_not_take_the_sum_stops_the_round() -> None:
-    clients = federation(2)
-    made, model = method("fedavg", Training(batch_size=8)), Model(network())
-    names = sorted(clients)
-    backend = channel.wrap(
-        channel.read("ckks", "blind"), "blind", made, InProcess(model, clients), names
-    )
-    ask = backend.ask
-    backend.ask = lambda q: ask({n: x for n, x in q.items() if n != "site-b"})  # type: ignore[method-assign]
-    with pytest.raises(BadReply, match="site-b did not take the sum"):
-        play(backend.method(made), start(made, model, names, 0), backend, names, 1)
+    cargo, turn = backend.server.cargo(), replace(backend.turn, client="site-a")
+    header, parts = unpack(cargo["sum/model"], "it")
+    header.pop("lengths")
+    for changed in ({"round": 9}, {"nonce": "x"}, {"context": "another"}, {"base": "x"}):
+        with pytest.raises(BadReply):
+            one.receive({}, {**cargo, "sum/model": pack({**header, **changed}, parts)}, turn)
+    one.receive({}, cargo, turn)
 
 
 def test_a_site_goes_on_in_another_process() -> None:
-    """Every question is answered by a site that was made anew from what the last one saved."""
+    """Every question is answered by a site that was made again from what the last one saved."""
     clients = federation(2)
     names = sorted(clients)
     made, model = method("ppdg", MOMENTUM), Model(network())
     kind = channel.read("ckks", "blind")
-    backend = channel.wrap(kind, "blind", made, InProcess(model, clients), names)
     public, private = channel.keys(kind, names)
-    backend.server = channel.serving(kind, "blind", made, names, public)
 
-    class Anew:
+    class Again(kinds.Site):
+        """A site that is made for each call, as sites over Flower are for each message."""
+
+        blind = True
+
         def __init__(self, name: str) -> None:
             self.name, self.saved = name, b""
 
-        def fresh(self) -> channel.Site:
-            made_now = channel.site(
-                kind, "blind", made, self.name, private[self.name], backend.memories
-            )
+        def fresh(self) -> kinds.Site:
+            one = channel.site_side(kind, "blind", made, self.name, private[self.name], "job")
             if self.saved:
-                made_now.load(self.saved)  # type: ignore[attr-defined]
-            return made_now
+                one.load(self.saved)
+            return one
 
-        def __getattr__(self, call: str) -> object:
-            def asked(*given: object) -> object:
-                one = self.fresh()
-                found = getattr(one, call)(*given)
-                self.saved = one.save()  # type: ignore[attr-defined]
-                return found
+        def receive(self, inbox, cargo, turn):  # type: ignore[no-untyped-def]
+            self.one = self.fresh()
+            return self.one.receive(inbox, cargo, turn)
 
-            return asked
+        def seal(self, exchange, reply, inbox, turn, hello):  # type: ignore[no-untyped-def]
+            messages = self.one.seal(exchange, reply, inbox, turn, hello)
+            self.saved = self.one.save()
+            return messages
 
-    backend.sites = {name: Anew(name) for name in names}  # type: ignore[misc]
-    play(backend.method(made), start(made, model, names, 0), backend, names, 2)
+        def state(self) -> bytes:
+            return self.one.state()
+
+        def answer(self, question: bytes) -> bytes:
+            one = self.fresh()
+            reply = one.answer(question)
+            self.saved = one.save()
+            return reply
+
+        def save(self) -> bytes:
+            return self.saved
+
+        def load(self, content: bytes) -> None:
+            self.saved = content
+
+    sites = channel.LocalSites(InProcess(model, clients), {name: Again(name) for name in names})
+    serve = functools.partial(channel.server_side, kind, "blind", public)
+    backend = channel.Channelled(sites, serve)
+    play(backend.played(made), start(made, model, names, 0), backend, names, 2)
     plain, _, _ = trained("ppdg", 2, rounds=2, training=MOMENTUM)
-    ended = backend.sites["site-a"].fresh()  # type: ignore[attr-defined]
-    kept = ended.memories.before(ended.key, (9, 9))
-    assert difference(kept["entry/model"], plain.inbox["model"]) < 1e-5
+    assert difference(held(backend)["model"], plain.inbox["model"]) < 1e-5
 
 
 def test_what_a_blind_server_cannot_do_is_refused_before_the_run() -> None:

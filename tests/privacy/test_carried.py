@@ -7,20 +7,20 @@ from typing import Any
 
 import pytest
 import torch
-from sealed import network
-from sites import federation
+from support.channels import network
+from support.sites import federation
 
 pytest.importorskip("tenseal", reason="the extra `he` is not installed")
 
 from unseen import InProcess, Model, Training, UnseenError, method, start
-from unseen.apply import Descend
+from unseen.core.apply import Descend
+from unseen.core.exchange import Turn
+from unseen.core.optimiser import SGD
+from unseen.core.round import play_round
 from unseen.errors import BadReply
-from unseen.exchange import Turn
-from unseen.optimiser import SGD
-from unseen.privacy import blind, carried, channel, ckks
-from unseen.privacy.carried import State, opened, sealed
+from unseen.privacy import blind, ckks, kinds
+from unseen.privacy.blind import State, open_state, seal_state
 from unseen.privacy.wire import pack, unpack
-from unseen.round import play_round
 
 MOMENTUM = Training(batch_size=8, server=Descend(SGD(lr=0.9, momentum=0.5)))
 STATE = State(
@@ -31,34 +31,34 @@ STATE = State(
 
 
 def test_a_state_comes_back_bit_for_bit() -> None:
-    content = sealed(STATE, b"secret", "run/ppdg/a/0")
-    found = opened(content, b"secret", "run/ppdg/a/0")
+    content = seal_state(STATE, b"secret", "run/ppdg/a/0")
+    found = open_state(content, b"secret", "run/ppdg/a/0")
     assert found.after == "abc" and found.entries.keys() == STATE.entries.keys()
     for name, entry in STATE.entries.items():
         assert torch.equal(found.entries[name], entry) and found.entries[name].dtype == entry.dtype
     moments = found.moments["train:model"]["momentum"]
     assert torch.equal(moments, STATE.moments["train:model"]["momentum"])
     assert STATE.entries["wide"].numpy().tobytes()[:16] not in content
-    assert sealed(STATE, b"secret", "run") != sealed(STATE, b"secret", "run")
+    assert seal_state(STATE, b"secret", "run") != seal_state(STATE, b"secret", "run")
 
 
 def test_a_state_of_another_key_run_or_time_is_refused() -> None:
-    content = sealed(STATE, b"secret", "run/ppdg/a/0")
+    content = seal_state(STATE, b"secret", "run/ppdg/a/0")
     with pytest.raises(BadReply, match="under another key"):
-        opened(content, b"other", "run/ppdg/a/0")
+        open_state(content, b"other", "run/ppdg/a/0")
     with pytest.raises(BadReply, match="of another job.*run/ppdg/b/0"):
-        opened(content, b"secret", "run/ppdg/b/0")
+        open_state(content, b"secret", "run/ppdg/b/0")
     header, parts = unpack(content, "it")
     header.pop("lengths")
     renamed = pack({**header, "job": "run/ppdg/b/0"}, parts)
     with pytest.raises(BadReply, match="was changed"):
-        opened(renamed, b"secret", "run/ppdg/b/0")
+        open_state(renamed, b"secret", "run/ppdg/b/0")
     with pytest.raises(BadReply, match="was changed"):
-        opened(pack({**header, "after": "abd"}, parts), b"secret", "run/ppdg/a/0")
+        open_state(pack({**header, "after": "abd"}, parts), b"secret", "run/ppdg/a/0")
     changed = bytearray(parts[1])
     changed[7] ^= 1
     with pytest.raises(BadReply, match="was changed"):
-        opened(pack(header, [parts[0], bytes(changed)]), b"secret", "run/ppdg/a/0")
+        open_state(pack(header, [parts[0], bytes(changed)]), b"secret", "run/ppdg/a/0")
 
 
 class Carried:
@@ -72,27 +72,27 @@ class Carried:
         self.state = start(self.plan, model, self.names, 0)
         self.backend = InProcess(model, clients)
         self.secret, self.public = ckks.make_keys()
-        self.kind = channel.CKKS()
+        self.kind = kinds.CKKS()
         self.server = self.restarted()
         self.played = self.server.method(self.plan)
         self.kept: dict[str, bytes] = {}
         self.away: set[str] = set()
 
-    def restarted(self) -> carried.Server:
-        return carried.Server(self.plan, self.public, self.kind)
+    def restarted(self) -> blind.Server:
+        return blind.Server(self.plan, self.public, self.kind)
 
-    def site(self, name: str) -> carried.Site:
-        one = carried.Site(self.plan, name, self.secret, self.kind, "run")
+    def site(self, name: str) -> blind.Site:
+        one = blind.Site(self.plan, name, self.secret, self.kind, "run")
         if name in self.kept:
             one.load(self.kept[name])
         return one
 
     def map(self, exchange: Any, inbox: Any, clients: Any, turn: Turn) -> list[Any]:
-        hello = self.server.hello(exchange, turn, clients)
+        hello = self.server.hello(exchange, turn)
         cargo, replies, stale = self.server.cargo(), [], self.server.stale
         for name in clients:
             own, one = replace(turn, client=name), self.site(name)
-            entries = one.unload(carried.without_stand_ins(inbox), cargo, own)
+            entries = one.receive(blind.clear_entries(inbox), cargo, own)
             (reply,) = self.backend.map(exchange, entries, [name], turn)
             assert one.wanted == stale
             if stale:
@@ -127,8 +127,8 @@ class Carried:
 
     def model(self) -> torch.Tensor:
         turn = Turn(0, self.state.round, 9)
-        entries = self.site("site-a").unload(
-            carried.without_stand_ins(self.state.inbox), self.server.cargo(), turn
+        entries = self.site("site-a").receive(
+            blind.clear_entries(self.state.inbox), self.server.cargo(), turn
         )
         return entries["model"]
 
@@ -144,7 +144,7 @@ def test_the_model_is_that_of_the_run_in_the_clear(
     for _ in range(3):
         clear, _ = play_round(found.plan, clear, backend, found.names, 9, fraction)
     assert torch.allclose(found.model(), clear.inbox["model"], rtol=1e-5, atol=1e-6)
-    assert all(blind.hidden(entry) for entry in found.state.inbox.values())
+    assert all(blind.is_stand_in(entry) for entry in found.state.inbox.values())
 
 
 def test_a_server_goes_on_from_what_it_saved() -> None:
@@ -165,16 +165,16 @@ def test_sums_without_their_state_are_refused() -> None:
     assert set(cargo) == {"state", "sum/model", "sum/buffers"}
     sums = {name: part for name, part in cargo.items() if name != "state"}
     with pytest.raises(BadReply, match="without the state"):
-        site.unload({}, sums, turn)
+        site.receive({}, sums, turn)
     with pytest.raises(BadReply, match="not those of an exchange"):
-        site.unload({}, {n: c for n, c in cargo.items() if n != "sum/buffers"}, turn)
+        site.receive({}, {n: c for n, c in cargo.items() if n != "sum/buffers"}, turn)
     with pytest.raises(BadReply, match="are of round 0, and this is"):
-        site.unload({}, cargo, Turn(0, -1, 9))
+        site.receive({}, cargo, Turn(0, -1, 9))
     older = State({"model": torch.zeros(3)}, {}, "older")
     with pytest.raises(BadReply, match="of another base"):
-        site.unload({}, {**cargo, "state": sealed(older, found.secret, "run")}, turn)
+        site.receive({}, {**cargo, "state": seal_state(older, found.secret, "run")}, turn)
     with pytest.raises(BadReply, match="of another after"):
-        found.server.take("site-a", sealed(older, found.secret, "run"))
+        found.server.take("site-a", seal_state(older, found.secret, "run"))
 
 
 def test_a_sum_of_other_weights_than_the_sites_computed_is_refused() -> None:
@@ -186,7 +186,7 @@ def test_a_sum_of_other_weights_than_the_sites_computed_is_refused() -> None:
     steps = [header["steps"][0] + 1, *header["steps"][1:]]
     other = {**cargo, "sum/model": pack({**header, "steps": steps}, parts)}
     with pytest.raises(BadReply, match="other weights"):
-        found.site("site-b").unload({}, other, Turn(0, 1, 9))
+        found.site("site-b").receive({}, other, Turn(0, 1, 9))
 
 
 def test_no_sum_is_opened_and_none_replaces_another() -> None:

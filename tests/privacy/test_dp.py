@@ -7,19 +7,20 @@ import pickle
 
 import pytest
 import torch
-from bounds import gamma, roundings
-from remote import Remote
-from sites import federation, images
+from support.bounds import gamma, roundings
+from support.remote import Remote
+from support.sites import federation, images
 
 from unseen import Model, Training, UnseenError, method, play, start
-from unseen.backend.inprocess import InProcess
-from unseen.client import Client, Split
 from unseen.combine import PPDG, PCGrad, SemanticDivergence
-from unseen.combine.base import gram
-from unseen.exchange import Turn, keyed
-from unseen.losses import CrossEntropy, SquaredError
+from unseen.core.client import Client, Split
+from unseen.core.exchange import Turn, keyed
+from unseen.core.losses import CrossEntropy, SquaredError
+from unseen.core.optimiser import SGD
+from unseen.core.rows import gram
+from unseen.core.vector import Layout
+from unseen.engine.inprocess import InProcess
 from unseen.models import build
-from unseen.optimiser import SGD
 from unseen.privacy.clipped import check_layers, clipped_sum, linear, output_loss
 from unseen.privacy.dp import (
     Clients,
@@ -33,7 +34,6 @@ from unseen.privacy.dp import (
     steps_of,
 )
 from unseen.privacy.stream import KEY, SECRET, Stream, keyed_memory
-from unseen.vector import Layout
 
 TRAINING = Training(SGD(0.05), batch_size=8)
 TURN = Turn(0, 0, 3, "train", "site-a", roster=("site-a", "site-b"))

@@ -7,19 +7,20 @@ import math
 
 import pytest
 import torch
-from remote import Remote
-from sites import federation
+from support.remote import Remote
+from support.sites import federation
 
 from unseen import Model, Training, method, play, start
-from unseen.backend.inprocess import InProcess
+from unseen.core.exchange import Reply, Turn, keyed
+from unseen.core.optimiser import SGD
+from unseen.core.round import Backend
+from unseen.engine.inprocess import InProcess
 from unseen.errors import BadReply
-from unseen.exchange import Reply, Turn, keyed
 from unseen.models import build
-from unseen.optimiser import SGD
 from unseen.privacy.dp import Clients, Examples, private
-from unseen.privacy.ledger import Left, Metered, card, summary
-from unseen.study import records
-from unseen.study.spec import Study
+from unseen.privacy.ledger import Disclosure, Metered, card, summary
+from unseen.results import records
+from unseen.study import Study
 
 TRAINING = Training(SGD(0.05), batch_size=8)
 
@@ -70,10 +71,10 @@ def test_metering_changes_no_bit():
 
 def test_a_channel_tells_itself_what_left():
     class Channel(InProcess):
-        def left(self):
+        def disclosed(self):
             return [
-                Left("site-a", "model", "encrypted", 999),
-                Left("site-a", "weights", "plain", 5),
+                Disclosure("site-a", "model", "encrypted", 999),
+                Disclosure("site-a", "weights", "plain", 5),
             ]
 
     clients = federation(1)
@@ -143,22 +144,23 @@ CHANNELS = [("ckks", "ppdg", "encrypted"), ("masks()", "fedavg", "masked")]
 def metered_behind(over, expression, inner=InProcess):
     """Three clients behind a channel, and what measures it."""
     pytest.importorskip("tenseal", reason="the extra he is not installed")
-    from unseen.privacy import channel
+    from unseen.privacy import channel, kinds
 
     clients, federated = federation(3), method(expression, TRAINING)
     model = Model(build("mlp(widths=[12])", (6,), 3, keyed("net")))
     names = sorted(clients)
     backend = inner(model, clients)
     kind = channel.read(over)
-    if not isinstance(kind, channel.Clear):
+    if not isinstance(kind, kinds.Clear):
         backend = channel.wrap(kind, "clear", federated, backend, names)
+        backend.played(federated)
     return Metered(backend, federated), federated, start(federated, model, names, 0), names
 
 
 @pytest.mark.parametrize(("over", "expression", "form"), CHANNELS)
 def test_the_bytes_of_a_channel_are_those_of_its_messages(over, expression, form):
     metered, federated, state, names = metered_behind(over, expression)
-    sides, lengths = metered.backend.sites, []
+    sides, lengths = metered.backend.transport.sites, []
     for side in sides.values():
         for call in ("seal", "answer"):
             original = getattr(side, call)
@@ -230,10 +232,10 @@ def test_a_broken_reply_is_measured_and_left_out_by_name(over, what, monkeypatch
 def test_a_number_of_examples_that_is_none_is_not_counted(said):
     pytest.importorskip("opacus", reason="the extra dp is not installed")
 
-    class Site:
+    class Site(Backend):
         """Some sites behind messages, of whose sizes the server knows what they say."""
 
-        first = True
+        first, model, clients, memories = True, None, {}, None
 
         def map(self, exchange, inbox, clients, turn):
             told = said if self.first else 32.0

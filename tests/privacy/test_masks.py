@@ -9,20 +9,20 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from sealed import difference, network, trained
-from sites import federation
+from support.channels import difference, network, trained
+from support.sites import federation
 
 pytest.importorskip("cryptography", reason="the extra `he` is not installed")
 
 from unseen import InProcess, Model, Training, UnseenError, method, start
-from unseen.apply import Add
 from unseen.combine import Mean
+from unseen.core.apply import Add
+from unseen.core.exchange import Exchange, Method, Reply, Slot, Turn
+from unseen.core.metrics import plain
+from unseen.core.round import play
 from unseen.errors import BadReply, Departed
-from unseen.exchange import Exchange, Method, Reply, Slot, Turn
-from unseen.metrics import plain
-from unseen.privacy import channel, masks
+from unseen.privacy import channel, kinds, masks
 from unseen.privacy.wire import pack, unpack
-from unseen.round import play
 
 
 @pytest.mark.parametrize("expression", ["fedavg", "fedavg+ga", "fednova", "fedcsa"])
@@ -32,7 +32,7 @@ def test_three_rounds_as_in_the_clear(expression: str, K: int) -> None:
     found, _, backend = trained(expression, K, "masks()")
     for entry in ("model", "buffers"):
         assert difference(found.inbox[entry], plain.inbox[entry]) < 1e-6
-    assert {left.form for left in backend.left()} == {"masked"}
+    assert {left.form for left in backend.disclosed()} == {"masked"}
 
 
 @pytest.mark.parametrize("K", [2, 3, 7])
@@ -55,7 +55,7 @@ def test_masks_cancel_bit_for_bit(K: int) -> None:
 def test_the_sum_is_exact_to_the_step() -> None:
     _, outcomes, backend = trained("fedavg", 3, "masks(step=20)", rounds=1)
     weights = outcomes[0].weights["model"].numpy()
-    held = [site.held["model"].double().numpy() for site in backend.sites.values()]
+    held = [site.held["model"].double().numpy() for site in backend.transport.sites.values()]
     fixed = sum(np.rint(np.ldexp(w * row, 20)) for w, row in zip(weights, held, strict=True))
     start_of, _, _ = trained("fedavg", 3, rounds=0)
     found, _, _ = trained("fedavg", 3, "masks(step=20)", rounds=1)
@@ -77,7 +77,7 @@ def behind(K: int, over: str = "masks()") -> tuple[channel.Channelled, object, M
     made, model = method("fedavg+ga", Training(batch_size=8)), Model(network())
     names = sorted(clients)
     backend = channel.wrap(channel.read(over), "clear", made, InProcess(model, clients), names)
-    return backend, made, model, names
+    return backend, backend.played(made), model, names
 
 
 def silent(backend: channel.Channelled, who: str, after: int = 0) -> None:
@@ -130,24 +130,24 @@ def test_weights_that_single_out_a_client_are_refused() -> None:
     backend, made, model, names = behind(3)
     play(made, start(made, model, names, 0), backend, names, 1)  # type: ignore[arg-type]
     rows = backend.server.rows("model", held(backend), backend.ask)
-    for site in backend.sites.values():
+    for site in backend.transport.sites.values():
         site.asked = {}  # type: ignore[attr-defined]
     with pytest.raises(BadReply, match="leave only site-a"):
         rows.linear(torch.tensor([1.0, 0.0, 0.0], dtype=torch.float64))
 
 
-def held(backend: channel.Channelled) -> list[channel.Sealed]:
-    sites = backend.sites
+def held(backend: channel.Channelled) -> list[kinds.Sealed]:
+    sites = backend.transport.sites
     size = len(next(iter(sites.values())).held["model"])  # type: ignore[attr-defined]
     shape = torch.Size([size])
-    return [channel.Sealed(n, shape, torch.float32, {}, ()) for n in sorted(sites)]
+    return [kinds.Sealed(n, shape, torch.float32, {}, ()) for n in sorted(sites)]
 
 
 def test_other_weights_for_each_make_noise() -> None:
     """A server that tells one client other weights gets masks that do not cancel."""
     backend, made, model, names = behind(3)
     play(made, start(made, model, names, 0), backend, names, 1)  # type: ignore[arg-type]
-    for site in backend.sites.values():
+    for site in backend.transport.sites.values():
         site.asked = {}  # type: ignore[attr-defined]
     ask = backend.ask
 
@@ -169,10 +169,10 @@ def test_no_mask_covers_two_updates() -> None:
     publics = {name: public for name, (_, public) in pairs.items()}
     rule = Mean("uniform")
     exchange = Exchange("train", None, {"model": Slot(rule, apply=Add())})  # type: ignore[arg-type]
-    site = masks.Site("site-a", pairs["site-a"][0], publics, channel.Masks())
-    server = masks.Server(Method("m", (exchange,), (), plain), channel.Masks())
+    site = masks.Site("site-a", pairs["site-a"][0], publics, kinds.Masks())
+    server = masks.Server(Method("m", (exchange,), (), plain), kinds.Masks())
     turn = Turn(0, 0, 1, "train", "site-a")
-    hello = server.hello(exchange, turn, names)
+    hello = server.hello(exchange, turn)
     question = {"kind": "mask", "slot": "model", **server.label, "names": names, "once": "1",
                 "weights": [0.5, 0.5], "blocks": None}  # fmt: skip
 
@@ -197,7 +197,7 @@ def test_a_question_is_answered_once_or_for_fewer() -> None:
 
     backend.ask = listening  # type: ignore[method-assign]
     state, _ = play(made, start(made, model, names, 0), backend, names, 1)  # type: ignore[arg-type]
-    one = backend.sites["site-a"]
+    one = backend.transport.sites["site-a"]
     again, _ = unpack(one.answer(questions[0]["site-a"]), "an answer")
     assert "asked for before" in again["why"]
     play(made, state, backend, names, 2)  # type: ignore[arg-type]
@@ -238,5 +238,6 @@ def test_a_row_that_is_not_finite_is_named() -> None:
     made, model = method("fedavg", Training(batch_size=8)), Model(network())
     names = sorted(clients)
     backend = channel.wrap(channel.read("masks()"), "clear", made, InProcess(model, clients), names)
+    made = backend.played(made)
     with pytest.raises(BadReply, match="'site-b'.*NaN"):
         play(made, start(made, model, names, 0), backend, names, 1)

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from unseen import UnseenError
+from unseen.study import Study
 from unseen.study.plan import prepare_study
 from unseen.study.prepare import prepare
-from unseen.study.spec import Study
 
 pytest.importorskip("opacus", reason="the extra dp is not installed")
 EXAMPLES = {"examples": "dp(clip=1.0, noise=1.0, delta=1e-4)"}

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from made import write_study
+from support.finished_studies import write_study
 
 from unseen.report.write import report
 
@@ -106,13 +106,13 @@ def test_the_theme_follows_the_system_until_it_is_switched(page: Any) -> None:
     assert ground() == light and button.inner_text() == "Dark theme"
     page.reload()
     assert ground() == light  # kept
-    line = "getComputedStyle(document.querySelector('svg .l.c0')).stroke"
+    line = "getComputedStyle(document.querySelector('.panels [style*=\"--s0\"]')).stroke"
     before = page.evaluate(line)
     button.click()
     assert ground() == dark and page.evaluate(line) != before
 
 
-@pytest.mark.parametrize("width", [380, 768, 1200])
+@pytest.mark.parametrize("width", [375, 768, 1280])
 def test_nothing_sticks_out_to_the_side(page: Any, width: int) -> None:
     page.set_viewport_size({"width": width, "height": 800})
     page.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
@@ -123,6 +123,29 @@ def test_nothing_sticks_out_to_the_side(page: Any, width: int) -> None:
     )
     # Letters of 11 pixels stay letters of 10 and more.
     assert sizes and min(shown / drawn for shown, drawn in sizes) > 0.9
+
+
+@pytest.mark.parametrize(("width", "first"), [(375, "table"), (1280, "cards")])
+def test_on_a_phone_the_table_comes_before_the_cards(page: Any, width: int, first: str) -> None:
+    page.set_viewport_size({"width": width, "height": 800})
+    table, cards = (page.locator(s).bounding_box()["y"] for s in ("#p1-table-0", ".facts"))
+    assert (table < cards) == (first == "table")
+
+
+def test_every_dot_has_its_name_next_to_it(page: Any) -> None:
+    """The name is within two lines above the dot, and its ends are on both sides of it or at an
+    edge of the panel."""
+    far = page.evaluate("""() => {
+        const svg = document.querySelector('#p1-overview ~ figure .panels svg');
+        const dots = Array.from(svg.querySelectorAll('use')).map(e => e.getBoundingClientRect());
+        const names = Array.from(svg.querySelectorAll('text')).map(e => e.getBoundingClientRect());
+        const middle = r => [(r.left + r.right) / 2, (r.top + r.bottom) / 2];
+        return dots.filter(dot => !names.some(name => {
+            const [x, y] = middle(dot), [, b] = middle(name);
+            return b < y && y - b < 32 && name.left - 12 <= x && x <= name.right + 12;
+        })).length + (dots.length ? 0 : 99);
+    }""")
+    assert far == 0
 
 
 def test_folds_open_all_at_once_and_the_citations_can_be_copied(page: Any) -> None:

@@ -8,21 +8,21 @@ from pathlib import Path
 
 import pytest
 import torch
-from made import DOMAINS, write_study
+from support.finished_studies import DOMAINS, write_study
 
 from unseen.combine import PPDG, PCGrad
 from unseen.combine.mean import Mean
-from unseen.exchange import Turn
-from unseen.report import curves, gaps, outcome, sensitivity, updates, weights
+from unseen.core.exchange import Turn
+from unseen.report import curves, gaps, outcome, rule_weights, sensitivity, updates
 from unseen.report.figures import Dots, Figure, Lines
-from unseen.report.part import Part
 from unseen.report.read import Choice, read
-from unseen.study import records
-from unseen.study.records import Job
+from unseen.report.study_report import StudyReport
+from unseen.results import records
+from unseen.results.records import Job
 
 
 @pytest.fixture(scope="module")
-def part(tmp_path_factory: pytest.TempPathFactory) -> Part:
+def part(tmp_path_factory: pytest.TempPathFactory) -> StudyReport:
     out = tmp_path_factory.mktemp("study")
     write_study(out)
     return read([out], Choice())[0][0]
@@ -38,7 +38,7 @@ def by_key(figures: tuple[Figure, ...], key: str) -> Figure:
     return next(figure for figure in figures if figure.key == key)
 
 
-def test_curves_are_means_over_seeds_with_their_range(part: Part) -> None:
+def test_curves_are_means_over_seeds_with_their_range(part: StudyReport) -> None:
     figures = curves.section(part).figures
     first = panel(by_key(figures, "curves-accuracy-fedavg"))
     lines = {line.name: line for line in first.lines}
@@ -54,7 +54,7 @@ def test_curves_are_means_over_seeds_with_their_range(part: Part) -> None:
     assert training.y == pytest.approx([1 / (r + 1) for r in range(6)])
 
 
-def test_all_methods_at_each_target(part: Part) -> None:
+def test_all_methods_at_each_target(part: StudyReport) -> None:
     figure = by_key(curves.section(part).figures, "compare-accuracy")
     assert [p.title for p in figure.panels] == ["d0", "d1"]
     assert [line.name for line in panel(figure, 1).lines] == list(part.methods)
@@ -70,8 +70,8 @@ def test_many_methods_keep_their_names_behind_one_legend(tmp_path: Path) -> None
     assert made.legend[-1].name == "other methods" and len(made.legend) == 7
 
 
-def test_weights_only_where_they_move(part: Part) -> None:
-    (figure,) = weights.section(part).figures
+def test_weights_only_where_they_move(part: StudyReport) -> None:
+    (figure,) = rule_weights.section(part).figures
     assert figure.fold == "fedavg+ga"
     lines = panel(figure).lines
     assert [line.name for line in lines] == ["d1", "d2", "d3"]
@@ -86,12 +86,12 @@ def test_weights_by_block_have_a_panel_each(tmp_path: Path) -> None:
         line["weights"] = {"model": [[0.2, 0.3, 0.5], [0.1 * r, 0.4, 0.5]]}
     (folder / "rounds.jsonl").write_bytes(b"".join(map(records.to_line, lines)))
     records.mark_done(folder, {}, 1.0, 1.0)
-    (figure,) = weights.section(read([tmp_path], Choice())[0][0]).figures
+    (figure,) = rule_weights.section(read([tmp_path], Choice())[0][0]).figures
     assert [p.title for p in figure.panels] == ["d0, block 1", "d0, block 2"]
     assert panel(figure, 1).lines[0].y == pytest.approx([0.1 * r for r in range(6)])
 
 
-def test_gaps_before_and_after(part: Part) -> None:
+def test_gaps_before_and_after(part: StudyReport) -> None:
     section = gaps.section(part)
     # Gaps of clients 0, 1, 2 in round r are 0, 0.1, 0.2 over r + 1; round 0 knows none.
     mean, deviation, variance = (panel(figure).lines[0] for figure in section.figures)
@@ -195,7 +195,7 @@ def test_accuracy_against_the_number_of_sources(tmp_path: Path) -> None:
     assert panel(figure).lines[0].y == pytest.approx([0.5005, 0.5205])
 
 
-def test_fairness_and_cost(part: Part) -> None:
+def test_fairness_and_cost(part: StudyReport) -> None:
     row = outcome.fair(part).grids[0].rows[0]
     # Both targets: sources all at 0.6005 or 0.6205, so even.
     assert row[1:] == pytest.approx((61.05, 61.05, 0, math.log(3), 0), abs=1e-9)
@@ -206,14 +206,14 @@ def test_fairness_and_cost(part: Part) -> None:
     assert grid.rows[0] == ("fedavg", 2.0, 300.0, pytest.approx(0.0015), pytest.approx(0.003))
 
 
-def test_critical_differences(part: Part) -> None:
-    figure = outcome.ranked(part, part.main)
-    assert figure is not None and isinstance(figure.panels[0], Dots)
+def test_critical_differences(part: StudyReport) -> None:
+    (figure,) = outcome.ranked(part, part.main)
+    assert isinstance(figure.panels[0], Dots)
     assert [row.name for row in figure.panels[0].rows] == ["fedavg+ga", "ppdg(lam=0.2)", "fedavg"]
     assert figure.panels[0].spans == ((0, 2),)  # two targets: 2.34 ranks apart are needed
 
 
-def test_averages_best_above(part: Part) -> None:
+def test_averages_best_above(part: StudyReport) -> None:
     first = outcome.averages(part, part.main).panels[0]
     assert isinstance(first, Dots) and first.title == "average"
     assert [row.name for row in first.rows] == ["fedavg+ga", "ppdg(lam=0.2)", "fedavg"]
@@ -221,7 +221,7 @@ def test_averages_best_above(part: Part) -> None:
     assert first.rows[0].high == pytest.approx(53.1)
 
 
-def test_a_figure_as_csv(part: Part) -> None:
+def test_a_figure_as_csv(part: StudyReport) -> None:
     figure = by_key(curves.section(part).figures, "curves-accuracy-fedavg")
     rows = figure.to_csv().splitlines()
     assert rows[0] == "panel,name,x,y,low,high"

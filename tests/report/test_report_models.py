@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,9 +11,13 @@ from torch import nn
 
 from unseen.errors import UnseenError
 from unseen.report.embed import embedding, features, maps
+from unseen.report.figures import Dots, Matrix
+from unseen.report.models import sections
+from unseen.report.read import Choice, read
 from unseen.report.surface import plane, surface
 from unseen.report.write import report
-from unseen.study.spec import Study
+from unseen.results import records
+from unseen.study import Study
 
 
 def test_the_plane_goes_through_the_three_models() -> None:
@@ -50,7 +55,7 @@ def test_the_surface_of_a_bowl() -> None:
     for y, row in zip(made.y, made.values, strict=True):
         for x, value in zip(made.x, row, strict=True):
             assert value == pytest.approx(4 / 3 + (x - a) ** 2 + (y - b) ** 2, rel=1e-5)
-    assert {name for name, _, _ in made.points} == {"a", "b", "c", "global"}
+    assert {name for name, _, _ in made.names} == {"a", "b", "c", "global"}
 
 
 def test_models_on_one_line_span_no_plane() -> None:
@@ -78,14 +83,12 @@ def test_tsne_keeps_clusters_together() -> None:
     spread = (found.unflatten(0, (2, 20)) - centres[:, None]).norm(dim=-1).max()
     assert (centres[0] - centres[1]).norm() > spread
     by_class, by_domain = maps(found, ["0"] * 20 + ["1"] * 20, ["a", "b"] * 20)
-    assert by_class.known == ("0", "1") and by_domain.known == ("a", "b")
+    assert by_class.labels == ("0", "1") and by_domain.labels == ("a", "b")
 
 
 def test_from_a_study_that_saved_its_models(tmp_path: Path) -> None:
     pytest.importorskip("openTSNE")
     from functools import partial
-
-    from unseen.report.models import sections
 
     study = Study(
         methods=("fedavg",), targets=("0",), seeds=1, rounds=1, save=("final", "locals"),
@@ -98,3 +101,28 @@ def test_from_a_study_that_saved_its_models(tmp_path: Path) -> None:
     assert "fedavg, target 0: features" in page and "coloured by class" in page
     assert "fedavg, target 0: loss around the global model" in page
     assert "around 15, 30, 45, global" in page
+    # All 1,797 digits of the target are in the matrix, and its diagonal is the recorded accuracy.
+    (section, *_) = sections(read([tmp_path], Choice())[0][0], tmp_path)
+    confusion, classes = section.figures
+    (matrix,), (recalls,) = confusion.panels, classes.panels
+    assert isinstance(matrix, Matrix) and isinstance(recalls, Dots)
+    counts = torch.tensor(matrix.counts)
+    (last,) = records.read_lines(next(tmp_path.glob("records/*/0/seed-0/target.jsonl")))
+    assert int(counts.sum()) == last["examples"]
+    assert float(counts.diagonal().sum() / counts.sum()) == pytest.approx(last["accuracy"])
+    shares = 100 * counts.diagonal() / counts.sum(1)
+    assert [row.value for row in recalls.rows] == pytest.approx(shares.tolist())
+
+
+def test_a_chapter_without_its_package_says_so_and_leaves_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study = Study(
+        methods=("fedavg",), targets=("0",), seeds=1, rounds=1, save=("final", "locals"),
+        model="mlp(widths=[8])",
+    )  # fmt: skip
+    study.run(tmp_path)
+    monkeypatch.setitem(sys.modules, "openTSNE", None)
+    confusion, features, surfaces = sections(read([tmp_path], Choice())[0][0], tmp_path)
+    assert confusion and surfaces and not features
+    assert "fedavg at 0 is left out: t-SNE needs openTSNE" in features.needs

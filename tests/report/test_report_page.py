@@ -11,17 +11,26 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from made import write_study
 from PIL import Image
+from support.finished_studies import write_study
 
-from unseen.report import look
-from unseen.report.axes import Scale, spread
-from unseen.report.draw import panel
-from unseen.report.figures import Dots, Line, Lines, Points, Row, Surface
-from unseen.report.page import LIMIT, TOLERANCES, spoken
+from unseen.report import plot, theme
+from unseen.report.figures import (
+    INK,
+    Dots,
+    Figure,
+    Line,
+    Lines,
+    Matrix,
+    Panel,
+    Points,
+    Row,
+    Surface,
+    on_one_scale,
+    spread,
+)
+from unseen.report.page import LIMIT
 from unseen.report.read import Choice
-from unseen.report.scene import Path as Mark
-from unseen.report.scene import thinned
 from unseen.report.write import report
 
 PAPER = {"accuracy": {"fedavg": {"d0": ["50.0", "0.2"], "average": "51.0"}, "Old": {"d0": "40.0"}}}
@@ -41,8 +50,6 @@ def text(made: Path) -> str:
 
 class Tags(HTMLParser):
     """Every start tag with its attributes; unclosed ones are an error."""
-
-    void = ("meta", "link", "input", "br", "path", "circle", "rect")
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -113,6 +120,8 @@ def test_each_figure_is_svg_png_and_csv(made: Path) -> None:
         if path.suffix == ".svg":
             root = ElementTree.fromstring(path.read_text())
             assert root.tag.endswith("svg") and root.get("aria-label")
+            size = f"0 0 {root.get('width')} {root.get('height')}"
+            assert root.get("viewBox") == size and "var(" not in path.read_text()
         if path.suffix == ".png":
             with Image.open(path) as image:
                 assert image.width >= 600 and len(image.convert("L").getcolors() or []) > 2
@@ -123,6 +132,21 @@ def test_the_same_records_give_the_same_files(made: Path, tmp_path: Path) -> Non
     for path in made.rglob("*"):
         if path.is_file():
             assert path.read_bytes() == (again / path.relative_to(made)).read_bytes(), path.name
+
+
+def test_the_title_names_the_file_and_its_columns(tmp_path: Path) -> None:
+    expression = "table(path='visits.csv', domain='hospital', label='died')"
+    write_study(tmp_path, settings={"dataset": expression})
+    text = report([tmp_path], tmp_path / "report", files=False).read_text()
+    line = "visits.csv, label column died, domain column hospital"
+    assert f"told: {line}</title>" in text and f'<p class="data">{line}</p>' in text
+    assert f'Results <span class="soft">on {line}</span></h2>' in text
+
+
+def test_what_is_not_shown_is_named_with_what_it_needs(text: str) -> None:
+    (line,) = re.findall(r"Not shown: (.*?)</p>", text)
+    assert "agreement of updates" in line and "confusion matrices" in line
+    assert "--data-dir" in line and "gaps" not in line
 
 
 def test_two_protocols_on_one_page(tmp_path: Path) -> None:
@@ -150,44 +174,97 @@ def test_five_hundred_runs_stay_below_three_megabytes(tmp_path: Path, rounds: in
     assert page.stat().st_size < LIMIT < 3_000_000
 
 
+def luminance(colour: str) -> float:
+    channels = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
+    return sum(w * c for w, c in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+
+
+def contrast(a: str, b: str) -> float:
+    """The contrast of two colours by WCAG 2, from 1 to 21."""
+    light, dark = sorted((luminance(a), luminance(b)), reverse=True)
+    return (light + 0.05) / (dark + 0.05)
+
+
 def test_colours_can_be_told_from_their_background() -> None:
-    for theme in (0, 1):
-        paper, raised = (look.COLOURS[name][theme] for name in ("paper", "raised"))
+    assert contrast("#ffffff", "#000000") == pytest.approx(21)
+    for scheme in (0, 1):
+        colours = {name: pair[scheme] for name, pair in theme.COLOURS.items()}
         for name in ("ink", "soft", "link"):
-            for ground in (paper, raised, look.COLOURS["warn"][theme]):
-                assert look.contrast(look.COLOURS[name][theme], ground) >= 4.5, (name, theme)
-        for i in range(look.SERIES):
-            assert look.contrast(look.COLOURS[f"s{i}"][theme], paper) >= 3, (i, theme)
+            for ground in ("paper", "raised", "warn"):
+                assert contrast(colours[name], colours[ground]) >= 4.5, (name, scheme)
+        for i in range(theme.SERIES):
+            assert contrast(colours[f"s{i}"], colours["paper"]) >= 3, (i, scheme)
+        # Numbers in a matrix: the text's colour on pale steps, the ground's on strong ones.
+        for i in range(theme.STEPS):
+            written = colours["paper" if i > 4 else "ink"]
+            assert contrast(colours[f"h{i}"], written) >= 4.5, (i, scheme)
 
 
-def test_thinning_keeps_within_the_tolerance() -> None:
-    points = [(float(i), 50 * (1 + (i * 37 % 11) / 500) ** (i / 40)) for i in range(200)]
-    kept = thinned(points, 0.5)
-    assert len(kept) < len(points) and {points[0], points[-1]} <= set(kept)
-    for x, y in points:
-        (x0, y0), (x1, y1) = next((a, b) for a, b in pairwise(kept) if a[0] <= x <= b[0])
-        assert abs(y0 + (y1 - y0) * (x - x0) / (x1 - x0) - y) <= 0.5
-    assert thinned([]) == () and TOLERANCES[0] <= 0.5
+def test_series_can_be_told_apart_without_colour() -> None:
+    looks = [theme.stroke(i, "plain") | {"color": ""} for i in range(32)]
+    looks += [theme.stroke(0, kind) | {"color": ""} for kind in ("strong", "dotted", "faint")]
+    assert all(a != b for i, a in enumerate(looks) for b in looks[:i])
+    grays = sorted(luminance(theme.LIGHT[f"h{i}"]) for i in range(theme.STEPS))
+    assert min(b - a for a, b in pairwise(grays)) > 0.02
 
 
-def test_scales_and_limits() -> None:
-    assert Scale(0, 10, 100, 0)(2.5) == 75
-    assert Scale(0, 10, 0, 100)(99) == 100
-    assert Scale(0.01, 1, 0, 100, log=True)(0.1) == pytest.approx(50)
-    assert Scale(0.01, 1, 0, 100, log=True).ticks() == [0.01, 0.1, 1.0]
+def test_limits_of_an_axis() -> None:
     assert spread([*range(100), 10_000])[1] < 200
     assert spread([]) == (0.0, 1.0) and spread([3.0]) == pytest.approx((2.82, 3.18))
 
 
-def test_every_kind_of_panel_draws_and_speaks() -> None:
-    panels = [
-        Lines("a", "round", "loss", (Line("x", (0.0,), (1.0,)), Line("y", (0.0, 2.0), (1.0, 0.0)))),
-        Dots("b", "rank", (Row("x", 1.0, text="1"), Row("y", 2.0, 1.5, 2.5, "2")), ((0, 1),)),
-        Points("c", (0.0, 1.0), (1.0, 0.0), ("p", "q")),
-        Surface("d", (0.0, 1.0), (0.0, 1.0), ((0.0, 1.0), (2.0, 3.0)), (("global", 0.5, 0.5),)),
-    ]
-    for one in panels:
-        scene = panel(one)
-        ElementTree.fromstring(scene.to_file(spoken(one)))
-        xs = [x for m in scene.marks if isinstance(m, Mark) for x, _ in m.points]
-        assert not xs or (min(xs) >= 0 and max(xs) <= scene.width)
+def test_panels_of_one_quantity_share_their_scale() -> None:
+    def drawn(name: str, top: float) -> Lines:
+        return Lines(name, "round", name[0], (Line("x", (0.0, 1.0), (0.0, top)),))
+
+    panels = [(drawn(f"a{top}", top), drawn(f"b{top}", 1)) for top in (2, 9)]
+    scaled = on_one_scale([Figure("k", "t", "", pair) for pair in panels])
+    limits = [[panel.extent for panel in f.panels if isinstance(panel, Lines)] for f in scaled]
+    assert limits == [[spread([0, 9]), spread([0, 1])]] * 2
+
+
+PANELS: tuple[Panel, ...] = (
+    Lines("a < b & c", "round", "loss", (
+        Line("x<y", (0.0,), (1.25,)), Line("y", (0.0, 2.0), (1.0, 0.0)),
+    )),
+    Lines("log", "$lam$", "accuracy", (
+        Line("p", (0.01, 0.1), (0.5, 9.0), (0.4, 0.5), (0.6, 0.7), colour=9, dots=True),
+    ), True, (0.01,), (0.0, 1.0), True),
+    Dots("b", "rank", (Row("x" * 60, 1.0, text="1"), Row("y", 2.0, 1.5, 2.5, "2", INK)), ((0, 1),)),
+    Points("c", (0.0, 1.0), (1.0, 0.0), ("p", "q")),
+    Surface("d", (0.0, 1.0), (0.0, 1.0), ((0.0, 1.0), (2.0, 3.0)), (("global", 0.5, 0.5),)),
+    Surface("flat", (0.0, 1.0), (0.0, 1.0), ((1.0, 1.0), (1.0, 1.0)), ()),
+    Matrix("e", ("no", "yes"), ((9, 1), (0, 0))),
+    Matrix("f", tuple(map(str, range(40))), tuple(
+        tuple(int(i == j) for j in range(40)) for i in range(40)
+    )),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("panel", PANELS, ids=lambda panel: panel.title)
+def test_every_kind_of_panel_is_drawn_within_its_frame(panel: Panel) -> None:
+    svg = plot.panel_svg(panel, "one")
+    root = ElementTree.fromstring(svg)
+    assert root.get("aria-label") == panel.words() and len(panel.words()) > 10
+    assert "#" not in re.sub(r'href="#|url\(#', "", svg)  # every colour follows the theme
+    _, _, width, height = (float(v) for v in str(root.get("viewBox")).split())
+    places = re.findall(r"[ML](-?[\d.]+) (-?[\d.]+)", re.sub(r"<defs>.*?</defs>", "", svg))
+    assert all(-1 <= float(x) <= width and -1 <= float(y) <= height for x, y in places)
+    text = "".join(root.itertext())
+    assert panel.title in text
+    assert svg == plot.panel_svg(panel, "one")
+    ids = [set(re.findall(r' id="(.*?)"', plot.panel_svg(panel, key))) for key in ("one", "two")]
+    assert not ids[0] & ids[1]
+
+
+def test_what_is_drawn_is_what_is_said() -> None:
+    """Places on the page follow from the numbers, and a matrix says the percent of each row."""
+    line = Line("x", (0.0, 1.0, 4.0), (0.0, 0.5, 1.0))
+    svg = plot.panel_svg(Lines("t", "round", "loss", (line,), limits=(0.0, 1.0)), "k")
+    assert "M40 156L103 90L292 24" in svg  # 252 x 132 pixels from (40, 24) on
+    assert "<title>x</title>" in svg
+    svg = plot.panel_svg(Matrix("m", ("no", "yes"), ((3, 1), (1, 1))), "k")
+    assert re.findall(r">(\d+)</text>", svg) == ["75", "25", "50", "50"]
+    svg = plot.panel_svg(Dots("t", "x", (Row("fedavg", 0.5, text="50.05 ± 0.25"),)), "k")
+    assert "fedavg\N{EN SPACE}50.05 ± 0.25" in svg

@@ -7,12 +7,12 @@ import shutil
 from pathlib import Path
 
 import pytest
-from made import DOMAINS, write_job, write_study
+from support.finished_studies import DOMAINS, write_job, write_study
 
 from unseen.errors import UnseenError
 from unseen.report.read import Choice, read
-from unseen.study import records
-from unseen.study.records import Job
+from unseen.results import records
+from unseen.results.records import Job
 
 
 def reasons(items: object) -> str:

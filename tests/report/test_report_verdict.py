@@ -7,13 +7,14 @@ import re
 from pathlib import Path
 
 import pytest
-from made import write_study
+from support.finished_studies import write_study
 
 from unseen.report.verdict import cards
 from unseen.report.write import report
-from unseen.study.formats import LEGEND
-from unseen.study.selection import Selected
-from unseen.study.tables import Table, table
+from unseen.results.formats import LEGEND
+from unseen.results.selection import Selected
+from unseen.results.table_of_runs import table
+from unseen.results.tables import Table
 
 
 def made(

@@ -6,18 +6,18 @@ from pathlib import Path
 
 import pytest
 import torch
-from sites import federation
+from support.sites import federation
 from torch import Tensor, nn
 
+from unseen.core.exchange import Turn
+from unseen.core.losses import CrossEntropy
+from unseen.core.optimiser import SGD
+from unseen.core.vector import Model
 from unseen.errors import UnseenError
-from unseen.exchange import Turn
 from unseen.gradient import Backprop
-from unseen.local import Train
-from unseen.losses import CrossEntropy
-from unseen.optimiser import SGD
-from unseen.study.spec import Study
-from unseen.training import Training
-from unseen.vector import Model
+from unseen.local.train import Train
+from unseen.recipe import Training
+from unseen.study import Study
 
 DIGITS = {
     "dataset": "rotated-digits",

@@ -11,14 +11,14 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from unseen.study import estimate
-from unseen.study.estimate import Estimate, bench, estimates, report
-from unseen.study.estimate.bench import shares
-from unseen.study.estimate.cost import Work, drawn, line
+from unseen.models import build
+from unseen.recipe import Training
+from unseen.results.records import Log, mark_done
+from unseen.study import Study, estimate, network, round_costs
+from unseen.study.estimate import Estimate, estimates, report
 from unseen.study.job import run_job
 from unseen.study.plan import Plan, prepare_study
-from unseen.study.spec import Study
-from unseen.training import Training
+from unseen.study.round_costs import Stage, drawn, line
 
 ROTATED = {
     "dataset": "rotated-digits", "model": "mlp(widths=[8])", "seeds": 1, "rounds": 7,
@@ -51,17 +51,15 @@ def clocked(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Makes a clock the one that dry runs and jobs go by."""
 
     def make(fixed: float, each: float) -> Clock:
-        clock, built = Clock(fixed, each), bench.module
-        from unseen.study import job
+        clock = Clock(fixed, each)
 
         def hooked(*arguments: Any) -> nn.Module:
-            network = built(*arguments)
-            network.register_forward_pre_hook(clock.passed)
-            return network
+            built = build(*arguments)
+            built.register_forward_pre_hook(clock.passed)
+            return built
 
-        monkeypatch.setattr(bench, "ticker", lambda study: clock)
-        monkeypatch.setattr(bench, "module", hooked)
-        monkeypatch.setattr(job, "module", hooked)
+        monkeypatch.setattr(round_costs, "ticker", lambda study: clock)
+        monkeypatch.setattr(network, "build", hooked)
         return clock
 
     return make
@@ -114,8 +112,8 @@ def test_a_cheap_study_is_measured_in_whole_batches_of_all(tmp_path: Path, clock
     plan = planned(tmp_path, "fedavg")
     estimates(plan)
     sources = len(plan.tasks[0].sources)
-    # Two measurements of four batches of every source, after those of the first one's.
-    assert clock.batches[True, 32] >= 2 * sources * bench.BATCHES
+    # Two batches of the first source, then a round of all.
+    assert clock.batches[True, 32] > 2 + 7 * sources
     assert clock.batches[True, 64] == 0
 
 
@@ -148,7 +146,7 @@ def test_only_who_takes_part_costs(
         found[method] = estimates(plan)[0][0].seconds
     evaluation = 0.0001 * sum(
         len(client.split("validation"))
-        for client in bench.Stage.of(plan, plan.missing[0]).prepared.everyone.values()
+        for client in Stage.of(plan, plan.missing[0]).prepared.everyone.values()
     )
     per_round = {name: (seconds - evaluation) / 7 for name, seconds in found.items()}
     assert per_round["fedavg"] == pytest.approx(per_round["deepall"] * clients / 5, rel=0.01)
@@ -157,19 +155,19 @@ def test_only_who_takes_part_costs(
 def test_those_who_are_not_worked_for_hand_in_rows_of_their_own(tmp_path: Path) -> None:
     """The server meets the whole roster: all rows are there, none equal, all of one length."""
     plan = planned(tmp_path, "scaffold")
-    where = bench.Stage.of(plan, plan.missing[0]).bench("scaffold")
-    where.play(where.begun(), 0, Work(1, 1, 4))
+    where = Stage.of(plan, plan.missing[0]).bench("scaffold")
+    where.play(where.runtime.start(), 0, worked=1, rows=4)
     rows = where.backend.matrix
     assert len(rows) == len(where.backend.whole) == len(where.backend.memories.kept) == 5
     assert torch.allclose(rows.norm(dim=1), rows[0].norm())
     assert len({tuple(row.tolist()) for row in rows}) == 5
-    assert len(where.backend.latest) == 1
+    assert len(where.backend.replies) == 1
 
 
 def test_a_line_has_no_negative_part() -> None:
-    assert line(4, 9.0, 2, 5.0) == (1.0, 2.0)
-    assert line(4, 8.0, 2, 9.0) == (8.0, 0.0)
-    assert line(4, 8.0, 2, 1.0) == (0.0, 2.0)
+    assert line((2, 5.0), (4, 9.0)) == (1.0, 2.0)
+    assert line((2, 9.0), (4, 8.0)) == (8.0, 0.0)
+    assert line((2, 1.0), (4, 8.0)) == (0.0, 2.0)
 
 
 @pytest.mark.parametrize(
@@ -184,13 +182,6 @@ def test_a_line_has_no_negative_part() -> None:
 def test_steps_and_examples_of_a_round(recipe: dict[str, Any], steps: int, examples: int) -> None:
     """100 examples in batches of 32: three and a short one."""
     assert drawn(100, Training(batch_size=32, **recipe)) == (steps, examples)
-
-
-def test_images_to_evaluate_are_shared_out() -> None:
-    sizes = {"a": 900, "b": 10, "c": 90}
-    assert shares(sizes, 1000) == sizes
-    assert shares(sizes, 300) == {"a": 100, "b": 10, "c": 90}
-    assert shares(sizes, 3) == {"a": 2, "b": 2}
 
 
 def test_memory_of_parts_of_batches_is_a_lower_bound() -> None:
@@ -208,3 +199,20 @@ def test_long_measurements_say_how_far_they_are(
     monkeypatch.setattr(estimate, "SILENT", -1.0)
     estimates(plan)
     assert capsys.readouterr().err == "fedavg (1 of 1) ...\n"
+
+
+def test_finished_jobs_tell_what_the_others_will_take(tmp_path: Path) -> None:
+    """Their mean seconds, their memory, and no measurement; other methods are measured."""
+    study = Study(**{**ROTATED, "methods": ["fedavg", "ppdg"], "seeds": 3})
+    plan = prepare_study(study, tmp_path)
+    for job, seconds in zip(plan.jobs[:2], (10.0, 30.0), strict=True):
+        folder = job.folder(tmp_path)
+        Log.resume(folder, {}).close()
+        mark_done(folder, {}, seconds, 40_000)
+    plan = prepare_study(study, tmp_path)
+    (fedavg, ppdg), peak = estimates(plan)
+    assert (fedavg.seconds, fedavg.jobs, fedavg.recorded, peak) == (20.0, 1, True, 40_000)
+    assert (ppdg.jobs, ppdg.recorded) == (3, False) and 0 < ppdg.seconds < 20
+    lines = report([fedavg, ppdg], peak, 1)
+    assert lines[0] == "estimate, from short rounds on this machine and from finished jobs:"
+    assert lines[1] == "  fedavg: 1 x 20.0 s = 20.0 s"

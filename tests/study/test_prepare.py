@@ -13,13 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from unseen.client import Client, Split
+from unseen.core.client import Client, Split
+from unseen.core.exchange import keyed
 from unseen.datasets import DataSet, Domain, check
-from unseen.datasets.table import Schema
+from unseen.datasets.encoding import Schema
 from unseen.datasets.totals import Totals
 from unseen.errors import UnseenError
-from unseen.exchange import keyed
-from unseen.study.holdout import Task
+from unseen.spec.holdout import Task
+from unseen.study import Study
 from unseen.study.prepare import (
     Prepared,
     check_batches,
@@ -28,7 +29,6 @@ from unseen.study.prepare import (
     prepare,
     statistics,
 )
-from unseen.study.spec import Study
 
 TASK = Task("c", ("a", "b"), ("c",))
 

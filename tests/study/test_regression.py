@@ -11,21 +11,21 @@ import numpy as np
 import pytest
 import torch
 
+from unseen.core.exchange import keyed
+from unseen.core.metrics import FOR_NUMBERS
 from unseen.datasets import DataSet, Domain, check, load
 from unseen.datasets.totals import Totals
 from unseen.errors import UnseenError
-from unseen.exchange import keyed
-from unseen.metrics import FOR_NUMBERS
 from unseen.report.write import report
+from unseen.results.records import CONSTANT, Job, read_lines
+from unseen.results.selection import selected
+from unseen.spec.holdout import Task
+from unseen.study import Study
 from unseen.study.constant import constants
-from unseen.study.holdout import Task
-from unseen.study.job import digest_of
 from unseen.study.plan import chosen_metrics
 from unseen.study.prepare import prepare
-from unseen.study.private import check_columns
-from unseen.study.records import CONSTANT, Job, read_lines
-from unseen.study.selection import selected
-from unseen.study.spec import Study
+from unseen.study.private_jobs import check_columns
+from unseen.study.setting import digest_of
 
 SITES = ("east", "north", "south")
 TASK = Task("south", ("east", "north"), ("south",))

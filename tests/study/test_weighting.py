@@ -10,14 +10,13 @@ import numpy as np
 import pytest
 
 from unseen import Study
-from unseen.study.spec import recorded
+from unseen.spec.study import recorded
 
 OPPOSED = '''
 from dataclasses import dataclass, replace
 from unseen.combine import JacobianDescent
-from unseen.exchange import Reply
-from unseen.methods.base import federated, with_exchange, trained
-from unseen.methods.torchjd import NASH
+from unseen.core.exchange import Reply
+from unseen.methods.base import cited, federated, with_exchange, trained
 
 
 @dataclass(frozen=True)
@@ -26,11 +25,12 @@ class Opposed:
 
     def __call__(self, model, inbox, client, memory, turn):
         model.vector.add_(0.25 if turn.index == 0 else -0.25)
-        return Reply({}, {"loss": 1.0, "examples": 4.0}), memory
+        rows = {"model": model.vector, "buffers": model.buffers}
+        return Reply(rows, {"loss": 1.0, "examples": 4.0}), memory
 
 
 def bargain(training):
-    method = federated("bargain", training, JacobianDescent("nash-mtl"), NASH)
+    method = federated("bargain", training, JacobianDescent("nash-mtl"), cited("navon2022nash"))
     return with_exchange(method, replace(trained(method), local=Opposed()))
 '''
 

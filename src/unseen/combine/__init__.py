@@ -12,19 +12,19 @@ from unseen.combine.adjustment import GeneralizationAdjustment
 from unseen.combine.agreement import AgrRand, AgrSum
 from unseen.combine.andmask import AbsoluteGeometricMean, AndMask
 from unseen.combine.arfl import AutoWeighted
-from unseen.combine.base import Collect, Combine, DenseRows, Elementwise, Gram, Rows, Weighted, gram
 from unseen.combine.divergence import SemanticDivergence
 from unseen.combine.fedcsa import ClassShares
 from unseen.combine.fedgala import GlobalAlignment
 from unseen.combine.fednova import NormalizedAveraging
 from unseen.combine.fedomg import FedOMG
 from unseen.combine.geometric import WeightedGeometricMean
-from unseen.combine.mean import Mean, Sum
+from unseen.combine.mean import Mean, RosterMean, Sum
 from unseen.combine.pcgrad import PCGrad
 from unseen.combine.ppdg import PPDG
 from unseen.combine.robust import Krum, Median, Robust, TrimmedMean
-from unseen.combine.roster import RosterMean
 from unseen.combine.torchjd import JacobianDescent
+from unseen.core import Collect, Combine, Elementwise, Gram, Rows, Weighted
+from unseen.core.rows import DenseRows, gram
 
 __all__ = [
     "PPDG",

@@ -8,15 +8,14 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from unseen.combine.base import RuleState, Table, Weighted
 from unseen.combine.mean import Mean
+from unseen.core import Layout, RuleState, Table, Weighted
 from unseen.errors import choice, number
-from unseen.vector import Layout
 
 
 @dataclass(frozen=True)
 class GeneralizationAdjustment(Weighted):
-    """Raise the weight of clients where the average generalizes worse than their own model.
+    """A mean whose weights rise where the average generalizes worse than a client's own model.
 
     G_i is the loss of the received model on client i minus that of the client's own model after
     its last local training. Before round r's updates are combined,
@@ -25,20 +24,27 @@ class GeneralizationAdjustment(Weighted):
         paper:      a_i ← a_i + d^r (G_i − μ) / max_j (G_j − μ)     clipped at 0; Eq. 3
         reference:  a_i ← a_i + d^r/3 · G_i / max_j |G_j|           clipped to [0, 1]; as released
 
-    with μ = mean G and d^r = (1 − r/R) d (`decay`; the released loop's is two rounds late,
-    1 − (r − 2)/R). Then the weights of those present are rescaled to the total they had, and
-    returned so that they sum to 1. They start from `prior` (the paper: 1/K). Clients
-    whose gap is not known yet (`gap_known` = 0) do not move; gaps that are all equal move
-    nothing, where Eq. 3 divides by 0; a weight at 0 grows again when its gap does.
+    with μ = mean G. Then the weights of those present are rescaled to the total they had, and
+    returned so that they sum to 1. Clients whose gap is not known yet (`gap_known` = 0) do not
+    move; gaps that are all equal move nothing, where Eq. 3 divides by 0; a weight at 0 grows again
+    when its gap does.
 
-    `centred` is the default: without an absolute value Eq. 3 can move one very negative gap by
-    far more than d^r, which the text says it cannot. Source: Zhang et al. 2023, "Federated
-    Domain Generalization with Generalization Adjustment", Eq. 3 and Algorithm 1.
+    Attributes:
+        step: d in [0, 1].
+        variant: which of the three. `centred` is the default: without an absolute value Eq. 3 can
+            move one very negative gap by far more than d^r, which the text says it cannot.
+        decay: d^r = (1 − r/R) d, the released loop's two rounds late, 1 − (r − 2)/R; else d.
+        prior: what the weights start from; the paper: 1/K.
 
-    >>> rule = GeneralizationAdjustment(step=0.1)
-    >>> table = {"gap": torch.tensor([0.3, 0.1, 0.2]), "gap_known": torch.ones(3)}
-    >>> rule.weights(table, rule.init(3, 1))[0]
-    tensor([0.4333, 0.2333, 0.3333], dtype=torch.float64)
+    Source:
+        Zhang et al. 2023, "Federated Domain Generalization with Generalization Adjustment", Eq. 3
+        and Algorithm 1.
+
+    Example:
+        >>> rule = GeneralizationAdjustment(step=0.1)
+        >>> table = {"gap": torch.tensor([0.3, 0.1, 0.2]), "gap_known": torch.ones(3)}
+        >>> rule.weights(table, rule.init(3, 1))[0]
+        tensor([0.4333, 0.2333, 0.3333], dtype=torch.float64)
     """
 
     step: float = 0.05
@@ -52,7 +58,7 @@ class GeneralizationAdjustment(Weighted):
         choice("variant", self.variant, ("centred", "paper", "reference"))
 
     def own_state(self, K: int, P: int, layout: Layout | None) -> RuleState:
-        """Masses K a_i, so that the uniform start is exactly 1, and who has started."""
+        """Return the masses K a_i, so that the uniform start is exactly 1, and who has started."""
         return {
             "mass": torch.ones(K, dtype=torch.float64),
             "started": torch.zeros(K, dtype=torch.bool),
@@ -61,7 +67,7 @@ class GeneralizationAdjustment(Weighted):
     def share(
         self, table: Table, state: RuleState, generator: torch.Generator | None = None
     ) -> tuple[Tensor, RuleState]:
-        """Weights [K] of those present, after this round's gaps have moved them."""
+        """Return the weights [K] of those present, after this round's gaps have moved them."""
         client = table["client"].long()
         roster = len(state["mass"])
         before = _started(state["mass"][client], state["started"][client], table["prior"])

@@ -8,8 +8,10 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from unseen.combine.base import Elementwise, RuleState, Table, Weighted, column_blocks, drawing
 from unseen.combine.mean import Mean
+from unseen.core import Elementwise, RuleState, Table, Weighted
+from unseen.core.rows import column_blocks
+from unseen.core.rule import drawing
 from unseen.errors import choice
 
 Reduction = Literal["sum", "mean"]
@@ -17,16 +19,25 @@ Reduction = Literal["sum", "mean"]
 
 @dataclass(frozen=True)
 class AgrSum(Elementwise):
-    """Σ_i p_i g_i where all K signs are equal and none is zero; 0 elsewhere.
+    """The mean of the coordinates on whose sign all clients agree, 0 elsewhere.
 
-    reduction: `"mean"` as above, so that the step is as long as the other rules'; `"sum"` is K
-    times that, as released. No agreeing coordinate gives zeros.
-    Source: Mansilla et al. 2021, "Domain Generalization via Gradient Surgery", Eq. 4.
+        x_d ← x_d + Σ_i p_i g_id  where |Σ_i sign g_id| = K
 
-    >>> g = torch.tensor([[1.0, 2.0, 0.0], [3.0, -1.0, 1.0]])
-    >>> rule = AgrSum()
-    >>> rule(g, {}, rule.init(2, 3))[0]
-    tensor([2., 0., 0.])
+    No agreeing coordinate gives zeros.
+
+    Attributes:
+        reduction: `"mean"` as above, so that the step is as long as the other rules'; `"sum"` is K
+            times that, as released and in the name. PPDG does not say which it used.
+        prior: p.
+
+    Source:
+        Mansilla et al. 2021, "Domain Generalization via Gradient Surgery", Eq. 4.
+
+    Example:
+        >>> g = torch.tensor([[1.0, 2.0, 0.0], [3.0, -1.0, 1.0]])
+        >>> rule = AgrSum()
+        >>> rule(g, {}, rule.init(2, 3))[0]
+        tensor([2., 0., 0.])
     """
 
     reduction: Reduction = "mean"
@@ -38,17 +49,26 @@ class AgrSum(Elementwise):
     def reduce(
         self, rows: Tensor, table: Table, state: RuleState, generator: torch.Generator | None
     ) -> tuple[Tensor, RuleState]:
-        """The agreeing coordinates [P]."""
+        """Return the agreeing coordinates [P]."""
         return agreeing(rows, table["prior"], self.reduction)[0], state
 
 
 @dataclass(frozen=True)
 class AgrRand(Elementwise):
-    """As AgrSum, and N(0, 1)·s where the signs disagree.
+    """AgrSum with Gaussian noise N(0, s²) where signs disagree.
 
-    s is the mean absolute value of the agreeing coordinates, over the whole vector. Departs from
-    the released code where no coordinate agrees: there s is the mean of an empty set and every
-    coordinate NaN, here the vector is 0. Source: Mansilla et al. 2021, §3.2.
+    s is the mean absolute value of the agreeing coordinates, over the whole vector.
+
+    Attributes:
+        reduction: see `AgrSum`.
+        prior: p.
+
+    Source:
+        Mansilla et al. 2021, "Domain Generalization via Gradient Surgery", §3.2.
+
+    Departs from:
+        the released code where no coordinate agrees: there s is the mean of an empty set and every
+        coordinate NaN, here the vector is 0 and the model stays as it is.
     """
 
     reduction: Reduction = "mean"
@@ -60,7 +80,7 @@ class AgrRand(Elementwise):
     def reduce(
         self, rows: Tensor, table: Table, state: RuleState, generator: torch.Generator | None
     ) -> tuple[Tensor, RuleState]:
-        """The agreeing coordinates, noise of their size elsewhere [P]."""
+        """Return the agreeing coordinates, noise of their size elsewhere [P]."""
         vector, agree = agreeing(rows, table["prior"], self.reduction)
         count = int(agree.sum())
         if count in (0, len(vector)):
@@ -71,7 +91,7 @@ class AgrRand(Elementwise):
 
 
 def agreeing(rows: Tensor, prior: Tensor, reduction: Reduction) -> tuple[Tensor, Tensor]:
-    """The combination on agreeing coordinates, zeros elsewhere [P], and which agree [P]."""
+    """Return the combination on agreeing coordinates, zeros elsewhere [P], and which agree [P]."""
     scale = len(rows) if reduction == "sum" else 1
     weights = (prior * scale).to(rows)
     vector = torch.empty(rows.shape[1], dtype=rows.dtype, device=rows.device)

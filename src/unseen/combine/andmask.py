@@ -9,32 +9,44 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from unseen.combine.base import Elementwise, RuleState, Table, Weighted, column_blocks
 from unseen.combine.geometric import RELEASED_FLOOR, ROUNDING
 from unseen.combine.mean import Mean
+from unseen.core import Elementwise, RuleState, Table, Weighted
+from unseen.core.rows import column_blocks
+from unseen.core.vector import Blocks
 from unseen.errors import choice, number
-from unseen.vector import Blocks
 
 
 @dataclass(frozen=True)
 class AndMask(Elementwise):
-    """Σ_i p_i g_i where |Σ_i p_i sign g_i| ≥ τ, 0 elsewhere; sign 0 = 0.
+    """The mean of the coordinates on whose sign enough clients agree, 0 elsewhere.
 
-    agreement: τ; a share (1 + τ)/2 of the weight must point one way, and an exact zero counts for
-    neither side. 1 is AgrSum: a single zero or dissenter masks. 0 is the mean. Default 0.5, three
-    quarters of the weight, the lower end of DomainBed's search: at 1 FedILC sees "dead zones" that
-    no gradient leaves. The authors' commands take 1 (synthetic) and 0.2 (CIFAR-10 with noise).
-    rescale: divide each block (`blocks`, a tensor as released) by the share of coordinates that
-    it kept, as the authors' commands do; off here, since one coordinate kept of a thousand would
-    be taken a thousand times.
+        x_d ← x_d + Σ_i p_i g_id  where |Σ_i p_i sign g_id| ≥ τ
 
-    Source: Parascandolo et al. 2021, "Learning explanations that are hard to vary", whose
-    environments are the clients here and whose weights are uniform.
+    A share (1 + τ)/2 of the weight must point one way; an exact zero counts for neither side. g_i
+    is the update of client i; the original has the environments' gradients at one model, which is
+    `fedsgd+andmask`.
 
-    >>> g = torch.tensor([[1.0, 2.0, 0.0], [3.0, -1.0, 1.0]])
-    >>> rule = AndMask()
-    >>> rule(g, {}, rule.init(2, 3))[0]
-    tensor([2.0000, 0.0000, 0.5000])
+    Attributes:
+        agreement: τ. 1 is AgrSum: a single zero or dissenter masks; 0 is the mean. 0.5 asks for
+            three quarters of the weight, the lower end of DomainBed's search: at 1 FedILC sees
+            "dead zones" that no gradient leaves. The authors' commands take 1 (synthetic) and 0.2
+            (CIFAR-10 with noise).
+        rescale: divide each block by the share of coordinates that it kept, as the authors'
+            commands do; off here, since one coordinate kept of a thousand would be taken a thousand
+            times.
+        prior: p; the paper's weights are uniform.
+        blocks: what `rescale` divides by itself, a tensor as released.
+
+    Source:
+        Parascandolo et al. 2021, "Learning explanations that are hard to vary", whose environments
+        are the clients here.
+
+    Example:
+        >>> g = torch.tensor([[1.0, 2.0, 0.0], [3.0, -1.0, 1.0]])
+        >>> rule = AndMask()
+        >>> rule(g, {}, rule.init(2, 3))[0]
+        tensor([2.0000, 0.0000, 0.5000])
     """
 
     agreement: float = 0.5
@@ -48,37 +60,47 @@ class AndMask(Elementwise):
     def reduce(
         self, rows: Tensor, table: Table, state: RuleState, generator: torch.Generator | None
     ) -> tuple[Tensor, RuleState]:
-        """The masked mean [P], in blocks of columns."""
+        """Return the masked mean [P], in blocks of columns."""
         p = table["prior"].to(rows)
         vector = torch.empty(rows.shape[1], dtype=rows.dtype, device=rows.device)
-        kept = torch.empty(rows.shape[1], dtype=torch.bool, device=rows.device)
+        agree = torch.empty(rows.shape[1], dtype=torch.bool, device=rows.device)
         for block, u in column_blocks(rows):
-            kept[block] = (p @ u.sign()).abs() >= self.agreement - ROUNDING
-            vector[block] = torch.where(kept[block], p @ u, 0)
+            agree[block] = (p @ u.sign()).abs() >= self.agreement - ROUNDING
+            vector[block] = torch.where(agree[block], p @ u, 0)
         if self.rescale:
             for begin, end in state.get("blocks", [(0, len(vector))]):
-                share = kept[begin:end].double().mean()
+                share = agree[begin:end].double().mean()
                 vector[begin:end] /= torch.where(share > 0, share, 1).to(vector)
         return vector, state
 
 
 @dataclass(frozen=True)
 class AbsoluteGeometricMean(Elementwise):
-    """sign(Σ_i p_i g_i) · exp(Σ_i p_i log|g_i|), 0 where |Σ_i p_i sign g_i| < `agreement`.
+    """The geometric mean of absolute values, with the sign of the arithmetic mean.
+
+        sign(Σ_i p_i g_i) · exp(Σ_i p_i log|g_i|),   0 where |Σ_i p_i sign g_i| < `agreement`
 
     The magnitudes meet as if all signs were one, and the arithmetic mean lends its sign: this is
-    what FedILC §3.1 argues against, see `WeightedGeometricMean`. zeros: `"paper"`, one zero makes
-    the coordinate 0, or `"released"`, 1e-10 is added to every magnitude, so that a zero among K
-    equal numbers g leaves about 1e-10^(1/K) g^(1−1/K); the first is the default because it does
-    not depend on the scale of the updates. Clients of weight 0 do not count.
+    what FedILC §3.1 argues against, see `WeightedGeometricMean`. Clients of weight 0 do not count.
+    The method is FedSGD, as there: each client sends its full-batch gradient, and the training's
+    optimiser runs on the server.
 
-    Source: Parascandolo et al. 2021, "Learning explanations that are hard to vary", and
-    their released code (`geom_mean`), which has p_i = 1/K.
+    Attributes:
+        agreement: the sign threshold τ, see `AndMask`.
+        zeros: `"paper"`, one zero makes the coordinate 0, or `"released"`, 1e-10 is added to every
+            magnitude, so that a zero among K equal numbers g leaves about 1e-10^(1/K) g^(1−1/K);
+            the first is the default because it does not depend on the scale of the updates.
+        prior: p; the released code has 1/K.
 
-    >>> g = torch.tensor([[1.0, -1.0, 0.0], [4.0, 4.0, 1.0]])
-    >>> rule = AbsoluteGeometricMean()
-    >>> rule(g, {}, rule.init(2, 3))[0]
-    tensor([2., 2., 0.])
+    Source:
+        Parascandolo et al. 2021, "Learning explanations that are hard to vary", and their released
+        code (`geom_mean`).
+
+    Example:
+        >>> g = torch.tensor([[1.0, -1.0, 0.0], [4.0, 4.0, 1.0]])
+        >>> rule = AbsoluteGeometricMean()
+        >>> rule(g, {}, rule.init(2, 3))[0]
+        tensor([2., 2., 0.])
     """
 
     agreement: float = 0.0
@@ -92,7 +114,7 @@ class AbsoluteGeometricMean(Elementwise):
     def reduce(
         self, rows: Tensor, table: Table, state: RuleState, generator: torch.Generator | None
     ) -> tuple[Tensor, RuleState]:
-        """The mean [P], in blocks of columns."""
+        """Return the mean [P], in blocks of columns."""
         counted = table["prior"] > 0
         if not bool(counted.all()):
             rows = rows[counted.to(rows.device)]
@@ -104,6 +126,6 @@ class AbsoluteGeometricMean(Elementwise):
             size = (p @ (u.abs() + floor).log_()).exp_()
             vector[block] = (p @ u).sign() * size
             if self.agreement > 0:
-                kept = (p @ u.sign()).abs() >= self.agreement - ROUNDING
-                vector[block] = torch.where(kept, vector[block], 0)
+                agree = (p @ u.sign()).abs() >= self.agreement - ROUNDING
+                vector[block] = torch.where(agree, vector[block], 0)
         return vector, state

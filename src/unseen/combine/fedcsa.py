@@ -7,25 +7,34 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from unseen.combine.base import Combine, Combined, Rows, RuleState, Sees, Table, Weighted
 from unseen.combine.mean import Mean
+from unseen.core import Combine, Layout, Rows, RuleState, Table, Weighted
+from unseen.core.rule import Combined, Sees
 from unseen.errors import UnseenError
-from unseen.vector import Layout
 
 
 @dataclass(frozen=True)
 class ClassShares(Combine):
-    """Row c of the head: Σ_i w_ic u_i with w_ic = n_ic / Σ_j n_jc; all else: Σ_i p_i u_i.
+    """A mean of each class's row of the head by who has seen the class, of all else by the prior.
 
-    n_ic (`counts` [K, C]): examples of class c in client i's training split. p: of the prior. A
-    prior other than a mean, such as GA's a_i, also enters the head: w_ic = a_i n_ic / Σ_j a_j n_jc.
-    A class that nobody present has seen goes by p. head: the layer's name; by default the last
-    matrix of the model with a name in .weight, and its bias.
+        row c of the head: Σ_i w_ic u_i with w_ic = n_ic / Σ_j n_jc;   all else: Σ_i p_i u_i
 
-    It reads scalars only and asks for one sum per block of columns, as `Weighted` rules do for
-    the whole vector; since its weights are no [K], it can be no prior and is no `Weighted`.
-    Source: Ma, Zhao, Cai, Jia 2021, "Fast-convergent federated learning with class-weighted
-    aggregation", in the words of Zhang et al. 2023 (GA).
+    n_ic (`counts` [K, C]): examples of class c in client i's training split. A class that nobody
+    present has seen is averaged by p.
+
+    Attributes:
+        head: the layer's name; by default the last matrix of the model with a name in .weight, and
+            its bias.
+        prior: p. A prior other than a mean, such as GA's a_i, also enters the head:
+            w_ic = a_i n_ic / Σ_j a_j n_jc.
+
+    Note:
+        It reads scalars only and asks for one sum per block of columns, as `Weighted` rules do for
+        the whole vector; since its weights are not [K], it cannot be a prior and is not `Weighted`.
+
+    Source:
+        Ma, Zhao, Cai, Jia 2021, "Federated learning with class-weighted aggregation", in the words
+        of Zhang et al. 2023 (GA).
     """
 
     head: str | None = None
@@ -37,7 +46,7 @@ class ClassShares(Combine):
         return "scalars"
 
     def own_state(self, K: int, P: int, layout: Layout | None) -> RuleState:
-        """The runs of columns that belong to one class, and to which (C: the body)."""
+        """Return the runs of columns that belong to one class, and to which (C: the body)."""
         if layout is None:
             raise UnseenError(
                 "ClassShares needs the layout of the vector to find the rows of the head: call "
@@ -51,13 +60,13 @@ class ClassShares(Combine):
     def combine(
         self, rows: Rows, table: Table, state: RuleState, generator: torch.Generator | None
     ) -> Combined:
-        """The vector, and the weights [B, K] of its B runs of columns."""
+        """Return the vector, and the weights [B, K] of its B runs of columns."""
         table, state = self.with_prior(table, state, generator)
         weights = self.mix(table, state["classes"])[state["of"]]
         return rows.linear(weights, [slice(a, b) for a, b in state["runs"]]), state, weights
 
     def mix(self, table: Table, classes: int) -> Tensor:
-        """Weights [C + 1, K], one row per class and a last one for the body."""
+        """Return the weights [C + 1, K], one row per class and a last one for the body."""
         p, n = table["prior"], table["counts"].T
         check_classes(classes, len(n))
         if not isinstance(self.prior, Mean):
@@ -67,7 +76,7 @@ class ClassShares(Combine):
 
 
 def class_of_columns(layout: Layout, head: str | None = None) -> tuple[int, Tensor]:
-    """How many rows C the head has, and each column's class [P], C for those outside of it.
+    """Return how many rows C the head has, and each column's class [P], C for those outside of it.
 
     By views of the layout, so that it is right for any order of the head's numbers in memory.
     """
@@ -75,10 +84,10 @@ def class_of_columns(layout: Layout, head: str | None = None) -> tuple[int, Tens
     matrices = [n for n, shape in shapes.items() if n.endswith("weight") and len(shape) == 2]
     weight = f"{head}.weight" if head is not None else next(reversed(matrices), "")
     if weight not in matrices:
-        known = ", ".join(n.removesuffix(".weight") for n in matrices) or "none"
+        names = ", ".join(n.removesuffix(".weight") for n in matrices) or "none"
         raise UnseenError(
             f"the head must be a linear layer of the model; found {head or 'none'!r}. Its linear "
-            f"layers: {known}."
+            f"layers: {names}."
         )
     C = shapes[weight][0]
     owner = torch.full((layout.size,), C)

@@ -7,31 +7,39 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from unseen.combine.base import Gram, RuleState, Table, Weighted
 from unseen.combine.mean import Mean
+from unseen.core import Gram, RuleState, Table, Weighted
+from unseen.core.vector import Blocks
 from unseen.errors import choice, number
-from unseen.vector import Blocks
 
 
 @dataclass(frozen=True)
 class GlobalAlignment(Gram):
-    """Σ_i a_i u_i per layer, with a from `iterations` times
+    """A mean of each layer whose weights grow with an update's cosine to the mean.
 
         v = Σ_i a_i u_i,    a_i ← p_i (1 + cos(u_i, v))/2,  divided by their sum
 
-    beginning with a = p. The cosines follow from the inner products: <u_i, v> = (G a)_i and
-    ‖v‖² = aᵀ G a. One with 0 is 0, as in torch. blocks: what a layer is, a tensor as in the
-    released code, a module or the whole vector. iterations: 3 as released; 0 is the mean.
+    `iterations` times, beginning with a = p. The cosines follow from the inner products:
+    <u_i, v> = (G a)_i and ‖v‖² = aᵀ G a. One with 0 is 0, as in torch.
 
-    Departs from the released code, which leaves p out of the final sum, takes cosines of models
-    where there are no updates yet (the first round), and, for BatchNorm, treats statistics as
-    updates. Source: Pourpanah et al. 2025, "Federated Unsupervised Domain Generalization using
-    Global and Local Alignment of Gradients", global alignment.
+    Attributes:
+        iterations: 3 as released; 0 is the mean.
+        blocks: what a layer is: a tensor as in the released code, a module or the whole vector.
+        prior: p.
 
-    >>> g = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
-    >>> rule = GlobalAlignment(iterations=1, blocks="whole")
-    >>> rule(g, {}, rule.init(3, 2))[2]
-    tensor([0.3618, 0.3618, 0.2764], dtype=torch.float64)
+    Source:
+        Pourpanah et al. 2025, "Federated Unsupervised Domain Generalization using Global and Local
+        Alignment of Gradients", global alignment.
+
+    Departs from:
+        the released code, which leaves p out of the final sum, takes cosines of models where there
+        are no updates yet (the first round), and, for BatchNorm, treats statistics as updates.
+
+    Example:
+        >>> g = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
+        >>> rule = GlobalAlignment(iterations=1, blocks="whole")
+        >>> rule(g, {}, rule.init(3, 2))[2]
+        tensor([0.3618, 0.3618, 0.2764], dtype=torch.float64)
     """
 
     iterations: int = 3
@@ -45,7 +53,7 @@ class GlobalAlignment(Gram):
     def mix(
         self, gram: Tensor, table: Table, state: RuleState, generator: torch.Generator | None
     ) -> tuple[Tensor, RuleState]:
-        """a [K] for one layer."""
+        """Return a [K] for one layer."""
         p = table["prior"]
         largest = float(gram.diagonal().max())
         if largest == 0:

@@ -11,8 +11,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from unseen.combine.base import Gram, RuleState, Table, Weighted
 from unseen.combine.mean import Mean
+from unseen.core import Gram, RuleState, Table, Weighted
 from unseen.errors import choice, number
 
 Floats = NDArray[np.float64]
@@ -26,32 +26,41 @@ RELEASED_FLOOR = 1e-4
 
 @dataclass(frozen=True)
 class FedOMG(Gram):
-    """η Σ_i (p_i + λ w_i) g_i / (1 + c²),  λ = c ‖ḡ‖ / ‖Σ_i w_i g_i‖,  ḡ = Σ_i p_i g_i
+    """The step near the mean update that serves best the client that it serves worst.
 
+        x ← x + η Σ_i (p_i + λ w_i) g_i / (1 + c²),   λ = c ‖ḡ‖ / ‖Σ_i w_i g_i‖,   ḡ = Σ_i p_i g_i
         w = argmin over the simplex of <Σ_i w_i g_i, ḡ> + c ‖ḡ‖ ‖Σ_i w_i g_i‖
 
-    By duality this is the d that maximises min_i <g_i, d> among ‖d − ḡ‖ ≤ c ‖ḡ‖, shortened by
-    1 + c²: CAGrad (Liu et al. 2021) on updates. c = 0 is η ḡ; K equal updates g give
-    η (1 + c)/(1 + c²) g. p is the prior's, in the paper 1/K.
+    By duality this is the d that maximises min_i <g_i, d> among ‖d − ḡ‖ ≤ c ‖ḡ‖, shortened by 1 +
+    c²: CAGrad (Liu et al. 2021) on updates. K equal updates g give η (1 + c)/(1 + c²) g. Where 0 is
+    a mixture of the updates the exact solver returns the limit of w at ‖Σ w_i g_i‖ = 1e-3 of their
+    size.
 
-    solver: `"exact"`, to rounding, in float64; `"released"`, the code's best of 21 points of SGD
-    on the logits of w (20 steps, learning rate 25, or 50 for 50 clients, momentum 0.5), with 1e-4
-    under every root of inner products divided by the squared mean norm. Exact is the default:
-    five random updates of norm 1 are combined within 3 % of it by the other, but of norm 1e-3,
-    where 1e-4 is no longer small, a quarter off.
-    c, eta: 0.5 and 0.5 in the released commands; η = 1 here, so that the step is about as long as
-    the other rules'.
+    Attributes:
+        c: how far from ḡ, as a share of its length; 0.5 in the released commands. 0 is η ḡ.
+        eta: η; 0.5 in the released commands, 0.05 to 0.5 in their searches; 1 here, so that the
+            step is about as long as the other rules'.
+        solver: `"exact"`, to rounding, in float64; `"released"`, the code's best of 21 points of
+            SGD on the logits of w (20 steps, learning rate 25, or 50 for 50 clients, momentum 0.5),
+            with 1e-4 under every root of inner products divided by the squared mean norm. Exact is
+            the default: five random updates of norm 1 are combined within 3 % of it by the other,
+            but of norm 1e-3, where 1e-4 is no longer small, a quarter off.
+        prior: p, the weights of ḡ; the paper's are uniform.
 
-    Departs from the released code, which multiplies every update by its client's share of the
-    examples and then averages uniformly, and so moves K times less. Where 0 is a mixture of the
-    updates the exact solver returns the limit of w at ‖Σ w_i g_i‖ = 1e-3 of their size. Source:
-    Nguyen et al. 2025, "Federated Domain Generalization with Data-free On-server Matching
-    Gradient", and its code.
+    Source:
+        Nguyen et al. 2025, "Federated Domain Generalization with Data-free On-server Matching
+        Gradient", and its code.
 
-    >>> g = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
-    >>> rule = FedOMG(c=0.5)
-    >>> rule(g, {}, rule.init(2, 2))[0]
-    tensor([0.6000, 0.6000])
+    Departs from:
+        the released code, which multiplies every update by its client's share of the examples and
+        then averages uniformly, and so moves K times less; and whose BatchNorm statistics never
+        leave the clients, where here they are averaged.
+
+    Example:
+        >>> g = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
+        >>> rule = FedOMG(c=0.5)
+        >>> rule(g, {}, rule.init(2, 2))[0]
+        tensor([0.6000, 0.6000])
     """
 
     c: float = 0.5
@@ -67,14 +76,14 @@ class FedOMG(Gram):
     def mix(
         self, gram: Tensor, table: Table, state: RuleState, generator: torch.Generator | None
     ) -> tuple[Tensor, RuleState]:
-        """η (p + λ w) / (1 + c²) [K]."""
+        """Return η (p + λ w) / (1 + c²) [K]."""
         solve = exact if self.solver == "exact" else released
         pull = solve(gram.numpy(), table["prior"].numpy(), self.c)
         return (table["prior"] + torch.from_numpy(pull)) * (self.eta / (1 + self.c**2)), state
 
 
 def exact(G: Floats, p: Floats, c: float) -> Floats:
-    """λ w [K], by one root in t = ‖Σ w_i g_i‖.
+    """Return λ w [K], by one root in t = ‖Σ w_i g_i‖.
 
     For a given t the objective, with ‖v‖ ≤ (‖v‖²/t + t)/2, is the nearest point to 0 in the hull
     of the g_i + (t/ρ) ḡ, ρ = c ‖ḡ‖: a least-squares problem in w ≥ 0. Its norm meets t once,
@@ -107,7 +116,7 @@ def exact(G: Floats, p: Floats, c: float) -> Floats:
 
 
 def released(G: Floats, p: Floats, c: float) -> Floats:
-    """λ w [K] as in the released code, in float64."""
+    """Return λ w [K] as in the released code, in float64."""
     G = G / float(np.sqrt(G.diagonal() + RELEASED_FLOOR).mean()) ** 2
     inner = G @ p
     rho = c * math.sqrt(max(0.0, float(inner @ p)) + RELEASED_FLOOR)

@@ -11,8 +11,9 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from unseen.combine.base import COLUMNS, Elementwise, RuleState, Table, Weighted, column_blocks
 from unseen.combine.mean import Mean
+from unseen.core import Elementwise, RuleState, Table, Weighted
+from unseen.core.rows import COLUMNS, column_blocks
 from unseen.errors import UnseenError, choice, number
 
 Zeros = Literal["skip", "paper", "released"]
@@ -30,9 +31,11 @@ LEAST = {t: tiny * torch.finfo(t).eps for t, tiny in TINY.items()}
 class LogSums:
     """All that a weighted geometric mean needs to know of vectors g_i with weights p_i, Σ p_i = 1.
 
-    weights [2, n]: Σ p_i over the entries > 0, and over those < 0, of each coordinate; logs [2, n]:
-    Σ p_i log|g_i| over the same. zero [n]: Σ p_i over the entries = 0; None where nobody asks.
-    spare [2, n]: memory to compute in, if there is some.
+    Attributes:
+        weights: Σ p_i over the entries > 0, and over those < 0, of each coordinate [2, n].
+        logs: Σ p_i log|g_i| over the same [2, n].
+        zero: Σ p_i over the entries = 0 [n]; None where it is not needed.
+        spare: memory to compute in [2, n], if there is some.
     """
 
     weights: Tensor
@@ -42,14 +45,18 @@ class LogSums:
 
     @classmethod
     def of(cls, vectors: Tensor, p: Tensor, floor: float = 0.0, zeros: bool = True) -> LogSums:
-        """The sums over `vectors` [K, n] with weights p [K]."""
+        """Return the sums over `vectors` [K, n] with weights p [K]."""
         return Work(vectors, vectors.shape[1]).sums(vectors, p, floor, zeros)
 
 
 class Work:
     """Memory, and views of it, for the sums of blocks [K, n]: what a loop takes once.
 
-    like: a tensor [K, ...]. The sums live until the next ones.
+    The sums live until the next ones.
+
+    Args:
+        like: a tensor [K, ...].
+        n: columns of a block.
     """
 
     def __init__(self, like: Tensor, n: int) -> None:
@@ -58,13 +65,13 @@ class Work:
         self.signs = like.new_empty(2, K, n)
         self.plus, self.minus = self.signs.unbind()
         weights, logs, spare = like.new_empty(3, 2, n).unbind()
-        self.made = LogSums(weights, logs, None, spare)
+        self.buffers = LogSums(weights, logs, None, spare)
         columns = [sign.t() for sign in self.signs]
-        self.weights = list(zip(columns, self.made.weights, strict=True))
-        self.sums_of_logs = list(zip(columns, self.made.logs, strict=True))
+        self.weights = list(zip(columns, self.buffers.weights, strict=True))
+        self.sums_of_logs = list(zip(columns, self.buffers.logs, strict=True))
 
     def sums(self, vectors: Tensor, p: Tensor, floor: float, zeros: bool) -> LogSums:
-        """The sums over `vectors` [K, n] with weights p [K]."""
+        """Return the sums over `vectors` [K, n] with weights p [K]."""
         _signs_and_logs(vectors, floor, self.plus, self.minus, self.logs)
         for sign, weights in self.weights:
             torch.mv(sign, p, out=weights)
@@ -72,7 +79,7 @@ class Work:
         self.signs.mul_(self.logs)
         for sign, logs in self.sums_of_logs:
             torch.mv(sign, p, out=logs)
-        return replace(self.made, zero=zero) if zeros else self.made
+        return replace(self.buffers, zero=zero) if zeros else self.buffers
 
 
 class RunningLogSums:
@@ -85,7 +92,7 @@ class RunningLogSums:
         self.log_positive, self.log_negative = logs.unbind()
 
     def add(self, vector: Tensor, floor: float = 0.0) -> None:
-        """One more vector [P], in blocks that stay in the cache."""
+        """Add a vector [P], in blocks that stay in the cache."""
         self.count += 1
         for begin in range(0, len(vector), COLUMNS):
             block = slice(begin, begin + COLUMNS)
@@ -99,7 +106,7 @@ class RunningLogSums:
     def add_sums(
         self, count: int, plus: Tensor, minus: Tensor, log_plus: Tensor, log_minus: Tensor
     ) -> None:
-        """`count` more vectors, of which the sums are known."""
+        """Add `count` vectors, of which the sums are known."""
         self.count += count
         self.positive += plus
         self.negative += minus
@@ -107,7 +114,7 @@ class RunningLogSums:
         self.log_negative += log_minus
 
     def sums(self) -> LogSums:
-        """The sums so far, with weights 1 / count."""
+        """Return the sums so far, with weights 1 / count."""
         n, plus, minus = self.count, self.positive.double(), self.negative.double()
         zero = n - plus - minus  # counts: exact
         logs = torch.stack([self.log_positive, self.log_negative])
@@ -120,24 +127,32 @@ class WeightedGeometricMean(Elementwise):
 
         P₊ exp(Σ_{i∈+} p_i log g_i / P₊) − P₋ exp(Σ_{i∈−} p_i log|g_i| / P₋),   P± = Σ_{i∈±} p_i
 
-    and 0 where |Σ_i p_i sign g_i| < `agreement` (the released code's mask, at 0 without effect).
-    With p_i = 1/E this is the formula of FedILC §3.1.
+    and 0 where |Σ_i p_i sign g_i| < `agreement`. With p_i = 1/E this is the formula of FedILC §3.1,
+    (E₊/E) (Π_{g>0} g)^{1/E₊} − (E₋/E) (Π_{g<0} |g|)^{1/E₋}. The method is FedSGD, as released: each
+    client sends its full-batch gradient, and the training's optimiser runs on the server.
 
-    zeros: `"skip"` leaves exact zeros out of both sets; `"paper"` puts them in both, so that one
-    zero makes the coordinate 0; `"released"` puts them in the negative set and adds 1e-10 to
-    every magnitude. Dead ReLUs and blank pixels give exact zeros, so the choice matters.
-    of: whether rows are `"gradients"` or `"updates"` −g; only `zeros="released"`, which is not
-    odd, tells the two apart. compiled: one pass over all rows by torch.compile, for zeros "skip"
-    and no agreement; twice as fast, other last digits, and it needs a C++ compiler for some ten
-    seconds once.
+    Attributes:
+        zeros: `"skip"` leaves exact zeros out of both sets; `"paper"` puts them in both, so that
+            one zero makes the coordinate 0; `"released"` puts them in the negative set and adds
+            1e-10 to every magnitude. Dead ReLUs and blank pixels give exact zeros, so the choice
+            matters.
+        agreement: the released code's sign threshold τ, 0 in all its commands and then without
+            effect.
+        of: whether rows are `"gradients"` or `"updates"` −g; only `zeros="released"`, which is not
+            odd, tells the two apart.
+        prior: p.
+        compiled: one pass over all rows by torch.compile, for zeros "skip" and no agreement; twice
+            as fast, other last digits, and it needs a C++ compiler for some ten seconds once.
 
-    Source: Zhu et al. 2022, "FedILC: Weighted Geometric Mean and Invariant Gradient Covariance
-    for Federated Learning on Non-IID Data", §3.1.
+    Source:
+        Zhu et al. 2022, "FedILC: Weighted Geometric Mean and Invariant Gradient Covariance for
+        Federated Learning on Non-IID Data", §3.1.
 
-    >>> g = torch.tensor([[1.0, 1.0], [4.0, 0.0]])
-    >>> [WeightedGeometricMean(zeros)(g, {}, {"prior": {}})[0].tolist()
-    ...  for zeros in ("skip", "paper")]
-    [[2.0, 0.5], [2.0, 0.0]]
+    Example:
+        >>> g = torch.tensor([[1.0, 1.0], [4.0, 0.0]])
+        >>> [WeightedGeometricMean(zeros)(g, {}, {"prior": {}})[0].tolist()
+        ...  for zeros in ("skip", "paper")]
+        [[2.0, 0.5], [2.0, 0.0]]
     """
 
     zeros: Zeros = "skip"
@@ -164,7 +179,7 @@ class WeightedGeometricMean(Elementwise):
     def reduce(
         self, rows: Tensor, table: Table, state: RuleState, generator: torch.Generator | None
     ) -> tuple[Tensor, RuleState]:
-        """The mean, in blocks of columns: one logarithm per entry, no K×P temporary."""
+        """Return the mean, in blocks of columns: one logarithm per entry, no K×P temporary."""
         counted = table["prior"] > 0  # a client of weight 0 must not veto a coordinate
         if not bool(counted.all()):
             rows = rows[counted.to(rows.device)]
@@ -175,13 +190,13 @@ class WeightedGeometricMean(Elementwise):
         columns = max(64, COLUMNS // len(rows) // 64 * 64)
         work = Work(rows, columns)  # of all rows together it stays in cache
         for block, u in column_blocks(rows, columns):
-            own = work if u.shape[1] == columns else Work(rows, u.shape[1])
-            sums = own.sums(u, p, self.floor, self.zeros != "skip")
+            memory = work if u.shape[1] == columns else Work(rows, u.shape[1])
+            sums = memory.sums(u, p, self.floor, self.zeros != "skip")
             self.mean(sums, vector[block])
         return vector, state
 
     def mean(self, sums: LogSums, out: Tensor | None = None) -> Tensor:
-        """The mean of the vectors that went into the sums."""
+        """Return the mean of the vectors that went into the sums."""
         weights, logs = sums.weights, sums.logs
         zero = sums.zero
         if self.zeros == "released" and zero is not None:
@@ -201,7 +216,7 @@ class WeightedGeometricMean(Elementwise):
 
 
 def one_pass(rows: Tensor, p: Tensor) -> Tensor:
-    """The mean of `rows` [K, P] with weights p [K] by one compiled loop, zeros left out."""
+    """Return the mean of `rows` [K, P] with weights p [K] by one compiled loop, zeros left out."""
     try:
         return _compiled()(rows.unbind(), p.unbind())
     except Exception as error:  # what is missing differs from system to system
@@ -219,7 +234,7 @@ def _compiled() -> Callable[[Sequence[Tensor], Sequence[Tensor]], Tensor]:
 
 
 def unrolled(rows: Sequence[Tensor], p: Sequence[Tensor]) -> Tensor:
-    """The mean of rows [P] with weights, row after row, as a compiler can join it to one loop."""
+    """Return the mean of rows [P] with weights, row by row, for a compiler to make one loop of."""
     zero = torch.zeros((), dtype=rows[0].dtype, device=rows[0].device)
     plus, minus, log_plus, log_minus = zero, zero, zero, zero
     for g, weight in zip(rows, p, strict=True):

@@ -1,4 +1,4 @@
-"""Weighted means: by examples as in FedAvg, or uniform; and the plain sum."""
+"""Weighted means: by examples as in FedAvg, or uniform; over a roster; and the plain sum."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from unseen.combine.base import RuleState, Table, Weighted
+from unseen.core import Layout, RuleState, Table, Weighted
 from unseen.errors import UnseenError, choice
 
 
@@ -16,13 +16,20 @@ from unseen.errors import UnseenError, choice
 class Mean(Weighted):
     """Σ_i p_i u_i with p_i = n_i / Σ_j n_j (`examples`) or p_i = 1/K (`uniform`).
 
-    n_i counts the examples of client i's training split. Under partial participation the
-    weights are those of the clients present. Source: McMahan et al. 2017, Algorithm 1 (FedAvg).
+    n_i counts the examples of client i's training split. Under partial participation the weights
+    are those of the clients present.
 
-    >>> rule = Mean("examples")
-    >>> table = {"examples": torch.tensor([1.0, 3.0])}
-    >>> rule(torch.tensor([[0.0, 4.0], [4.0, 0.0]]), table, rule.init(2, 2))[0]
-    tensor([3., 1.])
+    Attributes:
+        by: the weights, `"examples"` or `"uniform"`.
+
+    Source:
+        McMahan et al. 2017, Algorithm 1 (FedAvg).
+
+    Example:
+        >>> rule = Mean("examples")
+        >>> table = {"examples": torch.tensor([1.0, 3.0])}
+        >>> rule(torch.tensor([[0.0, 4.0], [4.0, 0.0]]), table, rule.init(2, 2))[0]
+        tensor([3., 1.])
     """
 
     by: Literal["examples", "uniform"]
@@ -36,13 +43,13 @@ class Mean(Weighted):
         return f"Mean({self.by!r})"
 
     def all_needs(self) -> tuple[str, ...]:
-        """The number of examples, unless the weights are uniform."""
+        """Return the name of the number of examples, unless the weights are uniform."""
         return ("examples",) if self.by == "examples" else ()
 
     def share(
         self, table: Table, state: RuleState, generator: torch.Generator | None = None
     ) -> tuple[Tensor, RuleState]:
-        """Weights [K] that sum to 1."""
+        """Return the weights [K], which sum to 1."""
         if self.by == "uniform":
             K = len(table["client"])
             return torch.full((K,), 1 / K, dtype=torch.float64), state
@@ -59,5 +66,38 @@ class Sum(Weighted):
     def share(
         self, table: Table, state: RuleState, generator: torch.Generator | None = None
     ) -> tuple[Tensor, RuleState]:
-        """A weight of 1 for each client."""
+        """Return a weight of 1 for each client."""
         return torch.ones(len(table["client"]), dtype=torch.float64), state
+
+
+@dataclass(frozen=True)
+class RosterMean(Weighted):
+    """(|S|/N) Σ_{i∈S} p_i u_i, S being those present of a roster of N.
+
+    With p_i = 1/|S| it is (1/N) Σ_{i∈S} u_i, so that what each client adds to its own part of a
+    mean over the roster is added to that mean.
+
+    Attributes:
+        prior: p.
+
+    Source:
+        Karimireddy et al. 2020, "SCAFFOLD", Algorithm 1, line 17.
+
+    Example:
+        >>> rule = RosterMean()
+        >>> rule(torch.tensor([[2.0], [4.0]]), {"client": torch.tensor([0, 3])}, rule.init(4, 1))[0]
+        tensor([1.5000])
+    """
+
+    prior: Weighted = Mean("uniform")
+    averages = False
+
+    def own_state(self, K: int, P: int, layout: Layout | None) -> RuleState:
+        """Return the size N of the roster."""
+        return {"roster": K}
+
+    def share(
+        self, table: Table, state: RuleState, generator: torch.Generator | None = None
+    ) -> tuple[Tensor, RuleState]:
+        """Return the weights [K], which sum to |S|/N."""
+        return table["prior"] * (len(table["client"]) / state["roster"]), state

@@ -17,18 +17,23 @@ UNBOUNDED = 1e6
 
 
 def bargain(gram: Tensor) -> Tensor | None:
-    """The weights a [K] > 0 with Σ_j G_ij a_j = 1/a_i, for inner products G [K, K] in float64.
+    """Return the weights a [K] > 0 with Σ_j G_ij a_j = 1/a_i, for inner products G [K, K].
 
     They minimise ½ aᵀGa − Σ_i log a_i, which is convex and self-concordant, so that Newton's
     method with steps shortened by 1 + (its decrement) finds them from anywhere. An update of
-    length 0 has the weight 0. None where such weights do not exist: some mean of the updates
-    vanishes, and nothing is left to bargain for.
+    length 0 has the weight 0.
 
-    Source: Navon et al. 2022, "Multi-Task Learning as a Bargaining Game", Eq. 3; the shortened
-    step: Boyd and Vandenberghe 2004, "Convex Optimization", section 9.6.
+    Returns:
+        The weights, or None where they do not exist: some mean of the updates vanishes, and nothing
+        is left to bargain for.
 
-    >>> bargain(torch.tensor([[1.0, 0.0], [0.0, 4.0]]).double()).tolist()
-    [1.0, 0.5]
+    Source:
+        Navon et al. 2022, "Multi-Task Learning as a Bargaining Game", Eq. 3; the shortened step:
+        Boyd and Vandenberghe 2004, "Convex Optimization", section 9.6.
+
+    Example:
+        >>> bargain(torch.tensor([[1.0, 0.0], [0.0, 4.0]]).double()).tolist()
+        [1.0, 0.5]
     """
     length = gram.diagonal().clamp_min(0).sqrt()
     moves = length > 0

@@ -9,25 +9,41 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from unseen.combine.base import Gram, RuleState, Table, Weighted, visits
 from unseen.combine.mean import Mean
+from unseen.core import Gram, RuleState, Table, Weighted
+from unseen.core.rule import visits
+from unseen.core.vector import Blocks
 from unseen.errors import choice
-from unseen.vector import Blocks
 
 
 @dataclass(frozen=True)
 class PCGrad(Gram):
-    """For i, and for j ≠ i, if <ĝ_i, g_j> < 0: ĝ_i ← ĝ_i − (<ĝ_i, g_j> / ‖g_j‖²) g_j.
+    """The mean of the updates, each projected off those it conflicts with.
 
-    The result is Σ_i p_i ĝ_i; g_j is as sent. Nothing divides 0 by 0: g_j = 0 has inner product
-    0 with everything, so the test is false. Departs from the released TensorFlow code, which
-    sums (p_i = 1) and whose shuffle has no effect. Source: Yu et al. 2020, "Gradient Surgery for
-    Multi-Task Learning", Algorithm 1; on model updates as PPDG's experiments use it.
+        if <ĝ_i, g_j> < 0:  ĝ_i ← ĝ_i − (<ĝ_i, g_j> / ‖g_j‖²) g_j  for i, and for j ≠ i
+        x ← x + Σ_i p_i ĝ_i
 
-    >>> g = torch.tensor([[1.0, 0.0], [-1.0, 1.0]])
-    >>> rule = PCGrad()
-    >>> rule(g, {}, rule.init(2, 2))[0]
-    tensor([0.2500, 0.7500])
+    g_j: the update of client j as sent, as in PPDG's experiments; the original takes gradients of
+    tasks. Nothing divides 0 by 0: g_j = 0 has inner product 0 with everything, so the test is
+    false.
+
+    Attributes:
+        order: of i and of j, drawn each round or as in the roster.
+        prior: p.
+        blocks: inner products of the whole vector, or per module or tensor.
+
+    Source:
+        Yu et al. 2020, "Gradient Surgery for Multi-Task Learning", Algorithm 1.
+
+    Departs from:
+        the released TensorFlow code, which sums (p_i = 1, a step K times longer) and whose shuffle
+        has no effect.
+
+    Example:
+        >>> g = torch.tensor([[1.0, 0.0], [-1.0, 1.0]])
+        >>> rule = PCGrad()
+        >>> rule(g, {}, rule.init(2, 2))[0]
+        tensor([0.2500, 0.7500])
     """
 
     order: Literal["random", "fixed"] = "random"
@@ -40,11 +56,13 @@ class PCGrad(Gram):
     def mix(
         self, gram: Tensor, table: Table, state: RuleState, generator: torch.Generator | None
     ) -> tuple[Tensor, RuleState]:
-        """Algorithm 1 on weights: row i holds (w_i, w_i G)."""
-        K = len(gram)
-        raw = np.hstack([np.eye(K), gram.numpy()])
-        hat = raw.copy()
-        for i, j in visits(K, self.order, generator):
-            if hat[i, K + j] < 0:
-                hat[i] -= hat[i, K + j] / raw[j, K + j] * raw[j]
-        return torch.from_numpy(table["prior"].numpy() @ hat[:, :K]), state
+        """Return the weights [K] of Algorithm 1, which never needs the updates themselves."""
+        G = gram.numpy()
+        coefficients = np.eye(len(G))  # row i: ĝ_i = Σ_k coefficients[i, k] g_k
+        products = G.copy()  # products[i, j] = <ĝ_i, g_j>
+        for i, j in visits(len(G), self.order, generator):
+            if products[i, j] < 0:
+                length = products[i, j] / G[j, j]  # of ĝ_i along g_j, in units of g_j
+                coefficients[i, j] -= length
+                products[i] -= length * G[j]
+        return torch.from_numpy(table["prior"].numpy() @ coefficients), state

@@ -9,39 +9,55 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from unseen.combine.base import Gram, RuleState, Table, Weighted, visits
 from unseen.combine.mean import Mean
+from unseen.core import Gram, RuleState, Table, Weighted
+from unseen.core.rule import visits
+from unseen.core.vector import Blocks
 from unseen.errors import UnseenError, choice, number
-from unseen.vector import Blocks
 
 
 @dataclass(frozen=True)
 class PPDG(Gram):
-    """Pull every update towards those it conflicts with, then average.
+    """The mean of the updates, each pulled towards those it conflicts with.
 
-    For i, and for j ≠ i, if <ĝ_i, ĝ_j> < 0 (`when="conflict"`; without the test: `"always"`):
+    For i, and for j ≠ i, if <ĝ_i, ĝ_j> < 0:
 
         raw:       ĝ_i ← g_i − 2λ(ĝ_i − ĝ_j)      line 6 as printed
         running:   ĝ_i ← ĝ_i − 2λ(ĝ_i − ĝ_j)      corrections compound
         equation:  ĝ_i ← g_i − 2λ(g_i − ĝ_j)      Eq. 5, raw in both places
 
-    and the result is Σ_i p_i ĝ_i with p from `prior`. The ĝ_j above are the current, already
-    modified ones, as in Eq. 10 (`others="modified"`), or the g_j as sent (`"raw"`). Every vector
-    that the algorithm ever holds is a linear combination of the g_i, so the run, decisions
-    included, follows from the K×K inner products; no update is read.
+    and x ← x + Σ_i p_i ĝ_i. g_i: the update of client i, ω_T − ω_0 after T local steps (§3.4).
+    Every vector that the algorithm ever holds is a linear combination of the g_i, so the run,
+    decisions included, follows from the K×K inner products; no update is read.
 
-    lam: λ in (0, 0.5), the condition of Theorem 1; `unbounded=True` admits [0, 1], because the
-    paper's own Figure 1 runs 0.5. order: `"random"` (§3.2, drawn anew each round for i and, at
-    each i, for j) or `"fixed"` (the loops of Algorithm 1 as printed). blocks: inner products of
-    the whole vector, as in the paper, or per module or tensor.
+    Attributes:
+        lam: λ in (0, 0.5), the condition of Theorem 1. The paper uses 0.1 (Camelyon17, PovertyMap),
+            0.05 (FMoW), 0.001 (RotatedMNIST), 0.2 (TerraIncognita).
+        base: the reading of line 6, one of the three above.
+        others: the ĝ_j are the current, already modified ones, as in Eq. 10, or the g_j as sent
+            (`"raw"`).
+        when: `"always"` is the ablation without the sign test.
+        order: `"random"` (§3.2, drawn each round for i and, at each i, for j) or `"fixed"` (the
+            loops of Algorithm 1 as printed).
+        prior: p; Algorithm 1 averages uniformly although Eq. 1 has p_k = n_k/n.
+        unbounded: admit λ in [0, 1], because the paper's own Figure 1 runs 0.5.
+        blocks: inner products of the whole vector, as in the paper, or per module or tensor.
 
-    Source: Tian, Li, Wang, Wang, "Privacy-Preserving Constrained Domain Generalization via
-    Gradient Alignment", Algorithm 1, Eqs. 4-10.
+    Note:
+        No code was released. Theorem 1's last step (Eq. 8) does not hold under conflict: with ∇L =
+        g_1 + g_2 its true bound exceeds the printed one by −2t<g_1, g_2> > 0, and on two opposed
+        quadratics at their joint optimum, where the mean update is 0, PPDG walks away. It is an
+        alignment heuristic, not a descent method.
 
-    >>> g = torch.tensor([[1.0, 0.0], [-1.0, 1.0]])
-    >>> rule = PPDG(lam=0.1, order="fixed")
-    >>> rule(g, {}, rule.init(2, 2))
-    (tensor([-0.0400,  0.5200]), {'prior': {}}, tensor([0.4800, 0.5200], dtype=torch.float64))
+    Source:
+        Tian, Li, Wang, Wang, "Privacy-Preserving Constrained Domain Generalization via Gradient
+        Alignment", Algorithm 1, Eqs. 4-10.
+
+    Example:
+        >>> g = torch.tensor([[1.0, 0.0], [-1.0, 1.0]])
+        >>> rule = PPDG(lam=0.1, order="fixed")
+        >>> rule(g, {}, rule.init(2, 2))
+        (tensor([-0.0400,  0.5200]), {'prior': {}}, tensor([0.4800, 0.5200], dtype=torch.float64))
     """
 
     lam: float = 0.1
@@ -69,7 +85,7 @@ class PPDG(Gram):
     def mix(
         self, gram: Tensor, table: Table, state: RuleState, generator: torch.Generator | None
     ) -> tuple[Tensor, RuleState]:
-        """Algorithm 1 on weights: ĝ_i = w_i U, and <ĝ_i, u> follows from w_i G."""
+        """Run Algorithm 1 on weights: ĝ_i = w_i U, and <ĝ_i, u> follows from w_i G."""
         K = len(gram)
         raw = np.hstack([np.eye(K), gram.numpy()])  # row i: (w_i, w_i G), linear in w_i together
         hat = raw.copy()

@@ -8,26 +8,35 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from unseen.combine.base import Elementwise, Gram, RuleState, Table, column_blocks
-from unseen.combine.centre import squared_distances
+from unseen.core import Elementwise, Gram, Layout, RuleState, Table
+from unseen.core.centre import squared_distances
+from unseen.core.rows import column_blocks
+from unseen.core.share import floor_share
 from unseen.errors import UnseenError, number
-from unseen.share import floor_share
-from unseen.vector import Layout
 
 
 @dataclass(frozen=True)
 class TrimmedMean(Elementwise):
     """The mean of each coordinate without its ⌊trim·K⌋ largest and as many smallest values.
 
-    trim: in [0, 0.5); below 1/K nothing is trimmed and the rule is the uniform mean. Default 0.2,
-    one client of five at either end. It has no prior: a client must not buy weight by the number
-    of examples that it claims. Source: Yin et al. 2018, "Byzantine-Robust Distributed Learning:
-    Towards Optimal Statistical Rates", Definition 2.
+        x_d ← x_d + mean of the u_id that are left
 
-    >>> g = torch.tensor([[1.0], [2.0], [3.0], [4.0], [9e9]])
-    >>> rule = TrimmedMean()
-    >>> rule(g, {}, rule.init(5, 1))[0]
-    tensor([3.])
+    It has no prior: a client must not buy weight by the number of examples that it claims.
+    BatchNorm statistics are combined in the same way.
+
+    Attributes:
+        trim: in [0, 0.5); below 1/K nothing is trimmed and the rule is the uniform mean. 0.2
+            withstands one wrong client of five; the paper wants at least the share of wrong ones.
+
+    Source:
+        Yin et al. 2018, "Byzantine-Robust Distributed Learning: Towards Optimal Statistical Rates",
+        Definition 2.
+
+    Example:
+        >>> g = torch.tensor([[1.0], [2.0], [3.0], [4.0], [9e9]])
+        >>> rule = TrimmedMean()
+        >>> rule(g, {}, rule.init(5, 1))[0]
+        tensor([3.])
     """
 
     trim: float = 0.2
@@ -40,7 +49,7 @@ class TrimmedMean(Elementwise):
     def reduce(
         self, rows: Tensor, table: Table, state: RuleState, generator: torch.Generator | None
     ) -> tuple[Tensor, RuleState]:
-        """The trimmed mean [P], in blocks of columns."""
+        """Return the trimmed mean [P], in blocks of columns."""
         K = len(rows)
         cut = floor_share(self.trim, K)
         share = torch.full((K - 2 * cut,), 1 / (K - 2 * cut), dtype=torch.float64).to(rows)
@@ -54,19 +63,26 @@ class TrimmedMean(Elementwise):
 class Median(Elementwise):
     """The median of each coordinate; for an even K the middle between the two middle values.
 
-    No prior, as for `TrimmedMean`. Source: Yin et al. 2018, "Byzantine-Robust Distributed
-    Learning: Towards Optimal Statistical Rates", Definition 1.
+        x_d ← x_d + median_i u_id
 
-    >>> g = torch.tensor([[1.0], [2.0], [4.0], [-9e9]])
-    >>> rule = Median()
-    >>> rule(g, {}, rule.init(4, 1))[0]
-    tensor([1.5000])
+    Withstands fewer than half of the clients being wrong. No prior, as for `TrimmedMean`. BatchNorm
+    statistics are combined in the same way.
+
+    Source:
+        Yin et al. 2018, "Byzantine-Robust Distributed Learning: Towards Optimal Statistical Rates",
+        Definition 1.
+
+    Example:
+        >>> g = torch.tensor([[1.0], [2.0], [4.0], [-9e9]])
+        >>> rule = Median()
+        >>> rule(g, {}, rule.init(4, 1))[0]
+        tensor([1.5000])
     """
 
     def reduce(
         self, rows: Tensor, table: Table, state: RuleState, generator: torch.Generator | None
     ) -> tuple[Tensor, RuleState]:
-        """The median [P], in blocks of columns."""
+        """Return the median [P], in blocks of columns."""
         K = len(rows)
         vector = torch.empty(rows.shape[1], dtype=rows.dtype, device=rows.device)
         for block, u in column_blocks(rows):
@@ -78,24 +94,34 @@ class Median(Elementwise):
 
 @dataclass(frozen=True)
 class Krum(Gram):
-    """The update whose K − f − 2 nearest others are nearest; with m > 1 the mean of the m best.
+    """The update whose K − f − 2 nearest others are nearest.
 
-        s_i = Σ_{j among the K − f − 2 nearest of i} ‖u_i − u_j‖²
+        i* = argmin_i Σ_{j among the K − f − 2 nearest of i} ‖u_i − u_j‖²,   x ← x + u_{i*}
 
-    f: how many clients may be wrong; K ≥ 2f + 3 is needed and checked. None takes the largest f
-    that those present admit, ⌊(K − 3)/2⌋; one or two clients cannot be told apart and are
-    averaged. m: how many updates to keep, at most K − f; more than 1 is Multi-Krum. Ties go to the
-    first in the roster. Distances come from inner products, so no update is read; in the clear they
-    are those of updates less a central one of them, where rounding would show, and under encryption
-    as fine as inner products of whole updates are. No prior: the chosen ones weigh alike.
+    Attributes:
+        f: how many clients may be wrong; K ≥ 2f + 3 is needed and checked. None takes the largest f
+            that those present admit, ⌊(K − 3)/2⌋: with 5 clients one, with 3 none; one or two
+            clients cannot be told apart and are averaged.
+        m: how many updates to keep, at most K − f; the result is their mean. More than 1 is
+            Multi-Krum.
 
-    Source: Blanchard et al. 2017, "Machine Learning with Adversaries: Byzantine Tolerant Gradient
-    Descent", §4 and §6. Squared distances, as printed; some libraries add up plain ones.
+    Note:
+        Ties are won by the first in the roster. Distances come from inner products, so no update is
+        read; in the clear they are those of updates less a central one of them, where rounding
+        would show, and under encryption as fine as inner products of whole updates are. No prior:
+        the chosen ones weigh alike. Where domains differ, "wrong" clients may be merely unlike the
+        others, and Krum is then the method that never hears them. BatchNorm statistics are those of
+        the chosen ones.
 
-    >>> g = torch.tensor([[0.0], [1.0], [1.5], [9e9], [3.0]])
-    >>> rule = Krum(f=1)
-    >>> rule(g, {}, rule.init(5, 1))[0]
-    tensor([1.])
+    Source:
+        Blanchard et al. 2017, "Machine Learning with Adversaries: Byzantine Tolerant Gradient
+        Descent", §4 and §6. Squared distances, as printed; some libraries add up plain ones.
+
+    Example:
+        >>> g = torch.tensor([[0.0], [1.0], [1.5], [9e9], [3.0]])
+        >>> rule = Krum(f=1)
+        >>> rule(g, {}, rule.init(5, 1))[0]
+        tensor([1.])
     """
 
     differences: ClassVar[bool] = True
@@ -108,12 +134,12 @@ class Krum(Gram):
         number("Krum(m)", self.m, 1, whole=True)
 
     def own_state(self, K: int, P: int, layout: Layout | None) -> RuleState:
-        """Nothing; a roster that is too small is refused here, before the first round."""
+        """Return nothing; a roster that is too small is refused here, before the first round."""
         self._wrong(K)
         return {}
 
     def _wrong(self, K: int) -> int:
-        """f, for K clients."""
+        """Return f for K clients."""
         if self.f is None:
             return max(0, (K - 3) // 2)
         if 2 * self.f + 3 > K:
@@ -126,7 +152,7 @@ class Krum(Gram):
     def mix(
         self, gram: Tensor, table: Table, state: RuleState, generator: torch.Generator | None
     ) -> tuple[Tensor, RuleState]:
-        """Weights 1/m [K] for the m best."""
+        """Return the weights [K], 1/m for the m best."""
         K = len(gram)
         f = self._wrong(K)
         if K < 3:
@@ -143,9 +169,9 @@ Robust = TrimmedMean | Median | Krum
 
 
 def ascending(u: Tensor) -> Tensor:
-    """Each column of [K, n] in ascending order.
+    """Return each column of [K, n] in ascending order.
 
-    A few rows are sorted by exchanging neighbours, K times, all columns at once: about ten times
+    A few rows are sorted by exchanging neighbours, K times, all columns together: about ten times
     as fast for five clients as a sort down the columns.
     """
     K = len(u)

@@ -9,11 +9,11 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor
 
-from unseen.combine.base import Gram, RuleState, Table, Weighted
 from unseen.combine.mean import Mean
 from unseen.combine.nash import bargain
+from unseen.core import Gram, Layout, RuleState, Table, Weighted
+from unseen.core.vector import Blocks
 from unseen.errors import UnseenError, choice, number
-from unseen.vector import Blocks, Layout
 
 Weighting = Literal["upgrad", "mgda", "cagrad", "nash-mtl", "dualproj", "imtl-g", "aligned-mtl"]
 
@@ -22,27 +22,33 @@ Weighting = Literal["upgrad", "mgda", "cagrad", "nash-mtl", "dualproj", "imtl-g"
 class JacobianDescent(Gram):
     """Σ_i d_i w_i u_i with w from one of TorchJD's weightings on <d_i u_i, d_j u_j>, d_i = K p_i.
 
-    weighting: `upgrad` (each row projected on the dual cone of all; Quinton and Rey 2024), `mgda`
-    (the point of the hull nearest to 0; Désidéri 2012, Frank-Wolfe), `cagrad` (Liu et al. 2021),
-    `nash-mtl` (Navon et al. 2022), `dualproj` (the mean projected), `imtl-g` (equal projections on
-    all rows), `aligned-mtl` (principal axes balanced). p comes from the prior, as the weight of
-    client i's objective: uniform leaves d_i = 1. `nash-mtl` and `imtl-g` do not feel p, except
-    that clients of weight 0 are left out. c: of `cagrad`.
-    scale: `"mean"` divides by what K equal updates would be multiplied with, so that they give
-    that update: 1 + c for `cagrad`, K for `nash-mtl`, which follows a sum, and 1 for the others,
-    which follow a mean; `"torchjd"` leaves that.
+    Attributes:
+        weighting: `upgrad` (each row projected on the dual cone of all; Quinton and Rey 2024),
+            `mgda` (the point of the hull nearest to 0; Désidéri 2012, Frank-Wolfe), `cagrad` (Liu
+            et al. 2021), `nash-mtl` (Navon et al. 2022), `dualproj` (the mean projected), `imtl-g`
+            (equal projections on all rows), `aligned-mtl` (principal axes balanced).
+        c: of `cagrad`.
+        scale: `"mean"` divides by what K equal updates would be multiplied with, so that they give
+            that update and the step is as long as the other rules': 1 + c for `cagrad`, K for
+            `nash-mtl`, which follows a sum, and 1 for the others, which follow a mean; `"torchjd"`
+            leaves that.
+        prior: p, as the weight of client i's objective: uniform leaves d_i = 1. `nash-mtl` and
+            `imtl-g` do not feel p, except that clients of weight 0 are left out.
+        blocks: inner products of the whole vector, or per module or tensor.
 
-    The inner products are divided by their mean norm first, since TorchJD takes a matrix of norm
-    below 0.01 for 0. `nash-mtl` is `unseen.combine.nash.bargain` on inner products of Frobenius
-    norm 1, and needs no TorchJD, whose solver fails where the sum of the updates conflicts with one
-    of them and returns its start, the plain mean. Where all updates are 0 the weights are the
-    prior's. They are so, too, where a solver fails: the state counts such calls as `fallbacks`, and
-    a study prints their number.
+    Note:
+        The inner products are divided by their mean norm first, since TorchJD takes a matrix of
+        norm below 0.01 for 0. `nash-mtl` is `unseen.combine.nash.bargain` on inner products of
+        Frobenius norm 1, and needs no TorchJD, whose solver fails where the sum of the updates
+        conflicts with one of them and returns its start, the plain mean. Where all updates are 0
+        the weights are the prior's. They are so, too, where a solver fails: the state counts such
+        calls as `fallbacks`, and a study prints their number.
 
-    >>> g = torch.tensor([[1.0, 0.0], [-1.0, 1.0]])
-    >>> rule = JacobianDescent("mgda")
-    >>> rule(g, {}, rule.init(2, 2))[0]  # doctest: +SKIP
-    tensor([0.2000, 0.4000])
+    Example:
+        >>> g = torch.tensor([[1.0, 0.0], [-1.0, 1.0]])
+        >>> rule = JacobianDescent("mgda")
+        >>> rule(g, {}, rule.init(2, 2))[0]  # doctest: +SKIP
+        tensor([0.2000, 0.4000])
     """
 
     weighting: Weighting = "upgrad"
@@ -57,7 +63,7 @@ class JacobianDescent(Gram):
         choice("JacobianDescent(scale)", self.scale, ("mean", "torchjd"))
 
     def own_state(self, K: int, P: int, layout: Layout | None) -> RuleState:
-        """The number of fallbacks; that TorchJD is not installed is said before the first round."""
+        """Return the number of fallbacks; refuse a missing TorchJD before the first round."""
         if self.weighting != "nash-mtl":
             library()
         return {"fallbacks": 0}
@@ -65,7 +71,7 @@ class JacobianDescent(Gram):
     def mix(
         self, gram: Tensor, table: Table, state: RuleState, generator: torch.Generator | None
     ) -> tuple[Tensor, RuleState]:
-        """d_i w_i [K]."""
+        """Return d_i w_i [K]."""
         p = table["prior"]
         present = p > 0
         d = p[present] / p[present].mean()
@@ -81,7 +87,7 @@ class JacobianDescent(Gram):
         return weights, state
 
     def _weights(self, inner: Tensor) -> Tensor | None:
-        """The weights for inner products of mean norm 1; none where a solver fails."""
+        """Return the weights for inner products of mean norm 1; none where a solver fails."""
         K = len(inner)
         equal = {"cagrad": 1 + self.c, "nash-mtl": float(K)}.get(self.weighting, 1.0)
         equal = equal if self.scale == "mean" else 1.0
@@ -111,7 +117,11 @@ class JacobianDescent(Gram):
 
 
 def library() -> Any:
-    """`torchjd.aggregation`, or an error that names the extra."""
+    """Return `torchjd.aggregation`.
+
+    Raises:
+        UnseenError: TorchJD or a solver that it needs is not installed; the text names the extra.
+    """
     try:
         import cvxpy  # noqa: F401
         import quadprog  # noqa: F401

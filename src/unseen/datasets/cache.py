@@ -23,15 +23,15 @@ from unseen.errors import Unreadable, UnseenError
 VERSION = 1
 #: Images decoded between two writes.
 CHUNK = 512
-#: A folder of this name beside the data serves everyone who reads them.
+#: A folder of this name next to the data serves everyone who reads them.
 BESIDE = ".unseen-cache"
 
 
 def place(data: Path) -> Path | None:
-    """Where decoded images of the data in this folder go; None: nowhere, they stay in memory.
+    """Return the folder of decoded images of the data in this folder; None: they stay in memory.
 
-    The variable UNSEEN_CACHE names the folder, or says "off"; without it the folder
-    `.unseen-cache` of the data folder is taken if somebody made one, else ~/.cache/unseen.
+    The variable UNSEEN_CACHE names the folder, or says "off"; without it the folder `.unseen-cache`
+    of the data folder is taken if somebody made one, else ~/.cache/unseen.
     """
     chosen = os.environ.get("UNSEEN_CACHE")
     if chosen == "off":
@@ -46,12 +46,18 @@ def place(data: Path) -> Path | None:
 
 
 def decoded(tree: Tree, files: Sequence[File], view: View) -> tuple[Tensor, str]:
-    """The files' images, uint8 [N, C, S, S] in the order given, and the digest of all of it.
+    """Return the files' images, uint8 [N, C, S, S] in the order given, and the digest of all of
+    them.
 
-    What was decoded before is opened, not read: the array stays on disk and the system fetches
-    the pages that are used. It is found by the files' paths, sizes and times and by the view; the
-    digest is of the pixels, so it is the same on every machine that decodes alike. The array's
-    size is said on stderr before it is written. It is put in place by one rename, when whole.
+    What was decoded before is opened, not read: the array stays on disk and the system fetches the
+    pages that are used. It is found by the files' paths, sizes and times and by the view; the
+    digest is of the pixels, so it is the same on every machine that decodes alike. The array's size
+    is printed on stderr before it is written. It is put in place by one rename, when whole.
+
+    Args:
+        tree: Where the files lie.
+        files: The image files.
+        view: What becomes of every image.
     """
     folder = place(tree.root)
     if folder is None:
@@ -65,17 +71,17 @@ def decoded(tree: Tree, files: Sequence[File], view: View) -> tuple[Tensor, str]
 
 
 def key(tree: Tree, files: Sequence[File], view: View) -> str:
-    """A name for the array: a digest of where it comes from and of what became of it."""
+    """Return a name for the array: a digest of where it comes from and of what became of it."""
     listed = [(file.path, file.size, file.changed) for file in files]
     what = [VERSION, str(tree.root.resolve()), repr(view), listed]
     return hashlib.sha256(json.dumps(what).encode()).hexdigest()[:24]
 
 
 def digest(pixels: Tensor) -> str:
-    """SHA-256 of an array's shape and bytes, in hexadecimal."""
-    found = hashlib.sha256(repr(tuple(pixels.shape)).encode())
-    found.update(pixels.contiguous().numpy().data)
-    return found.hexdigest()
+    """Return the SHA-256 of an array's shape and bytes, in hexadecimal."""
+    sha = hashlib.sha256(repr(tuple(pixels.shape)).encode())
+    sha.update(pixels.contiguous().numpy().data)
+    return sha.hexdigest()
 
 
 def fill(pixels: Tensor, tree: Tree, files: Sequence[File], view: View) -> None:
@@ -93,7 +99,7 @@ def fill(pixels: Tensor, tree: Tree, files: Sequence[File], view: View) -> None:
 def attempt(
     tree: Tree, files: Sequence[File], view: View
 ) -> Iterator[tuple[int, Tensor | UnseenError]]:
-    """Each file's place and its image, or why there is none; every file exactly once."""
+    """Yield each file's place and its image, or why there is none; every file exactly once."""
     missing = set(range(len(files)))
 
     def decode(item: tuple[int, bytes]) -> tuple[int, Tensor | UnseenError]:
@@ -172,12 +178,12 @@ def _open(entry: Path, shape: tuple[int, ...]) -> tuple[Tensor, str]:
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UnseenError(
             f"the decoded images in {entry} are damaged ({error}): remove that folder; they will "
-            "be decoded anew."
+            "be decoded again."
         ) from error
 
 
 def readable(size: float) -> str:
-    """A number of bytes for people.
+    """Return a number of bytes in words.
 
     >>> readable(1_503_445_000)
     '1.5 GB'

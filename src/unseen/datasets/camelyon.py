@@ -7,13 +7,14 @@ from pathlib import Path
 
 import torch
 
+from unseen.core.exchange import keyed
 from unseen.datasets import wilds
-from unseen.datasets.base import DataSet
+from unseen.datasets.dataset import DataSet
+from unseen.datasets.entry import Info
 from unseen.datasets.files import find
 from unseen.datasets.images import View
-from unseen.datasets.rows import rows
+from unseen.datasets.sheet import stream
 from unseen.errors import UnseenError
-from unseen.exchange import keyed
 
 FOLDERS = ("camelyon17_v1.0", "camelyon17", ".")
 HOSPITALS = ("0", "1", "2", "3", "4")
@@ -52,23 +53,29 @@ def load(data_dir: str | Path | None, *, size: int = 96, limit: int | None = Non
     """Patches of 96 × 96 pixels, uint8 [N, 3, S, S]: tumour in the middle 32 × 32, or none.
 
     Domains "0" ... "4", the hospitals as numbered in `center` of metadata.csv (from 1 in the WILDS
-    paper). Rows of hospitals 0, 3 and 4 whose `split` is 1 are the official validation split
-    inside the distribution (`Domain.validation`). The metadata column `slide` names the slide.
+    paper). Rows of hospitals 0, 3 and 4 whose `split` is 1 are the official validation split inside
+    the distribution (`Domain.validation`). The metadata column `slide` names the slide. WILDS also
+    standardises by ImageNet's pixels: that is the model's part here,
+    `densenet121(standardise=True)`.
 
-    size: S in pixels. limit: at most so many patches of each hospital, drawn once, for trials; all
-    455,954 take 12.6 GB once decoded. WILDS also standardises by ImageNet's pixels: that is the
-    model's part here, `densenet121(standardise=True)`. Source: Koh et al., "WILDS", 2021, §4.1.2.
-    WILDS and PPDG (Table 1):
+    Args:
+        data_dir: The data folder.
+        size: S in pixels.
+        limit: The most patches of each hospital, drawn once, for trials; all 455,954 take 12.6 GB
+            once decoded.
 
-        [holdout]
-        source = ["0", "3", "4"]
-        validation = ["1"]
-        target = ["2"]
+    Source:
+        Koh et al., "WILDS", 2021, §4.1.2. WILDS and PPDG (Table 1):
+
+            [holdout]
+            source = ["0", "3", "4"]
+            validation = ["1"]
+            target = ["2"]
     """
     view = View(size)
     path = locate(data_dir)
-    found: dict[str, list[tuple[str, int, bool, str]]] = {}
-    for patient, node, x, y, tumour, slide, center, split in rows(path, COLUMNS):
+    patches: dict[str, list[tuple[str, int, bool, str]]] = {}
+    for patient, node, x, y, tumour, slide, center, split in stream(path, COLUMNS):
         if center not in HOSPITALS or tumour not in ("0", "1"):
             raise UnseenError(
                 f"{path} has the center {center!r} and the label {tumour!r}; expected one of "
@@ -77,12 +84,14 @@ def load(data_dir: str | Path | None, *, size: int = 96, limit: int | None = Non
         name = f"patient_{patient.zfill(3)}_node_{node}"
         file = f"patches/{name}/patch_{name}_x_{x}_y_{y}.png"
         held = center in SOURCES and wilds.whole(split, "split", path) == 1
-        found.setdefault(center, []).append((file, int(tumour), held, slide))
-    slides = sorted({row[3] for own in found.values() for row in own}, key=lambda s: (len(s), s))
+        patches.setdefault(center, []).append((file, int(tumour), held, slide))
+    slides = sorted(
+        {row[3] for rows in patches.values() for row in rows}, key=lambda s: (len(s), s)
+    )
     code = {slide: i for i, slide in enumerate(slides)}
     examples = {
-        center: [wilds.Example(f, y, held, {"slide": code[s]}) for f, y, held, s in own]
-        for center, own in found.items()
+        center: [wilds.Example(f, y, held, {"slide": code[s]}) for f, y, held, s in rows]
+        for center, rows in patches.items()
     }
     domains = wilds.domains(path.parent, examples, view, limit=limit)
     levels = {"slide": tuple(slides)}
@@ -90,9 +99,9 @@ def load(data_dir: str | Path | None, *, size: int = 96, limit: int | None = Non
 
 
 def locate(data_dir: str | Path | None) -> Path:
-    """The table of the images, with its columns; an error says where it was looked for."""
+    """Return the table of the images, with its columns; an error says where it was looked for."""
     path = find(data_dir, ["metadata.csv"], FOLDERS, dataset="camelyon17", obtain=OBTAIN)
-    next(rows(path, COLUMNS), None)
+    next(stream(path, COLUMNS), None)
     return path
 
 
@@ -116,3 +125,16 @@ def sketch(folder: Path) -> None:
             f"{i},{20 * center:03d},{i % 2},{x},{y},{tumour},{10 * center},{center},{split}"
         )
     (root / "metadata.csv").write_text("\n".join(lines) + "\n")
+
+
+INFO = Info(
+    load,
+    "tumour or not in 455,954 patches of lymph nodes, five hospitals (WILDS)",
+    SOURCE,
+    LICENCE,
+    "densenet121",
+    totals=TOTALS,
+    cells=CELLS,
+    sketch=sketch,
+    locate=locate,
+)

@@ -5,17 +5,16 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from unseen.datasets.base import NO_GROUP, DataSet, Domain
+from unseen.datasets.dataset import NO_GROUP, DataSet, Domain
 from unseen.errors import UnseenError
 
 
 def check(data: DataSet) -> DataSet:
-    """The data set itself, if its labels, inputs, validation rows and metadata are sound.
+    """Return the data set itself, if its labels, inputs, validation rows and metadata are sound.
 
     Classes are int64 in [0, C), regression targets finite float32; inputs finite, except for a
-    table, whose missing cells are NaN; validation rows distinct and in range, and some but not
-    all of them; codes have names; no unit is on both sides of an official split; no domain is
-    empty.
+    table, whose missing cells are NaN; validation rows distinct and in range, and some but not all
+    of them; codes have names; no unit is on both sides of an official split; no domain is empty.
     """
     if len(set(data.names)) != len(data.names):
         raise UnseenError(f"domains of one data set need different names; found {data.names}.")
@@ -25,11 +24,11 @@ def check(data: DataSet) -> DataSet:
     for domain in data.domains:
         if not len(domain.y):
             raise UnseenError(
-                f"domain {domain.name!r} of data set {data.name!r} has no examples. Remove it, or "
-                "look at its files."
+                f"domain {domain.name!r} of data set {data.name!r} has no examples.",
+                remedy="Remove it, or look at its files.",
             )
         faults = (look(data, domain) for look in (_inputs, _labels, _codes, _units))
-        fault = next((found for found in faults if found), None)
+        fault = next(filter(None, faults), None)
         if fault:
             raise UnseenError(f"domain {domain.name!r} of data set {data.name!r} has {fault}.")
     return data

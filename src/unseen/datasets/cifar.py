@@ -9,11 +9,12 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from unseen.datasets.base import DataSet, Domain
+from unseen.core.exchange import keyed
+from unseen.datasets.dataset import DataSet, Domain
+from unseen.datasets.entry import Info
 from unseen.datasets.files import find
-from unseen.datasets.ghifary import UNREADABLE, ArrayUnpickler
+from unseen.datasets.pickles import UNREADABLE, ArrayUnpickler
 from unseen.errors import UnseenError
-from unseen.exchange import keyed
 
 #: Degrees, counter-clockwise, of the three sub-environments of each client (FedILC, Table 1).
 ANGLES = ((10, 25, 40), (60, 75, 90), (-10, -40, -90))
@@ -52,16 +53,23 @@ CITATION = """@techreport{krizhevsky2009learning,
 def load(data_dir: str | Path | None, *, size: int = 32) -> DataSet:
     """Rotated CIFAR-10: "client-1" ... "client-3" and the target "ood"; uint8 [N, 3, S, S].
 
-    Of the 50,000 training images the first 40,000 are permuted; the first 30,000 of these are
-    dealt out in turn to the nine sub-environments for training, the other 10,000 for validation
+    Of the 50,000 training images the first 40,000 are permuted; the first 30,000 of these are dealt
+    out in turn to the nine sub-environments for training, the other 10,000 for validation
     (`Domain.validation`). The last 10,000 images, each at its own angle from U(−90°, 90°), are
     "ood". The metadata column `environment` names the angle. Rotation is to the nearest pixel and
     the corners are black, as torchvision rotates.
 
-    Source: FedILC, §5.1.2 and Table 1; who holds which images, the validation split and the
-    interpolation follow the released code. size: 32, the paper's; 16, every second pixel before
-    the rotation, one of two readings in the released code. Departs from the code in the draws,
-    which are the same for every seed of a study.
+    Args:
+        data_dir: The data folder.
+        size: S in pixels: 32, the paper's; or 16, every second pixel before the rotation, one of
+            two readings in the released code.
+
+    Source:
+        FedILC, §5.1.2 and Table 1; who holds which images, the validation split and the
+        interpolation follow the released code.
+
+    Departs from:
+        The code in the draws, which are the same for every seed of a study.
     """
     if size not in (16, 32):
         raise UnseenError(f"size of rotated-cifar10 must be 16 or 32; found {size!r}.")
@@ -78,36 +86,37 @@ def load(data_dir: str | Path | None, *, size: int = 32) -> DataSet:
                 rows.append(part[e :: len(flat)])
                 codes.append(torch.full_like(rows[-1], e))
             held = sum(map(len, rows[len(angles) :]))
-        own, environment = torch.cat(rows), torch.cat(codes)
-        x = turned(images[own], [flat[code] for code in environment.tolist()])
-        validation = torch.arange(len(own) - held, len(own))
+        chosen, environment = torch.cat(rows), torch.cat(codes)
+        x = turned(images[chosen], [flat[code] for code in environment.tolist()])
+        validation = torch.arange(len(chosen) - held, len(chosen))
         meta = {"environment": environment}
-        domains.append(Domain(f"client-{k + 1}", x, labels[own], validation, meta))
+        domains.append(Domain(f"client-{k + 1}", x, labels[chosen], validation, meta))
     last = slice(4 * fifth, None)
     y = labels[last]
     uniform = torch.rand(len(y), generator=keyed("rotated-cifar10/ood")) * 180 - 90
     meta = {"environment": torch.full_like(y, len(flat))}
     domains.append(Domain("ood", turned(images[last], uniform.tolist()), y, meta=meta))
     levels = {"environment": (*map(str, flat), "-90 to 90")}
-    citation = CITATION
     return DataSet(
-        "rotated-cifar10", tuple(domains), CLASSES, SOURCE, LICENCE, citation, levels=levels
+        "rotated-cifar10", tuple(domains), CLASSES, SOURCE, LICENCE, CITATION, levels=levels
     )
 
 
 def turned(images: Tensor, angles: Sequence[float]) -> Tensor:
-    """Each image, uint8 [N, 3, H, W], turned counter-clockwise by its own angle, nearest pixel."""
+    """Turn each image, uint8 [N, 3, H, W], counter-clockwise by its own angle, nearest pixel."""
     import numpy as np
     from PIL import Image
 
     rows = images.permute(0, 2, 3, 1).contiguous().numpy()
     pairs = zip(rows, angles, strict=True)
-    found = np.stack([np.asarray(Image.fromarray(row).rotate(angle)) for row, angle in pairs])
-    return torch.from_numpy(found).permute(0, 3, 1, 2).contiguous()
+    images_turned = np.stack(
+        [np.asarray(Image.fromarray(row).rotate(angle)) for row, angle in pairs]
+    )
+    return torch.from_numpy(images_turned).permute(0, 3, 1, 2).contiguous()
 
 
 def read(data_dir: str | Path | None) -> tuple[Tensor, Tensor]:
-    """The training images, uint8 [N, 3, 32, 32], and labels, int64 [N], of the five batches."""
+    """Read the five batches: images, uint8 [N, 3, 32, 32], and labels, int64 [N]."""
     batches = [_batch(data_dir, number) for number in range(1, 6)]
     images, labels = (torch.cat(parts) for parts in zip(*batches, strict=True))
     return images.view(-1, 3, 32, 32), labels
@@ -134,14 +143,14 @@ def _batch(data_dir: str | Path | None, number: int) -> tuple[Tensor, Tensor]:
             rows = torch.frombuffer(bytearray(content), dtype=torch.uint8).view(-1, 3073)
             images, labels = rows[:, 1:], rows[:, 0].long()
         else:
-            found = ArrayUnpickler(io.BytesIO(content)).load()
-            images = torch.from_numpy(np.array(found["data"], dtype=np.uint8)).view(-1, 3072)
-            labels = torch.tensor(found["labels"], dtype=torch.int64)
+            arrays = ArrayUnpickler(io.BytesIO(content)).load()
+            images = torch.from_numpy(np.array(arrays["data"], dtype=np.uint8)).view(-1, 3072)
+            labels = torch.tensor(arrays["labels"], dtype=torch.int64)
     except UNREADABLE as error:
-        raise UnseenError(f"{path} is no batch of CIFAR-10: {error}. {OBTAIN}") from error
+        raise UnseenError(f"{path} is not a batch of CIFAR-10: {error}. {OBTAIN}") from error
     if len(images) != len(labels) or len(labels) % 5 or bool((labels > 9).any()):
         raise UnseenError(
-            f"{path} is no batch of CIFAR-10: {len(images)} images, {len(labels)} labels up to "
+            f"{path} is not a batch of CIFAR-10: {len(images)} images, {len(labels)} labels up to "
             f"{int(labels.max()) if len(labels) else 'none'}. {OBTAIN}"
         )
     return images, labels
@@ -157,3 +166,17 @@ def sketch(folder: Path) -> None:
         images = torch.randint(256, (40, 3072), generator=generator)
         rows = torch.cat([labels, images], dim=1).to(torch.uint8)
         (root / f"data_batch_{number}.bin").write_bytes(rows.numpy().tobytes())
+
+
+INFO = Info(
+    load,
+    "CIFAR-10 at nine angles in three clients; all angles in the target",
+    SOURCE,
+    LICENCE,
+    "fedilc-cnn",
+    totals=TOTALS,
+    classes=PER_CLASS,
+    checksums=CHECKSUMS,
+    sketch=sketch,
+    locate=locate,
+)

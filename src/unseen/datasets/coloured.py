@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
+from unseen.core.exchange import keyed
 from unseen.datasets import mnist
-from unseen.datasets.base import DataSet, Domain
+from unseen.datasets.dataset import DataSet, Domain
+from unseen.datasets.entry import Info
 from unseen.errors import number
-from unseen.exchange import keyed
 
 SOURCE = f"{mnist.SOURCE}, coloured after FedILC"
 CITATION = """@article{zhu2022fedilc,
@@ -35,16 +37,24 @@ def load(
 ) -> DataSet:
     """Color-MNIST as FedILC's released code makes it: uint8 [N, 2, 14, 14], two classes.
 
-    y = 1[digit < 5]; the colour is y, wrong with the domain's probability; the digit, every
-    second pixel of it, stands in the channel of its colour and the other channel is 0. MNIST's
-    first 50,000 training images are shuffled and dealt out in turn to the domains "flip-0.15" ...
-    "flip-0.75"; the last fifth of each, 2,000 of 10,000, is its validation split. The last 10,000
-    training images make "ood-0.90"; their labels are flipped first, with probability
-    `ood_label_flip`.
+    y = 1[digit < 5]; the colour is y, wrong with the domain's probability; the digit, every second
+    pixel of it, is in the channel of its colour and the other channel is 0. MNIST's first 50,000
+    training images are shuffled and dealt out in turn to the domains "flip-0.15" ... "flip-0.75";
+    the last fifth of each, 2,000 of 10,000, is its validation split. The last 10,000 training
+    images make "ood-0.90"; their labels are flipped first.
 
-    Source: Zhu et al., "FedILC", 2022, §5.1.1. The paper leaves open who holds which images and
-    that the clients' labels are clean: both follow the code. Departs from it in the draws, which
-    are the same for every seed of a study.
+    Args:
+        data_dir: The data folder.
+        flips: Probability of the wrong colour in each training client.
+        ood_flip: That of the target.
+        ood_label_flip: Probability of a flipped label in the target.
+
+    Source:
+        Zhu et al., "FedILC", 2022, §5.1.1. The paper leaves open who holds which images and that
+        the clients' labels are clean: both follow the code.
+
+    Departs from:
+        The code in the draws, which are the same for every seed of a study.
     """
     flips = flips if isinstance(flips, Sequence) else (flips,)
     for flip in (*flips, ood_flip, ood_label_flip):
@@ -53,10 +63,10 @@ def load(
     order = torch.randperm(50_000, generator=keyed("color-mnist"))
     domains = []
     for k, flip in enumerate(flips):
-        own = order[k :: len(flips)]
-        held_out = torch.arange(len(own) * 4 // 5, len(own))
+        rows = order[k :: len(flips)]
+        held_out = torch.arange(len(rows) * 4 // 5, len(rows))
         name = f"flip-{flip:.2f}"
-        x, y = colour(images[own], digits[own], flip, 0.0, keyed(f"color-mnist/{name}"))
+        x, y = colour(images[rows], digits[rows], flip, 0.0, keyed(f"color-mnist/{name}"))
         domains.append(Domain(name, x, y, held_out))
     name = f"ood-{ood_flip:.2f}"
     generator = keyed(f"color-mnist/{name}")
@@ -68,8 +78,10 @@ def load(
 def colour(
     images: Tensor, digits: Tensor, flip: float, label_flip: float, generator: torch.Generator
 ) -> tuple[Tensor, Tensor]:
-    """Two-channel images [N, 2, 14, 14] and labels [N]: y = 1[digit < 5] ⊕ noise, colour = y ⊕
-    flip, the image in channel `colour`."""
+    """Return two-channel images [N, 2, 14, 14] and labels [N].
+
+    y = 1[digit < 5] ⊕ noise, colour = y ⊕ flip, the image in channel `colour`.
+    """
 
     def bernoulli(probability: float) -> Tensor:
         return (torch.rand(len(digits), generator=generator) < probability).long()
@@ -80,3 +92,17 @@ def colour(
     x = small.new_zeros(len(small), 2, *small.shape[1:])
     x[torch.arange(len(small)), colours] = small
     return x, y
+
+
+INFO = Info(
+    load,
+    "digits below 5 or not, with a misleading colour; five clients and one shifted target",
+    SOURCE,
+    mnist.LICENCE,
+    "mlp(widths=[390, 390])",
+    ("loss", "accuracy", "auroc"),
+    totals=TOTALS,
+    checksums=mnist.CHECKSUMS,
+    sketch=mnist.sketch,
+    locate=partial(mnist.locate, dataset="color-mnist"),
+)

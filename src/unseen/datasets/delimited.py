@@ -11,13 +11,19 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from unseen.datasets.base import DataSet, Domain, lone_classes, shared_units
-from unseen.datasets.columns import MANY, repeated, suspects
-from unseen.datasets.columns import unit as unit_like
-from unseen.datasets.dialect import Dialect, almost, ungrouped
+from unseen.datasets.columns import (
+    MANY,
+    check_almost,
+    check_identifiers,
+    spelling_remedy,
+    unit_notes,
+)
+from unseen.datasets.dataset import DataSet, Domain, lone_classes, shared_units
+from unseen.datasets.dialect import Dialect, almost
+from unseen.datasets.encoding import Schema
+from unseen.datasets.entry import Info
 from unseen.datasets.files import below
 from unseen.datasets.sheet import MISSING, Sheet, coded, number, read, rows_of
-from unseen.datasets.table import Schema
 from unseen.errors import UnseenError, choice, nearest
 
 #: Options of `load` that say how the file is read; the others say what its columns are.
@@ -43,24 +49,34 @@ def load(
     decimal: str | None = None,
     encoding: str | None = None,
 ) -> DataSet:
-    """A csv or csv.gz file with a header: raw features float64 [N, C] and their `Schema`.
+    """Load a csv or csv.gz file with a header: raw features float64 [N, C] and their `Schema`.
 
-    path: absolute or relative to `data_dir`. domain, label: the columns that hold them. task:
-    "classification" or "regression". missing: cells that stand for no value. categorical: the
-    categorical columns (default: those in which every domain has a value that is not a number).
-    groups: columns of metadata, kept for grouped metrics and not used as features; one called
-    "environment" names the environments inside a domain. drop: columns to leave out. unit: the
-    column of patients, or of whatever rows belong to: rows of one unit are never split between
-    training and validation. The rest are features. standardise: for regression, train on labels
-    less the training clients' mean and over their deviation; predictions and metrics are in the
-    label's own units all the same.
+    Columns that are not the label, domain or unit, a group or dropped are features. Domains and
+    classes are in numeric order if all are numbers, else in alphabetic order.
 
-    missing_label: "refuse", or "drop" the rows without a label. identifiers: "refuse" features
-    that look like identifiers (`columns.identifier`), unless they are named in `categorical`, or
-    "keep" them. separator, decimal, encoding: how the file is written; without them what is found,
-    where that is safe (`dialect`).
-
-    Domains and classes stand in numeric order if all are numbers, else in alphabetic order.
+    Args:
+        data_dir: The data folder.
+        path: The file, absolute or relative to `data_dir`.
+        domain: The column that names the domain.
+        label: The column that holds the label.
+        task: "classification" or "regression".
+        missing: Cells that hold no value.
+        categorical: The categorical columns (default: those in which every domain has a value that
+            is not a number).
+        groups: Columns of metadata, kept for grouped metrics and not used as features; one called
+            "environment" names the environments inside a domain.
+        drop: Columns to leave out.
+        standardise: For regression, train on labels less the training clients' mean and over their
+            deviation; predictions and metrics are in the label's own units all the same.
+        unit: The column of patients, or of whatever rows belong to: rows of one unit are never
+            split between training and validation.
+        missing_label: "refuse", or "drop" the rows without a label.
+        identifiers: "refuse" features that look like identifiers (`columns.identifier`), unless
+            they are named in `categorical`, or "keep" them.
+        separator: What separates cells; this and the next two are detected by default, where that
+            is safe (`dialect`).
+        decimal: The decimal sign.
+        encoding: The encoding of the file.
     """
     file = below(data_dir, path, "table")
     needs = [name for name in (domain, label, unit) if name is not None]
@@ -89,7 +105,16 @@ def opened(
     decimal: str | None = None,
     encoding: str | None = None,
 ) -> Sheet:
-    """The sheet of a file, by the options `READING` of `load`; needs: columns that it must have."""
+    """Read the sheet of a file, by the options `READING` of `load`.
+
+    Args:
+        file: The file.
+        needs: Columns that it must have.
+        missing: This and the others as for `load`.
+        separator: As for `load`.
+        decimal: As for `load`.
+        encoding: As for `load`.
+    """
     return read(file, _names(missing), (), Dialect(separator, decimal, encoding), needs)
 
 
@@ -107,7 +132,7 @@ def assemble(
     missing_label: str = "refuse",
     identifiers: str = "refuse",
 ) -> DataSet:
-    """The data set of a sheet; the options are those of `load`."""
+    """Make the data set of a sheet; the options are those of `load`."""
     choice("task", task, ("classification", "regression"))
     choice("missing_label", missing_label, ("refuse", "drop"))
     choice("identifiers", identifiers, ("refuse", "keep"))
@@ -119,52 +144,28 @@ def assemble(
     units = None if unit is None else _units(sheet, unit, {domain, label})
     others = {domain, label, *groups, *drop, *([] if unit is None else [unit])}
     if identifiers == "refuse":
-        asked = {*others, *(categorical or ())}
-        check_identifiers(sheet, [name for name in sheet.columns if name not in asked])
-        notes += _unit_notes(sheet, [name for name in sheet.columns if name not in asked], unit)
+        named_columns = {*others, *(categorical or ())}
+        check_identifiers(sheet, [name for name in sheet.columns if name not in named_columns])
+        notes += unit_notes(
+            sheet, [name for name in sheet.columns if name not in named_columns], unit
+        )
     schema, x = _features(sheet, others, categorical, owners)
     meta = {name: _levels(sheet.plain(name)) for name in groups}
     domains = []
     for code, name in enumerate(names):
-        own = (owners == code).nonzero().flatten()
-        codes = {column: codes[own] for column, (_, codes) in meta.items()}
-        of_units = None if units is None else units[1][own]
-        domains.append(Domain(name, x[own], y[own], meta=codes, units=of_units))
+        rows = (owners == code).nonzero().flatten()
+        codes = {column: codes[rows] for column, (_, codes) in meta.items()}
+        of_units = None if units is None else units[1][rows]
+        domains.append(Domain(name, x[rows], y[rows], meta=codes, units=of_units))
     levels = {column: levels for column, (levels, _) in meta.items()}
     source, licence = f"the table {sheet.name}", "the user's own"
-    named = label if classes is None and standardise else None
+    standardised = label if classes is None and standardise else None
     notes += _numeric_classes(label, classes) or lone_classes(domains, classes)
     notes += [] if units is None else shared_units(domains, units[0], str(unit))
     return DataSet(
         "table", tuple(domains), classes, source, licence, "", schema, levels,
-        standardise=named, dialect=sheet.dialect, notes=tuple(notes),
+        standardise=standardised, dialect=sheet.dialect, notes=tuple(notes),
     )  # fmt: skip
-
-
-def check_identifiers(sheet: Sheet, names: Sequence[str]) -> None:
-    """Refuse features that look like identifiers."""
-    found = suspects(sheet, names)
-    if not found:
-        return
-    said = " and ".join(f"{name!r} ({reason})" for name, reason in found.items())
-    looks = "looks like an identifier" if len(found) == 1 else "look like identifiers"
-    together = [name for name in found if unit_like(sheet, name)]
-    hint = "".join(f" If rows of one {n} belong together: unit={n!r}." for n in together[:1])
-    raise UnseenError(
-        f"{said} of {sheet.name} {looks}, which no other site shares. To leave out: "
-        f"drop={[*found]!r}. To have as features: identifiers='keep', or their names in "
-        f"categorical=[...].{hint}"
-    )
-
-
-def _unit_notes(sheet: Sheet, names: Sequence[str], unit: str | None) -> list[str]:
-    """A remark on each feature that seems to name units."""
-    return [
-        f"{name!r} looks like the name of a person or thing: {reason}; write "
-        + (f"unit={name!r} or " if unit is None else "")
-        + f"drop={[name]!r}"
-        for name, reason in repeated(sheet, names).items()
-    ]
 
 
 def _labelled(sheet: Sheet, domain: str, label: str, drop: bool) -> tuple[Sheet, list[str]]:
@@ -186,8 +187,8 @@ def _labelled(sheet: Sheet, domain: str, label: str, drop: bool) -> tuple[Sheet,
         )
     gone = [name for name in every if every[name] == without[name]]
     lost = f"; nothing is left of {', '.join(gone)}" if gone else ""
-    kept = [i for i, cell in enumerate(cells) if cell is not None]
-    return sheet.take(kept), [f"{rows} left out, which have no label: {listed}{lost}"]
+    labelled = [i for i, cell in enumerate(cells) if cell is not None]
+    return sheet.take(labelled), [f"{rows} left out, which have no label: {listed}{lost}"]
 
 
 def _units(sheet: Sheet, unit: str, others: set[str]) -> tuple[tuple[str, ...], Tensor]:
@@ -212,7 +213,7 @@ def _check_targets(sheet: Sheet, label: str) -> None:
         if cell is None or (value is not None and math.isfinite(value)):
             continue
         nearly = almost(cell) or (value is None and number(cell) is not None)
-        remedy = _remedy(sheet, cell) if nearly else "correct it"
+        remedy = spelling_remedy(sheet, cell) if nearly else "correct it"
         raise UnseenError(
             f"the label {cell!r} in line {line} of {sheet.name}, column {label!r}, is not a "
             f"number: {remedy}. If the labels are classes, write task='classification'."
@@ -275,72 +276,38 @@ def _looks_categorical(sheet: Sheet, name: str, owners: Tensor) -> bool:
             worded[owner] = worded.get(owner, False) or is_word
             word = cell if is_word and not word else word
     if word:
-        _check_almost(sheet, name)
+        check_almost(sheet, name)
     if len(set(worded.values())) == 2:
         line = sheet.lines[sheet.columns[name].index(word)]
         raise UnseenError(
             f"column {name!r} of {sheet.name} holds only numbers in some domains and words in "
-            f"others, such as {word!r} in line {line}. If that stands for no value, add it to the "
+            f"others, such as {word!r} in line {line}. If it means a missing value, add it to the "
             "option 'missing'; if the column is categorical, name it in the option 'categorical'."
         )
     if not word:
         return False
-    known = {cell for cell in sheet.columns[name] if cell is not None}
-    words = sum(sheet.number(cell) is None for cell in known)
-    if 2 * words < len(known) and len(known) > MANY:
+    distinct = {cell for cell in sheet.columns[name] if cell is not None}
+    words = sum(sheet.number(cell) is None for cell in distinct)
+    if 2 * words < len(distinct) and len(distinct) > MANY:
         warnings.warn(
-            f"column {name!r} of {sheet.name} is taken as categorical, with {len(known)} "
+            f"column {name!r} of {sheet.name} is taken as categorical, with {len(distinct)} "
             f"categories, although most of its values are numbers: it also holds {word!r}. If "
-            "that stands for no value, add it to the option 'missing'; if the column is meant to "
+            "it means a missing value, add it to the option 'missing'; if the column is meant to "
             "be categorical, name it in the option 'categorical'.",
             stacklevel=4,
         )
     return True
 
 
-def _check_almost(sheet: Sheet, name: str) -> None:
-    """Refuse a column without true words, in which some cells are nearly numbers: 1_000, 0x10."""
-    cells = sheet.columns[name]
-    words = {cell for cell in cells if cell is not None and sheet.number(cell) is None}
-    if not all(almost(word) or number(word) is not None for word in words):
-        return
-    first = next(i for i, cell in enumerate(cells) if cell in words)
-    cell = str(cells[first])
-    raise UnseenError(
-        f"line {sheet.lines[first]} of {sheet.name} has {cell!r} in the column {name!r}, which is "
-        f"nearly a number and is not one: {_remedy(sheet, cell)}. If it is a category, name the "
-        "column in the option 'categorical'."
-    )
-
-
-def _remedy(sheet: Sheet, cell: str) -> str:
-    """How to write a cell that is nearly a number, or what to say of the file's decimal sign."""
-    comma = sheet.dialect.decimal == ","
-    if grouped := ungrouped(cell):
-        plain, sign = grouped
-        wrong = sign != sheet.dialect.decimal
-        return f"write it without thousands, {plain}" + (f", and set decimal={sign!r}" * wrong)
-    if comma and number(cell) is not None:
-        said = "its decimal sign is a comma: write it so, or set decimal='.'"
-        return f"{said}; if the point sets thousands apart, leave it out"
-    if comma or cell.count(",") != 1 or "." in cell:
-        sign = "comma" if comma else "point"
-        return f"write it in plain digits, with a {sign} for decimals"
-    other = next((name for name in sheet.columns if _pointed(sheet.columns[name])), None)
-    if other is not None:
-        return (
-            f"if that is a decimal comma, write it with a point, as in the column {other!r}, or "
-            "all numbers with a comma and decimal=','; if not, write it in plain digits"
-        )
-    return "if that is a decimal comma, write decimal=','; if not, write it in plain digits"
-
-
-def _pointed(cells: Sequence[str | None]) -> bool:
-    """Whether a column holds nothing but numbers, some with a decimal point."""
-    known = [cell for cell in cells if cell is not None]
-    return any("." in cell for cell in known) and all(number(cell) is not None for cell in known)
-
-
 def _names(value: Sequence[str]) -> tuple[str, ...]:
     """Several names; a lone string is one name, not a list of letters."""
     return (value,) if isinstance(value, str) else tuple(map(str, value))
+
+
+INFO = Info(
+    load,
+    "your own csv file: a domain column, a label column, features with gaps",
+    "your file",
+    "yours",
+    "mlp(widths=[32])",
+)

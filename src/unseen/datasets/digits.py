@@ -9,9 +9,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from unseen.datasets.base import DataSet, Domain
+from unseen.core.exchange import keyed
+from unseen.datasets.dataset import DataSet, Domain
+from unseen.datasets.entry import Info
 from unseen.datasets.rotate import rotate
-from unseen.exchange import keyed
 
 ANGLES = (0, 15, 30, 45, 60, 75)
 SOURCE = (
@@ -45,21 +46,19 @@ def load(data_dir: str | Path | None = None) -> DataSet:
     order = torch.randperm(len(labels), generator=keyed("rotated-digits"))
     domains = []
     for i, angle in enumerate(ANGLES):
-        own = order[i :: len(ANGLES)]
-        domains.append(Domain(str(angle), rotate(images[own], angle).unsqueeze(1), labels[own]))
+        rows = order[i :: len(ANGLES)]
+        domains.append(Domain(str(angle), rotate(images[rows], angle).unsqueeze(1), labels[rows]))
     return DataSet("rotated-digits", tuple(domains), tuple(CLASSES), SOURCE, LICENCE, CITATION)
 
 
 def handwritten() -> tuple[Tensor, Tensor]:
-    """Grey levels from 0 to 16 [1797, 8, 8] in float64, and the digits [1797].
+    """Return grey levels from 0 to 16 [1797, 8, 8] in float64, and the digits [1797].
 
-    From scikit-learn's own file where it lies as usual: importing the library takes a second, in
-    every process of a study.
+    They are read from scikit-learn's file where it lies as usual: importing the library takes a
+    second, in every process of a study.
     """
-    found = find_spec("sklearn")
-    file = (
-        Path(found.origin if found and found.origin else "").parent / "datasets/data/digits.csv.gz"
-    )
+    spec = find_spec("sklearn")
+    file = Path(spec.origin if spec and spec.origin else "").parent / "datasets/data/digits.csv.gz"
     if not file.is_file():
         from sklearn.datasets import load_digits
 
@@ -67,3 +66,14 @@ def handwritten() -> tuple[Tensor, Tensor]:
         return torch.from_numpy(digits.images), torch.from_numpy(digits.target).long()
     table = torch.from_numpy(np.loadtxt(file, delimiter=","))
     return table[:, :-1].reshape(-1, 8, 8), table[:, -1].long()
+
+
+INFO = Info(
+    load,
+    "1,797 handwritten digits of 8 x 8 pixels, six disjoint angles; no files needed",
+    SOURCE,
+    LICENCE,
+    "mlp(widths=[64])",
+    totals=TOTALS,
+    classes=CLASSES,
+)

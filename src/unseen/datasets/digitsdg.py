@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
-from unseen.datasets.base import DataSet
+from unseen.datasets.dataset import DataSet
+from unseen.datasets.entry import info_of_layout
 from unseen.datasets.images import View
 from unseen.datasets.layout import Layout, read
 
@@ -49,7 +50,14 @@ def load(
 ) -> DataSet:
     """Digits of four sources, 6,000 images each: uint8 [N, 3, S, S], ten classes.
 
-    split: "official" validates on the folders val, a fifth of every domain; "none" lets the study
-    draw. size: in pixels, 32 as distributed.
+    Args:
+        data_dir: The data folder.
+        path: The folder or tar archive that holds the domains.
+        size: S in pixels, 32 as distributed.
+        split: "official" validates on the folders val, a fifth of every domain; "none" lets the
+            study draw.
     """
     return read(LAYOUT, data_dir, path, View(size), split)
+
+
+INFO = info_of_layout(load, "digits of four sources, 6,000 each", LAYOUT, "mnist-cnn")

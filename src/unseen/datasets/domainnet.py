@@ -6,7 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
-from unseen.datasets.base import DataSet
+from unseen.datasets.dataset import DataSet
+from unseen.datasets.entry import info_of_layout
 from unseen.datasets.images import View
 from unseen.datasets.layout import Layout, read
 from unseen.datasets.splits import Lists
@@ -73,10 +74,16 @@ def load(
 ) -> DataSet:
     """DomainNet with all 345 classes: 586,575 images in six domains; uint8 [N, 3, S, S].
 
-    At 224 pixels 88 GB on disk; 64 pixels take 7.2 GB. split: "official" takes the images that
-    are in the lists *_train.txt and *_test.txt, and validates on the latter; "none" takes all and
-    lets the study draw (DomainBed). Classes stand in the order of their folders' names, capitals
-    first. size, crop: see `images.View`.
+    At 224 pixels 88 GB on disk; 64 pixels take 7.2 GB. Classes are in the order of their folders'
+    names, capitals first.
+
+    Args:
+        data_dir: The data folder.
+        path: The folder or tar archive that holds the domains.
+        size: S in pixels.
+        crop: See `images.View`.
+        split: "official" takes the images that are in the lists *_train.txt and *_test.txt, and
+            validates on the latter; "none" takes all and lets the study draw (DomainBed).
     """
     return read(LAYOUT, data_dir, path, View(size, crop=crop), split)
 
@@ -91,9 +98,21 @@ def load_ten(
 ) -> DataSet:
     """The 10-class subset of DomainNet (FedBN): what FedDG-GA calls DomainNet; uint8 [N, 3, S, S].
 
-    It is read from the folders of the whole or of FedBN's copy. split: "official" takes FedBN's
-    lists *_train.pkl and *_test.pkl, pairs of paths and labels from which nothing is run, and
-    validates on the latter; "none" takes all images of the ten classes. FedBN resizes to 256
-    pixels. size, crop: see `images.View`.
+    It is read from the folders of the whole or of FedBN's copy.
+
+    Args:
+        data_dir: The data folder.
+        path: The folder or tar archive that holds the domains.
+        size: S in pixels; FedBN resizes to 256.
+        crop: See `images.View`.
+        split: "official" takes FedBN's lists *_train.pkl and *_test.pkl, pairs of paths and labels
+            from which nothing is run, and validates on the latter; "none" takes all images of the
+            ten classes.
     """
     return read(LAYOUT_10, data_dir, path, View(size, crop=crop), split)
+
+
+INFO = info_of_layout(load, "345 things in six styles", LAYOUT)
+INFO_10 = info_of_layout(
+    load_ten, "10 things in six styles, FedBN's subset", LAYOUT_10, "alexnet-bn"
+)

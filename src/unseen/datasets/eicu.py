@@ -11,7 +11,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from unseen.datasets.base import DataSet, Domain
+from unseen.core.exchange import keyed
+from unseen.datasets.dataset import DataSet, Domain
 from unseen.datasets.eicu_files import (
     CATEGORICAL,
     DEMOGRAPHICS,
@@ -29,10 +30,10 @@ from unseen.datasets.eicu_files import (
     read_stays,
     sketch,
 )  # fmt: skip
+from unseen.datasets.encoding import Schema
+from unseen.datasets.entry import Info
 from unseen.datasets.sheet import coded
-from unseen.datasets.table import Schema
 from unseen.errors import UnseenError, choice, number
-from unseen.exchange import keyed
 
 CLASSES = ("alive", "expired")
 #: Centimetres and kilograms that an adult may have; other values were mistyped and are missing.
@@ -91,56 +92,64 @@ def load(
 ) -> DataSet:
     """Death in hospital, from the drugs ordered early in the stay: float32 [N, `size`] of 0 and 1.
 
-    Label: `hospitaldischargestatus` of patient.csv, "Expired" (1) or "Alive" (0). Stays where it
-    is empty are left out; `DataSet.source` says how many, and what else was left out.
+    Label: `hospitaldischargestatus` of patient.csv, "Expired" (1) or "Alive" (0). Stays where it is
+    empty are left out; `DataSet.source` says how many, and what else was left out. Features: one
+    column per drug, 1 where an order of it that was not cancelled starts early enough. Dose and
+    route are not used.
 
-    edition: "demo" (open; 2,520 stays, 186 hospitals) or "full" (credentialed; 200,859 stays, 208
-    hospitals), which differ in their folders and licences alone. Files with the other edition's
-    number of stays are refused.
+    Args:
+        data_dir: The data folder.
+        edition: "demo" (open; 2,520 stays, 186 hospitals) or "full" (credentialed; 200,859 stays,
+            208 hospitals), which differ in their folders and licences alone. Files with the other
+            edition's number of stays are refused.
+        domain: "region" (Midwest, Northeast, South, West; stays of hospitals without a region are
+            left out), "hospital" (named by hospitalid) or "rank": the hospitals called "1", "2",
+            ... from the one with the most stays on, so that a study can say "the 20 largest".
+        minimum: Stays that a domain must have.
+        hospitals: Keep this many hospitals, the largest; it is an error if there are fewer.
+        equal: Draw the stays of this many hospitals, the largest, down to the number of the
+            smallest of them, by hospitalid and not by the seed; it is an error if there are fewer.
+        rest: With `equal`, the hospitals after those are one domain, "rest", so that its AUROC is
+            over all of their stays together.
+        stays: "all", or "first": one per patient, the earliest. Otherwise several stays of one
+            patient may fall on both sides of a site's validation split.
+        hours: An order counts if it starts within this time after the admission to the unit, or
+            before it; None: at any time, so that what is given to the dying is among the features.
+        medicated: Leave out stays without such an order; 42 of the demo's hospitals report no
+            drugs.
+        drug: "code", the ingredient list (HICL, `drughiclseqno`), which hospitals share, with the
+            name where there is no code; or "name": `drugname` in upper case up to the first
+            strength, without a package in front, and the code where there is no name. 38 % of the
+            demo's orders have a code alone, 4 % a name alone, 2 % neither; the last are passed
+            over.
+        vocabulary: "hashed", each drug into one of `size` columns by SHA-256, a rule that looks at
+            no data, so that drugs may share a column; or "frequent": the `size` drugs of the most
+            stays, over all domains, the target too: no label is looked at, but what the target
+            prescribes is. A column that no source uses keeps its first weights.
+        size: Number of columns.
+        demographics: Add age ("> 89" as 90), gender, ethnicity, admission height and weight, as a
+            raw table (see `encoding.Schema`), standardised with statistics of the training sites.
+            The drugs are then flags: 0 and 1 as without demographics, except that a drug which no
+            source uses is left out.
 
-    Domains: "region" (Midwest, Northeast, South, West; stays of hospitals without a region are
-    left out), "hospital" (named by hospitalid) or "rank": the hospitals once more, called "1",
-    "2", ... from the one with the most stays on, so that a study can say "the 20 largest". minimum:
-    stays that a domain must have. hospitals: keep only so many, the largest; fewer are an error, as
-    they are for equal. equal: draw the largest so many down to the size of the smallest of them, by
-    hospitalid and not by the seed. rest: with `equal`, the hospitals after those are one domain,
-    "rest", so that its AUROC is over all of their stays at once. stays: "all", or "first": one per
-    patient, the earliest. Otherwise several stays of one patient may fall on both sides of a site's
-    validation split.
+    Source:
+        The demo or the full database 2.0. FedILC (2022, §5.1.3) has 58 hospitals, the 20 largest
+        train, 30,760 patients, 1399 "kinds of medicines taken" as inputs.
 
-    Features: one column per drug, 1 where an order of it that was not cancelled starts within
-    `hours` of the admission to the unit (before it, too; None: at any time, so that what is given
-    to the dying is among the features). Dose and route are not used. medicated: leave out stays
-    without such an order; 42 of the demo's hospitals report no drugs at all. drug: "code", the
-    ingredient list (HICL, `drughiclseqno`), which hospitals share, with the name where there is no
-    code; or "name": `drugname` in upper case up to the first strength, without a package in
-    front, and the code where there is no name. 38 % of the demo's orders have a code alone, 4 % a
-    name alone, 2 % neither; the last are passed over. vocabulary: "hashed", each drug into one of
-    `size` columns by SHA-256, a rule that looks at no data, so that drugs may share a column; or
-    "frequent": the `size` drugs of the most stays, over all domains, the target too: no label is
-    looked at, but what the target prescribes is. A column that no source uses keeps its first
-    weights.
+    Departs from:
+        FedILC did not release its table, and does not say how the hospitals, stays and drugs were
+        chosen, nor the window or the column of mortality: all of that is ours here. Its code draws
+        the training hospitals down to the size of the 20th. Nearest to it:
 
-    demographics: also age ("> 89" as 90), gender, ethnicity, admission height and weight, as a raw
-    table (see `table.Schema`), standardised with statistics of the training sites. The drugs are
-    then flags: 0 and 1 as without demographics, except that a drug which no source uses is left
-    out.
-
-    Source: the demo or the full database 2.0. FedILC (2022, §5.1.3) has 58 hospitals, the 20
-    largest train, 30,760 patients, 1399 "kinds of medicines taken" as inputs. Its table was not
-    released, nor how the hospitals, stays and drugs were chosen, the window or the column of
-    mortality: all of that is ours here. Its code draws the training hospitals down to the size of
-    the 20th. Nearest to it:
-
-        dataset = '''eicu(edition="full", domain="rank", hospitals=58, equal=20, rest=True,
-                          stays="first", medicated=True, hours=None, vocabulary="frequent")'''
-        validation = 0.3
-        [holdout]
-        source = ["1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "12", "13", "14", "15",
-                  "16", "17", "18", "19", "20"]
-        target = ["rest"]
-        [training]
-        oversample = true
+            dataset = '''eicu(edition="full", domain="rank", hospitals=58, equal=20, rest=True,
+                              stays="first", medicated=True, hours=None, vocabulary="frequent")'''
+            validation = 0.3
+            [holdout]
+            source = ["1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "12", "13", "14",
+                      "15", "16", "17", "18", "19", "20"]
+            target = ["rest"]
+            [training]
+            oversample = true
     """
     choice("edition", edition, EDITIONS)
     choice("domain", domain, ("region", "hospital", "rank"))
@@ -151,42 +160,42 @@ def load(
     if rest and equal is None:
         raise UnseenError("rest = True pools the hospitals after the largest: set equal, as in 20.")
     folder, suffix = folder_of(data_dir, edition)
-    found = read_stays(folder, suffix)
-    check_edition(folder, len(found), edition)
-    kept, left = _kept(found, domain, stays)
-    orders = read_orders(folder / f"medication.csv{suffix}", kept, hours, drug)
+    all_stays = read_stays(folder, suffix)
+    check_edition(folder, len(all_stays), edition)
+    selected, left = _selected(all_stays, domain, stays)
+    orders = read_orders(folder / f"medication.csv{suffix}", selected, hours, drug)
     if medicated:
-        left["no drug in the window"] = sum(stay.id not in orders for stay in kept)
-        kept = [stay for stay in kept if stay.id in orders]
-    members = _domains(kept, domain, minimum, hospitals, equal, rest)
-    left["hospitals not kept or drawn down"] = len(kept) - sum(map(len, members.values()))
+        left["no drug in the window"] = sum(stay.id not in orders for stay in selected)
+        selected = [stay for stay in selected if stay.id in orders]
+    members = _domains(selected, domain, minimum, hospitals, equal, rest)
+    left["hospitals not kept or drawn down"] = len(selected) - sum(map(len, members.values()))
     if not members:
         raise UnseenError(
             f"no {'region' if domain == 'region' else 'hospital'} of {folder} has "
             f"minimum = {minimum} stays after what was left out: {_said(left)}."
         )
-    kept = [stay for own in members.values() for stay in own]
-    columns, x = _drugs(kept, orders, vocabulary, size)
+    selected = [stay for members_of_domain in members.values() for stay in members_of_domain]
+    columns, x = _drugs(selected, orders, vocabulary, size)
     schema = None
     if demographics:
-        schema, x = _table(kept, columns, x)
-    y = torch.tensor([OUTCOMES[stay.outcome] for stay in kept])
+        schema, x = _table(selected, columns, x)
+    y = torch.tensor([OUTCOMES[stay.outcome] for stay in selected])
     levels = {"region": (*REGIONS, "unknown")}
-    regions = torch.tensor([levels["region"].index(stay.region or "unknown") for stay in kept])
+    regions = torch.tensor([levels["region"].index(stay.region or "unknown") for stay in selected])
     domains, start = [], 0
-    for name, own in members.items():
-        rows_of = slice(start, start + len(own))
+    for name, members_of_domain in members.items():
+        rows_of = slice(start, start + len(members_of_domain))
         meta = {"region": regions[rows_of]}
         domains.append(Domain(name, x[rows_of], y[rows_of], meta=meta))
-        start += len(own)
-    source = f"{SOURCE} 2.0 ({edition}), {len(found)} stays; left out: {_said(left)}"
+        start += len(members_of_domain)
+    source = f"{SOURCE} 2.0 ({edition}), {len(all_stays)} stays; left out: {_said(left)}"
     return DataSet(
         "eicu", tuple(domains), CLASSES, source, LICENCES[edition], CITATION, schema, levels
     )
 
 
 def column_of(drug: str, size: int) -> int:
-    """The column in [0, size) of a drug: the first 8 bytes of its SHA-256, modulo `size`."""
+    """Return a drug's column in [0, size): the first 8 bytes of its SHA-256, modulo `size`."""
     return int.from_bytes(hashlib.sha256(drug.encode()).digest()[:8], "big") % size
 
 
@@ -211,24 +220,24 @@ def _numbers(
                 )
 
 
-def _kept(found: Sequence[Stay], domain: str, which: str) -> tuple[list[Stay], dict[str, int]]:
+def _selected(stays: Sequence[Stay], domain: str, which: str) -> tuple[list[Stay], dict[str, int]]:
     """The stays that can be used, and why how many cannot."""
-    kept = [stay for stay in found if stay.outcome]
-    left = {"outcome unknown": len(found) - len(kept)}
+    selected = [stay for stay in stays if stay.outcome]
+    left = {"outcome unknown": len(stays) - len(selected)}
     if domain == "region":
-        left["region unknown"] = sum(not stay.region for stay in kept)
-        kept = [stay for stay in kept if stay.region]
+        left["region unknown"] = sum(not stay.region for stay in selected)
+        selected = [stay for stay in selected if stay.region]
     if which == "first":
         first: dict[str, Stay] = {}
-        for stay in sorted(kept, key=lambda stay: stay.order):
+        for stay in sorted(selected, key=lambda stay: stay.order):
             first.setdefault(stay.patient, stay)
-        left["later stays of a patient"] = len(kept) - len(first)
-        kept = sorted(first.values(), key=lambda stay: stay.order[-1])
-    return kept, left
+        left["later stays of a patient"] = len(selected) - len(first)
+        selected = sorted(first.values(), key=lambda stay: stay.order[-1])
+    return selected, left
 
 
 def _domains(
-    kept: Sequence[Stay],
+    stays: Sequence[Stay],
     domain: str,
     minimum: int,
     hospitals: int | None,
@@ -236,60 +245,62 @@ def _domains(
     rest: bool,
 ) -> dict[str, list[Stay]]:
     """Domain -> its stays: regions by name, hospitals by number or by rank, then the rest."""
-    found: dict[str, list[Stay]] = {}
-    for stay in kept:
-        found.setdefault(stay.region if domain == "region" else stay.hospital, []).append(stay)
-    found = {name: own for name, own in found.items() if len(own) >= minimum}
+    by_name: dict[str, list[Stay]] = {}
+    for stay in stays:
+        by_name.setdefault(stay.region if domain == "region" else stay.hospital, []).append(stay)
+    by_name = {name: members for name, members in by_name.items() if len(members) >= minimum}
     if domain == "region":
-        return dict(sorted(found.items()))
+        return dict(sorted(by_name.items()))
     for option, wanted in (("hospitals", hospitals), ("equal", equal)):
-        if wanted is not None and 0 < len(found) < wanted:
+        if wanted is not None and 0 < len(by_name) < wanted:
             raise UnseenError(
-                f"{option} = {wanted} asks for more hospitals than there are: {len(found)} have "
+                f"{option} = {wanted} asks for more hospitals than there are: {len(by_name)} have "
                 f"minimum = {minimum} stays after what was left out. Take the files of an edition "
-                f"with more, or set {option} to {len(found)} or fewer."
+                f"with more, or set {option} to {len(by_name)} or fewer."
             )
-    number_of = {name: int(name) if name.isdigit() else math.inf for name in found}
-    ranked = sorted(found, key=lambda name: (-len(found[name]), number_of[name], name))[:hospitals]
+    number_of = {name: int(name) if name.isdigit() else math.inf for name in by_name}
+    ranked = sorted(by_name, key=lambda name: (-len(by_name[name]), number_of[name], name))[
+        :hospitals
+    ]
     if equal is not None and ranked:
-        size = len(found[ranked[:equal][-1]])
+        size = len(by_name[ranked[:equal][-1]])
         for name in ranked[:equal]:
-            order = torch.randperm(len(found[name]), generator=keyed(f"eicu/{name}"))
-            found[name] = [found[name][i] for i in sorted(order[:size].tolist())]
+            order = torch.randperm(len(by_name[name]), generator=keyed(f"eicu/{name}"))
+            by_name[name] = [by_name[name][i] for i in sorted(order[:size].tolist())]
     alone = ranked[:equal] if rest else ranked
-    others = [stay for name in ranked[len(alone) :] for stay in found[name]]
+    others = [stay for name in ranked[len(alone) :] for stay in by_name[name]]
     if domain == "rank":
-        members = {str(i + 1): found[name] for i, name in enumerate(alone)}
+        members = {str(i + 1): by_name[name] for i, name in enumerate(alone)}
     else:
-        members = {name: found[name] for name in sorted(alone, key=lambda n: (number_of[n], n))}
+        members = {name: by_name[name] for name in sorted(alone, key=lambda n: (number_of[n], n))}
     return members | ({"rest": others} if others else {})
 
 
 def _drugs(
-    kept: Sequence[Stay], orders: Mapping[str, frozenset[str]], vocabulary: str, size: int
+    stays: Sequence[Stay], orders: Mapping[str, frozenset[str]], vocabulary: str, size: int
 ) -> tuple[list[str], Tensor]:
     """Names of the columns, and whether each stay has each [N, C]."""
     if vocabulary == "frequent":
-        counts = Counter(drug for stay in kept for drug in orders.get(stay.id, ()))
+        counts = Counter(drug for stay in stays for drug in orders.get(stay.id, ()))
         columns = sorted(counts, key=lambda drug: (-counts[drug], drug))[:size]
         place = {drug: j for j, drug in enumerate(columns)}
     else:
         columns = [f"drug column {j}" for j in range(size)]
         drugs = {drug for keys in orders.values() for drug in keys}
         place = {drug: column_of(drug, size) for drug in drugs}
-    x = torch.zeros(len(kept), len(columns))
-    for i, stay in enumerate(kept):
-        own = [place[drug] for drug in orders.get(stay.id, ()) if drug in place]
-        x[i, own] = 1
+    x = torch.zeros(len(stays), len(columns))
+    for i, stay in enumerate(stays):
+        columns_of_stay = [place[drug] for drug in orders.get(stay.id, ()) if drug in place]
+        x[i, columns_of_stay] = 1
     return columns, x
 
 
-def _table(kept: Sequence[Stay], drugs: Sequence[str], x: Tensor) -> tuple[Schema, Tensor]:
+def _table(stays: Sequence[Stay], drugs: Sequence[str], x: Tensor) -> tuple[Schema, Tensor]:
     """The schema and the raw table [N, C]: demographics, then drugs as flags."""
     categories: dict[str, tuple[str, ...]] = {}
     values = []
     for j, name in enumerate(DEMOGRAPHICS):
-        cells = [stay.demographics[j] for stay in kept]
+        cells = [stay.demographics[j] for stay in stays]
         if name in CATEGORICAL:
             categories[name], codes = coded([cell or None for cell in cells])
             values.append(codes.float().masked_fill(codes < 0, math.nan))
@@ -306,7 +317,7 @@ def _measured(name: str, cell: str) -> float:
     try:
         value = float(cell) if cell else math.nan
     except ValueError:
-        raise UnseenError(f"{name} of patient.csv holds {cell!r}, which is no number.") from None
+        raise UnseenError(f"{name} of patient.csv holds {cell!r}, which is not a number.") from None
     low, high = PLAUSIBLE.get(name, (-math.inf, math.inf))
     return value if low <= value <= high else math.nan
 
@@ -314,3 +325,18 @@ def _measured(name: str, cell: str) -> float:
 def _said(left: Mapping[str, int]) -> str:
     """What was left out, in words."""
     return ", ".join(f"{count} ({why})" for why, count in left.items() if count) or "none"
+
+
+INFO = Info(
+    load,
+    "death in hospital from drugs in intensive care; regions or hospitals, demo or full",
+    SOURCE,
+    LICENCE,
+    "mlp(widths=[64])",
+    ("loss", "accuracy", "auroc", "auprc"),
+    totals=TOTALS,
+    cells=CELLS,
+    sketch=sketch,
+    locate=locate,
+    amounts=amounts,
+)

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import torch
 
+from unseen.core.exchange import keyed
 from unseen.datasets.files import either, find
-from unseen.datasets.rows import rows
+from unseen.datasets.sheet import stream
 from unseen.errors import UnseenError
-from unseen.exchange import keyed
 
 EDITIONS = ("demo", "full")
 FOLDERS = {
@@ -63,7 +63,7 @@ class Stay:
 
 
 def folder_of(data_dir: str | Path | None, edition: str) -> tuple[Path, str]:
-    """The folder of all three files, and ".gz" or ""."""
+    """Return the folder of all three files, and the suffix of packed files or ""."""
     names = ("patient.csv.gz", "patient.csv")
     path = find(data_dir, names, FOLDERS[edition], dataset="eicu", obtain=OBTAIN)
     suffix = ".gz" if path.suffix == ".gz" else ""
@@ -91,23 +91,23 @@ def check_edition(folder: Path, stays: int, edition: str) -> None:
 def amounts(
     data_dir: str | Path | None, *, edition: str = "demo", **_others: object
 ) -> dict[str, tuple[int, int]]:
-    """What is counted -> rows found in the edition's files, and those that it has."""
+    """Return what is counted -> rows of the edition's files, and those that it has."""
     folder, suffix = folder_of(data_dir, edition)
-    found = {}
-    for stem, known in ROWS[edition].items():
+    counts = {}
+    for stem, total in ROWS[edition].items():
         path = folder / f"{stem}.csv{suffix}"
         key = "hospitalid" if stem == "hospital" else "patientunitstayid"
-        found[f"rows of {path.name}"] = (sum(1 for _ in rows(path, (key,))), known)
-    return found
+        counts[f"rows of {path.name}"] = (sum(1 for _ in stream(path, (key,))), total)
+    return counts
 
 
 def read_stays(folder: Path, suffix: str) -> list[Stay]:
-    """All stays, in the order of their numbers."""
-    pairs = rows(folder / f"hospital.csv{suffix}", ("hospitalid", "region"))
+    """Return all stays, in the order of their numbers."""
+    pairs = stream(folder / f"hospital.csv{suffix}", ("hospitalid", "region"))
     regions = {hospital: region for hospital, region in pairs}
     path = folder / f"patient.csv{suffix}"
-    found = []
-    for stay, patient, hospital, outcome, year, visit, *known in rows(path, PATIENT):
+    stays = []
+    for stay, patient, hospital, outcome, year, visit, *known in stream(path, PATIENT):
         region = regions.get(hospital, "")
         if outcome not in (*OUTCOMES, "") or region not in (*REGIONS, ""):
             raise UnseenError(
@@ -115,8 +115,8 @@ def read_stays(folder: Path, suffix: str) -> list[Stay]:
                 f"expected one of {', '.join(OUTCOMES)} and of {', '.join(REGIONS)}, or nothing."
             )
         order = (_whole(year, path), _whole(visit, path), _whole(stay, path))
-        found.append(Stay(stay, patient, hospital, region, outcome, order, tuple(known)))
-    return sorted(found, key=lambda stay: stay.order[-1])
+        stays.append(Stay(stay, patient, hospital, region, outcome, order, tuple(known)))
+    return sorted(stays, key=lambda stay: stay.order[-1])
 
 
 def _whole(text: str, path: Path) -> int:
@@ -127,24 +127,31 @@ def _whole(text: str, path: Path) -> int:
 
 
 def read_orders(
-    path: Path, kept: Sequence[Stay], hours: float | None, drug: str
+    path: Path, stays: Sequence[Stay], hours: float | None, drug: str
 ) -> dict[str, frozenset[str]]:
-    """The drugs of each stay that has any."""
-    wanted = {stay.id for stay in kept}
-    found: dict[str, set[str]] = {}
+    """Return the drugs of each stay that has any.
+
+    Args:
+        path: medication.csv.
+        kept: The stays to look at.
+        hours: The latest start of an order after the admission; None: any.
+        drug: "code" or "name", see `eicu.load`.
+    """
+    wanted = {stay.id for stay in stays}
+    drugs: dict[str, set[str]] = {}
     latest = math.inf if hours is None else 60 * hours
-    for stay, start, cancelled, name, code in rows(path, MEDICATION):
+    for stay, start, cancelled, name, code in stream(path, MEDICATION):
         if stay not in wanted or cancelled == "Yes" or _whole(start, path) > latest:
             continue
         by_code = code and (drug == "code" or not name)
         key = f"HICL {code}" if by_code else normalised(name) or name.upper()
         if key:
-            found.setdefault(stay, set()).add(key)
-    return {stay: frozenset(keys) for stay, keys in found.items()}
+            drugs.setdefault(stay, set()).add(key)
+    return {stay: frozenset(keys) for stay, keys in drugs.items()}
 
 
 def normalised(name: str) -> str:
-    """A drug's name in upper case, without a package in front and from the first strength on.
+    """Return a drug's name in upper case, without a package in front and up to the first strength.
 
     >>> normalised("5 ML VIAL : DILTIAZEM HCL 25 MG/5ML IV SOLN")
     'DILTIAZEM HCL'

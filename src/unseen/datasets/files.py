@@ -17,10 +17,14 @@ def find(
     dataset: str,
     obtain: str,
 ) -> Path:
-    """The first of `names` that lies in one of the `folders` of `data_dir`.
+    """Return the first of `names` that lies in one of the `folders` of `data_dir`.
 
-    names: spellings of one file, the canonical one first. obtain: how to come by it, a sentence.
-    Raises UnseenError with all of that if none is there.
+    Args:
+        data_dir: The data folder.
+        names: Spellings of one file, the canonical one first.
+        folders: Names of folders below the data folder.
+        dataset: The data set, as the error names it.
+        obtain: How to get the file, a sentence of the error.
     """
     root = given(data_dir, dataset, obtain)
     for folder in folders:
@@ -37,20 +41,20 @@ def find(
 
 
 def either(*attempts: Callable[[], object]) -> None:
-    """Return once one of the attempts finds its files; else one error says all that was sought."""
-    said = []
+    """Return once one of the attempts finds its files; else raise one error with all texts."""
+    faults = []
     for attempt in attempts:
         try:
             attempt()
         except UnseenError as error:
-            said.append(str(error))
+            faults.append(str(error))
         else:
             return
-    raise UnseenError(" Otherwise: ".join(said))
+    raise UnseenError(" Otherwise: ".join(faults))
 
 
 def given(data_dir: str | Path | None, dataset: str, obtain: str) -> Path:
-    """The folder that the user named; an error where there is none."""
+    """Return the folder that the user named; raise an error where there is none."""
     if data_dir is None:
         raise UnseenError(
             f"data set {dataset!r} reads files: name their folder by data_dir, by --data-dir on "
@@ -60,19 +64,19 @@ def given(data_dir: str | Path | None, dataset: str, obtain: str) -> Path:
 
 
 def below(data_dir: str | Path | None, path: str | Path, dataset: str) -> Path:
-    """`path` as given if it is absolute, else below `data_dir`, else below the current folder."""
+    """Return `path` if it is absolute, else below `data_dir`, else below the current folder."""
     if "://" in str(path):
         raise UnseenError(
             f"data set {dataset!r} reads files of this machine and downloads nothing; found the "
             f"address {str(path)!r}. Fetch the file yourself and set 'path' to its place."
         )
-    found = Path(data_dir or ".") / path
-    if not found.exists():
+    place = Path(data_dir or ".") / path
+    if not place.exists():
         here = Path(path).absolute()
         hint = f" One of that name lies here: write path={str(here)!r}." if here.exists() else ""
         raise UnseenError(
-            f"data set {dataset!r} was to be read from {found}, which does not exist. The option "
+            f"data set {dataset!r} was to be read from {place}, which does not exist. The option "
             f"'path' is absolute or relative to the data folder.{hint}"
         )
-    note(found)
-    return found
+    note(place)
+    return place

@@ -8,14 +8,15 @@ from pathlib import Path
 
 import torch
 
+from unseen.core.exchange import keyed
 from unseen.datasets import wilds
-from unseen.datasets.base import NO_GROUP, DataSet
+from unseen.datasets.dataset import NO_GROUP, DataSet
+from unseen.datasets.entry import Info
 from unseen.datasets.files import find
 from unseen.datasets.images import View
-from unseen.datasets.rows import rows
+from unseen.datasets.sheet import stream
 from unseen.datasets.wilds import TEST, VALIDATION
 from unseen.errors import UnseenError, choice, nearest
-from unseen.exchange import keyed
 
 FOLDERS = ("fmow_v1.1", "fmow", ".")
 CLASSES = (
@@ -71,36 +72,43 @@ def load(
 ) -> DataSet:
     """62 uses of land and buildings from 224 × 224 colour images: uint8 [N, 3, S, S].
 
-    clients: "year" ("2002" ... "2012", the 11 training domains of WILDS) or "region" (images of
-    the same years by "Africa", "Americas", "Asia", "Europe", "Oceania", "Other"). Images of the
-    original training split train, those of its validation split are `Domain.validation`; those of
-    its test split in these years (WILDS' test inside the distribution) are left out.
-    "ood-validation" holds the validation images of 2013 to 2015, "ood-test" the test images of
-    2016 and 2017, all regions pooled as WILDS evaluates them; later training images and sequestered
-    ones are unused. Years are by UTC.
+    Images of the original training split train, those of its validation split are
+    `Domain.validation`; those of its test split in these years (WILDS' test inside the
+    distribution) are left out. "ood-validation" holds the validation images of 2013 to 2015,
+    "ood-test" the test images of 2016 and 2017, all regions pooled as WILDS evaluates them; later
+    training images and sequestered ones are unused. Years are by UTC.
 
     Metadata columns: `year`, and `region` with the five names; images of "Other" belong to none of
     its groups, so that, as in WILDS, the average is over all images and `worst accuracy@region`
-    over the five. size: S in pixels. limit: at most so many images of each domain, drawn once, for
-    trials; all 130,369 take 19.6 GB once decoded. WILDS also standardises by ImageNet's pixels:
-    that is the model's part here, `densenet121(standardise=True)`. Source: Koh et al., "WILDS",
-    2021, §4.1.5; splits and groups as in its package. PPDG (Table 3) writes "5 regions in 16
-    years" and samples five domains a round; which
-    of the two its clients are is not said, hence the option.
+    over the five. WILDS also standardises by ImageNet's pixels: that is the model's part here,
+    `densenet121(standardise=True)`.
 
-        metrics = ["loss", "accuracy"]
-        groups = ["region", "year"]
-        metric = "worst accuracy@region"
-        [holdout]
-        source = ["2002", "2003", "2004", "2005", "2006", "2007", "2008", "2009", "2010", "2011",
-                  "2012"]              # or: ["Africa", "Americas", "Asia", "Europe", "Oceania"]
-        validation = ["ood-validation"]
-        target = ["ood-test"]
+    Args:
+        data_dir: The data folder.
+        clients: "year" ("2002" ... "2012", the 11 training domains of WILDS) or "region" (images of
+            the same years by "Africa", "Americas", "Asia", "Europe", "Oceania", "Other").
+        size: S in pixels.
+        limit: The most images of each domain, drawn once, for trials; all 130,369 take 19.6 GB once
+            decoded.
+
+    Source:
+        Koh et al., "WILDS", 2021, §4.1.5; splits and groups as in its package. PPDG (Table 3)
+        writes "5 regions in 16 years" and samples five domains a round; which of the two its
+        clients are is not said, hence the option.
+
+            metrics = ["loss", "accuracy"]
+            groups = ["region", "year"]
+            metric = "worst accuracy@region"
+            [holdout]
+            source = ["2002", "2003", "2004", "2005", "2006", "2007", "2008", "2009", "2010",
+                      "2011", "2012"]      # or: ["Africa", "Americas", "Asia", "Europe", "Oceania"]
+            validation = ["ood-validation"]
+            target = ["ood-test"]
     """
     choice("clients", clients, ("year", "region"))
     view = View(size)
     path = locate(data_dir)
-    found: dict[str, list[wilds.Example]] = {}
+    examples: dict[str, list[wilds.Example]] = {}
     for i, (part, label, region, year) in enumerate(_rows(path)):
         name = _domain(part, year, region if clients == "region" else str(year))
         if name is None:
@@ -109,16 +117,16 @@ def load(
         meta = {"region": group, "year": YEARS.index(str(year))}
         file = f"images/rgb_img_{i}.png"
         held = part == "val" and year < LATER
-        found.setdefault(name, []).append(wilds.Example(file, label, held, meta))
-    domains = wilds.domains(path.parent, found, view, limit=limit)
+        examples.setdefault(name, []).append(wilds.Example(file, label, held, meta))
+    domains = wilds.domains(path.parent, examples, view, limit=limit)
     levels = {"region": REGIONS, "year": YEARS}
     return DataSet("fmow", domains, CLASSES, SOURCE, LICENCE, CITATION, levels=levels)
 
 
 def locate(data_dir: str | Path | None) -> Path:
-    """The table of the images, beside it that of countries; an error says where it was sought."""
+    """Return the table of the images; an error says where it or that of countries was sought."""
     path = find(data_dir, ["rgb_metadata.csv"], FOLDERS, dataset="fmow", obtain=OBTAIN)
-    next(rows(path, COLUMNS), None)
+    next(stream(path, COLUMNS), None)
     _mapping(path.parent)
     return path
 
@@ -167,9 +175,9 @@ def _domain(part: str, year: int, client: str) -> str | None:
 def _rows(path: Path) -> Iterator[tuple[str, int, str, int]]:
     """Part, class, region and year of each image, in the order of the images' numbers."""
     mapping = _mapping(path.parent)
-    regions = {code: region for code, region in rows(mapping, ("alpha-3", "region")) if region}
+    regions = {code: region for code, region in stream(mapping, ("alpha-3", "region")) if region}
     label = {name: i for i, name in enumerate(CLASSES)}
-    for part, category, country, time in rows(path, COLUMNS):
+    for part, category, country, time in stream(path, COLUMNS):
         if category not in label:
             raise nearest(f"category in {path}", category, CLASSES)
         region = regions.get(country, OTHER)
@@ -189,5 +197,17 @@ def _year(time: str, path: Path) -> int:
     try:
         moment = datetime.fromisoformat(time)
     except ValueError:
-        raise UnseenError(f"{path} has the timestamp {time!r}, which is no date.") from None
+        raise UnseenError(f"{path} has the timestamp {time!r}, which is not a date.") from None
     return (moment if moment.tzinfo is None else moment.astimezone(UTC)).year
+
+
+INFO = Info(
+    load,
+    "62 uses of land on satellite images by year or region (WILDS)",
+    SOURCE,
+    LICENCE,
+    "densenet121",
+    totals=TOTALS,
+    sketch=sketch,
+    locate=locate,
+)

@@ -10,8 +10,9 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from unseen.datasets.base import DataSet, Domain, lone_classes, shared_units
 from unseen.datasets.cache import decoded
+from unseen.datasets.dataset import DataSet, Domain, lone_classes, shared_units
+from unseen.datasets.entry import Info
 from unseen.datasets.files import below
 from unseen.datasets.images import File, Tree, View
 from unseen.datasets.sheet import coded
@@ -27,7 +28,7 @@ class Survey:
     classes: tuple[str, ...]
 
     def labels(self, domain: str) -> list[int]:
-        """The class of each of a domain's images."""
+        """Return the class of each of a domain's images."""
         return [self.classes.index(file.parts[-2]) for file in self.images[domain]]
 
 
@@ -42,39 +43,47 @@ def load(
 ) -> DataSet:
     """Images in a tree domain/class/image: uint8 [N, 3, S, S], or [N, 1, S, S] if `grey`.
 
-    path: the tree's folder, or a tar archive of it that is read without being unpacked, absolute
-    or relative to `data_dir`. size: S in pixels; other images are resized to S × S by Pillow's
-    bilinear filter, whatever their proportions. classes: names of the classes, in their order;
-    without it all that occur at any domain. unit: a regular expression that is sought in the name
-    of every file, and whose first group names the patient, or whatever the image is of: images of
-    one unit are never split between training and validation. Domains, classes and images stand in
-    the order of their names. Hidden files and files that are not images by their suffix are passed
-    over. Images are decoded once, see `cache.decoded`.
+    Domains, classes and images are in the order of their names. Hidden files and files that are not
+    images by their suffix are passed over. Images are decoded once, see `cache.decoded`.
+
+    Args:
+        data_dir: The data folder.
+        path: The tree's folder, or a tar archive of it that is read without being unpacked,
+            absolute or relative to `data_dir`.
+        size: S in pixels; other images are resized to S × S by Pillow's bilinear filter, whatever
+            their proportions.
+        grey: Read one grey channel.
+        classes: Names of the classes, in their order (default: all that occur at any domain).
+        unit: A regular expression that is searched for in the name of every file, and whose first
+            group names the patient, or whatever the image is of: images of one unit are never split
+            between training and validation.
     """
     view = View(size, grey)
-    found = survey(data_dir, path, classes)
-    names, units = _units(found, unit) if unit is not None else ((), {})
+    tree_survey = survey(data_dir, path, classes)
+    names, units = _units(tree_survey, unit) if unit is not None else ((), {})
     domains = []
-    for domain, own in found.images.items():
-        x, digest = decoded(found.tree, own, view)
-        y = torch.tensor(found.labels(domain))
+    for domain, files in tree_survey.images.items():
+        x, digest = decoded(tree_survey.tree, files, view)
+        y = torch.tensor(tree_survey.labels(domain))
         domains.append(Domain(domain, x, y, digest=digest, units=units.get(domain)))
-    name = found.tree.root.resolve().name
-    notes = [*lone_classes(domains, found.classes), *shared_units(domains, names, str(unit))]
+    name = tree_survey.tree.root.resolve().name
+    notes = [*lone_classes(domains, tree_survey.classes), *shared_units(domains, names, str(unit))]
     source, licence = f"images in {name}", "the user's own"
-    return DataSet("folder", tuple(domains), found.classes, source, licence, "", notes=tuple(notes))
+    return DataSet(
+        "folder", tuple(domains), tree_survey.classes, source, licence, "", notes=tuple(notes)
+    )
 
 
 def survey(
     data_dir: str | Path | None, path: str | Path = ".", classes: Sequence[str] | None = None
 ) -> Survey:
-    """The images of a tree and their classes, without opening one."""
+    """List the images of a tree and their classes, without opening one."""
     tree = Tree(below(data_dir, path, "folder"))
-    listed = _listed(tree)
-    if not listed:
+    files = _listed(tree)
+    if not files:
         raise UnseenError(f"no images lie under {tree.root} in the form domain/class/image.")
-    images: dict[str, list[File]] = {name: [] for name in sorted({f.parts[-3] for f in listed})}
-    for file in listed:
+    images: dict[str, list[File]] = {name: [] for name in sorted({f.parts[-3] for f in files})}
+    for file in files:
         images[file.parts[-3]].append(file)
     return Survey(tree, images, _classes(images, classes))
 
@@ -92,29 +101,29 @@ def _listed(tree: Tree) -> list[File]:
     return images
 
 
-def _classes(images: dict[str, list[File]], given: Sequence[str] | None) -> tuple[str, ...]:
+def _classes(images: dict[str, list[File]], names: Sequence[str] | None) -> tuple[str, ...]:
     """The class names: those given, which must have every class folder, or all that occur."""
-    if given is None:
-        return tuple(sorted({file.parts[-2] for own in images.values() for file in own}))
-    for domain, own in images.items():
-        for unknown in sorted({file.parts[-2] for file in own} - set(given)):
-            raise nearest(f"class (a folder of domain {domain!r})", unknown, given)
-    return tuple(given)
+    if names is None:
+        return tuple(sorted({file.parts[-2] for files in images.values() for file in files}))
+    for domain, files in images.items():
+        for unknown in sorted({file.parts[-2] for file in files} - set(names)):
+            raise nearest(f"class (a folder of domain {domain!r})", unknown, names)
+    return tuple(names)
 
 
-def _units(found: Survey, pattern: str) -> tuple[tuple[str, ...], dict[str, Tensor]]:
+def _units(tree_survey: Survey, pattern: str) -> tuple[tuple[str, ...], dict[str, Tensor]]:
     """The names of the units, and per domain the code of every image's."""
     try:
-        wanted = re.compile(pattern)
+        expression = re.compile(pattern)
     except re.error as error:
         raise UnseenError(f"unit = {pattern!r} is not a regular expression: {error}.") from None
-    if not wanted.groups:
+    if not expression.groups:
         raise UnseenError(
             f"unit = {pattern!r} needs a group in brackets that names the unit, as (P[0-9]+)_ does "
             "in P12_left.png."
         )
-    files = [file for own in found.images.values() for file in own]
-    matches = [wanted.search(file.parts[-1]) for file in files]
+    files = [file for own in tree_survey.images.values() for file in own]
+    matches = [expression.search(file.parts[-1]) for file in files]
     pairs = zip(files, matches, strict=True)
     missed = [file.path for file, match in pairs if not (match and match[1])]
     if missed:
@@ -123,5 +132,14 @@ def _units(found: Survey, pattern: str) -> tuple[tuple[str, ...], dict[str, Tens
             f"images, the first {missed[0]}."
         )
     names, codes = coded([match[1] for match in matches if match])
-    sizes = [len(own) for own in found.images.values()]
-    return names, dict(zip(found.images, codes.split(sizes), strict=True))
+    sizes = [len(own) for own in tree_survey.images.values()]
+    return names, dict(zip(tree_survey.images, codes.split(sizes), strict=True))
+
+
+INFO = Info(
+    load,
+    "your own images: domain/class/image, in a folder or a tar archive",
+    "your files",
+    "yours",
+    "bn-cnn",
+)

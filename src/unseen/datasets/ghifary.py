@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import gzip
 import io
-import pickle
-import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
 
 import torch
 
-from unseen.datasets.base import DataSet, Domain
+from unseen.datasets.dataset import DataSet, Domain
 from unseen.datasets.digits import ANGLES
 from unseen.datasets.files import find
+from unseen.datasets.pickles import UNREADABLE, ArrayUnpickler
 from unseen.errors import UnseenError
 
 NAMES = ("mnist_6rot_16x16_float32.npz", "MNIST_6rot.pkl.gz")
@@ -38,9 +36,12 @@ CITATION = """@inproceedings{ghifary2015domain,
 def load(data_dir: str | Path | None) -> DataSet:
     """Six domains "M0" ... "M75" of the same 1,000 digits, 100 of each: float32 [N, 1, 16, 16].
 
-    Source: Ghifary et al., "Domain generalization for object recognition with multi-task
-    autoencoders", 2015. Since every digit is in every domain, a model that has memorised its
-    training digits has seen the target's: the disjoint protocol of DomainBed is the harder one.
+    Since every digit is in every domain, a model that has memorised its training digits has seen
+    the target's: the disjoint protocol of DomainBed is the harder one.
+
+    Source:
+        Ghifary et al., "Domain generalization for object recognition with multi-task autoencoders",
+        2015.
     """
     path = locate(data_dir)
     try:
@@ -60,7 +61,7 @@ def load(data_dir: str | Path | None) -> DataSet:
 
 
 def locate(data_dir: str | Path | None) -> Path:
-    """The file of the views; an error says where it was looked for."""
+    """Return the file of the views; an error says where it was looked for."""
     return find(data_dir, NAMES, FOLDERS, dataset="rotated-mnist", obtain=OBTAIN)
 
 
@@ -89,47 +90,3 @@ def _from_pickle(path: Path) -> Iterable[Any]:
     content = gzip.decompress(path.read_bytes())
     pairs: Iterable[Any] = ArrayUnpickler(io.BytesIO(content)).load()
     return pairs
-
-
-#: What a damaged archive raises, a pickle whose instructions do not fit together, and arrays of
-#: the wrong kind or shape.
-UNREADABLE = (
-    OSError, EOFError, zlib.error, BadZipFile, pickle.UnpicklingError, ValueError, TypeError,
-    KeyError, IndexError, AttributeError, RuntimeError,
-)  # fmt: skip
-
-
-class ArrayUnpickler(pickle.Unpickler):
-    """Reads lists, tuples, numbers, strings and numpy arrays, and refuses everything else.
-
-    A pickle is a program: it may name any function and call it. The names that rebuild an array
-    are the only ones admitted here. Strings of Python 2 are read as Latin-1, byte for byte.
-    """
-
-    def __init__(self, file: io.BytesIO) -> None:
-        super().__init__(file, encoding="latin1")
-
-    def find_class(self, module: str, name: str) -> Any:
-        """The function or class of that name, if it is one of numpy's that arrays need."""
-        import numpy as np
-
-        rebuild: Callable[..., Any] = np.zeros(0).__reduce__()[0]  # type: ignore[assignment]
-        admitted: dict[tuple[str, str], Any] = {
-            ("numpy.core.multiarray", "_reconstruct"): rebuild,
-            ("numpy._core.multiarray", "_reconstruct"): rebuild,
-            ("numpy", "ndarray"): np.ndarray,
-            ("numpy", "dtype"): np.dtype,
-            ("_codecs", "encode"): _latin1,
-        }
-        if (module, name) not in admitted:
-            raise pickle.UnpicklingError(
-                f"it asks for {module}.{name}, which no array needs and which was not run"
-            )
-        return admitted[module, name]
-
-
-def _latin1(text: str, encoding: str) -> bytes:
-    """What Python 3 writes for the bytes of an array in protocol 2, and nothing more general."""
-    if encoding != "latin1":
-        raise pickle.UnpicklingError(f"bytes in the encoding {encoding!r}")
-    return text.encode("latin1")

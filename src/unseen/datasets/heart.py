@@ -7,11 +7,12 @@ from pathlib import Path
 
 import torch
 
-from unseen.datasets.base import DataSet
+from unseen.core.exchange import keyed
+from unseen.datasets.dataset import DataSet
 from unseen.datasets.delimited import assemble
+from unseen.datasets.entry import Info
 from unseen.datasets.files import find
 from unseen.datasets.sheet import Sheet, read
-from unseen.exchange import keyed
 
 #: Domain -> the name that its file uses.
 HOSPITALS = {
@@ -115,3 +116,17 @@ def sketch(folder: Path) -> None:
             cells = ["?" if value < 10 else cell for cell, value in zip(cells, row, strict=True)]
             lines.append(",".join([*cells[:-1], str(i % 3)]))
         (root / f"processed.{spelling}.data").write_text("\n".join(lines) + "\n")
+
+
+INFO = Info(
+    load,
+    "920 patients of four hospitals, 13 findings with gaps, diagnosis yes or no",
+    SOURCE,
+    LICENCE,
+    "mlp(widths=[32])",
+    ("loss", "accuracy", "balanced-accuracy", "auroc", "auprc"),
+    totals=TOTALS,
+    cells=CELLS,
+    sketch=sketch,
+    locate=locate,
+)

@@ -38,10 +38,14 @@ class File:
 
 @dataclass(frozen=True)
 class View:
-    """What becomes of every image: size S in pixels, one grey channel or three of colour.
+    """What becomes of every image.
 
-    crop: "none" resizes to S × S whatever the proportions (Resize((S, S)) of the released codes);
-    "centre" takes the largest square in the middle and resizes that. Pillow's bilinear filter.
+    Attributes:
+        size: S in pixels.
+        grey: One grey channel instead of three of colour.
+        crop: "none" resizes to S × S whatever the proportions (Resize((S, S)) of the released
+            codes); "centre" takes the largest square in the middle and resizes that. Pillow's
+            bilinear filter.
     """
 
     size: int
@@ -58,7 +62,7 @@ class View:
         return (1 if self.grey else 3, self.size, self.size)
 
     def __call__(self, content: bytes, where: str) -> Tensor:
-        """One image file as uint8 [3, S, S], or [1, S, S] if grey; an error names the file."""
+        """Read one image file as uint8 [3, S, S], or [1, S, S] if grey; an error names the file."""
         from PIL import Image, UnidentifiedImageError
 
         try:
@@ -91,7 +95,7 @@ class View:
 
 
 def pixels(source: bytes | Path) -> tuple[int, int]:
-    """Width and height of an image file, of which no more than the head is read."""
+    """Return width and height of an image file, of which no more than the head is read."""
     from PIL import Image
 
     with Image.open(io.BytesIO(source) if isinstance(source, bytes) else source) as image:
@@ -109,18 +113,20 @@ class Tree:
             raise UnseenError(f"{self.root} is neither a folder nor a tar archive.")
 
     def files(self, below: Sequence[str] = (".",), depth: int = 99) -> list[File]:
-        """All image files, by path; hidden ones are passed over.
+        """Return all image files, by path; hidden ones are passed over.
 
-        In a folder only those below the folders of these names, and at most `depth` parts long.
+        Args:
+            below: In a folder, names of the folders to look into.
+            depth: In a folder, the most parts of a path.
         """
         if self.root.is_dir():
-            found = self._unpacked(below, depth)
+            files = self._unpacked(below, depth)
         else:
-            found = iter(_archived(self.root, self.root.stat().st_mtime_ns))
-        return sorted((file for file in found if _shown(file)), key=lambda file: file.parts)
+            files = iter(_archived(self.root, self.root.stat().st_mtime_ns))
+        return sorted((file for file in files if _shown(file)), key=lambda file: file.parts)
 
     def contents(self, files: Sequence[File]) -> Iterator[tuple[int, bytes]]:
-        """The place of each file in `files` and its bytes, in the order that reads fastest.
+        """Yield the place of each file in `files` and its bytes, in the order that reads fastest.
 
         Files that cannot be opened are left out.
         """
@@ -174,3 +180,17 @@ def _image(name: str) -> bool:
 
 def _shown(file: File) -> bool:
     return not any(part.startswith((".", "__MACOSX")) and part != "." for part in file.parts)
+
+
+@dataclass(frozen=True)
+class Image:
+    """A file, its class and the part of the data set in which it lies, if there are parts."""
+
+    file: File
+    label: str
+    part: str
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Class and name without suffix: what lists of splits and parts have in common."""
+        return self.label, self.file.parts[-1].rpartition(".")[0]

@@ -39,7 +39,7 @@ class Item:
 
 @dataclass(frozen=True)
 class Imported:
-    """What was written where. passed_over: files that belong to no domain and no split."""
+    """What was written where; passed_over: files that belong to no domain and no split."""
 
     folder: Path
     written: int
@@ -56,10 +56,16 @@ def bring(
     """Write the files of archives (tar, zip) or Parquet exports below the data folder.
 
     A layout's images go to root/domain/class/image under the names that the layout uses, its lists
-    beside them, and everything else is passed over; without a layout all files go where the archive
-    says, if `locate` then finds those of the data set among them. Archives with absolute paths,
-    "..", links or devices are refused before anything is written; nothing that is there is
-    overwritten; an import that is broken off leaves nothing.
+    next to them, and everything else is passed over; without a layout all files go where the
+    archive says, if `locate` then finds those of the data set among them. Archives with absolute
+    paths, "..", links or devices are refused before anything is written; nothing that is there is
+    overwritten; an import that is interrupted leaves nothing.
+
+    Args:
+        layout: How the images are to lie.
+        sources: The downloaded files.
+        data_dir: The data folder.
+        locate: Raises an error where a folder lacks the data set's files.
     """
     with _opened(layout, sources) as items:
         notes = _notes(layout, items)
@@ -85,15 +91,15 @@ def bring(
         folder = data_dir if layout is None else data_dir / root(layout)
         if found := marker([folder]):
             raise UnseenError(
-                f"{folder} belongs to synthetic stand-ins ({found}), and real data never lie "
-                "beside them. Import into another data folder."
+                f"{folder} belongs to synthetic stand-ins ({found}), and real data are never "
+                "put next to them. Import into another data folder."
             )
         _write(wanted, size, folder, locate)
     return Imported(folder, len(wanted), size, len(items) - used)
 
 
 def root(layout: Layout) -> str:
-    """The folder into which a layout is imported: the first of its usual places."""
+    """Return the folder into which a layout is imported: the first of its usual places."""
     return next(name for name in layout.roots if PurePosixPath(name).suffix not in (".tar", ".gz"))
 
 
@@ -125,19 +131,19 @@ def _notes(layout: Layout | None, items: Sequence[Item]) -> Mapping[str, Sequenc
                 with item.open() as file:
                     read.append(json.load(file))
             except ValueError as error:
-                raise UnseenError(f"{item.path} is no json file: {error}.") from error
+                raise UnseenError(f"{item.path} is not a json file: {error}.") from error
     try:
         return layout.annotated(read)
     except (KeyError, TypeError, AttributeError) as error:
         raise UnseenError(
-            f"the json files are no annotations of {layout.name}: {error!r}."
+            f"the json files are not annotations of {layout.name}: {error!r}."
         ) from error
 
 
 def _write(
     wanted: dict[str, Item], size: int, folder: Path, locate: Callable[[Path], object] | None
 ) -> None:
-    """All files into a folder beside the place, then each to its place by a rename."""
+    """Write all files into a temporary folder, then rename each to its place."""
     there = [target for target in wanted if (folder / target).exists()]
     if there:
         raise UnseenError(
@@ -193,7 +199,7 @@ def _opened(layout: Layout | None, sources: Sequence[Path]) -> Iterator[list[Ite
 
 def _items(layout: Layout | None, source: Path, stack: ExitStack) -> Iterator[Item]:
     if not source.is_file():
-        raise UnseenError(f"{source} does not exist or is no file.")
+        raise UnseenError(f"{source} is not a file.")
     if source.suffix == ".parquet":
         return _from_parquet(layout, source)
     if source.suffix == ".json":
@@ -203,7 +209,7 @@ def _items(layout: Layout | None, source: Path, stack: ExitStack) -> Iterator[It
         return _from_tar(stack.enter_context(tarfile.open(source)), source)
     if zipfile.is_zipfile(source):
         return _from_zip(stack.enter_context(zipfile.ZipFile(source)), source)
-    raise UnseenError(f"{source} is no tar archive, no zip archive and no Parquet file.")
+    raise UnseenError(f"{source} is not a tar archive, a zip archive or a Parquet file.")
 
 
 def _plain(source: Path) -> BinaryIO:
@@ -337,6 +343,6 @@ def _filename(source: Path, row: str, path: str | None, data: bytes) -> str:
     """A row's name, with the suffix that the bytes ask for."""
     suffix = next((s for magic, s in MAGIC.items() if data.startswith(magic)), None)
     if suffix is None:
-        raise UnseenError(f"row {row} of {source} is no image of a known kind.")
+        raise UnseenError(f"row {row} of {source} is not an image of a known kind.")
     stem = PurePosixPath(path).stem if path else f"{source.stem}-{row}"
     return stem + suffix

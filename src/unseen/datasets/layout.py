@@ -10,10 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from unseen.datasets.base import DataSet, Domain
 from unseen.datasets.cache import decoded
+from unseen.datasets.dataset import DataSet, Domain
 from unseen.datasets.files import below, given
-from unseen.datasets.images import File, Tree, View
+from unseen.datasets.images import File, Image, Tree, View
 from unseen.datasets.splits import Lists
 from unseen.datasets.standin import note
 from unseen.errors import UnseenError, choice, nearest
@@ -23,15 +23,25 @@ from unseen.errors import UnseenError, choice, nearest
 class Layout:
     """How a benchmark lies on disk: root/domain/class/image, or root/domain/part/class/image.
 
-    roots: names of the folder of the domains, or of a tar archive of it; tried in this order below
-    the data folder, then the data folder itself. domains, classes: name -> other spellings of its
-    folder (case, blanks, dashes and underscores never matter); classes may be a number instead:
-    the names are then those of the folders. parts: folders that may stand between domain and class
-    -> "all", "train" or "validation". lists: the official split, as text files. totals: images
-    per domain, where known; cells: per domain and class. subset: other classes and domains lie
-    there too and are passed over.
-    joined: the domains are distributed in more than one folder. annotated: reads json files that
-    say, for images distributed in one heap, domain and class of each file's name; for imports.
+    Attributes:
+        name: The data set.
+        roots: Names of the folder of the domains, or of a tar archive of it; tried in this order
+            below the data folder, then the data folder itself.
+        domains: Name -> other spellings of its folder; case, blanks, dashes and underscores never
+            matter.
+        classes: As for domains, or their number: the names are then those of the folders.
+        totals: Images per domain, where known.
+        source: Where the files come from.
+        licence: On what terms.
+        citation: BibTeX.
+        obtain: How to get the files, a sentence.
+        parts: Folders that may stand between domain and class -> "all", "train" or "validation".
+        lists: The official split, as text files.
+        cells: Images per domain and class, where known.
+        subset: Whether other classes and domains lie there too and are passed over.
+        joined: Whether the domains are distributed in more than one folder.
+        annotated: Reads json files that say, for images distributed in one heap, domain and class
+            of each file's name; for imports.
     """
 
     name: str
@@ -51,31 +61,17 @@ class Layout:
     annotated: Callable[[Sequence[Any]], Mapping[str, Sequence[tuple[str, str]]]] | None = None
 
     def domain(self, folder: str) -> str | None:
-        """The domain that a folder's name stands for."""
+        """Return the domain of a folder's name, or None."""
         return _named(self.domains, folder)
 
     def label(self, folder: str) -> str | None:
-        """The class that a folder's name stands for."""
+        """Return the class of a folder's name, or None."""
         return folder if isinstance(self.classes, int) else _named(self.classes, folder)
 
 
 @dataclass(frozen=True)
-class Image:
-    """A file, its class and the part of the data set in which it lies, if there are parts."""
-
-    file: File
-    label: str
-    part: str
-
-    @property
-    def key(self) -> tuple[str, str]:
-        """Class and name without suffix: what lists of splits and parts have in common."""
-        return self.label, self.file.parts[-1].rpartition(".")[0]
-
-
-@dataclass(frozen=True)
 class Survey:
-    """What was found: the tree of each domain, its images by path, and the names of classes."""
+    """The tree of each domain, its images by path, and the names of the classes."""
 
     trees: Mapping[str, Tree]
     images: Mapping[str, list[Image]]
@@ -89,12 +85,18 @@ def read(
     view: View,
     split: str = "none",
 ) -> DataSet:
-    """The data set that the layout describes, images decoded once: uint8 [N, 3, S, S].
+    """Read the data set that the layout describes, images decoded once: uint8 [N, 3, S, S].
 
-    path: the folder or tar archive that holds the domains, if it is not at one of the usual
-    places. split: "official" takes the validation rows from the layout's lists or parts; "none"
-    leaves them to the study. Domains stand in the layout's order, images in that of part, class
-    and name.
+    Domains are in the layout's order, images in that of part, class and name.
+
+    Args:
+        layout: The description.
+        data_dir: The data folder.
+        path: The folder or tar archive that holds the domains, if it is not at one of the usual
+            places.
+        view: What becomes of every image.
+        split: "official" takes the validation rows from the layout's lists or parts; "none" leaves
+            them to the study.
     """
     choice("split", split, ("official", "none"))
     found = survey(layout, data_dir, path)
@@ -129,14 +131,14 @@ def survey(layout: Layout, data_dir: str | Path | None, path: str | Path | None 
 
 
 def folders(tree: Tree) -> list[str]:
-    """Names of the folders in which the domains may lie."""
+    """Return the names of the folders in which the domains may lie."""
     if tree.root.is_file():
         return ["."]
     return sorted(f.name for f in tree.root.iterdir() if f.is_dir() and f.name[0] != ".")
 
 
 def folded(name: str) -> str:
-    """A name by which folders are compared.
+    """Return a name as folders are compared.
 
     >>> folded("Real World") == folded("real_world") == folded("Real-World")
     True
@@ -159,17 +161,17 @@ def _trees(layout: Layout, data_dir: str | Path | None, path: str | Path | None)
     else:
         root = given(data_dir, layout.name, layout.obtain)
         places = [p for p in (*(root / r for r in layout.roots), root) if p.exists()]
-    found: list[dict[str, Tree]] = []
+    candidates: list[dict[str, Tree]] = []
     for base in places:
         tree = Tree(base)
         if base.is_file():
-            held = {d for file in tree.files() if (d := _domain(layout, file))}
+            present = {d for file in tree.files() if (d := _domain(layout, file))}
         else:
-            held = {d for f in folders(tree) if (d := layout.domain(f))}
-        found.append(dict.fromkeys(sorted(held), tree))
-    best = max(found, key=len, default={})  # the first of those with most domains
+            present = {d for f in folders(tree) if (d := layout.domain(f))}
+        candidates.append(dict.fromkeys(sorted(present), tree))
+    best = max(candidates, key=len, default={})  # the first of those with most domains
     if layout.joined:
-        best = {name: tree for trees in reversed(found) for name, tree in trees.items()}
+        best = {name: tree for trees in reversed(candidates) for name, tree in trees.items()}
     missing = [name for name in layout.domains if name not in best]
     if missing:
         usual = ", ".join(layout.roots)
@@ -190,7 +192,7 @@ def _domain(layout: Layout, file: File) -> str | None:
 
 
 def place(layout: Layout, file: File, strict: bool = True) -> tuple[str, Image] | None:
-    """The domain of a file, and the image that it is; None where it belongs to none."""
+    """Return the domain of a file, and the image that it is; None where it belongs to none."""
     parts = file.parts
     part, above = "", parts[:-2]
     if above and above[-1].lower() in layout.parts:
@@ -214,7 +216,7 @@ def _ordered(layout: Layout, images: list[Image]) -> list[Image]:
 
 
 def distinct(layout: Layout, images: list[Image]) -> list[Image]:
-    """The images of a domain, each once: other parts repeat those of a part that holds all."""
+    """Return each image of a domain once: other parts repeat those of a part that holds all."""
     whole = [image for image in images if layout.parts.get(image.part) == "all"]
     return whole or images
 
@@ -234,7 +236,7 @@ def _classes(layout: Layout, images: Mapping[str, list[Image]]) -> tuple[str, ..
 def official(
     layout: Layout, domain: str, tree: Tree, images: list[Image], classes: tuple[str, ...]
 ) -> tuple[list[Image], Tensor]:
-    """A domain's images and the rows of its official validation split.
+    """Return a domain's images and the rows of its official validation split.
 
     Split by folders, an image is for validation where it lies in such a folder; where other parts
     repeat a part that holds all, by the class and the name that they share.

@@ -11,13 +11,14 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from unseen.core.exchange import keyed
 from unseen.datasets import ghifary
-from unseen.datasets.base import DataSet, Domain
+from unseen.datasets.dataset import DataSet, Domain
 from unseen.datasets.digits import ANGLES
+from unseen.datasets.entry import Info
 from unseen.datasets.files import either, find
 from unseen.datasets.rotate import rotate
 from unseen.errors import UnseenError, choice, number
-from unseen.exchange import keyed
 
 FOLDERS = (".", "mnist", "MNIST/raw")
 SOURCE = "the MNIST database of handwritten digits (LeCun, Cortes, Burges), 70,000 images"
@@ -56,7 +57,7 @@ CLASSES = {
 def variants(
     *, protocol: str = "domainbed", size: int = 16, per_class: int = 100
 ) -> Mapping[str, Mapping[str, int]]:
-    """Images of each digit at each angle under Ghifary's protocol, which fixes them."""
+    """Return the images of each digit at each angle under Ghifary's protocol, which fixes them."""
     if protocol != "ghifary":
         return {}
     digits = dict.fromkeys(DIGITS, 100 if size == 16 else per_class)
@@ -72,12 +73,21 @@ def load(
 ) -> DataSet:
     """Rotated MNIST: six domains, turned counter-clockwise by 0, 15, ..., 75 degrees.
 
-    "domainbed": all 70,000 images, permuted once and dealt out in turn: six disjoint domains of
-    11,666 or 11,667, uint8 [N, 1, 28, 28], named "0" ... "75" (Gulrajani and Lopez-Paz, "In
-    search of lost domain generalization", 2021). Departs from DomainBed in the permutation,
-    which is the same for every seed of a study. "ghifary": the same 1,000 digits at every
-    angle; at size 16 the images of the authors, see `ghifary.load`; at size 28 the first
-    `per_class` training images of each class of MNIST, uint8 [1000, 1, 28, 28], turned here.
+    Args:
+        data_dir: The data folder.
+        protocol: "domainbed": all 70,000 images, permuted once and dealt out in turn: six disjoint
+            domains of 11,666 or 11,667, uint8 [N, 1, 28, 28], named "0" ... "75". "ghifary": the
+            same 1,000 digits at every angle.
+        size: Of Ghifary's digits: 16, the images of the authors, see `ghifary.load`; 28, the first
+            `per_class` training images of each class of MNIST, uint8 [1000, 1, 28, 28], turned
+            here.
+        per_class: See `size`.
+
+    Source:
+        Gulrajani and Lopez-Paz, "In search of lost domain generalization", 2021.
+
+    Departs from:
+        DomainBed in the permutation, which is the same for every seed of a study.
     """
     choice("protocol", protocol, ("domainbed", "ghifary"))
     if protocol == "ghifary":
@@ -88,8 +98,8 @@ def load(
     order = torch.randperm(len(digits), generator=keyed("rotated-mnist"))
     domains = []
     for i, angle in enumerate(ANGLES):
-        own = order[i :: len(ANGLES)]
-        domains.append(Domain(str(angle), rotate(images[own], angle).unsqueeze(1), digits[own]))
+        rows = order[i :: len(ANGLES)]
+        domains.append(Domain(str(angle), rotate(images[rows], angle).unsqueeze(1), digits[rows]))
     return DataSet("rotated-mnist", tuple(domains), DIGITS, SOURCE, LICENCE, CITATION)
 
 
@@ -106,9 +116,12 @@ def _first(data_dir: str | Path | None, count: int) -> DataSet:
 def read(
     data_dir: str | Path | None, part: str, dataset: str = "rotated-mnist"
 ) -> tuple[Tensor, Tensor]:
-    """Images uint8 [N, 28, 28] and digits int64 [N] of the part "train" or "t10k".
+    """Read images uint8 [N, 28, 28] and digits int64 [N] of one part.
 
-    dataset: what they are read for, which errors name.
+    Args:
+        data_dir: The data folder.
+        part: "train" or "t10k".
+        dataset: The data set that reads them, as errors name it.
     """
     N = PARTS[part]
     images = _idx(data_dir, f"{part}-images", (N, 28, 28), dataset)
@@ -166,3 +179,18 @@ def sketch(folder: Path) -> None:
             content = b"\x00\x00\x08" + bytes([values.ndim]) + sizes + values.numpy().tobytes()
             name = f"{part}-{kind}-idx{values.ndim}-ubyte.gz"
             (folder / "mnist" / name).write_bytes(gzip.compress(content, 1, mtime=0))
+
+
+INFO = Info(
+    load,
+    "MNIST at six angles: 70,000 disjoint digits (domainbed) or 1,000 at each (ghifary)",
+    SOURCE,
+    LICENCE,
+    "mnist-cnn",
+    totals=TOTALS,
+    classes=CLASSES,
+    checksums=CHECKSUMS,
+    sketch=sketch,
+    locate=locate_either,
+    variants=variants,
+)

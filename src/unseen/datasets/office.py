@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
-from unseen.datasets.base import DataSet
+from unseen.datasets.dataset import DataSet
+from unseen.datasets.entry import info_of_layout
 from unseen.datasets.images import View
 from unseen.datasets.layout import Layout, read
 
@@ -74,7 +75,7 @@ CALTECH_HOME = Layout(
     licence="Office-Caltech: none stated; Office-Home: fair-use notice; non-commercial research",
     obtain=(
         f"{OBTAIN} Office-Caltech is a folder {{amazon,caltech,dslr,webcam}}/{{class}}; the "
-        "repository FedBN points to a copy of it. Both may lie beside each other."
+        "repository FedBN points to a copy of it. Both may lie in one folder."
     ),
     citation="""@inproceedings{gong2012geodesic,
   author = {Gong, Boqing and Shi, Yuan and Sha, Fei and Grauman, Kristen},
@@ -100,9 +101,14 @@ def load(
 ) -> DataSet:
     """Office-Home: Art 2,427, Clipart 4,365, Product 4,439, Real_World 4,357; uint8 [N, 3, S, S].
 
-    65 classes. There is no official split; FedDG-GA draws 90/10 from a list that stands in the
-    order of the machine's own directory, so no two machines have the same. size, crop: see
-    `images.View`.
+    65 classes. There is no official split; FedDG-GA draws 90/10 from a list in the order of the
+    machine's own directory, so no two machines have the same.
+
+    Args:
+        data_dir: The data folder.
+        path: The folder or tar archive that holds the domains.
+        size: S in pixels.
+        crop: See `images.View`.
     """
     return read(LAYOUT, data_dir, path, View(size, crop=crop))
 
@@ -116,8 +122,21 @@ def load_caltech_home(
 ) -> DataSet:
     """Seven domains, Office-Caltech without DSLR and Office-Home, with the eight common classes.
 
-    Source: CSAC, Figure 4, where Amazon, Clipart, Product, Webcam, Art and Caltech join in this
-    order and Real_World is the target. The paper does not list the classes; "office8" in its code
-    leads to the eight that both data sets have. size, crop: see `images.View`.
+    Args:
+        data_dir: The data folder.
+        path: The folder or tar archive that holds the domains.
+        size: S in pixels.
+        crop: See `images.View`.
+
+    Source:
+        CSAC, Figure 4, where Amazon, Clipart, Product, Webcam, Art and Caltech join in this order
+        and Real_World is the target. The paper does not list the classes; "office8" in its code
+        leads to the eight that both data sets have.
     """
     return read(CALTECH_HOME, data_dir, path, View(size, crop=crop))
+
+
+INFO = info_of_layout(load, "65 things of the office in four styles", LAYOUT)
+INFO_CALTECH_HOME = info_of_layout(
+    load_caltech_home, "8 things of the office in seven domains", CALTECH_HOME
+)

@@ -1,4 +1,4 @@
-"""What a table's columns hold, for people who are about to use it."""
+"""A summary of a table's columns, for a first look at it."""
 
 from __future__ import annotations
 
@@ -31,8 +31,16 @@ LABELS = {
 
 @dataclass(frozen=True)
 class Column:
-    """A column in words. kind: its role in the data set, or what it is as a feature; gaps: missing
-    cells; values: range or levels; sites: how these differ between sites; remark: what to do."""
+    """A column in words.
+
+    Attributes:
+        name: The column.
+        kind: Its role in the data set, or what it is as a feature.
+        gaps: Missing cells.
+        values: Range or levels.
+        sites: How these differ between sites.
+        remark: What to do.
+    """
 
     name: str
     kind: str
@@ -49,26 +57,29 @@ def columns(
     categorical: Sequence[str] | None = None,
     identifiers: bool = True,
 ) -> tuple[Column, ...]:
-    """All columns, in their order.
+    """Summarise all columns, in their order.
 
-    roles: column -> what it is if not a feature. domain: the column of sites, where it is known.
-    categorical: as the data set has it. identifiers: whether features that look like one are to be
-    called so.
+    Args:
+        sheet: The table.
+        roles: Column -> what it is if not a feature.
+        domain: The column of sites, where it is known.
+        categorical: As the data set has it.
+        identifiers: Whether to name features that look like identifiers so.
     """
     owners = None if domain is None else [cell or "?" for cell in sheet.plain(domain)]
-    found = []
+    summaries = []
     for name in sheet.columns:
         numeric = all(sheet.number(c) is not None for c in sheet.columns[name] if c is not None)
-        asked = categorical is not None and name in categorical
-        suspect = rules.identifier(sheet, name) if identifiers and not asked else None
+        declared = categorical is not None and name in categorical
+        suspect = rules.identifier(sheet, name) if identifiers and not declared else None
         kind = roles.get(name) or ("identifier" if suspect else "")
-        kind = kind or ("categorical" if asked or not numeric else "numeric")
-        found.append(_column(sheet, name, kind, numeric and not asked, owners))
-    return tuple(found)
+        kind = kind or ("categorical" if declared or not numeric else "numeric")
+        summaries.append(_column(sheet, name, kind, numeric and not declared, owners))
+    return tuple(summaries)
 
 
 def command(sheet: Sheet, path: str) -> tuple[str, str]:
-    """The command that checks a table of which nothing is known yet, and what is guessed in it."""
+    """Return the command that checks a table seen for the first time, and what is guessed in it."""
     domain = _guess(sheet, SITES, ()) or "SITE"
     label = _guess(sheet, LABELS, (domain,)) or "LABEL"
     rest = [name for name in sheet.columns if name not in (domain, label)]
@@ -82,8 +93,10 @@ def command(sheet: Sheet, path: str) -> tuple[str, str]:
 
 
 def survey(file: Path) -> Sheet:
-    """A csv file of which nothing is known; one that is not UTF-8 as Windows writes it, or else as
-    latin-1, which takes any byte."""
+    """Read a csv file of which nothing is known.
+
+    One that is not in UTF-8 is read as Windows writes it, or else as latin-1, which takes any byte.
+    """
     for encoding in (None, "cp1252"):
         with suppress(OtherEncoding):
             return opened(file, (), encoding=encoding)
@@ -91,7 +104,7 @@ def survey(file: Path) -> Sheet:
 
 
 def guessed_encoding(sheet: Sheet) -> bool:
-    """Whether the encoding of a survey is a guess, which a data set must be given."""
+    """Return whether the encoding of a survey is a guess, which a data set must be given."""
     return sheet.dialect.encoding in ("cp1252", "latin-1")
 
 
@@ -115,24 +128,24 @@ def _column(
 ) -> Column:
     cells = sheet.plain(name)
     groups = _grouped(cells, owners)
-    known = [cell for cell in cells if cell is not None]
-    gaps, values, sites = len(cells) - len(known), "", ""
-    if not known:
+    present = [cell for cell in cells if cell is not None]
+    gaps, values, sites = len(cells) - len(present), "", ""
+    if not present:
         return Column(name, "empty", f"{gaps:,}", "", "", "leave it out")
     if numeric and kind not in ("domain", "dropped"):
-        numbers = [float(cell) for cell in known]
+        numbers = [float(cell) for cell in present]
         values = f"{min(numbers):.6g} to {max(numbers):.6g}"
         if kind in ("numeric", "label"):
             sites = _by_site("mean", groups, _mean, "{:.4g}")
     if kind == "identifier" or not numeric or kind in ("categorical", "domain", "unit"):
-        levels = coded(known)[0]
+        levels = coded(present)[0]
         shown = ", ".join(level[:WORD] for level in levels[:LEVELS])
         values = f"{len(levels):,} different: {shown}{', ...' if levels[LEVELS:] else ''}"
         if kind in ("categorical", "group", "label"):
             sites = _by_site("levels", groups, lambda own: len({*own}), "{:,}")
     missing = _by_site("", _grouped(cells, owners, all_of=True), _gaps, "{:.0%}") if gaps else ""
-    told = f"{gaps:,}" + (f" ({missing})" if missing else "")
-    return Column(name, kind, told, values, sites, _remark(sheet, name, kind))
+    missing_cells = f"{gaps:,}" + (f" ({missing})" if missing else "")
+    return Column(name, kind, missing_cells, values, sites, _remark(sheet, name, kind))
 
 
 def _remark(sheet: Sheet, name: str, kind: str) -> str:
@@ -176,16 +189,16 @@ def _by_site(
     form: str,
 ) -> str:
     """A number of every site, each named if they are few, else their range."""
-    found = {name: measure(own) for name, own in groups.items()}
-    known = {name: value for name, value in found.items() if not math.isnan(value)}
-    if len(found) < 2 or not known:
+    values = {name: measure(own) for name, own in groups.items()}
+    defined = {name: value for name, value in values.items() if not math.isnan(value)}
+    if len(values) < 2 or not defined:
         return ""
-    low, high = form.format(min(known.values())), form.format(max(known.values()))
+    low, high = form.format(min(defined.values())), form.format(max(defined.values()))
     if low == high:
         return f"{what} {low} at each".strip()
-    if len(found) > FEW:
+    if len(values) > FEW:
         return f"{what} {low} to {high}".strip()
-    each = ", ".join(f"{name} {form.format(value)}" for name, value in known.items())
+    each = ", ".join(f"{name} {form.format(value)}" for name, value in defined.items())
     return f"{what} {each}".strip()
 
 

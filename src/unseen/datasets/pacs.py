@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
-from unseen.datasets.base import DataSet
+from unseen.datasets.dataset import DataSet
+from unseen.datasets.entry import info_of_layout
 from unseen.datasets.images import View
 from unseen.datasets.layout import Layout, read
 from unseen.datasets.splits import Lists
@@ -59,11 +60,20 @@ def load(
     crop: Literal["none", "centre"] = "none",
     split: Literal["official", "none"] = "official",
 ) -> DataSet:
-    """PACS: 2,048 paintings, 2,344 cartoons, 1,670 photos, 3,929 sketches; uint8 [N, 3, S, S].
+    """PACS: 2,048 paintings, 1,670 photos, 2,344 cartoons, 3,929 sketches; uint8 [N, 3, S, S].
 
-    split: "official" trains on the lists *_train_kfold.txt and validates on *_crossval_kfold.txt
-    (FedDG-GA), whose labels begin at 1; "none" lets the study draw its validation rows (CSAC,
-    DomainBed). size, crop: see `images.View`; the papers resize to 224 × 224. path: the folder or
-    tar archive that holds the four domains.
+    Args:
+        data_dir: The data folder.
+        path: The folder or tar archive that holds the four domains.
+        size: S in pixels; the papers resize to 224 × 224.
+        crop: See `images.View`.
+        split: "official" trains on the lists *_train_kfold.txt and validates on
+            *_crossval_kfold.txt (FedDG-GA), whose labels begin at 1; "none" lets the study draw its
+            validation rows (CSAC, DomainBed).
     """
     return read(LAYOUT, data_dir, path, View(size, crop=crop), split)
+
+
+INFO = info_of_layout(
+    load, "7 kinds of things, painted, as cartoons, photographed, sketched", LAYOUT
+)

@@ -12,14 +12,15 @@ import torch
 from torch import Tensor
 from torch.nn.functional import adaptive_avg_pool2d
 
+from unseen.core.exchange import keyed
 from unseen.datasets import wilds
-from unseen.datasets.base import DataSet
+from unseen.datasets.dataset import DataSet
+from unseen.datasets.entry import Info
 from unseen.datasets.files import find
 from unseen.datasets.images import View
-from unseen.datasets.rows import rows
+from unseen.datasets.sheet import stream
 from unseen.datasets.wilds import TEST, VALIDATION
 from unseen.errors import UnseenError, choice, nearest, number
-from unseen.exchange import keyed
 
 FOLDERS = ("poverty_v1.1", "poverty", ".")
 BANDS = ("blue", "green", "red", "swir1", "swir2", "temp1", "nir", "nightlights")
@@ -106,34 +107,41 @@ def load(
 ) -> DataSet:
     """An asset index (`wealthpooled`) from eight bands: float32 [N, 8, S, S], a regression.
 
-    Bands in the order of `BANDS`, standardised by the distributors over all countries. Clients
-    are country × area: "kenya-rural", "kenya-urban". fold: which countries train, select and test;
-    `countries(fold)` names them. Of the training countries' images WILDS keeps 1,000 for
-    validation and 1,000 for a test inside the distribution, drawn with numpy's generator seeded
-    by the fold's letter: here they are `Domain.validation`, and left out. (Of fewer than 10,000
-    images, which only a stand-in has, a tenth each.)
+    Bands are in the order of `BANDS`, standardised by the distributors over all countries. Clients
+    are country × area: "kenya-rural", "kenya-urban". Of the training countries' images WILDS keeps
+    1,000 for validation and 1,000 for a test inside the distribution, drawn with numpy's generator
+    seeded by the fold's letter: here they are `Domain.validation`, and left out. (Of fewer than
+    10,000 images, which only a stand-in has, a tenth each.) WILDS reports Pearson's r over all
+    images and the worse of urban and rural, as a mean over the folds.
 
-    pooled: the validation countries are one domain "ood-validation" and the test countries one
-    "ood-test", since WILDS correlates over all of them at once; else two domains per country.
-    size: S in pixels. limit: at most so many images of each domain, drawn once, for trials; all
-    19,669 take 31.6 GB once read. WILDS reports Pearson's r over all images and the worse of urban
-    and rural, as a mean over the folds. Source: Koh et al., "WILDS", 2021, §4.1.6; splits as in its
-    package. PPDG (Table 2) has 26 clients, which is fold A:
+    Args:
+        data_dir: The data folder.
+        fold: Which countries train, select and test; `countries(fold)` names them.
+        pooled: Make the validation countries one domain "ood-validation" and the test countries one
+            "ood-test", since WILDS correlates over all of them together; else two domains per
+            country.
+        size: S in pixels.
+        limit: The most images of each domain, drawn once, for trials; all 19,669 take 31.6 GB once
+            read.
 
-        metrics = ["loss", "pearson"]
-        groups = ["urban"]
-        metric = "worst pearson@urban"
-        [holdout]
-        source = "others"
-        validation = ["ood-validation"]
-        target = ["ood-test"]
+    Source:
+        Koh et al., "WILDS", 2021, §4.1.6; splits as in its package. PPDG (Table 2) has 26 clients,
+        which is fold A:
+
+            metrics = ["loss", "pearson"]
+            groups = ["urban"]
+            metric = "worst pearson@urban"
+            [holdout]
+            source = "others"
+            validation = ["ood-validation"]
+            target = ["ood-test"]
     """
     number("size", size, 1, 224, whole=True)
     path = locate(data_dir)
     table = list(_rows(path))
     role = {c: part for part, names in countries(fold).items() for c in names}
     held, dropped = _inside([i for i, row in enumerate(table) if role[row[0]] == "train"], fold)
-    found: dict[str, list[wilds.Example]] = {}
+    examples: dict[str, list[wilds.Example]] = {}
     names = {"validation": VALIDATION, "test": TEST}
     for i, (country, urban, wealth) in enumerate(table):
         if i in dropped:
@@ -142,16 +150,16 @@ def load(
         name = f"{country}-{AREAS[urban]}" if part == "train" or not pooled else names[part]
         meta = {"urban": urban, "country": COUNTRIES.index(country)}
         file = f"images/landsat_poverty_img_{i}.npz"
-        found.setdefault(name, []).append(wilds.Example(file, wealth, i in held, meta))
+        examples.setdefault(name, []).append(wilds.Example(file, wealth, i in held, meta))
     domains = wilds.domains(
-        path.parent, found, Bands(size), limit=limit, dtype=torch.float32, regression=True
+        path.parent, examples, Bands(size), limit=limit, dtype=torch.float32, regression=True
     )
     levels = {"urban": AREAS, "country": COUNTRIES}
     return DataSet("povertymap", domains, None, SOURCE, LICENCE, CITATION, levels=levels)
 
 
 def countries(fold: str) -> dict[str, tuple[str, ...]]:
-    """The countries of a fold that train, select and test.
+    """Return the countries of a fold that train, select and test.
 
     >>> countries("A")["validation"], len(countries("A")["train"])
     (('benin', 'burkina_faso', 'guinea', 'sierra_leone', 'tanzania'), 13)
@@ -163,9 +171,9 @@ def countries(fold: str) -> dict[str, tuple[str, ...]]:
 
 
 def locate(data_dir: str | Path | None) -> Path:
-    """The table of the images, with its columns; an error says where it was looked for."""
+    """Return the table of the images, with its columns; an error says where it was looked for."""
     path = find(data_dir, ["dhs_metadata.csv"], FOLDERS, dataset="povertymap", obtain=OBTAIN)
-    next(rows(path, COLUMNS), None)
+    next(stream(path, COLUMNS), None)
     return path
 
 
@@ -194,7 +202,7 @@ def sketch(folder: Path) -> None:
 
 def _rows(path: Path) -> Iterator[tuple[str, int, float]]:
     """Country, 1 for urban and wealth of each image, in the order of the images' numbers."""
-    for country, urban, wealth in rows(path, COLUMNS):
+    for country, urban, wealth in stream(path, COLUMNS):
         if country not in COUNTRIES:
             raise nearest(f"country in {path}", country, COUNTRIES)
         spelled = {"true": 1, "false": 0, "1": 1, "0": 0, "1.0": 1, "0.0": 0}.get(urban.lower())
@@ -211,3 +219,16 @@ def _inside(sources: Sequence[int], fold: str) -> tuple[set[int], set[int]]:
     np.random.default_rng(ord(fold) + 541433).shuffle(order)
     count = min(INSIDE, len(order) // 10)
     return set(order[:count].tolist()), set(order[count : 2 * count].tolist())
+
+
+INFO = Info(
+    load,
+    "wealth of 19,669 African villages from 8 bands, 23 countries x urban or rural (WILDS)",
+    SOURCE,
+    LICENCE,
+    "resnet18",
+    ("loss", "pearson"),
+    totals=TOTALS,
+    sketch=sketch,
+    locate=locate,
+)

@@ -16,16 +16,22 @@ NUDGE = 2**-10
 
 
 def rotate(images: Tensor, degrees: float) -> Tensor:
-    """Each image turned counter-clockwise about its centre by bilinear interpolation.
+    """Turn each image counter-clockwise about its centre by bilinear interpolation.
 
-    images: [N, H, W], uint8 or floating point; the result has the same shape and type. Pixels
-    from beyond the edge are 0. Output pixel (u, v), counted from the centre to the right and
+    Pixels from beyond the edge are 0. Output pixel (u, v), counted from the centre to the right and
     down, takes the value of the input at (u cos a − v sin a, u sin a + v cos a). uint8 values are
-    cut off, not rounded, as Pillow does: on images with an empty rim nearly all pixels agree
-    with `PIL.Image.rotate(a, BILINEAR)`, the rest differ by 1.
+    cut off, not rounded, as Pillow does: on images with an empty rim nearly all pixels agree with
+    `PIL.Image.rotate(a, BILINEAR)`, the rest differ by 1.
 
     >>> rotate(torch.tensor([[[1, 2], [3, 4]]], dtype=torch.uint8), 90).tolist()
     [[[2, 4], [1, 3]]]
+
+    Args:
+        images: [N, H, W], uint8 or floating point.
+        degrees: The angle.
+
+    Returns:
+        Images of the same shape and type.
     """
     if degrees % 360 == 0:
         return images.clone()

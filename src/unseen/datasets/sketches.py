@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from unseen.exchange import keyed
+from unseen.core.exchange import keyed
 
 if TYPE_CHECKING:
     from unseen.datasets.layout import Layout
@@ -22,7 +22,7 @@ COUNT = 3
 def tree(layout: Layout, out: Path) -> None:
     """Write a stand-in of the layout into out/root: three images per class and domain.
 
-    A class is the place of a bright square, a domain the tint of the ground: something can be
+    A class is the place of a bright square, a domain the tint of the background: something can be
     learnt from it, and nothing about the real images. Lists and parts of the official split are
     written too. Where a layout says how many classes there are and not which, they are numbered.
     """
@@ -48,7 +48,7 @@ def tree(layout: Layout, out: Path) -> None:
 
 
 def draw(purpose: str, domain: int, label: int) -> Tensor:
-    """One image, uint8 [SIDE, SIDE, 3]: noise on a tinted ground, a square where the class says."""
+    """Draw one image, uint8 [SIDE, SIDE, 3]: noise on a tinted ground, a square by the class."""
     generator = keyed(f"sketch/{purpose}")
     pixels = torch.randint(60, (SIDE, SIDE, 3), generator=generator)
     pixels[:, :, domain % 3] += 30 + 15 * domain
@@ -59,8 +59,8 @@ def draw(purpose: str, domain: int, label: int) -> Tensor:
 
 def _parts(layout: Layout) -> list[str]:
     """The folders between domain and class: none, or that of training and that of validation."""
-    found = {role: name for name, role in reversed(list(layout.parts.items()))}
-    return [found["train"], found["validation"]] if "validation" in found else ["."]
+    folders = {role: name for name, role in reversed(list(layout.parts.items()))}
+    return [folders["train"], folders["validation"]] if "validation" in folders else ["."]
 
 
 def _lists(layout: Layout, root: Path, domain: str, names: list[list[str]]) -> None:

@@ -1,4 +1,4 @@
-"""Synthetic stand-ins: how one is written, marked, and known again when its files are read."""
+"""Synthetic stand-ins: how one is written, marked, and recognised when its files are read."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _places: ContextVar[list[Path] | None] = ContextVar("places", default=None)
 
 @contextmanager
 def noted() -> Iterator[list[Path]]:
-    """Notes where a data set's files are found, as long as the context lasts.
+    """Collect where a data set's files are found, while the context lasts.
 
-    Loaders find their files through a few functions, and the registry must know where without
-    every loader handing it on.
+    Loaders find their files through a few functions, and the registry must know where without every
+    loader passing it on.
     """
     places: list[Path] = []
     token = _places.set(places)
@@ -40,14 +40,14 @@ def noted() -> Iterator[list[Path]]:
 
 
 def note(place: Path) -> None:
-    """Say that files are read from there; nothing happens outside `noted`."""
+    """Record that files are read from there; nothing happens outside `noted`."""
     places = _places.get()
     if places is not None:
         places.append(place)
 
 
 def marker(places: Iterable[Path]) -> Path | None:
-    """The first marker that lies in one of these folders, or in one above it."""
+    """Return the first marker that lies in one of these folders, or in one above it."""
     for place in map(Path.resolve, places):
         for folder in (place, *place.parents):
             if (folder / MARKER).is_file():
@@ -56,18 +56,26 @@ def marker(places: Iterable[Path]) -> Path | None:
 
 
 def write(name: str, sketch: Callable[[Path], None], out: Path) -> None:
-    """Write a data set's stand-in into a folder in which at most other stand-ins lie.
+    """Write a data set's stand-in into a folder that holds nothing but other stand-ins.
 
-    The folder and every folder in it get a marker, so that one is known when it is copied alone.
-    Raises UnseenError for a folder that holds anything else or what would be written, and then
-    nothing is written.
+    The folder and every folder in it get a marker, so that one is recognised when it is copied
+    alone.
+
+    Args:
+        name: The data set.
+        sketch: Writes the stand-in into a folder.
+        out: The folder.
+
+    Raises:
+        UnseenError: The folder holds anything else or what would be written; then nothing is
+            written.
     """
     out.mkdir(parents=True, exist_ok=True)
     found = sorted(path.name for path in out.iterdir() if not _marked(path))
     if found:
         raise UnseenError(
             f"{out} is not empty: {', '.join(found[:3])}{' ...' if found[3:] else ''} has no "
-            f"{MARKER}, and a stand-in never lies beside real data. Name a new folder."
+            f"{MARKER}, and a stand-in is never put next to real data. Name a new folder."
         )
     with tempfile.TemporaryDirectory(prefix=".sketch-", dir=out) as made:
         sketch(Path(made))

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from unseen.datasets.base import DataSet
+from unseen.datasets.dataset import DataSet
+from unseen.datasets.entry import info_of_layout
 from unseen.datasets.images import View
 from unseen.datasets.layout import Layout, read
 
@@ -17,11 +18,11 @@ CLASSES = (
 
 
 def annotated(files: Sequence[Any]) -> dict[str, list[tuple[str, str]]]:
-    """File name -> location and animal, of LILA's annotations (COCO Camera Traps).
+    """Return file name -> location and animal, of LILA's annotations (COCO Camera Traps).
 
     A picture of two kinds of animals belongs to both classes, as in DomainBed's script.
     """
-    found: dict[str, list[tuple[str, str]]] = {}
+    places: dict[str, list[tuple[str, str]]] = {}
     for file in files:
         animals = {kind["id"]: kind["name"] for kind in file.get("categories", ())}
         images = {image["id"]: image for image in file.get("images", ())}
@@ -31,11 +32,11 @@ def annotated(files: Sequence[Any]) -> dict[str, list[tuple[str, str]]]:
             if image is None or animal not in CLASSES:
                 continue
             if str(image["location"]) in LOCATIONS:
-                pairs = found.setdefault(image["file_name"], [])
+                pairs = places.setdefault(image["file_name"], [])
                 pair = (f"L{image['location']}", animal)
                 if pair not in pairs:
                     pairs.append(pair)
-    return found
+    return places
 
 
 LAYOUT = Layout(
@@ -73,6 +74,15 @@ def load(
 
     Ten classes, of which one is an empty picture. There is no official split. The totals, 24,330,
     are those of what DomainBed's script makes of LILA's files; papers print 24,788, the number of
-    the first distribution. size, crop: see `images.View`.
+    the first distribution.
+
+    Args:
+        data_dir: The data folder.
+        path: The folder or tar archive that holds the domains.
+        size: S in pixels.
+        crop: See `images.View`.
     """
     return read(LAYOUT, data_dir, path, View(size, crop=crop))
+
+
+INFO = info_of_layout(load, "9 animals or nothing before four camera traps", LAYOUT)

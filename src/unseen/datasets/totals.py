@@ -10,22 +10,26 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from unseen.client import Client, Split
-from unseen.datasets import table
-from unseen.datasets.base import DataSet
-from unseen.datasets.table import FLAT, Schema, Sums
-from unseen.exchange import Inbox, Memory, Reply, Turn
-from unseen.scale import Scale
-from unseen.vector import Model
+from unseen.core.client import Client, Split
+from unseen.core.exchange import Reply, Turn
+from unseen.core.scale import Scale
+from unseen.core.types import Inbox, Memory
+from unseen.core.vector import Model
+from unseen.datasets import encoding
+from unseen.datasets.dataset import DataSet
+from unseen.datasets.encoding import FLAT, Schema, Sums
 
 
 @dataclass(frozen=True)
 class Totals:
     """`Sums` over the training rows of a table and of labels that are to be standardised.
 
-    schema: of the table, None for other data. label: what the labels are called, None where they
-    are taken as they are. Labels count as one more numeric column, so that the same rules hold for
-    them as for columns: one sum, one exchange, or one public range.
+    Labels count as one more numeric column, so that the same rules hold for them as for columns:
+    one sum, one exchange, or one public range.
+
+    Attributes:
+        schema: Of the table, None for other data.
+        label: What the labels are called, None where they are taken as they are.
     """
 
     schema: Schema | None
@@ -33,7 +37,7 @@ class Totals:
 
     @classmethod
     def of(cls, data: DataSet) -> Self | None:
-        """What a data set needs before training; None if it needs nothing."""
+        """Return what a data set needs before training; None if it needs nothing."""
         label = data.standardise if data.classes is None else None
         return cls(data.schema, label) if data.schema is not None or label is not None else None
 
@@ -65,18 +69,18 @@ class Totals:
         return Reply(rows={"statistics": Sums(self.joint).of(x)}), memory
 
     def of_ranges(self, ranges: Mapping[str, tuple[float, float]]) -> Tensor:
-        """Statistics that follow from public ranges alone, see `table.of_ranges`."""
-        return table.of_ranges(self.joint, ranges)
+        """Return statistics that follow from public ranges alone, see `encoding.of_ranges`."""
+        return encoding.of_ranges(self.joint, ranges)
 
     def of_table(self, statistics: Tensor) -> Tensor | None:
-        """The part of the statistics that is the table's, as `Sums` has it; None without one."""
+        """Return the table's part of the statistics, as `Sums` has it; None without a table."""
         if self.schema is None or self.label is None:
             return statistics if self.schema is not None else None
         numeric, codes = self._split(statistics)
         return torch.cat([numeric[:, :-1].flatten(), codes])
 
     def scale(self, statistics: Tensor) -> Scale | None:
-        """What the labels are standardised by; None where they are taken as they are.
+        """Return what the labels are standardised by; None where they are taken as they are.
 
         The deviation is that of the population, and 1 where all labels are equal.
         """

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
-from unseen.datasets.base import DataSet
+from unseen.datasets.dataset import DataSet
+from unseen.datasets.entry import info_of_layout
 from unseen.datasets.images import View
 from unseen.datasets.layout import Layout, read
 
@@ -49,8 +50,16 @@ def load(
 ) -> DataSet:
     """VLCS: Caltech101 1,415, LabelMe 2,656, SUN09 3,282, VOC2007 3,376 photos; uint8 [N, 3, S, S].
 
-    split: "official", for the copy with folders train, crossval and test, validates on the latter
-    two, 30 % of every domain (CSAC's 70/30); a target is tested on all of its images, where CSAC
-    takes its test folder. "none" lets the study draw. size, crop: see `images.View`.
+    Args:
+        data_dir: The data folder.
+        path: The folder or tar archive that holds the domains.
+        size: S in pixels.
+        crop: See `images.View`.
+        split: "official", for the copy with folders train, crossval and test, validates on the
+            latter two, 30 % of every domain (CSAC's 70/30); a target is tested on all of its
+            images, where CSAC takes its test folder. "none" lets the study draw.
     """
     return read(LAYOUT, data_dir, path, View(size, crop=crop), split)
+
+
+INFO = info_of_layout(load, "5 kinds of things in photos of four data sets", LAYOUT)

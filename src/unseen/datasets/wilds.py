@@ -8,11 +8,11 @@ from pathlib import Path
 
 import torch
 
-from unseen.datasets.base import Domain
+from unseen.core.exchange import keyed
 from unseen.datasets.cache import decoded
+from unseen.datasets.dataset import Domain
 from unseen.datasets.images import File, Tree, View
 from unseen.errors import Unreadable, UnseenError, number
-from unseen.exchange import keyed
 
 #: The domains that pool what WILDS keeps for selection and for the test.
 VALIDATION, TEST = "ood-validation", "ood-test"
@@ -39,66 +39,73 @@ class Example:
 
 def domains(
     root: Path,
-    found: Mapping[str, Sequence[Example]],
+    examples: Mapping[str, Sequence[Example]],
     view: View,
     *,
     limit: int | None = None,
     dtype: torch.dtype = torch.uint8,
     regression: bool = False,
 ) -> tuple[Domain, ...]:
-    """Domains of these images, decoded once; of each `limit`, drawn by name, if it has more.
+    """Return domains of these images, decoded once.
 
-    Clients stand in alphabetic order, then the pooled domains; rows in the order given. Where no
-    image or every image of a domain is held back, the study draws the validation split. dtype: what
-    the view's bytes spell.
+    Clients are in alphabetic order, then the pooled domains; rows in the order given. Where no
+    image or every image of a domain is held back, the study draws the validation split.
+
+    Args:
+        root: The folder of the images.
+        examples: Domain -> its examples.
+        view: What becomes of every image.
+        limit: The most images of each domain, drawn by name.
+        dtype: The type that the view's bytes spell.
+        regression: Whether labels are numbers.
     """
     if limit is not None:
         number("limit", limit, 2, whole=True)
-    if not found:
+    if not examples:
         raise UnseenError(f"the metadata in {root} name no image that could be used.")
-    found = {name: _drawn(root, name, found[name], limit) for name in ordered(found)}
-    files = _files(root, [example.path for own in found.values() for example in own])
+    examples = {name: _drawn(root, name, examples[name], limit) for name in ordered(examples)}
+    files = _files(root, [example.path for group in examples.values() for example in group])
     pixels, digest = decoded(Tree(root), files, view)
-    kind, made, start = torch.float32 if regression else torch.int64, [], 0
-    for name, own in found.items():
-        end = start + len(own)
-        held = torch.tensor([example.held for example in own])
-        made.append(
+    kind, result, start = torch.float32 if regression else torch.int64, [], 0
+    for name, group in examples.items():
+        end = start + len(group)
+        held = torch.tensor([example.held for example in group])
+        result.append(
             Domain(
                 name,
                 pixels[start:end].view(dtype),
-                torch.tensor([example.label for example in own]).to(kind),
+                torch.tensor([example.label for example in group]).to(kind),
                 held.nonzero().flatten() if 0 < int(held.sum()) < len(held) else None,
-                {column: torch.tensor([e.meta[column] for e in own]) for column in own[0].meta},
+                {column: torch.tensor([e.meta[column] for e in group]) for column in group[0].meta},
                 f"{digest} {start}:{end}",
             )
         )
         start = end
-    return tuple(made)
+    return tuple(result)
 
 
 def ordered(names: Iterable[str]) -> list[str]:
-    """The names of the clients in alphabetic order, then the pooled domains."""
+    """Return the names of the clients in alphabetic order, then the pooled domains."""
     last = (VALIDATION, TEST)
     return sorted(names, key=lambda name: (last.index(name) + 1 if name in last else 0, name))
 
 
 def whole(cell: str, column: str, path: Path) -> int:
-    """A cell that holds a whole number, also where it was written as 3.0."""
+    """Return the whole number in a cell, also where it was written as 3.0."""
     value = real(cell, column, path)
     if value != int(value):
-        raise UnseenError(f"{path} has {cell!r} in {column!r}, which is no whole number.")
+        raise UnseenError(f"{path} has {cell!r} in {column!r}, which is not a whole number.")
     return int(value)
 
 
 def real(cell: str, column: str, path: Path) -> float:
-    """A cell that holds a finite number."""
+    """Return the finite number in a cell."""
     try:
         value = float(cell)
     except ValueError:
         value = float("nan")
     if not abs(value) < float("inf"):
-        raise UnseenError(f"{path} has {cell!r} in {column!r}, which is no finite number.")
+        raise UnseenError(f"{path} has {cell!r} in {column!r}, which is not a finite number.")
     return value
 
 

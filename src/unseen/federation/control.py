@@ -14,7 +14,11 @@ from unseen.federation.kit import Kit
 
 @dataclass(frozen=True)
 class Node:
-    """A site as the SuperLink knows it. status: registered, online, offline or unregistered."""
+    """A site as the SuperLink lists it.
+
+    Attributes:
+        status: registered, online, offline or unregistered.
+    """
 
     id: int
     name: str
@@ -24,7 +28,11 @@ class Node:
 
 @dataclass(frozen=True)
 class Run:
-    """A run of the app. state: Flower's own words, `finished:completed` at the end."""
+    """A run of the app.
+
+    Attributes:
+        state: Flower's own words, `finished:completed` at the end.
+    """
 
     id: int
     state: str
@@ -55,8 +63,8 @@ class Control:
         """All sites that are registered."""
         from flwr.proto.control_pb2 import ListNodesRequest
 
-        found = self.client.ListNodes(ListNodesRequest()).nodes_info
-        nodes = [Node(n.node_id, n.name, n.status, bytes(n.public_key)) for n in found]
+        listed = self.client.ListNodes(ListNodesRequest()).nodes_info
+        nodes = [Node(n.node_id, n.name, n.status, bytes(n.public_key)) for n in listed]
         return [node for node in nodes if node.status != "unregistered"]
 
     def agree(self, keys: Mapping[str, bytes]) -> Changes:
@@ -65,12 +73,12 @@ class Control:
         from flwr.proto.control_pb2 import RegisterNodeRequest, UnregisterNodeRequest
 
         nodes = self.nodes()
-        known = {node.key for node in nodes}
+        registered = {node.key for node in nodes}
         out = [node for node in nodes if node.key not in keys.values()]
         for node in out:
             self.client.UnregisterNode(UnregisterNodeRequest(node_id=node.id))
         new, spent = [], []
-        for name in (name for name, key in keys.items() if key not in known):
+        for name in (name for name, key in keys.items() if key not in registered):
             try:
                 self.client.RegisterNode(RegisterNodeRequest(public_key=keys[name], name=name))
                 new.append(name)
@@ -90,7 +98,9 @@ class Control:
         try:
             packed = build_fab_from_disk(app)
         except ValueError as error:
-            raise UnseenError(f"{app} is no Flower app: {' '.join(str(error).split())}") from None
+            raise UnseenError(
+                f"{app} is not a Flower app: {' '.join(str(error).split())}"
+            ) from None
         fab = fab_to_proto(Fab(hashlib.sha256(packed).hexdigest(), packed, {}))
         config = user_config_to_proto(dict(settings))
         reply = self.client.StartRun(StartRunRequest(fab=fab, override_config=config))
@@ -99,19 +109,19 @@ class Control:
         return int(reply.run_id)
 
     def run(self, number: int) -> Run:
-        """How a run stands."""
+        """Return how a run stands."""
         from flwr.proto.control_pb2 import ListRunsRequest
 
-        found = self.client.ListRuns(ListRunsRequest(run_id=number)).run_dict[number].status
-        state = ":".join(part for part in (found.status, found.sub_status) if part)
-        return Run(number, state, found.details)
+        status = self.client.ListRuns(ListRunsRequest(run_id=number)).run_dict[number].status
+        state = ":".join(part for part in (status.status, status.sub_status) if part)
+        return Run(number, state, status.details)
 
     def running(self) -> list[int]:
         """Runs that have not ended."""
         from flwr.proto.control_pb2 import ListRunsRequest
 
-        found = self.client.ListRuns(ListRunsRequest()).run_dict
-        return [int(n) for n, run in found.items() if run.status.status != "finished"]
+        runs = self.client.ListRuns(ListRunsRequest()).run_dict
+        return [int(n) for n, run in runs.items() if run.status.status != "finished"]
 
     def stop(self, number: int) -> None:
         """Stop a run."""
@@ -122,7 +132,7 @@ class Control:
 
 @contextlib.contextmanager
 def control(kit: Kit, insecure: bool = False) -> Iterator[Control]:
-    """Ask the SuperLink of this kit; an answer that is none becomes one paragraph."""
+    """Connect to this kit's SuperLink. HTTP errors are re-raised as a one-paragraph UnseenError."""
     needs_flower()
     import httpx
     from flwr.supercore.control import ControlHttpClient
@@ -149,7 +159,7 @@ def control(kit: Kit, insecure: bool = False) -> Iterator[Control]:
 
 
 def local(kit: Kit) -> str:
-    """The server's address on its own machine."""
+    """Return the server's address on its own machine."""
     listen = str(kit.settings.get("listen", "127.0.0.1"))
     if listen in ("0.0.0.0", "::", "localhost"):
         return "127.0.0.1" if listen != "::" else "[::1]"

@@ -5,17 +5,17 @@ from __future__ import annotations
 import socket
 import stat
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from unseen.errors import UnseenError
 from unseen.federation import kit as checks
 from unseen.federation import probe, serve
+from unseen.federation.findings import Finding
+from unseen.federation.handshake import versions
 from unseen.federation.kit import FILES, FOREIGN, SECRETS, Kit
 
-State = Literal["ok", "warning", "fault", "skipped"]
 #: Seconds that a site's clock may be ahead of the server's, and behind: what Flower allows.
 AHEAD, BEHIND = 5.0, 305.0
 #: Days before its end from which a certificate deserves a warning.
@@ -26,22 +26,6 @@ PART = 5 * 2**20 + 2**16
 ROOM = 2 * 2**30
 
 
-@dataclass(frozen=True)
-class Finding:
-    """One thing that was looked at."""
-
-    what: str
-    state: State
-    text: str
-    remedy: str = ""
-
-    def line(self) -> str:
-        """For the person at the keyboard."""
-        return f"{self.state:8}{self.what}: {self.text}" + (
-            f"  -> {self.remedy}" if self.remedy else ""
-        )
-
-
 def examine(
     kit: Kit,
     study: Path | None = None,
@@ -49,21 +33,27 @@ def examine(
     insecure: bool = False,
     now: datetime | None = None,
 ) -> list[Finding]:
-    """Every check that can be made; none raises, and the network's are bounded in time."""
+    """Return the findings of all checks; none raises, and the network's are bounded in time.
+
+    Args:
+        kit: What is checked.
+        study: A study to compare the site's data with.
+        data: The site's data, instead of those that site.toml names.
+        insecure: Whether the server is asked in plaintext.
+        now: The time, for tests.
+    """
     now = now or datetime.now(UTC)
-    found = [*_files(kit), *_permissions(kit), *_certificates(kit, now), *_pair(kit)]
-    found += _room(kit)
-    found += _server(kit) if kit.kind == "server" else []
-    found += _network(kit, insecure, now)
-    found += _data(kit, study, data)
-    return found
+    findings = [*_files(kit), *_permissions(kit), *_certificates(kit, now), *_pair(kit)]
+    findings += _room(kit)
+    findings += _server(kit) if kit.kind == "server" else []
+    findings += _network(kit, insecure, now)
+    findings += _data(kit, study, data)
+    return findings
 
 
 def _files(kit: Kit) -> Iterator[Finding]:
     gone = checks.missing(kit)
-    for fault in gone:
-        path, _, remedy = fault.partition(" is missing. ")
-        yield Finding("files", "fault", f"{path} is missing", remedy)
+    yield from (Finding.fault("files", error) for error in gone)
     if not gone:
         yield Finding(
             "files", "ok", f"{', '.join(FILES[kit.kind])} of {kit.name}, {kit.federation}"
@@ -77,20 +67,17 @@ def _files(kit: Kit) -> Iterator[Finding]:
 
 
 def _permissions(kit: Kit) -> Iterator[Finding]:
-    wrong = False
-    for fault in checks.exposed(kit):
-        text, _, remedy = fault.partition(". chmod")
-        wrong = True
-        yield Finding("permissions", "fault", text, f"chmod{remedy}")
+    open_keys = checks.exposed(kit)
+    yield from (Finding.fault("permissions", error) for error in open_keys)
     mode = stat.S_IMODE(kit.folder.stat().st_mode)
     if mode & 0o077:
         remedy = f"chmod 700 {kit.folder}"
         yield Finding(
             "permissions", "warning", f"others may look into the kit (mode {mode:04o})", remedy
         )
-    elif not wrong:
-        held = [name for name in SECRETS if (kit.folder / name).is_file()]
-        yield Finding("permissions", "ok", f"{', '.join(held)}: for this account alone")
+    elif not open_keys:
+        keys = [name for name in SECRETS if (kit.folder / name).is_file()]
+        yield Finding("permissions", "ok", f"{', '.join(keys)}: for this account alone")
 
 
 def _certificates(kit: Kit, now: datetime) -> Iterator[Finding]:
@@ -98,14 +85,12 @@ def _certificates(kit: Kit, now: datetime) -> Iterator[Finding]:
         try:
             certificate = kit.certificate(name)
         except UnseenError as error:
-            text, _, remedy = str(error).rpartition(". ")
             if (kit.folder / name).is_file():  # else it is said already
-                yield Finding("certificate", "fault", text, remedy)
+                yield Finding.fault("certificate", error)
             continue
         fault, ends = checks.period(certificate, name, now), certificate.not_valid_after_utc
         if fault:
-            text, _, remedy = fault.rpartition(". ")
-            yield Finding("certificate", "fault", text, remedy)
+            yield Finding.fault("certificate", fault)
         elif (ends - now).days < SOON:
             renewal = (
                 "unseen federation provision --renew server" if name == "server.crt" else "new kits"
@@ -148,7 +133,7 @@ def _pair(kit: Kit) -> Iterator[Finding]:
 
 
 def _halves(kit: Kit) -> tuple[Any, Any]:
-    """The public key that belongs to the private one, and the one that lies beside it."""
+    """The public key that belongs to the private one, and the one next to it."""
     from cryptography.hazmat.primitives import serialization as s
 
     content = kit.private_key.read_bytes()
@@ -172,12 +157,12 @@ def _room(kit: Kit) -> Iterator[Finding]:
 
 def _server(kit: Kit) -> Iterator[Finding]:
     """Sites that are let in, and whether the port is free or ours."""
-    from unseen.federation.keys import registered
+    from unseen.federation.certificates import registered
 
     try:
         sites = list(registered(kit.folder))
     except UnseenError as error:
-        yield Finding("sites", "fault", str(error), "copy the .pub files again")
+        yield Finding.fault("sites", error)
         return
     if sites:
         yield Finding("sites", "ok", f"let in: {', '.join(sites)}")
@@ -227,8 +212,7 @@ def _own_port(kit: Kit) -> Finding:
     try:
         check_port(str(kit.settings["listen"]), kit.port, str(kit.folder / "kit.toml"))
     except UnseenError as error:
-        text, _, remedy = str(error).partition(". ")
-        return Finding("port", "fault", text, remedy)
+        return Finding.fault("port", error)
     return Finding("port", "ok", f"{kit.port} is free")
 
 
@@ -264,9 +248,9 @@ def _known(kit: Kit, answer: probe.Answer) -> Iterator[Finding]:
 
 
 def _versions(answer: probe.Answer) -> Finding:
-    here, there = probe.versions(), answer.content
+    here, there = versions(), answer.content
     text = ", ".join(f"{name} {v} here, {there.get(name, '?')} there" for name, v in here.items())
-    fault = serve.strange_versions(answer)
+    fault = serve.version_mismatch(answer)
     return Finding("versions", "fault" if fault else "ok", text, fault)
 
 
@@ -274,10 +258,10 @@ def _size(kit: Kit, insecure: bool) -> Finding:
     answer = probe.ask(kit, insecure, size=PART, timeout=60.0)
     if answer.trouble or answer.content.get("bytes") != PART:
         text = answer.text or f"{answer.content.get('bytes', 0):,} of {PART:,} bytes arrived."
-        remedy = "a device between the two limits messages; 6 MiB at once must pass"
+        remedy = "a device between the two limits messages; 6 MiB in one piece must pass"
         return Finding("message size", "fault", text, remedy)
     rate = PART / max(answer.seconds, 1e-3) / 2**20
-    return Finding("message size", "ok", f"{PART:,} bytes pass at once, {rate:.0f} MiB/s")
+    return Finding("message size", "ok", f"{PART:,} bytes pass in one piece, {rate:.0f} MiB/s")
 
 
 def _data(kit: Kit, study: Path | None, data: Path | None) -> Iterator[Finding]:
@@ -290,6 +274,6 @@ def _data(kit: Kit, study: Path | None, data: Path | None) -> Iterator[Finding]:
     if study is None:
         yield Finding("data", "skipped", "no study to compare with", "--study STUDY.toml")
         return
-    from unseen.federation import sitedata
+    from unseen.federation import site_data
 
-    yield from sitedata.compare(kit, study, data)
+    yield from site_data.compare(kit, study, data)

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from unseen.errors import UnseenError
-from unseen.federation.keys import needs_cryptography
-from unseen.federation.spec import is_address
+from unseen.federation.certificates import needs_cryptography
+from unseen.federation.kit_spec import is_address
 
 if TYPE_CHECKING:
     from cryptography.x509 import Certificate
@@ -43,41 +43,38 @@ class Kit:
 
     @classmethod
     def read(cls, folder: str | Path, kind: Kind | None = None) -> Kit:
-        """The kit in a folder, if it is one and of the kind asked for."""
+        """Return the kit in a folder, if it is one and of the kind asked for."""
         needs_cryptography()
         path = Path(folder).expanduser().absolute()
         if not (path / "kit.toml").is_file():
             raise UnseenError(
-                f"{path} is no kit (kit.toml is missing). `unseen federation provision` writes "
-                "kits: kits/server, and one folder for each site."
+                f"{path} is not a kit (kit.toml is missing).",
+                remedy="`unseen federation provision` writes kits: kits/server, and one folder for "
+                "each site.",
             )
         try:
             settings = tomllib.loads((path / "kit.toml").read_text(encoding="utf-8"))
-            found: Kind = settings["kind"]
-            names = (
-                "federation",
-                "servers",
-                "port",
-                *(("listen",) if found == "server" else ("name", "role")),
-            )
+            actual: Kind = settings["kind"]
+            more = ("listen",) if actual == "server" else ("name", "role")
+            names = ("federation", "servers", "port", *more)
             missing = [name for name in names if name not in settings]
         except (tomllib.TOMLDecodeError, KeyError) as error:
             raise UnseenError(
-                f"{path / 'kit.toml'} cannot be read: {error}. Copy it again."
+                f"{path / 'kit.toml'} cannot be read: {error}.", remedy="Copy it again."
             ) from None
-        if missing or found not in FILES:
-            raise UnseenError(
-                f"{path / 'kit.toml'} lacks {', '.join(missing) or 'its kind'}. Copy it again."
-            )
-        if kind is not None and found != kind:
-            other = "unseen federation serve" if found == "server" else "unseen federation join"
-            raise UnseenError(f"{path} is the kit of a {found}; `{other}` starts it.")
+        if missing or actual not in FILES:
+            lacking = ", ".join(missing) or "its kind"
+            raise UnseenError(f"{path / 'kit.toml'} lacks {lacking}.", remedy="Copy it again.")
+        if kind is not None and actual != kind:
+            other = "unseen federation serve" if actual == "server" else "unseen federation join"
+            raise UnseenError(f"{path} is the kit of a {actual}; `{other}` starts it.")
         if any(c in str(path) for c in " \"'\\"):
             raise UnseenError(
-                "the path of a kit is handed on in a command line and may hold no spaces, quotes "
-                f"or backslashes: {path}. Move the kit."
+                "the path of a kit is part of a command line and must not contain spaces, quotes "
+                f"or backslashes: {path}.",
+                remedy="Move the kit.",
             )
-        return cls(path, found, settings)
+        return cls(path, actual, settings)
 
     @property
     def name(self) -> str:
@@ -120,54 +117,69 @@ class Kit:
         return self.folder / "state"
 
     def certificate(self, name: str) -> Certificate:
-        """A certificate of the kit."""
+        """Return a certificate of the kit."""
         return read_certificate(self.folder / name)
 
     def check(self, insecure: bool = False, now: datetime | None = None) -> None:
-        """Refuse to start with what a server or a site would be refused for anyway, and a server
-        with what it could read updates by."""
+        """Fail early on anything the other side would reject.
+
+        A server never starts with a kit that contains a key that could decrypt updates.
+
+        Args:
+            insecure: Whether there are no certificates and no keys of sites.
+            now: The time, for tests.
+        """
         for fault in readable(self):
-            raise UnseenError(fault)
+            raise fault
         if insecure:
             return
         for fault in (*missing(self), *exposed(self), *outdated(self, now)):
-            raise UnseenError(fault)
+            raise fault
 
 
 def read_certificate(path: Path) -> Certificate:
-    """A certificate from PEM."""
+    """Return a certificate from PEM."""
     from cryptography import x509
 
     try:
         return x509.load_pem_x509_certificate(path.read_bytes())
     except (OSError, ValueError) as error:
-        raise UnseenError(f"{path} is no certificate ({error}). Copy it again.") from None
+        raise UnseenError(
+            f"{path} is not a certificate ({error}).", remedy="Copy it again."
+        ) from None
 
 
-def missing(kit: Kit) -> list[str]:
-    """Files that are not there."""
-    gone = [name for name in FILES[kit.kind] if not (kit.folder / name).is_file()]
-    return [f"{kit.folder / name} is missing. Copy it again from the kits." for name in gone]
-
-
-def exposed(kit: Kit) -> list[str]:
-    """Private keys that others on this machine can read."""
+def missing(kit: Kit) -> list[UnseenError]:
+    """Return an error for each file that is not there."""
     return [
-        f"{path} can be read by others on this machine (mode {mode:04o}). chmod 600 {path}"
+        UnseenError(f"{kit.folder / name} is missing.", remedy="Copy it again from the kits.")
+        for name in FILES[kit.kind]
+        if not (kit.folder / name).is_file()
+    ]
+
+
+def exposed(kit: Kit) -> list[UnseenError]:
+    """Return an error for each private key that others on this machine can read."""
+    return [
+        UnseenError(
+            f"{path} can be read by others on this machine (mode {mode:04o}).",
+            remedy=f"chmod 600 {path}",
+        )
         for path in (kit.folder / name for name in SECRETS)
         if path.is_file() and (mode := stat.S_IMODE(path.stat().st_mode)) & 0o077
     ]
 
 
-def readable(kit: Kit) -> list[str]:
-    """Sites' secrets in the kit of a server, under their own names or another's."""
+def readable(kit: Kit) -> list[UnseenError]:
+    """Return an error for each site's secret in the kit of a server, under whatever name."""
     if kit.kind != "server":
         return []
-    held = [kit.folder / name for name in ("ckks.secret", "masks.private")]
-    found = [
-        f"{path} is a site's secret, and a server that holds it could read updates. Take it away "
-        "from this machine, and make new keys for all sites."
-        for path in held
+    faults = [
+        UnseenError(
+            f"{path} is a site's secret, and a server that holds it could read updates.",
+            remedy="Take it away from this machine, and make new keys for all sites.",
+        )
+        for path in (kit.folder / "ckks.secret", kit.folder / "masks.private")
         if path.is_file()
     ]
     public = kit.folder / "ckks.public"
@@ -177,36 +189,38 @@ def readable(kit: Kit) -> list[str]:
         try:
             check_public(public.read_bytes())
         except UnseenError as error:
-            found.append(f"{public}: {error}")
-    return found
+            faults.append(UnseenError(f"{public}: {error.what}", remedy=error.remedy))
+    return faults
 
 
-def outdated(kit: Kit, now: datetime | None = None) -> list[str]:
-    """Certificates of the kit that are not valid now."""
+def outdated(kit: Kit, now: datetime | None = None) -> list[UnseenError]:
+    """Return an error for each certificate of the kit that is not valid now."""
     names = ("ca.crt", "server.crt") if kit.kind == "server" else ("ca.crt",)
     return [fault for name in names if (fault := period(kit.certificate(name), name, now))]
 
 
-def period(certificate: Certificate, name: str, now: datetime | None = None) -> str:
-    """Why a certificate is not valid at this moment, or nothing."""
+def period(certificate: Certificate, name: str, now: datetime | None = None) -> UnseenError | None:
+    """Return why a certificate is not valid at this moment, or None."""
     now = now or datetime.now(UTC)
     begins, ends = certificate.not_valid_before_utc, certificate.not_valid_after_utc
     if now > ends:
-        renewed = "Make a new one with the authority's folder: unseen federation provision --renew"
-        anew = "Make all kits anew: unseen federation provision FILE.toml --out"
-        return f"certificate expired: {name} was valid until {ends:%Y-%m-%d %H:%M} UTC. " + (
-            f"{renewed} server" if name.startswith("server") else f"{anew} FOLDER"
+        one = "Make a new one with the authority's folder: unseen federation provision --renew"
+        every = "Make all kits again: unseen federation provision FILE.toml --out"
+        return UnseenError(
+            f"certificate expired: {name} was valid until {ends:%Y-%m-%d %H:%M} UTC.",
+            remedy=f"{one} server" if name.startswith("server") else f"{every} FOLDER",
         )
     if now < begins:
-        return (
+        return UnseenError(
             f"certificate not valid yet: {name} begins at {begins:%Y-%m-%d %H:%M} UTC, and this "
-            f"machine's clock says {now:%Y-%m-%d %H:%M} UTC. Set the clock."
+            f"machine's clock says {now:%Y-%m-%d %H:%M} UTC.",
+            remedy="Set the clock.",
         )
-    return ""
+    return None
 
 
 def covers(certificate: Certificate, host: str) -> bool:
-    """Whether a certificate is for this name or address."""
+    """Return whether a certificate is for this name or address."""
     import ipaddress
 
     from cryptography import x509
@@ -221,7 +235,7 @@ def covers(certificate: Certificate, host: str) -> bool:
 
 
 def signed_by(certificate: Certificate, authority: Certificate) -> bool:
-    """Whether the authority signed the certificate."""
+    """Return whether the authority signed the certificate."""
     from cryptography.exceptions import InvalidSignature
 
     try:

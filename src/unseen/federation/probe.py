@@ -13,8 +13,8 @@ from datetime import UTC, datetime
 from typing import Any, Literal
 
 from unseen.errors import UnseenError
+from unseen.federation.handshake import KEY, PROBE, SIGNATURE, STAMP
 from unseen.federation.kit import Kit
-from unseen.federation.link import KEY, PROBE, SIGNATURE, STAMP
 
 Trouble = Literal[
     "",
@@ -47,8 +47,16 @@ REMEDY: dict[Trouble, str] = {
 
 @dataclass(frozen=True)
 class Answer:
-    """What came of asking the server. trouble: "" if it answered; then `content` is its answer,
-    `date` its clock and `seconds` how long it took."""
+    """The result of asking the server.
+
+    Attributes:
+        trouble: Empty if it answered.
+        text: What is wrong, in words.
+        content: Its answer.
+        date: Its clock, in seconds since 1970.
+        seconds: How long it took.
+        certificate: The one that it showed, as DER.
+    """
 
     trouble: Trouble
     text: str
@@ -63,21 +71,15 @@ class Answer:
         return REMEDY.get(self.trouble, "")
 
 
-def versions() -> dict[str, str]:
-    """Versions that both sides must agree on."""
-    from importlib.metadata import PackageNotFoundError, version
-
-    import unseen
-
-    try:
-        flower = version("flwr")
-    except PackageNotFoundError:
-        flower = "absent"
-    return {"unseen": unseen.__version__, "flower": flower}
-
-
 def ask(kit: Kit, insecure: bool = False, size: int = 0, timeout: float = 10.0) -> Answer:
-    """Ask the server's probe, signed with the kit's key, sending `size` bytes."""
+    """Ask the server's probe, in a request signed with the kit's key.
+
+    Args:
+        kit: Whose server is asked.
+        insecure: Whether to ask in plaintext.
+        size: How many bytes to send.
+        timeout: Seconds to wait.
+    """
     host, port = kit.host, kit.port
     where = kit.address
     try:
@@ -112,10 +114,12 @@ def ask(kit: Kit, insecure: bool = False, size: int = 0, timeout: float = 10.0) 
         return Answer("unreachable", f"{where} {text}.", {})
     except (http.client.HTTPException, ConnectionError) as error:
         if insecure:
-            return Answer("secure", f"{where} answers no plaintext: it speaks TLS.", {})
+            return Answer("secure", f"{where} does not answer plaintext: it speaks TLS.", {})
         return Answer("foreign", f"{where} answers strangely: {type(error).__name__}.", {})
     except (ValueError, KeyError, TypeError):
-        return Answer("foreign", f"{where} is no server of a federation by unseen.", {})
+        return Answer(
+            "foreign", f"{where} answered, but it is not an unseen federation server.", {}
+        )
     except OSError as error:
         return Answer("unreachable", f"{where} cannot be reached ({error.strerror or error}).", {})
     finally:
@@ -127,7 +131,7 @@ def ask(kit: Kit, insecure: bool = False, size: int = 0, timeout: float = 10.0) 
 
 
 def signed(kit: Kit) -> dict[str, str]:
-    """Headers by which the kit's key is known; none for a server's kit."""
+    """Return headers by which the kit's key is known; none for a server's kit."""
     if kit.kind != "site" or not kit.private_key.is_file():
         return {}
     from cryptography.hazmat.primitives import hashes, serialization
@@ -135,7 +139,9 @@ def signed(kit: Kit) -> dict[str, str]:
 
     key = serialization.load_ssh_private_key(kit.private_key.read_bytes(), None)
     if not isinstance(key, ec.EllipticCurvePrivateKey):
-        raise UnseenError(f"{kit.private_key} is no key of an elliptic curve; get the kit again.")
+        raise UnseenError(
+            f"{kit.private_key} is not a key of an elliptic curve.", remedy="Get the kit again."
+        )
     stamp = datetime.now(UTC).isoformat()
     public = key.public_key().public_bytes(
         serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo

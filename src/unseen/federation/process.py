@@ -18,12 +18,14 @@ from unseen.errors import UnseenError
 
 #: Seconds that processes get to end by themselves.
 PATIENCE = 8.0
-#: A log is put aside when it is larger; one is kept beside it.
+#: A log is put aside when it is larger; one older log is kept.
 LOG_LIMIT = 16 * 2**20
+#: Which variable says who started a process.
+PARENT = "UNSEEN_PARENT"
 
 
 def environment(home: Path, **more: str) -> dict[str, str]:
-    """The environment of Flower's processes: quiet, offline, installing nothing.
+    """Return the environment of Flower's processes: quiet, offline, installing nothing.
 
     home: where Flower keeps its own files.
     """
@@ -38,7 +40,7 @@ def environment(home: Path, **more: str) -> dict[str, str]:
         "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
         "RAY_USAGE_STATS_ENABLED": "0",
         "PYTHONUNBUFFERED": "1",
-        "UNSEEN_PARENT": str(os.getpid()),
+        PARENT: str(os.getpid()),
         **more,
     }
 
@@ -63,7 +65,7 @@ class Child:
         return self.process.poll()
 
     def said(self) -> str:
-        """What it wrote since it was started."""
+        """Return what it wrote since it was started."""
         with self.log.open("rb") as file:
             file.seek(self.begin)
             return file.read().decode(errors="replace")
@@ -122,10 +124,10 @@ def until_told() -> Iterator[None]:
 def descendants(root: int) -> list[int]:
     """All processes below one, children before grandchildren."""
     parents = _parents()
-    found = [root]
-    for pid in found:
-        found += [child for child, parent in parents.items() if parent == pid]
-    return found[1:]
+    pids = [root]
+    for pid in pids:
+        pids += [child for child, parent in parents.items() if parent == pid]
+    return pids[1:]
 
 
 def check_port(host: str, port: int, what: str) -> None:
@@ -140,23 +142,32 @@ def check_port(host: str, port: int, what: str) -> None:
         except PermissionError:
             raise UnseenError(
                 f"port {port} of {host} may not be used by this account; ports below 1024 need "
-                f"rights. Change `port` in {what}, and in the kits of the sites."
+                "rights.",
+                remedy=f"Change `port` in {what}, and in the kits of the sites.",
             ) from None
         except OSError as error:
             raise UnseenError(
-                f"port taken: another process listens on {host}:{port} ({error.strerror}). Stop it "
-                f"(`ss -ltnp | grep :{port}` names it), or change `port` in {what} and in the kits "
-                "of the sites."
+                f"port taken: another process listens on {host}:{port} ({error.strerror}).",
+                remedy=f"Stop it (`ss -ltnp | grep :{port}` names it), or change `port` in {what} "
+                "and in the kits of the sites.",
             ) from None
 
 
 def free_port() -> int:
-    """A port of this machine that nobody listens on."""
+    """Return a port of this machine that nobody listens on."""
     import socket
 
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+def die_with_parent() -> None:
+    """On Linux, end when the process that started this one (UNSEEN_PARENT) is killed."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(1, signal.SIGTERM, 0, 0, 0)  # PR_SET_PDEATHSIG
+        if os.environ.get(PARENT, str(os.getppid())) != str(os.getppid()):
+            sys.exit(1)  # it was killed before we asked
 
 
 def _adopt() -> None:

@@ -10,10 +10,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from unseen.errors import UnseenError
-from unseen.federation import keys, process
+from unseen.federation import certificates, process
 from unseen.federation.control import Changes, Control, control, needs_flower
+from unseen.federation.handshake import versions
 from unseen.federation.kit import Kit
-from unseen.federation.probe import Answer, ask, versions
+from unseen.federation.probe import Answer, ask
 
 INSECURE = (
     "WARNING: --insecure: no encryption, and any machine may take part. Not for data of people."
@@ -27,15 +28,15 @@ STILL, MISSED = "Failed to activate SuperNode", 180.0
 
 
 def serve(kit: Kit, insecure: bool = False, say: Callable[[str], None] = print) -> int:
-    """Run the SuperLink of a server's kit until it is told to stop; its exit status."""
+    """Run the SuperLink of a server's kit until it is stopped, and return its exit status."""
     needs_flower()
     kit.check(insecure)
     listen = str(kit.settings["listen"])
     process.check_port(listen, kit.port, str(kit.folder / "kit.toml"))
-    sites = dict(keys.registered(kit.folder)) if not insecure else {}
+    sites = dict(certificates.registered(kit.folder)) if not insecure else {}
     kit.state.mkdir(mode=0o700, exist_ok=True)
     command = [
-        sys.executable, "-m", "unseen.federation.link",
+        sys.executable, "-m", "unseen.federation.superlink",
         "--host", listen, "--port", str(kit.port),
         "--database", str(kit.state / "superlink.db"), "--disable-runtime-dependency-installation",
     ]  # fmt: skip
@@ -101,7 +102,7 @@ class _Watch:
         self.next = time.monotonic() + LOOK
         try:
             if not self.insecure:
-                self._follow(self.link.agree(keys.registered(self.kit.folder)))
+                self._follow(self.link.agree(certificates.registered(self.kit.folder)))
             now = {
                 node.name or str(node.id) for node in self.link.nodes() if node.status == "online"
             }
@@ -122,7 +123,7 @@ def _await(link: Control, child: process.Child) -> None:
     until = time.monotonic() + STARTUP
     while True:
         if child.code is not None:
-            raise UnseenError(f"the server ended at once. {_reason(child)} Log: {child.log}")
+            raise UnseenError(f"the server ended immediately. {_reason(child)} Log: {child.log}")
         try:
             link.nodes()
             return
@@ -142,20 +143,25 @@ def join(
     insecure: bool = False,
     say: Callable[[str], None] = print,
 ) -> int:
-    """Run the SuperNode of a site's kit until it is told to stop; its exit status.
+    """Run the SuperNode of a site's kit until it is stopped, and return its exit status.
 
-    data: the site's folder or csv file. app: the one app that this site runs; by default unseen's.
-    allow: parts outside unseen, `module:function`, that a study may name here.
+    Args:
+        kit: The site's kit.
+        data: The site's folder or csv file.
+        app: The one app that this site runs; by default unseen's.
+        allow: Parts outside unseen, `module:function`, that a study may name here.
+        insecure: Whether to connect in plaintext.
+        say: Prints a line.
     """
     needs_flower()
     kit.check(insecure)
-    own = app.absolute() if app is not None else bundle(kit.state / "app")
+    folder = app.absolute() if app is not None else bundle(kit.state / "app")
     path = settle(kit, data, allow)
     if insecure:
         say(INSECURE)
     welcome(kit, insecure, say)
     command = [
-        sys.executable, "-m", "unseen.federation.node",
+        sys.executable, "-m", "unseen.federation.supernode",
         "--superlink", kit.address, "--port", str(process.free_port()),
         "--node-config", f'site="{kit.name}" kit="{kit.folder}"',
     ]  # fmt: skip
@@ -164,8 +170,8 @@ def join(
     else:
         command += ["--root-certificates", str(kit.folder / "ca.crt")]
         command += ["--auth-supernode-private-key", str(kit.private_key)]
-    env = process.environment(kit.folder / "flower", UNSEEN_APP=str(own))
-    begun, told = time.monotonic(), False
+    env = process.environment(kit.folder / "flower", UNSEEN_APP=str(folder))
+    begun, announced = time.monotonic(), False
     with process.until_told():
         say(f"{kit.name} takes part in {kit.federation} at {kit.address} with {path}")
         while True:
@@ -176,9 +182,9 @@ def join(
                     raise UnseenError(
                         f"the connection ended (status {code}). {_reason(child)} Log: {child.log}"
                     )
-                if not told:
+                if not announced:
                     say("the server still counts on the connection before; trying again")
-                    told = True
+                    announced = True
                 time.sleep(LOOK)
             except KeyboardInterrupt:
                 say("stopped.")
@@ -189,15 +195,15 @@ def join(
 
 def settle(kit: Kit, data: Path, allow: Sequence[str] = ()) -> Path:
     """Write site.toml, which the training code reads. What was allowed before stays."""
-    from unseen.federation.kits import toml
+    from unseen.federation.provision import toml
 
     path = data.expanduser().absolute()
     if not path.exists():
         raise UnseenError(f"--data {path} is neither a folder nor a file.")
     state = kit.state
     state.mkdir(mode=0o700, exist_ok=True)
-    found = kit.folder / "site.toml"
-    before = tomllib.loads(found.read_text(encoding="utf-8")) if found.is_file() else {}
+    file = kit.folder / "site.toml"
+    before = tomllib.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
     settings: dict[str, object] = {
         "name": kit.name,
         "role": str(kit.settings["role"]),
@@ -206,40 +212,39 @@ def settle(kit: Kit, data: Path, allow: Sequence[str] = ()) -> Path:
         "state": str(state),
         "allow": sorted({*before.get("allow", ()), *allow}),
     }
-    keys.write(kit.folder / "site.toml", toml(settings).encode())
+    certificates.write(kit.folder / "site.toml", toml(settings).encode())
     return path
 
 
 def welcome(kit: Kit, insecure: bool, say: Callable[[str], None]) -> None:
     """Ask the server first: refuse what cannot work, wait for one that is not there yet."""
-    told = False
+    announced = False
     while True:
         answer = ask(kit, insecure)
         if not answer.trouble:
             break
         if answer.trouble != "unreachable":
             raise UnseenError(f"refused. {answer.text} {answer.remedy}")
-        if not told:
+        if not announced:
             say(f"{answer.text} Trying again until it answers; Ctrl-C stops.")
-            told = True
+            announced = True
         time.sleep(3.0)
-    if fault := strange(kit, answer, insecure):
+    if fault := mismatch(kit, answer, insecure):
         raise UnseenError(f"refused. {fault}")
 
 
-def strange(kit: Kit, answer: Answer, insecure: bool = False) -> str:
-    """Why a server that answers will not work with this kit, or nothing."""
-    found = answer.content
-    if not insecure and kit.kind == "site" and found.get("registered") is not True:
+def mismatch(kit: Kit, answer: Answer, insecure: bool = False) -> str:
+    """Return why a server that answers will not work with this kit, or nothing."""
+    if not insecure and kit.kind == "site" and answer.content.get("registered") is not True:
         return (
             f"unregistered key: the server does not know the key of {kit.name}. Copy site.pub into "
             f"the server's kit as sites/{kit.name}.pub, or get a new kit from the organiser."
         )
-    return strange_versions(answer)
+    return version_mismatch(answer)
 
 
-def strange_versions(answer: Answer) -> str:
-    """What of the versions on both sides does not go together, or nothing."""
+def version_mismatch(answer: Answer) -> str:
+    """Return which versions of the two sides do not go together, or nothing."""
     for name, here in versions().items():
         there = str(answer.content.get(name, "?"))
         if _release(here) != _release(there):
@@ -251,10 +256,10 @@ def strange_versions(answer: Answer) -> str:
 
 
 def bundle(folder: Path) -> Path:
-    """The app of this installation, written afresh."""
+    """Return the app of this installation, written afresh."""
     import shutil
 
-    from unseen.backend.flower import bundle as own
+    from unseen.federation.flower import bundle as own
 
     shutil.rmtree(folder, ignore_errors=True)
     folder.parent.mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,7 @@
 """What one local step descends, each a wrapper around another; `Backprop` is the innermost."""
 
 from unseen.gradient.amplitude import AmplitudeMix, Normalised
-from unseen.gradient.base import Backprop, Gradient, Step
+from unseen.gradient.backprop import Around, Backprop, Gradient, Step
 from unseen.gradient.calibration import Calibration
 from unseen.gradient.challenge import SelfChallenging
 from unseen.gradient.contrast import CrossClient
@@ -15,6 +15,7 @@ from unseen.gradient.proximal import Proximal
 
 __all__ = [
     "AmplitudeMix",
+    "Around",
     "Backprop",
     "Calibration",
     "CrossClient",

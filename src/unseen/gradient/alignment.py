@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from unseen.vector import Layout
+from unseen.core import Layout
 
 #: Fused first: the model that is trained, then the client's own.
 SIDES = ("fused", "own")
@@ -23,6 +23,10 @@ class Projections:
     g, w: the smallest height and width among the layers. Kernels as in the released code: 3 with
     stride 2 where a side is twice the smallest, else as long as it takes without a stride, which
     is 1 where nothing shrinks. The two models have their own; all lie in one vector [Q].
+
+    Attributes:
+        layout: of the vector.
+        strides, paddings: of each layer's convolution.
     """
 
     layout: Layout
@@ -31,7 +35,7 @@ class Projections:
 
     @classmethod
     def of(cls, maps: Sequence[Tensor], channels: int | Literal["smallest"]) -> Projections:
-        """The projections for maps like these."""
+        """Return the projections for maps like these."""
         sizes = [tuple(m.shape[1:]) for m in maps]
         smallest = [min(axis) for axis in zip(*sizes, strict=True)]
         c = smallest[0] if channels == "smallest" else channels
@@ -47,7 +51,7 @@ class Projections:
         return cls(Layout.of(shapes), tuple(strides), tuple(paddings))
 
     def draw(self, generator: torch.Generator, like: Tensor) -> Tensor:
-        """Fresh weights [Q], uniform in ±1/√fan-in as torch starts a convolution."""
+        """Return fresh weights [Q], uniform in ±1/√fan-in as torch starts a convolution."""
         vector = torch.rand(self.layout.size, generator=generator) * 2 - 1
         views = self.layout.views(vector)
         for name, view in views.items():
@@ -55,7 +59,7 @@ class Projections:
         return vector.to(like)
 
     def __call__(self, vector: Tensor, side: str, maps: Sequence[Tensor]) -> Tensor:
-        """The projected maps of one side, [R, N, c, g, w]."""
+        """Return the projected maps of one side, [R, N, c, g, w]."""
         views = self.layout.views(vector)
         each = zip(maps, self.strides, self.paddings, strict=True)
         return torch.stack(
@@ -67,14 +71,14 @@ class Projections:
 
 
 def _axis(size: int, target: int) -> tuple[int, int, int]:
-    """Kernel, stride and padding that bring one axis from `size` to `target`."""
+    """Return the kernel, stride and padding that bring one axis from `size` to `target`."""
     return (3, 2, 1) if size == 2 * target else (1 + size - target, 1, 0)
 
 
 def attention(
     fused: Tensor, own: Tensor, kind: Literal["both", "position", "channel", "none"] = "both"
 ) -> Tensor:
-    """α [R, R] of CSAC's Eqs. 7-9 for projected maps [R, N, c, g, w]; each row sums to 1.
+    """Return α [R, R] of CSAC's Eqs. 7-9 for projected maps [R, N, c, g, w]; each row sums to 1.
 
     With A_l, B_m [c, d] the maps of one example, d = g w, and averages over the batch,
 

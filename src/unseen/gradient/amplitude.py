@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
@@ -11,29 +9,39 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from unseen.bank import Bank
-from unseen.client import Client
+from unseen.core import Client, Inbox, Local, Memory, Model, Reply, Turn
+from unseen.core.parts import Wrapper
 from unseen.errors import number
-from unseen.exchange import Inbox, Local, Memory, Reply, Turn
-from unseen.features import tapped
-from unseen.frequency import Window, mixed, pixel_range
-from unseen.gradient.base import Gradient, Step
-from unseen.vector import Model
+from unseen.gradient.backprop import Around, Gradient, Step
+from unseen.images.bank import Bank
+from unseen.images.features import tapped
+from unseen.images.frequency import Window, mixed, pixel_range
 
 #: The inbox entry that holds HarmoFL's mean amplitude.
 AMPLITUDE = "amplitude"
 
 
 @dataclass(frozen=True)
-class AmplitudeMix:
-    """g at x̃ in x's place, with probability p per batch: |F(x̃)| = (1 − λ) |F(x)| + λ |F(x')|, and
-    the phase of x̃ is that of x.
+class AmplitudeMix(Around):
+    """g at x̃ instead of x, with probability p per batch: the amplitude is mixed, the phase kept.
 
-    λ ~ U(0, strength) for each example; x': another example of the same batch, by a random
-    permutation, or an image of another client out of the bank. clip: x̃ is clipped to the range of
-    the pixels, see `unseen.frequency.pixel_range`. p = 0 is the inner gradient bit for bit.
+        |F(x̃)| = (1 − λ) |F(x)| + λ |F(x')|,   λ ~ U(0, strength) for each example
 
-    Source: Xu et al. 2021, "A Fourier-based Framework for Domain Generalization", amplitude mix.
+    x': another example of the same batch, by a random permutation, or an image of another client
+    out of the bank. p = 0 is the inner gradient bit for bit.
+
+    Attributes:
+        inner: the gradient that the images enter.
+        p: the probability with which a batch is mixed, all of it, as in GA's code; FACT (the
+            source) always mixes, next to the image itself, and adds a teacher and a dual loss that
+            are left out here.
+        strength: 1 in GA's code; FACT has 1 for PACS and 0.2 for OfficeHome.
+        clip: to the range of the pixels, as FACT does, see `unseen.images.frequency.pixel_range`;
+            GA's code mixes after normalisation and does not clip.
+        bank: amplitude spectra of other clients' images, to mix with these.
+
+    Source:
+        Xu et al. 2021, "A Fourier-based Framework for Domain Generalization", amplitude mix.
     """
 
     inner: Gradient
@@ -46,11 +54,10 @@ class AmplitudeMix:
         number("am(p)", self.p, 0, 1)
         number("am(strength)", self.strength, 0, 1)
 
-    @contextmanager
-    def open(
-        self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
-    ) -> Iterator[Step]:
-        """The inner step on batches of which some are mixed."""
+    def changed(
+        self, inner: Step, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
+    ) -> Step:
+        """Return the inner step on batches of which some are mixed."""
         generator, window = turn.generator("am"), Window()
         low, high = pixel_range(client.split("train"))
         pool = self.bank.others(inbox, turn) if self.bank is not None else None
@@ -60,42 +67,40 @@ class AmplitudeMix:
                 return self.bank.draw(pool, len(x), generator)
             return window(x)[torch.randperm(len(x), generator=generator).to(x.device)]
 
-        with self.inner.open(model, inbox, client, memory, turn) as inner:
+        def step(x: Tensor, y: Tensor) -> Tensor:
+            if float(torch.rand((), generator=generator)) >= self.p:
+                return inner(x, y)
+            lam = self.strength * torch.rand(len(x), generator=generator)
+            x = mixed(x, other(x), lam, window)
+            return inner(x.clamp(low, high) if self.clip else x, y)
 
-            def step(x: Tensor, y: Tensor) -> Tensor:
-                if float(torch.rand((), generator=generator)) >= self.p:
-                    return inner(x, y)
-                lam = self.strength * torch.rand(len(x), generator=generator)
-                x = mixed(x, other(x), lam, window)
-                return inner(x.clamp(low, high) if self.clip else x, y)
-
-            yield step
+        return step
 
 
 @dataclass(frozen=True)
-class Normalised:
-    """Another local on a network whose inputs have, inside the window, the amplitude that the
-    inbox holds.
+class Normalised(Wrapper):
+    """Another local on a network whose inputs have the inbox's amplitude inside a window.
 
     It is a hook on the whole network, so that all that the other local does to images before they
     enter it, and all that it measures, is of the network as it predicts.
 
-    Source: Jiang, Wang, Dou 2022, "HarmoFL", amplitude normalisation.
+    Source:
+        Jiang, Wang, Dou 2022, "HarmoFL", amplitude normalisation.
     """
 
     outermost: ClassVar[bool] = True
 
-    local: Local
+    inner: Local
     window: Window
 
     def __call__(
         self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
     ) -> tuple[Reply, Memory]:
-        """The other local's reply; the hook ends with it."""
+        """Return the other local's reply; the hook ends with it."""
         with tapped(model.module, "", "input") as tap:
             tap.change = partial(self.change, inbox[AMPLITUDE])
-            return self.local(model, inbox, client, memory, turn)
+            return self.inner(model, inbox, client, memory, turn)
 
     def change(self, amplitude: Tensor, x: Tensor) -> Tensor:
-        """The images [N, C, H, W] with this amplitude, laid out in memory as they came."""
+        """Return the images [N, C, H, W] with this amplitude, laid out in memory as they came."""
         return torch.empty_like(x).copy_(mixed(x, amplitude, 1, self.window))

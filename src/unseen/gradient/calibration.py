@@ -10,15 +10,13 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from unseen.client import Client
+from unseen.core import Client, Inbox, Memory, Model, Turn
 from unseen.errors import UnseenError, choice, number
-from unseen.exchange import Inbox, Memory, Turn
-from unseen.features import chosen, frozen, recorded
 from unseen.gradient.alignment import Projections, attention
-from unseen.gradient.base import Backprop, Step
+from unseen.gradient.backprop import Backprop, Step
 from unseen.gradient.discrepancy import mmd, mse
-from unseen.training import Training
-from unseen.vector import Model
+from unseen.images.features import chosen, frozen, recorded
+from unseen.recipe import Training
 
 
 @dataclass(frozen=True)
@@ -27,9 +25,28 @@ class Calibration:
 
     M: the model that is trained, in training mode; L: the client's own model, frozen and in
     evaluation mode, read from its memory (`own.model`, `own.buffers`) and run in the same module.
-    Both are projected by convolutions that are drawn anew for each client and round, take the
-    steps of the training's optimiser and rate on the same loss, weight decay included, and end
-    with the exchange. The options are those of `unseen.methods.csac.csac`.
+    Both are projected by convolutions that are drawn for each client and round, take the steps of
+    the training's optimiser and rate on the same loss, weight decay included, and end with the
+    exchange.
+
+    Attributes:
+        training: the recipe, for its loss, its optimiser and its batches.
+        lam: λ.
+        layers: R, by the names of the model's parts; none for its last two convolutions (MNIST);
+            the paper takes the last three convolutions of AlexNet and the last three blocks of
+            ResNet-18, ["layer2", "layer3", "layer4"].
+        strategy: `same-layer` has α_lm = 1[l = m], `none` no alignment.
+        attention: `channel` is the paper's "without (position)", `position` its "without
+            (channel)", `none` has α = 1/|R|.
+        metric: `mse` compares example by example.
+        estimator: see `unseen.gradient.discrepancy.mmd`.
+        cross_entropy: False leaves the alignment alone. The sum does not raise the rate of the
+            cross-entropy's part: it adds λ times the alignment's own gradient, 0 where the maps
+            agree.
+        logits: also λ MMD of the two models' logits.
+        channels: c of the projections, or that of the `smallest` map.
+        projections: drawn each round and never sent; trained with the model, or `fixed`.
+        attention_gradient: let the gradient through α.
     """
 
     training: Training = field(default_factory=Training)
@@ -69,7 +86,7 @@ class Calibration:
     def open(
         self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
     ) -> Iterator[Step]:
-        """The step that also draws the layers' features to those of the client's own model."""
+        """Open the step that also draws the layers' features to those of the client's own model."""
         if not self.aligns:
             plain = Backprop(self.training.loss)
             with plain.open(model, inbox, client, memory, turn) as step:
@@ -122,11 +139,11 @@ class Calibration:
         return total
 
     def distance(self, x: Tensor, y: Tensor) -> Tensor:
-        """D [R, R] of every pair of layers, for features [R, N, D]."""
+        """Return D [R, R] of every pair of layers, for features [R, N, D]."""
         return mmd(x, y, self.estimator) if self.metric == "mmd" else mse(x, y)
 
     def prepare(self, model: Model, client: Client) -> tuple[list[str], Projections]:
-        """The layers and their projections; refuses what could not be calibrated."""
+        """Return the layers and their projections; refuse what could not be calibrated."""
         layers, split = chosen(model.module, self.layers), client.split("train")
         n, batch = len(split), self.training.batch_size
         rest = 0 if self.training.drop_last else n % batch
@@ -143,10 +160,10 @@ class Calibration:
 
 
 def _own(memory: Memory, client: Client) -> tuple[Tensor, Tensor]:
-    """The client's own model, in memory that is aligned alike wherever it was read from."""
+    """Return the client's own model, in memory aligned the same way wherever it was read from."""
     if "own.model" not in memory:
         raise UnseenError(
-            f"client {client.name!r} has no model of its own to calibrate with: it took no part in "
+            f"client {client.name!r} has no own model to calibrate with: it took no part in "
             "the first exchange, semantic acquisition, or its memory was lost."
         )
     return memory["own.model"].clone(), memory["own.buffers"].clone()

@@ -10,22 +10,21 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from unseen.client import Client
+from unseen.core import Client, Inbox, Memory, Model, Turn
+from unseen.core.parts import Wrapper
+from unseen.core.share import ceil_share, round_share
 from unseen.errors import UnseenError, choice, nearest, number
-from unseen.exchange import Inbox, Memory, Turn
-from unseen.features import Tap, last_maps, tapped
-from unseen.gradient.base import Gradient, Step
+from unseen.gradient.backprop import Gradient, Step
 from unseen.gradient.heads import head_layer
-from unseen.share import ceil_share, round_share
-from unseen.vector import Model
+from unseen.images.features import Tap, last_maps, tapped
 
 #: By how much an example's probability must fall before it may be challenged, as released.
 FALL = 1e-4
 
 
 @dataclass(frozen=True)
-class SelfChallenging:
-    """The inner gradient with z ∘ m in z's place, z being the features that enter the head.
+class SelfChallenging(Wrapper):
+    """The inner gradient with z ∘ m instead of z, z being the features that enter the head.
 
         G = ∂(Σ_n logit of y_n) / ∂z      m_n: 0 on the `drop` share of pixels, or of channels,
                                               with the largest G, averaged over the other axis
@@ -34,11 +33,22 @@ class SelfChallenging:
     Pixels or channels: one draw of 1/2 per batch; where z has no pixels, channels. G and p are
     taken in evaluation mode, in two passes that leave the statistics of BatchNorm alone. Then
     every pass of the inner step in training mode over as many examples is masked. Ties are not
-    dropped. The options are those of `unseen.methods.rsc.rsc`; drop = 0 or batch = 0 is the inner
-    gradient bit for bit.
+    dropped. drop = 0 or batch = 0 is the inner gradient bit for bit.
 
-    Source: Huang, Wang, Xing, Huang 2020, "Self-Challenging Improves Cross-Domain Generalization",
-    Algorithm 1.
+    Attributes:
+        inner: the gradient under the mask.
+        drop: 1/3 as in the paper; its released code takes 1/3.2 of the channels, which GA's copy
+            keeps.
+        batch: 1/3 as in the paper; its released code raises the share from 0.3 over the epochs.
+        layer: whose output z is; none for the last that gives maps of more than one pixel (a
+            ResNet's last block, or the last pooling of the nets for digits), or, in nets without
+            maps, for the head's input, of which only channels can be muted.
+        score: a pixel's, the mean of G over channels, as the paper has it, or the `"activation"`
+            Σ_c z_c mean(G_c), as in its released code.
+
+    Source:
+        Huang, Wang, Xing, Huang 2020, "Self-Challenging Improves Cross-Domain Generalization",
+        Algorithm 1.
     """
 
     inner: Gradient
@@ -56,7 +66,7 @@ class SelfChallenging:
     def open(
         self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
     ) -> Iterator[Step]:
-        """The inner step under masks that are found anew for each batch."""
+        """Open the inner step under masks that are computed for each batch."""
         with self.inner.open(model, inbox, client, memory, turn) as inner:
             if not self.drop or not self.batch:
                 yield inner
@@ -77,7 +87,7 @@ class SelfChallenging:
                 yield step
 
     def place(self, model: Model, x: Tensor) -> tuple[str, Literal["input", "output"]]:
-        """The layer, and whether it is its input or its output that is masked."""
+        """Return the layer, and whether it is its input or its output that is masked."""
         if self.layer is None:
             maps = last_maps(model, x)
             return (maps, "output") if maps is not None else (head_layer(model)[0], "input")
@@ -87,7 +97,7 @@ class SelfChallenging:
         return self.layer, "output"
 
     def mask(self, model: Model, tap: Tap, x: Tensor, y: Tensor, pixels: bool) -> Tensor:
-        """m [N, 1, H, W], [N, C, 1, 1] or [N, C], of zeros and ones, for a batch."""
+        """Return m [N, 1, H, W], [N, C, 1, 1] or [N, C], of zeros and ones, for a batch."""
         leaf: list[Tensor] = []
 
         def cut(z: Tensor) -> Tensor:
@@ -112,7 +122,7 @@ class SelfChallenging:
         return mask
 
     def dropped(self, z: Tensor, slope: Tensor, pixels: bool) -> Tensor:
-        """Which pixels or channels every example loses if it is challenged."""
+        """Return which pixels or channels every example loses if it is challenged."""
         if slope.ndim == 4 and pixels and slope[0, 0].numel() > 1:
             if self.score == "gradient":
                 score = slope.mean(1).flatten(1)
@@ -126,7 +136,7 @@ class SelfChallenging:
 
 
 def largest(values: Tensor, count: int) -> Tensor:
-    """Which of the last axis lie above the (count + 1)-th largest: `count` of them but for ties.
+    """Return which of the last axis lie above the (count + 1)-th largest: `count` but for ties.
 
     >>> largest(torch.tensor([3.0, 1.0, 2.0, 2.0]), 1), largest(torch.tensor([3.0, 1.0, 3.0]), 1)
     (tensor([ True, False, False, False]), tensor([False, False, False]))
@@ -137,7 +147,7 @@ def largest(values: Tensor, count: int) -> Tensor:
 
 
 def masked(z: Tensor, mask: Tensor) -> Tensor:
-    """z ∘ m, if the mask was made for this many examples."""
+    """Return z ∘ m, if the mask was made for this many examples."""
     if len(z) != len(mask):
         raise UnseenError(
             f"RSC found masks for {len(mask)} examples, and its method passes {len(z)} at a time; "
@@ -147,14 +157,14 @@ def masked(z: Tensor, mask: Tensor) -> Tensor:
 
 
 def true_logit(outputs: Tensor, y: Tensor) -> Tensor:
-    """The logit [N] of each example's class, for outputs [N, C] or logits of class 1 [N, 1]."""
+    """Return the logit [N] of each example's class, for logits [N, C], or [N, 1] of class 1."""
     if outputs.shape[-1] == 1:
         return outputs.squeeze(-1) * (2 * y - 1)
     return outputs.gather(1, y[:, None]).squeeze(1)
 
 
 def true_probability(outputs: Tensor, y: Tensor) -> Tensor:
-    """The probability [N] of each example's class."""
+    """Return the probability [N] of each example's class."""
     if outputs.shape[-1] == 1:
         return true_logit(outputs.detach(), y).sigmoid()
     return true_logit(outputs.detach().softmax(-1), y)

@@ -11,17 +11,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from unseen.augmix import AugMix
-from unseen.bank import Bank
-from unseen.client import Client
+from unseen.core import Client, Inbox, Memory, Model, Turn
+from unseen.core.losses import Loss
 from unseen.errors import number
-from unseen.exchange import Inbox, Memory, Turn
-from unseen.features import recorded, tapped
-from unseen.frequency import pixel_range
-from unseen.gradient.base import Step
+from unseen.gradient.backprop import Step
 from unseen.gradient.heads import head_layer
-from unseen.losses import Loss
-from unseen.vector import Model
+from unseen.images.augmix import AugMix
+from unseen.images.bank import Bank
+from unseen.images.features import recorded, tapped
+from unseen.images.frequency import pixel_range
 
 #: Under the root of a variance, as released.
 EPSILON = 1e-6
@@ -34,10 +32,20 @@ class CrossClient:
     x_0 = x; x_1 and x_2: x with channel means and deviations (1 − λ)(μ, σ) + λ (μ', σ') of another
     client's image, λ ~ Beta(beta, beta) for each example, clipped to the range of the pixels, and
     then AugMix; z: what enters the head; p: predicted probabilities. Three passes per batch, one
-    per view. transfer, augment: without the first and without the second half of a view; without
-    both there is x alone. The options are those of `unseen.methods.fedccrl.fedccrl`.
+    per view; without transfer and augment there is x alone.
 
-    Source: Wang, Guo, Tang 2024, "FedCCRL".
+    Attributes:
+        loss: F.
+        bank: the statistics of other clients' images.
+        contrast: of the supervised contrast.
+        consistency: of the Jensen-Shannon divergence.
+        temperature: of the supervised contrast.
+        beta: of the distribution of λ.
+        transfer: whether views take foreign statistics.
+        augment: the second half of a view; none for none.
+
+    Source:
+        Wang, Guo, Tang 2024, "FedCCRL".
     """
 
     loss: Loss
@@ -59,7 +67,7 @@ class CrossClient:
     def open(
         self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
     ) -> Iterator[Step]:
-        """The step on a batch in three views."""
+        """Open the step on a batch in three views."""
         loss = self.loss.open(model, inbox, client, memory, turn)
         pool, generator = self.bank.others(inbox, turn), turn.generator("fedccrl")
         low, high = pixel_range(client.split("train"))
@@ -106,13 +114,13 @@ class CrossClient:
 
 
 def statistics(x: Tensor) -> Tensor:
-    """Mean and deviation of each channel of each image [N, C, H, W], as [N, 2, C]."""
+    """Return the mean and deviation of each channel of each image [N, C, H, W], as [N, 2, C]."""
     flat = x.flatten(2)
     return torch.stack([flat.mean(2), (flat.var(2) + EPSILON).sqrt()], dim=1)
 
 
 def restyled(x: Tensor, other: Tensor, lam: Tensor) -> Tensor:
-    """Images with their statistics drawn to those of others, [N, 2, C] in any shape, by λ [N]."""
+    """Return images with statistics drawn by λ [N] to others', [N, 2, C] in any shape."""
     own, other = statistics(x), other.view(len(x), 2, x.shape[1])
     lam = lam.view(-1, 1, 1).to(x)
     target = (1 - lam) * own + lam * other
@@ -121,17 +129,24 @@ def restyled(x: Tensor, other: Tensor, lam: Tensor) -> Tensor:
 
 
 def probabilities(outputs: Tensor) -> Tensor:
-    """Class probabilities [N, C] of logits [N, C], or [N, 2] of logits of class 1 [N, 1]."""
+    """Return class probabilities [N, C] of logits [N, C], or [N, 2] of logits of class 1 [N, 1]."""
     if outputs.shape[-1] == 1:
         return torch.cat([(-outputs).sigmoid(), outputs.sigmoid()], dim=-1)
     return outputs.softmax(-1)
 
 
 def supervised_contrast(z: Tensor, y: Tensor, temperature: float = 0.1) -> Tensor:
-    """mean_i −1/|P(i)| Σ_{p ∈ P(i)} log [exp(s_ip) / Σ_{a≠i} exp(s_ia)], s = cosine / τ.
+    """Return mean_i −1/|P(i)| Σ_{p ∈ P(i)} log [exp(s_ip) / Σ_{a≠i} exp(s_ia)], s = cosine / τ.
 
-    z: features [M, D]; P(i): the others of i's class y_i; an anchor without any counts 0. Source:
-    Khosla et al. 2020, "Supervised Contrastive Learning", Eq. 2.
+    P(i): the others of i's class y_i; an anchor without any counts 0.
+
+    Args:
+        z: features [M, D].
+        y: classes [M].
+        temperature: τ.
+
+    Source:
+        Khosla et al. 2020, "Supervised Contrastive Learning", Eq. 2.
     """
     z = F.normalize(z, dim=1)
     itself = torch.eye(len(z), dtype=torch.bool, device=z.device)
@@ -143,7 +158,7 @@ def supervised_contrast(z: Tensor, y: Tensor, temperature: float = 0.1) -> Tenso
 
 
 def jensen_shannon(p: Sequence[Tensor]) -> Tensor:
-    """mean_n (1/V) Σ_v KL(p_v ‖ p̄) for V tables of probabilities [N, C], in nats."""
+    """Return mean_n (1/V) Σ_v KL(p_v ‖ p̄) for V tables of probabilities [N, C], in nats."""
     table = torch.stack(list(p))
     logs, middle = (t.clamp_min(1e-7).log() for t in (table, table.mean(0)))
     return (table * (logs - middle)).sum(-1).mean()

@@ -10,12 +10,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from unseen.client import Client
+from unseen.core import Client, Inbox, Local, Memory, Model, Reply, Turn
+from unseen.core.losses import Loss, LossFunction
+from unseen.core.parts import Wrapper
 from unseen.errors import choice
-from unseen.exchange import Inbox, Local, Memory, Reply, Turn
 from unseen.gradient.heads import Head, loss_of
-from unseen.losses import Loss, LossFunction
-from unseen.vector import Model
 
 #: The slot and inbox entry of all heads [N, Ph], one row per client of the roster.
 HEADS = "heads"
@@ -28,7 +27,7 @@ class FirstHead:
     head: str | None = None
 
     def __call__(self, model: Model) -> Tensor:
-        """A copy of it, flat [Ph]."""
+        """Return a copy of it, flat [Ph]."""
         return model.vector[Head.of(model, self.head).part].clone()
 
 
@@ -36,9 +35,13 @@ class FirstHead:
 class Collaboration:
     """ℓ(h_j(f), y) over all N heads, f = F(x): the others' heads h_j as received, frozen.
 
-    scale: `"mean"`, the body F descends (1/N) Σ_j ℓ(h_j(f), y) and the own head h_k its own loss,
-    so that both take steps as long as those of a single loss; `"sum"`, all descend
-    Σ_j ℓ(h_j(f), y), which is N times the rate for the body. The value is the mean or the sum.
+    Attributes:
+        loss: ℓ.
+        scale: `"mean"`, the body F descends (1/N) Σ_j ℓ(h_j(f), y) and the own head h_k its own
+            loss, so that both take steps as long as those of a single loss; `"sum"`, all descend
+            Σ_j ℓ(h_j(f), y), which is N times the rate for the body. The value is the mean or the
+            sum.
+        head: the layer's name.
     """
 
     loss: Loss
@@ -51,7 +54,7 @@ class Collaboration:
     def open(
         self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
     ) -> LossFunction:
-        """The loss of this client with the heads of this round."""
+        """Open the loss of this client with the heads of this round."""
         inner = self.loss.open(model, inbox, client, memory, turn)
         head, rows = Head.of(model, self.head), inbox[HEADS]
         others = rows[torch.arange(len(rows), device=rows.device) != turn.index]
@@ -75,17 +78,17 @@ class Collaboration:
 
 
 @dataclass(frozen=True)
-class OwnHead:
-    """Lets another local work with the client's own head, and sends that in a row of its own.
+class OwnHead(Wrapper):
+    """Another local that works with the client's own head, which it sends as a separate row.
 
     What the other local finds in the inbox as `model` is the received body under the client's own
     head, so that a proximal term holds each client near its own. In the vector the head is put
-    back as received: the model's update is 0 there. Whoever is not of the roster has none.
+    back as received: the model's update is 0 there. A client that is not on the roster has none.
     """
 
     outermost: ClassVar[bool] = True
 
-    local: Local
+    inner: Local
     head: str | None = None
 
     def __call__(
@@ -96,18 +99,21 @@ class OwnHead:
         if turn.index >= 0:
             model.vector[part] = inbox[HEADS][turn.index]
         received = {**inbox, "model": model.vector.clone()}
-        reply, memory = self.local(model, received, client, memory, turn)
-        own = model.vector[part].clone()
+        reply, memory = self.inner(model, received, client, memory, turn)
+        row = model.vector[part].clone()
         model.vector[part] = inbox["model"][part]
-        return Reply({**reply.rows, HEADS: own}, reply.scalars), memory
+        return Reply({**reply.rows, HEADS: row}, reply.scalars), memory
 
 
 @dataclass(frozen=True)
 class Ensemble:
-    """Predicts with all heads on the shared features, as outputs that any loss can read.
+    """The prediction of all heads on the shared features, as outputs that any loss can read.
 
-    of: `"probabilities"`, log (1/N) Σ_j softmax(h_j(f)), or for one logit the log-odds of the mean
-    probability; or `"logits"`, (1/N) Σ_j h_j(f). numbers: regression, where it is the latter.
+    Attributes:
+        of: `"probabilities"`, log (1/N) Σ_j softmax(h_j(f)), or for one logit the log-odds of the
+            mean probability; or `"logits"`, (1/N) Σ_j h_j(f).
+        numbers: regression, where it is the latter.
+        head: the layer's name.
     """
 
     of: Literal["probabilities", "logits"] = "probabilities"
@@ -118,7 +124,7 @@ class Ensemble:
         choice("copa(ensemble)", self.of, ("probabilities", "logits"))
 
     def __call__(self, model: Model, inbox: Inbox, x: Tensor) -> Tensor:
-        """Outputs [N, C] by one pass through the body."""
+        """Return outputs [N, C] by one pass through the body."""
         head = Head.of(model, self.head)
         features, _ = head.run(model, x)
         z = head.apply(inbox[HEADS], features)

@@ -14,14 +14,19 @@ BANDWIDTHS = range(-3, 2)
 
 
 def mmd(x: Tensor, y: Tensor, estimator: Literal["unbiased", "biased"] = "unbiased") -> Tensor:
-    """Squared maximum mean discrepancy [R, S] of every pair of samples x [R, N, D], y [S, N, D].
+    """Return the squared maximum mean discrepancy [R, S] of every pair of samples.
 
         mean k(x, x') + mean k(y, y') − 2 mean k(x, y),     k = Σ_k exp(−‖·‖² / 2σ_k²)
 
     with σ_k² = 3^k times the mean squared distance among the pair's 2N points, their zero
-    distances from themselves included, for k = −3 ... 1; no gradient through it. unbiased: the
-    first two means leave out k(x_i, x_i) (Gretton et al. 2012, Eq. 3); biased: they do not
-    (Eq. 5). The released code is the unbiased one plus the constant 2/(N − 1).
+    distances from themselves included, for k = −3 ... 1; no gradient through it.
+
+    Args:
+        x: samples [R, N, D].
+        y: samples [S, N, D].
+        estimator: `"unbiased"`, the first two means leave out k(x_i, x_i) (Gretton et al. 2012, Eq.
+            3); `"biased"`, they do not (Eq. 5). The released code is the unbiased one plus the
+            constant 2/(N − 1).
     """
     N = x.shape[1]
     if N < 2:
@@ -47,12 +52,12 @@ def mmd(x: Tensor, y: Tensor, estimator: Literal["unbiased", "biased"] = "unbias
 
 
 def mse(x: Tensor, y: Tensor) -> Tensor:
-    """Mean squared difference [R, S] of the same examples in every pair of x [R, N, D], y."""
+    """Return the mean squared difference [R, S] of the same examples in every pair of x and y."""
     return (x[:, None] - y[None]).square().mean((-1, -2))
 
 
 def squared_distances(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """‖x_i − x_j‖² [R, N, N], ‖y_i − y_j‖² [S, N, N] and ‖x_i − y_j‖² [R, S, N, N]."""
+    """Return ‖x_i − x_j‖² [R, N, N], ‖y_i − y_j‖² [S, N, N] and ‖x_i − y_j‖² [R, S, N, N]."""
     xx, yy, xy = _SquaredDistances.apply(x, y)
     return xx, yy, xy
 

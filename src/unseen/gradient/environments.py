@@ -10,33 +10,38 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from unseen.client import Client
 from unseen.combine.geometric import RunningLogSums, WeightedGeometricMean, Zeros
+from unseen.core import Client, Inbox, Memory, Model, Turn
+from unseen.core.parts import Wrapper
 from unseen.errors import UnseenError, choice, number
-from unseen.exchange import Inbox, Memory, Turn
-from unseen.gradient.base import Backprop, Gradient, Step
-from unseen.gradient.examples import (
+from unseen.gradient.backprop import Backprop, Gradient, Step
+from unseen.gradient.per_example import (
     chunks_of_gradients,
     linear_signals,
     outer_log_sums,
     outputs_and_signals,
     put,
 )
-from unseen.vector import Model
 
 
 @dataclass(frozen=True)
-class Environments:
+class Environments(Wrapper):
     """g ← mean_ε g_ε, coordinate by coordinate, over the environments ε inside a client.
 
-    by: an environment is a single `"example"` (FedILC, Algorithm 2), a mini-`"batch"` of a random
-    partition (FedILC §5 and its released code), or a named `"environment"`, the column of that
-    name in the split's meta. All weigh equally, a short last batch too, as released.
-    rule: `"geometric"`, the weighted geometric mean with `zeros` and `agreement` as in
-    `unseen.combine.WeightedGeometricMean`, or `"mean"`. The gradients of environments are summed
+    All weigh equally, a short last batch too, as released. The gradients of environments are summed
     up one after the other: no two of them exist at a time. Those of examples do not exist at all
     where the net is made of linear layers; for other nets `chunk` of them are formed at a time.
-    batch_size: of the mini-batches.
+
+    Attributes:
+        inner: the gradient of an environment.
+        by: what an environment is: a single `"example"` (FedILC, Algorithm 2), a mini-`"batch"` of
+            a random partition (FedILC §5 and its released code, hence the default), or the column
+            `"environment"` of the data.
+        rule: `"geometric"`, the weighted geometric mean, or `"mean"`.
+        zeros, agreement: see `unseen.combine.WeightedGeometricMean`.
+        batch_size: of the mini-batches.
+        chunk: by example in nets that are not all linear layers, how many gradients to hold at a
+            time.
     """
 
     inner: Gradient
@@ -69,7 +74,7 @@ class Environments:
     def open(
         self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
     ) -> Iterator[Step]:
-        """The step that leaves the mean over the environments of what it is given."""
+        """Open the step that leaves the mean over the environments of what it is given."""
         if self.by == "example" and self.rule == "geometric":
             yield self._over_examples(model, inbox, client, memory, turn)
             return
@@ -101,7 +106,7 @@ class Environments:
         return step
 
     def _parts(self, y: Tensor, client: Client, generator: torch.Generator) -> list[Tensor]:
-        """Row indices of each environment."""
+        """Return the row indices of each environment."""
         if self.by == "batch":
             order = torch.randperm(len(y), generator=generator).to(y.device)
             return list(order.split(self.batch_size))

@@ -2,39 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal
 
 import torch
 from torch import Tensor
 
-from unseen.bank import Bank
-from unseen.client import Client
+from unseen.core import Client, Inbox, Memory, Model, Turn
+from unseen.core.losses import LossFunction
 from unseen.errors import UnseenError, choice, number
-from unseen.exchange import Inbox, Memory, Turn
-from unseen.frequency import Window, mixed, pixel_range
-from unseen.gradient.base import Backprop, Gradient, Step
-from unseen.losses import LossFunction
-from unseen.vector import Model
+from unseen.gradient.backprop import Around, Backprop, Gradient, Step
+from unseen.images.bank import Bank
+from unseen.images.frequency import Window, mixed, pixel_range
 
 
 @dataclass(frozen=True)
-class Episodic:
+class Episodic(Around):
     """g = c [∇F(w; x) + ∇F(w'; x̃)],   w' = w − η clamp(∇F(w; x), ±bound)
 
-    x̃: x with amplitudes of another client's image inside the window, |F(x̃)| = (1 − λ) |F(x)| +
-    λ A, clipped to the range of the pixels. scale: c is ½ (`"mean"`), so that a step is as long as
-    one on the client's images alone, or 1 (`"sum"`), which doubles the rate of SGD. λ is 1 for
-    `"swap"`, and U(0, 1) for each example for `"continuous"`. order: `"first"` takes w' as if it
-    did not depend on w; `"second"` differentiates through the step, g = c [∇F(w; x) + (I − η H)
-    ∇F(w'; x̃)] with H the Hessian of F(w; x) in the coordinates that are not clamped, at the price
-    of a third pass. The returned value is c [F(w; x) + F(w'; x̃)]. Statistics of BatchNorm are
-    updated by the first pass alone, at w. The options are those of `unseen.methods.feddg.feddg`.
+    x̃: x with amplitudes of another client's image inside the window, |F(x̃)| = (1 − λ) |F(x)| + λ
+    A, clipped to the range of the pixels. The returned value is c [F(w; x) + F(w'; x̃)]. Statistics
+    of BatchNorm are updated by the first pass alone, at w.
 
-    Source: Liu et al. 2021, "FedDG: ... Episodic Learning in Continuous Frequency Space", its
-    released code without the boundary term.
+    Attributes:
+        inner: the gradient of F.
+        bank: amplitudes A of other clients' images.
+        inner_lr: η, 0.001 as released, there with Adam at 0.001.
+        bound: of each coordinate of the inner step.
+        interpolation: λ ~ U(0, 1) for each image, the continuous frequency space of the title, or
+            λ = 1, `"swap"`, since in the released code the interpolation is commented out.
+        order: `"first"`, as released, takes w' as if it did not depend on w; `"second"`
+            differentiates through the step, g = c [∇F(w; x) + (I − η H) ∇F(w'; x̃)] with H the
+            Hessian of F(w; x) in the coordinates that are not clamped, at the price of a third
+            pass.
+        scale: c is ½ (`"mean"`), so that a step is as long as one on the client's images alone, or
+            1 (`"sum"`) as released. The released code trains with Adam, whose step does not depend
+            on c; under SGD the sum is twice FedAvg's learning rate, at which small networks with
+            momentum collapse, so the mean is the default.
+
+    Source:
+        Liu et al. 2021, "FedDG: ... Episodic Learning in Continuous Frequency Space", its released
+        code without the boundary term.
     """
 
     inner: Gradient
@@ -54,14 +62,13 @@ class Episodic:
         if self.order == "second" and not isinstance(self.inner, Backprop):
             raise UnseenError(
                 "feddg(order='second') differentiates the loss twice, and "
-                f"{type(self.inner).__name__} inside it is no loss; take order='first'."
+                f"{type(self.inner).__name__} inside it is not a loss; take order='first'."
             )
 
-    @contextmanager
-    def open(
-        self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
-    ) -> Iterator[Step]:
-        """The inner step twice: at w, and where a step on it leads."""
+    def changed(
+        self, inner: Step, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
+    ) -> Step:
+        """Return the inner step twice: at w, and where a step on it leads."""
         generator, pool = turn.generator("feddg"), self.bank.others(inbox, turn)
         loss: LossFunction | None = None
         if self.order == "second" and isinstance(self.inner, Backprop):
@@ -76,31 +83,29 @@ class Episodic:
             lam = torch.ones(len(x)) if swap else torch.rand(len(x), generator=generator)
             return mixed(x, other, lam, window).clamp(low, high)
 
-        with self.inner.open(model, inbox, client, memory, turn) as inner:
+        def step(x: Tensor, y: Tensor) -> Tensor:
+            value = inner(x, y)
+            slope = model.gradient.clone()
+            weights, buffers = model.vector.clone(), model.buffers.clone()
+            model.vector.sub_(slope.clamp(-self.bound, self.bound), alpha=self.inner_lr)
+            value = value + inner(foreign(x), y)
+            model.vector.copy_(weights)
+            if loss is not None:
+                free = torch.where(slope.abs() < self.bound, model.gradient, 0)
+                total = model.gradient - self.inner_lr * curved(model, loss, x, y, free)
+                model.gradient.copy_(total)
+            model.buffers.copy_(buffers)
+            model.gradient.add_(slope)
+            if self.scale == "sum":
+                return value
+            model.gradient.mul_(0.5)
+            return value / 2
 
-            def step(x: Tensor, y: Tensor) -> Tensor:
-                value = inner(x, y)
-                own = model.gradient.clone()
-                weights, buffers = model.vector.clone(), model.buffers.clone()
-                model.vector.sub_(own.clamp(-self.bound, self.bound), alpha=self.inner_lr)
-                value = value + inner(foreign(x), y)
-                model.vector.copy_(weights)
-                if loss is not None:
-                    free = torch.where(own.abs() < self.bound, model.gradient, 0)
-                    total = model.gradient - self.inner_lr * curved(model, loss, x, y, free)
-                    model.gradient.copy_(total)
-                model.buffers.copy_(buffers)
-                model.gradient.add_(own)
-                if self.scale == "sum":
-                    return value
-                model.gradient.mul_(0.5)
-                return value / 2
-
-            yield step
+        return step
 
 
 def curved(model: Model, loss: LossFunction, x: Tensor, y: Tensor, v: Tensor) -> Tensor:
-    """H v [P], H being the Hessian of the loss at the model's weights."""
+    """Return H v [P], H being the Hessian of the loss at the model's weights."""
     names = model.layout.names
     every = dict(model.module.named_parameters())
     weights = [every[name] for name in names]

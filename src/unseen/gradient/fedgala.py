@@ -2,38 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal
 
 from torch import Tensor
 
-from unseen.client import Client
+from unseen.core import Client, Inbox, Local, Memory, Model, Reply, Turn
+from unseen.core.parts import Wrapper
+from unseen.core.vector import Blocks
 from unseen.errors import choice, number
-from unseen.exchange import Inbox, Local, Memory, Reply, Turn
-from unseen.gradient.base import Gradient, Step
-from unseen.vector import Blocks, Model
+from unseen.gradient.backprop import Around, Gradient, Step
 
 #: The model that this client received when it last took part.
 RECEIVED = "fedgala.received"
 
 
 @dataclass(frozen=True)
-class LocalAlignment:
+class LocalAlignment(Around):
     """g_l ← 0 for each layer l with cos(−g_l, Δ_l) < threshold, Δ what the global model moved.
 
     Δ: the received model minus the one that this client received when it last took part, which it
     remembers (`Remember`): with a sample of the clients, the sum of all rounds between. Nothing is
-    dropped the first time, nor where Δ_l or g_l is 0. blocks: what a layer is.
-    compare: `"descent"` as above, the direction in which the step would go; `"released"`,
-    cos(g_l, Δ_l), as the code has it, where a gradient that agrees with the global update is the
-    one to be dropped, since Δ points downhill and g uphill.
+    dropped the first time, nor where Δ_l or g_l is 0.
 
-    Source: Pourpanah et al. 2025, "Federated Unsupervised Domain Generalization using Global and
-    Local Alignment of Gradients", local alignment. Departs from the released code, whose
-    optimiser skips a dropped tensor; here momentum and weight decay go on.
+    Attributes:
+        inner: the gradient of which layers are dropped.
+        threshold: 0 in the authors' command, −0.1 in an earlier one.
+        compare: `"descent"` as above, the direction in which the step would be; `"released"`,
+            cos(g_l, Δ_l), as the code has it, where a gradient that agrees with the global update
+            is the one to be dropped, since Δ points downhill and g uphill.
+        blocks: what a layer is.
+
+    Source:
+        Pourpanah et al. 2025, "Federated Unsupervised Domain Generalization using Global and Local
+        Alignment of Gradients", local alignment.
+
+    Departs from:
+        the released code, whose optimiser skips a dropped tensor; here momentum and weight decay go
+        on.
     """
+
+    clips_per_example = True
 
     inner: Gradient
     threshold: float = 0.0
@@ -45,40 +54,39 @@ class LocalAlignment:
         choice("fedgala(compare)", self.compare, ("descent", "released"))
         choice("fedgala(blocks)", self.blocks, ("whole", "module", "tensor"))
 
-    @contextmanager
-    def open(
-        self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
-    ) -> Iterator[Step]:
-        """The inner step with the layers dropped that point the other way."""
-        with self.inner.open(model, inbox, client, memory, turn) as inner:
-            if RECEIVED not in memory or self.threshold == -1:  # then nothing falls below
-                yield inner
-                return
-            delta = inbox["model"] - memory[RECEIVED]
-            if self.compare == "descent":
-                delta = -delta
-            blocks = model.layout.blocks(self.blocks)
-            parts = [(model.gradient[b], delta[b], delta[b].norm()) for b in blocks]
+    def changed(
+        self, inner: Step, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
+    ) -> Step:
+        """Return the inner step with the layers dropped that point the other way."""
+        if RECEIVED not in memory or self.threshold == -1:  # then nothing falls below
+            return inner
+        delta = inbox["model"] - memory[RECEIVED]
+        if self.compare == "descent":
+            delta = -delta
+        blocks = model.layout.blocks(self.blocks)
+        parts = [(model.gradient[b], delta[b], delta[b].norm()) for b in blocks]
 
-            def step(x: Tensor, y: Tensor) -> Tensor:
-                value = inner(x, y)
-                for g, d, length in parts:
-                    bound = self.threshold * g.norm() * length
-                    g.mul_((g.dot(d) >= bound) | (length == 0))
-                return value
+        def step(x: Tensor, y: Tensor) -> Tensor:
+            value = inner(x, y)
+            for g, d, length in parts:
+                bound = self.threshold * g.norm() * length
+                g.mul_((g.dot(d) >= bound) | (length == 0))
+            return value
 
-            yield step
+        return step
 
 
 @dataclass(frozen=True)
-class Remember:
+class Remember(Wrapper):
     """Another local, after which the client keeps the model that it had received."""
 
-    local: Local
+    clips_per_example = True
+
+    inner: Local
 
     def __call__(
         self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
     ) -> tuple[Reply, Memory]:
-        """The local; then the memory."""
-        reply, memory = self.local(model, inbox, client, memory, turn)
+        """Run the local, then remember."""
+        reply, memory = self.inner(model, inbox, client, memory, turn)
         return reply, {**memory, RECEIVED: inbox["model"].clone()}

@@ -10,14 +10,12 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from unseen.client import Client
+from unseen.core import Client, Inbox, Memory, Model, Turn
+from unseen.core.losses import Loss
 from unseen.errors import UnseenError, choice, number
-from unseen.exchange import Inbox, Memory, Turn
-from unseen.gradient.base import Step
-from unseen.gradient.examples import outer_squares, recorded, signals, with_ones
+from unseen.gradient.backprop import Step
 from unseen.gradient.heads import head_layer
-from unseen.losses import Loss
-from unseen.vector import Model
+from unseen.gradient.per_example import outer_squares, recorded, signals, with_ones
 
 #: Weights and biases of the largest head whose full covariance is formed.
 FULL = 1024
@@ -37,9 +35,11 @@ class HeadCovariance:
     which is plain differentiable arithmetic, done in float64 since it is a difference. The
     derivative reaches the backbone through a and δ.
 
-    covariance: `"diagonal"` [H], as the paper's experiments and the released code have it, or
-    `"full"` [H²], as its formula has it, for heads of up to 1,024 numbers. head: the layer's
-    name; by default the last linear layer in the order of the modules.
+    Attributes:
+        loss: the loss of a batch.
+        covariance: `"diagonal"` [H], as the paper's experiments and the released code have it, or
+            `"full"` [H²], as its formula has it, for heads of up to 1,024 numbers.
+        head: the layer's name; by default the last linear layer in the order of the modules.
     """
 
     loss: Loss
@@ -52,7 +52,7 @@ class HeadCovariance:
     def open(
         self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
     ) -> Callable[[Tensor, Tensor], Tensor]:
-        """(x, y) -> the covariance at the model's weights, flat and differentiable in them."""
+        """Open (x, y) -> the covariance at the model's weights, flat and differentiable in them."""
         loss = self.loss.open(model, inbox, client, memory, turn)
         name, head = self.layer(model)
 
@@ -66,7 +66,7 @@ class HeadCovariance:
         return measure
 
     def of(self, delta: Tensor, a: Tensor) -> Tensor:
-        """The covariance of the N matrices δ_n a_nᵀ, flat."""
+        """Return the covariance of the N matrices δ_n a_nᵀ, flat."""
         N = len(a)
         if self.covariance == "diagonal":
             return (outer_squares(delta, a) / N - (delta.T @ a / N).square()).flatten()
@@ -75,7 +75,7 @@ class HeadCovariance:
         return (centred.T @ centred / N).flatten()
 
     def zeros(self, model: Model) -> Tensor:
-        """What stands in for the mean before it is known; refuses heads that are too large."""
+        """Return the mean's place before it is known; refuse heads that are too large."""
         name, head = self.layer(model)
         size = head.weight.numel() + (head.bias.numel() if head.bias is not None else 0)
         if self.covariance == "full" and size > FULL:
@@ -88,7 +88,7 @@ class HeadCovariance:
         return torch.zeros(length, dtype=torch.float64, device=model.device)
 
     def layer(self, model: Model) -> tuple[str, nn.Linear]:
-        """The head and its name."""
+        """Return the head and its name."""
         return head_layer(model, self.head)
 
 
@@ -99,7 +99,8 @@ class Fishr:
     Summed over the clients it is exactly λ ∇_w Σ_e ‖C_e(w) − C̄(w)‖²: what is missing is the
     derivative of C̄ times Σ_e (C_e − C̄), which is 0.
 
-    Source: Rame, Dancette, Cord 2022, "Fishr", Eq. 4; FedILC §3.2, Algorithm 1.
+    Source:
+        Rame, Dancette, Cord 2022, "Fishr", Eq. 4; FedILC §3.2, Algorithm 1.
     """
 
     statistic: HeadCovariance
@@ -112,7 +113,7 @@ class Fishr:
     def open(
         self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
     ) -> Iterator[Step]:
-        """The step that leaves the penalty's gradient; the mean is in the inbox."""
+        """Open the step that leaves the penalty's gradient; the mean is in the inbox."""
         measure, mean = self.statistic.open(model, inbox, client, memory, turn), inbox[VARIANCE]
 
         def step(x: Tensor, y: Tensor) -> Tensor:

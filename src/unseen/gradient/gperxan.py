@@ -1,4 +1,4 @@
-"""gPerXAN on the client: BatchNorm of its own, and the received head as a guide."""
+"""gPerXAN on the client: its own BatchNorm, and the received head as a guide."""
 
 from __future__ import annotations
 
@@ -9,13 +9,12 @@ import torch
 from torch import Tensor
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from unseen.client import Client
+from unseen.core import Client, Inbox, Layout, Local, Memory, Model, Reply, Turn
+from unseen.core.losses import Loss, LossFunction
+from unseen.core.parts import Wrapper
 from unseen.errors import choice, number
-from unseen.exchange import Inbox, Local, Memory, Reply, Turn
 from unseen.gradient.heads import Head, loss_of
-from unseen.losses import Loss, LossFunction
-from unseen.norms import Assembled
-from unseen.vector import Layout, Model
+from unseen.images.norms import Assembled
 
 #: A client's own BatchNorm weights and statistics, in its memory.
 WEIGHTS, STATISTICS = "gperxan.weights", "gperxan.statistics"
@@ -27,8 +26,16 @@ TENSORS = ("weight", "bias", "running_mean", "running_var")
 class Guided:
     """ℓ(h(f), y) + λ ℓ(h₀(f), y), f = F(x): h₀ is the head as received, frozen.
 
-    Source: Le et al. 2024, "Efficiently Assemble Normalization Layers and Regularization for
-    Federated Domain Generalization", with λ = 0.5 as released.
+    Attributes:
+        loss: ℓ.
+        reg: λ ≥ 0; 0.5 as released. The two losses are added up: while h is near h₀ the body's
+            gradient is 1 + λ times FedAvg's, which under SGD is a learning rate 1 + λ times as
+            large.
+        head: the layer's name.
+
+    Source:
+        Le et al. 2024, "Efficiently Assemble Normalization Layers and Regularization for Federated
+        Domain Generalization".
     """
 
     loss: Loss
@@ -41,7 +48,7 @@ class Guided:
     def open(
         self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
     ) -> LossFunction:
-        """The loss with this round's head."""
+        """Open the loss with this round's head."""
         inner = self.loss.open(model, inbox, client, memory, turn)
         head = Head.of(model, self.head)
         received = inbox["model"][head.part][None]
@@ -55,17 +62,21 @@ class Guided:
 
 
 @dataclass(frozen=True)
-class OwnNorms:
-    """Lets another local start from the received model under the client's own BatchNorm.
+class OwnNorms(Wrapper):
+    """Another local that starts from the received model under the client's own BatchNorm.
 
     What the client sends is its whole model, so that the server's mean holds the mean of the
-    clients' BatchNorm; what it keeps is its own. personal: see `unseen.methods.gperxan`. A client
-    that diverged keeps what it had.
+    clients' BatchNorm; what it keeps is its own. A client that diverged keeps what it had.
+
+    Attributes:
+        inner: the local that trains.
+        personal: `"batchnorm"` keeps BatchNorm's tensors alone; `"released"` also s_b's scalar, as
+            the released code does since its name contains that of the layer.
     """
 
     outermost: ClassVar[bool] = True
 
-    local: Local
+    inner: Local
     personal: Literal["batchnorm", "released"] = "batchnorm"
 
     def __post_init__(self) -> None:
@@ -82,26 +93,26 @@ class OwnNorms:
             model.vector[weights] = memory[WEIGHTS]
             model.buffers[statistics] = memory[STATISTICS]
         received = {**inbox, "model": model.vector.clone(), "buffers": model.buffers.clone()}
-        reply, memory = self.local(model, received, client, memory, turn)
-        own = {WEIGHTS: model.vector[weights], STATISTICS: model.buffers[statistics]}
-        if not all(bool(kept.isfinite().all()) for kept in own.values()):
+        reply, memory = self.inner(model, received, client, memory, turn)
+        personal = {WEIGHTS: model.vector[weights], STATISTICS: model.buffers[statistics]}
+        if not all(bool(tensor.isfinite().all()) for tensor in personal.values()):
             return reply, memory
-        return reply, {**memory, **own}
+        return reply, {**memory, **personal}
 
     def names(self, model: Model) -> set[str]:
-        """The tensors that stay with the client."""
-        found: set[str] = set()
+        """Return the tensors that stay with the client."""
+        names: set[str] = set()
         for name, layer in model.module.named_modules():
             prefix = f"{name}." if name else ""
             if isinstance(layer, _BatchNorm):
-                found |= {prefix + tensor for tensor in TENSORS}
+                names |= {prefix + tensor for tensor in TENSORS}
             elif isinstance(layer, Assembled) and self.personal == "released":
-                found.add(prefix + "score_batch")
-        return found
+                names.add(prefix + "score_batch")
+        return names
 
 
 def mask(layout: Layout, names: set[str], like: Tensor) -> Tensor:
-    """Where in a vector [P] of this layout the named tensors lie."""
+    """Return where in a vector [P] of this layout the named tensors lie."""
     chosen = torch.zeros(layout.size, dtype=torch.bool, device=like.device)
     for name, view in layout.views(chosen).items():
         if name in names:

@@ -9,21 +9,21 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from unseen.core import Model
+from unseen.core.losses import LossFunction
 from unseen.errors import UnseenError
-from unseen.losses import LossFunction
-from unseen.vector import Model
 
 
 def head_layer(model: Model, name: str | None = None) -> tuple[str, nn.Linear]:
-    """The linear layer called `name`, by default the last in the order of the modules."""
+    """Return the linear layer called `name`, by default the last in the order of the modules."""
     linear = {n: m for n, m in model.module.named_modules() if type(m) is nn.Linear}
-    found = name if name is not None else next(reversed(linear), "")
-    if found not in linear:
+    chosen = name if name is not None else next(reversed(linear), "")
+    if chosen not in linear:
         raise UnseenError(
             f"the head must be a linear layer of the model; found {name or 'none'!r}. "
             f"Its linear layers: {', '.join(linear) or 'none'}."
         )
-    return found, linear[found]
+    return chosen, linear[chosen]
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Head:
 
     @classmethod
     def of(cls, model: Model, name: str | None = None) -> Head:
-        """The head of a model; refuses one that is not trained as a whole."""
+        """Return the head of a model; refuse one that is not trained as a whole."""
         name, layer = head_layer(model, name)
         # A net that is nothing but its head has no name for it.
         part = model.layout.part(name) if name else slice(0, model.layout.size)
@@ -65,12 +65,12 @@ class Head:
         finally:
             handle.remove()
         # In bfloat16 the model gives its outputs in its parameters' type: a copy.
-        found = seen[0][1].to(outputs.dtype) if len(seen) == 1 else None
-        same = found is outputs or (
+        output = seen[0][1].to(outputs.dtype) if len(seen) == 1 else None
+        same = output is outputs or (
             model.precision != "float32"
-            and found is not None
-            and found.shape == outputs.shape
-            and torch.allclose(found, outputs, rtol=0, atol=0, equal_nan=True)
+            and output is not None
+            and output.shape == outputs.shape
+            and torch.allclose(output, outputs, rtol=0, atol=0, equal_nan=True)
         )
         if not same or outputs.ndim != 2:
             raise UnseenError(
@@ -81,7 +81,7 @@ class Head:
         return seen[0][0].to(outputs.dtype), outputs
 
     def apply(self, rows: Tensor, features: Tensor) -> Tensor:
-        """The outputs [N, M, o] of M other heads [M, Ph] for features [N, i]."""
+        """Return the outputs [N, M, o] of M other heads [M, Ph] for features [N, i]."""
         o, i = self.layer.weight.shape
         weight = rows[:, : o * i].reshape(-1, i)
         bias = rows[:, o * i :].reshape(-1) if self.layer.bias is not None else None
@@ -89,13 +89,13 @@ class Head:
         return outputs
 
     def frozen(self, features: Tensor) -> Tensor:
-        """The head's own outputs [N, o] for features [N, i], its weights taken as constants."""
+        """Return the head's own outputs [N, o] for features [N, i]; its weights are constants."""
         bias = self.layer.bias
         weight = self.layer.weight.detach()
         return F.linear(features, weight, None if bias is None else bias.detach())
 
     def gradient(self, delta: Tensor, features: Tensor) -> Tensor:
-        """The loss's gradient at the head, flat [Ph], from its gradient δ [N, o] at the outputs.
+        """Return the loss's gradient at the head, flat [Ph], from that at the outputs, δ [N, o].
 
         (δᵀf, Σ_n δ_n): differentiable in both.
         """
@@ -115,6 +115,6 @@ class Given:
 
 
 def loss_of(loss: LossFunction, outputs: Tensor, x: Tensor, y: Tensor) -> Tensor:
-    """What a loss of outputs and labels makes of outputs [N, o] that are there already."""
+    """Return what a loss of outputs and labels makes of outputs [N, o] that are there already."""
     model: Any = Given(outputs)
     return loss(cast(Model, model), x, y)

@@ -2,32 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal
 
 import torch
 from torch import Tensor
 
-from unseen.client import Client
+from unseen.core import Client, Inbox, Memory, Model, Turn
 from unseen.errors import choice, number
-from unseen.exchange import Inbox, Memory, Turn
-from unseen.gradient.base import Gradient, Step
-from unseen.vector import Model
+from unseen.gradient.backprop import Around, Gradient, Step
 
 
 @dataclass(frozen=True)
-class Perturbed:
+class Perturbed(Around):
     """g ← ∇L(w + ε), ε = ρ ∇L(w) / ‖∇L(w)‖, both gradients on the same batch.
 
-    The norm is over all parameters together. rho: ρ ≥ 0; 0 is the inner gradient itself, in one
-    pass. statistics: those of BatchNorm are updated on the `"first"` pass only, at w, which is the
-    model that is kept, or on `"both"`. Layers that draw, such as Dropout, draw anew in the second
-    pass. A gradient of 0 perturbs nothing.
+    The norm is over all parameters together. Layers that draw, such as Dropout, draw again in the
+    second pass. A gradient of 0 perturbs nothing.
 
-    Source: Qu et al. 2022, "Generalized Federated Learning via Sharpness Aware Minimization",
-    Algorithm 1; Foret et al. 2021, "Sharpness-Aware Minimization", Eq. 2 with p = 2.
+    Attributes:
+        inner: ∇L.
+        rho: ρ ≥ 0, the norm being that of the whole gradient; 0 is the inner gradient itself, in
+            one pass. 0.05 is what Foret et al. 2021 recommend for SAM: GA's paper does not give its
+            own.
+        statistics: whether those of BatchNorm are updated on the `"first"` pass only, at w, which
+            is the model that is kept, or on `"both"`, as codes do that take no care of it.
+
+    Source:
+        Qu et al. 2022, "Generalized Federated Learning via Sharpness Aware Minimization", Algorithm
+        1; Foret et al. 2021, "Sharpness-Aware Minimization", Eq. 2 with p = 2.
     """
 
     inner: Gradient
@@ -38,29 +41,27 @@ class Perturbed:
         number("Perturbed(rho)", self.rho, 0)
         choice("Perturbed(statistics)", self.statistics, ("first", "both"))
 
-    @contextmanager
-    def open(
-        self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
-    ) -> Iterator[Step]:
-        """The inner step twice; its value is the loss at w."""
-        with self.inner.open(model, inbox, client, memory, turn) as inner:
+    def changed(
+        self, inner: Step, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
+    ) -> Step:
+        """Return the inner step twice; its value is the loss at w."""
 
-            def step(x: Tensor, y: Tensor) -> Tensor:
-                value = inner(x, y)
-                # Copied and put back: w + ε − ε is not w.
-                weights, buffers = model.vector.clone(), model.buffers.clone()
-                model.vector.add_(ascent(model.gradient, self.rho))
-                inner(x, y)
-                model.vector.copy_(weights)
-                if self.statistics == "first":
-                    model.buffers.copy_(buffers)
-                return value
+        def step(x: Tensor, y: Tensor) -> Tensor:
+            value = inner(x, y)
+            # Copied and put back: w + ε − ε is not w.
+            weights, buffers = model.vector.clone(), model.buffers.clone()
+            model.vector.add_(ascent(model.gradient, self.rho))
+            inner(x, y)
+            model.vector.copy_(weights)
+            if self.statistics == "first":
+                model.buffers.copy_(buffers)
+            return value
 
-            yield step if self.rho else inner
+        return step if self.rho else inner
 
 
 def ascent(gradient: Tensor, rho: float) -> Tensor:
-    """ρ g / ‖g‖ along the last axis, and 0 for g = 0.
+    """Return ρ g / ‖g‖ along the last axis, and 0 for g = 0.
 
     >>> ascent(torch.tensor([[3.0, 4.0], [0.0, 0.0]]), 0.5)
     tensor([[0.3000, 0.4000],

@@ -2,9 +2,21 @@
 
 from collections.abc import Callable
 
-from unseen.exchange import Method
+from unseen.combine import (
+    PPDG,
+    AbsoluteGeometricMean,
+    AgrRand,
+    AgrSum,
+    AndMask,
+    FedOMG,
+    Krum,
+    Median,
+    PCGrad,
+    TrimmedMean,
+    WeightedGeometricMean,
+)
+from unseen.core import Method
 from unseen.methods.am import add_am, am
-from unseen.methods.andmask import add_andmask, add_geometric_abs, andmask, geometric_abs
 from unseen.methods.arfl import arfl
 from unseen.methods.copa import copa
 from unseen.methods.csac import add_csac, csac
@@ -17,52 +29,37 @@ from unseen.methods.fedgala import add_fedgala, fedgala
 from unseen.methods.fediir import fediir
 from unseen.methods.fedilc import (
     add_fishr,
-    add_geometric,
     fedilc_inter,
     fedilc_intra_arith,
     fedilc_intra_geo,
     fishr,
-    geometric,
 )
 from unseen.methods.fednova import add_fednova, fednova
-from unseen.methods.fedomg import add_fedomg, fedomg
 from unseen.methods.fedprox import add_fedprox, fedprox
 from unseen.methods.fedsam import add_fedsam, fedsam
 from unseen.methods.ga import add_ga
 from unseen.methods.gperxan import gperxan
 from unseen.methods.harmofl import harmofl
-from unseen.methods.ppdg import add_ppdg, ppdg
-from unseen.methods.robust import (
-    add_krum,
-    add_median,
-    add_trimmed_mean,
-    krum,
-    median,
-    trimmed_mean,
-)
 from unseen.methods.rsc import add_rsc, rsc
+from unseen.methods.rules import ServerRule
 from unseen.methods.scaffold import scaffold
-from unseen.methods.surgery import (
-    add_agrrand,
-    add_agrsum,
-    add_pcgrad,
-    agrrand,
-    agrsum,
-    pcgrad,
-)
 from unseen.methods.torchjd import add_torchjd, cagrad, mgda, nash_mtl, torchjd, upgrad
 
-#: (training, *, options) -> Method.
-METHODS: dict[str, Callable[..., Method]] = {
+__all__ = ["METHODS", "MODIFIERS"]
+
+#: Every method in the order of lists. A server rule is a method and a modifier in one line.
+TABLE: dict[str, Callable[..., Method] | ServerRule] = {
     "deepall": deepall,
     "fedsgd": fedsgd,
     "fedavg": fedavg,
     "fedprox": fedprox,
-    "ppdg": ppdg,
-    "pcgrad": pcgrad,
-    "agrsum": agrsum,
-    "agrrand": agrrand,
-    "geometric": geometric,
+    "ppdg": ServerRule(PPDG, "tian2023ppdg"),
+    "pcgrad": ServerRule(PCGrad, "yu2020pcgrad"),
+    "agrsum": ServerRule(AgrSum, "mansilla2021surgery"),
+    "agrrand": ServerRule(AgrRand, "mansilla2021surgery"),
+    "geometric": ServerRule(
+        WeightedGeometricMean, "zhu2022fedilc", fixed={"of": "updates"}, gradients=True
+    ),
     "fishr": fishr,
     "fedilc-inter": fedilc_inter,
     "fedilc-intra-arith": fedilc_intra_arith,
@@ -74,18 +71,18 @@ METHODS: dict[str, Callable[..., Method]] = {
     "fedsam": fedsam,
     "arfl": arfl,
     "fedcsa": fedcsa,
-    "andmask": andmask,
-    "geometric-abs": geometric_abs,
-    "fedomg": fedomg,
+    "andmask": ServerRule(AndMask, "parascandolo2021learning", fixed={"blocks": "tensor"}),
+    "geometric-abs": ServerRule(AbsoluteGeometricMean, "parascandolo2021learning", gradients=True),
+    "fedomg": ServerRule(FedOMG, "nguyen2025fedomg"),
     "fedgala": fedgala,
     "torchjd": torchjd,
     "mgda": mgda,
     "cagrad": cagrad,
     "upgrad": upgrad,
     "nash-mtl": nash_mtl,
-    "trimmed-mean": trimmed_mean,
-    "median": median,
-    "krum": krum,
+    "trimmed-mean": ServerRule(TrimmedMean, "yin2018byzantine"),
+    "median": ServerRule(Median, "yin2018byzantine"),
+    "krum": ServerRule(Krum, "blanchard2017krum"),
     "copa": copa,
     "fediir": fediir,
     "gperxan": gperxan,
@@ -95,22 +92,17 @@ METHODS: dict[str, Callable[..., Method]] = {
     "rsc": rsc,
     "fedccrl": fedccrl,
 }
+#: (training, *, options) -> Method.
+METHODS: dict[str, Callable[..., Method]] = {
+    name: part.method(name) if isinstance(part, ServerRule) else part
+    for name, part in TABLE.items()
+}
 #: (method, *, options) -> Method, written `+name`.
 MODIFIERS: dict[str, Callable[..., Method]] = {
     "ga": add_ga,
-    "ppdg": add_ppdg,
-    "pcgrad": add_pcgrad,
-    "agrsum": add_agrsum,
-    "agrrand": add_agrrand,
-    "geometric": add_geometric,
-    "andmask": add_andmask,
-    "geometric-abs": add_geometric_abs,
-    "fedomg": add_fedomg,
+    **{name: part.modifier(name) for name, part in TABLE.items() if isinstance(part, ServerRule)},
     "fedgala": add_fedgala,
     "torchjd": add_torchjd,
-    "trimmed-mean": add_trimmed_mean,
-    "median": add_median,
-    "krum": add_krum,
     "fishr": add_fishr,
     "csac": add_csac,
     "fedprox": add_fedprox,

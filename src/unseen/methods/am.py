@@ -5,91 +5,80 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Literal
 
-from unseen.bank import Bank, with_bank
 from unseen.combine import Mean
-from unseen.errors import UnseenError
-from unseen.exchange import Method, Reference
-from unseen.frequency import Window
+from unseen.core import Method
+from unseen.core.parts import layers
+from unseen.errors import Incompatible
 from unseen.gradient import AmplitudeMix, Normalised
-from unseen.methods.base import asking, citing, federated, trained, with_gradient
-from unseen.training import Training
+from unseen.images.bank import Bank, with_bank
+from unseen.images.frequency import Window
+from unseen.methods.base import asking, cited, citing, federated, trained, with_gradient
+from unseen.methods.options import options_from
+from unseen.recipe import Training
 
-REFERENCE = Reference(
-    "Xu, Zhang, Zhang, Wang, Tian. A Fourier-based Framework for Domain Generalization. CVPR 2021. "
-    "Amplitude mix; in federations GA's baseline AM.",
-    """@inproceedings{xu2021fourier,
-  title     = {A {Fourier}-based Framework for Domain Generalization},
-  author    = {Xu, Qinwei and Zhang, Ruipeng and Zhang, Ya and Wang, Yanfeng and Tian, Qi},
-  booktitle = {Conference on Computer Vision and Pattern Recognition},
-  year      = {2021}
-}""",
-)
+REFERENCE = cited("xu2021fourier")
 
 
+@options_from(AmplitudeMix)
 def am(
     training: Training,
     *,
-    p: float = 0.5,
-    strength: float = 1.0,
-    clip: bool = True,
     across: bool = False,
     bank: int = 16,
     weights: Literal["examples", "uniform"] = "examples",
+    **options: Any,
 ) -> Method:
-    """FedAvg on images of which half have the amplitude of another image mixed into their own.
+    """Run FedAvg on images of which half have another image's amplitude mixed into their own.
 
         x̃ = F⁻¹[((1 − λ) |F(x)| + λ |F(x')|) e^{i arg F(x)}],   λ ~ U(0, strength)
 
-    F: the discrete Fourier transform of each channel; x': another image of the same batch. p: the
-    probability with which a batch is mixed, all of it, as in GA's code; FACT (the source) always
-    mixes, beside the image itself, and adds a teacher and a dual loss that are left out here.
-    strength: 1 in GA's code; FACT has 1 for PACS and 0.2 for OfficeHome. clip: to the range of the
-    pixels, as FACT does; GA's code mixes after normalisation and does not clip. across: x' is
-    another client's, out of amplitude spectra of `bank` images that each client sends once before
-    round 0 and everybody receives; neither paper's federated row has it. weights: see `fedavg`.
+    F: the discrete Fourier transform of each channel; x': another image of the same batch. p=0 is
+    FedAvg. GA's released scripts of this row end on an import that does not exist.
 
-    p=0 is FedAvg. GA's released scripts of this row end on an import that does not exist.
+    Args:
+        across: x' is another client's, out of amplitude spectra that each client sends once before
+            round 0 and everybody receives; neither paper's federated row has it.
+        bank: images per client whose spectra are sent, if `across`.
+        weights: see `fedavg`.
     """
     method = federated("am", training, Mean(weights), REFERENCE)
-    return mixing(method, p, strength, clip, across, bank)
+    return mixing(method, across, bank, options)
 
 
-def add_am(
-    method: Method,
-    *,
-    p: float = 0.5,
-    strength: float = 1.0,
-    clip: bool = True,
-    across: bool = False,
-    bank: int = 16,
-) -> Method:
-    """Mix amplitude spectra of images under any method's local training; options as for `am`.
+@options_from(AmplitudeMix)
+def add_am(method: Method, *, across: bool = False, bank: int = 16, **options: Any) -> Method:
+    """Mix amplitude spectra of images under any method's local training.
 
     Under CSAC's calibration, that is, and not in its first round.
+
+    Args:
+        across, bank: see `am`.
     """
+    name = f"{method.name}+am"
     if REFERENCE in method.references:
-        raise UnseenError(
-            f"{method.name}+am cannot be: {method.name} mixes amplitudes already; set its own p."
+        raise Incompatible(
+            name, f"{method.name} mixes amplitudes already.", remedy="Set its own p."
         )
     if across and method.gather is not None:
-        raise UnseenError(
-            f"{method.name}+am cannot be: {method.name} pools the data, so that there is no other "
-            "client to take an amplitude from; take across=False."
+        raise Incompatible(
+            name,
+            f"{method.name} pools the data, so that there is no other client to take an amplitude "
+            "from.",
+            remedy="Take across=False.",
         )
     if erased(method):
-        raise UnseenError(
-            f"{method.name}+am cannot be: {method.name} replaces the whole amplitude of every "
-            "image, so that nothing of what AM mixes would be left."
+        raise Incompatible(
+            name,
+            f"{method.name} replaces the whole amplitude of every image, so that nothing of what "
+            "AM mixes would be left.",
         )
-    return citing(mixing(method, p, strength, clip, across, bank), REFERENCE)
+    return citing(mixing(method, across, bank, options), REFERENCE)
 
 
-def mixing(
-    method: Method, p: float, strength: float, clip: bool, across: bool, bank: int
-) -> Method:
-    """The method with mixed amplitudes in its local training."""
+def mixing(method: Method, across: bool, bank: int, options: dict[str, Any]) -> Method:
+    """Return the method with mixed amplitudes in its local training."""
     source = Bank("am", Window(), bank) if across else None
-    mixed = with_gradient(method, lambda inner: AmplitudeMix(inner, p, strength, clip, source))
+    mixed = with_gradient(method, lambda inner: AmplitudeMix(inner, bank=source, **options))
     if source is not None:
         shares = f"the amplitude spectra of {bank} training images, once, to every client"
         mixed = replace(with_bank(mixed, source), shares=(*method.shares, shares))
@@ -97,8 +86,6 @@ def mixing(
 
 
 def erased(method: Method) -> bool:
-    """Whether the method's network replaces the whole amplitude of what enters it."""
-    part: Any = trained(method).local
-    while not isinstance(part, Normalised) and hasattr(part, "local"):
-        part = part.local
-    return isinstance(part, Normalised) and part.window.share is None
+    """Return whether the method's network replaces the whole amplitude of what enters it."""
+    normalised = [part for part in layers(trained(method).local) if isinstance(part, Normalised)]
+    return bool(normalised) and normalised[0].window.share is None

@@ -2,64 +2,47 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import Any
 
-from unseen.client import Client
 from unseen.combine import AutoWeighted
-from unseen.exchange import Inbox, Local, Memory, Method, Reference, Reply, Turn
+from unseen.core import Client, Method, Model
+from unseen.core.metrics import forward, loss
 from unseen.gradient import Backprop
-from unseen.local import Train
-from unseen.methods.base import federated
-from unseen.metrics import forward, loss
-from unseen.training import Training
-from unseen.vector import Model
+from unseen.local.train import Reports, Train
+from unseen.methods.base import cited, federated
+from unseen.methods.options import options_from
+from unseen.recipe import Training
 
-REFERENCE = Reference(
-    "Li, Ngai, Ye, Voigt. Auto-weighted Robust Federated Learning with Corrupted Data Sources. ACM "
-    "TIST 2022.",
-    """@article{li2022arfl,
-  title   = {Auto-weighted Robust Federated Learning with Corrupted Data Sources},
-  author  = {Li, Shenghui and Ngai, Edith and Ye, Fanghua and Voigt, Thiemo},
-  journal = {ACM Transactions on Intelligent Systems and Technology},
-  year    = {2022}
-}""",
-)
+REFERENCE = cited("li2022arfl")
 
 
-def arfl(training: Training, *, reg_weight: float = 1.0) -> Method:
-    """FedAvg whose weights solve min_α Σ_i α_i L_i(x) + (Λ/2) Σ_i α_i²/n_i over Σ_i α_i = 1, α ≥ 0.
+@options_from(AutoWeighted)
+def arfl(training: Training, **options: Any) -> Method:
+    """Average by weights that solve min_α Σ_i α_i L_i(x) + (Λ/2) Σ_i α_i²/n_i over the simplex.
 
         α_i = n_i max(η − L_i(x), 0) / Λ,   Σ_i α_i = 1,   Λ = reg_weight · Σ_i n_i
 
     L_i(x): the loss of the received model on client i's training split, in evaluation mode; n_i:
     its examples. Against clients with corrupted data; a client that is merely hard is weighted down
-    all the same. reg_weight: > 0; large values tend to FedAvg. 1 is the released code's default;
-    GA's paper does not give its own.
+    all the same. Only those who take part send their loss; the others count with their last one.
+    For a sample whose weights are all 0 see `unseen.combine.AutoWeighted`.
 
-    Only those who take part send their loss; the others count with their last one. Departs from
-    the released code in the first round, which there has weights by examples, and in that a client
-    counts from when it is first seen, where there all clients are evaluated before the first
-    round. For a sample whose weights are all 0 see `unseen.combine.AutoWeighted`.
+    Note:
+        `arfl+ga` cannot be, since both own the weights; as the prior of a rule, as in `arfl+ppdg`,
+        they replace p_i.
 
-    `arfl+ga` cannot be, since both own the weights; as the prior of a rule, as in `arfl+ppdg`, they
-    stand for p_i.
+    Departs from:
+        the released code in the first round, which there has weights by examples, and in that a
+        client counts from when it is first seen, where there all clients are evaluated before the
+        first round.
     """
-    local = ReceivedLoss(Train(Backprop(training.loss), training))
-    method = federated("arfl", training, AutoWeighted(reg_weight), REFERENCE, local)
+    local = Reports(Train(Backprop(training.loss), training), received_loss)
+    method = federated("arfl", training, AutoWeighted(**options), REFERENCE, local)
     return replace(method, shares=("the loss of the received model on its training data",))
 
 
-@dataclass(frozen=True)
-class ReceivedLoss:
-    """Adds `received_loss`, the received model's loss on the training split, to another's reply."""
-
-    local: Local
-
-    def __call__(
-        self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
-    ) -> tuple[Reply, Memory]:
-        """Measure, then run the other local."""
-        split = client.split("train")
-        value = loss(forward(model, split), split.y)
-        reply, memory = self.local(model, inbox, client, memory, turn)
-        return Reply(reply.rows, {**reply.scalars, "received_loss": value}), memory
+def received_loss(model: Model, client: Client) -> dict[str, float]:
+    """Return the received model's loss on the training split."""
+    split = client.split("train")
+    return {"received_loss": loss(forward(model, split), split.y)}

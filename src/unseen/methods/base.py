@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Literal
+from functools import cache
+from importlib import resources
+from typing import Literal
 
-from unseen.apply import Add, Apply
-from unseen.combine import Combine, Mean, RosterMean, Weighted
-from unseen.errors import UnseenError
-from unseen.exchange import Exchange, Local, Method, Reference, Slot
+import torch
+from torch import Tensor
+
+from unseen.combine import Combine, Krum, Mean, Median, RosterMean, TrimmedMean, Weighted
+from unseen.core import Add, Apply, Descend, Exchange, Local, Method, Model, Reference, Slot
+from unseen.core.metrics import plain
+from unseen.core.parts import Wrapper, able, innermost, rewrapped
+from unseen.errors import Incompatible, UnseenError
 from unseen.gradient import Backprop, Gradient
-from unseen.local import Train
-from unseen.metrics import plain
-from unseen.training import Training
+from unseen.local.train import Descent, FullGradient, Train
+from unseen.recipe import Training
 
 #: The exchange in which the model is trained; modifiers look for it by this name.
 TRAIN = "train"
@@ -27,36 +32,69 @@ def federated(
     local: Local | None = None,
     apply: Apply | None = None,
 ) -> Method:
-    """The method of one exchange: local training, one rule for the model."""
+    """Return the method of one exchange: local training, and one rule for the model.
+
+    Args:
+        name: the method's.
+        training: the study's recipe.
+        rule: combines the models.
+        reference: where the method comes from.
+        local: by default the training of the recipe's loss.
+        apply: how the combined update enters the model, by default as the recipe says.
+    """
     exchange = Exchange(
         TRAIN,
         local or Train(Backprop(training.loss), training),
-        slots(rule, apply or training.server, training),
+        slots(rule, apply or training.server),
     )
     return Method(name, (exchange,), (reference,), plain)
 
 
-def slots(rule: Combine, apply: Apply, training: Training) -> dict[str, Slot]:
-    """The model by its rule; BatchNorm statistics by the weights the rule starts from.
+def gradient_method(
+    name: str,
+    training: Training,
+    rule: Combine,
+    reference: Reference,
+    gradient: Gradient | None = None,
+) -> Method:
+    """Return the method whose clients send one gradient each, and whose server takes the step.
 
-    Statistics are no gradients: rules that mix updates with negative weights could make a
-    variance negative. So they are averaged with the rule's weights where those are a mean's, and
-    with its prior's otherwise.
+    The step is that of the training's optimiser, unless the training sets a server optimiser.
     """
-    mean = mean_of(rule)
-    buffers = Slot(like="model", apply=Add()) if mean is rule else Slot(mean, apply=Add())
-    return {"model": Slot(rule, apply=apply), "buffers": buffers}
+    apply = Descend(training.optimiser) if training.server == Add() else training.server
+    local = FullGradient(gradient or Backprop(training.loss))
+    return federated(name, training, rule, reference, local, apply)
+
+
+def slots(rule: Combine, apply: Apply) -> dict[str, Slot]:
+    """Return the slots of the model, combined by its rule, and of BatchNorm's statistics."""
+    return {"model": Slot(rule, apply=apply), "buffers": with_buffers(Slot(apply=Add()), rule)}
+
+
+def with_buffers(slot: Slot, rule: Combine) -> Slot:
+    """Return the slot with BatchNorm's statistics combined to match the model's rule.
+
+    Statistics are not gradients: rules that mix updates with negative weights could make a
+    variance negative. So they are averaged with the rule's weights where those are a mean's, and
+    with its prior's otherwise. Where the rule outvotes wrong clients, a mean of all would let
+    them in again: it is applied to the statistics too.
+    """
+    if isinstance(rule, TrimmedMean | Median):
+        return replace(slot, like=None, combine=rule)
+    if isinstance(rule, Krum) or mean_of(rule) is rule:
+        return replace(slot, like="model", combine=None)
+    return replace(slot, like=None, combine=mean_of(rule))
 
 
 def mean_of(rule: Combine) -> Weighted:
-    """The mean that a rule is, or else the one it starts from."""
+    """Return the mean that a rule is, or else the one it starts from."""
     if isinstance(rule, Weighted) and rule.averages:
         return rule
     return rule.source or Mean("uniform")
 
 
 def trained(method: Method) -> Exchange:
-    """The exchange that trains the model."""
+    """Return the exchange that trains the model."""
     for exchange in method.exchanges:
         if exchange.name == TRAIN:
             return exchange
@@ -64,42 +102,40 @@ def trained(method: Method) -> Exchange:
 
 
 def model_rule(method: Method) -> Combine:
-    """The server rule for the model."""
+    """Return the server rule for the model."""
     rule = trained(method).slots["model"].combine
     assert rule is not None
     return rule
 
 
 def local_training(method: Method) -> Local:
-    """The innermost local part: what is left when all wrappers are taken off."""
-    local: Any = trained(method).local
-    while hasattr(local, "local"):
-        local = local.local
-    innermost: Local = local
-    return innermost
+    """Return the innermost local part, without its wrappers."""
+    local: Local = innermost(trained(method).local)
+    return local
 
 
 def citing(method: Method, reference: Reference) -> Method:
-    """The method with one more reference."""
+    """Return the method with one more reference."""
     return replace(method, references=tuple(dict.fromkeys((*method.references, reference))))
 
 
 def asking(method: Method, *what: str) -> Method:
-    """The method with more that must be there."""
+    """Return the method with more that must be there, such as "images"."""
     return replace(method, asks=tuple(dict.fromkeys((*method.asks, *what))))
 
 
 def with_exchange(method: Method, exchange: Exchange) -> Method:
-    """The method with its training exchange replaced."""
+    """Return the method with its training exchange replaced."""
     exchanges = tuple(exchange if e.name == exchange.name else e for e in method.exchanges)
     return replace(method, exchanges=exchanges)
 
 
 def with_rule(method: Method, rule: Combine) -> Method:
-    """The method with another server rule for the model, and to match it the rule of the buffers
-    and of all that is averaged over the roster."""
+    """Return the method with another rule for the model, and the rules that follow it to match.
+
+    These are the rule of the buffers, and of all that is averaged over the roster.
+    """
     exchange, mean = trained(method), mean_of(rule)
-    like = mean is rule
     changed = {
         name: replace(slot, combine=replace(slot.combine, prior=mean))
         if isinstance(slot.combine, RosterMean)
@@ -107,22 +143,49 @@ def with_rule(method: Method, rule: Combine) -> Method:
         for name, slot in exchange.slots.items()
     }
     changed["model"] = replace(changed["model"], combine=rule)
-    changed["buffers"] = replace(
-        changed["buffers"], like="model" if like else None, combine=None if like else mean
-    )
+    changed["buffers"] = with_buffers(changed["buffers"], rule)
     return with_exchange(method, replace(exchange, slots=changed))
 
 
-def with_weights(method: Method, weights: Literal["uniform", "examples"]) -> Method:
-    """The method with this mean as the server's rule, or as the one that its rule starts from.
+def replace_rule(
+    method: Method, name: str, reference: Reference, rule: Callable[[Weighted], Combine]
+) -> Method:
+    """Return the method with `rule(prior)` on its server; the prior is the average it had.
 
-    Rules that set weights of their own (GA, ARFL, medians) stay as they are around it.
+    Args:
+        method: a method that averages.
+        name: the modifier that asks, for the message.
+        reference: the source of the rule, which is added to the method's.
+        rule: makes the server rule of the prior.
+
+    Raises:
+        Incompatible: the method pools the data, or its rule is not an average.
+    """
+    old = model_rule(method)
+    if method.gather is not None:
+        raise Incompatible(
+            f"{method.name}+{name}",
+            f"{method.name} pools the data into one client, so the server has nothing to combine.",
+        )
+    if not isinstance(old, Weighted) or not old.averages:
+        raise Incompatible(
+            f"{method.name}+{name}",
+            f"{method.name} already decides how updates are combined, and so would {name}.",
+            remedy=f"Put {name} on a method that averages, as in fedavg+{name}.",
+        )
+    return citing(with_rule(method, rule(old)), reference)
+
+
+def with_weights(method: Method, weights: Literal["uniform", "examples"]) -> Method:
+    """Return the method with this mean as the server's rule, or as the one its rule starts from.
+
+    Rules that set their own weights (GA, ARFL, medians) stay as they are around it.
     """
     return with_rule(method, _starting(model_rule(method), Mean(weights)))
 
 
 def sets_weights(method: Method) -> bool:
-    """Whether the server's rule has no mean to start from that `with_weights` could set."""
+    """Return whether the rule has no mean to start from that `with_weights` could set."""
     rule = model_rule(method)
     while rule.source is not None:
         rule = rule.source
@@ -139,15 +202,15 @@ def _starting(rule: Combine, mean: Mean) -> Combine:
 
 
 def with_local(method: Method, wrap: Callable[[Local], Local]) -> Method:
-    """The method with its local part wrapped.
+    """Return the method with its local part wrapped.
 
     A local that puts the client's own part of the model in and takes it out again (`outermost`)
     stays outside: what is added must see the model as the client has it.
     """
 
-    def around(local: Any) -> Local:
-        if getattr(local, "outermost", False):
-            wrapped: Local = replace(local, local=around(local.local))
+    def around(local: Local) -> Local:
+        if isinstance(local, Wrapper) and able(local, "outermost"):
+            wrapped: Local = local.around(around(local.inner))
             return wrapped
         return wrap(local)
 
@@ -156,13 +219,32 @@ def with_local(method: Method, wrap: Callable[[Local], Local]) -> Method:
 
 
 def with_gradient(method: Method, wrap: Callable[[Gradient], Gradient]) -> Method:
-    """The method with the gradient of its local training wrapped."""
+    """Return the method with the gradient of its local training wrapped."""
 
-    def inside(local: Any) -> Any:
-        if hasattr(local, "gradient"):
-            return replace(local, gradient=wrap(local.gradient))
-        if hasattr(local, "local"):
-            return replace(local, local=inside(local.local))
-        raise UnseenError(f"the local part of {method.name} does not descend a gradient.")
+    def inside(local: Local) -> Local:
+        if not isinstance(local, Descent):
+            raise UnseenError(f"the local part of {method.name} does not descend a gradient.")
+        changed: Local = replace(local, gradient=wrap(local.gradient))  # type: ignore[type-var]
+        return changed
 
-    return with_local(method, inside)
+    return with_local(method, lambda local: rewrapped(local, inside))
+
+
+def zeros(model: Model) -> Tensor:
+    """Return an inbox entry [P] of zeros, before round 0."""
+    return torch.zeros_like(model.vector)
+
+
+@cache
+def cited(key: str) -> Reference:
+    """Return the reference with this BibTeX key.
+
+    `references.bib` has each entry under the line that lists and pages show; an empty line ends
+    it. BibTeX ignores text between entries.
+    """
+    text = (resources.files("unseen.methods") / "references.bib").read_text("utf-8")
+    for block in text.split("\n\n"):
+        line, _, entry = block.strip().partition("\n")
+        if f"{{{key}," in entry:
+            return Reference(line, entry)
+    raise UnseenError(f"references.bib has no entry {key!r}.", remedy="Add it, or correct the key.")

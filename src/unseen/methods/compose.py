@@ -5,36 +5,45 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
+from unseen.core import Method
 from unseen.errors import UnseenError
-from unseen.exchange import Method
 from unseen.expression import Call, parse, resolve, takes, text
 from unseen.methods import METHODS, MODIFIERS
 from unseen.methods.base import with_weights
-from unseen.training import Training
+from unseen.recipe import Training
 
 #: What a user's own part is called with in its place of an expression.
 SIGNATURES = {
-    "method": "A method is a function (training, *, options) -> Method and stands first; a "
-    "modifier, (method, *, options) -> Method, stands behind a method and a plus.",
+    "method": "A method is a function (training, *, options) -> Method and comes first; a "
+    "modifier, (method, *, options) -> Method, follows a method and a plus.",
     "modifier": "A modifier is a function (method, *, options) -> Method; a method, "
-    "(training, *, options) -> Method, stands first in an expression and cannot be added to "
+    "(training, *, options) -> Method, comes first in an expression and cannot be added to "
     "another.",
 }
 
 
 def method(expression: str, training: Training | None = None) -> Method:
-    """The method that an expression names, with the training's recipe.
+    """Return the method that an expression names, with the training's recipe.
 
     The first part is a method, each further one a modifier, applied from left to right. Options
-    are keywords; a wrong name or keyword is answered with the nearest right one. `module:function`
-    stands for your own: (training, *, options) -> Method, or as a modifier (method, *, options)
-    -> Method. The training's `weights` are those of every method that does not name its own.
+    are keywords; a wrong name or keyword is refused with the nearest right one. The training's
+    `weights` are those of every method that does not name its own.
 
-    >>> method("fedprox(mu=0.5)+ga").name
-    'fedprox(mu=0.5)+ga'
-    >>> method("fedprx")
-    Traceback (most recent call last):
-    unseen.errors.UnseenError: unknown method 'fedprx'; did you mean 'fedprox'? Nearest of ...
+    Args:
+        expression: such as `fedprox(mu=0.1)+ga`. `module:function` is your own: (training, *,
+            options) -> Method, or as a modifier (method, *, options) -> Method.
+        training: the recipe, by default that of `Training()`.
+
+    Raises:
+        UnseenError: the expression cannot be read, or names something unknown.
+        Incompatible: its parts do not go together.
+
+    Example:
+        >>> method("fedprox(mu=0.5)+ga").name
+        'fedprox(mu=0.5)+ga'
+        >>> method("fedprx")
+        Traceback (most recent call last):
+        unseen.errors.UnseenError: unknown method 'fedprx'; did you mean 'fedprox'? Nearest of ...
     """
     first, *rest = parse(expression)
     if first.name in MODIFIERS and first.name not in METHODS:
@@ -46,7 +55,7 @@ def method(expression: str, training: Training | None = None) -> Method:
     for call in rest:
         if call.name in METHODS and call.name not in MODIFIERS:
             raise UnseenError(
-                f"{call.name!r} is a method, not a modifier: a method stands first, what it is "
+                f"{call.name!r} is a method, not a modifier: a method comes first, what it is "
                 f"joined with behind it, as in {text((call,))}+ga. Found {expression!r}."
             )
         built = _built("modifier", call, MODIFIERS, built)
@@ -54,7 +63,7 @@ def method(expression: str, training: Training | None = None) -> Method:
 
 
 def base(call: Call, training: Training) -> Method:
-    """The method of one call, with the training's weights where the call names none."""
+    """Return the method of one call, with the training's weights where the call names none."""
     weights = training.weights
     if weights == "method" or "weights" in call.arguments:
         return _built("method", call, METHODS, training)
@@ -64,26 +73,26 @@ def base(call: Call, training: Training) -> Method:
 
 
 def _built(
-    kind: str, call: Call, table: Mapping[str, Callable[..., Method]], given: Training | Method
+    kind: str, call: Call, table: Mapping[str, Callable[..., Method]], before: Training | Method
 ) -> Method:
-    """The method that a part makes of what stands before it."""
+    """Return what a part makes of the training, or of the method before it."""
     try:
-        return checked(call, resolve(kind, call, table, (given,), own=True))
+        return checked(call, resolve(kind, call, table, (before,), own=True))
     except AttributeError as error:
         # A user's part that was written for the other place reads what this one does not have.
-        if error.obj is not given:
+        if error.obj is not before:
             raise
         raise UnseenError(
             f"{call.name!r} does not work as a {kind}: it reads {error.name!r} of what it is "
-            f"given, and a {type(given).__name__} has none. {SIGNATURES[kind]}"
+            f"given, and a {type(before).__name__} has none. {SIGNATURES[kind]}"
         ) from error
 
 
-def checked(call: Call, made: object) -> Method:
-    """What a part made, if it is a method."""
-    if not isinstance(made, Method):
+def checked(call: Call, built: object) -> Method:
+    """Return what a part made, if it is a method."""
+    if not isinstance(built, Method):
         raise UnseenError(
-            f"{call.name!r} must return an unseen.exchange.Method; it returned "
-            f"{type(made).__name__}."
+            f"{call.name!r} must return an unseen.core.exchange.Method; it returned "
+            f"{type(built).__name__}."
         )
-    return made
+    return built

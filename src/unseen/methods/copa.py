@@ -8,29 +8,18 @@ from typing import Literal
 
 from torch import nn
 
-from unseen.apply import Put
 from unseen.combine import Collect, Mean
+from unseen.core import Method, Put, Slot
+from unseen.core.losses import SquaredError
 from unseen.errors import choice
-from unseen.exchange import Method, Reference, Slot
 from unseen.gradient import Backprop
 from unseen.gradient.copa import HEADS, Collaboration, Ensemble, FirstHead, OwnHead
-from unseen.local import Train
-from unseen.losses import SquaredError
-from unseen.methods.base import federated, trained, with_exchange
-from unseen.norms import halves, hybrid
-from unseen.training import Training
+from unseen.images.norms import halves, hybrid
+from unseen.local.train import Train
+from unseen.methods.base import cited, federated, trained, with_exchange
+from unseen.recipe import Training
 
-REFERENCE = Reference(
-    "Wu, Gong. Collaborative Optimization and Aggregation for Decentralized Domain Generalization "
-    "and Adaptation. ICCV 2021.",
-    """@inproceedings{wu2021copa,
-  title     = {Collaborative Optimization and Aggregation for Decentralized Domain Generalization
-               and Adaptation},
-  author    = {Wu, Guile and Gong, Shaogang},
-  booktitle = {International Conference on Computer Vision},
-  year      = {2021}
-}""",
-)
+REFERENCE = cited("wu2021copa")
 ADAPT: dict[str, Callable[[nn.Module], nn.Module]] = {"hybrid": hybrid, "half": halves}
 
 
@@ -52,27 +41,32 @@ def copa(
     F: the body, all but the head; h_j: the head of client j as last sent, frozen at the others.
     All heads start as one and go to every client, so traffic grows with N; with a sample of the
     clients those who stay away keep their head, also one that was never trained. One client alone
-    is plain local training.
+    is plain local training. The loss that is reported is the mean over heads, or the sum.
 
-    scale: c = 1/N (`"mean"`), so that body and head take steps of FedAvg's length, or 1 (`"sum"`),
-    which multiplies the learning rate of the body by up to N under SGD (exactly N in round 0, where
-    all heads are equal) and wants one about N times smaller than FedAvg's. ensemble: the mean of
-    probabilities, or of logits before the softmax. norm: `"hybrid"` puts `unseen.norms.Hybrid`, BN
-    and IN mixed by a learnt gate for each channel, in the place of BatchNorm, `"half"` IN for half
-    the channels, as in IBN-Net. weights: p_k. head: the layer, by default the last linear one. The
-    loss that is reported is the mean, or the sum.
+    Args:
+        scale: c = 1/N (`"mean"`), so that body and head take steps of FedAvg's length, or 1
+            (`"sum"`), which multiplies the learning rate of the body by up to N under SGD (exactly
+            N in round 0, where all heads are equal) and wants one about N times smaller.
+        ensemble: the mean of probabilities, or of logits before the softmax.
+        norm: `"hybrid"` puts `unseen.images.norms.Hybrid`, BN and IN mixed by a learnt gate for
+            each channel, in the place of BatchNorm; `"half"` IN for half the channels, as in
+            IBN-Net.
+        weights: p_k.
+        head: the layer, by default the last linear one.
 
-    No released code was found, and of the paper only the abstract was to be had: feature extractors
-    are averaged, classifiers assembled into an ensemble, "hybrid batch-instance normalization" and
-    "collaboration of frozen classifiers". The rest is our reading: the mean over heads, where the
-    one reimplementation that we know (in MarsFL, which averages no predictions) has the sum;
-    probabilities, the usual ensemble, since the heads' logits need not be of one scale; `norm` as
-    it is, since PPDG's rows of COPA do not say, and since every method then trains the same
-    network.
+    Note:
+        No released code was found, and of the paper only the abstract was to be had: feature
+        extractors are averaged, classifiers assembled into an ensemble, "hybrid batch-instance
+        normalization" and "collaboration of frozen classifiers". The rest is our reading: the mean
+        over heads, where the one reimplementation that we know (in MarsFL, which averages no
+        predictions) has the sum; probabilities, the usual ensemble, since the heads' logits need
+        not be of one scale; `norm` as it is, since PPDG's rows of COPA do not say, and since every
+        method then trains the same network.
 
-    A rule put on COPA, as in `copa+ppdg`, is on the body; with `copa+ga` a gap is the risk of the
-    averaged body less that of the client's own, both under the client's own head. Such an addition
-    finds the received body under the client's head wherever it looks at the received model.
+        A rule put on COPA, as in `copa+ppdg`, is on the body; with `copa+ga` a gap is the risk of
+        the averaged body less that of the client's own, both under the client's own head. Such an
+        addition finds the received body under the client's head wherever it looks at the received
+        model.
     """
     choice("copa(norm)", norm, ("as-is", *ADAPT))
     loss = Collaboration(training.loss, scale, head)

@@ -4,55 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
-from unseen.client import Client
 from unseen.combine import SemanticDivergence
+from unseen.core import Client, Exchange, Inbox, Local, Memory, Method, Model, Reply, Turn
+from unseen.core.losses import CrossEntropy
+from unseen.core.metrics import plain
+from unseen.core.parts import Wrapper
 from unseen.errors import UnseenError, choice, number
-from unseen.exchange import Exchange, Inbox, Local, Memory, Method, Reference, Reply, Turn
 from unseen.gradient import Backprop, Calibration
-from unseen.local import Train
-from unseen.losses import CrossEntropy
-from unseen.methods.base import TRAIN, slots
-from unseen.methods.surgery import replace_rule
-from unseen.metrics import plain
-from unseen.training import Training
-from unseen.vector import Blocks, Model
+from unseen.local.train import Train
+from unseen.methods.base import TRAIN, cited, replace_rule, slots
+from unseen.methods.options import options_from, picked
+from unseen.recipe import Training
 
-REFERENCE = Reference(
-    "Yuan, Ma, Chen, Kuang, Wu, Lin. Collaborative Semantic Aggregation and Calibration for "
-    "Separated Domain Generalization. 2021. Eqs. 1-11.",
-    """@article{yuan2021collaborative,
-  title   = {Collaborative Semantic Aggregation and Calibration for Separated Domain
-             Generalization},
-  author  = {Yuan, Junkun and Ma, Xu and Chen, Defang and Kuang, Kun and Wu, Fei and
-             Lin, Lanfen},
-  journal = {arXiv preprint arXiv:2110.06736},
-  year    = {2021}
-}""",
-)
+REFERENCE = cited("yuan2021collaborative")
 
 
+@options_from(Calibration, SemanticDivergence, without=("training", "prior"))
 def csac(
     training: Training,
     *,
     acquisition: int = 30,
     smoothing: float = 0.1,
-    lam: float = 0.6,
     layers: Sequence[str] | None = None,
-    strategy: Literal["cross-layer", "same-layer", "none"] = "cross-layer",
-    attention: Literal["both", "position", "channel", "none"] = "both",
-    metric: Literal["mmd", "mse"] = "mmd",
-    estimator: Literal["unbiased", "biased"] = "unbiased",
-    cross_entropy: bool = True,
-    logits: bool = False,
     local: Literal["acquired", "latest"] = "acquired",
-    channels: int | Literal["smallest"] = 32,
-    projections: Literal["trained", "fixed"] = "trained",
-    attention_gradient: bool = False,
-    distance: Literal["l2", "l1", "cosine"] = "l2",
-    favour: Literal["divergent", "similar", "uniform"] = "divergent",
-    blocks: Blocks = "tensor",
+    **options: Any,
 ) -> Method:
     """Fuse layers by their distance from the average; align the fused model with local ones.
 
@@ -60,50 +37,36 @@ def csac(
         server:   x_l ← Σ_i c_il y_il,   c_il ∝ dist(y_il, ȳ_l)                       Eqs. 3-4
         round r:  y_i ← argmin CE(y) + λ Σ_l Σ_m α_lm MMD(Proj y_l(D_i), Proj G_i,m(D_i))  Eq. 11
 
-    y_l, G_m: feature maps of layers in R; α: attention, Eqs. 7-9; c: of each tensor.
+    y_l, G_m: feature maps of layers in R; α: attention, Eqs. 7-9; c: of each tensor. The paper
+    trains with sgd(lr=0.01, momentum=0.5), AlexNet at 0.001. As released: G_i is never updated (the
+    paper's Remark can be read either way), gradients stop at α, α is one number per batch, 32
+    channels, kernels of the projections and of the MMD. The paper's appendix, which describes Proj,
+    was not to be had.
 
-    Stage 1. acquisition: epochs of round 0, 30 in the paper, whatever the training sets for the
-    later rounds, of which the paper has 40 (so rounds = 41) with 5 epochs (RotatedMNIST) or 10.
-    smoothing: α of its labels, α/C for each of C classes (0: the ablation); the later rounds take
-    the training's own loss. The paper trains with sgd(lr=0.01, momentum=0.5), AlexNet at 0.001.
+    Args:
+        acquisition: epochs of round 0, 30 in the paper, whatever the training sets for the later
+            rounds, of which the paper has 40 (so rounds = 41) with 5 epochs (RotatedMNIST) or 10.
+        smoothing: α of round 0's labels, α/C for each of C classes; 0 is the ablation. The later
+            rounds take the training's own loss.
+        local: G_i stays what round 0 made of it, or is the client's `latest` model.
 
-    Stage 2. lam: λ. layers: R, by the names of the model's parts; none for its last two
-    convolutions (MNIST); the paper takes the last three convolutions of AlexNet and the last
-    three blocks of ResNet-18, ["layer2", "layer3", "layer4"]. strategy: `same-layer` has α_lm =
-    1[l = m], `none` no alignment. attention: `channel` is the paper's "without (position)",
-    `position` its "without (channel)", `none` has α = 1/|R|. metric: `mse` compares example by
-    example. estimator: see `unseen.gradient.discrepancy.mmd`. cross_entropy=False leaves the
-    alignment alone; the sum does not raise the rate of the cross-entropy's part, it adds λ
-    times the alignment's own gradient, 0 where the maps agree. logits: also λ MMD of the two
-    models' logits. local: G_i stays what round 0 made of it, or is the client's `latest` model.
-    channels: c of the projections, or that of the `smallest` map; they are drawn anew each round,
-    trained with the model unless `fixed`, and never sent. attention_gradient: let the gradient
-    through α.
-
-    Server. distance, favour, blocks: see `unseen.combine.SemanticDivergence`.
-
-    Departs from the released code, which always adds the logits' term, parses label smoothing
-    without using it, sends features through random 1×1 convolutions before position attention,
-    sums all pairs with weight 1 where attention is off, counts epochs of 60 and 20 batches, and
-    fuses BatchNorm statistics by distances of their own where here they are averaged. As
-    released: G_i is never updated (the paper's Remark can be read either way), gradients stop at
-    α, α is one number per batch, 32 channels, kernels of the projections and of the MMD. The
-    paper's appendix, which describes Proj, was not to be had.
+    Departs from:
+        the released code, which always adds the logits' term, parses label smoothing without using
+        it, sends features through random 1×1 convolutions before position attention, sums all pairs
+        with weight 1 where attention is off, counts epochs of 60 and 20 batches, and fuses
+        BatchNorm statistics by distances of their own where here they are averaged.
     """
     number("csac(acquisition)", acquisition, 1, whole=True)
     choice("csac(local)", local, ("acquired", "latest"))
-    calibration = Calibration(
-        training=training, lam=lam, layers=named(layers), strategy=strategy, attention=attention,
-        metric=metric, estimator=estimator, cross_entropy=cross_entropy, logits=logits,
-        channels=channels, projections=projections, attention_gradient=attention_gradient,
-    )  # fmt: skip
+    calibration = Calibration(training, layers=named(layers), **picked(Calibration, options))
     first = replace(training, loss=smoothed(training, smoothing), epochs=acquisition, steps=None)
     acquire: Local = Train(Backprop(first.loss), first)
     calibrate: Local = Train(calibration, training)
     if calibration.aligns:
         acquire = Keep(acquire, calibration)
         calibrate = Keep(calibrate, calibration) if local == "latest" else calibrate
-    server = slots(SemanticDivergence(distance, favour, blocks), training.server, training)
+    rule = SemanticDivergence(**picked(SemanticDivergence, options))
+    server = slots(rule, training.server)
     exchanges = (
         Exchange("acquire", acquire, server, rounds=(0, 0), who="all"),
         Exchange(TRAIN, calibrate, server, rounds=(1, 1)),
@@ -115,13 +78,13 @@ def csac(
 
 
 @dataclass(frozen=True)
-class Keep:
+class Keep(Wrapper):
     """Runs another local and keeps the model that it leaves in the client's memory.
 
     What calibration would refuse is refused before the first epoch.
     """
 
-    local: Local
+    inner: Local
     calibration: Calibration
 
     def __call__(
@@ -129,18 +92,18 @@ class Keep:
     ) -> tuple[Reply, Memory]:
         """The other local's reply, and its memory with `own.model` and `own.buffers`."""
         self.calibration.prepare(model, client)
-        reply, memory = self.local(model, inbox, client, memory, turn)
+        reply, memory = self.inner(model, inbox, client, memory, turn)
         own = {"own.model": model.vector.clone(), "own.buffers": model.buffers.clone()}
         return reply, {**memory, **own}
 
 
 def named(layers: Sequence[str] | None) -> tuple[str, ...] | None:
-    """Layer names as a tuple; one name may stand alone."""
+    """Return layer names as a tuple; a single name may be given as it is."""
     return (layers,) if isinstance(layers, str) else None if layers is None else tuple(layers)
 
 
 def smoothed(training: Training, smoothing: float) -> CrossEntropy:
-    """The training's loss with smoothed labels (Eq. 2)."""
+    """Return the training's loss with smoothed labels (Eq. 2)."""
     if not isinstance(training.loss, CrossEntropy):
         raise UnseenError(
             "csac is for classes, whose labels it smooths; the loss of this training is "
@@ -149,18 +112,12 @@ def smoothed(training: Training, smoothing: float) -> CrossEntropy:
     return replace(training.loss, smoothing=smoothing)
 
 
-def add_csac(
-    method: Method,
-    *,
-    distance: Literal["l2", "l1", "cosine"] = "l2",
-    favour: Literal["divergent", "similar", "uniform"] = "divergent",
-    blocks: Blocks = "tensor",
-) -> Method:
-    """CSAC's aggregation alone on any method that averages; its weights become the prior.
+@options_from(SemanticDivergence, without=("prior",))
+def add_csac(method: Method, **options: Any) -> Method:
+    """Put CSAC's aggregation alone on any method that averages; its weights become the prior.
 
-    The options are those of `unseen.combine.SemanticDivergence`. Eq. 4 as printed is
-    `fedavg(weights="uniform")+csac`.
+    Eq. 4 as printed is `fedavg(weights="uniform")+csac`.
     """
     return replace_rule(
-        method, "csac", REFERENCE, lambda prior: SemanticDivergence(distance, favour, blocks, prior)
+        method, "csac", REFERENCE, lambda prior: SemanticDivergence(prior=prior, **options)
     )

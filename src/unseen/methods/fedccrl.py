@@ -3,45 +3,34 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal
 
-from unseen.augmix import AugMix
-from unseen.bank import Bank, with_bank
 from unseen.combine import Mean
+from unseen.core import Method
+from unseen.core.losses import SquaredError
 from unseen.errors import UnseenError, number
-from unseen.exchange import Method, Reference
 from unseen.gradient import CrossClient
 from unseen.gradient.contrast import statistics
-from unseen.local import Train
-from unseen.losses import SquaredError
-from unseen.methods.base import asking, federated
-from unseen.training import Training
+from unseen.images.augmix import AugMix
+from unseen.images.bank import Bank, with_bank
+from unseen.local.train import Train
+from unseen.methods.base import asking, cited, federated
+from unseen.methods.options import options_from
+from unseen.recipe import Training
 
-REFERENCE = Reference(
-    "Wang, Guo, Tang. FedCCRL: Federated Domain Generalization with Cross-Client Representation "
-    "Learning. 2024.",
-    """@article{wang2024fedccrl,
-  title   = {{FedCCRL}: Federated Domain Generalization with Cross-Client Representation Learning},
-  author  = {Wang, Xinpeng and Guo, Yongxin and Tang, Xiaoying},
-  journal = {arXiv preprint arXiv:2410.11267},
-  year    = {2024}
-}""",
-)
+REFERENCE = cited("wang2024fedccrl")
 
 
+@options_from(CrossClient)
 def fedccrl(
     training: Training,
     *,
-    contrast: float = 0.1,
-    consistency: float = 1.0,
-    temperature: float = 0.1,
-    beta: float = 0.1,
-    transfer: bool = True,
     augment: bool = True,
     severity: float = 3.0,
     bank: int = 64,
     refresh: int = 0,
     weights: Literal["examples", "uniform"] = "examples",
+    **options: Any,
 ) -> Method:
     """Learn each image in three views, two of them in other clients' styles, that must agree.
 
@@ -50,33 +39,36 @@ def fedccrl(
 
     x_0 = x; μ, σ: mean and deviation of each channel over the image's pixels; μ', σ': those of an
     image of another client; λ ~ Beta(beta, beta) for each image; z: the head's input, at unit
-    length in SupCon with this temperature; p: class probabilities. transfer=False leaves out the
-    foreign statistics, augment=False AugMix (both ablations); without both there is only x, and no
-    agreement to ask for: that is FedAvg. severity: of AugMix, see `unseen.augmix.AugMix`.
+    length in SupCon with this temperature; p: class probabilities. Without transfer and without
+    augment, the two ablations, there is only x, and no agreement to ask for: that is FedAvg.
 
-    bank: images per client whose statistics are sent, two numbers per channel each. The paper
-    sends those of a tenth of the images; here all clients send equally many, so that none is drawn
-    from more often. refresh: rounds between two such exchanges; 0, once before round 0, shares
-    least; the released code sends a fresh sample every round (1). weights: see `fedavg`.
+    Args:
+        augment: whether AugMix is a part of the views.
+        severity: of AugMix, see `unseen.images.augmix.AugMix`.
+        bank: images per client whose statistics are sent, two numbers per channel each. The paper
+            sends those of a tenth of the images; here all clients send equally many, so that none
+            is drawn from more often.
+        refresh: rounds between two such exchanges; 0, once before round 0, shares least; the
+            released code sends a fresh sample every round (1).
+        weights: see `fedavg`.
 
-    The three cross-entropies enter by their mean, so that they do not change the learning rate;
-    contrast and consistency add to it what their gradients are.
+    Note:
+        The three cross-entropies enter by their mean, so that they do not change the learning rate;
+        contrast and consistency add to it what their gradients are.
 
-    Departs from the released code, which sums the three cross-entropies (three times the rate under
-    SGD), averages SupCon over the
-    pairs (x, x_1) and (x, x_2) with each anchor among its own positives, and sets the consistency
-    to 0.1: here SupCon is that of Khosla et al. over all three views. AugMix departs from that of
-    its library as its page says; images are clipped before it, not wrapped around at 8 bits.
+    Departs from:
+        the released code, which sums the three cross-entropies (three times the rate under SGD),
+        averages SupCon over the pairs (x, x_1) and (x, x_2) with each anchor among its own
+        positives, and sets the consistency to 0.1: here SupCon is that of Khosla et al. over all
+        three views. AugMix departs from that of its library as its page says; images are clipped
+        before it, not wrapped around at 8 bits.
     """
     if isinstance(training.loss, SquaredError):
         raise UnseenError("fedccrl is for classes: it compares class probabilities.")
     number("fedccrl(refresh)", refresh, 0, whole=True)
     source = Bank("fedccrl", statistics, bank)
     mix = AugMix(severity) if augment else None
-    views = CrossClient(
-        training.loss, source, contrast, consistency, temperature, beta, transfer, mix
-    )
-    local = Train(views, training)
+    local = Train(CrossClient(training.loss, source, augment=mix, **options), training)
     method = federated("fedccrl", training, Mean(weights), REFERENCE, local)
     often = "once" if not refresh else f"every {refresh} rounds"
     shares = f"mean and deviation of the pixels of {bank} training images, {often}, to every client"

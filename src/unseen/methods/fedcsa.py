@@ -3,77 +3,62 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any
 
 import torch
+from torch import Tensor
 
-from unseen.client import Client
-from unseen.combine import ClassShares, Mean
+from unseen.combine import ClassShares
 from unseen.combine.fedcsa import check_classes, class_of_columns
+from unseen.core import Client, Method, Model
 from unseen.errors import UnseenError
-from unseen.exchange import Inbox, Local, Memory, Method, Reference, Reply, Turn
 from unseen.gradient import Backprop
-from unseen.local import Train
-from unseen.methods.base import federated
-from unseen.training import Training
-from unseen.vector import Model
+from unseen.local.train import Reports, Train
+from unseen.methods.base import cited, federated
+from unseen.methods.options import options_from, picked
+from unseen.recipe import Training
 
-REFERENCE = Reference(
-    "Ma, Zhao, Cai, Jia. Fast-convergent Federated Learning with Class-weighted Aggregation. "
-    "Journal of Systems Architecture 117, 2021.",
-    """@article{ma2021fedcsa,
-  title   = {Fast-convergent federated learning with class-weighted aggregation},
-  author  = {Ma, Zezhong and Zhao, Mengying and Cai, Xiaojun and Jia, Zhiping},
-  journal = {Journal of Systems Architecture},
-  volume  = {117},
-  pages   = {102125},
-  year    = {2021}
-}""",
-)
+REFERENCE = cited("ma2021fedcsa")
 
 
-def fedcsa(
-    training: Training,
-    *,
-    weights: Literal["examples", "uniform"] = "examples",
-    head: str | None = None,
-) -> Method:
+@options_from(ClassShares)
+def fedcsa(training: Training, **options: Any) -> Method:
     """Average the classifier's row of each class by who has seen that class, the body as FedAvg.
 
         W_c ← Σ_i (n_ic / Σ_j n_jc) W_ic,  likewise b_c;     body ← Σ_i p_i body_i
 
     n_ic: examples of class c in client i's training split, which it counts and sends; W_ic, b_ic:
-    row c of its last linear layer. A class that nobody has seen goes by p_i. weights: p_i. head:
-    the layer, by default the last linear one; it needs one output per class. BatchNorm statistics
-    follow the body.
+    row c of its last linear layer, which needs one output per class. A class that nobody has seen
+    is averaged by p_i. BatchNorm statistics follow the body.
 
-    The paper was not to be had and no code was released. This is GA's description, "reallocates
-    weights of the classifier based on the percentage of each class on the client", read as above.
-    `fedcsa+ga` is undefined in GA's paper; our reading has a_i in the body and
-    a_i n_ic / Σ_j a_j n_jc in row c.
+    Note:
+        The paper was not to be had and no code was released. This is GA's description, "reallocates
+        weights of the classifier based on the percentage of each class on the client", read as
+        above. `fedcsa+ga` is undefined in GA's paper; our reading has a_i in the body and a_i n_ic
+        / Σ_j a_j n_jc in row c.
     """
-    local = WithCounts(Train(Backprop(training.loss), training), head)
-    method = federated("fedcsa", training, ClassShares(head, Mean(weights)), REFERENCE, local)
+    rule = ClassShares(**picked(ClassShares, options))
+    local = Reports(Train(Backprop(training.loss), training), Counts(rule.head))
+    method = federated("fedcsa", training, rule, REFERENCE, local)
     return replace(method, shares=("how many examples of each class it has",), asks=("classes",))
 
 
 @dataclass(frozen=True)
-class WithCounts:
-    """Adds `counts` [C], the examples of each class in the training split, to another local's
-    reply; refuses a head whose rows are not the classes before the first step."""
+class Counts:
+    """The examples [C] of each class in the training split; refuses a head of other classes.
 
-    local: Local
+    Attributes:
+        head: the layer's name, by default the last linear one.
+    """
+
     head: str | None = None
 
-    def __call__(
-        self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
-    ) -> tuple[Reply, Memory]:
-        """Count, then run the other local."""
+    def __call__(self, model: Model, client: Client) -> dict[str, Tensor]:
+        """Return the scalar `counts`, after a check of the head's rows."""
         if client.classes is None:
             raise UnseenError(
                 f"FedCSA counts classes; client {client.name!r} has numbers for labels."
             )
         check_classes(class_of_columns(model.layout, self.head)[0], client.classes)
-        counts = torch.bincount(client.split("train").y.cpu(), minlength=client.classes).double()
-        reply, memory = self.local(model, inbox, client, memory, turn)
-        return Reply(reply.rows, {**reply.scalars, "counts": counts}), memory
+        labels = client.split("train").y.cpu()
+        return {"counts": torch.bincount(labels, minlength=client.classes).double()}

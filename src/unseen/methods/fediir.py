@@ -3,62 +3,53 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal
 
-from unseen.apply import MovingAverage
 from unseen.combine import Mean
-from unseen.exchange import Exchange, Method, Reference, Slot
+from unseen.core import Exchange, Method, MovingAverage, Slot
 from unseen.gradient import Backprop
 from unseen.gradient.fediir import MEAN, HeadGradient, Invariance
-from unseen.local import Measure, Train
-from unseen.methods.base import federated
-from unseen.training import Training
+from unseen.local.train import Measure, Train
+from unseen.methods.base import cited, federated
+from unseen.methods.options import options_from
+from unseen.recipe import Training
 
-REFERENCE = Reference(
-    "Guo, Guo, Cao, Wu, Chang. Out-of-Distribution Generalization of Federated Learning via "
-    "Implicit Invariant Relationships. ICML 2023.",
-    """@inproceedings{guo2023fediir,
-  title     = {Out-of-Distribution Generalization of Federated Learning via Implicit Invariant
-               Relationships},
-  author    = {Guo, Yaming and Guo, Kai and Cao, Xiaofeng and Wu, Tieru and Chang, Yi},
-  booktitle = {International Conference on Machine Learning},
-  year      = {2023}
-}""",
-)
+REFERENCE = cited("guo2023fediir")
 
 
+@options_from(Invariance)
 def fediir(
     training: Training,
     *,
-    gamma: float = 0.001,
     ema: float = 0.95,
     weights: Literal["examples", "uniform"] = "examples",
-    head: str | None = None,
+    **options: Any,
 ) -> Method:
-    """FedAvg whose clients are penalised where the head's gradient differs from the mean one.
+    """Penalise clients where the head's gradient differs from the mean one.
 
         first exchange:  ḡ ← β ḡ + (1 − β) Σ_k p_k ∇_h F_k(x)
         second:          min_w  ℓ(w; batch) + γ ‖∇_h ℓ(w; batch) − ḡ‖²,   x ← Σ_k p_k y_k
 
     h: the head, the last linear layer; F_k: the mean loss over client k's training split, at the
     model x that was received, in training mode; ḡ: 0 before round 0, and without a correction for
-    it, as released, so that it takes some 20 rounds to come to size.
+    it, as released, so that it takes some 20 rounds to reach its size. The loss that is reported
+    contains the penalty, which is added to it: the rate of the loss's own part stays FedAvg's.
 
-    gamma: γ ≥ 0; 0 is FedAvg. The released code has 0.01 (RotatedMNIST), 0.005 (VLCS), 0.001
-    (PACS, and the default elsewhere) and 0.0005 (OfficeHome). ema: β in [0, 1], 0.95 as released.
-    weights: p_k, both of the models and of the gradients; the released code has uniform ones for
-    the models and weighs gradients by batches, that is by examples. head: the layer's name. The
-    loss that is reported contains the penalty, which is added to it: the rate of the loss's own
-    part stays FedAvg's.
+    Args:
+        ema: β in [0, 1], 0.95 as released.
+        weights: p_k, both of the models and of the gradients; the released code has uniform ones
+            for the models and weighs gradients by batches, that is by examples.
 
-    Departs from the released code, whose classifier h is three layers for all but RotatedMNIST,
-    where a short last batch counts as a whole one in ḡ, and whose pass for ḡ also moves
-    BatchNorm's statistics.
+    Departs from:
+        the released code, whose classifier h is three layers for all but RotatedMNIST, where a
+        short last batch counts as a whole one in ḡ, and whose pass for ḡ also moves BatchNorm's
+        statistics.
     """
+    head = options["head"]
     first = HeadGradient(training.loss, training.batch_size, training.drop_last, head)
     slot = Slot(Mean(weights), apply=MovingAverage(ema), sends="value", start=first.zeros)
     measure = Exchange(MEAN, Measure(MEAN, first), {MEAN: slot})
-    local = Train(Backprop(Invariance(training.loss, gamma, head)), training)
+    local = Train(Backprop(Invariance(training.loss, **options)), training)
     method = federated("fediir", training, Mean(weights), REFERENCE, local)
     shares = ("the head's gradient at the received model",)
     return replace(method, exchanges=(measure, *method.exchanges), shares=shares)

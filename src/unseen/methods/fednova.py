@@ -6,33 +6,25 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from unseen.combine import Mean, NormalizedAveraging
-from unseen.errors import UnseenError
-from unseen.exchange import Local, Method, Reference
+from unseen.core import Local, Method
+from unseen.core.parts import rewrapped
+from unseen.errors import Incompatible, UnseenError
 from unseen.gradient import Backprop
-from unseen.gradient.accumulation import Accumulated, check_sgd
-from unseen.local import Train
-from unseen.methods.base import federated, local_training, with_local
-from unseen.methods.surgery import replace_rule
-from unseen.training import Training
+from unseen.local.accumulation import Accumulated, check_sgd
+from unseen.local.train import Train
+from unseen.methods.base import cited, federated, local_training, replace_rule, with_local
+from unseen.methods.options import options_from
+from unseen.recipe import Training
 
-REFERENCE = Reference(
-    "Wang, Liu, Liang, Joshi, Poor. Tackling the Objective Inconsistency Problem in Heterogeneous "
-    "Federated Optimization. NeurIPS 2020. §4.",
-    """@inproceedings{wang2020fednova,
-  title     = {Tackling the Objective Inconsistency Problem in Heterogeneous Federated
-               Optimization},
-  author    = {Wang, Jianyu and Liu, Qinghua and Liang, Hao and Joshi, Gauri and Poor, H. Vincent},
-  booktitle = {Advances in Neural Information Processing Systems},
-  year      = {2020}
-}""",
-)
+REFERENCE = cited("wang2020fednova")
 
 
+@options_from(NormalizedAveraging, without=("prior",))
 def fednova(
     training: Training,
     *,
-    effective: Literal["norm", "steps"] = "norm",
     weights: Literal["examples", "uniform"] = "examples",
+    **options: Any,
 ) -> Method:
     """Average the clients' mean steps, so that those who take more of them do not pull more.
 
@@ -40,47 +32,57 @@ def fednova(
 
     Δ_i = y_i − x; a_i: with which factors the gradients of client i's τ_i steps entered Δ_i. Plain
     SGD has ‖a_i‖₁ = τ_i; momentum m has Σ_{k=1}^{τ_i} (1 − m^k) / (1 − m); `+fedprox`, with
-    α = ημ, has (1 − (1 − α)^{τ_i}) / α; see `unseen.gradient.accumulation`. Equal τ_i are FedAvg.
+    α = ημ, has (1 − (1 − α)^{τ_i}) / α; see `unseen.local.accumulation`. Equal τ_i are FedAvg.
 
-    At a fixed rate this does not remove all drift: on quadratics of curvature a with optima x_i*
-    it settles at Σ p_i c_i x_i* / Σ p_i c_i, c_i = (1 − (1 − ηa)^{τ_i}) / (τ_i ηa), which tends to
-    the optimum as η → 0.
+    Args:
+        weights: p_i; the paper's are by examples.
 
-    effective: `"steps"` has τ_eff = Σ_i p_i τ_i, as the released code does for proximal training.
-    weights: p_i; the paper's are by examples. `fednova+ga` has GA's a_i in place of p_i, in the sum
-    and in τ_eff: our reading, GA's paper leaves it open.
+    Note:
+        At a fixed rate this does not remove all drift: on quadratics of curvature a with optima
+        x_i* it settles at Σ p_i c_i x_i* / Σ p_i c_i, c_i = (1 − (1 − ηa)^{τ_i}) / (τ_i ηa), which
+        tends to the optimum as η → 0.
 
-    The clients' momentum starts anew each round, as released, whatever the training says of
-    keeping it. Adam is refused. BatchNorm statistics are averaged by p_i, since the weights sum to
-    more than 1. Departs from the released code with momentum and a proximal term at once, whose
-    factors it adds up and whose term enters the momentum behind its back.
+        `fednova+ga` has GA's a_i in place of p_i, in the sum and in τ_eff: our reading, GA's paper
+        leaves it open. The clients' momentum starts from 0 in each round, as released, whatever the
+        training says of keeping it. Adam is refused. BatchNorm statistics are averaged by p_i,
+        since the weights sum to more than 1.
+
+    Departs from:
+        the released code with momentum and a proximal term together, whose factors it adds up and
+        whose term enters the momentum without being counted.
     """
     check_sgd("fednova", training, "Take sgd.")
     plain = replace(training, keep_optimiser=False)
     local = Accumulated(Train(Backprop(training.loss), plain))
-    rule = NormalizedAveraging(effective, Mean(weights))
+    rule = NormalizedAveraging(**options, prior=Mean(weights))
     return federated("fednova", training, rule, REFERENCE, local)
 
 
-def add_fednova(method: Method, *, effective: Literal["norm", "steps"] = "norm") -> Method:
-    """FedNova on the server of any method whose clients train; its weights become p_i."""
+@options_from(NormalizedAveraging, without=("prior",))
+def add_fednova(method: Method, **options: Any) -> Method:
+    """Put FedNova on the server of any method whose clients train; its weights become p_i."""
     local = local_training(method)
     if not isinstance(local, Train):
-        raise UnseenError(
-            f"{method.name}+fednova cannot be: the clients of {method.name} take one gradient "
-            "each, so that there are no numbers of steps to even out."
+        raise Incompatible(
+            f"{method.name}+fednova",
+            f"the clients of {method.name} take one gradient "
+            "each, so that there is no number of steps to even out.",
         )
     changed = replace_rule(
-        method, "fednova", REFERENCE, lambda prior: NormalizedAveraging(effective, prior)
+        method, "fednova", REFERENCE, lambda prior: NormalizedAveraging(**options, prior=prior)
     )
-    check_sgd(f"{method.name}+fednova cannot be: FedNova", local.training, "Take sgd.")
+    try:
+        check_sgd("FedNova", local.training, "Take sgd.")
+    except UnseenError as error:
+        raise Incompatible(f"{method.name}+fednova", str(error)) from None
     return with_local(changed, lambda outer: Accumulated(forgetful(outer)))
 
 
-def forgetful(local: Any) -> Local:
-    """The local with a training that starts its momentum anew each round."""
-    if hasattr(local, "local"):
-        wrapped: Local = replace(local, local=forgetful(local.local))
-        return wrapped
-    trains: Local = replace(local, training=replace(local.training, keep_optimiser=False))
-    return trains
+def forgetful(local: Local) -> Local:
+    """Return the local with a training whose momentum starts from 0 in each round."""
+
+    def inside(local: Local) -> Local:
+        assert isinstance(local, Train)
+        return replace(local, training=replace(local.training, keep_optimiser=False))
+
+    return rewrapped(local, inside)

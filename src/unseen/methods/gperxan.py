@@ -3,37 +3,27 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal
 
 from unseen.combine import Mean
-from unseen.exchange import Method, Reference
+from unseen.core import Method
 from unseen.gradient import Backprop
 from unseen.gradient.gperxan import Guided, OwnNorms
-from unseen.local import Train
-from unseen.methods.base import federated
-from unseen.norms import assembled
-from unseen.training import Training
+from unseen.images.norms import assembled
+from unseen.local.train import Train
+from unseen.methods.base import cited, federated
+from unseen.methods.options import options_from, picked
+from unseen.recipe import Training
 
-REFERENCE = Reference(
-    "Le, Ho, Do, Le-Phuoc, Wong. Efficiently Assemble Normalization Layers and Regularization for "
-    "Federated Domain Generalization. CVPR 2024.",
-    """@inproceedings{le2024gperxan,
-  title     = {Efficiently Assemble Normalization Layers and Regularization for Federated Domain
-               Generalization},
-  author    = {Le, Khiem and Ho, Long and Do, Cuong and Le-Phuoc, Danh and Wong, Kok-Seng},
-  booktitle = {Conference on Computer Vision and Pattern Recognition},
-  year      = {2024}
-}""",
-)
+REFERENCE = cited("le2024gperxan")
 
 
+@options_from(Guided, OwnNorms)
 def gperxan(
     training: Training,
     *,
-    reg: float = 0.5,
-    personal: Literal["batchnorm", "released"] = "batchnorm",
     weights: Literal["examples", "uniform"] = "examples",
-    head: str | None = None,
+    **options: Any,
 ) -> Method:
     """Mix BatchNorm, which stays each client's own, with instance normalisation, which is shared.
 
@@ -46,22 +36,21 @@ def gperxan(
     own BatchNorm (weights, biases, running statistics) from its last round; one that comes for
     the first time takes the received one.
 
-    reg: λ ≥ 0; 0.5 as released. The two losses are added up: while h is near h₀ the body's gradient
-    is 1 + λ times FedAvg's, which under SGD is a learning rate 1 + λ times as large. personal:
-    `"batchnorm"` keeps BatchNorm's tensors alone; `"released"` also s_b's scalar, as the released
-    code does since its name contains that of the layer. weights: p_k; by examples as released.
-    head: the layer's name.
+    Args:
+        weights: p_k; by examples as released.
 
-    Which BatchNorm an unseen site uses: the mean of the clients', p_k-weighted, which is what the
-    released server holds too. Clients send their whole model for it, and validation is of that
-    mean model at the sources as well, the released code's of each client's own. A rule such as
-    `+ppdg` acts on BatchNorm's weights as on all others.
+    Note:
+        Which BatchNorm an unseen site uses: the mean of the clients', p_k-weighted, which is what
+        the released server holds too. Clients send their whole model for it, and validation is of
+        that mean model at the sources as well, the released code's of each client's own. A rule
+        such as `+ppdg` acts on BatchNorm's weights as on all others.
 
-    Needs BatchNorm over images. BatchNorm over vectors stays what it is, since an instance there
-    is one number per channel, and personal. The released training keeps the clients' momentum from
-    round to round (keep_optimiser), steps along a cosine and starts from an ImageNet network
-    trained with these layers.
+        Needs BatchNorm over images. BatchNorm over vectors stays what it is, since an instance
+        there is one number per channel, and personal. The released training keeps the clients'
+        momentum from round to round (keep_optimiser), steps along a cosine and starts from an
+        ImageNet network trained with these layers.
     """
-    local = OwnNorms(Train(Backprop(Guided(training.loss, reg, head)), training), personal)
+    guided = Guided(training.loss, **picked(Guided, options))
+    local = OwnNorms(Train(Backprop(guided), training), **picked(OwnNorms, options))
     method = federated("gperxan", training, Mean(weights), REFERENCE, local)
     return replace(method, adapt=assembled, asks=("batchnorm",))

@@ -8,31 +8,18 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from unseen.apply import Replace
-from unseen.bank import Bank
-from unseen.client import Client
 from unseen.combine import Mean
+from unseen.core import Client, Exchange, Inbox, Memory, Method, Model, Replace, Reply, Slot, Turn
 from unseen.errors import choice, number
-from unseen.exchange import Exchange, Inbox, Memory, Method, Reference, Reply, Slot, Turn
-from unseen.frequency import Window, mixed
 from unseen.gradient import Backprop, Normalised, Perturbed
 from unseen.gradient.amplitude import AMPLITUDE
-from unseen.local import Train, batches
-from unseen.methods.base import asking, federated
-from unseen.training import Training
-from unseen.vector import Model
+from unseen.images.bank import Bank
+from unseen.images.frequency import Window, mixed
+from unseen.local.train import Train, batches
+from unseen.methods.base import asking, cited, federated
+from unseen.recipe import Training
 
-REFERENCE = Reference(
-    "Jiang, Wang, Dou. HarmoFL: Harmonizing Local and Global Drifts in Federated Learning on "
-    "Heterogeneous Medical Images. AAAI 2022.",
-    """@inproceedings{jiang2022harmofl,
-  title     = {{HarmoFL}: Harmonizing Local and Global Drifts in Federated Learning on
-               Heterogeneous Medical Images},
-  author    = {Jiang, Meirui and Wang, Zirui and Dou, Qi},
-  booktitle = {AAAI Conference on Artificial Intelligence},
-  year      = {2022}
-}""",
-)
+REFERENCE = cited("jiang2022harmofl")
 
 
 def harmofl(
@@ -48,19 +35,26 @@ def harmofl(
         x̃ = F⁻¹[Ā e^{i arg F(x)}] inside the window,   Ā = (1/K) Σ_i Ā_i
         Ā_i ← (1 − v) Ā_i + v mean_batch |F(x)|,        w ← w − η ∇F(w + α ∇F(w) / ‖∇F(w)‖; x̃)
 
-    Ā is what the target's images get too. alpha: α; 0 is no perturbation. window: the frequencies
-    whose amplitude is replaced: `"dc"`, the mean of each channel alone, which is what the released
-    code's L = 0 comes to and hence the default; `"low"`, those of at most ⌊L · min(H, W)⌋; `"all"`;
-    or `"none"`, no normalisation. momentum: v, over the batches of one local training, the first
-    of which sets Ā_i; v = 0 is its first batch alone, to which the released code's 0.1 is
-    truncated. Clients weigh equally, as released. Images of all clients must be of one size.
+    Ā is what the target's images get too. Clients weigh equally, as released. Images of all clients
+    must be of one size.
 
-    alpha=0, window="none" is `fedavg(weights="uniform")`. With `+ga` the a_i stand for 1/K in the
-    mean of the models, and Ā stays uniform: our reading, since GA's paper leaves it open.
+    Args:
+        alpha: α; 0 is no perturbation.
+        window: the frequencies whose amplitude is replaced: `"dc"`, the mean of each channel alone,
+            which is what the released code's L = 0 comes to and hence the default; `"low"`, those
+            of at most ⌊L · min(H, W)⌋; `"all"`; or `"none"`, no normalisation.
+        L: of the window `"low"`, a share of the image's side.
+        momentum: v, over the batches of one local training, the first of which sets Ā_i; v = 0 is
+            its first batch alone, to which the released code's 0.1 is truncated.
 
-    Departs from the released code, whose clients train round 0 with their own Ā_i and average
-    them after it: here the average, of all clients, is there from the first step on, so that
-    gaps and metrics are of one network. It stays fixed then, as released.
+    Note:
+        alpha=0, window="none" is `fedavg(weights="uniform")`. With `+ga` the a_i replace 1/K in the
+        mean of the models, and Ā stays uniform: our reading, since GA's paper leaves it open.
+
+    Departs from:
+        the released code, whose clients train round 0 with their own Ā_i and average them after it:
+        here the average, of all clients, is there from the first step on, so that gaps and metrics
+        are of one network. It stays fixed then, as released.
     """
     choice("harmofl(window)", window, ("dc", "low", "all", "none"))
     number("harmofl(L)", L, 0, 0.5)

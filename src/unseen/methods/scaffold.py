@@ -5,30 +5,18 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Literal
 
-from unseen.apply import Add
 from unseen.combine import Mean, RosterMean
+from unseen.core import Add, Method, Slot
+from unseen.core.optimiser import SGD
 from unseen.errors import UnseenError, choice
-from unseen.exchange import Method, Reference, Slot
 from unseen.gradient import Backprop
-from unseen.gradient.accumulation import check_sgd
-from unseen.gradient.scaffold import CONTROL, RENEWED, Controlled, Controls
-from unseen.local import Train
-from unseen.methods.base import federated, trained, with_exchange
-from unseen.methods.fedcurv import zeros
-from unseen.optimiser import SGD
-from unseen.training import Training
+from unseen.local.accumulation import check_sgd
+from unseen.local.scaffold import CONTROL, Controlled, Controls
+from unseen.local.train import Train
+from unseen.methods.base import cited, federated, trained, with_exchange, zeros
+from unseen.recipe import Training
 
-REFERENCE = Reference(
-    "Karimireddy, Kale, Mohri, Reddi, Stich, Suresh. SCAFFOLD: Stochastic Controlled Averaging for "
-    "Federated Learning. ICML 2020. Algorithm 1.",
-    """@inproceedings{karimireddy2020scaffold,
-  title     = {{SCAFFOLD}: Stochastic Controlled Averaging for Federated Learning},
-  author    = {Karimireddy, Sai Praneeth and Kale, Satyen and Mohri, Mehryar and Reddi, Sashank and
-               Stich, Sebastian and Suresh, Ananda Theertha},
-  booktitle = {International Conference on Machine Learning},
-  year      = {2020}
-}""",
-)
+REFERENCE = cited("karimireddy2020scaffold")
 
 
 def scaffold(
@@ -38,7 +26,7 @@ def scaffold(
     momentum: Literal["correct", "refuse"] = "correct",
     weights: Literal["examples", "uniform"] = "examples",
 ) -> Method:
-    """Correct every local step by how the client's gradients differ from everybody's.
+    """Correct every local step by how the client's gradients differ from those of all.
 
         y_i ← y_i − η (g_i(y_i) − c_i + c)
         c_i⁺ = ∇F_i(x)  (option 1)   or   c_i − c + (x − y_i) / (Kη)  (option 2)
@@ -46,28 +34,32 @@ def scaffold(
 
     y_i: client i's model, from x, after K steps at the rate η of this round's schedule; c_i, c:
     the client's control and the server's, 0 at first, so that round 0 is FedAvg; S: those present
-    of the roster of N. option: 2 is the paper's choice and needs no pass over the data; 1 takes
-    one, over the whole training split at once.
+    of the roster of N. A rule such as `+ppdg` combines the models, while the controls keep their
+    mean. The server's rate η_g is that of the training's server optimiser. Adam is admitted with
+    option 1 only. Weight decay counts as part of the gradient. BatchNorm statistics are averaged
+    as the model is.
 
-    momentum: the paper has plain SGD. With client momentum m the model moves further than Kη times
-    the mean gradient, 10 times as far for m = 0.9, and controls by the printed formula would be as
-    much too large. `"correct"` divides by ηA instead, A = Σ_{k=1}^K (1 − m^k) / (1 − m), after
-    taking off what a momentum kept from the round before has moved; m = 0 is the printed formula.
-    `+fedprox` is accounted for in the same way: see `unseen.gradient.accumulation`. `"refuse"`
-    admits plain SGD alone. Adam is admitted with option 1 only. Weight decay counts as part of the
-    gradient.
+    Args:
+        option: 2 is the paper's choice and needs no pass over the data; 1 takes one, over the
+            whole training split.
+        momentum: the paper has plain SGD. With client momentum m the model moves further than Kη
+            times the mean gradient, 10 times as far for m = 0.9, and controls by the printed
+            formula would be as much too large. `"correct"` divides by ηA instead,
+            A = Σ_{k=1}^K (1 − m^k) / (1 − m), after taking off what a momentum kept from the round
+            before has moved; m = 0 is the printed formula. `+fedprox` is accounted for in the same
+            way: see `unseen.local.accumulation`. `"refuse"` admits plain SGD alone.
+        weights: p_i; the paper's are uniform, with which c is always the mean of the N controls.
+            With FedAvg's weights by examples c is Σ_i p_i c_i where all take part, and roughly
+            that where S is a sample.
 
-    weights: p_i; the paper's are uniform, with which c is always the mean of the N controls. With
-    FedAvg's weights by examples c is Σ_i p_i c_i where all take part, and roughly that where S is a
-    sample. A rule such as `+ppdg` combines the models, while the controls keep their mean. The
-    server's rate η_g is that of the training's server optimiser.
+    Note:
+        `scaffold+ga`: c ← c + (|S|/N) Σ_{i∈S} a_i (c_i⁺ − c), which with all present is Σ_i a_i
+        c_i⁺, our reading, since GA's paper leaves it open, and what its released code does. The sum
+        of changes would keep weights that have since moved.
 
-    `scaffold+ga`: c ← c + (|S|/N) Σ_{i∈S} a_i (c_i⁺ − c), which with all present is Σ_i a_i c_i⁺,
-    our reading, since GA's paper leaves it open, and what its released code does. The sum of
-    changes would keep weights that have since moved.
-
-    Departs from GA's released code, whose controls lack 1/η and so are a thousand times too small
-    at its rate. BatchNorm statistics are averaged as the model is.
+    Departs from:
+        GA's released code, whose controls lack 1/η and so are a thousand times too small at its
+        rate.
     """
     choice("scaffold(option)", str(option), ("1", "2"))
     choice("scaffold(momentum)", momentum, ("correct", "refuse"))
@@ -85,13 +77,3 @@ def scaffold(
     changed = replace(exchange, slots={**exchange.slots, CONTROL: control})
     shares = ("the change of its control variate, a mean of its gradients",)
     return replace(with_exchange(method, changed), shares=shares)
-
-
-def renewing(method: Method) -> Method:
-    """A method with controls: c ← (1 − |S|/N) c + (|S|/N) Σ a_i c_i⁺, for weights that move."""
-    exchange = trained(method)
-    if CONTROL not in exchange.slots:
-        return method
-    slots = dict(exchange.slots)
-    slots[RENEWED] = replace(slots.pop(CONTROL), to=CONTROL)
-    return with_exchange(method, replace(exchange, slots=slots))

@@ -1,8 +1,9 @@
-"""Models by name, which give logits. The last linear layer is the head: `head` in the papers'
-small nets, and what torchvision calls it (`fc`, `classifier`) in those that keep its names.
+"""Models by name, which return logits.
 
-A factory takes the shape of one input and the number of outputs; what may be set on the command
-line is keyword-only. A user's own model is named `module:factory`.
+The last linear layer is the head: `head` in the papers' small nets, and what torchvision calls it
+(`fc`, `classifier`) in those that keep its names. A factory takes the shape of one input and the
+number of outputs; what may be set on the command line is keyword-only. A user's own model is named
+`module:factory`.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from unseen.errors import UnseenError, nearest, number
 from unseen.expression import load_object, parse, resolve
 from unseen.models.alexnet import alexnet, alexnet_bn
 from unseen.models.densenet import densenet121
+from unseen.models.digit_nets import bn_cnn, domainbed_cnn, fedilc_cnn, lenet, mnist_cnn
 from unseen.models.linear import logistic, mlp
-from unseen.models.mnist import bn_cnn, domainbed_cnn, fedilc_cnn, lenet, mnist_cnn
 from unseen.models.resnet import resnet18, resnet50
 
 MODELS: dict[str, Callable[..., nn.Module]] = {
@@ -37,17 +38,17 @@ MODELS: dict[str, Callable[..., nn.Module]] = {
 }
 
 
+__all__ = ["MODELS", "build"]
+
+
 def build(
     model: str, shape: tuple[int, ...], outputs: int, generator: torch.Generator
 ) -> nn.Module:
-    """The module that `model` names, with initial weights that depend on `generator` alone.
+    """Build the module that `model` names, with initial weights that depend on `generator` alone.
 
-    model: an expression with a name from `MODELS`, or `module:factory(option=...)` for a user's
-    own, which is called with those of `shape` and `outputs` that its parameters name. shape: of
-    one input, without the batch. outputs: number of classes, or of targets. One number is drawn
-    from `generator`; torch's global CPU generator is left as it was.
+    One number is drawn from `generator`; torch's global CPU generator is left as it was.
 
-    >>> from unseen.exchange import keyed
+    >>> from unseen.core.exchange import keyed
     >>> build("mlp(widths=[8])", (2, 3), 4, keyed("a seed"))
     Sequential(
       (flatten): Flatten(start_dim=1, end_dim=-1)
@@ -55,6 +56,13 @@ def build(
       (relu1): ReLU()
       (head): Linear(in_features=8, out_features=4, bias=True)
     )
+
+    Args:
+        model: An expression with a name from `MODELS`, or `module:factory(option=...)` for a user's
+            own, which is called with those of `shape` and `outputs` that its parameters name.
+        shape: Of one input, without the batch.
+        outputs: Number of classes, or of targets.
+        generator: Decides the initial weights.
     """
     if not shape:
         raise UnseenError("the shape of an input needs at least one axis; found none.")
@@ -94,26 +102,26 @@ def _own(model: str, shape: tuple[int, ...], outputs: int) -> Callable[[], objec
     factory = load_object(path)
     if not callable(factory) or isinstance(factory, nn.Module):
         raise UnseenError(
-            f"{path!r} must be a class or a function that makes a model anew each time; found "
+            f"{path!r} must be a class or a function that makes a new model each time; found "
             f"{type(factory).__name__}."
         )
-    known = {"shape": shape, "outputs": outputs}
-    asked = inspect.signature(factory).parameters
+    values = {"shape": shape, "outputs": outputs}
+    parameters = inspect.signature(factory).parameters
     variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    unknown = [] if any(p.kind is variadic[1] for p in asked.values()) else [*options]
+    unknown = [] if any(p.kind is variadic[1] for p in parameters.values()) else [*options]
     for option in unknown:
-        if option not in asked or option in known:
-            theirs = [name for name in asked if name not in known]
+        if option not in parameters or option in values:
+            theirs = [name for name in parameters if name not in values]
             raise nearest(f"option of {path!r}:", option, theirs)
     foreign = [
         name
-        for name, p in asked.items()
-        if p.default is p.empty and p.kind not in variadic and name not in {**known, **options}
+        for name, p in parameters.items()
+        if p.default is p.empty and p.kind not in variadic and name not in {**values, **options}
     ]
     if foreign:
         raise UnseenError(
             f"{path!r} asks for {', '.join(foreign)}; a factory may ask for shape and outputs "
             "only. Give the others defaults, or set them: module:factory(option=...)."
         )
-    given = {name: value for name, value in known.items() if name in asked} | options
-    return lambda: factory(**given)
+    arguments = {name: value for name, value in values.items() if name in parameters} | options
+    return lambda: factory(**arguments)

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from unseen.errors import choice, number
+from unseen.models.digit_nets import image
 from unseen.models.layers import Sequential, named, standardising
-from unseen.models.mnist import image
 
 #: Below this side nothing is left after the third pooling.
 SMALLEST = 63
@@ -27,18 +27,24 @@ def alexnet(
     dropout: float = 0.5,
     standardise: bool = False,
 ) -> nn.Sequential:
-    """AlexNet in torchvision's widths: five convolutions (features.0, .3, .6, .8, .10), three
-    linear layers, the last of them classifier.6. Images of 63×63 and larger, any number of bands.
+    """AlexNet in torchvision's widths, for images of 63×63 and larger, any number of bands.
 
-    head: `csac` draws the weights of classifier.6 from Glorot's uniform, a tenth as large, and sets
-    its bias to zero, as CSAC's released code does. dropout: before the first two linear layers.
-    standardise: see `resnet18`. With 3 bands and 1000 outputs: 61 100 840 parameters. At 224×224
-    the maps after the convolutions are 64×55², 192×27², 384×13², 256×13², 256×13², and 256×6² are
-    flattened. CSAC's last three convolutions are `csac(layers=["features.6", "features.8",
-    "features.10"])`; its released code reads them after ReLU and pooling: features.7, features.9,
-    features.12.
+    Five convolutions (features.0, .3, .6, .8, .10) and three linear layers, the last of them
+    classifier.6. With 3 bands and 1000 outputs: 61 100 840 parameters. At 224×224 the maps after
+    the convolutions are 64×55², 192×27², 384×13², 256×13², 256×13², and 256×6² are flattened.
+    CSAC's last three convolutions are `csac(layers=["features.6", "features.8", "features.10"])`;
+    its released code reads them after ReLU and pooling: features.7, features.9, features.12.
 
-    Source: Krizhevsky 2014 (one column, no response normalisation), as in torchvision.
+    Args:
+        shape: Of one input, without the batch.
+        outputs: Number of classes, or of targets.
+        head: "csac" draws the weights of classifier.6 from Glorot's uniform, a tenth as large, and
+            sets its bias to zero, as CSAC's released code does.
+        dropout: Before the first two linear layers.
+        standardise: See `resnet18`.
+
+    Source:
+        Krizhevsky 2014 (one column, no response normalisation), as in torchvision.
     """
     bands, _, _ = image("alexnet", shape, SMALLEST)
     choice("alexnet(head)", head, ("plain", "csac"))
@@ -69,14 +75,19 @@ def alexnet(
 
 def alexnet_bn(shape: tuple[int, ...], outputs: int) -> nn.Sequential:
     """FedBN's AlexNet: BatchNorm after every layer but the last, no dropout, head classifier.fc3.
-    Images of 63×63 and larger, any number of bands.
 
-    The names are those of FedBN's released net: features.conv1 to features.bn5, classifier.fc1,
-    bn6, fc2, bn7, fc3. GA's DomainNet has "the same model structure"; FedBN trains it from scratch
-    on 256×256 images. With 3 bands and ten classes: 57 063 498 parameters.
+    Images of 63×63 and larger, any number of bands. The names are those of FedBN's released net:
+    features.conv1 to features.bn5, classifier.fc1, bn6, fc2, bn7, fc3. GA's DomainNet has "the same
+    model structure"; FedBN trains it from scratch on 256×256 images. With 3 bands and ten classes:
+    57 063 498 parameters.
 
-    Source: Li et al. 2021, "FedBN: Federated Learning on Non-IID Features via Local Batch
-    Normalization".
+    Args:
+        shape: Of one input, without the batch.
+        outputs: Number of classes, or of targets.
+
+    Source:
+        Li et al. 2021, "FedBN: Federated Learning on Non-IID Features via Local Batch
+        Normalization".
     """
     bands, _, _ = image("alexnet-bn", shape, SMALLEST)
     features: dict[str, nn.Module] = {}
@@ -118,7 +129,7 @@ class MeanPool(nn.Module):
         self.side = side
 
     def forward(self, x: Tensor) -> Tensor:
-        """Maps [N, C, side, side]."""
+        """Return maps [N, C, side, side]."""
         if x.shape[-2:] == (self.side, self.side):
             return x
         return self.means(x.shape[-2], x) @ x @ self.means(x.shape[-1], x).T

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from unseen.models.digit_nets import image
 from unseen.models.layers import named, standardising
-from unseen.models.mnist import image
 
 DEPTHS = (6, 12, 24, 16)
 GROWTH = 32
@@ -16,13 +16,19 @@ def densenet121(
     shape: tuple[int, ...], outputs: int, *, standardise: bool = False
 ) -> nn.Sequential:
     """DenseNet-121: four blocks in which each layer reads the maps of all before it, head
-    classifier. Images of 29×29 and larger, any number of bands.
+    classifier.
 
-    standardise: see `resnet18`. With 3 bands and 1000 outputs: 7 978 856 parameters. At 224×224 the
-    blocks' maps are 256×56², 512×28², 1024×14², 1024×7².
+    Images of 29×29 and larger, any number of bands. With 3 bands and 1000 outputs: 7 978 856
+    parameters. At 224×224 the blocks' maps are 256×56², 512×28², 1024×14², 1024×7².
 
-    Source: Huang et al. 2017, Table 1, growth 32 and compression 1/2, the first weights as in
-    torchvision.
+    Args:
+        shape: Of one input, without the batch.
+        outputs: Number of classes, or of targets.
+        standardise: See `resnet18`.
+
+    Source:
+        Huang et al. 2017, Table 1, growth 32 and compression 1/2, the first weights as in
+        torchvision.
     """
     bands, _, _ = image("densenet121", shape, smallest=29)
     parts: dict[str, nn.Module] = {
@@ -77,7 +83,7 @@ class DenseBlock(nn.ModuleDict):
             )
 
     def forward(self, x: Tensor) -> Tensor:
-        """Maps [N, before + depth · 32, H, W]."""
+        """Return maps [N, before + depth · 32, H, W]."""
         maps = [x]
         for layer in self.values():
             maps.append(layer(torch.cat(maps, 1)))

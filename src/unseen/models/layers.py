@@ -17,11 +17,11 @@ class Sequential(nn.Sequential):
 
     The maximum of rectified numbers is the rectified maximum, and a gradient takes the same path,
     so nothing changes but that three quarters of the numbers need no ReLU: a tenth of a training
-    step of LeNet. Where a hook reads either layer, they run as they stand.
+    step of LeNet. Where a hook reads either layer, they run in their order.
     """
 
     def forward(self, x: Tensor) -> Tensor:
-        """The last layer's output."""
+        """Return the last layer's output."""
         layers = list(self)
         i = 0
         while i < len(layers):
@@ -36,17 +36,19 @@ class Sequential(nn.Sequential):
 
 
 class Standardise(nn.Module):
-    """(x − mean) / deviation by band, those of ImageNet's pixels: what torchvision's weights were
-    trained on. Nothing of it is in the state dict."""
+    """(x − mean) / deviation by band, those of ImageNet's pixels, as torchvision's weights expect.
+
+    Nothing of it is in the state dict.
+    """
 
     def forward(self, x: Tensor) -> Tensor:
-        """The standardised images [N, 3, H, W]."""
+        """Return the standardised images [N, 3, H, W]."""
         mean, deviation = (x.new_tensor(values)[:, None, None] for values in (MEAN, DEVIATION))
         return (x - mean) / deviation
 
 
 def standardising(net: str, bands: int) -> Standardise:
-    """The layer, for a net of three bands."""
+    """Return the layer, for a net of three bands."""
     if bands != 3:
         raise UnseenError(
             f"{net}(standardise=True) takes images of three bands, red, green and blue; found "
@@ -56,7 +58,7 @@ def standardising(net: str, bands: int) -> Standardise:
 
 
 def named(**layers: nn.Module) -> Sequential:
-    """Layers one after the other, by their names."""
+    """Chain layers one after the other, by their names."""
     return Sequential(OrderedDict(layers))
 
 

@@ -32,14 +32,20 @@ def mlp(
 ) -> nn.Sequential:
     """A perceptron with ReLU after every hidden layer: fc1, fc2, ..., head.
 
-    widths: of the hidden layers. dropout: probability in [0, 1) of dropping a hidden unit.
-    init: torch's own, or `xavier`: Glorot's uniform weights and zero biases. logits: how many
-    outputs; by default one per class, while 1 tells two classes by the logit of class 1. FedILC's
-    net for Color-MNIST (392-390-390-1) is `mlp(widths=[390, 390], init='xavier', logits=1)`; the
-    sigmoid belongs to the loss.
+    FedILC's net for Color-MNIST (392-390-390-1) is `mlp(widths=[390, 390], init='xavier',
+    logits=1)`; the sigmoid belongs to the loss.
 
     >>> [name for name, _ in mlp((2, 14, 14), 1, widths=[390, 390]).named_children()]
     ['flatten', 'fc1', 'relu1', 'fc2', 'relu2', 'head']
+
+    Args:
+        shape: Of one input, without the batch.
+        outputs: Number of classes, or of targets.
+        widths: Of the hidden layers.
+        dropout: Probability in [0, 1) of dropping a hidden unit.
+        init: torch's own, or "xavier": Glorot's uniform weights and zero biases.
+        logits: Number of outputs (default: one per class); 1 separates two classes by the logit of
+            class 1.
     """
     whole_numbers("mlp(widths)", widths)
     number("mlp(dropout)", dropout, 0, math.nextafter(1, 0))
@@ -63,7 +69,7 @@ def mlp(
 
 
 def whole_numbers(name: str, values: Sequence[int], count: int | None = None) -> None:
-    """Refuse what is not a list of positive integers, of length `count` where that is given."""
+    """Refuse what is not a list of positive integers, of length `count` if it is given."""
     if not isinstance(values, list | tuple) or (count is not None and len(values) != count):
         many = "a list of" if count is None else f"a list of {count}"
         raise UnseenError(f"{name} must be {many} positive integers; found {values!r}.")

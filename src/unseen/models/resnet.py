@@ -1,4 +1,4 @@
-"""ResNets under torchvision's names: published weights fit, and layers are called by them.
+"""ResNets under torchvision's names, so that published weights fit.
 
 No activation here works in place: hooks read what lies before it.
 """
@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from unseen.errors import choice
+from unseen.models.digit_nets import image
 from unseen.models.layers import standardising
-from unseen.models.mnist import image
 
 HeadKind = Literal["plain", "csac"]
 
@@ -20,17 +20,22 @@ HeadKind = Literal["plain", "csac"]
 def resnet18(
     shape: tuple[int, ...], outputs: int, *, head: HeadKind = "plain", standardise: bool = False
 ) -> ResNet:
-    """ResNet-18: 3×3 convolutions in pairs with a shortcut, layer1 to layer4, head fc. Images of
-    any size and number of bands.
+    """ResNet-18, for images of any size and number of bands.
 
-    head: `csac` puts a linear layer to 256 with BatchNorm and ReLU (`bottleneck`) before fc, as
-    CSAC's released code does. standardise: subtract the mean of ImageNet's pixels and divide by
-    their deviation, by band, as for the images that torchvision's weights were trained on. With 3
-    bands and 1000 plain outputs: 11 689 512 parameters. At 224×224 the layers' maps are 64×56²,
-    128×28², 256×14², 512×7²; the whole net halves the side five times, so small images end in one
-    pixel.
+    3×3 convolutions in pairs with a shortcut, layer1 to layer4, head fc. With 3 bands and 1000
+    plain outputs: 11 689 512 parameters. At 224×224 the layers' maps are 64×56², 128×28², 256×14²,
+    512×7²; the whole net halves the side five times, so small images end in one pixel.
 
-    Source: He et al. 2016, Table 1, the first weights as in torchvision.
+    Args:
+        shape: Of one input, without the batch.
+        outputs: Number of classes, or of targets.
+        head: "csac" puts a linear layer to 256 with BatchNorm and ReLU (`bottleneck`) before fc, as
+            CSAC's released code does.
+        standardise: Subtract the mean of ImageNet's pixels and divide by their deviation, by band,
+            as for the images that torchvision's weights were trained on.
+
+    Source:
+        He et al. 2016, Table 1, the first weights as in torchvision.
     """
     bands, _, _ = image("resnet18", shape, smallest=1)
     choice("resnet18(head)", head, ("plain", "csac"))
@@ -41,14 +46,24 @@ def resnet18(
 def resnet50(
     shape: tuple[int, ...], outputs: int, *, head: HeadKind = "plain", standardise: bool = False
 ) -> ResNet:
-    """ResNet-50: 1×1, 3×3, 1×1 convolutions with a shortcut, layer1 to layer4, head fc. Images of
-    any size and number of bands.
+    """ResNet-50, for images of any size and number of bands.
 
-    head, standardise: see `resnet18`. With 3 bands and 1000 plain outputs: 25 557 032 parameters.
-    At 224×224 the layers' maps are 256×56², 512×28², 1024×14², 2048×7².
+    1×1, 3×3, 1×1 convolutions with a shortcut, layer1 to layer4, head fc. With 3 bands and 1000
+    plain outputs: 25 557 032 parameters. At 224×224 the layers' maps are 256×56², 512×28²,
+    1024×14², 2048×7².
 
-    Source: He et al. 2016, Table 1. Departs from it as torchvision does: where the side is halved,
-    the 3×3 convolution has the stride and not the first 1×1.
+    Args:
+        shape: Of one input, without the batch.
+        outputs: Number of classes, or of targets.
+        head: See `resnet18`.
+        standardise: See `resnet18`.
+
+    Source:
+        He et al. 2016, Table 1.
+
+    Departs from:
+        The paper as torchvision does: where the side is halved, the 3×3 convolution has the stride
+        and not the first 1×1.
     """
     bands, _, _ = image("resnet50", shape, smallest=1)
     choice("resnet50(head)", head, ("plain", "csac"))

@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal
 
-from unseen.client import Client
+from unseen.core.client import Client
+from unseen.core.exchange import Exchange, Method
+from unseen.core.parts import innermost
 from unseen.errors import UnseenError, choice, number
-from unseen.exchange import Exchange, Method
-from unseen.local import Train
+from unseen.local.train import Train
 from unseen.privacy.dp import Clients, Examples, Guarded, NoisedRows, mechanism, rate_of, steps_of
 
 Accountant = Literal["rdp", "prv"]
@@ -31,12 +32,18 @@ def epsilon(
 
 
 def composed(history: History, delta: float, accountant: Accountant = "prv") -> float:
-    """ε, for a given δ, of sums of clipped terms with Gaussian noise, given away one after another.
+    """Return ε, for a given δ, of sums of clipped terms with Gaussian noise, one after another.
 
-    noise: σ, the noise's standard deviation over the most that the sum can change; rate: the
-    probability with which a term enters each sum, by a draw of its own; accountant: `"prv"`, the
-    upper end of Gopi et al. 2021's numerical composition, or `"rdp"`, Mironov et al. 2019's
-    bound, which is looser and a hundred times as fast. inf without noise, 0 without a step.
+    Args:
+        history: (noise, rate, steps) of each kind of sum. noise: σ, the noise's standard deviation
+            over the most that the sum can change. rate: the probability with which a term enters
+            each sum, drawn independently.
+        delta: δ.
+        accountant: `"prv"`, the upper end of Gopi et al. 2021's numerical composition, or `"rdp"`,
+            Mironov et al. 2019's bound, which is looser and a hundred times as fast.
+
+    Returns:
+        ε; inf without noise, 0 without a step.
     """
     choice("accountant", accountant, ("rdp", "prv"))
     number("delta", delta, 0, 1, open_low=True)
@@ -54,11 +61,11 @@ def _prv(history: History, delta: float) -> float:
     accountant.history = list(history)
     try:
         with _quiet():
-            found = float(accountant.get_epsilon(delta))
+            epsilon_prv = float(accountant.get_epsilon(delta))
     except (ValueError, RuntimeError, OverflowError, MemoryError):
-        found = math.inf
+        epsilon_prv = math.inf
     # Where its grid cannot hold so much, the other bound is still one.
-    return found if math.isfinite(found) else _rdp(history, delta)
+    return epsilon_prv if math.isfinite(epsilon_prv) else _rdp(history, delta)
 
 
 @cache
@@ -69,8 +76,8 @@ def _rdp(history: History, delta: float) -> float:
         total = [t + steps * v for t, v in zip(total, _curve(noise, rate), strict=True)]
     analysis = opacus("accountants.analysis.rdp")
     with _quiet():
-        found, _ = analysis.get_privacy_spent(orders=orders, rdp=total, delta=delta)
-    return float(found)
+        epsilon_rdp, _ = analysis.get_privacy_spent(orders=orders, rdp=total, delta=delta)
+    return float(epsilon_rdp)
 
 
 def _orders() -> list[float]:
@@ -87,7 +94,7 @@ def _curve(noise: float, rate: float) -> list[float]:
 
 
 def opacus(module: str) -> Any:
-    """A module of Opacus, which is imported only here: it takes two seconds."""
+    """Return a module of Opacus, which is imported only here: it takes two seconds."""
     import importlib
 
     try:
@@ -117,9 +124,12 @@ def _quiet() -> Iterator[None]:
 class Release:
     """What one reply of a client gives away, as the accountants count it.
 
-    protects: an `example` of the training split, added or removed, or the whole `client`, its data
-    replaced by any other. noise: σ per sensitivity; rate, steps: of one reply; secret: whether
-    nobody can know the noise.
+    Attributes:
+        protects: An `example` of the training split, added or removed, or the whole `client`, its
+            data replaced by any other.
+        noise: σ per sensitivity.
+        rate, steps: Of one reply.
+        secret: Whether nobody can know the noise.
     """
 
     protects: Literal["example", "client"]
@@ -132,26 +142,27 @@ class Release:
 
 
 def releases(exchange: Exchange, count: int, present: int, planned: int) -> tuple[Release, ...]:
-    """What protects one client's reply in an exchange.
+    """Return what protects one client's reply in an exchange.
 
-    count: examples of its training split, 0 where nobody says; present, planned: how many clients
-    replied, and for how many the noise was shared out, where only their sum is private.
+    Args:
+        exchange: What the reply is of.
+        count: Examples of its training split, 0 where nobody says.
+        present: How many clients replied.
+        planned: For how many the noise was shared out, where only their sum is private.
     """
-    found = []
+    spent = []
     guarded = mechanism(exchange.local, Guarded)
     if guarded is not None and count:
-        found.append(_of_examples(guarded, count))
+        spent.append(_of_examples(guarded, count))
     noised = mechanism(exchange.local, NoisedRows)
     if noised is not None:
-        found.append(_of_client(noised.dp, present, planned))
-    return tuple(found)
+        spent.append(_of_client(noised.dp, present, planned))
+    return tuple(spent)
 
 
 def _of_examples(guarded: Guarded, count: int) -> Release:
     dp: Examples = guarded.dp
-    local: Any = guarded.local
-    while hasattr(local, "local"):
-        local = local.local
+    local = innermost(guarded)
     rate, steps = 1.0, 1
     if isinstance(local, Train):
         rate, steps = rate_of(count, local.training), steps_of(count, local.training)
@@ -167,7 +178,11 @@ def _of_client(dp: Clients, present: int, planned: int) -> Release:
 
 @dataclass(frozen=True)
 class Guarantee:
-    """What one client was promised: all that left it. replies: each reply's release."""
+    """What one client was promised: all that left it.
+
+    Attributes:
+        replies: Each kind of release, and how many replies gave it away.
+    """
 
     client: str
     replies: tuple[tuple[Release, int], ...]
@@ -209,11 +224,11 @@ class Guarantee:
 def promised(
     method: Method, clients: Mapping[str, Client], replies: int, present: int
 ) -> list[Guarantee]:
-    """What a method promises each client for so many replies, before anything is run."""
-    found = []
+    """Return what a method promises each client for a number of replies, before anything is run."""
+    promises = []
     for exchange in method.exchanges:
         for name, client in clients.items() if exchange.slots else ():
             count = len(client.split("train"))
             for release in releases(exchange, count, present, present):
-                found.append(Guarantee(name, ((release, replies),)))
-    return found
+                promises.append(Guarantee(name, ((release, replies),)))
+    return promises

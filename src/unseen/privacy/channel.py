@@ -2,160 +2,48 @@
 
 A channel has two sides that pass bytes to one another. The site's side seals what leaves a client
 and answers the server's questions; the server's side hands the rules rows that it cannot read.
-The sides share no object: a server's side is made of public bytes alone.
+The sides share no object: a server's side is made of public bytes alone. How the bytes get from
+one to the other is a `Transport`, see `unseen.privacy.channelled`.
 """
 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+from functools import partial
+from typing import TYPE_CHECKING
 
-import torch
 from torch import Tensor
 
-from unseen.combine.base import Rows
-from unseen.errors import UnseenError, choice, number
-from unseen.exchange import Exchange, Inbox, Method, Reply, Turn
+from unseen.core.apply import Add, Descend, MovingAverage, Replace
+from unseen.core.exchange import Method, Slot
+from unseen.core.optimiser import SGD
+from unseen.core.rule import Combine
+from unseen.errors import Incompatible, UnseenError, choice
 from unseen.expression import parse, resolve
-from unseen.privacy.wire import Parts, unpack
+from unseen.privacy.channelled import Channelled, LocalSites
+from unseen.privacy.kinds import (
+    CKKS,
+    PRIVATE,
+    PUBLIC,
+    PUBLICS,
+    SECRET,
+    Clear,
+    Kind,
+    Masks,
+    Server,
+    ServerSide,
+    Site,
+)
 
 if TYPE_CHECKING:
-    from unseen.backend.inprocess import InProcess
-    from unseen.client import Client, Memories
-    from unseen.vector import Model
+    from unseen.engine.inprocess import InProcess
 
-#: site -> question, and site -> answer of those who answered.
-Ask = Callable[[Mapping[str, bytes]], Mapping[str, bytes]]
-Server = Literal["clear", "blind"]
-#: The files of keys as kits have them: every site has the first, the server the second; for masks
-#: each site has a key of its own and everybody's public ones.
-SECRET, PUBLIC = "ckks.secret", "ckks.public"
-PRIVATE, PUBLICS = "masks.private", "masks.public.json"
-
-
-class Left(NamedTuple):
-    """What left one client: in which slot, in what form, and how many bytes."""
-
-    client: str
-    slot: str
-    form: str
-    bytes: int
-
-
-class Undecided(NamedTuple):
-    """Two clients whose encrypted inner product is too near 0 for its sign to be known."""
-
-    round: int
-    exchange: str
-    slot: str
-    first: str
-    second: str
-
-
-@dataclass(frozen=True)
-class Sealed:
-    """A row that the server holds and cannot read. fault: what its client found wrong with it."""
-
-    client: str
-    shape: torch.Size
-    dtype: torch.dtype
-    header: Mapping[str, Any]
-    parts: Parts
-    fault: str = ""
-
-
-class Site(Protocol):
-    """A channel's side at one site."""
-
-    def receive(self, inbox: Inbox, turn: Turn, hello: str) -> Inbox:
-        """The inbox as this site's local part sees it."""
-        ...
-
-    def seal(
-        self, exchange: Exchange, reply: Reply, inbox: Inbox, turn: Turn, hello: str
-    ) -> dict[str, bytes]:
-        """A reply's rows as they leave: slot -> message."""
-        ...
-
-    def answer(self, question: bytes) -> bytes:
-        """The answer to a question; a refusal is an answer too."""
-        ...
-
-
-class ServerSide(Protocol):
-    """A channel's side at the server."""
-
-    def method(self, method: Method) -> Method:
-        """The method as the server plays it."""
-        ...
-
-    def hello(self, exchange: Exchange, turn: Turn, names: Sequence[str]) -> str:
-        """What goes out with an exchange's message, for `Site.receive` and `Site.seal`."""
-        ...
-
-    def opened(self, name: str, messages: Mapping[str, bytes]) -> dict[str, Sealed]:
-        """The rows of one site's messages, each checked to be of this exchange and context."""
-        ...
-
-    def rows(self, slot: str, rows: Sequence[Sealed], ask: Ask) -> Rows:
-        """A stack of rows for a rule."""
-        ...
-
-
-@dataclass(frozen=True)
-class Clear:
-    """Everything as it is."""
-
-
-@dataclass(frozen=True)
-class CKKS:
-    """Encrypted rows, see `unseen.privacy.ckks`.
-
-    gram: inner products for the rules that go by them, `exact` or of a `sketch(m)`: a public
-    random projection to m numbers.
-    """
-
-    gram: str = "exact"
-
-    def __post_init__(self) -> None:
-        if self.gram != "exact" and not self.width:
-            raise UnseenError(
-                f"ckks(gram) must be 'exact' or 'sketch(m)' with m from 16 to 1048576, such as "
-                f"'sketch(4096)'; found {self.gram!r}."
-            )
-
-    @property
-    def width(self) -> int:
-        """m; 0 for exact inner products."""
-        found = re.fullmatch(r"sketch\((\d{2,7})\)", self.gram.replace(" ", ""))
-        width = int(found[1]) if found else 0
-        return width if 16 <= width <= 1 << 20 else 0
-
-
-@dataclass(frozen=True)
-class Masks:
-    """Rows under masks that cancel in the sum, see `unseen.privacy.masks`.
-
-    step: values are rounded to multiples of 2^-step. quorum: fewest clients of one sum.
-    """
-
-    step: int = 40
-    quorum: int = 2
-
-    def __post_init__(self) -> None:
-        number("masks(step)", self.step, 8, 52, whole=True)
-        number("masks(quorum)", self.quorum, 2, whole=True)
-
-
-Kind = Clear | CKKS | Masks
 CHANNELS: Mapping[str, Callable[..., Kind]] = {"clear": Clear, "ckks": CKKS, "masks": Masks}
 
 
 def read(expression: str, server: Server = "clear") -> Kind:
-    """The channel that an expression names: `clear`, `ckks(gram='exact')` or `masks()`."""
+    """Return the channel that an expression names: `clear`, `ckks(gram='exact')` or `masks()`."""
     calls = parse(expression)
     if len(calls) != 1:
         raise UnseenError(f"a study has one channel; found {len(calls)} joined by +.")
@@ -177,64 +65,80 @@ def check(kind: Kind, server: Server, method: Method) -> None:
     able = {"scalars", "products"} if isinstance(kind, CKKS) else {"scalars"}
     name = "ckks" if isinstance(kind, CKKS) else "masks"
     if method.gather is not None:
-        raise UnseenError(
-            f"{method.name}+{name} cannot be: it pools all data at one client, whose update is "
-            "the only one of its sum."
+        raise Incompatible(
+            f"{method.name}+{name}",
+            "it pools all data at one client, whose update is the only one of its sum.",
         )
     for exchange in method.exchanges:
         for label, slot in exchange.slots.items():
             rule = slot.combine
             if rule is not None and rule.sees not in able:
-                raise UnseenError(
-                    f"{method.name}+{name} cannot be: {_why(name, rule)} It is the rule of "
-                    f"{label!r} in the exchange {exchange.name!r}."
+                raise Incompatible(
+                    f"{method.name}+{name}",
+                    f"{_why(name, rule)} It is the rule of "
+                    f"{label!r} in the exchange {exchange.name!r}.",
                 )
-            layers = getattr(rule, "blocks", "whole") != "whole"
             sketched = isinstance(kind, CKKS) and kind.width > 0
-            if rule is not None and rule.sees == "products" and layers and sketched:
-                raise UnseenError(
-                    f"{method.name}+ckks cannot be: {type(rule).__name__} asks for inner "
-                    "products of every layer, and a sketch is of the whole vector. Take "
-                    "gram='exact', or blocks='whole'."
+            layers = rule is not None and rule.sees == "products" and rule.blocks != "whole"
+            if layers and sketched:
+                raise Incompatible(
+                    f"{method.name}+ckks",
+                    f"{type(rule).__name__} asks for inner products of every layer, and a sketch "
+                    "is of the whole vector.",
+                    remedy="Take gram='exact', or blocks='whole'.",
                 )
             if server == "blind":
-                from unseen.privacy.blind import check_apply
-
                 check_apply(method.name, label, slot)
 
 
-def _why(channel: str, rule: Any) -> str:
+def check_apply(method: str, label: str, slot: Slot) -> None:
+    """Refuse a server's step that the sites cannot take for themselves."""
+    apply = slot.apply
+    if apply is None or isinstance(apply, Add | Replace | MovingAverage):
+        return
+    if isinstance(apply, Descend) and isinstance(apply.optimiser, SGD):
+        return
+    kind = type(apply.optimiser if isinstance(apply, Descend) else apply).__name__
+    raise Incompatible(
+        f"{method}+blind",
+        f"the slot {label!r} is applied by {kind}. A server that does not read the sum cannot take "
+        "squares, roots and quotients of it, and sites that did so for it would diverge for good "
+        "after one sum that one of them missed.",
+        remedy='Take training.server = "add" or "sgd(lr=1, momentum=0.9)", or privacy.server = '
+        '"clear".',
+    )
+
+
+def _why(channel: str, rule: Combine) -> str:
     kind = type(rule).__name__
     if rule.sees == "products":
         return (
-            f"{kind} goes by inner products of the updates, and a sum under masks has none. Take "
+            f"{kind} needs inner products of the updates, and a sum under masks has none. Take "
             "the channel ckks."
         )
     return f"{kind} reads every coordinate of every update, which nobody but its client sees."
 
 
 def wrap(
-    kind: Kind,
-    server: Server,
-    method: Method,
-    backend: InProcess,
-    names: Sequence[str],
-    memories: Memories | None = None,
+    kind: Kind, server: Server, method: Method, backend: InProcess, names: Sequence[str]
 ) -> Channelled:
-    """The in-process backend behind the channel, with keys made here for this run.
+    """Return the in-process backend behind the channel, with keys made here for this run.
 
-    names: all who take part, those who only evaluate included. memories: where sites keep what
-    outlasts a round.
+    Args:
+        kind, server: The study's channel and server.
+        method: The method, as the sites play it.
+        backend: Where clients train.
+        names: All who take part, those who only evaluate included.
     """
     check(kind, server, method)
     public, private = keys(kind, names)
-    kept = memories if memories is not None else backend.memories
-    sites = {name: site(kind, server, method, name, private[name], kept) for name in names}
-    return Channelled(backend, serving(kind, server, method, names, public), sites)
+    sites = {name: site_side(kind, server, method, name, private[name]) for name in names}
+    serve = partial(server_side, kind, server, public)
+    return Channelled(LocalSites(backend, sites), serve, backend.memories)
 
 
 def keys(kind: Kind, names: Sequence[str]) -> tuple[dict[str, bytes], dict[str, dict[str, bytes]]]:
-    """Fresh keys: the server's files, and each site's, by name."""
+    """Return fresh keys: the server's files, and each site's, by name."""
     if isinstance(kind, CKKS):
         from unseen.privacy import ckks
 
@@ -243,24 +147,27 @@ def keys(kind: Kind, names: Sequence[str]) -> tuple[dict[str, bytes], dict[str, 
     from unseen.privacy import masks
 
     pairs = {name: masks.make_keys() for name in names}
-    listed = json.dumps({name: public.hex() for name, (_, public) in pairs.items()}).encode()
-    return {}, {name: {PRIVATE: own, PUBLICS: listed} for name, (own, _) in pairs.items()}
+    publics = json.dumps({name: public.hex() for name, (_, public) in pairs.items()}).encode()
+    return {}, {name: {PRIVATE: pair[0], PUBLICS: publics} for name, pair in pairs.items()}
 
 
-def site(
-    kind: Kind,
-    server: Server,
-    method: Method,
-    name: str,
-    files: Mapping[str, bytes],
-    memories: Memories,
+def site_side(
+    kind: Kind, server: Server, method: Method, name: str, files: Mapping[str, bytes], job: str = ""
 ) -> Site:
-    """A site's side, from its own files."""
+    """Return a site's side.
+
+    Args:
+        kind, server: The study's channel and server.
+        method: The method, as the sites play it.
+        name: The site.
+        files: Its own files of keys.
+        job: The run that sealed states belong to.
+    """
     if isinstance(kind, CKKS):
         from unseen.privacy import blind, ckks
 
         if server == "blind":
-            return blind.Site(method, name, files[SECRET], kind, memories)
+            return blind.Site(method, name, files[SECRET], kind, job)
         return ckks.Site(method, name, files[SECRET], kind)
     if isinstance(kind, Masks):
         from unseen.privacy import masks
@@ -270,118 +177,20 @@ def site(
     raise UnseenError("the channel 'clear' has no sides.")
 
 
-def serving(
-    kind: Kind, server: Server, method: Method, names: Sequence[str], files: Mapping[str, bytes]
+def server_side(
+    kind: Kind, server: Server, files: Mapping[str, bytes], method: Method
 ) -> ServerSide:
-    """The server's side, from public files. names: all sites, those that evaluate included."""
+    """Return the server's side, from public files alone."""
     if isinstance(kind, CKKS):
         from unseen.privacy import blind, ckks
 
-        if server == "blind":
-            return blind.Server(method, files[PUBLIC], kind, names)
-        return ckks.Server(method, files[PUBLIC], kind)
+        side = blind.Server if server == "blind" else ckks.Server
+        return side(method, files[PUBLIC], kind)
     if isinstance(kind, Masks):
         from unseen.privacy import masks
 
         return masks.Server(method, kind)
     raise UnseenError("the channel 'clear' has no sides.")
-
-
-class Channelled:
-    """A backend whose clients are sites behind a channel, in one process.
-
-    Every message is bytes both ways, and the server's side is made of the public ones alone.
-    """
-
-    def __init__(self, backend: InProcess, server: ServerSide, sites: Mapping[str, Site]) -> None:
-        self.backend, self.server, self.sites = backend, server, dict(sites)
-        self._left: list[Left] = []
-
-    @property
-    def memories(self) -> Memories:
-        """What all clients keep."""
-        return self.backend.memories
-
-    @property
-    def model(self) -> Model:
-        """The module that all clients here share."""
-        return self.backend.model
-
-    @property
-    def clients(self) -> Mapping[str, Client]:
-        """The clients by name."""
-        return self.backend.clients
-
-    def method(self, method: Method) -> Method:
-        """The method as the server plays it."""
-        return self.server.method(method)
-
-    def map(
-        self, exchange: Exchange, inbox: Inbox, clients: Sequence[str], turn: Turn
-    ) -> list[Reply]:
-        """Each client trains on what its site makes of the inbox, and its rows leave sealed."""
-        hello = self.server.hello(exchange, turn, clients)
-        self._left = []
-        for name in sorted(self.sites.keys() - set(clients)):  # who only listens
-            self.sites[name].receive(inbox, replace(turn, client=name), hello)
-        replies = []
-        for name in clients:
-            site, own = self.sites[name], replace(turn, client=name)
-            received = site.receive(inbox, own, hello)
-            (reply,) = self.backend.map(exchange, received, [name], turn)
-            if exchange.slots:
-                messages = site.seal(exchange, reply, received, own, hello)
-                if how := form(self.server):
-                    self._left += [Left(name, s, how, len(m)) for s, m in messages.items()]
-                rows: Any = self.server.opened(name, messages)
-                reply = Reply(rows, reply.scalars)
-            replies.append(reply)
-        return replies
-
-    def rows(self, slot: str, replies: Sequence[Reply], reference: Tensor | None) -> Rows:
-        """One slot's rows, whose questions go to the sites."""
-        sealed: list[Any] = [reply.rows[slot] for reply in replies]
-        rows: Any = self.server.rows(slot, sealed, self.ask)
-        if reference is not None:
-            rows.device = reference.device
-        stack: Rows = rows
-        return stack
-
-    def ask(self, questions: Mapping[str, bytes]) -> dict[str, bytes]:
-        """Every site's answer."""
-        answers = {name: self.sites[name].answer(q) for name, q in questions.items()}
-        for name, answer in answers.items():
-            label, how = answered(answer)
-            if how:
-                self._left.append(Left(name, label, how, len(answer)))
-        return answers
-
-    def undecided(self) -> list[Undecided]:
-        """Pairs whose inner product could not be told from 0, since the last call."""
-        found = list(getattr(self.server, "undecided", ()))
-        if found:
-            self.server.undecided.clear()  # type: ignore[attr-defined]
-        return found
-
-    def left(self) -> list[Left]:
-        """What left each client since the last `map` began."""
-        return list(self._left)
-
-
-def form(side: ServerSide) -> str:
-    """In what form rows leave with the replies; nothing if they do not."""
-    return str(getattr(side, "form", "plain"))
-
-
-def answered(message: bytes) -> tuple[str, str]:
-    """What an answer is called in a ledger, and its form; nothing for a bare acknowledgement."""
-    header, _ = unpack(message, "an answer")
-    slot = header.get("slot", "")
-    return {
-        "weights": (f"{slot} weights", "plain"),
-        "sum": (f"{slot} sum", "plain"),
-        "masked": (slot, "masked"),
-    }.get(header.get("kind", ""), ("", ""))
 
 
 def seen_by_server(expression: str, rows: Tensor) -> list[bytes | Tensor]:

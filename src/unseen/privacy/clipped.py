@@ -9,10 +9,10 @@ from torch import Tensor
 from torch.func import grad_and_value, vmap
 from torch.nn.modules.batchnorm import _NormBase
 
-from unseen.errors import UnseenError
-from unseen.gradient.examples import linear_layers, linear_signals, put
-from unseen.losses import CrossEntropy, Loss, SquaredError, cross_entropy, squared_error
-from unseen.vector import Model
+from unseen.core.losses import CrossEntropy, Loss, SquaredError, cross_entropy, squared_error
+from unseen.core.vector import Model
+from unseen.errors import Incompatible, UnseenError
+from unseen.gradient.per_example import linear_layers, linear_signals, put
 
 #: (outputs [N, C], y [N]) -> the mean over the examples.
 OutputLoss = Callable[[Tensor, Tensor], Tensor]
@@ -31,7 +31,7 @@ def output_loss(loss: Loss, name: str) -> OutputLoss:
         if type(loss) is CrossEntropy
         else f"{type(loss).__name__} is not known to be a mean of single examples' losses"
     )
-    raise UnseenError(f"{name} cannot be: {why}.")
+    raise Incompatible(f"{name}", f"{why}.")
 
 
 def check_layers(module: torch.nn.Module, name: str) -> None:
@@ -40,17 +40,18 @@ def check_layers(module: torch.nn.Module, name: str) -> None:
         if isinstance(layer, _NormBase) and (
             "BatchNorm" in type(layer).__name__ or layer.track_running_stats
         ):
-            raise UnseenError(
-                f"{name} cannot be: the layer {layer_name!r} ({type(layer).__name__}) normalises "
-                "each example by the others of its batch and sends their statistics beside the "
+            raise Incompatible(
+                f"{name}",
+                f"the layer {layer_name!r} ({type(layer).__name__}) normalises "
+                "each example by the others of its batch and sends their statistics along with the "
                 "model, so that no bound on one example's part holds. Take a network with "
                 "GroupNorm or LayerNorm, such as domainbed-cnn, or one without, such as "
-                "mlp(widths=[64])."
+                "mlp(widths=[64]).",
             )
 
 
 def linear(model: Model) -> bool:
-    """Whether all that is trained lies in linear layers, each used once."""
+    """Return whether all that is trained lies in linear layers, each used once."""
     try:
         linear_layers(model)
     except UnseenError:
@@ -61,10 +62,20 @@ def linear(model: Model) -> bool:
 def clipped_sum(
     model: Model, loss: OutputLoss, x: Tensor, y: Tensor, clip: float, chunk: int, algebra: bool
 ) -> Tensor:
-    """Leave Σ_n min(1, C / ‖g_n‖) g_n in `model.gradient`; the batch's mean loss.
+    """Leave Σ_n min(1, C / ‖g_n‖) g_n in `model.gradient`, and return the mean loss.
 
-    g_n: example n's gradient over all parameters together. clip: C. algebra: by matrix products,
-    for networks of linear layers; else `chunk` gradients are formed at a time.
+    g_n is example n's gradient over all parameters together.
+
+    Args:
+        model: The network, in whose gradient the sum is left.
+        loss: A mean over examples.
+        x, y: The batch.
+        clip: C.
+        chunk: How many gradients are formed at a time, where not by algebra.
+        algebra: Whether to use matrix products, for networks of linear layers.
+
+    Returns:
+        The batch's mean loss.
     """
     model.gradient.zero_()
     if not len(y):

@@ -12,12 +12,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from unseen.combine.base import Rows
-from unseen.exchange import Exchange, Inbox, Method, Reply, Turn
+from unseen.core.disclosure import Disclosure
+from unseen.core.exchange import Exchange, Method, Reply, Turn
+from unseen.core.round import Backend
+from unseen.core.rows import Rows
+from unseen.core.types import Inbox
 from unseen.privacy.accounting import Guarantee, Release, releases
 from unseen.privacy.dp import NoisedRows, mechanism
-from unseen.round import Backend
-from unseen.study.records import LEDGER, Record, read_lines
+from unseen.results.records import LEDGER, Record, read_lines
 
 #: What the scalars of a reply are called together.
 SCALARS = "scalars"
@@ -28,17 +30,6 @@ LARGEST = 2**53
 
 
 @dataclass(frozen=True)
-class Left:
-    """Something that left a client. form: `plain`, `masked`, `encrypted`, or `noised` before it
-    was one of these (`noised+masked`); bytes: as sent, without the envelope of the message."""
-
-    client: str
-    slot: str
-    form: str
-    bytes: int
-
-
-@dataclass(frozen=True)
 class _Call:
     """One exchange as it went out: with whom, and how many examples each says it has."""
 
@@ -46,18 +37,19 @@ class _Call:
     turn: Turn
     names: tuple[str, ...]
     counts: tuple[int, ...]
-    left: tuple[Left, ...]
+    left: tuple[Disclosure, ...]
 
 
-class Metered:
+class Metered(Backend):
     """A backend whose replies are measured on the way.
 
-    A channel that changes what leaves a client tells so itself, by a method `left()` that gives
-    what left in its last exchange; see `Left`.
+    A channel that changes what leaves a client reports it itself, see `Backend.disclosed`.
     """
 
     def __init__(self, backend: Backend, method: Method) -> None:
         self.backend, self.method = backend, method
+        self.model, self.clients = backend.model, backend.clients
+        self.memories = backend.memories
         self.calls: list[_Call] = []
         self.spending: dict[tuple[str, str], Counter[Release]] = {}
         #: How many examples each client has, and replies that came before it said so.
@@ -67,7 +59,7 @@ class Metered:
     def map(
         self, exchange: Exchange, inbox: Inbox, clients: Sequence[str], turn: Turn
     ) -> list[Reply]:
-        """The backend's replies; those of the exchange before are done with."""
+        """Return the backend's replies; those of the exchange before are done with."""
         self._settle()
         replies = self.backend.map(exchange, inbox, clients, turn)
         left = [item for n, r in zip(clients, replies, strict=True) for item in measured(n, r)]
@@ -76,15 +68,15 @@ class Metered:
         return replies
 
     def rows(self, slot: str, replies: Sequence[Reply], reference: Tensor | None) -> Rows:
-        """The backend's own."""
+        """Return the backend's own."""
         return self.backend.rows(slot, replies, reference)
 
     def lines(self) -> list[Record]:
-        """The records of all exchanges since the last call."""
+        """Return the records of all exchanges since the last call."""
         self._settle()
-        found = [self._line(call) for call in self.calls]
+        lines = [self._line(call) for call in self.calls]
         self.calls = []
-        return found
+        return lines
 
     def resume(self, folder: Path, roster: Sequence[str]) -> None:
         """Count what an earlier run of the same job spent, from its ledger."""
@@ -97,51 +89,50 @@ class Metered:
                 self._spend(exchange, turn, line["clients"], counts)
 
     def closing(self) -> list[Record]:
-        """The last record: what each client was promised, if anything."""
-        found = [
+        """Return the last record: what each client was promised, if anything."""
+        guarantees = [
             Guarantee(client, tuple(counter.items()))
             for (client, _), counter in sorted(self.spending.items())
         ]
-        if not found:
+        if not guarantees:
             return []
-        return [{"guarantees": [_promise(guarantee) for guarantee in found]}]
+        return [{"guarantees": [_promise(guarantee) for guarantee in guarantees]}]
 
     def _count(self, name: str, reply: Reply) -> int:
         """How many examples a client says it has, or is known to have; 0 if nobody says.
 
         A reply that no rule will use, since it is broken, has left its client all the same.
         """
-        told = torch.as_tensor(reply.scalars.get("examples", 0), dtype=torch.float64)
-        if told.numel() == 1 and 1 <= float(told) <= LARGEST:
-            return int(told)
-        client = getattr(self.backend, "clients", {}).get(name)
+        reported = torch.as_tensor(reply.scalars.get("examples", 0), dtype=torch.float64)
+        if reported.numel() == 1 and 1 <= float(reported) <= LARGEST:
+            return int(reported)
+        client = self.backend.clients.get(name)
         return len(client.train) if client is not None and client.train is not None else 0
 
     def _settle(self) -> None:
         """Let a channel say what left in the last exchange, now that its rules have run."""
-        tell = getattr(self.backend, "left", None)
-        if tell is None or not self.calls:
+        if not self.calls:
             return
         last = self.calls[-1]
-        if told := tuple(tell()):
-            kept = () if any(item.slot == SCALARS for item in told) else _scalars(last.left)
+        if disclosed := tuple(self.backend.disclosed()):
+            scalars = () if any(item.slot == SCALARS for item in disclosed) else _scalars(last.left)
             self.calls[-1] = _Call(last.exchange, last.turn, last.names, last.counts,
-                                   (*told, *kept))  # fmt: skip
+                                   (*disclosed, *scalars))  # fmt: skip
 
     def _line(self, call: _Call) -> Record:
         noised = self._spend(call.exchange, call.turn, call.names, call.counts)
         slots: dict[tuple[str, str], dict[str, int]] = {}
         for item in call.left:
             form = _form(item, noised)
-            own = slots.setdefault((item.slot, form), {})
-            own[item.client] = own.get(item.client, 0) + item.bytes
+            by_client = slots.setdefault((item.slot, form), {})
+            by_client[item.client] = by_client.get(item.client, 0) + item.bytes
         line: Record = {
             "round": call.turn.round,
             "exchange": call.exchange.name,
             "clients": list(call.names),
             "left": [
-                {"slot": slot, "form": form, "bytes": [own.get(n, 0) for n in call.names]}
-                for (slot, form), own in slots.items()
+                {"slot": slot, "form": form, "bytes": [by_client.get(n, 0) for n in call.names]}
+                for (slot, form), by_client in slots.items()
             ],
         }
         if noised:
@@ -178,34 +169,34 @@ class Metered:
         return finite(Guarantee(client, tuple(counter.items())).spent("rdp"))
 
 
-def measured(client: str, reply: Reply) -> list[Left]:
-    """The bytes of a reply as it stands: every row, and all scalars together."""
+def measured(client: str, reply: Reply) -> list[Disclosure]:
+    """Return the bytes of a reply as it stands: every row, and all scalars together."""
     rows = [
-        Left(client, name, "plain", row.numel() * row.element_size())
+        Disclosure(client, name, "plain", row.numel() * row.element_size())
         for name, row in reply.rows.items()
         if isinstance(row, Tensor) and row.numel()
     ]
     numbers = sum(torch.as_tensor(value).numel() for value in reply.scalars.values())
-    return [*rows, Left(client, SCALARS, "plain", NUMBER * numbers)] if numbers else rows
+    return [*rows, Disclosure(client, SCALARS, "plain", NUMBER * numbers)] if numbers else rows
 
 
 def before_training(clients: Iterable[str], statistics: Tensor) -> list[Record]:
-    """The record of the sums by which tables are standardised, exchanged before round 0."""
+    """Return the record of the sums by which tables are standardised, exchanged before round 0."""
     names, size = sorted(clients), statistics.numel() * statistics.element_size()
     left = {"slot": "statistics", "form": "plain", "bytes": [size] * len(names)}
     return [{"round": 0, "exchange": "statistics", "clients": names, "left": [left]}]
 
 
 def finite(value: float) -> float | None:
-    """A number of five digits, or None for infinity, which JSON lacks."""
+    """Return a number of five digits, or None for infinity, which JSON lacks."""
     return float(f"{value:.5g}") if math.isfinite(value) else None
 
 
-def _scalars(left: Iterable[Left]) -> tuple[Left, ...]:
+def _scalars(left: Iterable[Disclosure]) -> tuple[Disclosure, ...]:
     return tuple(item for item in left if item.slot == SCALARS)
 
 
-def _form(item: Left, noised: Sequence[str]) -> str:
+def _form(item: Disclosure, noised: Sequence[str]) -> str:
     if not noised or item.slot == SCALARS:
         return item.form
     return "noised" if item.form == "plain" else f"noised+{item.form}"
@@ -224,15 +215,19 @@ def _promise(guarantee: Guarantee) -> Record:
 
 @dataclass(frozen=True)
 class Summary:
-    """What one job's ledger comes to. rows: exchange, slot, form, bytes of one client's reply (the
-    mean), replies of all clients; guarantees: as the last record has them."""
+    """One job's ledger, added up.
+
+    Attributes:
+        rows: Exchange, slot, form, bytes of one client's reply (the mean), replies of all clients.
+        guarantees: As the last record has them.
+    """
 
     rows: tuple[tuple[str, str, str, float, int], ...]
     guarantees: tuple[Mapping[str, Any], ...]
 
 
 def summary(lines: Iterable[Record]) -> Summary:
-    """A ledger, added up by exchange, slot and form."""
+    """Return a ledger, added up by exchange, slot and form."""
     total: dict[tuple[str, str, str], list[int]] = {}
     promises: list[Mapping[str, Any]] = []
     for line in lines:
@@ -247,20 +242,21 @@ def summary(lines: Iterable[Record]) -> Summary:
 def card(folder: Path | str) -> list[str]:
     """What a model card says of a job's privacy, as lines of Markdown; none without a ledger.
 
-    folder: of one job, where its `ledger.jsonl` lies.
+    Args:
+        folder: Folder of one job, which has its `ledger.jsonl`.
     """
-    found = summary(read_lines(Path(folder) / LEDGER))
-    if not found.rows:
+    text = summary(read_lines(Path(folder) / LEDGER))
+    if not text.rows:
         return []
     lines = [
         "| exchange | what left a client | form | bytes per reply | replies |",
         "| :-- | :-- | :-- | --: | --: |",
         *(
             f"| {exchange} | {slot} | {form} | {size:,.0f} | {replies:,} |"
-            for exchange, slot, form, size, replies in found.rows
+            for exchange, slot, form, size, replies in text.rows
         ),
         "",
     ]
-    if found.guarantees:
-        return [*lines, *(f"- {promise['text']}" for promise in found.guarantees)]
+    if text.guarantees:
+        return [*lines, *(f"- {promise['text']}" for promise in text.guarantees)]
     return [*lines, "Differential privacy: none. No noise was put on what left the clients."]

@@ -26,10 +26,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from unseen.core.exchange import Exchange, Method, Reply, Turn
+from unseen.core.replies import NOT_FINITE
+from unseen.core.types import Inbox
 from unseen.errors import BadReply, Departed, UnseenError
-from unseen.exchange import Exchange, Inbox, Method, Reply, Turn
-from unseen.privacy.channel import Ask, Masks, Sealed
-from unseen.privacy.rows import Opening, SealedRows
+from unseen.privacy import kinds
+from unseen.privacy.kinds import CPU, Ask, Masks, Sealed, ServerSide
+from unseen.privacy.sealed_rows import SealedRows
 from unseen.privacy.stream import digest_of
 from unseen.privacy.wire import (
     Parts,
@@ -43,7 +46,6 @@ from unseen.privacy.wire import (
     type_of,
     unpack,
 )
-from unseen.replies import NOT_FINITE
 
 Integers = NDArray[np.uint64]
 
@@ -102,7 +104,7 @@ def masked(
     purpose: str,
     numbers: Integers,
 ) -> Integers:
-    """The numbers under this client's masks with each of the others."""
+    """Return the numbers under this client's masks with each of the others."""
     total = numbers.copy()
     for other in names:
         if other == name:
@@ -113,8 +115,10 @@ def masked(
 
 
 def purpose(header: Mapping[str, Any], received: str) -> str:
-    """What a mask is bound to: whoever is told other weights or names makes other masks, and so
-    does who received another model, lest two updates come under one mask."""
+    """Bind the mask to the weights, participants and model received.
+
+    So no mask is ever reused for a second update.
+    """
     bound = {k: header[k] for k in ("round", "exchange", "nonce", "slot", "names", "once")}
     bound["received"] = received
     bound["weights"] = hashlib.sha256(
@@ -123,7 +127,7 @@ def purpose(header: Mapping[str, Any], received: str) -> str:
     return json.dumps(bound, sort_keys=True)
 
 
-class Site:
+class Site(kinds.Site):
     """A site's side: it keeps its rows until it knows the weights, and sends them masked."""
 
     def __init__(
@@ -156,16 +160,12 @@ class Site:
         self.label, self.held, self.asked = state["label"], state["held"], state["asked"]
         self.received = state["received"]
 
-    def receive(self, inbox: Inbox, turn: Turn, hello: str) -> Inbox:
-        """The inbox, which travels in the clear."""
-        return inbox
-
     def seal(
         self, exchange: Exchange, reply: Reply, inbox: Inbox, turn: Turn, hello: str
     ) -> dict[str, bytes]:
         """That the rows are there, and of which shape; their numbers stay until they are asked."""
-        said = json.loads(hello)
-        self.label = {"round": turn.round, "exchange": exchange.name, "nonce": said["nonce"]}
+        greeting = json.loads(hello)
+        self.label = {"round": turn.round, "exchange": exchange.name, "nonce": greeting["nonce"]}
         self.held, self.asked, messages = {}, {}, {}
         self.received = digest_of(inbox).hex()
         for name in exchange.slots:
@@ -224,7 +224,7 @@ class Site:
         return pack(head, [covered.tobytes()])
 
 
-class Server(Opening):
+class Server(ServerSide):
     """The server's side: it holds no key at all."""
 
     form = ""  # nothing leaves with the replies
@@ -234,7 +234,7 @@ class Server(Opening):
         self.kind = kind
 
     def sealed(self, name: str, head: dict[str, Any], parts: Parts, what: str) -> Sealed:
-        """What a client says of the row that it keeps."""
+        """Return what a client says of the row that it keeps."""
         kind = type_of(head, what)
         try:
             shape, fault = torch.Size(head["shape"]), str(head["fault"])
@@ -242,18 +242,19 @@ class Server(Opening):
             raise BadReply(f"{what} does not say its shape.") from None
         return Sealed(name, shape, kind, head, parts, fault)
 
-    def rows(self, slot: str, rows: Sequence[Sealed], ask: Ask) -> MaskedRows:
-        """Rows for a rule."""
-        return MaskedRows(self, slot, tuple(rows), ask)
+    def rows(
+        self, slot: str, rows: Sequence[Sealed], ask: Ask, device: torch.device = CPU
+    ) -> MaskedRows:
+        """Return the rows for a rule."""
+        return MaskedRows(self, slot, tuple(rows), ask, device)
 
 
 @dataclass
-class MaskedRows(SealedRows):
+class MaskedRows(SealedRows[Server]):
     """Rows of which the server can have a weighted sum, once."""
 
     unread = "the rows are under masks: no rule reads them."
     unmultiplied = "rows under masks have no inner products. Take the channel ckks."
-    server: Server
 
     def linear(self, weights: Tensor, blocks: Sequence[slice] | None = None) -> Tensor:
         """Σ w_i u_i, exact to half a step for each client."""
@@ -268,11 +269,12 @@ class MaskedRows(SealedRows):
         }  # fmt: skip
         question = pack(header)
         answers = self.ask(dict.fromkeys(names, question))
-        found = accepted(answers, "masked", {"slot": self.slot, "size": P, **self.server.label})
-        if missing := [name for name in names if name not in found]:
+        label = {"slot": self.slot, "size": P, **self.server.label}
+        answered = accepted(answers, "masked", label)
+        if missing := [name for name in names if name not in answered]:
             raise Departed(missing)
         total = np.zeros(P, np.uint64)
-        for _, (content,) in found.values():
+        for _, (content,) in answered.values():
             total = total + np.frombuffer(content, np.uint64)
         numbers = np.ldexp(total.view(np.int64).astype(np.float64), -self.server.kind.step)
         return torch.from_numpy(numbers).to(kind).to(self.device)
@@ -283,8 +285,8 @@ def exposed(rows: Tensor, kind: Masks) -> list[bytes | Tensor]:
     names = [f"{k:04d}" for k in range(len(rows))]
     pairs = {name: make_keys() for name in names}
     publics = {name: public for name, (_, public) in pairs.items()}
-    found: list[bytes | Tensor] = []
+    content: list[bytes | Tensor] = []
     for name, row in zip(names, rows, strict=True):
         numbers = fixed(row.double().cpu().numpy() / len(rows), kind.step, len(rows))
-        found.append(masked(name, pairs[name][0], publics, names, "seen", numbers).tobytes())
-    return found
+        content.append(masked(name, pairs[name][0], publics, names, "seen", numbers).tobytes())
+    return content

@@ -54,7 +54,7 @@ class Scheme:
         self._descriptor, self._path = _file()
 
     def to_bytes(self, thing: Any) -> bytes:
-        """What SEAL saves of a ciphertext or a key."""
+        """Return what SEAL saves of a ciphertext or a key."""
         thing.save(self._path)
         return os.pread(self._descriptor, os.fstat(self._descriptor).st_size, 0)
 
@@ -71,24 +71,24 @@ class Scheme:
         return thing
 
     def ciphertext(self, content: bytes | memoryview, what: str) -> Any:
-        """A ciphertext from bytes."""
+        """Return a ciphertext from bytes."""
         return self.read(self.api.Ciphertext(self.context), content, what)
 
     def encoded(self, values: NDArray[np.float64] | float, scale: float, level: Any = None) -> Any:
         """Up to SLOTS numbers, or one number in every slot, as a plaintext."""
         plain = self.api.Plaintext()
-        given = float(values) if np.ndim(values) == 0 else np.asarray(values).tolist()
-        self.encoder.encode(given, level if level is not None else self.first, scale, plain)
+        numbers = float(values) if np.ndim(values) == 0 else np.asarray(values).tolist()
+        self.encoder.encode(numbers, level if level is not None else self.first, scale, plain)
         return plain
 
     def decoded(self, decryptor: Any, ciphertext: Any) -> NDArray[np.float64]:
-        """The SLOTS numbers of a ciphertext."""
+        """Return the SLOTS numbers of a ciphertext."""
         plain = self.api.Plaintext()
         decryptor.decrypt(ciphertext, plain)
         return np.array(self.encoder.decode_double(plain))
 
     def mean(self, decryptor: Any, ciphertext: Any) -> float:
-        """The mean over all slots, which is the constant coefficient; no other is looked at.
+        """Return the mean over all slots, which is the constant coefficient; no other is looked at.
 
         The values of a polynomial at all roots sum to DEGREE times its constant coefficient, in
         each modulus; the remainders make the integer.
@@ -108,7 +108,7 @@ class Scheme:
         return float(centred / ciphertext.scale)
 
     def blanket(self, encryptor: Any, scale: float) -> Any:
-        """A fresh encryption of uniformly random coefficients whose constant one is 0.
+        """Return a fresh encryption of uniformly random coefficients whose constant one is 0.
 
         Added to a ciphertext it leaves the mean over the slots, and nothing else, to be decrypted.
         """
@@ -135,11 +135,11 @@ class Scheme:
 def _uniform(modulus: int) -> NDArray[np.uint64]:
     """DEGREE numbers below the modulus from the system's own randomness."""
     mask = np.uint64((1 << modulus.bit_length()) - 1)
-    found = np.empty(0, np.uint64)
-    while len(found) < DEGREE:  # a modulus is just below a power of 2, so that few are refused
+    numbers = np.empty(0, np.uint64)
+    while len(numbers) < DEGREE:  # a modulus is just below a power of 2, so that few are refused
         drawn = np.frombuffer(os.urandom(8 * DEGREE), np.uint64) & mask
-        found = np.concatenate([found, drawn[drawn < np.uint64(modulus)]])
-    return found[:DEGREE].copy()
+        numbers = np.concatenate([numbers, drawn[drawn < np.uint64(modulus)]])
+    return numbers[:DEGREE].copy()
 
 
 @cache
@@ -156,7 +156,7 @@ def _file() -> tuple[int, str]:
 
 
 def scheme(levels: int) -> Scheme:
-    """The scheme with so many multiplicative levels, made once per process."""
+    """Return the scheme with a number of multiplicative levels, made once per process."""
     return _scheme(levels, os.getpid())  # a forked process must not share the parent's file
 
 

@@ -1,9 +1,9 @@
-"""Random numbers that nobody can guess who does not hold a client's secret.
+"""Random numbers that cannot be guessed without a client's secret.
 
 torch's generator on the CPU keeps 32 bits of its seed, so that whoever sees one noised vector can
 try all of them: privacy's noise never comes from it. Here every number is read off SHAKE-128 over
 256 secret bits and the message that the client answers. The same message has the same answer, and
-so costs no privacy twice; any other message has noise of its own.
+so costs no privacy twice; any other message has other noise.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from unseen.exchange import Inbox, Memory, Turn
+from unseen.core.exchange import Turn
+from unseen.core.types import Inbox, Memory
 
 #: The client's own memory: its secret, and, while an exchange lasts, the key of its numbers.
 SECRET, KEY = "dp.secret", "dp.key"
@@ -44,35 +45,39 @@ class Stream:
         One draw of a textbook generator can give away, by which floating-point numbers it can
         reach, what it was added to; a sum of four hides that (Holohan and Braghin 2021).
         """
-        found = np.empty(count)
+        numbers = np.empty(count)
         for begin in range(0, count, AT_ONCE):
             n = min(AT_ONCE, count - begin)
             u = self.uniform(4 * n).reshape(4, n)
             radius = np.sqrt(-2 * np.log(u[:2]))
             angle = 2 * np.pi * u[2:]
             pairs = radius * np.cos(angle) + radius * np.sin(angle)
-            found[begin : begin + n] = pairs.sum(0) / 2
-        return torch.from_numpy(found)
+            numbers[begin : begin + n] = pairs.sum(0) / 2
+        return torch.from_numpy(numbers)
 
 
 def keyed_memory(memory: Memory, inbox: Inbox, turn: Turn, seed: int | None) -> Memory:
     """The memory with the client's secret, made now if there is none, and this exchange's key.
 
-    seed: for tests; the secret then follows from it and hides nothing.
+    Args:
+        memory: What the client keeps.
+        inbox: What it received.
+        turn: The exchange.
+        seed: For tests; the secret then follows from it and hides nothing.
     """
     secret = bytes(memory[SECRET].tolist()) if SECRET in memory else b""
     if seed is not None:
         secret = hashlib.sha256(f"{seed}/{turn.client}".encode()).digest()
     elif not secret:
         secret = secrets.token_bytes(32)
-    kept = {name: value for name, value in memory.items() if name != SECRET}
+    others = {name: value for name, value in memory.items() if name != SECRET}
     label = f"{turn.seed}/{turn.round}/{turn.exchange}/{turn.client}"
-    digest = hashlib.sha256(secret + label.encode() + digest_of(inbox) + digest_of(kept)).digest()
-    return {**kept, SECRET: _tensor(secret), KEY: _tensor(digest)}
+    digest = hashlib.sha256(secret + label.encode() + digest_of(inbox) + digest_of(others)).digest()
+    return {**others, SECRET: _tensor(secret), KEY: _tensor(digest)}
 
 
 def stream(memory: Memory, purpose: str) -> Stream:
-    """The numbers of one purpose in the exchange that the memory was made ready for."""
+    """Return the numbers of one purpose in the exchange that the memory was made ready for."""
     return Stream(bytes(memory[KEY].tolist()), purpose)
 
 
@@ -81,7 +86,7 @@ def _tensor(content: bytes) -> Tensor:
 
 
 def digest_of(tensors: Mapping[str, Tensor]) -> bytes:
-    """A digest of named tensors: of their names, shapes and every byte."""
+    """Return a digest of named tensors: of their names, shapes and every byte."""
     digest = hashlib.sha256()
     for name in sorted(tensors):
         value = tensors[name].detach().cpu().contiguous()

@@ -37,10 +37,10 @@ def pack(header: Mapping[str, Any], parts: Sequence[bytes | memoryview] = ()) ->
 
 
 def unpack(message: bytes, what: str) -> tuple[dict[str, Any], Parts]:
-    """The header and the parts of a message; `what` names it, and its sender, in errors."""
+    """Return the header and the parts of a message; `what` names it, and its sender, in errors."""
     view = memoryview(message)
     if bytes(view[:8]) != MAGIC or len(view) < 44:
-        raise BadReply(f"{what} is no message of this protocol; found {len(view)} bytes.")
+        raise BadReply(f"{what} is not a message of this protocol; found {len(view)} bytes.")
     body, digest = view[:-32], view[-32:]
     (length,) = struct.unpack("<I", view[8:12])
     try:
@@ -68,14 +68,14 @@ def expect(header: Mapping[str, Any], what: str, **expected: object) -> None:
 
 
 def type_of(header: Mapping[str, Any], what: str) -> torch.dtype:
-    """The type of a row's numbers."""
+    """Return the type of a row's numbers."""
     if header.get("dtype") not in TYPES:
         raise BadReply(f"{what} must be of type {', '.join(TYPES)}; found {header.get('dtype')!r}.")
     return TYPES[header["dtype"]]
 
 
 def refusal(error: Exception) -> bytes:
-    """A site's answer that it will not."""
+    """Return a site's refusal, with the reason."""
     return pack({"kind": "refused", "why": str(error)})
 
 
@@ -83,18 +83,18 @@ def accepted(
     answers: Mapping[str, bytes], kind: str, label: Mapping[str, Any]
 ) -> dict[str, tuple[dict[str, Any], Parts]]:
     """The answers, each of the right kind and exchange; a refusal stops the round by name."""
-    found = {}
+    contents = {}
     for name, answer in answers.items():
         header, parts = unpack(answer, f"the answer of {name!r}")
         if header.get("kind") == "refused":
             raise BadReply(f"site {name!r} refused: {header.get('why')}")
         expect(header, f"the answer of {name!r}", kind=kind, **label)
-        found[name] = header, parts
-    return found
+        contents[name] = header, parts
+    return contents
 
 
 def nonce() -> str:
-    """A number that is used once."""
+    """Return a number that is used once."""
     return secrets.token_hex(8)
 
 
@@ -116,7 +116,7 @@ def encode(value: Any) -> Any:
 
 
 def decode(value: Any) -> Any:
-    """What `encode` was given."""
+    """Return what `encode` was given."""
     if not isinstance(value, dict):
         return value
     if "tensor" in value:
@@ -139,12 +139,12 @@ def digest(state: object) -> str:
 
 
 def randomness(generator: torch.Generator | None) -> str | None:
-    """A generator's state as text."""
+    """Return a generator's state as text."""
     return None if generator is None else b64encode(bytes(generator.get_state().tolist())).decode()
 
 
 def generator_of(text: str | None) -> torch.Generator | None:
-    """The generator of a state."""
+    """Return the generator of a state."""
     if text is None:
         return None
     generator = torch.Generator()

@@ -2,47 +2,49 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator
 
-from unseen.report.axes import spread
-from unseen.report.figures import INK, Figure, Line, Lines, Section
-from unseen.report.part import Part, Run
+from unseen.report.figures import INK, Figure, Line, Lines, Section, on_one_scale
 from unseen.report.series import (
     MANY,
     averaged,
     best,
+    by_round,
     coloured,
     domains,
-    evaluations,
     present,
     scalar,
 )  # fmt: skip
-from unseen.study.records import Record
-from unseen.study.statistics import mean
+from unseen.report.study_report import Run, StudyReport
+from unseen.results.records import Record
+from unseen.results.statistics import mean
+from unseen.results.study_folder import curve
 
 
-def section(part: Part) -> Section:
-    """The chapter on training."""
-    figures = [compared(part, metric) for metric in shown(part)]
+def section(part: StudyReport) -> Section:
+    """Return the chapter on training."""
+    figures = [compared(part, metric) for metric in curve_metrics(part)]
     figures += [figure for method in part.methods for figure in of_method(part, method)]
     text = (
         "Means over seeds. The triangles on the axis mark the rounds that selection chose, one per "
-        "seed; curves are drawn to within half a pixel, the files beside this page hold every "
-        "value."
+        "seed. All panels of one metric have the same scale; the files next to this page hold "
+        "every value."
     )
-    return Section("curves", "Training curves", text, tuple(f for f in figures if f.panels))
+    drawn = on_one_scale([figure for figure in figures if figure.panels])
+    return Section("curves", "Training curves", text, drawn)
 
 
-def shown(part: Part) -> tuple[str, ...]:
-    """Loss, accuracy and the study's own metric, as far as there are records of them."""
+def curve_metrics(part: StudyReport) -> tuple[str, ...]:
+    """Return loss, accuracy and the study's metric, as far as they are recorded."""
     plain = [m for m in part.metrics if "@" not in m]
     return tuple(m for m in dict.fromkeys(("loss", "accuracy", part.metric)) if m in plain)
 
 
-def compared(part: Part, metric: str) -> Figure:
-    """A metric at each target over rounds, one line per method (FedILC, Figures 3 and 5 to 7); of
-    many targets the mean over them."""
+def compared(part: StudyReport, metric: str) -> Figure:
+    """Return a metric at each target over rounds, one line per method.
+
+    Of many targets, the mean over them. Source: FedILC, Figures 3 and 5 to 7.
+    """
     lead = best(part)
     style = coloured(part.methods, lead)
     panels = []
@@ -52,19 +54,19 @@ def compared(part: Part, metric: str) -> Figure:
             runs = [run for task in tasks for run in part.of.get((method, task), ())]
             colour, kind = style(method)
             group = "other methods" if kind == "faint" else ""
-            curves = [evaluations(run.raw.target, metric) for run in runs]
+            curves = [curve(run.raw.target, metric) for run in runs]
             lines.append(averaged(curves, method, colour, kind, group=group))
         panels.append(_panel(title, metric, present(lines)))
     each = "" if part.main.many else "one panel per target, "
     caption = f"{metric} at the target, {each}one line per method"
     if len(part.methods) > MANY:
         caption += f"; in colour the {len(lead)} with the best averages or compared with"
-    return Figure(f"compare-{metric}", f"{metric} at the target", caption, _shared(panels))
+    return Figure(f"compare-{metric}", f"{metric} at the target", caption, _full(panels))
 
 
-def of_method(part: Part, method: str) -> Iterator[Figure]:
-    """A method's metrics at every client and the target (CSAC, Figure 6 d)."""
-    for metric in shown(part):
+def of_method(part: StudyReport, method: str) -> Iterator[Figure]:
+    """Yield a method's metrics at every client and the target (CSAC, Figure 6 d)."""
+    for metric in curve_metrics(part):
         panels = []
         for task in part.tasks:
             if runs := part.of.get((method, task), ()):
@@ -77,38 +79,35 @@ def of_method(part: Part, method: str) -> Iterator[Figure]:
         )
         caption += "; dotted: mean loss of the clients while they train" * (metric == "loss")
         key = f"curves-{metric}-{method}"
-        yield Figure(key, f"{method}: {metric}", caption, _shared(panels), fold=method)
+        yield Figure(key, f"{method}: {metric}", caption, _full(panels), fold=method)
     yield from _locals(part, method)
 
 
-def _clients(part: Part, runs: tuple[Run, ...], metric: str) -> Iterator[Line | None]:
-    """A line per client, the loss in training, and the target above all."""
+def _clients(part: StudyReport, runs: tuple[Run, ...], metric: str) -> Iterator[Line | None]:
+    """Yield a line per client, the loss in training, and the target on top."""
     colours = domains(part)
     names = [name for name in colours if any(r["domain"] == name for r in runs[0].raw.source)]
     for name in names:
-        curves = [evaluations(run.raw.source, metric, name) for run in runs]
+        curves = [curve(run.raw.source, metric, name) for run in runs]
         if len(names) > MANY:
             yield averaged(curves, name, 0, "faint", group="a source")
         else:
             yield averaged(curves, name, colours[name])
     if metric == "loss":
         yield averaged([_training(run) for run in runs], "in training", 7, "dotted")
-    curves = [evaluations(run.raw.target, metric) for run in runs]
+    curves = [curve(run.raw.target, metric) for run in runs]
     yield averaged(curves, "target", INK, "strong", band=True)
 
 
 def _training(run: Run) -> dict[int, float]:
-    """The mean over clients of the loss that they report."""
-    found: dict[int, list[float]] = defaultdict(list)
-    for curve in scalar(run, "loss").values():
-        for r, value in curve.items():
-            found[r].append(value)
-    return {r: mean(values) for r, values in found.items()}
+    """Return the mean over clients of the loss that they report."""
+    losses = by_round(scalar(run, "loss").values())
+    return {r: mean(values) for r, values in losses.items()}
 
 
-def _locals(part: Part, method: str) -> Iterator[Figure]:
-    """Every local model on every domain (CSAC, Figure 6 a to c), where the study recorded it."""
-    metric = "accuracy" if "accuracy" in shown(part) else shown(part)[0]
+def _locals(part: StudyReport, method: str) -> Iterator[Figure]:
+    """Yield every local model on every domain, if recorded (CSAC, Figure 6 a to c)."""
+    metric = "accuracy" if "accuracy" in curve_metrics(part) else curve_metrics(part)[0]
     panels = []
     for task in part.tasks:
         runs = part.of.get((method, task), ())
@@ -119,17 +118,17 @@ def _locals(part: Part, method: str) -> Iterator[Figure]:
     if panels:
         caption = f"{metric} of each client's local model on every domain"
         key, title = f"locals-{method}", f"{method}: local models"
-        yield Figure(key, title, caption, _shared(panels), fold=method)
+        yield Figure(key, title, caption, _full(panels), fold=method)
 
 
 def _domains(
-    part: Part, rows: list[list[Record]], client: str, metric: str
+    part: StudyReport, rows: list[list[Record]], client: str, metric: str
 ) -> Iterator[Line | None]:
     colours = domains(part)
-    own = [[r for r in records if r["client"] == client] for records in rows]
-    for name in dict.fromkeys(r["domain"] for records in own for r in records):
-        roles = {r["role"] for records in own for r in records if r["domain"] == name}
-        curves = [evaluations(records, metric, name) for records in own]
+    rows_of_client = [[r for r in records if r["client"] == client] for records in rows]
+    for name in dict.fromkeys(r["domain"] for records in rows_of_client for r in records):
+        roles = {r["role"] for records in rows_of_client for r in records if r["domain"] == name}
+        curves = [curve(records, metric, name) for records in rows_of_client]
         if "target" in roles:
             yield averaged(curves, "target", INK, "strong")
         else:
@@ -142,10 +141,5 @@ def _panel(
     return Lines(title, "round", metric, lines, "accuracy" in metric, marks)
 
 
-def _shared(panels: list[Lines]) -> tuple[Lines, ...]:
-    """The panels that have lines, with one y axis for all."""
-    from dataclasses import replace
-
-    full = [panel for panel in panels if panel.lines]
-    limits = spread(v for p in full for line in p.lines for v in (*line.y, *line.low, *line.high))
-    return tuple(replace(panel, limits=limits) for panel in full)
+def _full(panels: list[Lines]) -> tuple[Lines, ...]:
+    return tuple(panel for panel in panels if panel.lines)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from unseen.errors import UnseenError
-from unseen.features import tapped
+from unseen.images.features import tapped
 from unseen.report.figures import Points
 
 #: Seed and size of the neighbourhoods of t-SNE.
@@ -16,7 +16,15 @@ SEED, PERPLEXITY = 0, 30
 
 
 def features(module: nn.Module, x: Tensor) -> Tensor:
-    """What enters the last linear layer [N, D], in evaluation mode."""
+    """Return what enters the last linear layer [N, D], in evaluation mode.
+
+    Args:
+        module: The net.
+        x: Inputs [N, ...].
+
+    Raises:
+        UnseenError: The net has no linear layer.
+    """
     linear = [name for name, part in module.named_modules() if isinstance(part, nn.Linear)]
     if not linear:
         raise UnseenError("features are what enters the last linear layer; the model has none.")
@@ -38,7 +46,11 @@ def features(module: nn.Module, x: Tensor) -> Tensor:
 
 
 def embedding(rows: Tensor) -> Tensor:
-    """t-SNE of rows [N, D] to [N, 2] by openTSNE, from a fixed seed."""
+    """Return t-SNE of rows [N, D] to [N, 2] by openTSNE, from a fixed seed.
+
+    Raises:
+        UnseenError: openTSNE is not installed, or there are fewer than ten rows.
+    """
     try:
         from openTSNE import TSNE
     except ImportError:
@@ -48,12 +60,12 @@ def embedding(rows: Tensor) -> Tensor:
     if len(rows) < 10:
         raise UnseenError(f"t-SNE needs ten examples or more; found {len(rows)}.")
     perplexity = min(PERPLEXITY, (len(rows) - 1) // 3)
-    made = TSNE(perplexity=perplexity, random_state=SEED, n_jobs=1)
-    return torch.as_tensor(made.fit(rows.double().numpy()), dtype=torch.float64)
+    tsne = TSNE(perplexity=perplexity, random_state=SEED, n_jobs=1)
+    return torch.as_tensor(tsne.fit(rows.double().numpy()), dtype=torch.float64)
 
 
 def maps(places: Tensor, classes: Sequence[str], domains: Sequence[str]) -> tuple[Points, Points]:
-    """The same places twice: coloured by class, and by domain."""
+    """Return the same places [N, 2] twice: coloured by class, and by domain."""
     x, y = (tuple(round(v, 3) for v in column.tolist()) for column in places.T)
     return (
         Points("by class", x, y, tuple(classes), tuple(sorted(set(classes)))),

@@ -1,117 +1,80 @@
-"""Folders of records, read as they are: what is finished, and what is left out and why."""
+"""Folders of records as a page shows them: what is finished, and what is left out and why."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any
 
-from unseen.study import records, sources
-from unseen.study.about import code
-from unseen.study.records import Job, Record
+from unseen.results.study_folder import JobFolder, StudyFolder
 
 #: What identifies a job in the lines of its records.
 KEYS = ("method", "task", "seed")
 
 
 @dataclass(frozen=True)
-class Left:
-    """Something that is not on the page."""
+class Omission:
+    """Something that is not on the page.
+
+    Attributes:
+        place: Where it is.
+        reason: Why it is left out.
+    """
 
     place: str
     reason: str
 
 
-@dataclass(frozen=True)
-class Raw:
-    """The records of one finished job."""
+class Folder(StudyFolder):
+    """A folder of which at least the protocol is known."""
 
-    job: Job
-    folder: Path
-    source: list[Record]
-    target: list[Record]
-    rounds: list[Record]
-    cross: list[Record]
-    mark: Record
-    constant: list[Record] = field(default_factory=list)
+    @cached_property
+    def _checked(self) -> list[tuple[JobFolder, str]]:
+        return [(job, unusable(job, self.settings.get("holdout") != "none")) for job in self.jobs()]
 
+    @property
+    def runs(self) -> tuple[JobFolder, ...]:
+        """The finished jobs."""
+        return tuple(job for job, reason in self._checked if not reason)
 
-@dataclass(frozen=True)
-class Folder:
-    """One DIR. identity: what decides what its jobs compute; settings: the study as last run, empty
-    where the folder does not say. stand_in: whether the data are a synthetic stand-in; notes: what
-    there is to say of them."""
-
-    path: Path
-    identity: Mapping[str, Any]
-    settings: Mapping[str, Any]
-    runs: tuple[Raw, ...]
-    left: tuple[Left, ...]
-    refused: Mapping[str, str] = field(default_factory=dict)
-    stand_in: bool = False
-    notes: tuple[str, ...] = ()
+    @property
+    def left(self) -> tuple[Omission, ...]:
+        """The jobs that are left out."""
+        return tuple(
+            Omission(str(job.folder.relative_to(self.path.parent)), reason)
+            for job, reason in self._checked
+            if reason
+        )
 
 
-def read_folder(path: Path) -> Folder | Left:
-    """A folder's finished jobs, or why there is nothing to show."""
+def read_folder(path: Path) -> Folder | Omission:
+    """Return a folder, or why there is nothing to show of it."""
     if not path.is_dir():
-        return Left(str(path), "is not a folder")
-    try:
-        found = json.loads((path / "study.json").read_bytes())
-        identity = dict(found["identity"])
-        assert isinstance(identity["settings"], dict)
-    except FileNotFoundError:
-        return Left(str(path), "has no study.json, so its protocol is unknown")
-    except (OSError, ValueError, KeyError, TypeError, AssertionError):
-        return Left(str(path), "its study.json is damaged, so its protocol is unknown")
-    runs, left = [], []
-    settings, refused = found.get("study"), found.get("not_applicable")
-    settings = settings if isinstance(settings, dict) else {}
-    for folder in sorted((path / "records").glob("*/*/seed-*")):
-        read = read_job(folder, settings)
-        if isinstance(read, Raw):
-            runs.append(read)
-        else:
-            left.append(Left(str(folder.relative_to(path.parent)), read))
-    return Folder(
-        path,
-        identity,
-        settings,
-        tuple(runs),
-        tuple(left),
-        refused if isinstance(refused, dict) else {},
-        found.get("stand_in") is True,
-        (*map(str, found.get("notes") or ()), *sources.remarks(code(found))),
-    )
+        return Omission(str(path), "is not a folder")
+    folder = Folder.open(path)
+    if folder.problem == "missing":
+        return Omission(str(path), "has no study.json, so its protocol is unknown")
+    if not isinstance(folder.identity.get("settings"), dict):
+        return Omission(str(path), "its study.json is damaged, so its protocol is unknown")
+    return folder
 
 
-def read_job(folder: Path, settings: Mapping[str, Any]) -> Raw | str:
-    """A finished job's records, or why it is left out."""
-    rounds = records.read_lines(folder / "rounds.jsonl")
-    if not (folder / "done.json").exists():
-        return f"unfinished: {len({r.get('round') for r in rounds})} rounds are recorded"
-    if not records.is_done(folder):
+def unusable(job: JobFolder, targets: bool) -> str:
+    """Return why a job is left out; "" for one to show.
+
+    Args:
+        job: The job's folder.
+        targets: Whether its study has targets.
+    """
+    if not (job.folder / "done.json").exists():
+        return f"unfinished: {len({r.get('round') for r in job.rounds})} rounds are recorded"
+    if job.state == "damaged":
         return "damaged: its records are not those of the day it was finished"
-    source = records.read_lines(folder / "source.jsonl")
-    target = records.read_lines(folder / "target.jsonl")
-    mark = records.mark(folder)
-    named = {tuple(r.get(key) for key in KEYS) for r in (*source, *target)}
-    if "diverged" in mark and not named:
-        named = {_from_path(folder, settings)}
-    elif "diverged" not in mark and not (source and (target or settings.get("holdout") == "none")):
+    jobs = {tuple(row.get(key) for key in KEYS) for row in (*job.source, *job.target)}
+    if job.state == "diverged" and not jobs:
+        return ""
+    if job.state == "done" and not (job.source and (job.target or not targets)):
         return "it holds no evaluations"
-    if len(named) != 1 or None in (key := next(iter(named))):
+    if len(jobs) != 1 or None in next(iter(jobs)):
         return "its records are those of several jobs"
-    job = Job(str(key[0]), str(key[1]), int(str(key[2])))
-    cross = records.read_lines(folder / records.CROSS)
-    constant = records.read_lines(folder / records.CONSTANT)
-    return Raw(job, folder, source, target, rounds, cross, mark, constant)
-
-
-def _from_path(folder: Path, settings: Mapping[str, Any]) -> tuple[str, str, int]:
-    """The job of a folder without any line that names it: by the method that would lie there."""
-    slug, task, seed = folder.parts[-3:]
-    places = {Job(m, "", 0).folder(Path()).parts[1]: m for m in settings.get("methods", ())}
-    return places.get(slug, slug), task, int(seed.removeprefix("seed-"))
+    return ""

@@ -1,83 +1,75 @@
 """Generalization gaps: how much better a client's own model serves it than the average does.
 
 G_i = risk_i(global) − risk_i(local model of i); Eq. 2 of GA penalises their variance over clients.
-The gaps are those that GA's probe reports or, in studies with cross evaluation, those between the
-global model and each local one on the client's validation split.
+The gaps come from GA's probe or, in studies with cross evaluation, from the global model and each
+local one on the client's validation split.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping
 
-from unseen.report.curves import shown
+from unseen.report.curves import curve_metrics
 from unseen.report.figures import Figure, Grid, Lines, Section
-from unseen.report.part import Part, Run
-from unseen.report.series import averaged, coloured, evaluations, present, scalar
-from unseen.study.selection import less_is_better
-from unseen.study.statistics import mean
+from unseen.report.series import averaged, by_round, coloured, present, scalar
+from unseen.report.study_report import Run, StudyReport
+from unseen.results.selection import less_is_better
+from unseen.results.statistics import mean
+from unseen.results.study_folder import curve
 
 #: client -> round -> gap.
 Gaps = Mapping[str, Mapping[int, float]]
 
 
-def section(part: Part) -> Section:
-    """The chapter on gaps, of the methods that have any."""
-    found = {
+def section(part: StudyReport) -> Section:
+    """Return the chapter on gaps, for the methods that have any."""
+    gaps_of = {
         (method, task): gaps
         for method in part.methods
         for task in part.tasks
         if any(gaps := [of_run(part, run) for run in part.of.get((method, task), ())])
     }
-    methods = tuple(dict.fromkeys(method for method, _ in found))
+    methods = tuple(dict.fromkeys(method for method, _ in gaps_of))
     if not methods:
-        return Section("gaps", "Generalization gaps", "")
+        needs = 'generalization gaps (+ga, record = ["gaps"] or cross_evaluation = true)'
+        return Section("gaps", "Generalization gaps", "", needs=needs)
     text = (
         "Risk of the global model at a client minus that of the client's own model, in units of "
         "the loss (or of the error rate, where that is what the study probes). Mean, spread and "
         "variance are over the clients; Eq. 2 of GA is about the variance."
     )
-    figures = tuple(_over_rounds(part, found, methods, what) for what in SUMMARIES)
-    return Section("gaps", "Generalization gaps", text, figures, (_table(part, found, methods),))
+    figures = tuple(_over_rounds(part, gaps_of, methods, what) for what in SUMMARIES)
+    return Section("gaps", "Generalization gaps", text, figures, (_table(part, gaps_of, methods),))
 
 
-def of_run(part: Part, run: Run) -> Gaps:
-    """A run's gaps: as GA probes them, else from cross evaluation."""
-    gaps, known = scalar(run, "gap"), scalar(run, "gap_known")
+def of_run(part: StudyReport, run: Run) -> Gaps:
+    """Return a run's gaps as GA probes them, or else from cross evaluation."""
+    gaps, probed_in = scalar(run, "gap"), scalar(run, "gap_known")
     probed = {
-        client: {r: g for r, g in curve.items() if known.get(client, {}).get(r, 1.0)}
+        client: {r: g for r, g in curve.items() if probed_in.get(client, {}).get(r, 1.0)}
         for client, curve in gaps.items()
     }
     if any(probed.values()):
         return {client: curve for client, curve in probed.items() if curve}
-    return crossed(run, "loss" if "loss" in shown(part) else part.metric)
+    return crossed(run, "loss" if "loss" in curve_metrics(part) else part.metric)
 
 
 def crossed(run: Run, metric: str) -> Gaps:
-    """The gaps between the global and each local model, on the clients' own validation splits."""
+    """Return the gaps between the global and each local model on the clients' validation splits."""
     sign = 1.0 if less_is_better(metric) else -1.0
-    found: dict[str, dict[int, float]] = {}
+    gaps: dict[str, dict[int, float]] = {}
     for client in dict.fromkeys(r["client"] for r in run.raw.cross):
         rows = [
             r
             for r in run.raw.cross
             if r["client"] == r["domain"] == client and r["role"] == "source"
         ]
-        local = evaluations(rows, metric)
-        everyone = evaluations(run.raw.source, metric, client)
+        local = curve(rows, metric)
+        everyone = curve(run.raw.source, metric, client)
         both = sorted(local.keys() & everyone.keys())
         if both:
-            found[client] = {r: sign * (everyone[r] - local[r]) for r in both}
-    return found
-
-
-def by_round(gaps: Gaps) -> dict[int, list[float]]:
-    """round -> the gaps of the clients that have one."""
-    found: dict[int, list[float]] = defaultdict(list)
-    for curve in gaps.values():
-        for r, value in curve.items():
-            found[r].append(value)
-    return dict(found)
+            gaps[client] = {r: sign * (everyone[r] - local[r]) for r in both}
+    return gaps
 
 
 def _variance(values: list[float]) -> float:
@@ -89,13 +81,13 @@ def _spread(values: list[float]) -> float:
     return float(_variance(values) ** 0.5)
 
 
-#: What is said of the clients' gaps in one round. The variance is that of the population.
+#: Summaries of the clients' gaps in one round. The variance is that of the population.
 SUMMARIES = {"mean": mean, "standard deviation": _spread, "variance": _variance}
 
 
 def _over_rounds(
-    part: Part,
-    found: Mapping[tuple[str, str], list[Gaps]],
+    part: StudyReport,
+    gaps_of: Mapping[tuple[str, str], list[Gaps]],
     methods: tuple[str, ...],
     what: str,
 ) -> Figure:
@@ -104,8 +96,10 @@ def _over_rounds(
     for name, tasks in part.panels.items():
         lines = []
         for method in methods:
-            runs = [gaps for task in tasks for gaps in found.get((method, task), [])]
-            curves = [{r: SUMMARIES[what](v) for r, v in by_round(g).items()} for g in runs]
+            runs = [gaps for task in tasks for gaps in gaps_of.get((method, task), [])]
+            curves = [
+                {r: SUMMARIES[what](v) for r, v in by_round(g.values()).items()} for g in runs
+            ]
             lines.append(averaged(curves, method, *style(method)))
         panels.append(Lines(name, "round", f"{what} of the gaps", present(lines)))
     key = f"gaps-{what.replace(' ', '-')}"
@@ -115,15 +109,15 @@ def _over_rounds(
 
 
 def _table(
-    part: Part, found: Mapping[tuple[str, str], list[Gaps]], methods: tuple[str, ...]
+    part: StudyReport, gaps_of: Mapping[tuple[str, str], list[Gaps]], methods: tuple[str, ...]
 ) -> Grid:
-    """Before and after: the first and the last round with gaps."""
+    """Return the summaries before and after: in the first and the last round with gaps."""
     rows: list[tuple[str | float | None, ...]] = []
     for method in methods:
         firsts, lasts = [], []
         for task in part.tasks:
-            for gaps in found.get((method, task), []):
-                values = by_round(gaps)
+            for gaps in gaps_of.get((method, task), []):
+                values = by_round(gaps.values())
                 if values:
                     firsts.append(values[min(values)])
                     lasts.append(values[max(values)])

@@ -5,89 +5,127 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from html import escape
+from functools import cached_property
 from importlib import resources
 from typing import Any
 
-from unseen.report import draw, look, provenance, rows, verdict
-from unseen.report.figures import Dots, Figure, Grid, Line, Lines, Panel, Points, Section
-from unseen.report.folders import Left
-from unseen.report.part import Part
-from unseen.report.scene import Path, Scene
+from unseen.report import plot, provenance, table_rows, theme, verdict
+from unseen.report.figures import Figure, Section
+from unseen.report.folders import Omission
+from unseen.report.study_report import StudyReport
 
-#: Bytes that a page may have, and how coarse curves become, in pixels, before figures are left to
-#: their files.
+#: Bytes that a page may have.
 LIMIT = 2_900_000
-TOLERANCES = (0.4, 0.8, 1.5)
-#: Chapters whose method-by-method figures leave the page first.
+#: Chapters whose method-by-method figures are left to their files first.
 FIRST_OUT = ("updates", "weights", "curves")
 
 
 @dataclass(frozen=True)
 class Chapters:
-    """A part with its sections. names: figure -> the name of its files."""
+    """A study with its sections.
 
-    part: Part
+    Attributes:
+        names: Each figure's key -> the name of its files.
+        absent: What the page does not show, and what it would need.
+    """
+
+    part: StudyReport
     sections: tuple[Section, ...]
     names: Mapping[str, str]
+    absent: str = ""
+
+    @cached_property
+    def figures(self) -> tuple[Figure, ...]:
+        """All figures of the study."""
+        return tuple(figure for section in self.sections for figure in section.figures)
+
+    @cached_property
+    def drawings(self) -> Mapping[str, tuple[str, ...]]:
+        """Each figure's key -> its panels as SVG, but for those that only the files have."""
+        # With many targets, a panel per target and method would bury the rest.
+        few = not self.part.main.many
+        return {
+            figure.key: tuple(
+                plot.panel_svg(panel, f"{self.names[figure.key]}/{i}")
+                for i, panel in enumerate(figure.panels)
+            )
+            for section in self.sections
+            for figure in section.figures
+            if few or not figure.fold or section.key not in FIRST_OUT
+        }
+
+    def within(self, size: int) -> dict[str, Any]:
+        """Return the drawings that fit into `size` bytes: whole chapters leave the page."""
+        drawings = dict(self.drawings)
+        for key in FIRST_OUT:
+            if sum(len(svg.encode()) for panels in drawings.values() for svg in panels) <= size:
+                break
+            for section in self.sections:
+                for figure in section.figures if section.key == key else ():
+                    if figure.fold:
+                        drawings.pop(figure.key, None)
+        return drawings
 
 
-def page(chapters: Sequence[Chapters], left: Sequence[Left]) -> str:
-    """The page, as fine as it fits into the limit."""
-    for tolerance in TOLERANCES:
-        html = _page(chapters, left, tolerance, frozenset())
-        if len(html.encode()) <= LIMIT:
-            return html
-    for n in range(1, len(FIRST_OUT) + 1):
-        html = _page(chapters, left, TOLERANCES[-1], frozenset(FIRST_OUT[:n]))
-        if len(html.encode()) <= LIMIT:
-            break
-    return html
+def page(chapters: Sequence[Chapters], left: Sequence[Omission]) -> str:
+    """Return the page, with as many figures as the limit allows.
+
+    Args:
+        chapters: One for each study.
+        left: What could not be read, to be named at the top.
+    """
+    frame = len(_page(chapters, left, [{} for _ in chapters]).encode())
+    room = (LIMIT - frame) // len(chapters)
+    return _page(chapters, left, [one.within(room) for one in chapters])
 
 
 def _page(
-    chapters: Sequence[Chapters], left: Sequence[Left], tolerance: float, out: frozenset[str]
+    chapters: Sequence[Chapters], left: Sequence[Omission], drawings: Sequence[Mapping[str, Any]]
 ) -> str:
     from jinja2 import Environment, PackageLoader
+    from markupsafe import Markup
 
-    from unseen import __version__
+    from unseen.version import __version__
 
-    loader = PackageLoader("unseen.report", "")
     environment = Environment(
-        loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True
+        loader=PackageLoader("unseen.report", ""),
+        autoescape=True, trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
-    parts = [_part(i, one, tolerance, out) for i, one in enumerate(chapters, 1)]
-    markup = _markup()
+    environment.filters["svg"] = Markup
+    environment.filters["swatch"] = lambda line: Markup(plot.swatch(line.colour, line.kind))
+    parts = [_part(i, *pair) for i, pair in enumerate(zip(chapters, drawings, strict=True), 1)]
     return environment.get_template("template.html").render(
         title=parts[0]["title"] if len(parts) == 1 else "Results of several studies",
         parts=parts,
         left=left,
         differences=differences([one.part for one in chapters]),
         version=__version__,
-        light=markup(look.variables(0)),
-        dark=markup(look.variables(1)),
-        css=markup(_file("style.css")),
-        figure_css=markup(look.FIGURE_CSS),
-        js=markup(_file("script.js")),
+        light=Markup(theme.variables(0)),
+        dark=Markup(theme.variables(1)),
+        css=Markup(_file("style.css")),
+        js=Markup(_file("script.js")),
     )
 
 
-def _part(number: int, one: Chapters, tolerance: float, out: frozenset[str]) -> dict[str, Any]:
+def _part(number: int, one: Chapters, drawings: Mapping[str, Any]) -> dict[str, Any]:
     part, id = one.part, f"p{number}"
-    if part.main.many:  # a panel per target and method would bury the rest
-        out = frozenset(FIRST_OUT)
-    sections = [_section(s, one.names, tolerance, s.key in out) for s in one.sections if s]
-    contents = [("results", "Results"), *((s["key"], s["title"]) for s in sections)]
+    sections = [section for section in one.sections if section]
+    contents = [("results", "Results"), *((s.key, s.title) for s in sections)]
     return {
         "id": id,
         "number": number,
         "title": part.title,
+        "data": provenance.data(part),
         "facts": facts(part),
         "left": part.left,
         "tables": [
-            rows.shown(part, made, f"{id}-table-{i}") for i, made in enumerate(part.tables.values())
+            table_rows.page_table(part, table, f"{id}-table-{i}")
+            for i, table in enumerate(part.tables.values())
         ],
-        "sections": sections,
+        "sections": [(section, _folds(section)) for section in sections],
+        "drawings": drawings,
+        "names": one.names,
+        "absent": one.absent,
         "contents": [*contents, ("run", "What was run")],
         "run": provenance.run(part),
         "settings": provenance.settings(part),
@@ -96,117 +134,35 @@ def _part(number: int, one: Chapters, tolerance: float, out: frozenset[str]) -> 
     }
 
 
-def facts(part: Part) -> list[tuple[str, str]]:
-    """The study at a glance."""
-    counts = [
-        f"{len(part.methods)} methods",
-        f"{len(part.tasks)} {'targets' if len(part.tasks) > 1 else 'target'}",
-        f"{'seeds' if len(part.seeds) > 1 else 'seed'} {', '.join(map(str, part.seeds))}",
-    ]
-    return [
-        *verdict.cards(part.main),
-        (str(len(part.runs)), f"finished runs: {', '.join(counts)}"),
-        (part.selection, "selection of the round"),
-    ]
-
-
-def differences(parts: Sequence[Part]) -> str:
-    """The settings in which protocols differ."""
-    seen = [dict(provenance.settings(part)) | {"data": part.identity.get("data")} for part in parts]
-    skipped = {"name", "title", "methods", "targets", "seeds", "selection", "metric", "reference"}
-    names = dict.fromkeys(name for one in seen for name in one if name not in skipped)
-    differ = [n for n in names if len({json.dumps(one.get(n)) for one in seen}) > 1]
-    return ", ".join(differ) or "what they record"
-
-
-def _section(
-    section: Section, names: Mapping[str, str], tolerance: float, out: bool
-) -> dict[str, Any]:
-    markup = _markup()
-    folds: dict[str, list[Any]] = {}
+def _folds(section: Section) -> list[tuple[str, list[Figure]]]:
+    folds: dict[str, list[Figure]] = {}
     for figure in section.figures:
         if figure.fold:
-            html = _elsewhere(figure, names) if out else _figure(figure, names, tolerance)
-            folds.setdefault(figure.fold, []).append(markup(html))
-    return {
-        "key": section.key,
-        "title": section.title,
-        "text": section.text,
-        "figures": [
-            markup(_figure(f, names, tolerance)) for f in section.figures if not f.fold
-        ],
-        "folds": list(folds.items()),
-        "grids": [_grid(grid) for grid in section.grids],
-    }  # fmt: skip
+            folds.setdefault(figure.fold, []).append(figure)
+    return list(folds.items())
 
 
-def _figure(figure: Figure, names: Mapping[str, str], tolerance: float) -> str:
-    panels = "".join(draw.panel(p, tolerance).to_svg(spoken(p)) for p in figure.panels)
-    legend = "".join(map(_swatch, figure.legend)) if len(figure.legend) > 1 else ""
-    legend = f'<ul class="legend">{legend}</ul>' if legend else ""
-    return (
-        f"<figure><figcaption><b>{escape(figure.title)}</b>{escape(figure.caption)} "
-        f'<span class="file">({escape(names[figure.key])})</span></figcaption>'
-        f'{legend}<div class="panels">{panels}</div></figure>'
-    )
-
-
-def _elsewhere(figure: Figure, names: Mapping[str, str]) -> str:
-    return (
-        f"<p class=soft>{escape(figure.title)}: only in <code>figures/{escape(names[figure.key])}"
-        ".svg</code> beside this page, to keep it readable and below 3 MB.</p>"
-    )
-
-
-def _swatch(line: Line) -> str:
-    mark = Path(((0, 4), (26, 4)), draw.stroke(line))
-    drawn = Scene(26, 8, (mark,)).to_svg("")
-    drawn = drawn.replace('role="img" aria-label=""', 'aria-hidden="true"')
-    return f"<li>{drawn}{escape(line.name)}</li>"
-
-
-def spoken(panel: Panel) -> str:
-    """A panel in words, for who cannot see it."""
-    if isinstance(panel, Lines):
-        scale, unit = (100, " percent") if panel.percent else (1, "")
-        told = sorted(panel.lines, key=lambda line: line.kind != "strong")
-        said = [
-            f"{line.name} {line.y[0] * scale:.3g} to {line.y[-1] * scale:.3g}" for line in told[:6]
-        ]
-        rest = f" and {len(told) - 6} more" if len(told) > 6 else ""
-        return f"{panel.title}: {panel.y_label}{unit} by {panel.x_label}; {', '.join(said)}{rest}"
-    if isinstance(panel, Dots):
-        said = [f"{row.name} {row.text}" for row in panel.rows]
-        few = said if len(said) <= 6 else [*said[:3], "…", *said[-2:]]
-        return f"{panel.title}, {panel.x_label}: {', '.join(few)}"
-    if isinstance(panel, Points):
-        return f"{panel.title}: map of {len(panel.x)} points in {len(panel.known)} groups"
-    low, high = (f(min(r) if f is min else max(r) for r in panel.values) for f in (min, max))
-    named = ", ".join(name for name, _, _ in panel.points)
-    return f"{panel.title}: {panel.unit} from {low:.3g} to {high:.3g} around {named}"
-
-
-def _grid(grid: Grid) -> dict[str, Any]:
-    found = [
-        [
-            (text, value if isinstance(value, int | float) else None)
-            for text, value in zip(grid.shown(i), row, strict=True)
-        ]
-        for i, row in enumerate(grid.rows)
+def facts(part: StudyReport) -> Iterator[tuple[str, str]]:
+    """Yield the study at a glance: a figure or a name, and what it is."""
+    yield from verdict.cards(part.main)
+    many = [
+        f"{len(part.methods)} method{'s' * (len(part.methods) > 1)}",
+        f"{len(part.tasks)} target{'s' * (len(part.tasks) > 1)}",
+        f"seed{'s' * (len(part.seeds) > 1)} {', '.join(map(str, part.seeds))}",
     ]
-    return {"title": grid.title, "header": grid.header, "rows": found, "notes": grid.notes}
+    yield str(len(part.runs)), f"finished runs: {', '.join(many)}"
+    yield part.selection, "selection of the round"
 
 
-def figures(chapters: Chapters) -> Iterator[Figure]:
-    """All figures of a part."""
-    for section in chapters.sections:
-        yield from section.figures
-
-
-def _markup() -> Any:
-    from markupsafe import Markup
-
-    return Markup
+def differences(parts: Sequence[StudyReport]) -> str:
+    """Return the names of the settings in which protocols differ."""
+    settings = [
+        dict(provenance.settings(part)) | {"data": part.identity.get("data")} for part in parts
+    ]
+    skipped = {"name", "title", "methods", "targets", "seeds", "selection", "metric", "reference"}
+    names = dict.fromkeys(name for one in settings for name in one if name not in skipped)
+    differ = [n for n in names if len({json.dumps(one.get(n)) for one in settings}) > 1]
+    return ", ".join(differ) or "what they record"
 
 
 def _file(name: str) -> str:

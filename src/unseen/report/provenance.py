@@ -5,21 +5,34 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
+from unseen.core.exchange import Method
 from unseen.datasets.standin import NO_RESULT
 from unseen.errors import UnseenError
-from unseen.exchange import Method
 from unseen.expression import parse
 from unseen.methods.compose import method as compose
-from unseen.report.part import Part
+from unseen.report.study_report import StudyReport
 
 Pairs = list[tuple[str, str]]
 
 
-def run(part: Part) -> Pairs:
-    """The run in a few lines: jobs, data with its checksum, model, versions, commits."""
+def data(part: StudyReport) -> str:
+    """Return the data in a line: the file or folder with its columns, or the data set's name."""
+    try:
+        options = dict(parse(part.study.dataset)[0].arguments)
+    except UnseenError:
+        options = {}
+    path = options.pop("path", None)
+    if path is None:
+        return part.study.dataset
+    columns = {name: x for name in ("label", "domain") if isinstance(x := options.get(name), str)}
+    return ", ".join([str(path), *(f"{name} column {column}" for name, column in columns.items())])
+
+
+def run(part: StudyReport) -> Pairs:
+    """Return the run in a few lines: jobs, data with its checksum, model, versions, commits."""
     expected = len(part.methods) * len(part.tasks) * len(part.seeds)
     data = str(part.identity.get("data", "unknown"))
-    found = [
+    lines = [
         ("study", part.title),
         ("jobs", f"{len(part.runs)} finished of {expected} (method, target, seed)"),
         ("folders", ", ".join(folder.path.name for folder in part.folders)),
@@ -29,11 +42,11 @@ def run(part: Part) -> Pairs:
         ("versions", "; ".join(_versions(part))),
         ("commit", ", ".join(commits(part))),
     ]
-    return [(name, value) for name, value in (*found, *_licence(part)) if value]
+    return [(name, value) for name, value in (*lines, *_licence(part)) if value]
 
 
-def _versions(part: Part) -> Iterator[str]:
-    """Each set of versions with the number of jobs that it made."""
+def _versions(part: StudyReport) -> Iterator[str]:
+    """Yield each set of versions with the number of jobs that ran with it."""
     counts: dict[str, int] = {}
     for one in part.runs:
         versions = one.raw.mark.get("versions", {})
@@ -43,12 +56,12 @@ def _versions(part: Part) -> Iterator[str]:
         yield text if len(counts) == 1 else f"{text} ({count} jobs)"
 
 
-def commits(part: Part) -> list[str]:
-    """The commits that the jobs were made at; a + is for changes since."""
+def commits(part: StudyReport) -> list[str]:
+    """Return the commits that the jobs ran at; a + marks changes since."""
     return list(dict.fromkeys(c for r in part.runs if (c := r.raw.mark.get("commit"))))
 
 
-def _licence(part: Part) -> Pairs:
+def _licence(part: StudyReport) -> Pairs:
     from unseen.datasets import DATASETS
 
     if part.stand_in:
@@ -60,8 +73,8 @@ def _licence(part: Part) -> Pairs:
     return [("source of the data", info.source), ("its licence", info.licence)] if info else []
 
 
-def settings(part: Part) -> Pairs:
-    """Every setting, dotted."""
+def settings(part: StudyReport) -> Pairs:
+    """Return every setting, dotted."""
     return list(_flat(part.study.model_dump(mode="json", exclude={"published"}), ""))
 
 
@@ -73,28 +86,28 @@ def _flat(values: dict[str, object], prefix: str) -> Iterator[tuple[str, str]]:
             yield f"{prefix}{name}", json.dumps(value, ensure_ascii=False)
 
 
-def composed(part: Part) -> dict[str, Method]:
-    """The methods of the study that this version knows."""
-    found = {}
+def composed(part: StudyReport) -> dict[str, Method]:
+    """Return the methods of the study that this version knows."""
+    methods = {}
     for name in part.methods:
         try:
-            found[name] = compose(name)
+            methods[name] = compose(name)
         except UnseenError:
             continue
-    return found
+    return methods
 
 
-def sources(part: Part) -> list[tuple[str, str, str]]:
-    """Each method with where it comes from and what leaves a client."""
+def sources(part: StudyReport) -> list[tuple[str, str, str]]:
+    """Return each method with where it comes from and what leaves a client."""
     return [
-        (name, " ".join(r.text for r in made.references), ", ".join(made.shares) or "nothing")
-        for name, made in composed(part).items()
+        (name, " ".join(r.text for r in method.references), ", ".join(method.shares) or "nothing")
+        for name, method in composed(part).items()
     ]
 
 
-def bibtex(part: Part) -> str:
-    """The entries of the methods that ran, once each."""
+def bibtex(part: StudyReport) -> str:
+    """Return the BibTeX entries of the methods that ran, once each."""
     ran = {one.method for one in part.runs}
-    made = (m for name, m in composed(part).items() if name in ran)
-    entries = dict.fromkeys(r.bibtex for m in made for r in m.references if r.bibtex)
+    methods = (m for name, m in composed(part).items() if name in ran)
+    entries = dict.fromkeys(r.bibtex for m in methods for r in m.references if r.bibtex)
     return "\n\n".join(entries)

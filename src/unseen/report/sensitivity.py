@@ -8,37 +8,42 @@ from dataclasses import dataclass, replace
 from unseen.errors import UnseenError
 from unseen.expression import Call, fold, options, parse, text
 from unseen.methods import METHODS, MODIFIERS
-from unseen.report.axes import spread
-from unseen.report.figures import INK, Figure, Line, Lines, Section
-from unseen.report.part import Part, growing
-from unseen.study.statistics import Cell, mean, standard_error
-from unseen.study.tables import Table
+from unseen.report.figures import INK, Figure, Line, Lines, Section, on_one_scale
+from unseen.report.study_report import StudyReport, growing
+from unseen.results.statistics import Cell, mean, standard_error
+from unseen.results.tables import Table
 
 
 @dataclass(frozen=True)
 class Sweep:
-    """Methods of a study that differ in one number. value -> method; base: what they have in
-    common, with the option left open."""
+    """Methods of a study that differ in one number.
+
+    Attributes:
+        base: What they have in common, with the option left open.
+        option: The name of the number.
+        values: Each value -> the method that has it.
+    """
 
     base: str
     option: str
     values: Mapping[float, str]
 
 
-def section(part: Part) -> Section:
-    """The chapter on options: every sweep of two or more values (PPDG, Figure 1; CSAC, Figure 4;
-    FedILC, Figure 2; GA, Table 3), and the number of sources (CSAC, Figure 3)."""
-    made = part.main
-    figures = [*_sweeps(part, made), *_growing(part, made)]
+def section(part: StudyReport) -> Section:
+    """Return the chapter on options: sweeps of two or more values, and the number of sources.
+
+    Source: PPDG, Figure 1; CSAC, Figures 3 and 4; FedILC, Figure 2; GA, Table 3.
+    """
+    figures = [*_sweeps(part, part.main), *_growing(part, part.main)]
     words = (
         "The mean over targets, then each target; bands are standard errors over seeds. Dotted: "
         "the method that the others are compared with."
     )
-    return Section("sensitivity", "Sensitivity", words, tuple(figures))
+    return Section("sensitivity", "Sensitivity", words, on_one_scale(figures))
 
 
 def sweeps(methods: Sequence[str]) -> list[Sweep]:
-    """Every group of methods that are equal but for the value of one number.
+    """Return every group of methods that are equal except for the value of one number.
 
     A method that does not name the option has its default there.
 
@@ -46,7 +51,7 @@ def sweeps(methods: Sequence[str]) -> list[Sweep]:
     [('ppdg(lam=…)', 'lam', [0.1, 0.2])]
     """
     named = {m: calls for m in methods if (calls := _calls(m))}
-    found: dict[tuple[str, str], dict[float, str]] = {}
+    groups: dict[tuple[str, str], dict[float, str]] = {}
     for method, calls in named.items():
         for at, call in enumerate(calls):
             for option, value in _numbers(call, first=at == 0).items():
@@ -54,10 +59,10 @@ def sweeps(methods: Sequence[str]) -> list[Sweep]:
                 others = [replace(c) for c in calls]
                 others[at] = Call(call.name, {**rest, option: "…"})
                 base = text(tuple(others)).replace("'…'", "…")
-                found.setdefault((base, option), {})[value] = method
+                groups.setdefault((base, option), {})[value] = method
     return [
         Sweep(base, option, dict(sorted(values.items())))
-        for (base, option), values in found.items()
+        for (base, option), values in groups.items()
         if len(values) > 1
     ]
 
@@ -70,9 +75,8 @@ def _calls(method: str) -> tuple[Call, ...]:
 
 
 def _numbers(call: Call, first: bool) -> dict[str, float]:
-    """The numeric options of one part of an expression, with the defaults of those not named."""
-    known = METHODS if first else MODIFIERS
-    part = known.get(fold(call.name))
+    """Return the numeric options of one part of an expression, with defaults of those not named."""
+    part = (METHODS if first else MODIFIERS).get(fold(call.name))
     defaults = {n: p.default for n, p in options(part).items()} if part is not None else {}
     values = {**defaults, **call.arguments}
     return {
@@ -82,15 +86,15 @@ def _numbers(call: Call, first: bool) -> dict[str, float]:
     }
 
 
-def _sweeps(part: Part, made: Table) -> Iterator[Figure]:
+def _sweeps(part: StudyReport, table: Table) -> Iterator[Figure]:
     for sweep in sweeps(part.methods):
-        rows = {value: made.methods.index(method) for value, method in sweep.values.items()}
-        columns = [c for c in made.columns if c != "worst"]
+        rows = {value: table.methods.index(method) for value, method in sweep.values.items()}
+        columns = [c for c in table.columns if c != "worst"]
         panels = []
         for column in columns:
-            at = made.columns.index(column)
-            points = {value: made.cells[row][at] for value, row in rows.items()}
-            lines = [_line(sweep.base, points), *_reference(part, made, at, list(rows))]
+            at = table.columns.index(column)
+            points = {value: table.cells[row][at] for value, row in rows.items()}
+            lines = [_line(sweep.base, points), *_reference(part, table, at, list(rows))]
             title = "average over targets" if column == "average" else column
             percent = "accuracy" in part.metric
             panels.append(
@@ -106,13 +110,13 @@ def _sweeps(part: Part, made: Table) -> Iterator[Figure]:
 
 
 def _line(name: str, points: Mapping[float, Cell], colour: int = 0) -> Line:
-    """Means with standard errors, over the values that have a figure."""
-    found = {x: cell.values for x, cell in points.items() if cell.values}
-    means = [mean(values) for values in found.values()]
-    errors = [standard_error(values) or 0.0 for values in found.values()]
+    """Return means with standard errors, over the values that have a result."""
+    values_at = {x: cell.values for x, cell in points.items() if cell.values}
+    means = [mean(values) for values in values_at.values()]
+    errors = [standard_error(values) or 0.0 for values in values_at.values()]
     return Line(
         name,
-        tuple(found),
+        tuple(values_at),
         tuple(means),
         tuple(m - e for m, e in zip(means, errors, strict=True)) if any(errors) else (),
         tuple(m + e for m, e in zip(means, errors, strict=True)) if any(errors) else (),
@@ -121,11 +125,13 @@ def _line(name: str, points: Mapping[float, Cell], colour: int = 0) -> Line:
     )
 
 
-def _reference(part: Part, made: Table, column: int, values: Sequence[float]) -> Iterator[Line]:
-    """The method compared with, as a level."""
+def _reference(
+    part: StudyReport, table: Table, column: int, values: Sequence[float]
+) -> Iterator[Line]:
+    """Yield the reference as a level."""
     if part.reference is None:
         return
-    cell = made.cells[made.methods.index(part.reference)][column]
+    cell = table.cells[table.methods.index(part.reference)][column]
     if cell.values:
         ends, level = (min(values), max(values)), mean(cell.values)
         yield Line(part.reference, ends, (level, level), colour=INK, kind="dotted")
@@ -135,21 +141,20 @@ def _log(values: Mapping[float, object]) -> bool:
     return min(values) > 0 and max(values) / min(values) >= 10
 
 
-def _growing(part: Part, made: Table) -> Iterator[Figure]:
-    """Accuracy against the number of source domains."""
+def _growing(part: StudyReport, table: Table) -> Iterator[Figure]:
+    """Yield accuracy against the number of source domains."""
     counts = {task: float(task) for task in part.tasks if task.isdigit()}
     if not growing(part.study) or len(counts) < 2:
         return
     lines = []
-    for i, (method, row) in enumerate(zip(made.methods, made.cells, strict=True)):
-        points = {n: row[made.columns.index(task)] for task, n in counts.items()}
+    for i, (method, row) in enumerate(zip(table.methods, table.cells, strict=True)):
+        points = {n: row[table.columns.index(task)] for task, n in counts.items()}
         lines.append(_line(method, points, i))
     lines = [line for line in lines if line.x]
-    limits = spread(v for line in lines for v in line.y)
     title = f"{part.metric} against the number of source domains"
     panel = Lines(
         "at the target", "source domains", part.metric, tuple(lines),
-        "accuracy" in part.metric, limits=limits,
+        "accuracy" in part.metric,
     )  # fmt: skip
     order = ", ".join(getattr(part.study.holdout, "growing", ()))
     yield Figure("sources", title, f"domains join in this order: {order}", (panel,))

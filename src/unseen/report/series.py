@@ -6,24 +6,13 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from unseen.report.figures import INK, Kind, Line
-from unseen.report.part import Part, Run
-from unseen.study.records import Record
-from unseen.study.statistics import mean
+from unseen.report.study_report import Run, StudyReport
+from unseen.results.records import Record
+from unseen.results.statistics import mean
+from unseen.results.study_folder import Curve
 
-#: round -> value, of one run.
-Curve = Mapping[int, float]
-#: Beyond so many, lines are not told apart by colour.
+#: The most lines that can be told apart by colour.
 MANY = 10
-
-
-def evaluations(rows: Iterable[Record], metric: str, domain: str | None = None) -> Curve:
-    """A metric by round, at one domain or as the mean over all; where it is defined."""
-    found: dict[int, list[float]] = defaultdict(list)
-    for row in rows:
-        value = row.get(metric)
-        if isinstance(value, int | float) and domain in (None, row["domain"]):
-            found[int(row["round"])].append(float(value))
-    return {r: values[0] if len(values) == 1 else mean(values) for r, values in found.items()}
 
 
 def averaged(
@@ -34,7 +23,19 @@ def averaged(
     band: bool = False,
     group: str = "",
 ) -> Line | None:
-    """The mean over seeds, with a band from the lowest to the highest; None without any value."""
+    """Return the mean over seeds, with a band from the lowest to the highest.
+
+    Args:
+        curves: One per run.
+        name: The line's.
+        colour: The number of its series.
+        kind: How it is drawn.
+        band: Whether to add the band, where there is more than one run.
+        group: What the legend calls it together with others.
+
+    Returns:
+        The line; None without any value.
+    """
     rounds = sorted({r for curve in curves for r in curve})
     values = [[curve[r] for curve in curves if r in curve] for r in rounds]
     if not rounds:
@@ -53,12 +54,12 @@ def averaged(
 
 
 def present(lines: Iterable[Line | None]) -> tuple[Line, ...]:
-    """The lines that have values."""
+    """Return the lines that have values."""
     return tuple(line for line in lines if line is not None)
 
 
-def domains(part: Part) -> dict[str, int]:
-    """Every source domain of a study -> its colour, the same in all figures."""
+def domains(part: StudyReport) -> dict[str, int]:
+    """Return every source domain of a study -> its colour, the same in all figures."""
     return {name: i for i, name in enumerate(part.domains)}
 
 
@@ -81,7 +82,13 @@ def scalar(run: Run, name: str, exchange: str = "train") -> dict[str, dict[int, 
 def coloured(
     names: Sequence[str], highlight: Sequence[str], colours: Mapping[str, int] | None = None
 ) -> Callable[[str], tuple[int, Kind]]:
-    """How to draw each of many lines: those to highlight in colour, the others faint."""
+    """Return how to draw each of many lines: those to highlight in colour, the others faint.
+
+    Args:
+        names: All lines.
+        highlight: Those in colour where there are more than `MANY`.
+        colours: Their colours where there are fewer; in the order of `names` by default.
+    """
     if len(names) <= MANY:
         chosen = {name: i for i, name in enumerate(names)} if colours is None else colours
         return lambda name: (chosen.get(name, INK), "plain")
@@ -89,15 +96,24 @@ def coloured(
     return lambda name: (ranked[name], "plain") if name in ranked else (0, "faint")
 
 
-def best(part: Part, count: int = 6) -> list[str]:
-    """The methods that lead the table, and the one that they are compared with."""
-    made = part.main
-    average = list(made.columns).index("average")
+def best(part: StudyReport, count: int = 6) -> list[str]:
+    """Return the methods that lead the table, and the one that they are compared with."""
+    table = part.main
+    average = list(table.columns).index("average")
     scores = [
-        (mean(row[average].values) * (1 if made.lower else -1), method)
-        for method, row in zip(made.methods, made.cells, strict=True)
+        (mean(row[average].values) * (1 if table.lower else -1), method)
+        for method, row in zip(table.methods, table.cells, strict=True)
         if row[average].values
     ]
     lead = [method for _, method in sorted(scores)[:count]]
-    asked = [part.reference] if part.reference else []
-    return list(dict.fromkeys((*lead, *asked)))
+    compared = [part.reference] if part.reference else []
+    return list(dict.fromkeys((*lead, *compared)))
+
+
+def by_round(curves: Iterable[Curve]) -> dict[int, list[float]]:
+    """Return round -> the values of the curves that have one."""
+    rounds: dict[int, list[float]] = defaultdict(list)
+    for line in curves:
+        for r, value in line.items():
+            rounds[r].append(value)
+    return dict(rounds)

@@ -19,8 +19,9 @@ CELLS, MARGIN = 25, 0.35
 class Plane:
     """All θ = origin + a·u + b·v, with u and v orthogonal and of length 1 [P].
 
-    points: name -> (a, b); those that do not lie in the plane stand at their projection, and off
-    has their distance from it.
+    Attributes:
+        points: Name -> (a, b); models outside the plane are shown at their projection.
+        off: Name -> the distance from the plane.
     """
 
     origin: Tensor
@@ -30,15 +31,25 @@ class Plane:
     off: Mapping[str, float]
 
     def at(self, a: float, b: float) -> Tensor:
-        """The parameters [P] at a place of the plane."""
+        """Return the parameters [P] at a place of the plane."""
         return self.origin + a * self.u + b * self.v
 
 
 def plane(models: Mapping[str, Tensor], anchor: tuple[str, Tensor]) -> Plane:
-    """The plane through three models, with the anchor's projection as one more point.
+    """Return the plane through three models, with the anchor's projection as one more point.
 
-    u = (θ2 − θ1) / ‖·‖, v = what (θ3 − θ1) has beyond u, of length 1. Source: Garipov et al. 2018,
-    "Loss Surfaces, Mode Connectivity, and Fast Ensembling of DNNs", appendix, which GA follows.
+    u = (θ2 − θ1) / ‖·‖; v = the part of (θ3 − θ1) orthogonal to u, of length 1.
+
+    Args:
+        models: Name -> parameters [P] of the three models.
+        anchor: The name and the parameters [P] of the other model.
+
+    Raises:
+        UnseenError: There are not three models, or they lie on one line.
+
+    Source:
+        Garipov et al. 2018, "Loss Surfaces, Mode Connectivity, and Fast Ensembling of DNNs",
+        appendix, which GA follows.
     """
     if len(models) != 3:
         raise UnseenError(f"a plane goes through three models; found {len(models)}.")
@@ -59,16 +70,23 @@ def plane(models: Mapping[str, Tensor], anchor: tuple[str, Tensor]) -> Plane:
 
 
 def surface(
-    found: Plane, loss: Callable[[Tensor], float], title: str, cells: int = CELLS
+    through: Plane, loss: Callable[[Tensor], float], title: str, cells: int = CELLS
 ) -> Surface:
-    """The loss on a grid that holds all points with a margin."""
+    """Return the loss on a grid that holds all points with a margin.
+
+    Args:
+        through: The plane.
+        loss: Parameters [P] -> the loss.
+        title: The panel's.
+        cells: Values per axis.
+    """
     axes = []
     for i in (0, 1):
-        values = [point[i] for point in found.points.values()]
+        values = [point[i] for point in through.points.values()]
         room = MARGIN * (max(values) - min(values))
         ends = (min(values) - room, max(values) + room)
         axes.append(tuple(torch.linspace(*ends, cells, dtype=torch.float64).tolist()))
     x, y = axes
-    grid = tuple(tuple(loss(found.at(a, b)) for a in x) for b in y)
-    points = tuple((name, a, b) for name, (a, b) in found.points.items())
-    return Surface(title, x, y, grid, points)
+    grid = tuple(tuple(loss(through.at(a, b)) for a in x) for b in y)
+    names = tuple((name, a, b) for name, (a, b) in through.points.items())
+    return Surface(title, x, y, grid, names)

@@ -1,29 +1,29 @@
-"""How the clients' updates lie to each other, before and after the server's rule (PPDG, Eq. 4).
+"""How the clients' updates agree, before and after the server's rule (PPDG, Eq. 4).
 
 All of it follows from the inner products G_ij = <g_i, g_j> that a study with `record = ["gram"]`
-writes down, so that no update is kept.
+records, so that no update is stored.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import combinations
 
 import torch
 from torch import Tensor
 
 from unseen.combine import PPDG, PCGrad
-from unseen.combine.base import Combine
+from unseen.core.exchange import Turn
+from unseen.core.rule import Combine
 from unseen.errors import UnseenError
-from unseen.exchange import Turn
 from unseen.methods.base import TRAIN, model_rule
 from unseen.methods.compose import method as compose
-from unseen.report.axes import spread
-from unseen.report.figures import Figure, Lines, Section
-from unseen.report.part import Part, Run
-from unseen.report.series import Curve, averaged, present, trained
-from unseen.study.statistics import mean
+from unseen.report.figures import Figure, Lines, Section, on_one_scale
+from unseen.report.series import averaged, present, trained
+from unseen.report.study_report import Run, StudyReport
+from unseen.results.statistics import mean
+from unseen.results.study_folder import Curve
 
 #: The panels of a method, in this order, as far as there is data for them.
 PANELS = (
@@ -37,8 +37,10 @@ PANELS = (
 class Agreement:
     """What the inner products [K, K] of one round say.
 
-    cosine: mean over pairs of <g_i, g_j> / (‖g_i‖ ‖g_j‖), pairs with a zero update left out.
-    conflicts: share of pairs with a negative inner product. variance: Σ_ij ‖g_i − g_j‖².
+    Attributes:
+        cosine: Mean over pairs of <g_i, g_j> / (‖g_i‖ ‖g_j‖), pairs with a zero update left out.
+        conflicts: Share of pairs with a negative inner product.
+        variance: Σ_ij ‖g_i − g_j‖².
     """
 
     cosine: float
@@ -47,7 +49,7 @@ class Agreement:
 
 
 def agreement(inner: Sequence[Sequence[float]]) -> Agreement:
-    """The three of them. Source: PPDG, §3.2 and Eq. 4.
+    """Return cosine, conflicts and variance. Source: PPDG, §3.2 and Eq. 4.
 
     >>> agreement([[1.0, -1.0], [-1.0, 4.0]])
     Agreement(cosine=-0.5, conflicts=1.0, variance=14.0)
@@ -66,10 +68,15 @@ def agreement(inner: Sequence[Sequence[float]]) -> Agreement:
 
 
 def aligned(rule: Combine, inner: Tensor, turn: Turn) -> Tensor | None:
-    """Inner products of the updates as PPDG or PCGrad changed them; None for other rules.
+    """Return inner products of the updates as PPDG or PCGrad changed them; None for other rules.
 
     Row i of the mixing matrix is what the rule gives when its prior is client i alone, and its
     order of visits comes from the same generator as in the run. W G Wᵀ are the inner products.
+
+    Args:
+        rule: The server's rule.
+        inner: Inner products of the updates as they were sent, [K, K].
+        turn: The round, whose generator the rule used.
     """
     if not isinstance(rule, PPDG | PCGrad) or rule.blocks != "whole":
         return None
@@ -81,32 +88,34 @@ def aligned(rule: Combine, inner: Tensor, turn: Turn) -> Tensor | None:
     return mixing @ inner @ mixing.T
 
 
-def section(part: Part) -> Section:
-    """The chapter on updates, where inner products were recorded."""
+def section(part: StudyReport) -> Section:
+    """Return the chapter on updates, where inner products were recorded."""
     text = (
         "Before: the updates as the clients sent them. After: where the rule changes each update "
-        "before it averages (PPDG, PCGrad), the changed ones; and how the applied aggregate lies "
-        "to each update as it was sent. One line per target, mean over seeds."
+        "before it averages (PPDG, PCGrad), the changed ones; and how the applied aggregate "
+        "agrees with each update as it was sent. One line per target, mean over seeds."
     )
-    figures = tuple(f for method in part.methods for f in of_method(part, method))
-    return Section("updates", "Agreement of updates", text, figures)
+    figures = on_one_scale([f for method in part.methods for f in of_method(part, method)])
+    needs = 'agreement of updates (record = ["gram"])'
+    return Section("updates", "Agreement of updates", text, figures, needs=needs)
 
 
-def of_method(part: Part, method: str) -> Iterator[Figure]:
-    """Cosines, conflicts and domain variance over rounds."""
-    found = {
+def of_method(part: StudyReport, method: str) -> Iterator[Figure]:
+    """Yield cosines, conflicts and domain variance over rounds."""
+    runs_at = {
         task: [curves(part, run) for run in part.of.get((method, task), ())] for task in part.tasks
     }
-    seen = {name for runs in found.values() for run in runs for name in run}
+    seen = {name for runs in runs_at.values() for run in runs for name in run}
     panels = []
     for name in (name for name in PANELS if name in seen):
         lines = present(
-            averaged([run.get(name, {}) for run in found[task]], task, i)
+            averaged([run.get(name, {}) for run in runs_at[task]], task, i)
             for i, task in enumerate(part.tasks)
         )
-        panels.append(Lines(name, "round", name.partition(",")[0], lines))
+        quantity = name.partition(",")[0]
+        limits = (-0.02, 1.02) if quantity == "conflict rate" else None
+        panels.append(Lines(name, "round", quantity, lines, limits=limits))
     if panels:
-        panels = [replace(p, limits=_limits(p, panels)) for p in panels]
         yield Figure(
             f"updates-{method}", f"{method}: agreement of updates",
             "pairwise cosine, share of pairs in conflict and domain variance (PPDG, Eq. 4)",
@@ -114,55 +123,53 @@ def of_method(part: Part, method: str) -> Iterator[Figure]:
         )  # fmt: skip
 
 
-def _limits(panel: Lines, panels: Sequence[Lines]) -> tuple[float, float]:
-    """Before and after on one scale; rates from 0 to 1."""
-    if panel.y_label == "conflict rate":
-        return -0.02, 1.02
-    alike = [p for p in panels if p.y_label == panel.y_label]
-    return spread(v for p in alike for line in p.lines for v in line.y)
-
-
-def curves(part: Part, run: Run) -> dict[str, Curve]:
-    """One run's quantities by round, under the names of their panels."""
+def curves(part: StudyReport, run: Run) -> dict[str, Curve]:
+    """Return one run's quantities by round, under the names of their panels."""
     rule = _rule(part, run.method)
-    found: dict[str, dict[int, float]] = {}
+    series: dict[str, dict[int, float]] = {}
 
     def put(name: str, r: int, value: float) -> None:
-        found.setdefault(name, {})[r] = value
+        series.setdefault(name, {})[r] = value
+
+    def put_agreement(when: str, r: int, inner: Sequence[Sequence[float]]) -> None:
+        measured = agreement(inner)
+        put(f"pairwise cosine, {when}", r, measured.cosine)
+        put(f"conflict rate, {when}", r, measured.conflicts)
+        put(f"domain variance, {when}", r, measured.variance)
 
     for record in trained(run):
         gram = record.get("gram", {}).get("model")
         if not isinstance(gram, Mapping):
             continue
         r, inner = int(record["round"]), gram["inner"]
-        before = agreement(inner)
-        put("pairwise cosine, before", r, before.cosine)
-        put("conflict rate, before", r, before.conflicts)
-        put("domain variance, before", r, before.variance)
+        put_agreement("before", r, inner)
         turn = Turn(run.raw.job.seed, r, part.study.rounds, TRAIN)
         matrix = torch.tensor(inner, dtype=torch.float64)
         changed = aligned(rule, matrix, turn) if rule is not None else None
         if changed is not None:
-            after = agreement(changed.tolist())
-            put("pairwise cosine, after", r, after.cosine)
-            put("conflict rate, after", r, after.conflicts)
-            put("domain variance, after", r, after.variance)
+            put_agreement("after", r, changed.tolist())
         if gram.get("update") and gram.get("norm", 0) > 0:
             cosines = toward(inner, gram["update"], gram["norm"])
             put("cosine of update and aggregate, mean", r, mean(cosines))
             put("cosine of update and aggregate, lowest", r, min(cosines))
-    return dict(found)
+    return dict(series)
 
 
 def toward(
     inner: Sequence[Sequence[float]], update: Sequence[float], norm: float
 ) -> list[float]:  # fmt: skip
-    """Cosines of the applied aggregate g with each update: <g_i, g> / (‖g_i‖ ‖g‖)."""
+    """Return cosines of the applied aggregate g with each update: <g_i, g> / (‖g_i‖ ‖g‖).
+
+    Args:
+        inner: Inner products of the updates, [K, K].
+        update: <g_i, g> of every client i.
+        norm: ‖g‖².
+    """
     lengths = [max(inner[i][i], 0.0) ** 0.5 for i in range(len(inner))]
     return [u / (a * norm**0.5) if a else 0.0 for u, a in zip(update, lengths, strict=True)]
 
 
-def _rule(part: Part, method: str) -> Combine | None:
+def _rule(part: StudyReport, method: str) -> Combine | None:
     try:
         return model_rule(compose(method, part.study.training.build(regression=False)))
     except (UnseenError, AssertionError, KeyError):

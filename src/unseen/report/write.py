@@ -2,34 +2,36 @@
 
 from __future__ import annotations
 
-import csv
 import hashlib
-import io
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+from unseen.core.atomic import write_atomically
 from unseen.report import (
     curves,
-    draw,
+    disclosures,
     gaps,
-    ledger,
     outcome,
+    plot,
     provenance,
+    rule_weights,
     sensitivity,
     updates,
-    weights,
 )
-from unseen.report.figures import Figure, Section
-from unseen.report.folders import Left
-from unseen.report.page import Chapters, figures, page
-from unseen.report.part import Part
-from unseen.report.raster import to_png
+from unseen.report.figures import Section, to_csv
+from unseen.report.folders import Omission
+from unseen.report.page import Chapters, page
 from unseen.report.read import Choice, read
-from unseen.study.records import write_atomically
+from unseen.report.study_report import StudyReport
 
+#: What needs the saved models and the data.
+SAVED = Section(
+    "saved", "Saved models", "", needs="confusion matrices, accuracies per class, maps of features "
+    'and loss surfaces (save = ["final", "locals"] in the study and --data-dir here)',
+)  # fmt: skip
 #: Further sections of a part, such as those that need the data.
-Further = Callable[[Part], Sequence[Section]]
+Further = Callable[[StudyReport], Sequence[Section]]
 
 
 def report(
@@ -39,9 +41,17 @@ def report(
     files: bool = True,
     further: Further | None = None,
 ) -> Path:
-    """Write the report of studies' folders into `out`; the path of its page.
+    """Write the report of studies' folders into `out` and return the path of its page.
 
-    files: also the figures as files, which takes most of the time. further: more sections.
+    Args:
+        folders: What `--out` of each study was.
+        out: The folder of the report.
+        choice: Metric, selection and reference, if others than the study's.
+        files: Whether to write the figures as files too, which takes half of the time.
+        further: Makes more sections, such as those that need the data.
+
+    Raises:
+        UnseenError: No folder has a finished job.
     """
     parts, left = read([Path(f) for f in folders], choice or Choice())
     chapters = [
@@ -49,32 +59,32 @@ def report(
         for i, part in enumerate(parts, 1)
     ]
     target = Path(out)
-    made = target / "report.html"
-    write_atomically(made, page(chapters, left).encode())
+    write_atomically(target / "report.html", page(chapters, left).encode())
     for name, content in texts(chapters, left):
         write_atomically(target / name, content.encode())
     if files:
         for one in chapters:
             _figures(one, target / "figures")
-    return made
+    return target / "report.html"
 
 
-def chaptered(part: Part, prefix: str = "", further: Further | None = None) -> Chapters:
-    """All sections of a part, and the names of its figures' files."""
-    ranks = outcome.ranked(part, part.main)
-    averages = outcome.averages(part, part.main)
-    overview = Section("overview", "Overview", "", (averages, *([ranks] if ranks else [])))
+def chaptered(part: StudyReport, prefix: str = "", further: Further | None = None) -> Chapters:
+    """Return all sections of a study, with the names of its figures' files."""
+    overview = (outcome.averages(part, part.main), *outcome.ranked(part, part.main))
     sections = (
-        overview, curves.section(part), weights.section(part), gaps.section(part),
-        updates.section(part), sensitivity.section(part), *(further(part) if further else ()),
-        outcome.fair(part), outcome.cost(part), *ledger.sections(part),
+        Section("overview", "Overview", "", overview), curves.section(part),
+        rule_weights.section(part), gaps.section(part),
+        updates.section(part), sensitivity.section(part), *(further(part) if further else [SAVED]),
+        outcome.fair(part), outcome.cost(part), *disclosures.sections(part),
     )  # fmt: skip
     keys = [figure.key for section in sections for figure in section.figures]
-    return Chapters(part, sections, {key: prefix + slug(key) for key in keys})
+    absent = [section.needs for section in sections if section.needs and not section]
+    words = f"Not shown: {'; '.join(absent)}." if absent else ""
+    return Chapters(part, sections, {key: prefix + slug(key) for key in keys}, words)
 
 
 def slug(text: str) -> str:
-    """A file's name for a figure; a digest keeps different ones apart.
+    """Return a file's name for a figure; a digest keeps different ones apart.
 
     >>> slug("cost"), slug("curves-loss-ppdg(lam=0.2)")
     ('cost', 'curves-loss-ppdg_lam=0.2-cb9ec3')
@@ -83,59 +93,48 @@ def slug(text: str) -> str:
     return safe if safe == text else f"{safe}-{hashlib.sha256(text.encode()).hexdigest()[:6]}"
 
 
-def texts(chapters: Sequence[Chapters], left: Sequence[Left]) -> Iterator[tuple[str, str]]:
-    """Tables as CSV, Markdown and LaTeX, the runs, small tables, and the citations."""
+def texts(chapters: Sequence[Chapters], left: Sequence[Omission]) -> Iterator[tuple[str, str]]:
+    """Yield each file with its text: tables, the runs, small tables, and the citations."""
     whole, tex = [], []
     for i, one in enumerate(chapters, 1):
         part, prefix = one.part, "" if len(chapters) == 1 else f"{i}-"
-        for metric, made in part.tables.items():
-            yield f"tables/{prefix}{slug(metric)}.csv", made.to_csv()
-            yield f"tables/{prefix}{slug(metric)}.notes.txt", made.to_notes()
-            tex.append(made.to_latex())
-            whole.append(made.to_markdown())
+        for metric, table in part.tables.items():
+            yield f"tables/{prefix}{slug(metric)}.csv", table.to_csv()
+            yield f"tables/{prefix}{slug(metric)}.notes.txt", table.to_notes()
+            tex.append(table.to_latex())
+            whole.append(table.to_markdown())
         yield f"tables/{prefix}runs.csv", _runs(part)
         for section in one.sections:
             for grid in section.grids:
                 yield f"tables/{prefix}{section.key}.csv", grid.to_csv()
-        whole.append(_told(part))
+        whole.append(_provenance(part))
         yield f"{prefix}citations.bib", provenance.bibtex(part) + "\n"
     items = [*left, *(item for one in chapters for item in one.part.left)]
-    said = "".join(f"- `{item.place}`: {item.reason}\n" for item in items)
-    whole += [f"Left out or incomplete:\n\n{said}"] if said else []
+    omitted = "".join(f"- `{item.place}`: {item.reason}\n" for item in items)
+    whole += [f"Left out or incomplete:\n\n{omitted}"] if omitted else []
     yield "report.md", "\n".join(whole)
     yield "report.tex", "\n".join(tex)
 
 
-def _runs(part: Part) -> str:
-    """One row per finished job: its selected round and all its metrics there."""
+def _runs(part: StudyReport) -> str:
+    """Return one row per finished job: its selected round and all its metrics there."""
     rows = [
         [r.method, r.task, r.raw.job.seed, r.chosen.round]
         + [r.chosen.metrics.get(m) for m in part.metrics]  # what is undefined is empty
         for r in part.runs
     ]
-    file = io.StringIO()
-    header = ["method", "task", "seed", "round", *part.metrics]
-    csv.writer(file, lineterminator="\n").writerows([header, *rows])
-    return file.getvalue()
+    return to_csv(("method", "task", "seed", "round", *part.metrics), rows)
 
 
-def _told(part: Part) -> str:
-    """What was run, as Markdown."""
+def _provenance(part: StudyReport) -> str:
+    """Return what was run, as Markdown."""
     lines = [f"- {name}: {value}" for name, value in provenance.run(part)]
     return "\n".join(["What was run:", "", *lines, ""])
 
 
 def _figures(one: Chapters, folder: Path) -> None:
-    for figure in figures(one):
-        for name, content in drawn(figure, one.names).items():
-            write_atomically(folder / name, content)
-
-
-def drawn(figure: Figure, names: Mapping[str, str]) -> dict[str, bytes]:
-    """One figure as SVG, PNG and CSV."""
-    name, sheet = names[figure.key], draw.sheet(figure)
-    return {
-        f"{name}.svg": sheet.to_file(f"{figure.title}. {figure.caption}").encode(),
-        f"{name}.png": to_png(sheet),
-        f"{name}.csv": figure.to_csv().encode(),
-    }
+    for figure in one.figures:
+        name = one.names[figure.key]
+        svg, png = plot.files(figure)
+        for ending, content in (("svg", svg), ("png", png), ("csv", figure.to_csv().encode())):
+            write_atomically(folder / f"{name}.{ending}", content)

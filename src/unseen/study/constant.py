@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from unseen.metrics import METRICS
+from unseen.core.metrics import METRICS
+from unseen.results.records import Record
 from unseen.study.prepare import Prepared
-from unseen.study.records import Record
 
 #: What a constant number is judged by: the metrics that the sources' mean label is best for.
 JUDGED = ("loss", "rmse")

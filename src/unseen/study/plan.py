@@ -12,29 +12,24 @@ from typing import Any
 import torch
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from unseen.core.exchange import Method
+from unseen.core.metrics import FOR_NUMBERS, METRICS, OF_NUMBERS, check_metric
 from unseen.datasets import info as info_of
-from unseen.datasets.base import DataSet
+from unseen.datasets.dataset import DataSet
 from unseen.errors import UnseenError, nearest
-from unseen.exchange import Method
 from unseen.expression import parse
-from unseen.metrics import FOR_NUMBERS, METRICS, OF_NUMBERS, check_metric
-from unseen.models.weights import Source
-from unseen.study import about, batch, records, selection, sources
-from unseen.study.holdout import Task, plan
-from unseen.study.job import (
-    Setting,
-    adapted,
-    composed,
-    digest_of,
-    keep,
-    module,
-    module_and_report,
-    read,
-)
+from unseen.models.weight_files import Source
+from unseen.results import records, selection, study_file
+from unseen.results.records import Job
+from unseen.spec import user_code
+from unseen.spec.holdout import Task, plan
+from unseen.spec.study import StudySpec, recorded
+from unseen.study import stacked_jobs
+from unseen.study.network import adapted, first_network, first_network_and_report
 from unseen.study.prepare import Prepared, check_batches, check_clients, check_model, prepare
-from unseen.study.private import check_private
-from unseen.study.records import Job
-from unseen.study.spec import Study, recorded
+from unseen.study.private_jobs import check_private
+from unseen.study.runtime import composed
+from unseen.study.setting import Setting, digest_of, keep, read
 
 #: Settings that choose what is run or shown, not what a job computes.
 FREE = {
@@ -65,7 +60,33 @@ class Plan:
     warnings: tuple[str, ...]
     alone: dict[str, str] = field(default_factory=dict)
     stand_in: bool = False
-    code: sources.Code = field(default_factory=dict)
+    code: user_code.Code = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls,
+        setting: Setting,
+        data: DataSet,
+        methods: Sequence[str],
+        tasks: tuple[Task, ...],
+        not_applicable: dict[str, str],
+        code: user_code.Code,
+        warnings: tuple[str, ...] = (),
+        alone: dict[str, str] | None = None,
+    ) -> Plan:
+        """Return the plan with its jobs, and those of them that have no records yet."""
+        jobs = tuple(
+            Job(name, task.name, seed)
+            for name in methods
+            if name not in not_applicable
+            for task in tasks
+            for seed in setting.study.seed_list
+        )
+        missing = tuple(job for job in jobs if not records.is_done(job.folder(setting.out)))
+        return cls(
+            setting, data, tuple(methods), tasks, jobs, missing, not_applicable, warnings,
+            alone or {}, code=code,
+        )  # fmt: skip
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -77,8 +98,24 @@ class Plan:
             "data": f"{self.data.name} {self.setting.data}",
         } | ({"weights": str(self.setting.weights)} if self.setting.weights else {})
 
+    def check_code(self) -> None:
+        """Refuse to show records of other code than today's as what today's code does."""
+        study_file.check_code(self.setting.out, self.code, self.methods)
 
-def prepare_study(study: Study, out: Path, data_dir: str | Path | None = None) -> Plan:
+    def content(self) -> study_file.Content:
+        """What the folder's study file says of it."""
+        return study_file.Content(
+            identity=self.identity,
+            study=self.setting.study.model_dump(mode="json"),
+            tasks=[task.name for task in self.tasks],
+            not_applicable=self.not_applicable,
+            stand_in=self.stand_in,
+            notes=self.data.notes,
+            code=self.code,
+        )
+
+
+def prepare_study(study: StudySpec, out: Path, data_dir: str | Path | None = None) -> Plan:
     """Read the data, check everything that can be checked before training, list the jobs."""
     check_device(study.device)
     found = data_dir or os.environ.get("UNSEEN_DATA")
@@ -97,32 +134,22 @@ def prepare_study(study: Study, out: Path, data_dir: str | Path | None = None) -
     tasks = plan(study.holdout, data.names, study.targets)
     check_selection(study, metrics, tasks)
     warnings, refused = check_tasks(setting, data, tasks, methods)
-    alone = batch.alone(setting, data, tasks, methods) if study.stacked else {}
+    alone = stacked_jobs.alone(setting, data, tasks, methods) if study.stacked else {}
     warnings += tuple(f"{name} trains one model after the other: {alone[name]}" for name in alone)
     warnings = (*data.notes, *warnings)
-    jobs = tuple(
-        Job(method, task.name, seed)
-        for method in methods
-        if method not in refused
-        for task in tasks
-        for seed in study.seed_list
-    )
-    missing = tuple(job for job in jobs if not records.is_done(job.folder(out)))
-    planned = Plan(
-        setting, data, tuple(methods), tasks, jobs, missing, refused, warnings, alone,
-        code=sources.code_of(methods, model=model, dataset=study.dataset),
-    )  # fmt: skip
+    code = user_code.code_of(methods, model=model, dataset=study.dataset)
+    planned = Plan.of(setting, data, [*methods], tasks, refused, code, warnings, alone)
     return marked(planned, data.stand_in)
 
 
 def marked(planned: Plan, stand_in: bool) -> Plan:
     """The study of its folder, on a stand-in if the data are one now or were when it was begun."""
     check_folder(planned)
-    before = {} if differs(planned) else about.read(planned.setting.out)
+    before = {} if differs(planned) else study_file.read(planned.setting.out)
     return replace(planned, stand_in=stand_in or bool(before.get("stand_in")))
 
 
-def initial_weights(study: Study, directory: Path | None) -> Source | None:
+def initial_weights(study: StudySpec, directory: Path | None) -> Source | None:
     """The study's file of initial weights, if it has one."""
     if study.weights is not None:
         return Source.of(study.weights, directory, study.weights_bands)
@@ -140,7 +167,7 @@ def check_device(device: str) -> None:
         raise UnseenError(f"device = {device!r}, but torch finds no GPU here. Use device = 'cpu'.")
 
 
-def chosen_metrics(study: Study, data: DataSet, usual: Sequence[str]) -> tuple[str, ...]:
+def chosen_metrics(study: StudySpec, data: DataSet, usual: Sequence[str]) -> tuple[str, ...]:
     """The metrics to record: the study's, or those usual for the data set, or for numbers."""
     classes = len(data.classes) if data.classes is not None else None
     if classes is None and not {"loss", *OF_NUMBERS}.issuperset(usual):
@@ -157,7 +184,7 @@ def chosen_metrics(study: Study, data: DataSet, usual: Sequence[str]) -> tuple[s
     return metrics
 
 
-def check_selection(study: Study, metrics: Sequence[str], tasks: Sequence[Task]) -> None:
+def check_selection(study: StudySpec, metrics: Sequence[str], tasks: Sequence[Task]) -> None:
     """Refuse a selection rule or a metric that the records will not serve."""
     selection.rule(study.selection)
     if parse(study.selection)[0].name == "target-oracle" and not all(t.targets for t in tasks):
@@ -190,7 +217,7 @@ def check_tasks(
                 f"{len(task.sources)} source domains. A share, such as 0.5, fits every task."
             )
         prepared = prepare(data, task, study, seed)
-        network, report = module_and_report(setting, prepared, seed)
+        network, report = first_network_and_report(setting, prepared, seed)
         warnings += [str(report)] if report is not None and report.notes else []
         check_model(network, prepared, study)
         warnings += check_clients(prepared, study, task)
@@ -202,7 +229,9 @@ def check_tasks(
             if lacking:
                 refused[name] = f"needs {' and '.join(lacking)}"
             elif method.adapt is not None:
-                check_model(adapted(method, module(setting, prepared, seed)), prepared, study)
+                check_model(
+                    adapted(method, first_network(setting, prepared, seed)), prepared, study
+                )
     return tuple(dict.fromkeys(warnings)), refused
 
 
@@ -222,7 +251,7 @@ def check_folder(planned: Plan, strict: bool = False) -> None:
     Settings under which no job was ever finished bind nobody, unless `strict`.
     """
     difference = differs(planned)
-    if difference and (strict or about.begun(planned.setting.out)):
+    if difference and (strict or study_file.begun(planned.setting.out)):
         raise UnseenError(
             f"{planned.setting.out} holds another study: {difference}. Choose another --out, or "
             "remove that folder."
@@ -232,12 +261,12 @@ def check_folder(planned: Plan, strict: bool = False) -> None:
 def differs(planned: Plan) -> str:
     """What the folder's study file says otherwise; nothing where it says nothing."""
     try:
-        identity = about.read(planned.setting.out)["identity"]
+        identity = study_file.read(planned.setting.out)["identity"]
         found = recorded(identity["settings"])
     except (ValueError, KeyError, TypeError):
         return ""
     # A setting that is younger than the folder had its default.
-    settings = _filled(found, Study().model_dump(mode="json", exclude=FREE))
+    settings = _filled(found, StudySpec().model_dump(mode="json", exclude=FREE))
     now = planned.identity
     # The metrics that are recorded decide, not how the study asks for them.
     settings["metrics"] = now["settings"]["metrics"]

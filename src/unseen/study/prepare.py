@@ -10,36 +10,40 @@ import torch
 from torch import Tensor
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from unseen.apply import Replace
-from unseen.backend.inprocess import InProcess
-from unseen.client import Client, Split, Stored, oversampled
 from unseen.combine import Sum
-from unseen.datasets.base import DataSet, Domain
-from unseen.datasets.table import Schema, encode
+from unseen.core.apply import Replace
+from unseen.core.client import Client, Split, Stored, oversampled
+from unseen.core.exchange import Exchange, Method, Slot, keyed
+from unseen.core.metrics import plain
+from unseen.core.round import play, start
+from unseen.core.scale import Scale
+from unseen.core.share import round_share
+from unseen.core.vector import Model
+from unseen.datasets.dataset import DataSet, Domain
+from unseen.datasets.encoding import Schema, encode
 from unseen.datasets.totals import Totals
+from unseen.engine.inprocess import InProcess
 from unseen.errors import UnseenError
-from unseen.exchange import Exchange, Method, Slot, keyed
-from unseen.metrics import plain
-from unseen.round import play, start
-from unseen.scale import Scale
-from unseen.share import round_share
-from unseen.study.holdout import Task
-from unseen.study.spec import Study
+from unseen.spec.holdout import Task
+from unseen.spec.study import StudySpec
 from unseen.study.units import held_back
-from unseen.vector import Model
 
 
 @dataclass(frozen=True)
 class Prepared:
     """The clients of one task and seed.
 
-    sources have a training and a validation split; validators and targets only a validation
-    split, which is their whole domain. shape: of one input; outputs: columns of the model's
-    output; classes: None for regression. statistics: what a table was encoded by, the sources'
-    sums; None where there is no table. scale: what the labels of all clients were standardised by;
-    None where they are as they came. sums: all that was exchanged before training, if anything.
-    prior: what the sources' training labels say without any input, their mean [1] or each class's
-    share [C]; None where nobody has them in one place.
+    Attributes:
+        sources: Those with a training and a validation split.
+        validators, targets: Those that only evaluate, on their whole domain.
+        shape: The shape of one input.
+        outputs: Columns of the model's output.
+        classes: The number of classes; None for regression.
+        statistics: The sources' sums by which a table was encoded; None without a table.
+        scale: The standardisation of all clients' labels; None where they are unchanged.
+        sums: All that was exchanged before training, if anything.
+        prior: What the sources' training labels say without any input: their mean [1], or each
+            class's share [C]; None where nobody has them in one place.
     """
 
     sources: dict[str, Client]
@@ -69,14 +73,22 @@ class Prepared:
 
 
 def prepare(
-    data: DataSet, task: Task, study: Study, seed: int, statistics: Tensor | None = None
+    data: DataSet, task: Task, study: StudySpec, seed: int, statistics: Tensor | None = None
 ) -> Prepared:
-    """Split the sources, encode tables and standardise labels with their statistics, oversample if
-    the study says so.
+    """Make the clients of a task: split, encode, standardise, oversample.
 
     A domain's split depends on the seed and its name alone (`split = "shared"`: on the seed and its
-    size): all methods and tasks share it. statistics: the sources' sums, where they were exchanged
-    before. Public ranges, if the study has any, take the place of sums.
+    size), so that all methods and tasks share it.
+
+    Args:
+        data: The data set.
+        task: Sources, validators and targets.
+        study: The settings. Public ranges of columns, if it has any, replace sums.
+        seed: The job's seed.
+        statistics: The sources' sums, where they were exchanged before.
+
+    Raises:
+        UnseenError: If the domains cannot be split as the study says.
     """
     classes = len(data.classes) if data.classes is not None else None
     sources = {}
@@ -122,7 +134,7 @@ def prepare(
 
 
 def prior_of(sources: Mapping[str, Client], classes: int | None) -> Tensor | None:
-    """The mean of the sources' training labels [1], or the share of each class among them [C]."""
+    """Return the mean of the sources' training labels [1], or each class's share of them [C]."""
     if not sources:
         return None
     y = torch.cat([client.split("train").y for client in sources.values()])
@@ -131,8 +143,12 @@ def prior_of(sources: Mapping[str, Client], classes: int | None) -> Tensor | Non
     return torch.bincount(y, minlength=classes).double() / len(y)
 
 
-def check_clients(prepared: Prepared, study: Study, task: Task) -> list[str]:
-    """Refuse clients that cannot train as the study says; return what deserves a warning."""
+def check_clients(prepared: Prepared, study: StudySpec, task: Task) -> list[str]:
+    """Refuse clients that cannot train as the study says.
+
+    Returns:
+        What deserves a warning.
+    """
     warnings = []
     if study.training.augment and len(prepared.shape) != 3:
         raise UnseenError(
@@ -161,7 +177,7 @@ def check_clients(prepared: Prepared, study: Study, task: Task) -> list[str]:
     return warnings
 
 
-def check_model(module: torch.nn.Module, prepared: Prepared, study: Study) -> None:
+def check_model(module: torch.nn.Module, prepared: Prepared, study: StudySpec) -> None:
     """Refuse a model that does not take the inputs or whose outputs do not fit the labels."""
     client = next(iter(prepared.sources.values()))
     x, _ = client.split("train").batch(slice(0, 2))
@@ -186,7 +202,7 @@ def check_model(module: torch.nn.Module, prepared: Prepared, study: Study) -> No
         )
 
 
-def check_batches(module: torch.nn.Module, roster: Mapping[str, Client], study: Study) -> None:
+def check_batches(module: torch.nn.Module, roster: Mapping[str, Client], study: StudySpec) -> None:
     """Refuse a batch of one for a model with BatchNorm: it has no variance."""
     if not any(isinstance(layer, _BatchNorm) for layer in module.modules()):
         return
@@ -201,16 +217,21 @@ def check_batches(module: torch.nn.Module, roster: Mapping[str, Client], study: 
             )
 
 
-def split_rows(domain: Domain, study: Study, seed: int) -> tuple[Tensor, Tensor]:
-    """Rows of a source's training and validation split, by an official split if it has one."""
+def split_rows(domain: Domain, study: StudySpec, seed: int) -> tuple[Tensor, Tensor]:
+    """Return the rows of a source's training and validation split, the official one if any."""
     return rows_of(domain, study.validation, seed, study.split == "shared")
 
 
 def rows_of(domain: Domain, share: float, seed: int, shared: bool = False) -> tuple[Tensor, Tensor]:
-    """Rows of the training and of the validation split, in the domain's order.
+    """Return the rows of the training and the validation split, in the domain's order.
 
-    shared: drawn without the domain's name, so that domains of equal size hold back equal rows.
     Rows of one unit stay together.
+
+    Args:
+        domain: The domain.
+        share: The share that is held back.
+        seed: The job's seed.
+        shared: Whether domains of equal size hold back equal rows.
     """
     n = len(domain.y)
     if domain.validation is not None:

@@ -1,7 +1,7 @@
 """Encrypted rows: the server adds and multiplies what only the sites can read.
 
 A site packs its whole row into full ciphertexts of 4096 numbers and encrypts it with the secret
-key, which all sites share. For weights w the server forms E(Σ w_i u_i). For a rule that goes by
+key, which all sites share. For weights w the server forms E(Σ w_i u_i). For a rule of
 inner products it forms E(<u_i, u_j>); the sites decrypt the K×K numbers, compute the weights by
 the rule itself and send those back, rounded; all sites must find the same.
 
@@ -16,7 +16,7 @@ Homomorphic Encryption on Approximate Numbers".
 
 from unseen.privacy.ckks.arithmetic import encrypt
 from unseen.privacy.ckks.keys import Keys, check_public, make_keys
-from unseen.privacy.ckks.server import EncryptedRows, Server
-from unseen.privacy.ckks.site import Site
+from unseen.privacy.ckks.server_side import EncryptedRows, Server
+from unseen.privacy.ckks.site_side import Site
 
 __all__ = ["EncryptedRows", "Keys", "Server", "Site", "check_public", "encrypt", "make_keys"]

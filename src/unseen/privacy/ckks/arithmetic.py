@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from unseen.privacy import seal
-from unseen.privacy.channel import Sealed
 from unseen.privacy.ckks.keys import Keys
+from unseen.privacy.kinds import Sealed
 from unseen.privacy.seal import SLOTS
 from unseen.privacy.wire import pack
 
@@ -45,11 +45,17 @@ def encrypt(
     levels: int = 1,
     sketch: Tensor | None = None,
 ) -> bytes:
-    """A row [P] as one message: full ciphertexts across all layers, symmetric and seeded.
+    """Return a row [P] as one message: full ciphertexts across all layers, symmetric and seeded.
 
-    header: what else the message says. sketch: the row's random projection, which goes along. The
-    only thing that the message tells in the clear is the power of 16 next above the largest entry,
-    of either.
+    In the clear the message says only the power of 16 next above the largest entry, of row and
+    sketch.
+
+    Args:
+        keys: The site's, or the file that holds them.
+        row: The row [P].
+        header: What else the message says.
+        levels: Multiplicative levels of the scheme; 2 for inner products of layers.
+        sketch: The row's random projection, which goes along.
     """
     keys = keys if isinstance(keys, Keys) else Keys(keys, "secret")
     x = row.detach().double().cpu().numpy()
@@ -84,11 +90,13 @@ def _encrypted(keys: Keys, levels: int, x: Floats) -> tuple[int, list[bytes]]:
 
 
 def sketched(x: Tensor, width: int, generator: torch.Generator) -> Tensor:
-    """A random projection of x [P] to `width` numbers that keeps inner products on average.
+    """Return a random projection of x [P] to `width` numbers that keeps inner products on average.
 
     s_b = Σ_{k: h(k) = b} ±x_k with h and the signs drawn from the generator; <s, t> has the mean
-    <x, y> and a variance of at most (‖x‖²‖y‖² + <x, y>²) / width. Source: Charikar, Chen,
-    Farach-Colton 2002, the count sketch.
+    <x, y> and a variance of at most (‖x‖²‖y‖² + <x, y>²) / width.
+
+    Source:
+        Charikar, Chen, Farach-Colton 2002, the count sketch.
     """
     bucket = torch.randint(width, x.shape, generator=generator)
     sign = torch.randint(2, x.shape, generator=generator).mul_(2).sub_(1)
@@ -96,28 +104,28 @@ def sketched(x: Tensor, width: int, generator: torch.Generator) -> Tensor:
 
 
 def inner_products(keys: Keys, header: Mapping[str, Any], parts: Sequence[memoryview]) -> Floats:
-    """The question's inner products [B, K, K] (B = 1 for the whole vector)."""
+    """Return the question's inner products [B, K, K] (B = 1 for the whole vector)."""
     scheme, _, decryptor = keys.tools(header["levels"])
     exponents = header["exponents"]
     K = len(exponents)
-    found = np.zeros((header["count"], K, K))
+    gram = np.zeros((header["count"], K, K))
     contents = iter(parts)
-    for block in found:
+    for block in gram:
         for i, j in pairs(K):
             content = next(contents)
             if not len(content):  # a block of no columns
                 continue
             mean = scheme.mean(decryptor, scheme.ciphertext(content, "an inner product"))
             block[i, j] = block[j, i] = np.ldexp(mean * SLOTS, exponents[i] + exponents[j])
-    return found
+    return gram
 
 
 def uncertainty(gram: Floats, exponents: Sequence[int], size: int, layers: bool) -> Floats:
     """Standard deviation of each inner product's error [B, K, K], from the scheme's noise."""
     square = np.einsum("bii->bi", gram).clip(0)
     noise = SIGMA * np.ldexp(1.0, np.array(exponents))
-    own = np.sqrt(square)
-    spread = np.hypot(own[:, :, None] * noise, own[:, None, :] * noise[:, None])
+    norms = np.sqrt(square)
+    spread = np.hypot(norms[:, :, None] * noise, norms[:, None, :] * noise[:, None])
     # What two errors make of one another is there in every slot, of rows of zeros too.
     floor = 2 * np.sqrt(SLOTS * -(-size // SLOTS)) * noise[:, None] * noise
     if layers:  # a mask lets a little of its neighbours through
@@ -130,7 +138,7 @@ def uncertainty(gram: Floats, exponents: Sequence[int], size: int, layers: bool)
 
 
 def combination(keys: Keys, header: Mapping[str, Any], parts: Sequence[memoryview]) -> Floats:
-    """The decrypted Σ w_i u_i [P] of the server's message."""
+    """Return the decrypted Σ w_i u_i [P] of the server's message."""
     scheme, _, decryptor = keys.tools(header["levels"])
     vector = np.zeros(header["size"])
     for c, part in zip(header["present"], parts, strict=True):
@@ -144,8 +152,8 @@ def combination(keys: Keys, header: Mapping[str, Any], parts: Sequence[memoryvie
 def rounded(vector: Floats, exponent: int) -> Floats:
     """Multiples of 2^(exponent − 27), 40 times as coarse as the noise of one row."""
     step = 2.0 ** (exponent - SUM_BITS)
-    found: Floats = np.round(vector / step) * step
-    return found
+    multiples: Floats = np.round(vector / step) * step
+    return multiples
 
 
 # --- at the server, with the public key ----------------------------------------------------------
@@ -168,15 +176,15 @@ def products(
     for c, at in enumerate(chunks):
         chunk = [scheme.ciphertext(row.parts[at], f"the row of {row.client!r}") for row in rows]
         sums.add(c, chunk)
-    found = []
+    messages = []
     for total in sums.totals(len(rows)):
         if total is None:  # a block of no columns
-            found.append(b"")
+            messages.append(b"")
             continue
         cover = scheme.blanket(encryptor, total.scale)
         scheme.evaluator.add_inplace(total, cover)
-        found.append(scheme.to_bytes(total))
-    return found
+        messages.append(scheme.to_bytes(total))
+    return messages
 
 
 #: (block, i, j) -> ciphertext.
@@ -212,7 +220,7 @@ class Sums:
                 self._put(self.partial, (b, i, j), part)
 
     def totals(self, K: int) -> Iterator[Any]:
-        """The sums, block by block and pair by pair."""
+        """Yield the sums, block by block and pair by pair."""
         one = self.scheme.encoded(1.0, MASK_SCALE) if self.partial else None
         for b in range(1 if self.blocks is None else len(self.blocks)):
             for i, j in pairs(K):
@@ -267,8 +275,8 @@ def weighted_sum(
 
 
 def spread(weights: Floats, blocks: list[tuple[int, int]], c: int, size: int) -> Floats:
-    """The weights [B] of one client as one number per slot of a chunk."""
-    begin, found = c * SLOTS, np.zeros(min(SLOTS, size - c * SLOTS))
+    """Return the weights [B] of one client as one number per slot of a chunk."""
+    begin, slots = c * SLOTS, np.zeros(min(SLOTS, size - c * SLOTS))
     for w, (x, y) in zip(weights, blocks, strict=True):
-        found[max(x - begin, 0) : max(y - begin, 0)] = w
-    return found
+        slots[max(x - begin, 0) : max(y - begin, 0)] = w
+    return slots

@@ -32,17 +32,17 @@ def make_keys() -> tuple[bytes, bytes]:
 
 
 def check_public(content: bytes) -> str:
-    """The identity of public bytes; anything that is, or holds, a secret key is refused."""
+    """Return the identity of public bytes; anything that is, or holds, a secret key is refused."""
     try:
         header, parts = unpack(content, "the public context")
     except BadReply:
         header, parts = {"kind": _foreign(content)}, ()
     if header.get("kind") != "ckks public" or b"ckks secret" in content:
-        found = "a secret key" if "secret" in str(header.get("kind")) else "something else"
+        content_kind = "a secret key" if "secret" in str(header.get("kind")) else "something else"
         raise UnseenError(
-            f"the server's context must be the public one of unseen.privacy.ckks.make_keys; found "
-            f"{found}. A server that holds the secret key reads every update: take it away from "
-            "there, make new keys, and give the server the public part."
+            "the server's context must be the public one of unseen.privacy.ckks.make_keys; found "
+            f"{content_kind}. A server that holds the secret key reads every update.",
+            remedy="Take it away from there, make new keys, and give the server the public part.",
         )
     identity = hashlib.sha256(b"".join(parts)).hexdigest()[:16]
     expect(header, "the public context", identity=identity)
@@ -77,9 +77,9 @@ class Keys:
             self._tools[levels] = (scheme, encryptor, decryptor)
 
     def tools(self, levels: int) -> tuple[seal.Scheme, Any, Any]:
-        """The scheme, its encryptor, and its decryptor (none with a public key)."""
-        found: tuple[seal.Scheme, Any, Any] = self._tools[levels]
-        return found
+        """Return the scheme, its encryptor, and its decryptor (none with a public key)."""
+        tools: tuple[seal.Scheme, Any, Any] = self._tools[levels]
+        return tools
 
     def __repr__(self) -> str:
         return f"Keys({self.identity}, {'public' if self.public else 'secret'})"

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from unseen.core.exchange import Method
 from unseen.errors import UnseenError
-from unseen.exchange import Method
 from unseen.expression import parse, resolve
-from unseen.privacy.dp.base import mechanism
 from unseen.privacy.dp.clients import Clients, Denoised, NoisedRows, with_client_noise
 from unseen.privacy.dp.examples import (
     Examples,
@@ -23,6 +22,7 @@ from unseen.privacy.dp.examples import (
     steps_of,
     with_example_noise,
 )
+from unseen.privacy.dp.noise import mechanism
 
 __all__ = [
     "Clients", "Denoised", "Examples", "Guarded", "Noised", "NoisedRows", "Poisson", "mechanism",
@@ -31,7 +31,7 @@ __all__ = [
 
 
 def read(examples: str, clients: str) -> tuple[Examples | None, Clients | None]:
-    """The study's two settings, `dp(clip=1.0, noise=1.1, delta=1e-5)` or nothing."""
+    """Return the study's two settings, `dp(clip=1.0, noise=1.1, delta=1e-5)` or nothing."""
 
     def one(text: str, kind: type[Any], where: str) -> Any:
         if not text:
@@ -51,10 +51,13 @@ def private(
     participation: float | int = 1.0,
     summed: bool = False,
 ) -> Method:
-    """The method with its clients' noise; refused with the reason where no bound would hold.
+    """Return the method with its clients' noise; refused with the reason where no bound would hold.
 
-    participation: of a round, as in the study. summed: whether the channel shows the server no
-    more than sums of rows.
+    Args:
+        method: The method without noise.
+        examples, clients: What is private, and how much.
+        participation: Of a round, as in the study.
+        summed: Whether the channel shows the server no more than sums of rows.
     """
     if examples is not None:
         method = with_example_noise(method, examples)

@@ -10,27 +10,38 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from unseen.client import Client
-from unseen.combine.base import Gram, RuleState, Table, Weighted
-from unseen.errors import UnseenError, choice
-from unseen.exchange import Exchange, Inbox, Local, Memory, Method, Reply, Slot, Turn
-from unseen.privacy.dp.base import check_noise, check_scalars, kept
+from unseen.core.client import Client
+from unseen.core.exchange import Exchange, Local, Method, Reply, Slot, Turn
+from unseen.core.parts import Wrapper
+from unseen.core.round import sample
+from unseen.core.rows import RuleState
+from unseen.core.rule import Gram, Weighted
+from unseen.core.types import Inbox, Memory, Table
+from unseen.core.vector import Blocks, Layout, Model
+from unseen.errors import Incompatible, choice
+from unseen.privacy.dp.noise import check_noise, check_scalars, kept
 from unseen.privacy.stream import keyed_memory, stream
-from unseen.round import sample
-from unseen.vector import Blocks, Layout, Model
 
 
 @dataclass(frozen=True)
 class Clients:
     """Every row that a client sends: u ← min(1, C / ‖u‖) u + s ξ.
 
-    clip: C. noise: σ, in units of C. delta: as for `Examples`. trust: `"nobody"`, s = σ C, so that
-    each row is private before anybody sees it, the server included; or `"sum"`, s = σ C / √K with
-    K the clients of a round, so that only their sum is: for channels in which the server sees no
-    more than that. seed: for tests only.
+    Attributes:
+        clip: C.
+        noise: σ, in units of C.
+        delta: As for `Examples`.
+        trust: `"nobody"`, s = σ C, so that each row is private before anybody sees it, the server
+            included; or `"sum"`, s = σ C / √K with K the clients of a round, so that only their sum
+            is: for channels in which the server sees no more than that.
+        seed: For tests only.
 
-    Source: McMahan et al. 2018, "Learning Differentially Private Recurrent Language Models", with
-    the noise put on by the clients; the sum of K shares of it is Kairouz et al. 2021.
+    Source:
+        McMahan et al. 2018, "Learning Differentially Private Recurrent Language Models"; the sum of
+        K shares of the noise is Kairouz et al. 2021.
+
+    Departs from:
+        McMahan et al., where the server adds the noise: here the clients do.
     """
 
     clip: float
@@ -51,13 +62,16 @@ class Clients:
 
 
 @dataclass(frozen=True)
-class NoisedRows:
+class NoisedRows(Wrapper):
     """Another local whose rows leave clipped, all together, and noised; see `Clients`.
 
-    slots: slot -> the inbox entry that it writes; differences all of them. No scalar leaves.
+    No scalar leaves.
+
+    Attributes:
+        slots: Slot -> the inbox entry that it writes; all of them are differences.
     """
 
-    local: Local
+    inner: Local
     dp: Clients
     slots: Mapping[str, str]
     participation: float | int = 1.0
@@ -67,11 +81,11 @@ class NoisedRows:
     ) -> tuple[Reply, Memory]:
         """The noised rows; the model stays as it was trained."""
         ready = keyed_memory(memory, inbox, turn, self.dp.seed)
-        reply, after = self.local(model, inbox, client, ready, turn)
-        own = {"model": model.vector, "buffers": model.buffers}
+        reply, after = self.inner(model, inbox, client, ready, turn)
+        trained = {id(model.vector), id(model.buffers)}
         rows = {
-            name: (reply.rows[name] if name in reply.rows else own[name] - inbox[to]).double()
-            for name, to in self.slots.items()
+            name: (row - inbox[to] if id(row) in trained else row).double()
+            for name, to, row in ((n, to, reply.rows[n]) for n, to in self.slots.items())
         }
         length = math.sqrt(sum(float(row.square().sum()) for row in rows.values()))
         factor = min(1.0, self.dp.clip / length) if length else 1.0
@@ -86,7 +100,7 @@ class NoisedRows:
         return Reply(sent), kept(after, ready)
 
     def count(self, turn: Turn) -> int:
-        """How many clients a round of this study has, K."""
+        """Return how many clients a round of this study has, K."""
         nobody = replace(turn, client="")
         return len(sample(turn.roster, self.participation, nobody)) if turn.roster else 1
 
@@ -97,10 +111,11 @@ def with_client_noise(
     """The method whose clients' rows are private as wholes, and rules that know of the noise."""
     name = f"{method.name}+dp"
     if dp.trust == "sum" and not summed:
-        raise UnseenError(
-            f"{name} cannot be: trust='sum' shares the noise among the clients, which protects "
+        raise Incompatible(
+            f"{name}",
+            "trust='sum' shares the noise among the clients, which protects "
             "their sum alone, and on this channel the server sees each row. Set privacy.channel "
-            "to masks, or take trust='nobody'."
+            "to masks, or take trust='nobody'.",
         )
     exchanges = [
         _noised_exchange(method, exchange, dp, participation) if exchange.slots else exchange
@@ -116,9 +131,10 @@ def _noised_exchange(
     for slot_name, slot in exchange.slots.items():
         if slot_name not in ("model", "buffers") or slot.sends != "difference":
             what = ", ".join(method.shares) or slot_name
-            raise UnseenError(
-                f"{name} cannot be: in the exchange {exchange.name!r} a client sends {slot_name!r} "
-                f"({what}), which is no update of the model that one bound C could hold for."
+            raise Incompatible(
+                f"{name}",
+                f"in the exchange {exchange.name!r} a client sends {slot_name!r} "
+                f"({what}), which is no update of the model that one bound C could hold for.",
             )
     check_scalars(name, exchange, frozenset())
     slots = {n: _knowing(slot, dp, name) for n, slot in exchange.slots.items()}
@@ -131,10 +147,11 @@ def _knowing(slot: Slot, dp: Clients, name: str) -> Slot:
     """The slot with a rule that takes the known noise off; refused if only the sum is private."""
     rule = slot.combine
     if rule is not None and dp.trust == "sum" and not isinstance(rule, Weighted):
-        raise UnseenError(
-            f"{name} cannot be: with trust='sum' only the sum of all updates is private, and the "
+        raise Incompatible(
+            f"{name}",
+            f"with trust='sum' only the sum of all updates is private, and the "
             f"weights of {type(rule).__name__} depend on single ones. Take a mean with uniform "
-            "weights, or trust='nobody', after which every rule works on what is private already."
+            "weights, or trust='nobody', after which every rule works on what is private already.",
         )
     if rule is not None and rule.sees == "products" and dp.noise:
         return replace(slot, combine=Denoised(rule, dp.deviation(1)))
@@ -148,7 +165,10 @@ class Denoised(Gram):
     Row i is u_i + s ξ_i with ξ_i ~ N(0, 1)^P, so that E <., .> = <u_i, u_j> + [i = j] s² P_b over a
     block of P_b columns: the other inner products are right on average, and norms would be too
     large. What is left of a squared norm is at least s² √(2 P_b), one standard deviation of the
-    noise's own, below which nothing is known of it. deviation: s.
+    noise's own, below which nothing is known of it.
+
+    Attributes:
+        deviation: s.
     """
 
     inner: Any
@@ -157,19 +177,19 @@ class Denoised(Gram):
     @property
     def blocks(self) -> Blocks:  # type: ignore[override]
         """Those of the rule."""
-        found: Blocks = self.inner.blocks
-        return found
+        blocks: Blocks = self.inner.blocks
+        return blocks
 
     @property
     def source(self) -> Weighted | None:
-        found: Weighted | None = self.inner.source
-        return found
+        source: Weighted | None = self.inner.source
+        return source
 
     def all_needs(self) -> tuple[str, ...]:
         return tuple(self.inner.all_needs())
 
     def init(self, K: int, P: int, layout: Layout | None = None) -> RuleState:
-        """The rule's own state, and how wide the blocks are."""
+        """Return the rule's own state, and how wide the blocks are."""
         state = dict(self.inner.init(K, P, layout))
         bounds = state.get("blocks", [(0, P)])
         return {**state, "widths": [stop - start for start, stop in bounds]}
@@ -181,7 +201,7 @@ class Denoised(Gram):
         state: RuleState,
         generator: torch.Generator | None = None,
     ) -> tuple[Tensor, RuleState]:
-        """The rule's weights for inner products as they would be without the noise."""
+        """Return the rule's weights for inner products as they would be without the noise."""
         widths = torch.tensor(state["widths"], dtype=torch.float64)
         widths = widths if gram.ndim == 3 else widths[0]
         cleaned, variance = gram.clone(), self.deviation**2
@@ -194,5 +214,5 @@ class Denoised(Gram):
     def mix(
         self, gram: Tensor, table: Table, state: RuleState, generator: torch.Generator | None
     ) -> tuple[Tensor, RuleState]:
-        found: tuple[Tensor, RuleState] = self.inner.mix(gram, table, state, generator)
-        return found
+        mixed: tuple[Tensor, RuleState] = self.inner.mix(gram, table, state, generator)
+        return mixed

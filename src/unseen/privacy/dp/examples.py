@@ -10,36 +10,41 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from unseen.client import Client
-from unseen.errors import UnseenError, number
-from unseen.exchange import Inbox, Local, Memory, Method, Reply, Turn
-from unseen.gradient import Backprop, LocalAlignment, Proximal, Step
-from unseen.gradient.accumulation import Accumulated
-from unseen.gradient.fedgala import Remember
-from unseen.gradient.scaffold import Controlled, Controls
-from unseen.local import FullGradient, Train
-from unseen.losses import Loss
+from unseen.core.client import Client
+from unseen.core.exchange import Local, Method, Reply, Turn
+from unseen.core.losses import Loss
+from unseen.core.parts import Wrapper, able
+from unseen.core.types import Inbox, Memory
+from unseen.core.vector import Model
+from unseen.errors import Incompatible, number
+from unseen.gradient import Backprop, Step
+from unseen.local.scaffold import Controls
+from unseen.local.train import Train
 from unseen.methods.base import TRAIN, trained, with_exchange
 from unseen.privacy.clipped import clipped_sum, linear, output_loss
-from unseen.privacy.dp.base import PUBLIC, check_noise, check_scalars, kept
+from unseen.privacy.dp.noise import PUBLIC, check_noise, check_scalars, kept
 from unseen.privacy.stream import keyed_memory, stream
-from unseen.training import Training
-from unseen.vector import Model
+from unseen.recipe import Training
 
 
 @dataclass(frozen=True)
 class Examples:
     """DP-SGD: g ← (Σ_n min(1, C / ‖g_n‖) g_n + σ C ξ) / B, ξ ~ N(0, 1) in each coordinate.
 
-    clip: C, the most that one example's gradient may measure. noise: σ, in units of C. delta: the
-    δ that ε is stated for; below one over a client's number of examples. chunk: how many
-    examples' gradients are formed at a time where the network is not of linear layers alone. B:
-    the training's batch size; every example is in a step's batch with probability B / n, by a
-    draw of its own (Poisson sampling), as the accountants assume. seed: for tests only; noise
-    and batches then follow from it, and nothing is protected.
+    B is the training's batch size; every example is in a step's batch with probability B / n,
+    drawn independently (Poisson sampling), as the accountants assume.
 
-    Source: Abadi et al. 2016, "Deep Learning with Differential Privacy", Algorithm 1, with sums
-    divided by the expected batch size as there.
+    Attributes:
+        clip: C, the largest norm of one example's gradient.
+        noise: σ, in units of C.
+        delta: The δ that ε is stated for; below one over a client's number of examples.
+        chunk: How many examples' gradients are formed at a time where the network does not consist
+            of linear layers alone.
+        seed: For tests only; noise and batches then follow from it, and nothing is protected.
+
+    Source:
+        Abadi et al. 2016, "Deep Learning with Differential Privacy", Algorithm 1, with sums divided
+        by the expected batch size as there.
     """
 
     clip: float
@@ -57,7 +62,8 @@ class Examples:
 class Noised:
     """The gradient of DP-SGD in `Backprop`'s place; see `Examples`.
 
-    expected: B, the expected size of a batch; None where the whole training split is one.
+    Attributes:
+        expected: B, the expected size of a batch; None where the whole training split is one.
     """
 
     loss: Loss
@@ -104,7 +110,7 @@ class Poisson:
 
 
 def rate_of(count: int, recipe: Training) -> float:
-    """The probability B / n with which an example is in a step's batch."""
+    """Return the probability B / n with which an example is in a step's batch."""
     return min(1.0, recipe.batch_size / count)
 
 
@@ -117,14 +123,14 @@ def steps_of(count: int, recipe: Training) -> int:
 
 
 @dataclass(frozen=True)
-class Guarded:
+class Guarded(Wrapper):
     """Another local with the client's secret at hand, whose reply keeps only what is public.
 
     Left out: every scalar but the number of examples, of steps and what follows from them. The
     mean training loss is among what is left out.
     """
 
-    local: Local
+    inner: Local
     dp: Examples
 
     def __call__(
@@ -132,25 +138,21 @@ class Guarded:
     ) -> tuple[Reply, Memory]:
         """The other local's rows, which the noise inside has made private."""
         ready = keyed_memory(memory, inbox, turn, self.dp.seed)
-        reply, after = self.local(model, inbox, client, ready, turn)
+        reply, after = self.inner(model, inbox, client, ready, turn)
         public = {name: value for name, value in reply.scalars.items() if name in PUBLIC}
         return Reply(reply.rows, public), kept(after, ready)
 
 
-#: Locals and gradients that touch the data through the noised step alone.
-LOCALS: tuple[type[Any], ...] = (Train, FullGradient, Controls, Accumulated, Remember)
-GRADIENTS: tuple[type[Any], ...] = (Backprop, Proximal, Controlled, LocalAlignment)
-
-
 def with_example_noise(method: Method, dp: Examples) -> Method:
-    """The method whose clients train by DP-SGD; all else of it must follow from that."""
+    """Return the method whose clients train by DP-SGD; all else of it must follow from that."""
     name = f"{method.name}+dp"
     for exchange in method.exchanges:
         if exchange.slots and exchange.name != TRAIN:
             what = ", ".join(method.shares) or exchange.name
-            raise UnseenError(
-                f"{name} cannot be: the exchange {exchange.name!r} sends what is computed from the "
-                f"data outside the clipped and noised steps ({what})."
+            raise Incompatible(
+                f"{name}",
+                f"the exchange {exchange.name!r} sends what is computed from the "
+                f"data outside the clipped and noised steps ({what}).",
             )
     exchange = trained(method)
     check_scalars(name, exchange, PUBLIC)
@@ -160,14 +162,15 @@ def with_example_noise(method: Method, dp: Examples) -> Method:
 
 def _noised_local(local: Any, dp: Examples, name: str) -> Local:
     """The local with the noised gradient inside; refused if it reads the data by itself."""
-    if type(local) not in LOCALS or (isinstance(local, Controls) and local.option == 1):
+    if not able(local, "clips_per_example") or (isinstance(local, Controls) and local.option == 1):
         option = " with option 1" if isinstance(local, Controls) else ""
-        raise UnseenError(
-            f"{name} cannot be: {type(local).__name__}{option} looks at the client's examples "
-            "outside the clipped and noised steps, which the guarantee does not cover."
+        raise Incompatible(
+            f"{name}",
+            f"{type(local).__name__}{option} looks at the client's examples "
+            "outside the clipped and noised steps, which the guarantee does not cover.",
         )
-    if hasattr(local, "local"):
-        wrapped: Local = replace(local, local=_noised_local(local.local, dp, name))
+    if isinstance(local, Wrapper):
+        wrapped: Local = local.around(_noised_local(local.inner, dp, name))
         return wrapped
     expected = local.training.batch_size if isinstance(local, Train) else None
     gradient = _noised_gradient(local.gradient, dp, expected, name)
@@ -179,10 +182,11 @@ def _noised_local(local: Any, dp: Examples, name: str) -> Local:
 
 
 def _noised_gradient(gradient: Any, dp: Examples, expected: int | None, name: str) -> Any:
-    if type(gradient) not in GRADIENTS:
-        raise UnseenError(
-            f"{name} cannot be: {type(gradient).__name__} makes more of a batch than the sum of "
-            "its examples' gradients, and no bound on one example's part of that is known here."
+    if not able(gradient, "clips_per_example"):
+        raise Incompatible(
+            f"{name}",
+            f"{type(gradient).__name__} makes more of a batch than the sum of "
+            "its examples' gradients, and no bound on one example's part of that is known here.",
         )
     if isinstance(gradient, Backprop):
         output_loss(gradient.loss, name)

@@ -1,0 +1,106 @@
+"""What an audit attacks: one task of a study, with the method that its clients run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from unseen.audit.membership import Trained
+from unseen.core.client import Client
+from unseen.core.exchange import Outcome
+from unseen.core.round import play_round
+from unseen.datasets.dataset import DataSet
+from unseen.engine.inprocess import InProcess
+from unseen.errors import UnseenError
+from unseen.methods.compose import method as compose
+from unseen.spec.holdout import Task
+from unseen.spec.study import StudySpec
+from unseen.study.plan import prepare_study
+from unseen.study.prepare import Prepared, prepare
+from unseen.study.runtime import Runtime
+from unseen.study.setting import Setting
+from unseen.study.watcher import Watcher
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What is attacked: a study's task with its clients, and the method that they run."""
+
+    study: StudySpec
+    setting: Setting
+    data: DataSet
+    task: Task
+    prepared: Prepared
+    method: str
+    seed: int
+
+    def runtime(self, text: str, seed: int, clients: Mapping[str, Client] | None = None) -> Runtime:
+        """Return a method of the study with first weights; clients: other sources than its own."""
+        sources = self.prepared.sources if clients is None else dict(clients)
+        prepared = replace(self.prepared, sources=sources)
+        return Runtime.of(self.setting, self.data, prepared, text, seed, evaluates=False)
+
+    def train(
+        self, text: str, clients: Mapping[str, Client], seed: int, rounds: int, gram: bool = False
+    ) -> tuple[Trained, list[Outcome]]:
+        """Return the model after a number of rounds, and what every exchange gave."""
+        runtime = self.runtime(text, seed, clients)
+        method, model = runtime.method, runtime.model
+        state, names = runtime.start(), runtime.names
+        backend = InProcess(model, runtime.roster)
+        watch = Watcher(gram=True) if gram else None
+        outcomes: list[Outcome] = []
+        while state.round < rounds:
+            state, new = play_round(
+                method, state, backend, names, rounds, runtime.participation, "stop", watch
+            )
+            outcomes += new
+        return Trained(model, state.inbox, method.predict), outcomes
+
+
+def prepare_subject(study: StudySpec, data_dir: str | Path | None, method: str | None) -> Subject:
+    """Return the first task and seed of a study, checked as a run would be."""
+    import tempfile
+
+    chosen = method or _first_apart(study)
+    if method is not None:
+        study = StudySpec(**{**study.model_dump(), "methods": (method,), "reference": None})
+    with tempfile.TemporaryDirectory(prefix="unseen-audit-") as folder:
+        planned = prepare_study(study, Path(folder), data_dir)
+    chosen = next((m for m in planned.methods if m == compose(chosen).name), chosen)
+    if chosen in planned.not_applicable:
+        raise UnseenError(f"{chosen} {planned.not_applicable[chosen]}: choose another --method.")
+    task, seed = planned.tasks[0], study.seed_list[0]
+    prepared = prepare(planned.data, task, study, seed)
+    return Subject(study, planned.setting, planned.data, task, prepared, chosen, seed)
+
+
+def _first_apart(study: StudySpec) -> str:
+    for text in study.methods:
+        if compose(text).gather is None:
+            return text
+    raise UnseenError(
+        "the study has pooled methods only, in which no client sends anything. Name one by "
+        "--method, such as fedavg."
+    )
+
+
+def described(subject: Subject, rounds: int | None) -> dict[str, Any]:
+    """Return what is attacked, as plain data."""
+    study = subject.study
+    plain = type(study.privacy)()
+    privacy = {k: v for k, v in study.privacy.model_dump().items() if v != getattr(plain, k)}
+    return {
+        "study": study.name,
+        "data": subject.data.name,
+        "model": subject.setting.model,
+        "task": subject.task.name,
+        "sites": list(subject.prepared.sources),
+        "examples": [len(c.split("train")) for c in subject.prepared.sources.values()],
+        "method": subject.method,
+        "seed": subject.seed,
+        "rounds": rounds or study.rounds,
+        "privacy": privacy,
+    }

@@ -1,1 +1,0 @@
-"""Where clients run: in this process, over processes, on real sites."""

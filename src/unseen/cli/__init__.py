@@ -1,0 +1,3 @@
+"""The command line, one file per group of commands."""
+
+__all__ = ["main"]

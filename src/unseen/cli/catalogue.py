@@ -1,0 +1,235 @@
+"""Lists of what is there by name, and the pages of methods."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+from types import UnionType
+from typing import Any, Union, get_args, get_origin
+
+from unseen.core.exchange import Method
+from unseen.errors import Incompatible, UnseenError, nearest
+from unseen.expression import fold, options, own_part
+from unseen.methods import METHODS, MODIFIERS
+from unseen.methods.compose import method
+from unseen.methods.options import option_help, sections
+from unseen.recipe import Training
+
+Cells = list[tuple[str, ...]]
+Rows = tuple[tuple[str, ...], Cells]
+
+
+def list_methods() -> Rows:
+    """Return methods and modifiers, each with its first line and its source."""
+    rows: Cells = [(n, _first(part), _source(method(n))) for n, part in METHODS.items()]
+    rows += [(f"+{n}", _first(part), _source(_alone(n))) for n, part in MODIFIERS.items()]
+    return ("method", "what it does", "source"), rows
+
+
+def list_datasets() -> Rows:
+    """Return data sets, where their files come from and on what terms."""
+    from unseen.datasets import DATASETS
+
+    rows: Cells = [(n, i.description, i.source, i.licence) for n, i in DATASETS.items()]
+    return ("data set", "domains", "files", "licence"), rows
+
+
+def list_models() -> Rows:
+    """Return models and their options."""
+    from unseen.models import MODELS
+
+    rows: Cells = []
+    for name, factory in MODELS.items():
+        defaults = ", ".join(f"{o}={p.default!r}" for o, p in options(factory).items())
+        rows.append((name, _first(factory), defaults))
+    return ("model", "what it is", "options"), rows
+
+
+def list_studies() -> Rows:
+    """Return the studies that come with the package."""
+    from unseen.spec.named import named_studies, settings_of
+    from unseen.spec.published import captions, contents
+
+    named, texts = named_studies(), captions()
+    rows: Cells = []
+    for name in named:
+        settings, _ = settings_of(name)
+        rows.append((name, settings.get("title", ""), settings.get("dataset", "")))
+    for name, studies in contents().items():
+        if name not in named:
+            caption = texts.get(name) or texts[f"{name}a"]
+            rows.append((name, caption, f"= {', '.join(studies)}"))
+    rows.sort()
+    return ("study", "title", "data set"), rows
+
+
+def compositions() -> dict[tuple[str, str], str | None]:
+    """Return (method, modifier) -> None where they compose, or the reason why not."""
+    reasons: dict[tuple[str, str], str | None] = {}
+    for name in METHODS:
+        for modifier in MODIFIERS:
+            try:
+                method(f"{name}+{modifier}")
+                reasons[name, modifier] = None
+            except Incompatible as error:
+                reasons[name, modifier] = error.why
+    return reasons
+
+
+def list_compositions() -> Rows:
+    """Return methods and what they cannot be joined with."""
+    reasons = compositions()
+    rows: Cells = []
+    for name in METHODS:
+        takes = [m for m in MODIFIERS if reasons[name, m] is None]
+        refuses = [m for m in MODIFIERS if reasons[name, m] is not None]
+        rows.append((name, " ".join(takes), " ".join(refuses)))
+    return ("method", "+", "cannot be"), rows
+
+
+def compositions_markdown() -> str:
+    """Return the matrix of compositions and the reason of each refusal, as Markdown."""
+    reasons = compositions()
+    kinds = {key: _kind(*key, reason) for key, reason in reasons.items() if reason is not None}
+    notes = {kind: i for i, kind in enumerate(dict.fromkeys(kinds.values()), 1)}
+    lines = [
+        "# Compositions",
+        "",
+        "Written by `make docs` from the code; `unseen list compositions` prints the same. A tick:",
+        "`METHOD+MODIFIER` runs. A number: it is refused, for the reason below.",
+        "",
+        f"| method | {' | '.join(f'+{m}' for m in MODIFIERS)} |",
+        f"|:--|{'--|' * len(MODIFIERS)}",
+    ]
+    for name in METHODS:
+        keys = [(name, m) for m in MODIFIERS]
+        marks = ["✓" if reasons[key] is None else str(notes[kinds[key]]) for key in keys]
+        lines.append(f"| {name} | {' | '.join(marks)} |")
+    lines.append("")
+    lines += [f"{number}. {kind}" for kind, number in notes.items()]
+    return "\n".join(lines) + "\n"
+
+
+def _kind(name: str, modifier: str, reason: str) -> str:
+    """Return a refusal's reason with METHOD and MODIFIER in the places of their names."""
+    for word, place in ((name, "METHOD"), (modifier, "MODIFIER")):
+        reason = re.sub(rf"(?<![\w-]){re.escape(word)}(?![\w-])", place, reason)
+    return reason
+
+
+CATALOGUES: dict[str, Callable[[], Rows]] = {
+    "methods": list_methods,
+    "compositions": list_compositions,
+    "datasets": list_datasets,
+    "models": list_models,
+    "studies": list_studies,
+}
+
+
+def page(name: str) -> str:
+    """Return a method's page: equations, options with defaults, what it shares, source, BibTeX."""
+    if ":" in name:
+        path = name.strip()
+        add = path.startswith("+")
+        part: Callable[..., Any] = own_part("method", path.removeprefix("+"))
+        example = part(method("fedavg")) if add else method(path)
+        return _section(path, part, example)
+    key = fold(name.strip().removeprefix("+"))
+    if key not in METHODS and key not in MODIFIERS:
+        raise nearest("method", name, {**METHODS, **MODIFIERS})
+    sections = []
+    if key in METHODS and not name.strip().startswith("+"):
+        sections.append(_section(key, METHODS[key], method(key)))
+    if key in MODIFIERS:
+        sections.append(_section(f"+{key}", MODIFIERS[key], _alone(key)))
+    return "\n\n".join(sections)
+
+
+def pages() -> dict[str, str]:
+    """Return file name -> Markdown: a page for each method and modifier, and their index."""
+    names = list(dict.fromkeys((*METHODS, *MODIFIERS)))
+    lines = [
+        "# Methods",
+        "",
+        "Written by `make docs` from the docstrings; `unseen show NAME` prints the same pages. A",
+        "method is written by its name, what is added to it with a plus, options in brackets:",
+        "`fedprox(mu=0.1)+ga(step=0.05)`.",
+        "",
+        "| method | what it does | source |",
+        "|:--|:--|:--|",
+    ]
+    for name, does, source in list_methods()[1]:
+        lines.append(f"| [{name}]({name.removeprefix('+')}.md) | {does} | {source} |")
+    written = {f"{name}.md": f"# {name}\n\n```text\n{page(name)}\n```\n" for name in names}
+    return {"README.md": "\n".join(lines) + "\n"} | written
+
+
+def write_pages(folder: str | Path) -> None:
+    """Write `pages` into a folder, and remove other pages from it."""
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    texts = pages()
+    for stale in set(folder.glob("*.md")) - {folder / name for name in texts}:
+        stale.unlink()
+    for name, text in texts.items():
+        (folder / name).write_text(text, encoding="utf-8")
+
+
+def _section(title: str, part: Callable[..., Method], example: Method) -> str:
+    """Return the page of one method or modifier from its docstring, its options and its source."""
+    texts, about = sections(inspect.getdoc(part) or ""), option_help(inspect.getdoc(part) or "")
+    lines = [title, "=" * len(title), texts[""], "", "Options"]
+    parameters = options(part, 1, own=":" in title)
+    for option, parameter in parameters.items():
+        lines.append(f"  {option} = {parameter.default!r}   ({_kind_of(parameter)})")
+        described = textwrap.wrap(about.get(option, ""), 90, break_on_hyphens=False)
+        lines += [" " * 6 + line for line in described]
+    if not parameters:
+        lines.append("  none")
+    for heading in ("Note", "Departs from"):
+        if text := texts.get(heading):
+            lines += ["", heading, textwrap.indent(text, "  ")]
+    shares = ", ".join(example.shares) or "nothing"
+    reference = example.references[-1]
+    lines += ["", f"Leaves a client beyond the model, its counts and its mean loss: {shares}"]
+    lines += ["", "Source", f"  {reference.text}", "", reference.bibtex]
+    return "\n".join(lines)
+
+
+def _kind_of(parameter: inspect.Parameter) -> str:
+    """Return what an option may be, in words."""
+    kind = parameter.annotation
+    if kind is parameter.empty:
+        return "any"
+    text = (
+        kind if isinstance(kind, str) else " | ".join(map(inspect.formatannotation, _parts(kind)))
+    )
+    return text.replace("NoneType", "None").replace("Literal", "one of ")
+
+
+def _parts(kind: object) -> tuple[object, ...]:
+    """Return the members of a union; of another type itself."""
+    return get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
+
+
+def _alone(modifier: str) -> Method:
+    """Return a modifier on the simplest method it can be put on."""
+    add = MODIFIERS[modifier]
+    try:
+        return add(METHODS["fedavg"](Training()))
+    except UnseenError:
+        return add(METHODS["fedsgd"](Training()))
+
+
+def _first(part: Callable[..., object]) -> str:
+    """Return the first sentence of the docstring."""
+    paragraph = " ".join((inspect.getdoc(part) or "").split("\n\n")[0].split())
+    sentence, stop, _ = paragraph.partition(". ")
+    return sentence + stop.strip()
+
+
+def _source(example: Method) -> str:
+    return example.references[-1].text

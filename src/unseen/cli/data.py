@@ -1,0 +1,287 @@
+"""`unseen data`: check the files of a data set, import them, write a stand-in."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from unseen.cli.console import console, print_fitted
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from unseen.datasets.overview import Column
+    from unseen.datasets.summary import Report
+
+data = typer.Typer(
+    name="data",
+    help="Check, import and imitate data sets. Nothing is ever downloaded.",
+    no_args_is_help=True,
+    suggest_commands=False,
+    pretty_exceptions_enable=False,
+)
+
+#: Columns and rows up to which a table of classes and domains can be read.
+WIDE, LONG = 16, 70
+#: Unreadable files and columns that are listed unless all are asked for.
+SHOWN, WIDEST = 20, 60
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="Such as pacs or 'pacs(path=\"x\")'.")]
+DataDir = Annotated[Path | None, typer.Option(help="Where data files are (default: $UNSEEN_DATA).")]
+
+
+@data.command()
+def check(
+    name: Name,
+    data_dir: DataDir = None,
+    everything: Annotated[
+        bool, typer.Option("--all", help="List all columns and all files that cannot be read.")
+    ] = False,
+) -> None:
+    """Count examples per domain and class, list the columns of a table, name files that cannot be
+    read, compare checksums. NAME may be a csv file: then its columns are listed.
+
+    Ends with code 1 if something is not as it is known to be, or if a study would not take what
+    NAME stands for.
+    """
+    from unseen.datasets.summary import inspect
+    from unseen.expression import parse
+
+    folder = data_dir or os.environ.get("UNSEEN_DATA")
+    if _is_path(name):
+        first_look(name, folder, everything)
+        return
+    (call,) = parse(name)
+    report = inspect(call, folder)
+    show(report, everything)
+    if not report.sound:
+        raise typer.Exit(1)
+
+
+@data.command()
+def sketch(
+    name: Name, out: Annotated[Path, typer.Option(help="The data folder to write it into.")]
+) -> None:
+    """Write a tiny synthetic stand-in in a data set's own layout, for tests and trials."""
+    from unseen.datasets import DATASETS, standin
+    from unseen.errors import UnseenError, nearest
+    from unseen.expression import fold
+
+    name = fold(name)
+    if name not in DATASETS:
+        raise nearest("data set", name, DATASETS)
+    write = DATASETS[name].sketch
+    if write is None:
+        able = ", ".join(n for n, info in DATASETS.items() if info.sketch is not None)
+        raise UnseenError(f"there is no stand-in of {name!r}; there is one of {able}.")
+    standin.write(name, write, out)
+    print(f"stand-in of {name}, synthetic: {out}")
+    print(f"a trial of a study on it: {trial(name, out)}")
+
+
+@data.command(name="import")
+def import_(
+    name: Name,
+    files: Annotated[list[Path], typer.Argument(metavar="FILE...")],
+    data_dir: DataDir = None,
+) -> None:
+    """Bring downloaded archives (tar, zip) or Parquet exports into the layout that is read."""
+    from unseen.datasets import DATASETS
+    from unseen.datasets.cache import readable
+    from unseen.datasets.imports import bring
+    from unseen.errors import UnseenError, nearest
+    from unseen.expression import fold
+
+    name = fold(name)
+    if name not in DATASETS:
+        raise nearest("data set", name, DATASETS)
+    folder = data_dir or os.environ.get("UNSEEN_DATA")
+    if folder is None:
+        raise UnseenError("name the data folder by --data-dir or by the variable UNSEEN_DATA.")
+    info = DATASETS[name]
+    done = bring(info.layout, files, Path(folder), info.locate)
+    print(f"{name}: {done.written:,} files, {readable(done.size)}, in {done.folder}")
+    if done.passed_over:
+        print(f"files passed over, no part of it: {done.passed_over:,}")
+    print(f"licence: {info.licence}")
+
+
+def _is_path(name: str) -> bool:
+    """Whether NAME is a file or a folder rather than an expression."""
+    ends = (".csv", ".csv.gz", ".tsv", ".txt", ".parquet", ".xlsx")
+    if "(" in name and not Path(name).exists():
+        return False
+    return name.lower().endswith(ends) or "/" in name or name in (".", "..")
+
+
+def first_look(name: str, folder: str | Path | None, everything: bool = False) -> None:
+    """Print the columns of a csv file of which nothing is known, and the command to go on with."""
+    from unseen.datasets import overview
+    from unseen.datasets.dialect import SEPARATORS
+    from unseen.errors import UnseenError
+
+    below = Path(folder or ".") / name
+    file = below if below.exists() else Path(name)
+    shown = name if below.exists() else str(file.absolute())
+    if not file.exists():
+        raise UnseenError(f"there is no file or folder {name} here or in the data folder.")
+    if file.is_dir():
+        raise UnseenError(
+            f"{name} is a folder. If it holds images as SITE/CLASS/image.png, write: "
+            f'unseen data check "folder(path={shown!r})"'
+        )
+    if not name.lower().endswith((".csv", ".csv.gz", ".tsv", ".txt")):
+        raise UnseenError(f"{name} is not a csv file. Save its rows as csv.")
+    sheet = overview.survey(file)
+    columns_of(console(), overview.columns(sheet, {}), everything)
+    sign = SEPARATORS[str(sheet.dialect.separator)]
+    print(f"{len(sheet.lines):,} rows, {len(sheet.columns)} columns separated by {sign}")
+    if overview.guessed_encoding(sheet):
+        print(f"not UTF-8: read as {sheet.dialect.encoding}, which is a guess; look at the letters")
+    text, guessed = overview.command(sheet, shown)
+    print(f"next ({guessed}):\n    {text}")
+
+
+def columns_of(where: Console, columns: Sequence[Column], everything: bool) -> None:
+    """Print the columns of a table."""
+    from rich.table import Table
+
+    table = Table("column", "kind", "gaps", "values", "by site", "remark")
+    rest = 0 if everything else max(0, len(columns) - WIDEST)
+    for c in columns[: len(columns) - rest]:
+        table.add_row(c.name, c.kind, c.gaps, c.values, c.sites, c.remark)
+    where.print(table, markup=False)
+    if rest:
+        hidden = columns[len(columns) - rest :]
+        print(f"{rest} more columns, {_kinds(hidden)}; --all lists them")
+        for c in hidden:
+            if c.remark:
+                print(f"column {c.name}, {c.kind}: {c.remark}")
+
+
+def _kinds(columns: Sequence[Column]) -> str:
+    return ", ".join(f"{n} {kind}" for kind, n in Counter(c.kind for c in columns).items())
+
+
+def trial(name: str, out: Path) -> str:
+    """Return the command that tries a study on a data set's stand-in.
+
+    It is a paper's table where there is one that needs no file of weights, else a study that serves
+    any images. Stand-ins have a few examples at each domain, so that batches must be small and of
+    one size; those of MNIST's files are as large as MNIST.
+    """
+    from unseen.datasets import DATASETS, mnist
+    from unseen.expression import parse
+    from unseen.spec.named import named_studies, settings_of
+
+    def tries(study: str) -> bool:
+        settings = settings_of(study)[0]
+        matches = parse(str(settings["dataset"]))[0].name == name
+        return matches and "weights" not in settings
+
+    def order(study: str) -> tuple[bool, int, str]:
+        return "/table" not in study, study.count("/"), study
+
+    papers = sorted(filter(tries, named_studies()), key=order)
+    chosen = [papers[0]] if papers else ["images", f"dataset='{name}(size=32)'"]
+    small = ["training.batch_size=2", "training.drop_last=true"]
+    settings = ["rounds=1", *(small if DATASETS[name].sketch is not mnist.sketch else [])]
+    options = f"--seeds 1 --data-dir {shlex.quote(str(out))} --out results/stand-in/{name}"
+    return " ".join(["unseen", "study", *chosen, *settings, options])
+
+
+def show(report: Report, everything: bool = False) -> None:
+    """Print what was found; columns and unreadable files up to `SHOWN` unless all are asked for."""
+    from unseen.datasets.standin import NO_RESULT
+    from unseen.datasets.summary import TARGETS
+
+    where = console()
+    if report.columns:
+        columns_of(where, report.columns, everything)
+    print_fitted(where, *_domains(report))
+    if any(domain.targets for domain in report.domains):
+        shown = [[d.name, *(f"{value:.6g}" for value in d.targets)] for d in report.domains]
+        print_fitted(where, ["domain", *(f"target: {what}" for what in TARGETS)], shown)
+    turned = len(report.domains) > WIDE
+    if 1 < len(report.counts) <= (WIDE if turned else LONG):
+        head, *rows = zip(*_cells(report), strict=True) if turned else _cells(report)
+        print_fitted(where, ["domain" if turned else "class", *head[1:]], rows)
+    for name, state in report.files.items():
+        print(f"md5 of {name}: {state}")
+    most = None if everything else SHOWN
+    for fault in report.unreadable[:most]:
+        print(f"unreadable: {fault}")
+    if most is not None and len(report.unreadable) > most:
+        print(f"unreadable: {len(report.unreadable) - most:,} more files; --all names them")
+    for note in report.notes:
+        print(f"note: {note}")
+    print(f"files: {report.info.source}")
+    print(f"licence and terms: {report.info.licence}")
+    if wrong := ", ".join(domain.name for domain in report.domains if not domain.sound):
+        print(f"counts differ from the known totals: {wrong}")
+    if faults := [f"{c} in {domain.name}" for domain in report.domains for c in domain.wrong]:
+        print(f"counts of classes differ from the known ones: {_listed(faults)}")
+    if report.wrong:
+        print(f"counts of classes over all domains differ: {_listed(report.wrong)}")
+    if report.stand_in is not None:
+        print(f"{NO_RESULT} counts ({report.stand_in})")
+    for what, (count, right) in report.amounts.items():
+        if count != right:
+            print(f"{what}: {count:,}, known {right:,}")
+    if report.splitless:
+        without = f"{report.name}(split='none')"
+        reason = next(iter(report.splitless.values()))
+        print(f"no official split of {', '.join(report.splitless)}: {reason}")
+        print(f"{report.name} as it was asked for stops there; {without} draws a split instead")
+    if report.refused:
+        print(f"a study stops here: {report.refused}")
+    if report.sound and report.doubts:
+        print(f"to settle before a study: {', '.join(report.doubts)} (see the note above)")
+    elif report.sound:
+        compared = ", ".join(report.compared)
+        print(f"nothing is wrong; {f'compared: {compared}' if compared else 'no total is known'}")
+
+
+def _domains(report: Report) -> tuple[list[str], list[list[str]]]:
+    """Names of columns, and a row for each domain; without what says nothing of a regression."""
+    head = ["domain", "examples", "known", "train / validation", "classes", "per class", "units"]
+    rows = []
+    for domain in report.domains:
+        total = "" if domain.total is None else f"{domain.total:,}{'' if domain.sound else ' !'}"
+        sizes = [size for size in domain.counts.values() if size]
+        span = f"{min(sizes):,} to {max(sizes):,}" if sizes and "" not in domain.counts else ""
+        classes = "" if "" in domain.counts else f"{len(sizes)} of {len(domain.counts)}"
+        units = "" if domain.units is None else f"{domain.units:,}"
+        cells = [domain.name, f"{domain.count:,}", total, domain.split, classes, span, units]
+        rows.append(cells)
+    regression = any(domain.targets for domain in report.domains)
+    spare = set(head[2:] if regression else ["units"])
+    columns = [j for j, name in enumerate(head) if name not in spare or any(row[j] for row in rows)]
+    return [head[j] for j in columns], [[row[j] for j in columns] for row in rows]
+
+
+def _cells(report: Report) -> list[list[str]]:
+    """Counts, a row for each class and a column for each domain, with names and totals."""
+    rows = [["class", *(domain.name for domain in report.domains), "all domains"]]
+    for label, total in report.counts.items():
+        cells = [(d.counts.get(label, 0), d.known.get(label)) for d in report.domains]
+        cells.append((total, report.known.get(label)))
+        rows.append([label, *(_cell(found, known) for found, known in cells)])
+    return rows
+
+
+def _cell(found: int, known: int | None) -> str:
+    """A count, and the known one where it differs."""
+    return f"{found:,}" if known in (None, found) else f"{found:,}, known {known:,} !"
+
+
+def _listed(names: list[str], shown: int = 12) -> str:
+    """The first names, and how many there are beyond."""
+    rest = f" and {len(names) - shown} more" if len(names) > shown else ""
+    return ", ".join(names[:shown]) + rest

@@ -1,0 +1,306 @@
+"""The command line: a thin layer over `unseen.Study`."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import click
+import typer
+from typer.core import TyperGroup
+
+from unseen.cli import serving as deploy
+from unseen.cli import track as tracking
+from unseen.cli.audit import audit
+from unseen.cli.console import console
+from unseen.cli.data import data
+from unseen.cli.federation import federation
+from unseen.cli.report import report
+from unseen.cli.skeleton_command import new
+from unseen.cli.watch import watch
+from unseen.spec.overrides import split_list
+
+#: The commands in the order in which somebody new to them needs them.
+ORDER = (
+    "study", "table", "report", "watch", "train", "predict", "evaluate", "export", "list", "show",
+    "new", "data", "federation", "audit", "track",
+)  # fmt: skip
+
+
+class InOrder(TyperGroup):
+    """Commands as `ORDER` has them; any that it lacks come last."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The names in their order in the help."""
+        place = {name: i for i, name in enumerate(ORDER)}
+        return sorted(super().list_commands(ctx), key=lambda name: place.get(name, len(place)))
+
+
+app = typer.Typer(
+    name="unseen",
+    cls=InOrder,
+    suggest_commands=False,  # click suggests the nearest command itself
+    help="Federated domain generalization: one model from sites that share no data, for a site "
+    "nobody has seen.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+app.add_typer(data)
+app.add_typer(federation)
+app.command()(report)
+app.command()(audit)
+for command in (deploy.train, deploy.predict, deploy.evaluate, deploy.export):
+    app.command()(command)
+app.command()(watch)
+app.command()(tracking.track)
+app.command()(new)
+
+Methods = Annotated[str | None, typer.Option(help='Methods, such as "fedavg,ppdg(lam=0.2)+ga".')]
+Targets = Annotated[str | None, typer.Option(help="Only these tasks, by target, comma-separated.")]
+Seeds = Annotated[str | None, typer.Option(help="How many seeds, or which: 5 or 0,3,7.")]
+Jobs = Annotated[int, typer.Option(min=1, help="Processes.")]
+Device = Annotated[str | None, typer.Option(help="cpu or cuda.")]
+Weights = Annotated[Path | None, typer.Option(help="Initial weights, .pth or .safetensors.")]
+DataDir = Annotated[Path | None, typer.Option(help="Where data files are (default: $UNSEEN_DATA).")]
+Out = Annotated[Path | None, typer.Option(help="Folder of the records and tables.")]
+Track = Annotated[str, typer.Option(help="tensorboard, mlflow, or both with a comma.")]
+Backend = Annotated[str, typer.Option(help="Where clients run: in-process, flower-simulation.")]
+Executor = Annotated[str, typer.Option(help="Where jobs run: processes, ray.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Check everything, run nothing.")]
+
+
+@app.command()
+def study(
+    name: Annotated[str, typer.Argument(metavar="NAME|FILE.toml")],
+    settings: Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...")] = None,
+    methods: Methods = None,
+    targets: Targets = None,
+    seeds: Seeds = None,
+    jobs: Jobs = 1,
+    weights: Weights = None,
+    device: Device = None,
+    data_dir: DataDir = None,
+    out: Out = None,
+    track: Track = "",
+    backend: Backend = "in-process",
+    executor: Executor = "processes",
+    dry_run: DryRun = False,
+    show: Annotated[
+        bool, typer.Option("--show", help="Print the study's file, source of each value included.")
+    ] = False,
+) -> None:
+    """Run a study, or what is missing of it, and print its table.
+
+    NAME may also be a paper's table or figure, or a folder of studies: all of its studies run, one
+    after the other. Settings are those of the study's file, such as rounds=40 or
+    training.epochs=5. The command line wins over the file, the file over the defaults.
+    """
+    from unseen.follow.trackers import listed
+    from unseen.spec.named import texts
+
+    if show:
+        print("\n".join(texts(name)), end="")
+        return
+    others = {"device": device, "weights": str(weights) if weights is not None else None}
+    trackers = listed(track)
+    for chosen, folder, shown in read_studies(name, settings, methods, targets, seeds, others, out):
+        if dry_run:
+            describe(chosen, folder, data_dir, jobs)
+            continue
+        try:
+            results = chosen.run(folder, jobs, data_dir, True, trackers, backend, executor)
+        except KeyboardInterrupt:
+            print("Stopped. Run the same command to resume.", file=sys.stderr)
+            raise typer.Exit(130) from None
+        for metric in results.among(shown):
+            console().print(results.table(metric).to_rich())
+        print(f"records and tables (csv, md, tex): {folder}")
+
+
+@app.command()
+def table(
+    name: Annotated[str, typer.Argument(metavar="NAME|FILE.toml")],
+    settings: Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...")] = None,
+    metric: Annotated[str | None, typer.Option(help="What to show.")] = None,
+    selection: Annotated[str | None, typer.Option(help="Which round counts.")] = None,
+    form: Annotated[str, typer.Option("--format", help="text, markdown, latex or csv.")] = "text",
+    test: Annotated[str | None, typer.Option(help="wilcoxon or t, of the reference.")] = None,
+    spread: Annotated[str, typer.Option(help="After ±: error, or a 95 % interval.")] = "error",
+    methods: Methods = None,
+    targets: Targets = None,
+    seeds: Seeds = None,
+    weights: Weights = None,
+    data_dir: DataDir = None,
+    out: Out = None,
+) -> None:
+    """Print a table of what a study has finished; runs nothing and writes nothing.
+
+    The settings must be those of the run. Metric, selection and reference may be others.
+    """
+    import warnings
+
+    from unseen.errors import UnseenError, choice
+    from unseen.study.plan import prepare_study
+    from unseen.study.runner import results_of
+
+    choice("--format", form, ("text", "markdown", "latex", "csv"))
+    if test is not None:
+        choice("--test", test, ("wilcoxon", "t"))
+    choice("--spread", spread, ("error", "interval"))
+    others = {"weights": str(weights) if weights is not None else None}
+    options: dict[str, Any] = {"test": test, "spread": spread}
+    for chosen, folder, shown in read_studies(name, settings, methods, targets, seeds, others, out):
+        planned = prepare_study(chosen, folder, data_dir)
+        try:
+            planned.check_code()
+        except UnseenError as error:  # this only shows what is there
+            warnings.warn(str(error), stacklevel=1)
+        results = results_of(planned)
+        for shown_metric in (metric,) if metric else results.among(shown):
+            made = results.table(shown_metric, selection, **options)
+            if form == "text":
+                console().print(made.to_rich())
+                continue
+            forms = {"markdown": made.to_markdown, "latex": made.to_latex, "csv": made.to_csv}
+            print(forms[form](), end="")
+            if form == "csv":
+                print(made.to_notes(), end="", file=sys.stderr)
+
+
+def read_studies(
+    name: str,
+    settings: list[str] | None,
+    methods: str | None,
+    targets: str | None,
+    seeds: str | None,
+    others: dict[str, Any],
+    out: Path | None,
+) -> Iterator[tuple[Any, Path, tuple[str, ...]]]:
+    """Yield (study, output folder, metrics) for each study that the name refers to.
+
+    Command-line overrides are applied. Metrics are empty if the study's own apply.
+    """
+    from unseen.spec.named import members, metrics_of
+    from unseen.spec.overrides import parse_override
+    from unseen.study import Study
+
+    overrides: dict[str, Any] = dict(map(parse_override, settings or []))
+    if methods is not None:
+        overrides["methods"] = split_list(methods)
+    if targets is not None:
+        overrides["targets"] = split_list(targets)
+    if seeds is not None:
+        overrides["seeds"] = int(seeds) if seeds.isdigit() else split_list(seeds)
+    overrides |= {key: value for key, value in others.items() if value is not None}
+    names = members(name)
+    for member in names:
+        chosen = Study.read(member, overrides)
+        folder = out or Path("results")
+        folder = folder / chosen.name if out is None or len(names) > 1 else folder
+        metrics = metrics_of(name)
+        # A study that is a table of one metric shows its own metric, which may be overridden.
+        yield chosen, folder, metrics if member != name or len(metrics) > 1 else ()
+
+
+def describe(chosen: Any, folder: Path, data_dir: Path | None, processes: int) -> None:
+    """Print what a study would do and cost."""
+    from unseen.datasets.standin import NO_RESULT
+    from unseen.study.estimate import estimates, report
+    from unseen.study.plan import prepare_study
+
+    planned = prepare_study(chosen, folder, data_dir)
+    planned.check_code()
+    tasks = ", ".join(task.name for task in planned.tasks)
+    print(f"study: {chosen.name}")
+    kind = f", {NO_RESULT}" if planned.stand_in else ""
+    print(f"data: {planned.data.name}, {len(planned.data.domains)} domains{kind}")
+    for domain in planned.data.domains:
+        print(f"  {domain.name}: {len(domain.y)} examples")
+    print(f"model: {planned.setting.model}")
+    if planned.setting.weights is not None:
+        print(f"initial weights: {planned.setting.weights}")
+    print(f"tasks: {tasks}")
+    print(f"jobs: {len(planned.jobs)}, of which {len(planned.missing)} are still to run")
+    for method, reason in planned.not_applicable.items():
+        print(f"not applicable: {method} ({reason})")
+    for warning in planned.warnings:
+        print(f"warning: {warning}")
+    for line in report(*estimates(planned), processes):
+        print(line)
+
+
+@app.command(name="list")
+def list_(
+    what: Annotated[str, typer.Argument(metavar="methods|compositions|datasets|studies|models")],
+) -> None:
+    """List what there is by name."""
+    from rich.table import Table
+
+    from unseen.cli.listing import listed
+
+    header, rows = listed(what)
+    table = Table(*header)
+    for row in rows:
+        table.add_row(*row)
+    console().print(table, markup=False)
+
+
+@app.command()
+def show(
+    method: Annotated[str, typer.Argument(help="A method or modifier, such as ppdg or ga.")],
+) -> None:
+    """Show a method: equations, source, options with defaults, citation."""
+    from unseen.cli.catalogue import page
+
+    print(page(method))
+
+
+@app.callback(invoke_without_command=True)
+def root(
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+) -> None:
+    """Federated domain generalization."""
+    if version:
+        from unseen.version import __version__
+
+        print(__version__)
+        raise typer.Exit
+
+
+def unbroken(commands: typer.Typer) -> None:
+    """Let the help of all commands break its paragraphs where the terminal ends.
+
+    Otherwise they would break where the lines of a docstring do.
+    """
+    for info in commands.registered_commands:
+        text = inspect.cleandoc((info.callback and info.callback.__doc__) or "")
+        paragraphs = text.split("\n\n")
+        info.help = info.help or "\n\n".join(part.replace("\n", " ") for part in paragraphs)
+    for group in commands.registered_groups:
+        if group.typer_instance is not None:
+            unbroken(group.typer_instance)
+
+
+unbroken(app)
+
+
+def main() -> None:
+    """Run the command line; errors of the user's input are one paragraph, not a traceback."""
+    import warnings
+
+    warnings.showwarning = lambda message, *_: print(f"warning: {message}", file=sys.stderr)
+    try:
+        app(prog_name="unseen")
+    except ValueError as error:
+        from unseen.errors import UnseenError
+
+        if not isinstance(error, UnseenError):
+            raise
+        print(" ".join((f"error: {error}", *getattr(error, "__notes__", ()))), file=sys.stderr)
+        sys.exit(2)

@@ -1,0 +1,248 @@
+"""`unseen train`, `predict`, `evaluate` and `export`."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+ModelDir = Annotated[Path, typer.Argument(metavar="MODEL_DIR", help="What `unseen train` wrote.")]
+DataDir = Annotated[Path | None, typer.Option(help="Where data files are (default: $UNSEEN_DATA).")]
+Device = Annotated[str, typer.Option(help="cpu or cuda.")]
+Site = Annotated[
+    str | None,
+    typer.Option(help="Use this training site's own BatchNorm statistics, if it kept any."),
+]
+Batch = Annotated[
+    int | None, typer.Option(min=1, help="Inputs per pass (default: 32 images or 512 rows).")
+]
+
+
+def train(
+    file: Annotated[str, typer.Argument(metavar="FILE.toml", help="A study's file.")],
+    settings: Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="The model's directory (default: models/NAME).")
+    ] = None,
+    method: Annotated[str | None, typer.Option(help='Such as "fedprox(mu=0.1)+ga".')] = None,
+    holdout: Annotated[
+        str | None, typer.Option(help="A domain to evaluate on, not to train on; or none.")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Of all random draws.")] = None,
+    weights: Annotated[
+        Path | None, typer.Option(help="Initial weights, .pth or .safetensors.")
+    ] = None,
+    device: Annotated[str | None, typer.Option(help="cpu or cuda.")] = None,
+    data_dir: DataDir = None,
+    ranges: Annotated[
+        bool | None,
+        typer.Option(
+            "--ranges/--no-ranges",
+            help="Keep what training's inputs were like, for `predict` to flag others; left out: "
+            "where privacy.channel is clear and no noise was asked for.",
+        ),
+    ] = None,
+) -> None:
+    """Train one model by one federation, for use: on your images, your csv, with your own model.
+
+    FILE.toml is a study's file with one method. All domains train, unless holdout = "NAME" or a
+    \\[holdout] table keeps some for an honest evaluation. The directory holds the model, its card,
+    the report of its training and its citations.
+    """
+    from unseen.results.formats import plain
+    from unseen.serving.fit import shown, study_of
+    from unseen.serving.fit import train as run
+    from unseen.spec.overrides import parse_override
+
+    overrides = dict(map(parse_override, settings or []))
+    others = {"holdout": holdout, "device": device, "weights": str(weights) if weights else None}
+    overrides |= {key: value for key, value in others.items() if value is not None}
+    if seed is not None:
+        overrides["seeds"] = [seed]
+    study = study_of(file, overrides, method)
+    target = out or Path("models") / study.name
+    try:
+        trained = run(study, target, data_dir, print, sys.stderr.isatty(), ranges)
+    except KeyboardInterrupt:
+        print("Stopped. Run the same command to resume.", file=sys.stderr)
+        raise typer.Exit(130) from None
+    spec = trained.spec
+    rows = [[(text, "") for text in row] for row in shown(spec["results"], spec["metrics"])]
+    percent = any("accuracy" in name for name in spec["metrics"])
+    note = "[...]: 95% bootstrap interval over the site's examples"
+    notes = [note + "; accuracies in percent" * percent]
+    if worse := spec.get("worse than a constant"):
+        notes.append(f"worse than a constant: {', '.join(worse)}")
+    print(plain("", [rows], notes))
+    print(f"model, card and report: {target}")
+
+
+def predict(
+    model_dir: ModelDir,
+    inputs: Annotated[
+        list[Path], typer.Argument(metavar="INPUT...", help="Images, folders of them, csv files.")
+    ],
+    out: Annotated[
+        Path | None, typer.Option(help="A file, .csv, .jsonl or .parquet (default: stdout).")
+    ] = None,
+    form: Annotated[str | None, typer.Option("--format", help="csv, jsonl or parquet.")] = None,
+    keep: Annotated[
+        str | None, typer.Option(help="Columns of a csv file to copy, such as an identifier.")
+    ] = None,
+    accept_unseen: Annotated[
+        bool,
+        typer.Option("--accept-unseen", help="Predict rows with categories new to the model."),
+    ] = False,
+    strict: Annotated[
+        bool,
+        typer.Option("--strict", help="Predict nothing for inputs far from what training saw."),
+    ] = False,
+    runtime: Annotated[str, typer.Option(help="torch, or onnx for its export.")] = "torch",
+    site: Site = None,
+    batch: Batch = None,
+    device: Device = "cpu",
+    profile: Annotated[bool, typer.Option("--profile", help="Print where the time went.")] = False,
+) -> None:
+    """Predict for images or the rows of csv files: classes with probabilities, or numbers.
+
+    What cannot be predicted is named in the output, and the exit code is then 1. The column
+    `unusual` names values far from what training saw; with --strict these are not predicted.
+    """
+    begun = time.perf_counter()
+    from unseen.errors import choice
+    from unseen.serving import predict as module
+    from unseen.serving.bounds import Tally, check_strict
+    from unseen.serving.clock import Clock
+    from unseen.serving.directory import read
+
+    choice("--runtime", runtime, ("torch", "onnx"))
+    form = module.form_of(form, out)
+    clock = Clock({"imports": time.perf_counter() - begun})
+    with clock.phase("loading"):
+        trained = read(model_dir, device)
+        trained.at(site)
+        other = None
+        if runtime == "onnx":
+            from unseen.serving.export import of_model
+
+            _no_site(site)
+            other = of_model(trained)
+    columns = _names(keep)
+    module.check_kept(trained, columns)
+    written, faults, tally = 0, [], Tally(trained.bounds)
+    if strict:
+        check_strict(trained.bounds)
+    rows = trained.spec["input"]["kind"] == "table"
+    with module.writing(out, form, trained.classes, rows, columns) as writer:
+        for line in module.predict(trained, inputs, other, batch, clock, accept_unseen, strict):
+            with clock.phase("writing"):
+                writer.write(line)
+            tally.add(line.item)
+            written += line.item.error is None
+            faults += [line.item] if line.item.error is not None else []
+    if profile:
+        print("\n".join(clock.lines()), file=sys.stderr)
+    for remark in tally.lines():
+        print(remark, file=sys.stderr)
+    _faults(written, faults)
+
+
+def evaluate(
+    model_dir: ModelDir,
+    data: Annotated[
+        Path | None,
+        typer.Option(help="A csv file, a folder [domain/]class/image, or the data set's folder."),
+    ] = None,
+    domains: Annotated[str | None, typer.Option(help="Only these, comma-separated.")] = None,
+    metrics: Annotated[str | None, typer.Option(help="Such as accuracy,auroc.")] = None,
+    label: Annotated[str | None, typer.Option(help="The csv file's column of labels.")] = None,
+    domain: Annotated[str | None, typer.Option(help="The csv file's column of domains.")] = None,
+    runtime: Annotated[str, typer.Option(help="torch, or onnx for its export.")] = "torch",
+    onnx: Annotated[Path | None, typer.Option(help="The export (default: its model.onnx).")] = None,
+    site: Site = None,
+    form: Annotated[str, typer.Option("--format", help="text, markdown, csv or json.")] = "text",
+    out: Annotated[Path | None, typer.Option(help="A file (default: stdout).")] = None,
+    batch: Batch = None,
+    device: Device = "cpu",
+) -> None:
+    """Measure a model on data with labels: metrics per domain, with bootstrap intervals.
+
+    Without --data it is the data set of training, where UNSEEN_DATA says. What cannot be used is
+    named, and the exit code is then 1.
+    """
+    from unseen.core.atomic import write_atomically
+    from unseen.errors import choice
+    from unseen.serving.directory import read
+    from unseen.serving.evaluate import evaluate as run
+    from unseen.serving.labelled import Request
+
+    choice("--runtime", runtime, ("torch", "onnx"))
+    choice("--format", form, ("text", "markdown", "csv", "json"))
+    trained = read(model_dir, device)
+    trained.at(site)
+    other = None
+    if runtime == "onnx" or onnx is not None:
+        from unseen.serving.export import of_model
+
+        _no_site(site)
+        other = of_model(trained, onnx)
+    request = Request(data, _names(domains) or None, _names(metrics) or None, label, domain, batch)
+    evaluation = run(trained, request, other)
+    if out is not None:
+        write_atomically(out, evaluation.text(form).encode())
+    elif evaluation.sites:
+        print(evaluation.text(form), end="")
+    _faults(sum(site.examples for site in evaluation.sites), evaluation.faults)
+
+
+def export(
+    model_dir: ModelDir,
+    form: Annotated[str, typer.Option("--format", help="onnx or torch-export.")] = "onnx",
+    check: Annotated[
+        list[Path] | None, typer.Option(help="Real inputs to check by: images, folders, csv.")
+    ] = None,
+    data_dir: DataDir = None,
+    out: Annotated[Path | None, typer.Option(help="The file (default: in MODEL_DIR).")] = None,
+) -> None:
+    """Write a model for other runtimes, checked against the model on real inputs.
+
+    Without --check these are the data of training, read again from --data-dir. An export that
+    differs by more than 1e-4 (of numbers: 1e-4 of their deviation in training), the rounding of
+    large numbers aside, is not written.
+    """
+    from unseen.serving.export import export as run
+
+    exported = run(model_dir, form, check or (), data_dir, out)
+    print(f"checked on {exported.inputs} inputs: largest difference {exported.difference:.1e}, "
+          f"{exported.allowed:.0e} allowed")  # fmt: skip
+    if exported.rounding is not None:
+        print("the model computes in bfloat16, its export in float32: outputs change by up to "
+              f"{exported.rounding:.1e}{exported.unit}")  # fmt: skip
+    print(f"{exported.path}, its inputs and outputs described in {exported.path.name}.md")
+
+
+def _names(text: str | None) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(",") if part.strip()) if text else ()
+
+
+def _no_site(site: str | None) -> None:
+    from unseen.errors import UnseenError
+
+    if site is not None:
+        raise UnseenError("an export has the averaged statistics: leave out --site.")
+
+
+def _faults(used: int, faults: Sequence[object]) -> None:
+    """Name on stderr what could not be used, and end with code 1 if there is any."""
+    if not faults:
+        return
+    for fault in faults[:20]:
+        print(f"not used: {fault}", file=sys.stderr)
+    if len(faults) > 20:
+        print(f"and {len(faults) - 20} more", file=sys.stderr)
+    print(f"{used} used, {len(faults)} not", file=sys.stderr)
+    raise typer.Exit(1)

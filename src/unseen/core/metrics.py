@@ -1,0 +1,250 @@
+"""How good outputs are: metrics over a whole set, and an exchange that evaluates."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch import Tensor
+
+from unseen.core.client import Client, Split
+from unseen.core.exchange import Reply, Turn
+from unseen.core.losses import cross_entropy, squared_error
+from unseen.core.scale import Scale
+from unseen.core.types import Inbox, Memory
+from unseen.core.vector import Model
+from unseen.errors import Diverged, UnseenError, nearest
+
+#: Rows of one forward pass in evaluation; part of the protocol where BatchNorm has no statistics.
+EVALUATION_BATCH = 512
+#: (outputs [N, C], y [N]) -> value, or None where the metric is not defined for this set.
+Metric = Callable[[Tensor, Tensor], float | None]
+Predict = Callable[[Model, Inbox, Tensor], Tensor]
+
+
+def loss(outputs: Tensor, y: Tensor) -> float:
+    """Mean cross-entropy, or mean squared error where the targets are numbers."""
+    mean = squared_error if y.is_floating_point() else cross_entropy
+    return float(mean(outputs.double(), y.double() if y.is_floating_point() else y))
+
+
+def accuracy(outputs: Tensor, y: Tensor) -> float:
+    """Share of examples whose class is predicted.
+
+    >>> accuracy(torch.tensor([[2.0, 1.0], [0.0, 3.0]]), torch.tensor([0, 0]))
+    0.5
+    """
+    return float((predicted(outputs) == y).double().mean())
+
+
+def auroc(outputs: Tensor, y: Tensor) -> float | None:
+    """Area under the ROC curve of two classes, from scores over the whole set.
+
+    None for a set of one class: there is no pair to rank.
+    """
+    from sklearn.metrics import roc_auc_score
+
+    if not _two_classes(outputs, y):
+        return None
+    return float(roc_auc_score(y.cpu().numpy(), class_scores(outputs).cpu().numpy()))
+
+
+def auprc(outputs: Tensor, y: Tensor) -> float | None:
+    """Average precision of class 1, from scores over the whole set; None without both classes."""
+    from sklearn.metrics import average_precision_score
+
+    if not _two_classes(outputs, y):
+        return None
+    return float(average_precision_score(y.cpu().numpy(), class_scores(outputs).cpu().numpy()))
+
+
+def balanced_accuracy(outputs: Tensor, y: Tensor) -> float:
+    """Mean over the classes present of the share of each that is predicted."""
+    right = (predicted(outputs) == y).double()
+    return float(torch.stack([right[y == c].mean() for c in y.unique()]).mean())  # type: ignore[no-untyped-call]
+
+
+def pearson(outputs: Tensor, y: Tensor) -> float | None:
+    """Correlation of predictions and targets; None where either is constant."""
+    if len(y) < 2:
+        return None
+    pair = torch.stack([outputs.squeeze(-1).double(), y.double()])
+    value = float(torch.corrcoef(pair)[0, 1])
+    return value if math.isfinite(value) else None
+
+
+def mae(outputs: Tensor, y: Tensor) -> float:
+    """Mean absolute error of numbers.
+
+    >>> mae(torch.tensor([[1.0], [5.0]]), torch.tensor([2.0, 2.0]))
+    2.0
+    """
+    return float((outputs.squeeze(-1).double() - y.double()).abs().mean())
+
+
+def rmse(outputs: Tensor, y: Tensor) -> float:
+    """Root of the mean squared error of numbers, which is in their own unit."""
+    return math.sqrt(loss(outputs, y.double()))
+
+
+def r2(outputs: Tensor, y: Tensor) -> float | None:
+    """1 − Σ (f − y)² / Σ (y − ȳ)², with the mean ȳ of this set; None where all y are equal.
+
+    0 is what ȳ itself would get, which nobody knows before the labels; below 0 is worse than that.
+    """
+    numbers = y.double()
+    spread = float((numbers - numbers.mean()).square().sum())
+    if bool((y == y[0]).all()) or not spread:
+        return None
+    return 1 - float((outputs.squeeze(-1).double() - numbers).square().sum()) / spread
+
+
+METRICS: dict[str, Metric] = {
+    "loss": loss,
+    "accuracy": accuracy,
+    "balanced-accuracy": balanced_accuracy,
+    "auroc": auroc,
+    "auprc": auprc,
+    "mae": mae,
+    "rmse": rmse,
+    "r2": r2,
+    "pearson": pearson,
+}
+#: Metrics of which less is better.
+LOWER = frozenset({"loss", "mae", "rmse"})
+
+
+#: Metrics of numbers; `loss` is of both kinds, all others are of classes.
+OF_NUMBERS = frozenset({"mae", "rmse", "r2", "pearson"})
+#: What is recorded of numbers where nobody says otherwise.
+FOR_NUMBERS = ("loss", "mae", "rmse", "r2", "pearson")
+#: Metrics of two classes.
+OF_TWO = frozenset({"auroc", "auprc"})
+
+
+def check_metric(name: str, classes: int | None) -> None:
+    """Refuse a metric that does not exist or is not for such labels (classes None: numbers)."""
+    if name not in METRICS:
+        raise nearest("metric", name, METRICS)
+    regression = classes is None
+    if name in OF_TWO and classes not in (2, None):
+        raise UnseenError(
+            f"the metric {name!r} is for two classes; these labels have {classes}. Choose "
+            "accuracy or balanced-accuracy."
+        )
+    if name != "loss" and (name in OF_NUMBERS) != regression:
+        kind, fit = (
+            ("numbers", OF_NUMBERS) if regression else ("classes", METRICS.keys() - OF_NUMBERS)
+        )
+        raise UnseenError(
+            f"the metric {name!r} is not for labels that are {kind}; choose from "
+            f"{', '.join(sorted({'loss', *fit}))}."
+        )
+
+
+def predicted(outputs: Tensor) -> Tensor:
+    """The class of each row: the largest output, or for one column whether its logit is > 0."""
+    return (outputs.squeeze(-1) > 0).long() if outputs.shape[-1] == 1 else outputs.argmax(-1)
+
+
+def plain(model: Model, inbox: Inbox, x: Tensor) -> Tensor:
+    """The model's own outputs: how all methods predict that say nothing else."""
+    return model(x)
+
+
+def forward(
+    model: Model, split: Split, predict: Predict = plain, inbox: Inbox | None = None
+) -> Tensor:
+    """Outputs [N, C] for a split, in evaluation mode and in its own order."""
+    model.module.eval()
+    with torch.no_grad():
+        parts = [
+            predict(model, inbox or {}, split.batch(slice(i, i + EVALUATION_BATCH))[0])
+            for i in range(0, len(split), EVALUATION_BATCH)
+        ]
+    return torch.cat(parts)
+
+
+@dataclass(frozen=True)
+class Evaluate:
+    """A local that changes nothing and reports metrics of the received model.
+
+    split: which one. metrics: names in METRICS. groups: metadata column -> number of its codes;
+    the metrics of each group are reported as vectors `metric@column`, with `examples@column`
+    telling which groups are there; examples of the code −1 (`datasets.base.NO_GROUP`) count in the
+    metrics of the whole split and in no group. A metric that is not defined is sent as 0 with
+    `metric.undefined` = 1, since NaN means a broken reply. scale: what the labels were standardised
+    by, if they were; metrics are of outputs and labels in the labels' own units.
+    """
+
+    split: str
+    metrics: tuple[str, ...] = ("loss", "accuracy")
+    predict: Predict = plain
+    groups: Mapping[str, int] = field(default_factory=dict)
+    scale: Scale | None = None
+
+    def __post_init__(self) -> None:
+        for name in self.metrics:
+            if name not in METRICS:
+                raise nearest("metric", name, METRICS)
+
+    def __call__(
+        self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
+    ) -> tuple[Reply, Memory]:
+        """Evaluate the model where it is bound, with the client's own statistics if it has any."""
+        if "buffers" in memory:
+            model.buffers.copy_(memory["buffers"])
+        split = client.split(self.split)
+        outputs = forward(model, split, self.predict, inbox)
+        if not bool(torch.isfinite(outputs).all()):
+            raise Diverged(
+                f"the model's outputs on client {client.name!r} are not finite in round "
+                f"{turn.round}: training has diverged. A smaller learning rate helps."
+            )
+        if self.scale is not None:
+            outputs = self.scale.restored(outputs)
+            split = replace(split, y=self.scale.restored(split.y))
+        scalars: dict[str, float | Tensor] = {"examples": len(split)}
+        for name in self.metrics:
+            value = METRICS[name](outputs, split.y)
+            scalars[name] = 0.0 if value is None else value
+            scalars[f"{name}.undefined"] = float(value is None)
+        for column, count in self.groups.items():
+            scalars |= self._grouped(outputs, split, column, count)
+        return Reply(scalars=scalars), memory
+
+    def _grouped(
+        self, outputs: Tensor, split: Split, column: str, count: int
+    ) -> dict[str, float | Tensor]:
+        codes = split.meta[column]
+        members = [codes == code for code in range(count)]
+        scalars: dict[str, float | Tensor] = {
+            f"examples@{column}": _vector(float(m.sum()) for m in members)
+        }
+        for name in self.metrics:
+            values = [
+                METRICS[name](outputs[m], split.y[m]) if bool(m.any()) else None for m in members
+            ]
+            scalars[f"{name}@{column}"] = _vector(v or 0.0 for v in values)
+            scalars[f"{name}.undefined@{column}"] = torch.tensor([float(v is None) for v in values])
+        return scalars
+
+
+def _vector(values: Iterable[float]) -> Tensor:
+    return torch.tensor(list(values), dtype=torch.float64)
+
+
+def _two_classes(outputs: Tensor, y: Tensor) -> bool:
+    if outputs.shape[-1] > 2:
+        raise UnseenError(
+            f"auroc and auprc are for two classes; the model has {outputs.shape[-1]} outputs. "
+            "Choose accuracy or balanced-accuracy."
+        )
+    return len(y.unique()) == 2  # type: ignore[no-untyped-call]
+
+
+def class_scores(outputs: Tensor) -> Tensor:
+    """Return a score of class 1 that ranks as its probability does, from outputs [N, 1 or 2]."""
+    return outputs.squeeze(-1) if outputs.shape[-1] == 1 else outputs[:, 1] - outputs[:, 0]

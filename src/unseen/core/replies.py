@@ -1,0 +1,115 @@
+"""What a client's reply must be before a rule may use it, and the table of its scalars."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from unseen.core.exchange import Exchange, Reply, Turn
+from unseen.core.types import Inbox, Table
+from unseen.errors import BadReply, Diverged
+
+OnBadReply = Literal["stop", "drop"]
+NOT_FINITE = "NaN or infinite values"
+#: The name and shape of each scalar of a reply.
+ScalarShapes = tuple[tuple[str, tuple[int, ...]], ...]
+
+
+def sound(
+    names: Sequence[str],
+    replies: Sequence[Reply],
+    exchange: Exchange,
+    inbox: Inbox,
+    on_bad_reply: OnBadReply,
+) -> tuple[list[str], list[Reply], dict[str, str]]:
+    """Return the replies that a rule may use, and why others were left out.
+
+    Raises:
+        BadReply: If one is bad and `on_bad_reply` is "stop", or if all are.
+    """
+    dropped: dict[str, str] = {}
+    answered = [reply for reply in replies if not reply.fault]
+    usual = Counter(map(_scalar_shapes, answered)).most_common(1)[0][0] if answered else ()
+    for name, reply in zip(names, replies, strict=True):
+        fault = find_fault(reply, exchange, inbox) or unusual(reply, usual)
+        if fault and on_bad_reply == "stop":
+            raise kind(fault)(
+                f"client {name!r} replied to exchange {exchange.name!r} with {fault}; the round "
+                "was stopped. Look at this client's data and learning rate, or let the round go "
+                "on without it with on_bad_reply = 'drop'."
+            )
+        if fault:
+            dropped[name] = fault
+    if len(dropped) == len(names) and (exchange.slots or on_bad_reply == "stop"):
+        worst = max(dropped.values(), key=lambda fault: kind(fault) is BadReply)
+        raise kind(worst)(f"every client's reply to {exchange.name!r} was bad: {dropped}.")
+    kept = [(n, r) for n, r in zip(names, replies, strict=True) if n not in dropped]
+    return [n for n, _ in kept], [r for _, r in kept], dropped
+
+
+def find_fault(reply: Reply, exchange: Exchange, inbox: Inbox) -> str | None:
+    """Return what is wrong with a reply, or None."""
+    if reply.fault:
+        return reply.fault
+    for name, slot in exchange.slots.items():
+        row = reply.rows.get(name)
+        if row is None:
+            return f"no row {name!r}"
+        if fault := getattr(row, "fault", ""):  # a sealed row: only its client could look
+            return f"{fault} in {name!r}"
+        expected = slot.row_shape(inbox[slot.to or name])
+        if row.shape != expected:
+            return f"{name!r} of shape {list(row.shape)} where {list(expected)} was expected"
+        if isinstance(row, Tensor) and not row.is_floating_point():
+            return f"{name!r} of type {row.dtype} where real numbers were expected"
+        if isinstance(row, Tensor) and not _finite(row):
+            return f"{NOT_FINITE} in {name!r}"
+    for name, value in reply.scalars.items():
+        if not bool(torch.isfinite(torch.as_tensor(value)).all()):
+            return f"{NOT_FINITE} as {name!r}"
+    return None
+
+
+def _finite(row: Tensor) -> bool:
+    return not row.numel() or bool(torch.isfinite(torch.stack(torch.aminmax(row))).all())
+
+
+def kind(fault: str) -> type[BadReply]:
+    """The error for a fault: diverged where numbers stopped being finite."""
+    return Diverged if fault.startswith(NOT_FINITE) else BadReply
+
+
+def _scalar_shapes(reply: Reply) -> ScalarShapes:
+    return tuple(sorted((n, tuple(torch.as_tensor(v).shape)) for n, v in reply.scalars.items()))
+
+
+def unusual(reply: Reply, usual: ScalarShapes) -> str | None:
+    """How a reply's scalars differ from those of most others, or None."""
+    own, others = dict(_scalar_shapes(reply)), dict(usual)
+    for name in sorted({*own, *others}):
+        if own.get(name) != others.get(name):
+            found = f"shape {list(own[name])}" if name in own else "nothing"
+            wanted = f"shape {list(others[name])}" if name in others else "nothing"
+            return f"{found} as {name!r} where most sent {wanted}"
+    return None
+
+
+def tabulate(
+    names: Sequence[str], replies: Sequence[Reply], roster: Sequence[str], turn: Turn
+) -> Table:
+    """The scalars [k] or [k, m] of an exchange, with `client`, `progress` r/R and `rounds` R."""
+    k = len(names)
+    index = {name: float(i) for i, name in enumerate(roster)}
+    table = {
+        "client": torch.tensor([index.get(name, -1.0) for name in names], dtype=torch.float64),
+        "progress": torch.full((k,), turn.round / turn.rounds, dtype=torch.float64),
+        "rounds": torch.full((k,), turn.rounds, dtype=torch.float64),
+    }
+    for scalar in replies[0].scalars if replies else ():
+        values = [torch.as_tensor(r.scalars[scalar], dtype=torch.float64) for r in replies]
+        table[scalar] = torch.stack(values)
+    return table

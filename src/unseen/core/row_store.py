@@ -1,0 +1,104 @@
+"""Memory: what the process does with what it frees, how much there is, and rows on disk."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import sys
+import tempfile
+from functools import cache
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from unseen.core.vector import padded
+from unseen.errors import UnseenError
+
+MIB = 2**20
+#: glibc's names for its two settings (malloc.h).
+TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3
+
+
+@cache
+def keep_freed_memory() -> bool:
+    """Have the C library keep up to 512 MiB of freed memory, and say whether it will.
+
+    Every step frees its activations and asks for as many again. glibc hands freed memory back to
+    the system, so that each step meets fresh pages, which the system first has to clear: a tenth of
+    the time of a small net's step. Whoever sets MALLOC_TRIM_THRESHOLD_ or MALLOC_MMAP_THRESHOLD_
+    has decided otherwise.
+    """
+    own = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_")
+    if sys.platform != "linux" or any(name in os.environ for name in own):
+        return False
+    try:
+        setting = ctypes.CDLL(None).mallopt
+    except (OSError, AttributeError):  # another C library
+        return False
+    kept = bool(setting(TRIM_THRESHOLD, 512 * MIB))
+    # Blocks of this size and more are mapped apart, and always handed back; older glibc allows 32.
+    return kept and any(bool(setting(MMAP_THRESHOLD, size * MIB)) for size in (256, 32))
+
+
+def available() -> int | None:
+    """Bytes that processes may still take here: of the machine, or of this control group if that
+    is less. None where the system does not say."""
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        free = next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable"))
+    except (OSError, StopIteration, ValueError):
+        return None
+    group = Path("/sys/fs/cgroup")
+    try:
+        most = int((group / "memory.max").read_text())
+        return min(free * 1024, most - int((group / "memory.current").read_text()))
+    except (OSError, ValueError):  # no such group, or "max"
+        return free * 1024
+
+
+class Rows:
+    """A matrix [K, P] for vectors like `like` [P], in memory or in a file that is mapped into it.
+
+    limit: the bytes that it may take in memory; None is half of what is available when the matrix
+    is made. Above that it lies in a temporary file in TMPDIR, which ends with the process: rules
+    read it block by block, and the system keeps as much of it in memory as there is room for. Bits
+    do not depend on where it lies.
+    """
+
+    def __init__(self, count: int, like: Tensor, limit: int | None = None) -> None:
+        size, width = like.shape[-1], padded(like.shape[-1])
+        needed = count * width * like.element_size()
+        if limit is None:
+            free = available()
+            limit = needed if free is None else free // 2
+        self.file: mmap.mmap | None = None
+        if needed <= limit or like.device.type != "cpu" or not needed:
+            whole = torch.empty(count, width, dtype=like.dtype, device=like.device)
+        else:
+            self.file = _file(needed)
+            whole = torch.frombuffer(self.file, dtype=like.dtype).view(count, width)
+        self.matrix = whole[:, :size]
+
+    def __len__(self) -> int:
+        return len(self.matrix)
+
+    def let_go(self) -> None:
+        """Take the file's pages out of this process's memory; what they hold stays."""
+        if self.file is not None and hasattr(mmap, "MADV_DONTNEED"):
+            self.file.madvise(mmap.MADV_DONTNEED)
+
+
+def _file(size: int) -> mmap.mmap:
+    """So many bytes of a file without a name."""
+    try:
+        with tempfile.TemporaryFile(prefix="unseen-rows-") as file:
+            os.posix_fallocate(file.fileno(), 0, size)  # now, rather than a fault in a later round
+            return mmap.mmap(file.fileno(), size)
+    except OSError as error:
+        raise UnseenError(
+            f"the clients' rows take {size / MIB:,.0f} MiB, more than there is room for in memory, "
+            f"and {tempfile.gettempdir()} cannot hold them either: {error.strerror}. Set TMPDIR to "
+            "a folder on a larger disk."
+        ) from None

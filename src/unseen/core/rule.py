@@ -1,0 +1,269 @@
+"""What every server rule is made of: rows, and the kinds of rule by what they must see.
+
+A rule turns one stack of K client vectors into one vector. What it must see is its type, and that
+is the order of privacy: `Weighted` sees scalars only, `Gram` inner products, `Elementwise` every
+update in the clear, and `Collect` hands every one on.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from unseen.core.rows import DenseRows, Rows, RuleState
+from unseen.core.types import Table
+from unseen.core.vector import Blocks, Layout
+from unseen.errors import UnseenError
+
+Combined = tuple[Tensor, RuleState, Tensor | None]
+Sees = Literal["scalars", "products", "updates"]
+
+
+class Combine(ABC):
+    """A server rule: `rule(rows, table, state, generator)` -> (vector [P], state, weights).
+
+    prior: the Weighted rule where this one starts from; its weights reach the rule as
+    `table["prior"]`. needs: names of the scalars that the rule reads. The state that comes in is
+    never written to. The table names who is present by `client` [K], indices into the roster;
+    without it the rows are the whole roster in order.
+    """
+
+    needs: ClassVar[tuple[str, ...]] = ()
+    blocks: Blocks = "whole"
+
+    def init(self, K: int, P: int, layout: Layout | None = None) -> RuleState:
+        """The state before round 0, for a roster of K clients and vectors of length P."""
+        state = dict(self.own_state(K, P, layout))
+        if self.source is not None:
+            state["prior"] = self.source.init(K, P, layout)
+        if self.blocks != "whole":
+            if layout is None:
+                raise UnseenError(
+                    f"{type(self).__name__}(blocks={self.blocks!r}) needs the layout of the "
+                    "vector: call init(K, P, layout)."
+                )
+            state["blocks"] = [(b.start, b.stop) for b in layout.blocks(self.blocks)]
+        return state
+
+    def own_state(self, K: int, P: int, layout: Layout | None) -> RuleState:
+        """What the rule itself remembers; nothing, for most."""
+        return {}
+
+    @property
+    def sees(self) -> Sees:
+        """What the rule must see of the rows: nothing, their inner products, or all of them."""
+        return "updates"
+
+    @property
+    def source(self) -> Weighted | None:
+        """The prior, for the rules that have one."""
+        prior: Weighted | None = getattr(self, "prior", None)
+        return prior
+
+    def entry(self, row: Tensor, K: int) -> Tensor:
+        """The inbox entry before round 0, from one row [P] and the size K of the roster."""
+        return row
+
+    def row_shape(self, entry: Tensor) -> torch.Size:
+        """The shape of one client's row, given the inbox entry."""
+        return entry.shape
+
+    def all_needs(self) -> tuple[str, ...]:
+        """The scalars that the rule reads, with those of its prior."""
+        inner = self.source.all_needs() if self.source is not None else ()
+        return tuple(dict.fromkeys((*self.needs, *inner)))
+
+    def __call__(
+        self,
+        rows: Rows | Tensor,
+        table: Table,
+        state: RuleState,
+        generator: torch.Generator | None = None,
+    ) -> Combined:
+        """Combine the rows; a missing generator draws as one seeded with 0."""
+        rows = DenseRows(rows) if isinstance(rows, Tensor) else rows
+        K = rows.shape[0]
+        table = self.checked(table, K)
+        # Roster order, so that the order in which replies came in cannot change a bit.
+        order = table["client"].argsort(stable=True)
+        if not torch.equal(order, torch.arange(K)):
+            rows, table = rows.take(order), {name: v[order] for name, v in table.items()}
+            vector, state, weights = self.combine(rows, table, state, generator)
+            return vector, state, None if weights is None else weights[..., order.argsort()]
+        return self.combine(rows, table, state, generator)
+
+    def checked(self, table: Table, K: int | None = None) -> dict[str, Tensor]:
+        """The table in float64, with `client`, after a check of its lengths and of the needs."""
+        checked = {name: torch.as_tensor(v, dtype=torch.float64) for name, v in table.items()}
+        for name, values in checked.items():
+            if values.ndim == 0:
+                raise UnseenError(
+                    f"the table's {name!r} must be a tensor [K] with one entry per row; found the "
+                    f"single number {values.item():g}. Give one for each client."
+                )
+        if K is None:
+            K = len(next(iter(checked.values()), ()))
+        checked.setdefault("client", torch.arange(K, dtype=torch.float64))
+        for name, values in checked.items():
+            if len(values) != K:
+                raise UnseenError(
+                    f"the table's {name!r} must have one entry per row, {K}; found {len(values)}."
+                )
+        for name in self.all_needs():
+            if name not in checked:
+                raise UnseenError(
+                    f"{type(self).__name__} reads the scalar {name!r} from the table; found only "
+                    f"{', '.join(sorted(checked))}. The client's local part must report it."
+                )
+        return checked
+
+    @abstractmethod
+    def combine(
+        self, rows: Rows, table: Table, state: RuleState, generator: torch.Generator | None
+    ) -> Combined:
+        """What the kind of rule does with rows in roster order."""
+
+    def with_prior(
+        self, table: Table, state: RuleState, generator: torch.Generator | None
+    ) -> tuple[Table, RuleState]:
+        """The table with `prior`, and the state with what the prior remembers."""
+        if self.source is None:
+            return table, state
+        weights, inner = self.source.weights(table, state["prior"], generator)
+        return {**table, "prior": weights}, {**state, "prior": inner}
+
+
+class Weighted(Combine):
+    """Σ_i w_i u_i with weights from scalars alone: any sum will do, also a masked or encrypted
+    one.
+
+    averages: whether the weights are those of a mean, which sum to 1.
+    """
+
+    averages: ClassVar[bool] = True
+
+    @property
+    def sees(self) -> Sees:
+        return "scalars"
+
+    @abstractmethod
+    def share(
+        self, table: Table, state: RuleState, generator: torch.Generator | None
+    ) -> tuple[Tensor, RuleState]:
+        """The rule: weights [K] in float64, and the new state."""
+
+    def weights(
+        self, table: Table, state: RuleState, generator: torch.Generator | None = None
+    ) -> tuple[Tensor, RuleState]:
+        """Weights [K] of those present, and the new state."""
+        table, state = self.with_prior(self.checked(table), state, generator)
+        return self.share(table, state, generator)
+
+    def combine(
+        self, rows: Rows, table: Table, state: RuleState, generator: torch.Generator | None
+    ) -> Combined:
+        weights, state = self.weights(table, state, generator)
+        return rows.linear(weights), state, weights
+
+
+class Gram(Combine):
+    """Σ_i w_i u_i with weights from the K×K inner products, once per block of its layout.
+
+    differences: whether the weights go by differences of rows alone, so that one vector may be
+    taken off all of them first; of rows in the clear it is, where rounding would show.
+    """
+
+    differences: ClassVar[bool] = False
+
+    @property
+    def sees(self) -> Sees:
+        return "products"
+
+    @abstractmethod
+    def mix(
+        self, gram: Tensor, table: Table, state: RuleState, generator: torch.Generator | None
+    ) -> tuple[Tensor, RuleState]:
+        """The rule: weights [K] in float64 for inner products [K, K], and the new state."""
+
+    def weights(
+        self,
+        gram: Tensor,
+        table: Table,
+        state: RuleState,
+        generator: torch.Generator | None = None,
+    ) -> tuple[Tensor, RuleState]:
+        """Weights [K] for inner products [K, K], or [B, K] for [B, K, K], and the new state."""
+        table, state = self.with_prior(self.checked(table, gram.shape[-1]), state, generator)
+        if gram.ndim == 2:
+            return self.mix(gram, table, state, generator)
+        weights = []
+        for block in gram:
+            w, state = self.mix(block, table, state, generator)
+            weights.append(w)
+        return torch.stack(weights), state
+
+    def combine(
+        self, rows: Rows, table: Table, state: RuleState, generator: torch.Generator | None
+    ) -> Combined:
+        blocks = [slice(a, b) for a, b in state["blocks"]] if "blocks" in state else None
+        weights, state = rows.weigh(self, blocks, table, state, generator)
+        return rows.linear(weights, blocks), state, weights
+
+
+class Elementwise(Combine):
+    """A rule that reads every coordinate of every update: it runs in the clear only."""
+
+    @abstractmethod
+    def reduce(
+        self, rows: Tensor, table: Table, state: RuleState, generator: torch.Generator | None
+    ) -> tuple[Tensor, RuleState]:
+        """The rule: a fresh vector [P] for rows [K, P], and the new state."""
+
+    def combine(
+        self, rows: Rows, table: Table, state: RuleState, generator: torch.Generator | None
+    ) -> Combined:
+        table, state = self.with_prior(table, state, generator)
+        vector, state = self.reduce(rows.dense(), table, state, generator)
+        return vector, state, None
+
+
+@dataclass(frozen=True)
+class Collect(Combine):
+    """Hands the rows on as they are, one for each client of the roster: the entry is [K, P].
+
+    It goes with `unseen.core.apply.Put`, so that the rows of those who stay away remain. Everybody
+    receives every row in the clear.
+    """
+
+    def entry(self, row: Tensor, K: int) -> Tensor:
+        return row.expand(K, *row.shape).clone()
+
+    def row_shape(self, entry: Tensor) -> torch.Size:
+        return entry.shape[1:]
+
+    def combine(
+        self, rows: Rows, table: Table, state: RuleState, generator: torch.Generator | None
+    ) -> Combined:
+        return rows.dense().clone(), state, None
+
+
+def drawing(generator: torch.Generator | None) -> torch.Generator:
+    """The generator given, or one seeded with 0."""
+    return generator if generator is not None else torch.Generator().manual_seed(0)
+
+
+def visits(K: int, order: str, generator: torch.Generator | None) -> Iterator[tuple[int, int]]:
+    """Every ordered pair i ≠ j: i and, for each i, j in random or in fixed order."""
+    if order == "fixed":
+        yield from ((i, j) for i in range(K) for j in range(K) if i != j)
+        return
+    generator = drawing(generator)
+    for i in torch.randperm(K, generator=generator).tolist():
+        for j in torch.randperm(K, generator=generator).tolist():
+            if i != j:
+                yield i, j

@@ -1,0 +1,292 @@
+"""A module's tensors as views of one flat vector: parameters apart from buffers."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from unseen.errors import UnseenError, choice
+
+Blocks = Literal["whole", "module", "tensor"]
+Precision = Literal["float32", "bf16"]
+
+#: Rows of a stack start on this many elements (64 bytes of float32): a kernel that takes another
+#: path for another alignment would otherwise give another client other bits.
+ALIGNMENT = 16
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where each tensor of a module lies in its flat vector.
+
+    A tied tensor appears once. Integer tensors and frozen parameters are left out, since they
+    neither train nor travel.
+
+    Attributes:
+        names: The tensors' names.
+        shapes: Their shapes.
+        strides: Their strides in memory, so that channels-last weights stay channels-last.
+        offsets: Where each begins.
+        size: The length of the vector, the papers' P.
+    """
+
+    names: tuple[str, ...]
+    shapes: tuple[tuple[int, ...], ...]
+    strides: tuple[tuple[int, ...], ...]
+    offsets: tuple[int, ...]
+    size: int
+
+    @classmethod
+    def of(cls, tensors: Mapping[str, Tensor]) -> Layout:
+        """Lay out named dense tensors, in their order.
+
+        >>> layout = Layout.of({"fc.weight": torch.zeros(2, 3), "fc.bias": torch.zeros(2)})
+        >>> layout.offsets, layout.size
+        ((0, 6), 8)
+        """
+        names, shapes, strides, offsets, size = [], [], [], [], 0
+        for name, tensor in tensors.items():
+            names.append(name)
+            shapes.append(tuple(tensor.shape))
+            strides.append(_dense_strides(tensor))
+            offsets.append(size)
+            size += tensor.numel()
+        return cls(tuple(names), tuple(shapes), tuple(strides), tuple(offsets), size)
+
+    def sizes(self) -> list[int]:
+        """Return the number of elements of each tensor."""
+        return [math.prod(shape) for shape in self.shapes]
+
+    def views(self, vector: Tensor) -> dict[str, Tensor]:
+        """Return the tensors as views of `vector` [P], or of each row of [K, P] as [K, *shape]."""
+        self._fits(vector)
+        chunks = vector.split(self.sizes(), dim=-1)
+        return {
+            name: _shaped(chunk, shape, stride)
+            for name, chunk, shape, stride in zip(
+                self.names, chunks, self.shapes, self.strides, strict=True
+            )
+        }
+
+    def storage_views(self, vector: Tensor) -> list[Tensor]:
+        """Return the views of `vector` [P] to bind a module's tensors to, with their exact strides.
+
+        A kernel may take another path, and round otherwise, for another stride even of an axis
+        of length 1. Not for autograd: the gradient of such a view costs 40 times as much.
+
+        Raises:
+            UnseenError: If the vector is not contiguous or not of the layout's size.
+        """
+        self._fits(vector)
+        if vector.ndim != 1 or not vector.is_contiguous():
+            raise UnseenError(
+                "tensors are bound to a contiguous vector [P], such as a row of a stack; found "
+                f"shape {list(vector.shape)} with strides {list(vector.stride())}."
+            )
+        origin = vector.storage_offset()
+        return [
+            vector.as_strided(shape, stride, origin + offset)
+            for shape, stride, offset in zip(self.shapes, self.strides, self.offsets, strict=True)
+        ]
+
+    def pack(self, tensors: Mapping[str, Tensor]) -> Tensor:
+        """Copy the named tensors into one fresh vector [P]."""
+        if not self.names:
+            return torch.zeros(0)
+        first = next(iter(tensors.values()), torch.empty(0))
+        vector = torch.empty(self.size, dtype=first.dtype, device=first.device)
+        for (name, view), shape in zip(self.views(vector).items(), self.shapes, strict=True):
+            if name not in tensors or tuple(tensors[name].shape) != shape:
+                found = list(tensors[name].shape) if name in tensors else "nothing"
+                raise UnseenError(f"{name!r} must be of shape {list(shape)}; found {found}.")
+            view.copy_(tensors[name].detach())
+        return vector
+
+    def blocks(self, by: Blocks = "whole") -> tuple[slice, ...]:
+        """Return consecutive column ranges: the whole vector, one per module, or one per tensor.
+
+        >>> layout = Layout.of({"fc.weight": torch.zeros(2, 3), "fc.bias": torch.zeros(2)})
+        >>> layout.blocks("module"), layout.blocks("tensor")
+        ((slice(0, 8, None),), (slice(0, 6, None), slice(6, 8, None)))
+        """
+        choice("blocks", by, ("whole", "module", "tensor"))
+        if by == "whole":
+            return (slice(0, self.size),)
+        ends = [*self.offsets[1:], self.size][: len(self.names)]
+        blocks: list[slice] = []
+        last = None
+        for name, begin, end in zip(self.names, self.offsets, ends, strict=True):
+            owner = name.rpartition(".")[0] if by == "module" else name
+            if owner == last:
+                blocks[-1] = slice(blocks[-1].start, end)
+            else:
+                blocks.append(slice(begin, end))
+            last = owner
+        return tuple(blocks)
+
+    def part(self, prefix: str) -> slice:
+        """Return the column range of the tensors of one submodule, such as the classifier."""
+        inside = [name == prefix or name.startswith(prefix + ".") for name in self.names]
+        if not any(inside):
+            known = sorted({name.split(".")[0] for name in self.names})
+            raise UnseenError(
+                f"no tensor of the model lies under {prefix!r}; its parts are {', '.join(known)}."
+            )
+        first, last = inside.index(True), len(inside) - 1 - inside[::-1].index(True)
+        if not all(inside[first : last + 1]):
+            raise UnseenError(f"the tensors under {prefix!r} do not lie side by side.")
+        end = self.offsets[last + 1] if last + 1 < len(self.offsets) else self.size
+        return slice(self.offsets[first], end)
+
+    @property
+    def fingerprint(self) -> str:
+        """Twelve hexadecimal digits that differ whenever two layouts do."""
+        content = json.dumps([self.names, self.shapes, self.strides])
+        return hashlib.sha256(content.encode()).hexdigest()[:12]
+
+    def _fits(self, vector: Tensor) -> None:
+        if vector.shape[-1] != self.size:
+            raise UnseenError(
+                f"the layout holds {self.size} numbers; found a vector of {vector.shape[-1]}. "
+                "Was it made for another model?"
+            )
+
+
+class Model:
+    """A module whose tensors are views of two flat vectors.
+
+    `bind` re-points all views, which is how one module serves every client without a copy. Move the
+    module to a device or a memory format before, never after; and leave the gradients to the loop:
+    `zero_grad()` and `backward(create_graph=True)` would cut them off from `gradient`.
+
+    Args:
+        module: The network.
+        device: Where it computes.
+        shape: The shape of one input, where it is known.
+        precision: `bf16` computes the products of layers in bfloat16; parameters, gradients,
+            outputs and all that is sent stay float32.
+
+    Attributes:
+        vector: The parameters [P].
+        gradient: Their gradients [P].
+        buffers: The floating buffers [B], such as BatchNorm statistics.
+        layout: The layout of `vector` and `gradient`.
+        buffer_layout: The layout of `buffers`.
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        device: torch.device | str = "cpu",
+        shape: tuple[int, ...] | None = None,
+        precision: Precision = "float32",
+    ) -> None:
+        choice("precision", precision, ("float32", "bf16"))
+        self.module = module.to(device)
+        self.shape = shape
+        self.precision = precision
+        trainable = {n: p for n, p in module.named_parameters() if p.requires_grad}
+        floating = {n: b for n, b in module.named_buffers() if b.is_floating_point()}
+        kinds = {t.dtype for t in (*trainable.values(), *floating.values())}
+        if len(kinds) > 1:
+            raise UnseenError(f"all tensors of a model must share one type; found {kinds}.")
+        self.device = torch.device(device)
+        self.channels_last = any(t.ndim == 4 and not t.is_contiguous() for t in trainable.values())
+        self._parameters = list(trainable.values())
+        self._buffers = list(floating.values())
+        self.layout = Layout.of(trainable)
+        self.buffer_layout = Layout.of(floating)
+        self.gradient = torch.zeros_like(self.layout.pack(trainable))
+        self.bind(self.layout.pack(trainable), self.buffer_layout.pack(floating).to(device))
+        for parameter, view in zip(
+            self._parameters, self.layout.storage_views(self.gradient), strict=True
+        ):
+            parameter.grad = view
+
+    def bind(self, vector: Tensor, buffers: Tensor) -> None:
+        """Make the module's tensors views of `vector` [P] and `buffers` [B], without copying."""
+        self.vector, self.buffers = vector, buffers
+        for parameter, view in zip(
+            self._parameters, self.layout.storage_views(vector), strict=True
+        ):
+            parameter.data = view
+        for buffer, view in zip(
+            self._buffers, self.buffer_layout.storage_views(buffers), strict=True
+        ):
+            buffer.data = view
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Return the module's outputs for inputs `x` [N, ...]."""
+        with self.rounding():
+            outputs: Tensor = self.module(self._placed(x))
+        return outputs if self.precision == "float32" else outputs.to(self.vector.dtype)
+
+    def at(self, vector: Tensor, x: Tensor, buffers: Tensor | None = None) -> Tensor:
+        """Return the outputs for `x` with other parameters, differentiable in them.
+
+        Args:
+            vector: The parameters [P].
+            x: The inputs [N, ...].
+            buffers: The floating buffers [B]; None: the module's own.
+        """
+        views = self.layout.views(vector)
+        if buffers is not None:
+            views |= self.buffer_layout.views(buffers)
+        with self.rounding():
+            outputs: Tensor = functional_call(self.module, views, (self._placed(x),))
+        return outputs if self.precision == "float32" else outputs.to(self.vector.dtype)
+
+    def rounding(self) -> AbstractContextManager[object]:
+        """Return the context in which the layers' products are computed in `precision`."""
+        if self.precision == "float32":
+            return nullcontext()
+        return torch.autocast(self.device.type, torch.bfloat16)
+
+    def _placed(self, x: Tensor) -> Tensor:
+        if self.channels_last and x.ndim == 4:
+            return x.contiguous(memory_format=torch.channels_last)
+        return x
+
+
+def stack(count: int, like: Tensor) -> Tensor:
+    """Allocate a [K, P] matrix for vectors like `like` [P], all rows aligned alike."""
+    size = like.shape[-1]
+    return torch.empty(count, padded(size), dtype=like.dtype, device=like.device)[:, :size]
+
+
+def padded(size: int) -> int:
+    """Return the distance between rows of `size` numbers."""
+    return -(-size // ALIGNMENT) * ALIGNMENT
+
+
+def _dense_strides(tensor: Tensor) -> tuple[int, ...]:
+    """The tensor's strides if it fills its memory without gaps, else those of a contiguous one."""
+    ordered = sorted(zip(tensor.stride(), tensor.shape, strict=True), reverse=True)
+    expected = tensor.numel()
+    for stride, length in ordered:
+        if length <= 1:
+            continue
+        expected //= length
+        if stride != expected:
+            return tuple(torch.empty(tensor.shape, device="meta").stride())
+    return tuple(tensor.stride())
+
+
+def _shaped(chunk: Tensor, shape: tuple[int, ...], strides: tuple[int, ...]) -> Tensor:
+    """View the last axis of `chunk` as `shape`, laid out in memory in the order of `strides`."""
+    order = sorted(range(len(shape)), key=lambda axis: (-strides[axis], axis))
+    lead = chunk.shape[:-1]
+    view = chunk.view((*lead, *(shape[axis] for axis in order)))
+    if order == sorted(order):
+        return view
+    back = [len(lead) + order.index(axis) for axis in range(len(shape))]
+    return view.permute(*range(len(lead)), *back)

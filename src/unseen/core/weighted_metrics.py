@@ -1,0 +1,133 @@
+"""The metrics of `unseen.core.metrics` with a weight for every example, for many sets of weights.
+
+`WEIGHTED[name](outputs, y)` is a function of weights [R, N] that returns the metric's values [R],
+NaN where it is undefined. Equal weights give the metric itself, but for rounding.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from torch import Tensor
+from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, one_hot
+
+from unseen.core.metrics import class_scores, predicted
+
+Weighted = Callable[[Tensor], Tensor]
+
+
+def _mean_of(values: Tensor) -> Weighted:
+    return lambda weights: weights @ values / weights.sum(1)
+
+
+def _errors(outputs: Tensor, y: Tensor) -> Tensor:
+    return outputs.squeeze(-1).double() - y.double()
+
+
+def _loss(outputs: Tensor, y: Tensor) -> Weighted:
+    z = outputs.double()
+    if y.is_floating_point():
+        return _mean_of(_errors(z, y).square())
+    if z.shape[-1] == 1:
+        losses = binary_cross_entropy_with_logits(z.squeeze(-1), y.double(), reduction="none")
+        return _mean_of(losses)
+    return _mean_of(cross_entropy(z, y, reduction="none"))
+
+
+def _accuracy(outputs: Tensor, y: Tensor) -> Weighted:
+    return _mean_of((predicted(outputs) == y).double())
+
+
+def _balanced_accuracy(outputs: Tensor, y: Tensor) -> Weighted:
+    right = (predicted(outputs) == y).double()
+    members = one_hot(y).double()
+
+    def metric(weights: Tensor) -> Tensor:
+        return ((weights @ (members * right[:, None])) / (weights @ members)).nanmean(1)
+
+    return metric
+
+
+def _by_score(outputs: Tensor, y: Tensor) -> Callable[[Tensor], tuple[Tensor, Tensor]]:
+    """weights [R, N] -> those of class 1 and of class 0 by score, ascending, ties together."""
+    levels, place = class_scores(outputs.double()).unique(return_inverse=True)  # type: ignore[no-untyped-call]
+
+    def split(weights: Tensor) -> tuple[Tensor, Tensor]:
+        zeros = weights.new_zeros(len(weights), len(levels))
+        ones, others = (zeros.index_add(1, place[y == c], weights[:, y == c]) for c in (1, 0))
+        return ones, others
+
+    return split
+
+
+def _auroc(outputs: Tensor, y: Tensor) -> Weighted:
+    split = _by_score(outputs, y)
+
+    def metric(weights: Tensor) -> Tensor:
+        ones, zeros = split(weights)
+        below = zeros.cumsum(1) - zeros / 2
+        return (ones * below).sum(1) / (ones.sum(1) * zeros.sum(1))
+
+    return metric
+
+
+def _auprc(outputs: Tensor, y: Tensor) -> Weighted:
+    split = _by_score(outputs, y)
+
+    def metric(weights: Tensor) -> Tensor:
+        ones, zeros = (part.flip(1) for part in split(weights))
+        hits = ones.cumsum(1)
+        precision = hits / (hits + zeros.cumsum(1)).clamp(min=1)
+        average: Tensor = (ones * precision).sum(1) / ones.sum(1)
+        return average.where(zeros.sum(1) > 0, math.nan)
+
+    return metric
+
+
+def _rmse(outputs: Tensor, y: Tensor) -> Weighted:
+    mean_square = _mean_of(_errors(outputs, y).square())
+    return lambda weights: mean_square(weights).sqrt()
+
+
+def _r2(outputs: Tensor, y: Tensor) -> Weighted:
+    mean_square = _mean_of(_errors(outputs, y).square())
+    centred = y.double() - y.double().mean()
+    first, second = _mean_of(centred), _mean_of(centred.square())
+
+    def metric(weights: Tensor) -> Tensor:
+        variance = second(weights) - first(weights).square()
+        # Below this share a variance is rounding: the sample has one label.
+        constant = variance <= 1e-12 * second(weights)
+        share: Tensor = (1 - mean_square(weights) / variance).masked_fill(constant, math.nan)
+        return share
+
+    return metric
+
+
+def _pearson(outputs: Tensor, y: Tensor) -> Weighted:
+    a, b = outputs.squeeze(-1).double(), y.double()
+    a, b = a - a.mean(), b - b.mean()
+
+    def metric(weights: Tensor) -> Tensor:
+        n = weights.sum(1)
+        mean_a, mean_b = weights @ a / n, weights @ b / n
+        covariance = weights @ (a * b) / n - mean_a * mean_b
+        product = (weights @ a.square() / n - mean_a**2) * (weights @ b.square() / n - mean_b**2)
+        correlation: Tensor = covariance / product.clamp(min=0).sqrt()
+        return correlation
+
+    return metric
+
+
+WEIGHTED: dict[str, Callable[[Tensor, Tensor], Weighted]] = {
+    "loss": _loss,
+    "accuracy": _accuracy,
+    "balanced-accuracy": _balanced_accuracy,
+    "auroc": _auroc,
+    "auprc": _auprc,
+    "mae": lambda outputs, y: _mean_of(_errors(outputs, y).abs()),
+    "rmse": _rmse,
+    "r2": _r2,
+    "pearson": _pearson,
+}

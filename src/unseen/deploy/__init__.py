@@ -1,1 +1,0 @@
-"""From a study to a model in use: train, predict, evaluate, export."""

@@ -1,0 +1,26 @@
+"""Computing the same bits everywhere."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+
+@contextmanager
+def reproducible(threads: int, device: str) -> Iterator[None]:
+    """Fix the number of threads, which changes bits, and take deterministic kernels."""
+    before = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
+    torch.set_num_threads(threads)
+    if device != "cpu":
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+        torch.use_deterministic_algorithms(True)
+        torch.backends.cudnn.benchmark = False
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before[0])
+        if device != "cpu":  # to ask for it at all imports torch's compilers, for a second
+            torch.use_deterministic_algorithms(before[1])

@@ -1,0 +1,145 @@
+"""What Flower's messages are made of: a parcel of tensors, numbers and texts, as its records."""
+
+from __future__ import annotations
+
+import importlib.util
+import io
+import json
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from unseen.core.exchange import Reply, Turn
+from unseen.core.types import Inbox
+from unseen.errors import UnseenError
+
+if TYPE_CHECKING:
+    from flwr.app import RecordDict
+
+#: Tensors and bytes travel as ArrayRecords, numbers as MetricRecords, texts as ConfigRecords.
+Value = Tensor | float | int | list[float] | str | bytes
+Parcel = Mapping[str, Value]
+Kind = TypeVar("Kind", bound=Tensor | bytes)
+
+ARRAYS, METRICS, CONFIG = "arrays", "metrics", "config"
+#: How an array is written down: as numpy does it, or as the bytes that it is.
+NUMPY, BYTES = "numpy.ndarray", "bytes"
+INBOX, ROW, SCALAR, ORDER = "inbox/", "row/", "scalar/", "order"
+
+#: Flower neither asks for updates nor reports usage nor installs anything.
+QUIET = {
+    "FLWR_TELEMETRY_ENABLED": "0",
+    "FLWR_DISABLE_UPDATE_CHECK": "1",
+    "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
+    "RAY_USAGE_STATS_ENABLED": "0",
+}
+
+
+def needs_flower() -> None:
+    """Refuse to go on without Flower, and keep it quiet."""
+    if importlib.util.find_spec("flwr") is None:
+        raise UnseenError("this needs Flower: pip install 'unseen[flower]'.")
+    for name, value in QUIET.items():
+        os.environ.setdefault(name, value)
+
+
+def pack(parcel: Parcel) -> RecordDict:
+    """A parcel as Flower sends it; Flower cuts arrays into pieces of 5 MiB by itself."""
+    from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
+
+    arrays, metrics, config = ArrayRecord(), MetricRecord(), ConfigRecord()
+    for name, value in parcel.items():
+        if isinstance(value, Tensor):
+            plain = np.ascontiguousarray(value.detach().cpu().numpy())
+            arrays[name] = Array.from_numpy_ndarray(plain)
+        elif isinstance(value, bytes):
+            arrays[name] = Array(dtype="uint8", shape=(len(value),), stype=BYTES, data=value)
+        elif isinstance(value, str):
+            config[name] = value
+        else:
+            metrics[name] = value
+    return RecordDict({ARRAYS: arrays, METRICS: metrics, CONFIG: config})
+
+
+def unpack(content: RecordDict) -> dict[str, Value]:
+    """The parcel that `pack` made; its tensors own their memory, aligned as torch aligns it."""
+    parcel: dict[str, Value] = {}
+    for name, array in content.array_records[ARRAYS].items():
+        if array.stype == BYTES:
+            parcel[name] = bytes(array.data)
+            continue
+        if array.stype != NUMPY:
+            raise UnseenError(f"the array {name!r} comes as {array.stype}; expected {NUMPY}.")
+        plain = np.load(io.BytesIO(array.data), allow_pickle=False)
+        parcel[name] = torch.from_numpy(plain).clone()
+    parcel |= cast("dict[str, Value]", dict(content.metric_records[METRICS]))
+    parcel |= cast("dict[str, Value]", dict(content.config_records[CONFIG]))
+    return parcel
+
+
+def size(parcel: Parcel) -> int:
+    """Bytes of a parcel's values, without names and envelope."""
+
+    def one(value: Value) -> int:
+        if isinstance(value, Tensor):
+            return value.numel() * value.element_size()
+        if isinstance(value, str | bytes):
+            return len(value if isinstance(value, bytes) else value.encode())
+        return 8 * len(value) if isinstance(value, list) else 8
+
+    return sum(map(one, parcel.values()))
+
+
+def from_turn(turn: Turn) -> dict[str, Any]:
+    """Return a turn as JSON can hold it; it is the same for all clients."""
+    return {**vars(turn), "client": ""}
+
+
+def to_turn(fields: Mapping[str, Any]) -> Turn:
+    """Return the turn that `from_turn` was given, of no client."""
+    return Turn(**{**fields, "roster": tuple(fields["roster"])})
+
+
+def from_inbox(inbox: Inbox) -> dict[str, Value]:
+    """Return what the clients receive, as a parcel."""
+    return {INBOX + name: value for name, value in inbox.items()}
+
+
+def to_inbox(parcel: Parcel, device: torch.device) -> dict[str, Tensor]:
+    """Return the inbox that a parcel holds; texts in the place of entries are passed over."""
+    return {name: value.to(device) for name, value in named(parcel, INBOX, Tensor).items()}
+
+
+def named(parcel: Parcel, prefix: str, kind: type[Kind]) -> dict[str, Kind]:
+    """Return the values of one kind whose names begin with the prefix, without it."""
+    return {
+        name.removeprefix(prefix): value
+        for name, value in parcel.items()
+        if name.startswith(prefix) and isinstance(value, kind)
+    }
+
+
+def from_reply(reply: Reply) -> dict[str, Value]:
+    """All that leaves a client, as a parcel. Scalars keep their order, which records show."""
+    parcel: dict[str, Value] = {ROW + name: row for name, row in reply.rows.items()}
+    for name, scalar in reply.scalars.items():
+        value = torch.as_tensor(scalar, dtype=torch.float64)
+        parcel[SCALAR + name] = float(value) if value.ndim == 0 else value.tolist()
+    parcel[ORDER] = json.dumps(list(reply.scalars))
+    return parcel
+
+
+def to_reply(parcel: Parcel) -> Reply:
+    """The reply that a parcel holds; other things in it are passed over."""
+    scalars: dict[str, float | Tensor] = {}
+    for name in json.loads(str(parcel.get(ORDER, "[]"))):
+        value = parcel.get(SCALAR + name)
+        if isinstance(value, list):
+            scalars[name] = torch.tensor(value, dtype=torch.float64)
+        elif isinstance(value, float | int):
+            scalars[name] = float(value)
+    return Reply(named(parcel, ROW, Tensor), scalars)

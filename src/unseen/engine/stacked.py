@@ -1,0 +1,223 @@
+"""Many models trained as one batch of models: clients of a round, or whole federations.
+
+Made for GPUs, where a small net's step is a matter of launches; on a CPU one model after the other
+is faster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from torch import Tensor, nn
+
+from unseen.core.client import Client, Memories
+from unseen.core.exchange import Exchange, Local, Method, Outcome, Reply, State, Turn
+from unseen.core.losses import CrossEntropy
+from unseen.core.parts import able, innermost, layers
+from unseen.core.round import Backend, due, play_round, recipients, sample
+from unseen.core.rows import DenseRows
+from unseen.core.types import Inbox
+from unseen.core.vector import Model
+from unseen.engine.inprocess import InProcess, finished
+from unseen.engine.model_batch import PREFIX, Member, Pool, refuse, train
+from unseen.errors import UnseenError
+from unseen.gradient import Backprop
+from unseen.local.train import Train
+from unseen.recipe import Training
+
+
+class Stacked(Backend):
+    """A `Backend` whose clients train as one batch of models; they are evaluated one by one.
+
+    For plain back-propagation and the proximal term, by SGD or Adam, on nets without BatchNorm and
+    Dropout. Everything else is refused with the reason. graph: see `train`.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        clients: Mapping[str, Client],
+        memories: Memories | None = None,
+        graph: bool = False,
+    ) -> None:
+        self.model, self.one_by_one = model, InProcess(model, clients, memories)
+        self.graph = graph
+        self.clients = self.one_by_one.clients
+        self.memories = self.one_by_one.memories
+        #: Replies of a coming exchange, by its name, from a batch with models of other federations.
+        self.ready: dict[str, list[Reply]] = {}
+        self._pool: Pool | None = None
+
+    def map(
+        self, exchange: Exchange, inbox: Inbox, clients: Sequence[str], turn: Turn
+    ) -> list[Reply]:
+        """One reply for each client: a training exchange stacked, an evaluation one by one."""
+        if exchange.name in self.ready:
+            return self.ready.pop(exchange.name)
+        if not exchange.slots:
+            return self.one_by_one.map(exchange, inbox, clients, turn)
+        local = stackable(exchange.local, self.model)
+        members = [Member(local, self.clients[n], inbox, replace(turn, client=n)) for n in clients]
+        matrix, scalars = train(self.model, members, self.pool(), self.graph)
+        return self.replies(exchange, members, matrix, scalars)
+
+    def pool(self) -> Pool:
+        """All clients' training data, put together when first needed."""
+        if self._pool is None:
+            splits = [c.train for c in self.clients.values() if c.train is not None]
+            self._pool = Pool(splits, self.model.device)
+        return self._pool
+
+    def replies(
+        self,
+        exchange: Exchange,
+        members: Sequence[Member],
+        matrix: Tensor,
+        scalars: Sequence[Mapping[str, float]],
+    ) -> list[Reply]:
+        """What the members send of their trained rows; they keep what they kept before."""
+        found = []
+        for member, row, numbers in zip(members, matrix, scalars, strict=True):
+            label = (member.turn.round, member.turn.order)
+            before = self.memories.before(member.client.name, label)
+            self.memories.write(member.client.name, label, before)
+            rows = {"model": row, "buffers": self.model.buffers.clone()}
+            found.append(finished(Reply(rows, dict(numbers)), exchange, member.inbox, rows))
+        return found
+
+    def rows(self, slot: str, replies: Sequence[Reply], reference: Tensor | None) -> DenseRows:
+        """The slot's rows as a matrix: a view where they still lie side by side."""
+        return self.one_by_one.rows(slot, replies, reference)
+
+
+@dataclass
+class Run:
+    """One federation of a sweep: a method of any learning rate or μ, its own clients and seed.
+
+    fraction: the share of the clients that takes part in a round, or how many.
+    """
+
+    method: Method
+    state: State
+    backend: Stacked
+    clients: Sequence[str]
+    fraction: float | int = 1.0
+
+
+def play_together(runs: Sequence[Run], rounds: int) -> list[list[Outcome]]:
+    """Play every run to `rounds`, all of their clients as one batch of models; moves their states.
+
+    Outcomes per run, as `play` gives them. All runs are of one network, and every method has one
+    training exchange in every round.
+    """
+    outcomes: list[list[Outcome]] = [[] for _ in runs]
+    pool = pooled(runs)
+    while runs and runs[0].state.round < rounds:
+        train_together(runs, rounds, pool)
+        for run, own in zip(runs, outcomes, strict=True):
+            run.state, new = play_round(
+                run.method, run.state, run.backend, run.clients, rounds, run.fraction
+            )
+            own += new
+    return outcomes
+
+
+def pooled(runs: Sequence[Run]) -> Pool | None:
+    """The training data of all runs' clients; None without runs."""
+    splits = [c.train for r in runs for c in r.backend.clients.values() if c.train is not None]
+    return Pool(splits, runs[0].backend.model.device) if runs else None
+
+
+def train_together(runs: Sequence[Run], rounds: int, pool: Pool | None) -> None:
+    """Train the clients of every run's coming round as one batch; each backend has its replies."""
+    if not runs or pool is None:
+        return
+    asked = [_training(run, rounds) for run in runs]
+    members = [member for _, own in asked for member in own]
+    matrix, scalars = train(runs[0].backend.model, members, pool, runs[0].backend.graph)
+    at = 0
+    for run, (exchange, own) in zip(runs, asked, strict=True):
+        part = slice(at, at + len(own))
+        run.backend.ready[exchange.name] = run.backend.replies(
+            exchange, own, matrix[part], scalars[part]
+        )
+        at += len(own)
+
+
+def _training(run: Run, rounds: int) -> tuple[Exchange, list[Member]]:
+    """The run's one training exchange of this round, and who trains in it."""
+    state, roster = run.state, sorted(run.clients)
+    found = [
+        (order, e)
+        for order, e in enumerate(run.method.exchanges)
+        if e.slots and due(e, state.round, rounds)
+    ]
+    if len(found) != 1:
+        refuse(f"{run.method.name} has {len(found)} training exchanges in round {state.round}")
+    order, exchange = found[0]
+    sampled = sample(roster, run.fraction, Turn(state.seed, state.round, rounds))
+    turn = Turn(state.seed, state.round, rounds, exchange.name, order=order, roster=tuple(roster))
+    names = recipients(exchange, roster, sampled)
+    local = stackable(exchange.local, run.backend.model)
+    clients = run.backend.clients
+    return exchange, [
+        Member(local, clients[n], state.inbox, replace(turn, client=n)) for n in names
+    ]
+
+
+def unstackable(method: Method, model: Model, clients: Mapping[str, Client]) -> str:
+    """Why a study cannot train the method's models in a batch with those of other jobs, or ""."""
+    training = [exchange for exchange in method.exchanges if exchange.slots]
+    if method.adapt is not None:
+        return "the method changes the network"
+    if len(training) != 1 or training[0].rounds != (0, 1):
+        return "it has not one training exchange in every round"
+    if not set(training[0].slots) <= {"model", "buffers"}:
+        return "its clients send more than their model"
+    module = model.module
+    if len(model.buffers) or not all(p.requires_grad for p in module.parameters()):
+        return "statistics or frozen weights differ from model to model"
+    if any(not isinstance(c.train.x, Tensor) for c in clients.values() if c.train is not None):
+        return "the images stay on disk"
+    try:
+        stackable(training[0].local, model)
+    except UnseenError as error:
+        return str(error).removeprefix(PREFIX).partition(". Train them")[0]
+    return ""
+
+
+def stackable(local: Local, model: Model) -> Train:
+    """The local, if a batch of models can stand for it; else an error with the reason."""
+    if not able(local, "stackable"):
+        refuse(f"{type(local).__name__} does more than train")
+    assert isinstance(local, Train)
+    gradient, recipe = local.gradient, local.training
+    for part in layers(gradient):
+        if not able(part, "stackable"):
+            refuse(f"{type(part).__name__} reads or changes one model at a time")
+    last = innermost(gradient)
+    assert isinstance(last, Backprop)
+    if last.loss != recipe.loss:
+        refuse("the gradient has a loss of its own")
+    if reason := _reason(recipe, model.module):
+        refuse(reason)
+    return local
+
+
+def _reason(recipe: Training, module: nn.Module) -> str:
+    """Why a recipe or a net cannot be stacked, or nothing."""
+    if not able(recipe.optimiser, "stackable"):
+        return f"its optimiser is {type(recipe.optimiser).__name__}, neither SGD nor Adam"
+    loss = recipe.loss
+    if not able(loss, "stackable") or (isinstance(loss, CrossEntropy) and loss.balanced):
+        return "its loss is weighted by each client's own counts"
+    for name in ("keep_optimiser", "augment", "sampling"):
+        if getattr(recipe, name):
+            return f"training.{name} is set"
+    for layer in module.modules():
+        if isinstance(layer, nn.modules.batchnorm._BatchNorm):
+            return "BatchNorm writes into its statistics"
+        if isinstance(layer, nn.modules.dropout._DropoutNd) and layer.p > 0:
+            return "Dropout draws for one model at a time"
+    return ""

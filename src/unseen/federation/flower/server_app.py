@@ -1,0 +1,18 @@
+"""The end of the Flower app that runs with the SuperLink."""
+
+from __future__ import annotations
+
+from flwr.app import Context
+from flwr.serverapp import Grid, ServerApp
+
+from unseen.federation.flower.server_run import run
+
+app = ServerApp()
+
+
+@app.main()
+def main(grid: Grid, context: Context) -> None:
+    """Run a study over the sites. Run config: study, out, and sites as a comma-separated list."""
+    config = context.run_config
+    sites = [name.strip() for name in str(config.get("sites", "")).split(",") if name.strip()]
+    run(str(config["study"]), str(config["out"]), grid, sites)

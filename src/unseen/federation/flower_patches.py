@@ -1,0 +1,90 @@
+"""All that is replaced inside Flower 1.41, in places that it does not promise to keep.
+
+A replacement that protects ends the process where its place is gone, so that nothing starts without
+it; `unseen federation` therefore asks for flwr>=1.41,<1.42.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+GONE = "this release of Flower has no place for the {what}; install flwr 1.41."
+#: Milliseconds that a request waits for the database.
+BUSY = 60_000
+#: Seconds that a message's process has to start, beyond Flower's own 30.
+LONGER = 150
+
+
+def put_before_superlink(guard: Any) -> None:
+    """Let an ASGI middleware see every request first, or end the process."""
+    from flwr.superlink import extensions
+    from starlette.middleware import Middleware
+
+    if not callable(getattr(extensions, "get_middleware", None)):
+        sys.exit(GONE.format(what="guard"))
+    before = extensions.get_middleware
+    extensions.get_middleware = lambda: (Middleware(guard), *before())
+
+
+def wait_for_database() -> None:
+    """Let requests wait for each other longer than SQLite's own 5 s, after which they fail.
+
+    One that fails may be the only answer of a site, or end the process that starts runs.
+    """
+    from flwr.supercore import sql_mixin
+
+    before = getattr(sql_mixin, "SQLITE_PRAGMAS", ())
+    vars(sql_mixin)["SQLITE_PRAGMAS"] = (*before, ("busy_timeout", str(BUSY)))
+
+
+def compare_apps(same: Callable[[bytes], bool]) -> None:
+    """Let a SuperNode run an app only if `same` says so of its bytes, or end the process."""
+    from flwr.supernode import start_client_internal as flower
+
+    names = ("_verify_fab", "_pull_and_store_message")
+    if not all(callable(getattr(flower, name, None)) for name in names):
+        sys.exit(GONE.format(what="check of apps"))
+    replacements: dict[str, Any] = {
+        "_verify_fab": lambda fab, trusted: same(fab.content),
+        "_pull_and_store_message": with_check(flower._pull_and_store_message),
+    }
+    vars(flower).update(replacements)
+
+
+def with_check(pull: Callable[..., Any]) -> Callable[..., Any]:
+    """Return Flower's own function with its check of apps switched on."""
+
+    def pull_checked(*arguments: Any, **named: Any) -> Any:
+        fetch = named["get_fab"]
+
+        def get_fab(digest: str, run: int) -> Any:
+            fab = fetch(digest, run)
+            fab.verifications["valid_license"] = "compared"
+            return fab
+
+        return pull(*arguments, **{**named, "get_fab": get_fab, "trusted_entities": {"own": ""}})
+
+    return pull_checked
+
+
+def wait_for_start() -> None:
+    """Give a message's process longer to start; after 30 s Flower would start another."""
+    from flwr.supernode.nodestate.in_memory_nodestate import InMemoryNodeState
+
+    state: Any = InMemoryNodeState
+    state.claim_task = patient(state.claim_task)
+
+
+def patient(claim: Callable[[Any, int], str | None]) -> Callable[[Any, int], str | None]:
+    """Return Flower's own function, by which a process is started, with more time to start."""
+
+    def claim_longer(state: Any, task: int) -> str | None:
+        token = claim(state, task)
+        if token is not None:
+            state.task_token_store[task].active_until += timedelta(seconds=LONGER)
+        return token
+
+    return claim_longer

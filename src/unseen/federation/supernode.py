@@ -1,0 +1,65 @@
+"""Flower's SuperNode for one app alone: `python -m unseen.federation.supernode`, same options.
+
+A SuperNode runs what the server sends. This one compares it, file by file, with the app in the
+folder that UNSEEN_APP names, which `join` writes from this machine's own installation. And it
+gives a message's process longer to start than Flower's 30 s, after which Flower starts another.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import sys
+import zipfile
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+
+from unseen.federation import flower_patches, prefork
+from unseen.federation.process import die_with_parent
+
+#: The app that this site runs.
+APP = "UNSEEN_APP"
+
+
+def files(bundle: bytes) -> dict[str, str]:
+    """Name -> digest of the files of an app as it is sent; packing and its date play no part."""
+    with zipfile.ZipFile(io.BytesIO(bundle)) as packed:
+        names = [name for name in packed.namelist() if not name.startswith(".info/")]
+        return {name: hashlib.sha256(packed.read(name)).hexdigest() for name in names}
+
+
+def differences(sent: Mapping[str, str], own: Mapping[str, str]) -> list[str]:
+    """Return files that are not the same on both sides."""
+    return [name for name in sorted({*sent, *own}) if sent.get(name) != own.get(name)]
+
+
+def same_app(own: Mapping[str, str], sent: bytes) -> bool:
+    """Return whether the server sent the app that this site has itself, and say if it did not."""
+    wrong = differences(files(sent), own)
+    if wrong:
+        print(
+            f"refused: the server asks for another app than this site's own ({len(wrong)} files "
+            f"differ: {', '.join(wrong[:5])}). Install the same version of unseen on both sides.",
+            file=sys.stderr,
+            flush=True,
+        )
+    return not wrong
+
+
+def main() -> None:
+    """Start the SuperNode; if the check cannot be put in place it does not start."""
+    from flwr.cli.build import build_fab_from_disk
+    from flwr.supernode.cli import flower_supernode
+
+    die_with_parent()
+    own = files(build_fab_from_disk(Path(os.environ[APP])))
+    flower_patches.compare_apps(partial(same_app, own))
+    flower_patches.wait_for_start()
+    prefork.start(Path(os.environ["FLWR_HOME"]) / "warm")
+    flower_supernode()
+
+
+if __name__ == "__main__":
+    main()

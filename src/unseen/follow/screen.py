@@ -1,0 +1,198 @@
+"""A snapshot on a terminal, or as plain text in a file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+from unseen.follow.state import Progress, Snapshot
+from unseen.results.formats import decimals, scale_of
+from unseen.results.statistics import mean
+from unseen.results.study_folder import Curve
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+BARS = "▁▂▃▄▅▆▇█"
+#: Columns of a curve; jobs and reasons that are listed one by one.
+WIDE, LISTED = 12, 8
+
+
+def shown(snapshot: Snapshot) -> Any:
+    """Return the whole snapshot, as rich prints it."""
+    from rich.console import Group
+    from rich.padding import Padding
+    from rich.progress_bar import ProgressBar
+    from rich.text import Text
+
+    parts: list[Any] = [
+        Text(snapshot.title, "bold"),
+        Text(headline(snapshot)),
+        Text(outlook(snapshot)),
+    ]
+    if snapshot.rounds is not None and snapshot.jobs:
+        bar = ProgressBar(total=1.0, completed=snapshot.share(), width=60)
+        parts.append(Padding(bar, (0, 0, 1, 0), expand=False))
+    if snapshot.jobs:
+        parts.append(methods(snapshot))
+    if at_work := snapshot.of("running", "stopped"):
+        parts.append(jobs(snapshot, at_work[:LISTED]))
+        if len(at_work) > LISTED:
+            parts.append(Text(f"and {len(at_work) - LISTED} more"))
+    parts += [Text(line) for line in remarks(snapshot)]
+    return Group(*parts)
+
+
+def headline(snapshot: Snapshot) -> str:
+    """Return the jobs by state, and the share of rounds."""
+    counts = {
+        "done": len(snapshot.of("done")),
+        "diverged": len(snapshot.of("diverged")),
+        "running": len(snapshot.of("running")),
+        "stopped half-way": len(snapshot.of("stopped")),
+        "damaged": len(snapshot.of("damaged")),
+        "left": len(snapshot.of("waiting")),
+    }
+    always = ("done", "running", "left")
+    states = [f"{n} {name}" for name, n in counts.items() if n or name in always]
+    line = f"{len(snapshot.jobs)} jobs: {', '.join(states)}"
+    if snapshot.rounds is not None and snapshot.jobs:
+        line += f" · {100 * snapshot.share():.0f} % of all rounds"
+    return line
+
+
+def outlook(snapshot: Snapshot) -> str:
+    """Return what comes next, in words."""
+    if snapshot.finished:
+        return "finished"
+    if not snapshot.active:
+        return "no run is at work here; `unseen study` goes on from here"
+    left = snapshot.left()
+    return "time left unknown yet" if left is None else f"about {duration(left)} left"
+
+
+def methods(snapshot: Snapshot) -> Table:
+    """Return a line per method: jobs, rounds, the last figures and the curves that led there."""
+    from rich.table import Table
+
+    unit = ", %" if scale_of(snapshot.metric) == 100 else ""
+    title = f"{snapshot.metric}{unit}: mean over each method's jobs, in their last round"
+    table = Table(title=title, title_justify="left", title_style="", box=None, pad_edge=False)
+    table.add_column("method", overflow="fold")
+    for name in ("jobs", "rounds"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for name in ("validation", "target"):
+        table.add_column(name, justify="right", no_wrap=True)
+        table.add_column("by round", no_wrap=True, min_width=WIDE)
+    by_method = {m: [j for j in snapshot.jobs if j.job.method == m] for m in snapshot.methods}
+    curves = {m: (joint([j.validation for j in js]), joint([j.target for j in js]))
+              for m, js in by_method.items()}  # fmt: skip
+    limits = [spread([c[k] for c in curves.values()]) for k in (0, 1)]
+    for method, of_method in by_method.items():
+        done = sum(one.state in ("done", "diverged") for one in of_method)
+        validation, target = (spark(c, *lim) for c, lim in zip(curves[method], limits, strict=True))
+        table.add_row(
+            method,
+            f"{done}/{len(of_method)}",
+            rounds(of_method),
+            last([one.validation for one in of_method], snapshot.metric),
+            validation,
+            last([one.target for one in of_method], snapshot.metric),
+            target,
+        )
+    return table
+
+
+def jobs(snapshot: Snapshot, running: Sequence[Progress]) -> Table:
+    """Return a line per job that is running or stopped half-way."""
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column("at work" if snapshot.active else "half-way", overflow="fold")
+    for name in ("round", "validation", "target", "last record"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for one in running:
+        of = f"/{snapshot.rounds}" if snapshot.rounds is not None else ""
+        age = "" if one.written is None else f"{duration(snapshot.now - one.written)} ago"
+        table.add_row(
+            f"{one.job.method} · {one.job.task} · seed {one.job.seed}",
+            f"{one.rounds}{of}",
+            last([one.validation], snapshot.metric),
+            last([one.target], snapshot.metric),
+            age + (" (stopped)" if one.state == "stopped" and snapshot.active else ""),
+        )
+    return table
+
+
+def remarks(snapshot: Snapshot) -> list[str]:
+    """Return what went wrong and what a reader must know."""
+    lines = [f"not applicable: {method} ({why})" for method, why in snapshot.refused.items()]
+    lost = snapshot.of("diverged")
+    lines += [
+        f"diverged: {one.job.method} · {one.job.task} · seed {one.job.seed}: {one.why}"
+        for one in lost[:LISTED]
+    ]
+    lines += [f"and {len(lost) - LISTED} more diverged"] if len(lost) > LISTED else []
+    lines += [
+        f"damaged, will run again: {one.job.method} · {one.job.task} · seed {one.job.seed}"
+        for one in snapshot.of("damaged")[:LISTED]
+    ]
+    return [*lines, *(f"note: {note}" for note in snapshot.notes)]
+
+
+def rounds(jobs: Sequence[Progress]) -> str:
+    """Return how far a method's jobs are: one number, or from the least to the most."""
+    played = [one.rounds for one in jobs if one.state != "waiting"]
+    low, high = min(played, default=0), max(played, default=0)
+    return f"{high}" if low == high else f"{low}–{high}"
+
+
+def last(curves: Sequence[Curve], metric: str) -> str:
+    """Return the mean of the curves' last values, as tables show them."""
+    ends = [curve[max(curve)] for curve in curves if curve]
+    return f"{mean(ends) * scale_of(metric):.{decimals(metric)}f}" if ends else ""
+
+
+def joint(curves: Sequence[Curve]) -> Curve:
+    """Return the mean by round over the curves that have it."""
+    every = sorted({r for curve in curves for r in curve})
+    return {r: mean([curve[r] for curve in curves if r in curve]) for r in every}
+
+
+def spread(curves: Sequence[Mapping[int, float]]) -> tuple[float, float]:
+    """Return the lowest and the highest value of all curves."""
+    values = [v for curve in curves for v in curve.values()]
+    return (min(values), max(values)) if values else (0.0, 1.0)
+
+
+def spark(curve: Curve, low: float, high: float) -> str:
+    """Return a curve in at most 12 letters, each the mean of its share of the rounds.
+
+    >>> spark({0: 0.1, 1: 0.5, 2: 0.9}, 0.1, 0.9)
+    '▁▅█'
+    """
+    values = [curve[r] for r in sorted(curve)]
+    count = min(len(values), WIDE)
+    bounds = [len(values) * i // count for i in range(count + 1)] if count else []
+    parts = [mean(values[a:b]) for a, b in pairwise(bounds)]
+    steps = len(BARS) - 1
+    return "".join(BARS[round((v - low) / ((high - low) or 1) * steps)] for v in parts)
+
+
+def duration(seconds: float) -> str:
+    """Return a time in words.
+
+    >>> duration(4.2), duration(312), duration(7900), duration(200000)
+    ('4 s', '5 min', '2 h 12 min', '2 d 7 h')
+    """
+    seconds = max(seconds, 0)
+    minutes = round(seconds / 60)
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    if minutes < 60:
+        return f"{minutes} min"
+    hours, rest = divmod(minutes, 60)
+    if hours < 48:
+        return f"{hours} h {rest} min"
+    return f"{hours // 24} d {hours % 24} h"

@@ -1,0 +1,240 @@
+"""A study at this moment, from its folder: what is done, what is running and what is left."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import product
+from pathlib import Path
+
+from unseen.errors import UnseenError
+from unseen.expression import parse, text
+from unseen.results.records import Job
+from unseen.results.selection import value
+from unseen.results.statistics import mean
+from unseen.results.study_file import NAME
+from unseen.results.study_folder import (
+    Curve,
+    JobFolder,
+    State,
+    StudyFolder,
+    curve,
+    last_record,
+    modified,
+)
+
+#: Seconds without a new record after which a folder whose lock cannot be read counts as idle.
+STILL = 60.0
+UNKNOWN = {
+    "missing": "there is no study.json: how much is left is unknown",
+    "damaged": "study.json is damaged: how much is left is unknown",
+}
+
+
+@dataclass(frozen=True)
+class Progress:
+    """One job.
+
+    Attributes:
+        job: The job.
+        state: Its state.
+        rounds: Recorded rounds.
+        validation: The metric by round, the mean over the sources.
+        target: The same over the targets.
+        written: When its records last grew, in seconds since the epoch.
+        seconds: What it took, once it is done.
+        why: What happened to it, where it diverged.
+    """
+
+    job: Job
+    state: State = "waiting"
+    rounds: int = 0
+    validation: Curve = field(default_factory=dict)
+    target: Curve = field(default_factory=dict)
+    written: float | None = None
+    seconds: float | None = None
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A study at one moment.
+
+    Attributes:
+        title: What the study calls itself.
+        metric: What the curves show.
+        rounds: Rounds of each job; None where that is unknown.
+        jobs: All jobs, in the study's order.
+        active: Whether a run is at work.
+        begun: When that run started, in seconds since the epoch.
+        now: When the snapshot was taken.
+        refused: Methods that cannot run, with the reason.
+        notes: What a reader must know.
+    """
+
+    title: str
+    metric: str
+    rounds: int | None
+    jobs: tuple[Progress, ...]
+    active: bool
+    begun: float
+    now: float
+    refused: Mapping[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+    def of(self, *states: State) -> tuple[Progress, ...]:
+        """The jobs in these states."""
+        return tuple(job for job in self.jobs if job.state in states)
+
+    @property
+    def methods(self) -> tuple[str, ...]:
+        """The methods, in the study's order."""
+        return tuple(dict.fromkeys(job.job.method for job in self.jobs))
+
+    @property
+    def finished(self) -> bool:
+        """Whether nothing is left to do."""
+        return bool(self.jobs) and len(self.of("done", "diverged")) == len(self.jobs)
+
+    def ahead(self, job: Progress) -> int:
+        """A job's rounds still to play; 0 for one that diverged."""
+        over = job.state in ("done", "diverged")
+        return 0 if over else max((self.rounds or 0) - job.rounds, 0)
+
+    def share(self) -> float:
+        """The share of all rounds that is played; a job that diverged counts as whole."""
+        if self.rounds is None or not self.jobs:
+            return 0.0
+        return 1 - sum(map(self.ahead, self.jobs)) / (self.rounds * len(self.jobs))
+
+    def left(self) -> float | None:
+        """Seconds until the end at the pace of this run; None where nothing tells it.
+
+        Rounds are weighted by what a round of their method took in finished jobs. The pace is that
+        of this run, over all its processes: what it has played since it was started.
+        """
+        if self.rounds is None or not self.active or self.finished:
+            return None
+        cost = self.costs()
+        this_run = [job for job in self.jobs if (job.written or 0) > self.begun]
+        played = sum(job.rounds * cost[job.job.method] for job in this_run)
+        ahead = sum(self.ahead(job) * cost[job.job.method] for job in self.jobs)
+        return (self.now - self.begun) * ahead / played if played else None
+
+    def costs(self) -> dict[str, float]:
+        """Seconds per round by method; where no job of it is done, the mean of the others, or 1."""
+        seconds: dict[str, list[float]] = {}
+        for job in self.of("done"):
+            if job.seconds and job.rounds:
+                seconds.setdefault(job.job.method, []).append(job.seconds / job.rounds)
+        means = {method: mean(values) for method, values in seconds.items()}
+        usual = mean(list(means.values())) if means else 1.0
+        return {method: means.get(method, usual) for method in self.methods}
+
+
+@dataclass
+class Reader:
+    """Reads a study's folder repeatedly; files that have not changed are not read twice.
+
+    Attributes:
+        folder: The study's folder.
+        metric: What to show instead of the study's metric.
+        seen: A job's folder -> its files' stamp and the metric, and what was read then.
+    """
+
+    folder: Path
+    metric: str | None = None
+    seen: dict[Path, tuple[object, Progress]] = field(default_factory=dict)
+
+    def snapshot(self) -> Snapshot:
+        """The study as it is now; UnseenError for a metric that the records do not have."""
+        study = StudyFolder.open(self.folder)
+        if self.metric is not None and (first := study.first):
+            value(first, self.metric)
+        settings = study.settings or study.identity.get("settings") or {}
+        rounds, metric = settings.get("rounds"), self.metric or study.metric
+        active, begun = at_work(self.folder), modified(self.folder / NAME) or 0.0
+        there = list(study.jobs())
+        places = wanted(study, there)
+        notes = [UNKNOWN[study.problem]] if study.problem else []
+        if others := len({job.folder for job in there} - {job.folder for job in places}):
+            notes.append(f"{others} more jobs, of earlier settings, lie in the same folder")
+        if study.settings and not (study.about.get("tasks") or study.settings.get("targets")):
+            notes.append("written by an earlier version: targets without records are not counted")
+        return Snapshot(
+            title=str(
+                study.settings.get("title") or study.settings.get("name") or self.folder.name
+            ),
+            metric=metric,
+            rounds=rounds if isinstance(rounds, int) else None,
+            jobs=tuple(self._progress(job, metric, active, begun) for job in places),
+            active=active,
+            begun=begun,
+            now=time.time(),
+            refused=study.refused,
+            notes=tuple(notes),
+        )
+
+    def _progress(self, job: JobFolder, metric: str, active: bool, begun: float) -> Progress:
+        key = (job.stamp(), metric)
+        if self.seen.get(job.folder, (None,))[0] != key:
+            self.seen[job.folder] = key, progress(job, metric)
+        last = self.seen[job.folder][1]
+        # Records that this run has written to are at work; others wait for it to come to them.
+        running = last.state == "stopped" and active and (last.written or 0) > begun
+        return replace(last, state="running") if running else last
+
+
+def wanted(study: StudyFolder, there: Sequence[JobFolder]) -> list[JobFolder]:
+    """Every job that the study asks for; where the folder does not say, those that are there."""
+    settings = study.settings
+    if not settings:
+        return list(there)
+    methods = [m for m in map(canonical, settings.get("methods", ())) if m not in study.refused]
+    tasks = study.about.get("tasks") or dict.fromkeys(
+        [*(settings.get("targets") or ()), *(job.job.task for job in there)]
+    )
+    seeds = settings.get("seeds", 1)
+    seeds = range(seeds) if isinstance(seeds, int) else seeds
+    return [study.job(Job(*key)) for key in product(methods, tasks, seeds)]
+
+
+def progress(job: JobFolder, metric: str) -> Progress:
+    """Return how far a job is, as its records have it."""
+    seconds = job.mark.get("seconds")
+    return Progress(
+        job.job,
+        job.state,
+        int(last_record(job.folder / "rounds.jsonl").get("round", -1)) + 1,
+        curve([row for row in job.source if row.get("role") == "source"], metric),
+        curve(job.target, metric),
+        job.written,
+        float(seconds) if isinstance(seconds, int | float) else None,
+        str(job.mark.get("diverged", "")),
+    )
+
+
+def canonical(expression: str) -> str:
+    """Return a method as records name it."""
+    try:
+        return text(parse(expression))
+    except UnseenError:
+        return expression
+
+
+def at_work(folder: Path) -> bool:
+    """Return whether a run holds the folder's lock, which is tried as a second reader would."""
+    try:
+        import fcntl
+
+        with (folder / ".lock").open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        return False
+    except BlockingIOError:
+        return True
+    except FileNotFoundError:
+        return False
+    except (ImportError, OSError):
+        files = (job.folder / "rounds.jsonl" for job in StudyFolder(folder).jobs())
+        return any((modified(file) or 0) > time.time() - STILL for file in files)

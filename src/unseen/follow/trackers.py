@@ -1,0 +1,248 @@
+"""From records to trackers: points that a tracker lacks are written, those it has are left.
+
+A tracker that fails is dropped with a warning; the study goes on.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import signal
+import threading
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Protocol
+
+from filelock import FileLock, Timeout
+
+from unseen.errors import UnseenError, nearest
+from unseen.follow.points import Points, points
+from unseen.results.records import Job
+from unseen.results.study_folder import JobFolder, StudyFolder
+
+#: Seconds between two reads of a running study, and those that a slow tracker gets at its end.
+EVERY, PATIENCE = 3.0, 60.0
+
+
+class Tracker(Protocol):
+    """Where points go. A job is named by its place below `records`, METHOD/TASK/seed-N."""
+
+    def name(self, tag: str) -> str:
+        """Return a tag in the letters that the tracker allows."""
+        ...
+
+    def complete(self, place: str) -> str:
+        """Return the digest of the records with which a job was done; "" where it is not."""
+        ...
+
+    def known(self, place: str, job: Job) -> Points:
+        """Return what the tracker holds of a job already."""
+        ...
+
+    def forget(self, place: str) -> None:
+        """Remove all of a job."""
+        ...
+
+    def write(self, place: str, new: Points) -> None:
+        """Add points, in the order of rounds."""
+        ...
+
+    def done(self, place: str, mark: Mapping[str, Any], digest: str) -> None:
+        """Mark the job as finished, or as diverged."""
+        ...
+
+    def close(self) -> None:
+        """Release everything: no more points come."""
+        ...
+
+
+def tensorboard(study: StudyFolder) -> Tracker:
+    """Return event files below the study's folder."""
+    from unseen.follow.tensorboard_tracker import TensorBoard
+
+    return TensorBoard(study.path / "tensorboard")
+
+
+def mlflow(study: StudyFolder) -> Tracker:
+    """Return runs in MLflow's store."""
+    from unseen.follow.mlflow_tracker import MLflow
+
+    return MLflow.of(study)
+
+
+TRACKERS: dict[str, Callable[[StudyFolder], Tracker]] = {
+    "tensorboard": tensorboard,
+    "mlflow": mlflow,
+}
+#: What each needs; SQLAlchemy and Alembic are for MLflow's SQLite store.
+PACKAGES = {"tensorboard": ("tensorboard",), "mlflow": ("mlflow", "sqlalchemy", "alembic")}
+
+
+def check(names: Sequence[str]) -> None:
+    """Refuse an unknown tracker, and one whose package is not installed."""
+    for name in names:
+        if name not in TRACKERS:
+            raise nearest("tracker", name, TRACKERS)
+        for package in PACKAGES[name]:
+            if find_spec(package) is None:
+                raise UnseenError(f"{name} needs {package}: pip install 'unseen[{name}]'.")
+
+
+@dataclass
+class Feed:
+    """One tracker and what it holds.
+
+    Attributes:
+        tracker: The tracker.
+        sent: Its points, by place.
+        seen: The stamp of the files that these points are from, by place.
+        ended: Places of finished jobs that it holds completely.
+        points: How many points were new to it.
+        jobs: Places of jobs with new points.
+    """
+
+    tracker: Tracker
+    sent: dict[str, Points] = field(default_factory=dict)
+    seen: dict[str, object] = field(default_factory=dict)
+    ended: set[str] = field(default_factory=set)
+    points: int = 0
+    jobs: set[str] = field(default_factory=set)
+
+    def sync(self, study: StudyFolder) -> None:
+        """Write what the tracker lacks of every job."""
+        for job in study.jobs():
+            if job.place not in self.ended and self.seen.get(job.place) != (stamp := job.stamp()):
+                self._write(job)
+                self.seen[job.place] = stamp
+
+    def _write(self, job: JobFolder) -> None:
+        place, tracker = job.place, self.tracker
+        mark = job.mark  # read before the records: those of a finished job grow no more
+        digest = hashlib.sha256(json.dumps(mark.get("records")).encode()).hexdigest()
+        if job.finished and tracker.complete(place) == digest:
+            self.ended.add(place)
+            return
+        recorded = {(tracker.name(tag), r): value for (tag, r), value in points(job).items()}
+        sent = self.sent[place] if place in self.sent else tracker.known(place, job.job)
+        if any(key in sent and not same(sent[key], value) for key, value in recorded.items()):
+            tracker.forget(place)  # these points are of another run of the job
+            sent = tracker.known(place, job.job)
+        # By round, then by name.
+        new = {k: recorded[k] for k in sorted(recorded.keys() - sent, key=lambda k: (k[1], k[0]))}
+        if new:
+            tracker.write(place, new)
+            self.points += len(new)
+            self.jobs.add(place)
+        self.sent[place] = sent | new
+        if job.finished:
+            tracker.done(place, mark, digest)
+            self.ended.add(place)
+            del self.sent[place]
+
+
+def same(a: float, b: float) -> bool:
+    """Return whether two values are equal in single precision, which is what TensorBoard keeps."""
+    return a == b or abs(a - b) <= 1e-6 * max(abs(a), abs(b))
+
+
+def listed(text: str) -> tuple[str, ...]:
+    """Return names of trackers with commas between them, checked.
+
+    >>> listed("tensorboard,"), listed("")
+    (('tensorboard',), ())
+    """
+    names = tuple(dict.fromkeys(filter(None, (part.strip() for part in text.split(",")))))
+    check(names)
+    return names
+
+
+def track(folder: Path, names: Sequence[str]) -> list[str]:
+    """Give trackers what they lack of a folder's jobs; return a line on each."""
+    check(names)
+    lines = []
+    with alone(folder):
+        study = StudyFolder.open(folder)
+        for name in names:
+            feed = Feed(TRACKERS[name](study))
+            try:
+                feed.sync(study)
+            finally:
+                feed.tracker.close()
+            lines.append(f"{name}: {feed.points} new points of {len(feed.jobs)} jobs")
+    return lines
+
+
+@contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """Let one process track at a time, so that no two write the same points."""
+    try:
+        with FileLock(folder / ".track", timeout=1):
+            yield
+    except Timeout:
+        raise UnseenError(f"{folder} is being tracked already, by the running study.") from None
+
+
+@contextmanager
+def following(folder: Path, names: Sequence[str]) -> Iterator[None]:
+    """Give trackers what a running study records, from a separate thread.
+
+    Whatever a tracker does, the study goes on: a failure is a warning, once per tracker.
+    """
+    if not names:
+        yield
+        return
+    stop = threading.Event()
+    thread = threading.Thread(target=_follow, args=(folder, names, stop), daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join(PATIENCE)
+        if thread.is_alive():
+            warnings.warn(
+                f"trackers have not taken everything within {PATIENCE:.0f} s; `unseen track "
+                f"{folder} --to {','.join(names)}` gives them the rest.",
+                stacklevel=2,
+            )
+
+
+def _follow(folder: Path, names: Sequence[str], stop: threading.Event) -> None:
+    if hasattr(signal, "pthread_sigmask"):  # Ctrl-C is for the study
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    feeds: dict[str, Feed] = {}
+    with _harmless("tracking", feeds), alone(folder):
+        study = StudyFolder.open(folder)
+        for name in names:
+            with _harmless(name, feeds):
+                feeds[name] = Feed(TRACKERS[name](study))
+        last = False
+        while feeds:
+            for name, feed in list(feeds.items()):
+                with _harmless(name, feeds):
+                    feed.sync(study)
+            if last:
+                break
+            last = stop.wait(EVERY)  # once more after the end
+        for name, feed in list(feeds.items()):
+            with _harmless(name, feeds):
+                feed.tracker.close()
+
+
+@contextmanager
+def _harmless(name: str, feeds: dict[str, Feed]) -> Iterator[None]:
+    """Drop a tracker that fails."""
+    try:
+        yield
+    except Exception as error:
+        feeds.pop(name, None)
+        reason = " ".join(str(error).split()) or type(error).__name__
+        warnings.warn(
+            f"{name} failed and is left out, the study goes on: {type(error).__name__}: "
+            f"{reason[:300]}",
+            stacklevel=2,
+        )

@@ -1,0 +1,158 @@
+"""Feature maps of a net's named layers, read by hooks that live no longer than a context."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from unseen.core import Model
+from unseen.errors import UnseenError, nearest
+
+#: Returns what the layers gave in the latest forward pass, maps [N, C, H, W], in their order.
+Take = Callable[[], list[Tensor]]
+
+
+def chosen(module: nn.Module, layers: Sequence[str] | None = None, last: int = 2) -> list[str]:
+    """Return the layers named, or the net's last convolutions.
+
+    Args:
+        module: the net.
+        layers: names in the net; an unknown one is refused with the nearest.
+        last: how many convolutions.
+
+    Example:
+        >>> c = nn.Conv2d
+        >>> net = nn.Sequential(c(1, 2, 3), nn.ReLU(), c(2, 2, 3), c(2, 4, 3))
+        >>> chosen(net), chosen(net, ["1"])
+        (['2', '3'], ['1'])
+    """
+    modules = {name: part for name, part in module.named_modules() if name}
+    if layers is None:
+        found = [name for name, part in modules.items() if isinstance(part, nn.Conv2d)][-last:]
+        if not found:
+            raise UnseenError(
+                "feature maps are read from convolutions, and the model has none. Take a "
+                "convolutional model, or name layers that give maps [N, C, H, W]; its layers are "
+                f"{', '.join(modules) or 'none'}."
+            )
+        return found
+    names = [layers] if isinstance(layers, str) else list(layers)
+    for name in names:
+        if name not in modules:
+            raise nearest("layer", name, modules)
+    if not names or len(set(names)) < len(names):
+        raise UnseenError(f"name at least one layer, and each once; found {names}.")
+    return names
+
+
+@contextmanager
+def recorded(module: nn.Module, layers: Sequence[str]) -> Iterator[Take]:
+    """Hook the named layers; `take()` after a forward pass gives their outputs.
+
+    The name "" is the whole net, whose outputs may be of any shape. A layer that runs several
+    times in one pass is recorded at its last. Outputs are copied, for an activation in place
+    behind the layer would write into them.
+    """
+    parts = dict(module.named_modules())
+    found: dict[str, object] = {}
+
+    def hook(name: str) -> Callable[[nn.Module, object, object], None]:
+        def record(_: nn.Module, __: object, output: object) -> None:
+            found[name] = output.clone() if isinstance(output, Tensor) else output
+
+        return record
+
+    def take() -> list[Tensor]:
+        maps = [_checked(name, found.get(name)) for name in layers]
+        found.clear()
+        return maps
+
+    handles = [parts[name].register_forward_hook(hook(name)) for name in layers]
+    try:
+        yield take
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def frozen(model: Model, own: tuple[Tensor, Tensor], x: Tensor, take: Take) -> list[Tensor]:
+    """Return what `take` reads of a pass in evaluation mode with other parameters and buffers."""
+    mode = model.module.training
+    model.module.eval()
+    try:
+        with torch.no_grad():
+            model.at(own[0], x, own[1])
+    finally:
+        model.module.train(mode)
+    return take()
+
+
+@dataclass
+class Tap:
+    """What is done to the features that pass: nothing, until `change` is set."""
+
+    change: Callable[[Tensor], Tensor] | None = None
+
+
+@contextmanager
+def tapped(module: nn.Module, layer: str, side: Literal["input", "output"]) -> Iterator[Tap]:
+    """Hook a layer's input or output, which `tap.change` may look at or replace."""
+    tap, part = Tap(), dict(module.named_modules())[layer]
+
+    def output(_: nn.Module, __: object, out: Tensor) -> Tensor:
+        return out if tap.change is None else tap.change(out)
+
+    def entry(_: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        return inputs if tap.change is None else (tap.change(inputs[0]), *inputs[1:])
+
+    hooked = side == "output"
+    handle = part.register_forward_hook(output) if hooked else part.register_forward_pre_hook(entry)
+    try:
+        yield tap
+    finally:
+        handle.remove()
+
+
+def last_maps(model: Model, x: Tensor) -> str | None:
+    """Return the last layer to run that gives maps [N, C, H, W] of more than one pixel, if any."""
+    last: list[str] = []
+
+    def note(name: str) -> Callable[[nn.Module, object, object], None]:
+        def seen(_: nn.Module, __: object, output: object) -> None:
+            if isinstance(output, Tensor) and output.ndim == 4 and output[0, 0].numel() > 1:
+                last[:] = [name]
+
+        return seen
+
+    parts = model.module.named_modules()
+    handles = [part.register_forward_hook(note(name)) for name, part in parts if name]
+    mode = model.module.training
+    model.module.eval()
+    try:
+        with torch.no_grad():
+            model(x)
+    finally:
+        model.module.train(mode)
+        for handle in handles:
+            handle.remove()
+    return last[0] if last else None
+
+
+def _checked(name: str, output: object) -> Tensor:
+    if isinstance(output, Tensor) and (output.ndim == 4 or not name):
+        return output
+    if output is None:
+        what = "was not run by the model's forward pass"
+    elif isinstance(output, Tensor):
+        what = f"gives a tensor of shape {list(output.shape)}"
+    else:
+        what = f"gives a {type(output).__name__}"
+    raise UnseenError(
+        f"feature maps must be of shape [N, C, H, W]; the layer {name!r} {what}. Name "
+        "convolutions, or blocks that end in maps."
+    )

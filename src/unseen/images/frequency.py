@@ -1,0 +1,97 @@
+"""Images by amplitude and phase: the amplitude is what is exchanged, the phase what is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from unseen.core import Split
+from unseen.core.share import floor_share
+from unseen.errors import UnseenError, number
+
+
+@dataclass(frozen=True)
+class Window:
+    """The amplitudes of an image at low frequencies: |u| ≤ b and |v| ≤ b, b = ⌊share · min(H, W)⌋.
+
+    Only v ≥ 0 is held, since a real image's spectrum is Hermitian, F(−u, −v) = conj F(u, v).
+
+    Attributes:
+        share: in [0, 0.5]; 0 is the DC coefficient alone, which is |mean of the channel| · H · W;
+            None is the whole spectrum.
+
+    Example:
+        >>> x = torch.full((1, 1, 8, 8), 0.5)
+        >>> Window(0)(x), Window(0.25)(x).shape, Window()(x).shape
+        (tensor([[[[32.]]]]), torch.Size([1, 1, 5, 3]), torch.Size([1, 1, 8, 5]))
+    """
+
+    share: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.share is not None:
+            number("the window's share of the image", self.share, 0, 0.5)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Return the amplitudes [N, C, r, c] of images [N, C, H, W] inside the window."""
+        rows, columns = self.index(x.shape[-2:])
+        amplitude: Tensor = spectrum(x).abs()[..., rows, columns]
+        return amplitude
+
+    def index(self, size: Sequence[int]) -> tuple[Tensor, Tensor]:
+        """Return rows [r, 1] and columns [c] of the window in a half spectrum [H, W // 2 + 1]."""
+        height, width = size
+        b = max(size) if self.share is None else floor_share(self.share, min(size))
+        rows = (torch.arange(-b, b + 1) % height).unique()  # type: ignore[no-untyped-call]
+        return rows[:, None], torch.arange(min(b, width // 2) + 1)
+
+
+def spectrum(x: Tensor) -> Tensor:
+    """Return the half spectrum [N, C, H, W // 2 + 1] of images [N, C, H, W]."""
+    if x.ndim != 4:
+        raise UnseenError(
+            "amplitudes are taken of images [N, channels, height, width]; found inputs of shape "
+            f"{list(x.shape)}."
+        )
+    half: Tensor = torch.fft.rfft2(x)
+    return half
+
+
+def mixed(x: Tensor, other: Tensor, lam: Tensor | float, window: Window) -> Tensor:
+    """Return images with amplitude (1 − λ) |F(x)| + λ A inside the window, and the phase of x.
+
+    The result has this amplitude where A is that of real images or a mean of them: symmetric in u
+    where v = 0 and, for even W, where v = W / 2.
+
+    Args:
+        x: images [N, C, H, W].
+        other: A, amplitudes in the window of one image per row of x or of one for all, of any
+            shape.
+        lam: λ [N] or a number.
+        window: the frequencies.
+    """
+    rows, columns = window.index(x.shape[-2:])
+    half = spectrum(x)
+    amplitude = half.abs()
+    own = amplitude[..., rows, columns]
+    lam = lam.view(-1, 1, 1, 1).to(own) if isinstance(lam, Tensor) else lam
+    # (1 − λ) a + λ b, so that λ = 0 and λ = 1 are exact.
+    amplitude[..., rows, columns] = (1 - lam) * own + lam * other.view(-1, *own.shape[1:])
+    size = (x.shape[-2], x.shape[-1])
+    images: Tensor = torch.fft.irfft2(torch.polar(amplitude, half.angle()), s=size)
+    return images
+
+
+def pixel_range(split: Split) -> tuple[float, float]:
+    """Return the least and the largest value a pixel may take.
+
+    They are 0 and 1 for uint8 data, which are read as x / 255, and else what this client's images
+    hold.
+    """
+    if split.x.dtype == torch.uint8:
+        return 0.0, 1.0
+    low, high = torch.aminmax(split.x[:])
+    return float(low), float(high)

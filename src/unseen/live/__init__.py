@@ -1,1 +1,0 @@
-"""`unseen watch`: a study at work, from the records that it leaves on disk."""

@@ -1,0 +1,110 @@
+"""SCAFFOLD on the client: control variates that keep local steps from drifting."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from unseen.core import Client, Inbox, Local, Memory, Model, Reply, Turn
+from unseen.core.parts import Wrapper, innermost
+from unseen.gradient.backprop import Around, Gradient, Step
+from unseen.local.accumulation import accumulated, rate
+from unseen.local.train import drawing
+
+#: The slot and inbox entry of c, and the client's own c_i in its memory.
+CONTROL, OWN = "control", "scaffold.control"
+#: The slot that takes the place of `control` where the clients' weights move.
+RENEWED = "renewed"
+
+
+@dataclass(frozen=True)
+class Controlled(Around):
+    """g ← g − c_i + c: the client's own control taken off, the server's put in its place.
+
+    c_i estimates ∇F_i and c their mean; both are 0 at first.
+
+    Source:
+        Karimireddy et al. 2020, "SCAFFOLD: Stochastic Controlled Averaging for Federated Learning",
+        Algorithm 1, line 10.
+    """
+
+    clips_per_example = True
+
+    inner: Gradient
+
+    def changed(
+        self, inner: Step, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
+    ) -> Step:
+        """Return the inner step with the correction."""
+        correction = inbox[CONTROL] - memory[OWN] if OWN in memory else inbox[CONTROL]
+
+        def step(x: Tensor, y: Tensor) -> Tensor:
+            value = inner(x, y)
+            model.gradient.add_(correction)
+            return value
+
+        return step
+
+
+@dataclass(frozen=True)
+class Controls(Wrapper):
+    """Another local around which c_i is renewed; its reply has c_i⁺ − c_i and c_i⁺ − c.
+
+        option 1:  c_i⁺ = ∇F_i(x)                                        one more pass over the data
+        option 2:  c_i⁺ = c_i − c + (x − y_i − ηB b₀) / (ηA)
+
+    x: received; y_i: trained; A, B: see `unseen.local.accumulation`; b₀: the momentum the round
+    began with, if the client keeps its optimiser; η: the rate as scheduled. The two differences are
+    the rows `control` and `renewed`, of which one is sent.
+
+    Attributes:
+        inner: the local that trains.
+        option: 1 is in training mode, over the whole split; BatchNorm statistics stay as they were.
+            2 is, for plain SGD with A = K and B = 0, line 12 as printed; in general it is the mean
+            of the round's gradients, each weighed as the optimiser weighed it.
+    """
+
+    clips_per_example = True
+
+    inner: Local
+    option: Literal[1, 2] = 2
+
+    def __call__(
+        self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
+    ) -> tuple[Reply, Memory]:
+        """Train with the old control, leave with the new one."""
+        own = memory.get(OWN, torch.zeros_like(model.vector))
+        fresh = self._gradient(model, inbox, client, memory, turn) if self.option == 1 else None
+        first = memory.get("optimiser.momentum")
+        reply, memory = self.inner(model, inbox, client, memory, turn)
+        if fresh is None:
+            A, B = accumulated(self.inner, int(reply.scalars["steps"]), turn)
+            moved = inbox["model"] - model.vector
+            fresh = moved / (rate(innermost(self.inner).training, turn) * A)
+            fresh += own - inbox[CONTROL]
+            if first is not None:
+                fresh -= first * (B / A)
+        # A reply that is not finite is dropped by the server: the old control stays.
+        sent = bool((fresh + model.vector).isfinite().all())
+        rows = {**reply.rows, CONTROL: fresh - own, RENEWED: fresh - inbox[CONTROL]}
+        return Reply(rows, reply.scalars), {**memory, OWN: fresh if sent else own}
+
+    def _gradient(
+        self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
+    ) -> Tensor:
+        """Return ∇F_i(x) by what the local descends, without the correction."""
+        gradient: Gradient = innermost(self.inner).gradient
+        buffers = model.buffers.clone()
+        inbox = {**inbox, CONTROL: torch.zeros_like(model.vector)}
+        memory = {name: value for name, value in memory.items() if name != OWN}
+        model.module.train()
+        with (
+            drawing(replace(turn, exchange="")),
+            gradient.open(model, inbox, client, memory, turn) as step,
+        ):
+            step(*client.split("train").batch(slice(None)))
+        model.buffers.copy_(buffers)
+        return model.gradient.clone()

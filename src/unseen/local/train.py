@@ -1,0 +1,261 @@
+"""Local training: the only loop over batches, and what adds to its reply."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Literal, Protocol, runtime_checkable
+
+import torch
+from torch import Tensor
+
+from unseen.core import Client, Inbox, Local, Memory, Model, Reply, Split, Turn
+from unseen.core.metrics import METRICS, forward
+from unseen.core.parts import Part, Wrapper
+from unseen.errors import choice
+from unseen.gradient import Gradient
+from unseen.recipe import Training
+
+
+@runtime_checkable
+class Descent(Protocol):
+    """A local that descends a gradient, without wrappers."""
+
+    @property
+    def gradient(self) -> Gradient: ...
+
+
+@dataclass(frozen=True)
+class Train(Part):
+    """E epochs or T steps of the training's optimiser on what the gradient leaves.
+
+    Reports `examples` (of the training split), `steps` taken and the mean `loss` on the way.
+    """
+
+    clips_per_example = True
+    stackable = True
+
+    gradient: Gradient
+    training: Training
+
+    def __call__(
+        self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
+    ) -> tuple[Reply, Memory]:
+        """Train the model where it is bound."""
+        recipe, split = self.training, client.split("train")
+        lr = recipe.optimiser.lr * recipe.schedule(turn.round, turn.rounds)
+        moments = {k[10:]: v.clone() for k, v in memory.items() if k.startswith("optimiser.")}
+        if recipe.buffers == "local" and "buffers" in memory:
+            model.buffers.copy_(memory["buffers"])
+        steps, seen, total = 0, 0, torch.zeros((), device=model.device)
+        draws = turn.generator("augment")
+        model.module.train()
+        with drawing(turn), self.gradient.open(model, inbox, client, memory, turn) as step:
+            for index in drawn(split, recipe, memory, turn):
+                x, y = split.batch(index.to(model.device))
+                if recipe.augment is not None and len(y):
+                    x = recipe.augment(x, draws)
+                total += step(x, y) * len(y)
+                moments = dict(recipe.optimiser.step(model.vector, model.gradient, moments, lr))
+                steps, seen = steps + 1, seen + len(y)
+        kept = {k: v for k, v in memory.items() if not k.startswith("optimiser.")}
+        if recipe.keep_optimiser:
+            kept |= {f"optimiser.{name}": value for name, value in moments.items()}
+        if recipe.buffers == "local":
+            kept["buffers"] = model.buffers.clone()
+        scalars = {"examples": len(split), "steps": steps, "loss": float(total) / max(1, seen)}
+        return Reply({"model": model.vector, "buffers": model.buffers}, scalars), kept
+
+
+@dataclass(frozen=True)
+class FullGradient(Part):
+    """One gradient over the whole training split, sent as −g; the server's optimiser steps.
+
+    Source:
+        McMahan et al. 2017, FedSGD.
+    """
+
+    clips_per_example = True
+
+    gradient: Gradient
+
+    def __call__(
+        self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
+    ) -> tuple[Reply, Memory]:
+        """Return the gradient at the received model; the model is not moved."""
+        split = client.split("train")
+        model.module.train()
+        with drawing(turn), self.gradient.open(model, inbox, client, memory, turn) as step:
+            loss = step(*split.batch(slice(None)))
+        scalars = {"examples": len(split), "steps": 1, "loss": float(loss)}
+        rows = {"model": -model.gradient, "buffers": model.buffers}
+        return Reply(rows, scalars), memory
+
+
+class Statistic(Protocol):
+    """Opened once per exchange at one client; then (x, y) -> a vector that may be sent."""
+
+    def open(
+        self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
+    ) -> Callable[[Tensor, Tensor], Tensor]: ...
+
+
+@dataclass(frozen=True)
+class Measure:
+    """Sends a statistic of the received model on the whole training split, in the slot `name`."""
+
+    name: str
+    statistic: Statistic
+
+    def __call__(
+        self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
+    ) -> tuple[Reply, Memory]:
+        """Return the statistic in training mode; the model is not moved."""
+        split = client.split("train")
+        model.module.train()
+        with drawing(replace(turn, exchange="")):
+            measure = self.statistic.open(model, inbox, client, memory, turn)
+            value = measure(*split.batch(slice(None))).detach()
+        return Reply({self.name: value}, {"examples": len(split)}), memory
+
+
+@dataclass(frozen=True)
+class Reports(Wrapper):
+    """Another local that adds scalars of the received model to its reply.
+
+    Attributes:
+        inner: the other local.
+        measure: (model, client) -> the scalars by name, before the other local runs.
+    """
+
+    inner: Local
+    measure: Callable[[Model, Client], Mapping[str, float | Tensor]]
+
+    def __call__(
+        self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
+    ) -> tuple[Reply, Memory]:
+        """Measure, then run the other local."""
+        scalars = self.measure(model, client)
+        reply, memory = self.inner(model, inbox, client, memory, turn)
+        return Reply(reply.rows, {**reply.scalars, **scalars}), memory
+
+
+@dataclass(frozen=True)
+class Penalised(Wrapper):
+    """Another local that adds a penalty's gradient at the received model to its reply.
+
+    It is the row `penalty`, −∇ over the whole training split, with its value as a scalar. Dropout
+    draws as in this round's `Measure`, so that both see the same network, and the statistics of
+    BatchNorm are left to the other local.
+
+    Attributes:
+        inner: the other local.
+        penalty: the gradient of the penalty.
+        warmup: rounds in which both are 0.
+    """
+
+    inner: Local
+    penalty: Gradient
+    warmup: int = 0
+
+    def __call__(
+        self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
+    ) -> tuple[Reply, Memory]:
+        """Take the penalty first, at the received model, then run the other local."""
+        row, value = torch.zeros_like(model.vector), 0.0
+        if turn.round >= self.warmup:
+            buffers = model.buffers.clone()
+            model.module.train()
+            with (
+                drawing(replace(turn, exchange="")),
+                self.penalty.open(model, inbox, client, memory, turn) as step,
+            ):
+                value = float(step(*client.split("train").batch(slice(None))))
+            row = -model.gradient
+            model.buffers.copy_(buffers)
+        reply, memory = self.inner(model, inbox, client, memory, turn)
+        return Reply({**reply.rows, "penalty": row}, {**reply.scalars, "penalty": value}), memory
+
+
+@dataclass(frozen=True)
+class GapProbe(Wrapper):
+    """Another local that adds the generalization gap to its reply.
+
+    gap = risk of the received model − risk of this client's own model after its last local
+    training, both in evaluation mode; positive when the average serves the client worse.
+    `gap_known` is 0 until there is a last local training.
+
+    Attributes:
+        inner: the other local.
+        gap: the risk: the loss, as in the paper, or the error rate (`"accuracy"`), as in GA's code.
+        on: the split; the paper takes the training split, its released code the validation split.
+
+    Source:
+        GA §3.3.
+    """
+
+    inner: Local
+    gap: Literal["loss", "accuracy"] = "loss"
+    on: Literal["train", "validation"] = "train"
+
+    def __post_init__(self) -> None:
+        choice("gap", self.gap, ("loss", "accuracy"))
+        choice("on", self.on, ("train", "validation"))
+
+    def __call__(
+        self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
+    ) -> tuple[Reply, Memory]:
+        """Measure, run the local, measure again."""
+        received = self._risk(model, client)
+        known = "gap.own" in memory
+        gap = received - float(memory["gap.own"]) if known else 0.0
+        rest: Memory = {name: value for name, value in memory.items() if name != "gap.own"}
+        reply, rest = self.inner(model, inbox, client, rest, turn)
+        own = torch.tensor(self._risk(model, client), dtype=torch.float64)
+        scalars = {**reply.scalars, "gap": gap, "gap_known": float(known)}
+        return Reply(reply.rows, scalars), {**rest, "gap.own": own}
+
+    def _risk(self, model: Model, client: Client) -> float:
+        split = client.split(self.on)
+        outputs = forward(model, split)
+        value = METRICS[self.gap](outputs, split.y)
+        assert value is not None  # both are defined for every non-empty split
+        return value if self.gap == "loss" else 1 - value
+
+
+def drawn(split: Split, recipe: Training, memory: Memory, turn: Turn) -> Iterator[Tensor]:
+    """Row indices of each step's batch, as the recipe draws them."""
+    if recipe.sampling is not None:
+        return recipe.sampling(len(split), recipe, memory, turn)
+    return batches(split, recipe, turn)
+
+
+def batches(split: Split, recipe: Training, turn: Turn) -> Iterator[Tensor]:
+    """Row indices of each step's batch: a fresh permutation per pass, keyed by the turn."""
+    generator = turn.generator("batches")
+    remaining = recipe.steps
+    passes = 0
+    while (passes < recipe.epochs) if recipe.epochs is not None else remaining:
+        permutation = torch.randperm(len(split), generator=generator)
+        for index in permutation.split(recipe.batch_size):
+            if recipe.drop_last and len(index) < recipe.batch_size:
+                continue
+            if remaining is not None:
+                if not remaining:
+                    return
+                remaining -= 1
+            yield index
+        passes += 1
+
+
+@contextmanager
+def drawing(turn: Turn) -> Iterator[None]:
+    """Layers that draw, such as Dropout, take from torch's global generator: key it by the turn,
+    and leave it as it was."""
+    before = torch.get_rng_state()
+    torch.set_rng_state(turn.generator("layers").get_state())
+    try:
+        yield
+    finally:
+        torch.set_rng_state(before)

@@ -1,0 +1,342 @@
+"""Initial weights from a file.
+
+What fits is taken, a head for other classes keeps its random weights, and all else that differs is
+refused by name.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import pickle
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from unseen.errors import UnseenError, choice
+
+#: What becomes of a first convolution for another number of bands; None: it is refused.
+Bands = Literal["fresh", "mean"]
+#: Keys under which training scripts keep the tensors, and what they put before the names.
+WRAPPERS = ("state_dict", "model_state_dict", "model")
+PREFIXES = ("module.", "model.")
+#: How many differing tensors an error names, of each kind.
+NAMED = 20
+#: DenseNet files of 2017 name norm.1 what is norm1 since.
+_DOTTED = re.compile(r"(\bdenselayer\d+\.(?:norm|conv))\.(\d\.)")
+
+
+@dataclass(frozen=True)
+class Report:
+    """What became of a file's tensors.
+
+    What `missing`, `unexpected` and `wrong` name was let pass, for the reasons in `notes`.
+
+    Attributes:
+        origin: The file.
+        taken: How many of the module's tensors came from the file.
+        total: How many the module has.
+        missing: The module's that the file lacks.
+        unexpected: The file's that the module lacks.
+        wrong: Those of another shape.
+        notes: Why differences were let pass.
+    """
+
+    origin: str
+    taken: int
+    total: int
+    missing: tuple[str, ...] = ()
+    unexpected: tuple[str, ...] = ()
+    wrong: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        head = f"weights {self.origin}: {self.taken} of {self.total} tensors taken"
+        return "; ".join((head, *self.notes)) + "."
+
+
+@dataclass(frozen=True)
+class Source:
+    """A file of weights as it was when the study was planned: digest of its bytes, 16 digits."""
+
+    path: Path
+    digest: str
+    bands: Bands | None = None
+
+    @classmethod
+    def of(cls, path: str | Path, folder: Path | None, bands: Bands | None = None) -> Source:
+        """Find the file at `path`: absolute, or below the current folder, or below `folder`."""
+        places = [Path(path).expanduser(), *([folder / path] if folder is not None else [])]
+        for place in places:
+            if place.is_file():
+                return cls(place.absolute(), _digest(place), bands)
+        raise UnseenError(
+            f"no file of weights at {' nor at '.join(map(str, places))}. Name a .pth or "
+            ".safetensors file, absolute or relative to the current or the data folder. Nothing is "
+            "downloaded: torchvision's documentation of its models names the file of each and says "
+            "where it lies. weights = '' begins at random."
+        )
+
+    def load(self, module: nn.Module) -> Report:
+        """Load the file into a module; refuse it if it is no longer what it was."""
+        if _digest(self.path) != self.digest:
+            raise UnseenError(
+                f"{self.path} changed while the study was running. Run it again, into another "
+                "folder."
+            )
+        return load(module, self.path, self.bands)
+
+    def __str__(self) -> str:
+        return f"{self.path.name} (sha256 {self.digest})"
+
+
+def load(module: nn.Module, path: str | Path, bands: Bands | None = None) -> Report:
+    """Fill a module with the weights of a .pth or .safetensors file. See `fill`."""
+    return fill(module, read(path), bands, Path(path).name)
+
+
+def read(path: str | Path) -> dict[str, Tensor]:
+    """Read the named tensors of a file, on the CPU. No code in it is run: pickles are refused."""
+    path = Path(path)
+    try:
+        if path.suffix == ".safetensors":
+            from safetensors import SafetensorError
+            from safetensors.torch import load_file
+
+            try:
+                return load_file(path)
+            except SafetensorError as error:
+                raise UnseenError(f"{path} is not a whole safetensors file: {error}.") from None
+        content = torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError:
+        raise UnseenError(
+            f"{path} holds more than tensors (a pickled object, which could run code when it is "
+            "read) or is damaged, and is not loaded. Where you trust it, save the tensors alone: "
+            "torch.save(model.state_dict(), ...), or as safetensors."
+        ) from None
+    except (OSError, EOFError, RuntimeError, KeyError, ValueError) as error:
+        if isinstance(error, UnseenError):
+            raise
+        kind, reason = type(error).__name__, (str(error).splitlines() or [""])[0]
+        why = f"{kind}: {reason}" if reason else kind
+        raise UnseenError(
+            f"{path} cannot be read as a file of weights ({why}). A whole .pth or .safetensors "
+            "file was expected: fetch or save it again."
+        ) from None
+    return _tensors(content, path)
+
+
+def fill(
+    module: nn.Module,
+    tensors: Mapping[str, Tensor],
+    bands: Bands | None = None,
+    origin: str = "the file",
+) -> Report:
+    """Copy tensors into a module by their names in its state dict.
+
+    The head (the last linear layer, and a part called `bottleneck` before it) keeps the weights it
+    has where it is made for other outputs or the file has none of its name. Whatever else is
+    missing, unexpected or of another shape is refused. Prefixes `module.` and `model.` are cut off.
+
+    Args:
+        module: What is filled.
+        tensors: By name.
+        bands: What becomes of a first convolution for another number of bands: it keeps its weights
+            ("fresh") or each of its bands takes the mean over the file's, scaled so that equal
+            bands give what they gave ("mean"); None: it is refused.
+        origin: The file, as errors name it.
+
+    Raises:
+        UnseenError: The tensors do not fit; the module is left as it was.
+    """
+    if bands is not None:
+        choice("bands", bands, ("fresh", "mean"))
+    own = module.state_dict()
+    found = _renamed(tensors, own)
+    different = _Difference.of(own, found)
+    notes = [*_head(module, different), *_first(module, different, bands, origin)]
+    different.refuse(origin)
+    taken = [name for name in own if name in found and name not in different.kept]
+    for name in taken:
+        if not bool(torch.isfinite(found[name]).all()):
+            raise UnseenError(
+                f"{origin}: {name!r} holds NaN or infinite values. Take another file."
+            )
+    with torch.no_grad():
+        for name in taken:
+            own[name].copy_(found[name])
+    total = sum(name in found or not _counts(name) for name in own)
+    return Report(
+        origin,
+        len(taken),
+        total,
+        tuple(different.missing),
+        tuple(different.unexpected),
+        tuple(different.wrong),
+        tuple(notes),
+    )
+
+
+@dataclass
+class _Difference:
+    """Where names and shapes differ. kept: the module's that stay as they are; excused: the names
+    whose difference is let pass."""
+
+    own: dict[str, Tensor]
+    found: dict[str, Tensor]
+    missing: list[str]
+    unexpected: list[str]
+    wrong: list[str]
+    kept: set[str] = field(default_factory=set)
+    excused: set[str] = field(default_factory=set)
+
+    @classmethod
+    def of(cls, own: dict[str, Tensor], found: dict[str, Tensor]) -> _Difference:
+        """BatchNorm's counts of batches, which old files lack, are not a difference."""
+        return cls(
+            own,
+            found,
+            [name for name in own if name not in found and not _counts(name)],
+            [name for name in found if name not in own and not _counts(name)],
+            [name for name in own if name in found and found[name].shape != own[name].shape],
+        )
+
+    def refuse(self, origin: str) -> None:
+        """Refuse what is not excused, up to `NAMED` of each kind by name."""
+        faults = []
+        for what, names in (
+            ("the file lacks", self.missing),
+            ("the model has no", self.unexpected),
+            ("of another shape", self.wrong),
+        ):
+            left = [name for name in names if name not in self.excused]
+            if left:
+                few = ", ".join(map(self._shown, left[:NAMED]))
+                more = f" and {len(left) - NAMED} more" if len(left) > NAMED else ""
+                faults.append(f"{what}: {few}{more}")
+        if faults:
+            raise UnseenError(
+                f"{origin} does not fit the model; {'; '.join(faults)}.",
+                remedy="Take the model that the file is of, or rename its tensors to the model's "
+                "names; only the last linear layer may differ, which then begins at random.",
+            )
+
+    def _shown(self, name: str) -> str:
+        if name not in self.wrong:
+            return repr(name)
+        return f"{name!r} ({list(self.found[name].shape)}, here {list(self.own[name].shape)})"
+
+
+def _head(module: nn.Module, different: _Difference) -> list[str]:
+    """Keep a head that is made for other outputs, or that the file does not have, and say so."""
+    linear = [name for name, layer in module.named_modules() if isinstance(layer, nn.Linear)]
+    if not linear or not linear[-1]:
+        return []
+    head, own, found = linear[-1], different.own, different.found
+    weight = f"{head}.weight"
+    before = [name for name in own if name.startswith("bottleneck.") and not _counts(name)]
+    added = bool(before) and not any(name in found for name in before)
+    renamed: list[str] = []
+    if weight in different.wrong:
+        (theirs, *inputs), (ours, *expected) = found[weight].shape, own[weight].shape
+        if not added and (inputs != expected or theirs == ours):
+            return []
+        shapes = f"{theirs} outputs" if theirs != ours else f"{inputs[0]} inputs"
+        reason = f"since the file's has {shapes}"
+    elif weight in different.missing:
+        renamed = _lone_layer(different)
+        other = renamed[0].rpartition(".")[0] if renamed else ""
+        reason = f"since the file's is called {other!r}" if other else "which the file lacks"
+    else:
+        return []
+    parts = (f"{head}.", "bottleneck.") if added else (f"{head}.",)
+    different.kept.update(name for name in own if name.startswith(parts))
+    different.excused.update(different.kept, renamed)
+    what = f"the head {head!r}" + (" and the bottleneck before it" if added else "")
+    return [f"{what} begin{'' if added else 's'} with random weights, {reason}"]
+
+
+def _lone_layer(different: _Difference) -> list[str]:
+    """The file's tensors that the module lacks, if they are one linear layer."""
+    names = different.unexpected
+    layers = {name.rpartition(".")[0] for name in names}
+    flat = all(different.found[name].ndim <= 2 for name in names)
+    return names if len(layers) == 1 and len(names) <= 2 and flat else []
+
+
+def _first(
+    module: nn.Module, different: _Difference, bands: Bands | None, origin: str
+) -> list[str]:
+    """Deal with a first convolution whose number of bands is another, as `bands` says."""
+    first = next((n for n, m in module.named_modules() if isinstance(m, nn.Conv2d)), None)
+    name = f"{first}.weight"
+    if name not in different.wrong:
+        return []
+    kernel, own = different.found[name], different.own[name]
+    if kernel.ndim != 4 or kernel[:, 0].shape != own[:, 0].shape:
+        return []
+    theirs, ours = kernel.shape[1], own.shape[1]
+    if bands is None:
+        raise UnseenError(
+            f"{origin}: {name!r} is for {theirs} bands, and the images have {ours}. Set "
+            "weights_bands = 'mean' to begin each band with the mean over the file's, or 'fresh' "
+            "to begin this convolution at random."
+        )
+    different.excused.add(name)
+    if bands == "fresh":
+        different.kept.add(name)
+        return [f"{name!r}, for {theirs} bands in the file and {ours} here, begins at random"]
+    scale = theirs / ours
+    different.found[name] = scale * kernel.float().mean(1, keepdim=True).expand_as(own)
+    return [f"{name!r}, for {theirs} bands in the file and {ours} here, begins with their mean"]
+
+
+def _renamed(tensors: Mapping[str, Tensor], own: Collection[str]) -> dict[str, Tensor]:
+    """The tensors under the module's names, where a prefix or an old spelling hides them."""
+    names = {name: name for name in tensors}
+    cut = True
+    while cut:
+        cut = False
+        for prefix in PREFIXES:
+            if any(name.startswith(prefix) for name in own):
+                continue
+            if names and all(name.startswith(prefix) for name in names.values()):
+                names = {old: name.removeprefix(prefix) for old, name in names.items()}
+                cut = True
+    found = {}
+    for old, name in names.items():
+        dotless = _DOTTED.sub(r"\1\2", name)
+        found[dotless if name not in own and dotless in own else name] = tensors[old]
+    return found
+
+
+def _tensors(content: object, path: Path) -> dict[str, Tensor]:
+    """The tensors by name, also where a training script keeps them under another key."""
+    for key in WRAPPERS:
+        if isinstance(content, Mapping) and isinstance(content.get(key), Mapping):
+            content = content[key]
+    if isinstance(content, Mapping):
+        odd = [k for k, v in content.items() if not isinstance(v, Tensor)]
+        if content and not odd:
+            return {str(name): tensor for name, tensor in content.items()}
+        kind = type(content[odd[0]]).__name__ if odd else ""
+        what = f"{odd[0]!r} is not a tensor but of type {kind}" if odd else "it is empty"
+    else:
+        what = f"it is of type {type(content).__name__}"
+    raise UnseenError(
+        f"{path} must hold tensors by name, as model.state_dict() gives them, alone or under one "
+        f"of the keys {', '.join(WRAPPERS)}; {what}."
+    )
+
+
+def _counts(name: str) -> bool:
+    return name.endswith("num_batches_tracked")
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()[:16]

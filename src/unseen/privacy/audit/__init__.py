@@ -1,1 +1,0 @@
-"""What an attacker gets out of what leaves the clients: measured by attacking, not by claims."""

@@ -1,0 +1,69 @@
+"""How clients train and the server applies: what a study sets for all its methods alike."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+from torch import Tensor
+
+from unseen.core.apply import Add, Apply
+from unseen.core.exchange import Turn
+from unseen.core.losses import CrossEntropy, Loss
+from unseen.core.optimiser import SGD, Optimiser
+from unseen.core.schedule import Constant, Schedule
+from unseen.core.types import Memory
+from unseen.errors import UnseenError, choice, number
+from unseen.images.augment import Augment
+
+
+class Sampling(Protocol):
+    """Row indices of each step's batch, out of `count` examples."""
+
+    def __call__(
+        self, count: int, recipe: Training, memory: Memory, turn: Turn
+    ) -> Iterator[Tensor]: ...
+
+
+@dataclass(frozen=True)
+class Training:
+    """The recipe around a method.
+
+    epochs: passes over the training split per round, or steps: number of batches per round (set
+    epochs to None). batch_size: examples per step; drop_last: leave out a short last batch.
+    schedule: the learning rate over rounds. keep_optimiser: carry the client optimiser's moments
+    from round to round; by default they start anew with each received model, since they belong
+    to another one. server: how the combined update is applied. buffers: BatchNorm statistics are
+    averaged (`average`), kept by each client and averaged for the others (`local`), or not kept
+    at all, every batch being normalised by itself (`batch`). augment: what happens to the images
+    of every training step, and to no others. weights: of the clients in the server's mean, or in
+    the mean that a rule starts from: `uniform` (1/K) or `examples` (n_i/n) for all methods alike
+    that do not name their own, or `method`, each method's default. sampling: how batches are drawn;
+    shuffled, unless private training says otherwise.
+    """
+
+    optimiser: Optimiser = field(default_factory=SGD)
+    epochs: int | None = 1
+    steps: int | None = None
+    batch_size: int = 32
+    drop_last: bool = False
+    schedule: Schedule = field(default_factory=Constant)
+    keep_optimiser: bool = False
+    loss: Loss = field(default_factory=CrossEntropy)
+    server: Apply = field(default_factory=Add)
+    buffers: Literal["average", "local", "batch"] = "average"
+    augment: Augment | None = None
+    weights: Literal["uniform", "examples", "method"] = "method"
+    sampling: Sampling | None = None
+
+    def __post_init__(self) -> None:
+        choice("buffers", self.buffers, ("average", "local", "batch"))
+        choice("training.weights", self.weights, ("uniform", "examples", "method"))
+        number("batch_size", self.batch_size, 1, whole=True)
+        if (self.epochs is None) == (self.steps is None):
+            raise UnseenError(
+                "training takes either epochs or steps per round; found "
+                f"epochs={self.epochs} and steps={self.steps}. Set the other one to none."
+            )
+        number("epochs or steps", self.epochs or self.steps, 1, whole=True)

@@ -1,0 +1,201 @@
+"""A study of one protocol with its finished runs: what the chapters of a report are made from."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from unseen.report.folders import Folder, Omission
+from unseen.results.published_rows import Printed, printed
+from unseen.results.selection import Selected, less_is_better
+from unseen.results.study_folder import JobFolder
+from unseen.results.study_results import Results
+from unseen.results.table_of_runs import table
+from unseen.results.tables import Table
+from unseen.spec.holdout import Growing, Task
+from unseen.spec.study import StudySpec
+
+
+@dataclass(frozen=True)
+class Run:
+    """A finished job with the round that counts."""
+
+    raw: JobFolder
+    chosen: Selected
+
+    @property
+    def method(self) -> str:
+        """The method, as the records name it."""
+        return self.raw.job.method
+
+    @property
+    def task(self) -> str:
+        """The task."""
+        return self.raw.job.task
+
+
+@dataclass(frozen=True)
+class StudyReport:
+    """All that ran under one protocol: one study, or several folders of the same.
+
+    Attributes:
+        study: The study's settings.
+        folders: The folders of its records.
+        runs: The finished jobs.
+        methods: The rows of its tables.
+        tasks: The columns.
+        metric: What is shown first.
+        selection: The rule that chose each run's round.
+        reference: The method that the others are tested against, or None.
+        left: What is left out.
+    """
+
+    study: StudySpec
+    folders: tuple[Folder, ...]
+    runs: tuple[Run, ...]
+    methods: tuple[str, ...]
+    tasks: tuple[str, ...]
+    metric: str
+    selection: str
+    reference: str | None
+    left: tuple[Omission, ...]
+
+    @property
+    def identity(self) -> Mapping[str, Any]:
+        """All that decides what a job computes."""
+        return self.folders[0].identity
+
+    @property
+    def stand_in(self) -> bool:
+        """Whether the data are a synthetic stand-in: they are the same in all folders."""
+        return any(folder.stand_in for folder in self.folders)
+
+    def paper(self, metric: str) -> Printed:
+        """The paper's figures of a metric; none next to a stand-in, which is not a result."""
+        return Printed() if self.stand_in else printed(self.study.published, metric)
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """What can be shown: the study's metric first, then the others."""
+        recorded = next(run.chosen.metrics for run in self.runs if run.chosen.round >= 0)
+        return tuple(dict.fromkeys((self.metric, *self.identity.get("metrics", ()), *recorded)))
+
+    @property
+    def title(self) -> str:
+        """What the study calls itself."""
+        given = self.study.title or (self.study.name if self.study.name != "study" else "")
+        return given or f"{self.study.dataset}: {', '.join(f.path.name for f in self.folders)}"
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """The seeds asked for and those found."""
+        return tuple(sorted({*self.study.seed_list, *(run.raw.job.seed for run in self.runs)}))
+
+    @property
+    def refused(self) -> dict[str, str]:
+        """Methods that the data or the model cannot serve, with the reason."""
+        return {name: why for folder in self.folders for name, why in folder.refused.items()}
+
+    @cached_property
+    def of(self) -> Mapping[tuple[str, str], tuple[Run, ...]]:
+        """(method, task) -> its runs, by seed."""
+        runs: dict[tuple[str, str], tuple[Run, ...]] = {}
+        for run in self.runs:
+            key = (run.method, run.task)
+            runs[key] = (*runs.get(key, ()), run)
+        return runs
+
+    @cached_property
+    def tables(self) -> Mapping[str, Table]:
+        """The table of every metric, that of the study first."""
+        return {metric: self.table(metric) for metric in self.metrics}
+
+    @property
+    def main(self) -> Table:
+        """The table of the study's metric."""
+        return self.tables[self.metric]
+
+    @property
+    def panels(self) -> Mapping[str, tuple[str, ...]]:
+        """A panel's title -> its targets: one each, or one for all where they are many."""
+        if self.main.many:
+            return {f"mean over {len(self.tasks)} targets": self.tasks}
+        return {task: (task,) for task in self.tasks}
+
+    @cached_property
+    def domains(self) -> tuple[str, ...]:
+        """Every domain that is a source of some task."""
+        names = {row["domain"] for run in self.runs for row in run.raw.source}
+        return tuple(sorted(names, key=natural))
+
+    @cached_property
+    def protocol(self) -> tuple[str, ...]:
+        """The protocol's lines, once each, of all folders."""
+        views = [
+            Results(
+                self.study, folder.path, self.methods, self.plan, tuple(self.metrics),
+                self.identity.get("model", ""), self.identity.get("data", ""), self.refused,
+                self.identity.get("weights"), self.stand_in, folder.notes,
+            )
+            for folder in self.folders
+        ]  # fmt: skip
+        return tuple(dict.fromkeys(x for view in views for x in view.protocol(self.selection)))
+
+    def table(self, metric: str) -> Table:
+        """Methods × tasks for a metric, with the protocol under it."""
+        paper = self.paper(metric)
+        return table(
+            [run.chosen for run in self.runs],
+            metric=metric,
+            lower=less_is_better(metric),
+            methods=self.methods,
+            tasks=self.tasks,
+            seeds=self.seeds,
+            worst=len(self.tasks) > 1,
+            not_applicable=self.refused,
+            protocol=(*self.diverged(), *self.protocol),
+            title=self.title,
+            reference=self.reference,
+            test="t" if paper.tests else "wilcoxon",
+            published=paper,
+        )
+
+    def diverged(self) -> list[str]:
+        """A line for each job whose numbers stopped being finite."""
+        return [
+            f"diverged, counted as undefined: {run.method} at {run.task}, "
+            f"seed {run.raw.job.seed}: {why}"
+            for run in self.runs
+            if (why := run.raw.mark.get("diverged"))
+        ]
+
+    @cached_property
+    def plan(self) -> tuple[Task, ...]:
+        """The tasks with their domains, as the records show them."""
+        tasks = []
+        for name in self.tasks:
+            run = next((r for r in self.runs if r.task == name), None)
+            roles = {r["domain"]: r["role"] for r in run.raw.source} if run else {}
+            sources = tuple(d for d, role in roles.items() if role == "source")
+            targets = dict.fromkeys(r["domain"] for r in run.raw.target) if run else ()
+            validators = tuple(d for d, role in roles.items() if role == "ood-validation")
+            tasks.append(Task(name, sources, tuple(targets), validators))
+        return tuple(tasks)
+
+
+def natural(text: str) -> list[tuple[int, float, str]]:
+    """Return a key that sorts M5 before M15, and -1 before 2.
+
+    >>> sorted(["M15", "M5", "a2"], key=natural)
+    ['M5', 'M15', 'a2']
+    """
+    pieces = re.split(r"(\d+(?:\.\d+)?)", text)
+    return [(0, float(p), "") if i % 2 else (1, 0.0, p) for i, p in enumerate(pieces)]
+
+
+def growing(study: StudySpec) -> bool:
+    """Return whether sources join one by one."""
+    return isinstance(study.holdout, Growing)

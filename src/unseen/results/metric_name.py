@@ -1,0 +1,70 @@
+"""Names of metrics: `accuracy`, `worst accuracy@region`, `variance source accuracy@sex`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+#: Words before a metric. Of whom: the source clients, or the domains that are neither source nor
+#: target; what of its groups or environments: the worst, or how even they are.
+SOURCE, VALIDATION = "source", "validation"
+WORST, VARIANCE, ENTROPY = "worst", "variance", "entropy"
+
+
+@dataclass(frozen=True)
+class MetricName:
+    """A metric's name.
+
+    Attributes:
+        metric: The metric itself.
+        column: The metadata column that it is grouped by, or "".
+        words: The words before it.
+
+    >>> MetricName.parse("validation worst accuracy@region")
+    MetricName(metric='accuracy', column='region', words=('validation', 'worst'))
+    >>> str(_)
+    'validation worst accuracy@region'
+    """
+
+    metric: str
+    column: str = ""
+    words: tuple[str, ...] = ()
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read a name."""
+        head, _, column = text.partition("@")
+        *words, metric = head.split(" ")
+        return cls(metric, column, tuple(words))
+
+    def __str__(self) -> str:
+        return " ".join((*self.words, self.grouped))
+
+    @property
+    def grouped(self) -> str:
+        """The name without the words before it, as records have it."""
+        return f"{self.metric}@{self.column}" if self.column else self.metric
+
+    @property
+    def inner(self) -> str:
+        """The name without its first word."""
+        return str(MetricName(self.metric, self.column, self.words[1:]))
+
+    @property
+    def undefined(self) -> str:
+        """What an evaluation says whether it is undefined by."""
+        return str(MetricName(f"{self.metric}.undefined", self.column))
+
+    @property
+    def lower(self) -> bool:
+        """Whether less of it is better."""
+        from unseen.core.metrics import LOWER
+
+        return self.metric in LOWER or VARIANCE in self.words
+
+    @property
+    def scale(self) -> int:
+        """100 for accuracies, which are shown in percent; for their variance and entropy as
+        FedILC's Table 3 has them; 1 for everything else."""
+        percent = 100 if "accuracy" in self.metric else 1
+        return {VARIANCE: 1000, ENTROPY: 10}.get(next(iter(self.words), ""), percent)

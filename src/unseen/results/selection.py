@@ -1,0 +1,291 @@
+"""Which round of a job counts: named pure functions over its records.
+
+Only `target-oracle` reads the records of the target.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial, wraps
+from typing import TYPE_CHECKING, Any, cast
+
+from unseen.errors import UnseenError, nearest, number
+from unseen.expression import parse, resolve
+from unseen.results import metric_name
+from unseen.results.metric_name import MetricName
+from unseen.results.statistics import mean
+
+if TYPE_CHECKING:
+    from unseen.results.records import Job
+
+#: One job's evaluations: method, task, seed, round (from 0), role, domain, examples, metrics.
+Records = Sequence[Mapping[str, Any]]
+#: (source records, target records, the study's metric, whether less of it is better) -> round
+Rule = Callable[[Records, Records, str, bool], int]
+
+#: What a record says about an evaluation, besides its metrics.
+KEYS = ("method", "task", "seed", "round", "role", "domain", "examples")
+#: Before a grouped metric: the worst of its groups.
+WORST = f"{metric_name.WORST} "
+
+
+def source_validation(source: Records, target: Records, metric: str, lower: bool) -> int:
+    """Return the round with the best mean of the metric over the source domains' validation splits.
+
+    Each domain counts once, and the earliest round wins ties. Where the metric is undefined at
+    some domain, the mean is over the others; UnseenError where it is defined nowhere.
+    """
+    found = [record for record in source if record["role"] == "source"]
+    return _best("source-validation", found, metric, lower)
+
+
+def ood_validation(source: Records, target: Records, metric: str, lower: bool) -> int:
+    """As `source_validation`, over the domains that are neither source nor target."""
+    found = [record for record in source if record["role"] == "ood-validation"]
+    if not found:
+        raise UnseenError(
+            "ood-validation needs a domain that is neither source nor target; this study has "
+            "none. Name one: [holdout] source = ['a', 'b'], validation = ['c'], target = ['d']."
+        )
+    return _best("ood-validation", found, metric, lower)
+
+
+def last(source: Records, target: Records, metric: str, lower: bool) -> int:
+    """Return the last round that was evaluated."""
+    if not source:
+        raise UnseenError("the last round is asked for; the job has no evaluations.")
+    return max(int(record["round"]) for record in source)
+
+
+def target_oracle(
+    source: Records,
+    target: Records,
+    study_metric: str,
+    lower: bool,
+    *,
+    metric: str | None = None,
+    after: int = 0,
+) -> int:
+    """The round that is best on the target itself, which nobody has before deployment.
+
+    It shows how far selection is from the best round, and reruns papers that selected so: CSAC by
+    the highest accuracy, FedILC by the lowest loss after some rounds.
+
+    Args:
+        source: The source records.
+        target: The target records.
+        study_metric: The study's metric.
+        lower: Whether less of it is better.
+        metric: What to select by instead.
+        after: How many rounds are left out at the start.
+    """
+    number("after", after, 0, whole=True)
+    found = [record for record in target if record["round"] >= after]
+    if not found:
+        raise UnseenError(f"target-oracle: no round is left after {after}; choose a smaller after.")
+    if metric is not None:
+        study_metric, lower = str(metric), less_is_better(str(metric))
+    return _best("target-oracle", found, study_metric, lower)
+
+
+SELECTIONS: dict[str, Callable[..., int]] = {
+    "source-validation": source_validation,
+    "ood-validation": ood_validation,
+    "last": last,
+    "target-oracle": target_oracle,
+}
+
+
+def rule(expression: str) -> Rule:
+    """Return the rule that an expression names; a mistake shows before any training.
+
+    >>> rule("source-validaton")
+    Traceback (most recent call last):
+    unseen.errors.UnseenError: unknown selection rule 'source-validaton'; did you mean ...
+    """
+    calls = parse(expression)
+    if len(calls) != 1:
+        raise UnseenError(f"selection takes one rule; found {len(calls)} in {expression!r}.")
+    # Called with options, each entry is its function waiting for records; wraps shows the options.
+    waiting = {name: wraps(f)(partial(partial, f)) for name, f in SELECTIONS.items()}
+    return cast(Rule, resolve("selection rule", calls[0], waiting))
+
+
+def select(expression: str, source: Records, target: Records, metric: str, lower: bool) -> int:
+    """Return the round that the rule chooses from one job's records.
+
+    >>> source = [{"round": r, "role": "source", "accuracy": a} for r, a in enumerate([0.7, 0.9])]
+    >>> select("source-validation", source, [], "accuracy", lower=False)
+    1
+    """
+    return rule(expression)(source, target, metric, lower)
+
+
+@dataclass(frozen=True)
+class Selected:
+    """What a job reports: every metric on the target at the chosen round, None for undefined.
+
+    With several target domains a metric is the mean over those where it is defined, each counting
+    once.
+
+    Attributes:
+        method: The method.
+        task: The task.
+        seed: The seed.
+        round: The chosen round; -1 for a job that diverged.
+        metrics: Metric -> its value.
+        undefined: Metric -> target domains where it is not defined.
+        worse: Metric -> target domains where it is worse than that of an answer that looks at no
+            input, as far as that is recorded.
+    """
+
+    method: str
+    task: str
+    seed: int
+    round: int
+    metrics: Mapping[str, float | None]
+    undefined: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    worse: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+def no_selection(job: Job, metrics: Iterable[str]) -> Selected:
+    """Return what a job that diverged reports: no round, and every metric undefined."""
+    return Selected(job.method, job.task, job.seed, -1, dict.fromkeys(metrics))
+
+
+def main_metric(asked: str | None, metrics: Sequence[str]) -> str:
+    """Return what a study selects and reports by: what it asks for, else accuracy, else the root
+    of the mean squared error, which is in the label's own unit, else its first.
+
+    >>> main_metric(None, ("loss", "mae", "rmse")), main_metric(None, ("loss", "pearson"))
+    ('rmse', 'loss')
+    """
+    if asked is not None:
+        return asked
+    return next((name for name in ("accuracy", "rmse") if name in metrics), metrics[0])
+
+
+def selected(
+    source: Records, target: Records, selection: str, metric: str, lower: bool,
+    constants: Records = (),
+) -> Selected:  # fmt: skip
+    """Choose a round of one job, then read the target there; where the plan holds nothing out, and
+    so nothing was recorded of a target, the sources' validation splits.
+
+    Args:
+        source: The source records.
+        target: The target records.
+        selection: The rule.
+        metric: What it selects by.
+        lower: Whether less of it is better.
+        constants: What an answer without any input scores, as `unseen.study.constant` has it.
+    """
+    jobs = {(r["method"], r["task"], r["seed"]) for r in (*source, *target)}
+    if len(jobs) != 1:
+        raise UnseenError(f"a round is chosen within one job; found records of {sorted(jobs)}.")
+    chosen = select(selection, source, target, metric, lower)
+    reported = target or [record for record in source if record["role"] == "source"]
+    found = [record for record in reported if record["round"] == chosen]
+    if not found:
+        raise UnseenError(f"{jobs.pop()}: the target has no record of round {chosen}, the chosen.")
+    metrics: dict[str, float | None] = {}
+    undefined: dict[str, tuple[str, ...]] = {}
+    for name in names(found[0]):
+        values = {record["domain"]: value(record, name) for record in found}
+        defined = [v for v in values.values() if v is not None]
+        metrics[name] = mean(defined) if defined else None
+        if missing := sorted(domain for domain, v in values.items() if v is None):
+            undefined[name] = tuple(missing)
+    return Selected(*jobs.pop(), chosen, metrics, undefined, beaten(found, constants))
+
+
+def beaten(found: Records, constants: Records) -> dict[str, tuple[str, ...]]:
+    """Return the domains where a metric is worse than the constant's, by metric.
+
+    What the constant's record lacks is judged by the squared error: so are all metrics of numbers.
+
+    >>> found = [{"domain": "a", "rmse": 2.0, "r2": 0.1}]
+    >>> beaten(found, [{"domain": "a", "loss": 1.0, "rmse": 1.0}])
+    {'rmse': ('a',), 'r2': ('a',)}
+    """
+    figures = {record["domain"]: record for record in constants}
+    worse: dict[str, tuple[str, ...]] = {}
+    for record in found:
+        constant = figures.get(record["domain"], {})
+        for name in (k for k in names(record) if k in record and "@" not in k):
+            by = next((m for m in (name, "loss", "rmse") if m in constant and m in record), None)
+            ours, theirs = (None, None) if by is None else (record[by], constant[by])
+            if by is None or ours is None or theirs is None or ours == theirs:
+                continue
+            if (ours > theirs) == less_is_better(by):
+                worse[name] = (*worse.get(name, ()), record["domain"])
+    return worse
+
+
+def at_validation(run: Selected, source: Records, shown: str) -> Selected:
+    """Return the run with `validation METRIC` of the chosen round alone: the mean over the
+    validation domains where the metric is defined.
+
+    >>> run = Selected("fedavg", "target", 0, 1, {})
+    >>> rows = [{"round": r, "role": "ood-validation", "domain": "v", "accuracy": 0.5 + r / 10}
+    ...         for r in range(3)]
+    >>> at_validation(run, rows, "validation accuracy").metrics
+    {'validation accuracy': 0.6}
+    """
+    metric = MetricName.parse(shown).inner
+    found = [r for r in source if r["role"] == "ood-validation" and r["round"] == run.round]
+    values = {record["domain"]: value(record, metric) for record in found}
+    defined = [v for v in values.values() if v is not None]
+    missing = tuple(sorted(domain for domain, v in values.items() if v is None))
+    undefined = {shown: missing} if missing else {}
+    return replace(run, metrics={shown: mean(defined) if defined else None}, undefined=undefined)
+
+
+def value(record: Mapping[str, Any], metric: str) -> float | None:
+    """Return a metric of one evaluation, None where it is undefined.
+
+    `worst accuracy@region` is the worst over the groups of `region` that have examples.
+
+    >>> record = {"accuracy@region": {"W": 0.9, "S": 0.6}, "examples@region": {"W": 9, "S": 5}}
+    >>> value(record, "worst accuracy@region")
+    0.6
+    """
+    if metric not in names(record):
+        raise nearest("metric", metric, names(record))
+    if not metric.startswith(WORST):
+        return cast("float | None", record[metric])
+    name = MetricName.parse(metric)
+    sizes, groups = record[f"examples@{name.column}"], record[name.grouped].items()
+    defined = [v for group, v in groups if sizes[group] > 0 and v is not None]
+    worst = max if name.lower else min
+    return worst(defined) if defined else None
+
+
+def names(record: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the metrics that a record has, with the worst group of each that is grouped."""
+    metrics = [k for k in record if k not in KEYS and not k.startswith("examples@")]
+    return tuple(WORST + name if "@" in name else name for name in metrics)
+
+
+def less_is_better(metric: str) -> bool:
+    """Return whether less of a metric, grouped or not, is better."""
+    return MetricName.parse(metric).lower
+
+
+def _best(name: str, records: Records, metric: str, lower: bool) -> int:
+    """The round with the best mean over the records' domains, the earliest among equals."""
+    rounds: dict[int, list[float]] = defaultdict(list)
+    for record in records:
+        found = value(record, metric)
+        if found is not None:
+            rounds[record["round"]].append(found)
+    if not rounds:
+        raise UnseenError(
+            f"{name} cannot select by {metric}: it is undefined in all {len(records)} evaluations "
+            f"(at {', '.join(sorted({r['domain'] for r in records}))}). Choose another metric for "
+            "the study (AUROC, for one, needs both classes), or selection = 'last'."
+        )
+    sign = 1 if lower else -1
+    return min(rounds, key=lambda r: (sign * mean(rounds[r]), r))

@@ -1,0 +1,280 @@
+"""A study's folder, read: what `study.json` says of it, its jobs, their states and records.
+
+Everything is read from disk, so that it can be read from another process, or from another machine
+that shares the disk; nothing is written, and no lock is taken.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from unseen.errors import UnseenError
+from unseen.results import records
+from unseen.results.records import Job, Record
+from unseen.results.selection import Records, main_metric, names, value
+from unseen.results.statistics import mean
+from unseen.results.study_file import NAME, code
+from unseen.spec import user_code
+
+State = Literal["done", "diverged", "running", "stopped", "damaged", "waiting"]
+#: round -> value.
+Curve = Mapping[int, float]
+#: Bytes at the end of a file in which its last record is sought first.
+TAIL = 1 << 16
+
+
+@dataclass(frozen=True)
+class JobFolder:
+    """One job and its records, each file read when it is first asked for and then kept.
+
+    Attributes:
+        job: The job.
+        folder: Where its records are, or would be.
+    """
+
+    job: Job
+    folder: Path
+
+    @property
+    def place(self) -> str:
+        """METHOD/TASK/seed-N, the place below `records`."""
+        return "/".join(self.folder.parts[-3:])
+
+    @cached_property
+    def state(self) -> State:
+        """Whether the job is done, diverged or damaged, has begun ("stopped") or not ("waiting").
+
+        A running job is "stopped" here: its records do not tell whether a run is active.
+        """
+        if not (self.folder / "done.json").exists():
+            return "stopped" if self.folder.is_dir() else "waiting"
+        if not records.is_done(self.folder):
+            return "damaged"
+        return "diverged" if "diverged" in records.mark(self.folder) else "done"
+
+    @property
+    def finished(self) -> bool:
+        """Whether the job ran to its end or diverged, and its records are as they were then."""
+        return self.state in ("done", "diverged")
+
+    @cached_property
+    def mark(self) -> Record:
+        """The mark of a finished job; empty for any other."""
+        return records.mark(self.folder) if self.finished else {}
+
+    @cached_property
+    def source(self) -> list[Record]:
+        """Evaluations at the sources and at validation domains."""
+        return records.read_lines(self.folder / "source.jsonl")
+
+    @cached_property
+    def target(self) -> list[Record]:
+        """Evaluations at the targets."""
+        return records.read_lines(self.folder / "target.jsonl")
+
+    @cached_property
+    def rounds(self) -> list[Record]:
+        """Training exchanges."""
+        return records.read_lines(self.folder / "rounds.jsonl")
+
+    @cached_property
+    def cross(self) -> list[Record]:
+        """Evaluations of local models on every domain."""
+        return records.read_lines(self.folder / records.CROSS)
+
+    @cached_property
+    def constant(self) -> list[Record]:
+        """What an answer without any input scores."""
+        return records.read_lines(self.folder / records.CONSTANT)
+
+    def stamp(self) -> object:
+        """Sizes and times of all files: equal stamps, equal records."""
+        stats = ((file.name, file.stat()) for file in sorted(self.folder.glob("*.json*")))
+        return [(name, stat.st_size, stat.st_mtime_ns) for name, stat in stats]
+
+    @property
+    def written(self) -> float | None:
+        """When the records last grew, in seconds since the epoch."""
+        times = (modified(self.folder / name) for name in records.FILES)
+        return max((t for t in times if t is not None), default=None)
+
+
+@dataclass(frozen=True)
+class StudyFolder:
+    """What a folder of records says of its study.
+
+    Attributes:
+        path: The folder.
+        about: The content of `study.json`; empty where there is none or it is damaged.
+        problem: "missing" or "damaged" where there is no `study.json` to read, else "".
+    """
+
+    path: Path
+    about: Record = field(default_factory=dict)
+    problem: Literal["", "missing", "damaged"] = ""
+
+    @classmethod
+    def open(cls, path: Path) -> Self:
+        """Read the folder's `study.json`."""
+        try:
+            about = json.loads((path / NAME).read_bytes())
+        except FileNotFoundError:
+            return cls(path, problem="missing")
+        except (OSError, ValueError):
+            return cls(path, problem="damaged")
+        return cls(path, about) if isinstance(about, dict) else cls(path, problem="damaged")
+
+    @property
+    def identity(self) -> Record:
+        """All that decides what a job computes."""
+        return self._section("identity")
+
+    @property
+    def settings(self) -> Record:
+        """The study's settings as last run; empty where the file does not say."""
+        return self._section("study")
+
+    @property
+    def refused(self) -> dict[str, str]:
+        """Methods that the data or the model cannot serve, with the reason."""
+        return {str(k): str(v) for k, v in self._section("not_applicable").items()}
+
+    @property
+    def stand_in(self) -> bool:
+        """Whether the data are a synthetic stand-in."""
+        return self.about.get("stand_in") is True
+
+    @cached_property
+    def notes(self) -> tuple[str, ...]:
+        """Remarks on the data, and on code that has changed since."""
+        return (*map(str, self.about.get("notes") or ()), *user_code.remarks(code(self.about)))
+
+    @property
+    def metric(self) -> str:
+        """The study's metric; where the file does not say, the one its first record has."""
+        metrics = self.identity.get("metrics") or [
+            name for name, x in self.first.items() if isinstance(x, float) and "@" not in name
+        ]
+        return main_metric(self.settings.get("metric") or None, metrics or ["accuracy"])
+
+    @property
+    def first(self) -> Record:
+        """The first evaluation of the first job that has one; empty where there is none."""
+        rows = (first_record(folder / "source.jsonl") for folder in self._folders())
+        return next(filter(None, rows), {})
+
+    def job(self, job: Job) -> JobFolder:
+        """A job's folder, whether or not it is there."""
+        return JobFolder(job, job.folder(self.path))
+
+    def jobs(self) -> Iterator[JobFolder]:
+        """Every job that has a folder, whether or not the study asks for it."""
+        for folder in self._folders():
+            yield JobFolder(self._named(folder), folder)
+
+    def _folders(self) -> Iterator[Path]:
+        return (p for p in sorted((self.path / "records").glob("*/*/seed-*")) if p.is_dir())
+
+    def _named(self, folder: Path) -> Job:
+        """The job of a folder by its first evaluation, else by the method that would be there."""
+        slug, task, seed = folder.parts[-3:]
+        number = seed.removeprefix("seed-")
+        slugs = {Job(m, "", 0).folder(Path()).parts[1]: m for m in self.settings.get("methods", ())}
+        row: Record = {"method": slugs.get(slug, slug), "task": task}
+        row["seed"] = int(number) if number.isdigit() else -1
+        for name in ("source.jsonl", "target.jsonl"):
+            row |= first_record(folder / name)
+        return Job(str(row["method"]), str(row["task"]), int(str(row["seed"])))
+
+    def _section(self, key: str) -> Record:
+        section: Any = self.about.get(key)
+        return section if isinstance(section, dict) else {}
+
+
+def curve(rows: Records, metric: str, domain: str | None = None) -> dict[int, float]:
+    """Return a metric by round: the mean over the domains where it is defined, or at one of them.
+
+    >>> rows = [{"round": 0, "domain": d, "accuracy": a} for d, a in (("a", 0.5), ("b", 1.0))]
+    >>> curve(rows, "accuracy"), curve(rows, "accuracy", "b")
+    ({0: 0.75}, {0: 1.0})
+    """
+    values: dict[int, list[float]] = defaultdict(list)
+    for row in rows:
+        if (domain is None or row["domain"] == domain) and metric in names(row):
+            level = value(row, metric)
+            if isinstance(level, int | float):
+                values[int(row["round"])].append(float(level))
+    return {r: xs[0] if len(xs) == 1 else mean(xs) for r, xs in sorted(values.items())}
+
+
+def first_record(path: Path) -> Record:
+    """Return a file's first record; empty where there is none."""
+    try:
+        with path.open("rb") as file:
+            record = json.loads(file.readline())
+    except (OSError, ValueError):
+        return {}
+    return record if isinstance(record, dict) else {}
+
+
+def last_record(path: Path) -> Record:
+    """Return a file's last whole record, without reading all of it; empty where there is none."""
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - TAIL))
+            lines = file.read().split(b"\n")[:-1]
+    except OSError:
+        return {}
+    for line in reversed(lines):
+        try:
+            record = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(record, dict):
+            return record
+    return next(reversed(records.read_lines(path)), {}) if size > TAIL else {}
+
+
+def find(path: Path) -> Path:
+    """Return the folder of a study: the path or, if it is the only one, a folder below it."""
+    if not path.exists():
+        raise UnseenError(
+            f"there is no folder {path}. Name the study's --out: results/NAME without --out."
+        )
+    if not path.is_dir():
+        raise UnseenError(f"{path} is a file; name the folder that a study writes to.")
+    if (path / NAME).exists() or (path / "records").is_dir():
+        return path
+    below = [file.parent for file in (*path.glob(f"*/{NAME}"), *path.glob(f"*/*/{NAME}"))]
+    if len(below) == 1:
+        return below[0]
+    if below:
+        raise UnseenError(
+            f"{path} holds several studies; name one, newest first: {_newest(below)}."
+        )
+    if not any(path.iterdir()):
+        raise UnseenError(f"{path} is empty: no study has begun to write there.")
+    raise UnseenError(
+        f"{path} holds no study: neither {NAME} nor records/. Name the study's --out."
+    )
+
+
+def _newest(folders: Sequence[Path]) -> str:
+    ordered = sorted(folders, key=lambda folder: -(modified(folder / NAME) or 0))
+    return ", ".join(map(str, ordered[:8])) + (", ..." if len(ordered) > 8 else "")
+
+
+def modified(path: Path) -> float | None:
+    """Return when a file was last written, in seconds since the epoch; None where it is not."""
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return None

@@ -1,0 +1,197 @@
+"""From the selected rounds of jobs to a table with its ranks, tests and notes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import product
+
+from unseen.errors import UnseenError, choice, nearest
+from unseen.results.comparison import compare
+from unseen.results.formats import caption, line, scale_of
+from unseen.results.metric_name import MetricName
+from unseen.results.published_rows import DIFFERENCES, Printed
+from unseen.results.selection import Selected
+from unseen.results.statistics import Cell, mean, quantile
+from unseen.results.tables import FEW, Summary, Table
+
+#: Why a metric may have no value.
+REASONS = {
+    **dict.fromkeys(("auroc", "auprc"), "its examples are of one class"),
+    "r2": "its labels are all equal",
+    "pearson": "its labels or the predictions are all equal",
+}
+#: The same in a word or two, where targets are listed.
+SHORT = {
+    **dict.fromkeys(("auroc", "auprc"), "one class"),
+    "r2": "equal labels",
+    "pearson": "equal labels or predictions",
+}
+
+
+def table(
+    results: Iterable[Selected], *, metric: str, lower: bool = False, worst: bool = False,
+    methods: Sequence[str] = (), tasks: Sequence[str] = (), seeds: Sequence[int] = (),
+    not_applicable: Mapping[str, str] | None = None, protocol: Sequence[str] = (), title: str = "",
+    reference: str | None = None, test: str = "wilcoxon", published: Printed | None = None,
+    spread: str = "error", unit: str = "target",
+) -> Table:  # fmt: skip
+    """Return the table of a metric over methods, tasks and seeds.
+
+    `average` is the mean over tasks per seed, over the seeds that finished all tasks; `worst` the
+    same with the worst task. A task whose data leave the metric undefined, whatever the method, is
+    left out of both, and of ranks and tests.
+
+    Args:
+        results: The selected round of every finished job.
+        metric: What to show.
+        lower: Whether less of it is better.
+        worst: Whether to add the column of the worst task.
+        methods: The rows; by default those of the results, as are tasks and seeds.
+        tasks: The columns.
+        seeds: The seeds that a cell should have.
+        not_applicable: Method -> why it cannot run.
+        protocol: Lines for the foot.
+        title: What the table is called.
+        reference: The method that all others are compared with, in two more columns.
+        test: Which p is shown there, `wilcoxon` or `t`.
+        published: A paper's figures, in rows below, and how far ours are from them.
+        spread: `error`, the standard error, or `interval`, the bootstrap interval.
+        unit: What a task is, in a word.
+
+    >>> runs = [Selected("fedavg", t, s, 9, {"accuracy": a}) for t, s, a in
+    ...         [("0", 0, 0.90), ("0", 1, 0.92), ("15", 0, 0.80), ("15", 1, 0.86)]]
+    >>> print(table(runs, metric="accuracy", protocol=["selection: source-validation"]))
+    method           0          15     average
+    ------------------------------------------
+    fedavg  91.0 ± 1.0  83.0 ± 3.0  87.0 ± 2.0
+    accuracy in percent, mean ± standard error over 2 seeds; higher is better
+    selection: source-validation
+    """
+    choice("spread", spread, ("error", "interval"))
+    refused, printed = not_applicable or {}, published or Printed()
+    runs: dict[tuple[str, str, int], Selected] = {}
+    for run in results:
+        if metric not in run.metrics:
+            raise nearest("metric", metric, run.metrics)
+        if (key := (run.method, run.task, run.seed)) in runs:
+            raise UnseenError(f"one result per method, task and seed; found two of {key}.")
+        runs[key] = run
+    methods = tuple(dict.fromkeys(methods or (*(m for m, _, _ in runs), *refused)))
+    tasks = tuple(tasks or dict.fromkeys(t for _, t, _ in runs))
+    seeds = tuple(seeds or sorted({s for _, _, s in runs}))
+    if not (methods and tasks and seeds):
+        raise UnseenError("a table needs a method, a task and a seed; no job is finished yet.")
+    shown = tuple(runs[key] for key in product(methods, tasks, seeds) if key in runs)
+
+    def cell(method: str, over: Sequence[str], summary: Summary) -> Cell:
+        """The summary of the tasks in `over`, per seed that finished all of them."""
+        keys = [[(method, t, s) for t in over] for s in seeds]
+        done = [[runs[k].metrics[metric] for k in ks] for ks in keys if all(k in runs for k in ks)]
+        values = [summary([x for x in xs if x is not None]) for xs in done if None not in xs]
+        return Cell(tuple(values), len(done) - len(values), len(seeds), method not in refused)
+
+    lacking = _lacking(shown, metric, tasks)
+    counted = tuple(t for t in tasks if t not in lacking)
+    parts: list[tuple[Sequence[str], Summary]] = [*(((t,), mean) for t in tasks), (counted, mean)]
+    parts += [(counted, max if lower else min)] * worst
+    columns = (*tasks, "average", *["worst"] * worst)
+    cells = tuple(tuple(cell(m, *part) for part in parts) for m in methods)
+    bad = 0.9 if lower else 0.1
+    tail = tuple(
+        cell(m, counted, lambda xs: quantile(xs, bad)) for m in methods if len(tasks) >= FEW
+    )
+    notes = [caption(metric, len(seeds), spread, lower)]
+    summaries = (*columns[len(tasks) :], *[f"{100 * bad:.0f}th percentile"] * bool(tail))
+    if lacking:
+        ranked = ("rank", "p") if reference is not None else ()
+        notes.append(_over(metric, (*summaries, *ranked), lacking, len(tasks), unit))
+    notes += _undefined(shown, metric, summaries, lacking)
+    notes += _worse(shown, metric, len(seeds))
+    notes += [f"n/a: {m} {refused[m]}" for m in methods if m in refused]
+    comparison = None
+    if reference is not None:
+        values = {key: x for key, run in runs.items() if (x := run.metrics[metric]) is not None}
+        verdict = bool(printed.tests)
+        comparison = compare(values, methods, counted, seeds, reference, lower, test, verdict)
+        notes += comparison.notes
+    differences = printed.differences(methods, columns, cells, scale_of(metric))
+    notes += [DIFFERENCES] * bool(differences) + list(printed.notes)
+    lines = tuple(map(line, [*dict.fromkeys(notes), *protocol]))
+    return Table(
+        metric, lower, methods, columns, cells, shown, lines, line(title), comparison,
+        printed.texts(comparison.columns[1] if comparison else None), differences, tasks, spread,
+        tail, unit, counted,
+    )  # fmt: skip
+
+
+def _lacking(runs: Sequence[Selected], metric: str, tasks: Sequence[str]) -> dict[str, str]:
+    """Task -> why, in short, where some seed has the metric of no method: the data's doing. Empty
+    where that is so of every task, since then nothing would be left to sum up.
+
+    A job that diverged says nothing of the data.
+    """
+    known: dict[tuple[str, int], bool] = {}
+    for run in runs:
+        if run.round >= 0:
+            key = run.task, run.seed
+            known[key] = known.get(key, False) or run.metrics[metric] is not None
+    without = {task for (task, _), some in known.items() if not some}
+    reason = SHORT.get(MetricName.parse(metric).metric, "")
+    return {t: reason for t in tasks if t in without} if len(without) < len(tasks) else {}
+
+
+def _over(
+    metric: str, summaries: Sequence[str], lacking: Mapping[str, str], tasks: int, unit: str
+) -> str:
+    """What the summaries are over where the metric is undefined at some tasks."""
+    omitted = ", ".join(f"{task} ({why})" if why else task for task, why in lacking.items())
+    return (
+        f"{_joined(summaries)} over the {tasks - len(lacking)} of {tasks} {unit}s where {metric} "
+        f"is defined; not at: {omitted}"
+    )
+
+
+def _undefined(
+    runs: Sequence[Selected], metric: str, summaries: Sequence[str], lacking: Mapping[str, str]
+) -> list[str]:
+    """Where else a metric has no value, why, and what becomes of the means it would be in."""
+    reason = REASONS.get(MetricName.parse(metric).metric, "")
+    why = f": {reason}" if reason else ""
+    notes = []
+    for run in runs:
+        whole = run.metrics[metric] is not None
+        for domain in run.undefined.get(metric, ()) if run.task not in lacking else ():
+            of = "" if whole else f" of {run.method}"
+            then = "the task's mean leaves it out"
+            if not whole:
+                then = f"that seed is in no {_joined(summaries, 'or')}{of}"
+            notes.append(f"{metric}{of} is undefined at {domain} (task {run.task}){why}; {then}")
+    if any(run.round < 0 for run in runs):
+        notes.append(f"a seed with a job that diverged is in no {_joined(summaries, 'or')} of its "
+                     "method")  # fmt: skip
+    return notes
+
+
+def _joined(names: Sequence[str], last: str = "and") -> str:
+    """The names as a list in a sentence."""
+    *first, end = names
+    return f"{', '.join(first)} {last} {end}" if first else end
+
+
+def _worse(runs: Sequence[Selected], metric: str, seeds: int) -> list[str]:
+    """The methods and domains at which an answer without any input is better, in one line."""
+    single = len({run.task for run in runs}) == 1
+    counts: dict[str, dict[str, int]] = {}
+    for run in runs:
+        places = counts.setdefault(run.method, {})
+        for domain in run.worse.get(metric, ()):
+            # Plans of several tasks may have one target, such as growing ones.
+            at = domain if single or run.task == domain else f"{domain} (task {run.task})"
+            places[at] = places.get(at, 0) + 1
+    lines = [
+        f"{method} at "
+        + ", ".join(f"{at} ({n} of {seeds} seeds)" if n < seeds else at for at, n in places.items())
+        for method, places in counts.items()
+        if places
+    ]
+    return [f"worse than a constant: {'; '.join(lines)}"] if lines else []

@@ -1,0 +1,286 @@
+"""What training's inputs were like, and which new inputs are far from that."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from unseen.datasets.encoding import FLAT
+from unseen.errors import UnseenError
+from unseen.serving.inputs import Images, Inputs, Table
+from unseen.serving.new_rows import Item
+
+#: Deviations from training's mean beyond which a value is flagged. At most 1 in 36 values of any
+#: distribution lie there (Chebyshev), and 2 in a billion of a normal one.
+BOUND = 6.0
+#: Added to what is about to become a logarithm: half a step of a byte.
+STEP = 1 / 512
+#: The least deviation of a logarithm, and of a brightness: images may all be of one size or grey.
+LEAST, LEAST_BRIGHTNESS = 0.05, 1 / 255
+#: Sides of an image's file; their range is exact, since it is of a device and not of a patient.
+SIDES = ("width", "height")
+#: Why no image is flagged.
+UNKNOWN = (
+    "this model's directory does not say what training's images were like. `unseen train` writes "
+    "it, unless --no-ranges is given, where privacy.channel is clear and no noise was asked for."
+)
+CHANNELS = {1: ("",), 3: ("red ", "green ", "blue ")}
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """A number that every input has, and how it was distributed over training's inputs.
+
+    Attributes:
+        name: A column's name, or that of an image's statistic.
+        mean: Over training's inputs.
+        deviation: Over training's inputs; 0 where training had one value alone.
+        low: No input of training was below; None where that did not leave the sites.
+        high: No input of training was above; None where that did not leave the sites.
+        log: Mean, deviation and range are those of the logarithm.
+        public: The range was given beforehand, and mean and deviation follow from it.
+    """
+
+    name: str
+    mean: float
+    deviation: float
+    low: float | None = None
+    high: float | None = None
+    log: bool = False
+    public: bool = False
+
+    @property
+    def unit(self) -> float:
+        """The deviation, or something small where it is 0."""
+        return self.deviation or 1e-6 * max(1.0, abs(self.mean))
+
+    @property
+    def span(self) -> tuple[float, float]:
+        """The lowest and the highest value that is not flagged, in deviations from the mean."""
+        low = -BOUND if self.low is None else max(-BOUND, (self.low - self.mean) / self.unit)
+        high = BOUND if self.high is None else min(BOUND, (self.high - self.mean) / self.unit)
+        return (low, high) if self.deviation else (low / BOUND, high / BOUND)
+
+    def describe(self, value: float, cell: str = "") -> str:
+        """Return a flagged value in words: `145000 (z 8120; training 80 to 220)`.
+
+        Args:
+            value: The value, as the quantity has it.
+            cell: The value as it is written in a csv file, if it is from one.
+        """
+        reasons = []
+        if self.public:
+            reasons.append(f"range {_short(self.low or 0.0)} to {_short(self.high or 0.0)}")
+        elif not self.deviation or (self.low is not None and self.low == self.high):
+            reasons.append(f"training always {_short(self._natural(self.mean))}")
+        else:
+            reasons.append(f"z {_short((value - self.mean) / self.deviation)}")
+            if self.low is not None and self.high is not None:
+                low, high = self._natural(self.low), self._natural(self.high)
+                reasons.append(f"training {_short(low)} to {_short(high)}")
+        return f"{cell or _short(self._natural(value))} ({'; '.join(reasons)})"
+
+    def _natural(self, value: float) -> float:
+        if not self.log:
+            return value
+        return round(math.exp(value) - (0.0 if self.name in SIDES else STEP), 5) + 0.0
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """What `predict` knows of training's inputs; no quantities where the directory holds none."""
+
+    inputs: Inputs
+    quantities: tuple[Quantity, ...]
+
+    def mark(self, items: Sequence[Item], strict: bool = False) -> list[Item]:
+        """Mark what is far from training in the items; strict: as items that have an error."""
+        places = [i for i, item in enumerate(items) if item.x is not None]
+        marked = list(items)
+        if not places or not self.quantities:
+            return marked
+        low, high = torch.tensor([q.span for q in self.quantities], dtype=torch.float64).T
+        pairs = [(q.mean, q.unit) for q in self.quantities]
+        mean, unit = torch.tensor(pairs, dtype=torch.float64).T
+        values = self._values([items[i] for i in places])
+        z = (values - mean) / unit
+        # Inputs are float32, so that an end of a range may come out a little beyond it.
+        far = (z < low - 1e-5 * (1 + low.abs())) | (z > high + 1e-5 * (1 + high.abs()))
+        for row in far.any(1).nonzero().flatten().tolist():
+            flagged = {}
+            for k in far[row].nonzero().flatten().tolist():
+                quantity = self.quantities[k]
+                cell = items[places[row]].cells.get(quantity.name, "").strip()
+                flagged[quantity.name] = quantity.describe(float(values[row, k]), cell)
+            item = replace(items[places[row]], unusual=flagged)
+            if strict:
+                text = f"far from what training saw: {spelt(flagged)}"
+                item = replace(item, x=None, error=text)
+            marked[places[row]] = item
+        return marked
+
+    def _values(self, items: Sequence[Item]) -> Tensor:
+        """The quantities [N, Q], float64, of items with an input; the mean where one is missing."""
+        x = torch.stack([item.x for item in items if item.x is not None])
+        if isinstance(self.inputs, Table):
+            columns_by_name = {name: i for i, name in enumerate(_numeric(self.inputs))}
+            scaling = self.inputs.scaling
+            columns = [
+                x[:, columns_by_name[q.name]].double() * scaling[q.name][1]
+                + (scaling[q.name][0] or 0.0)
+                for q in self.quantities
+            ]
+            return torch.stack(columns, 1)
+        quantities = measures(x)
+        for k, name in enumerate(SIDES):
+            sides = [i.size[k] if i.size else 1 for i in items]
+            quantities[name] = torch.tensor(sides, dtype=torch.float64).log()
+        return torch.stack([quantities[q.name] for q in self.quantities], 1)
+
+
+class Tally:
+    """How many inputs were far from training, and by what."""
+
+    def __init__(self, bounds: Bounds) -> None:
+        self.bounds, self.read, self.far = bounds, 0, 0
+        self.by: Counter[str] = Counter()
+
+    def add(self, item: Item) -> None:
+        """Count one more."""
+        self.read += item.x is not None or bool(item.unusual)
+        self.far += bool(item.unusual)
+        self.by.update(item.unusual.keys())
+
+    def lines(self) -> list[str]:
+        """Return what to say of them at the end: nothing where all are as training's."""
+        noun = "images" if isinstance(self.bounds.inputs, Images) else "rows"
+        if not self.bounds.quantities and noun == "images":
+            return [f"no image was checked for being far from training: {UNKNOWN}"]
+        if not self.far:
+            return []
+        names = ", ".join(f"{name} ({count})" for name, count in self.by.most_common())
+        what = "are" if noun == "images" else "hold values"
+        return [f"{self.far} of {self.read} {noun} {what} far from what training saw: {names}"]
+
+
+def spelt(unusual: Mapping[str, str]) -> str:
+    """Return what is unusual in one item: `trestbps=145000 (z 8120); age=-5 (z -6.4)`."""
+    return "; ".join(f"{name}={text}" for name, text in unusual.items())
+
+
+def bounds_of(spec: Mapping[str, Any], inputs: Inputs) -> Bounds:
+    """Return the bounds of a model's directory: of a table's columns or of images' statistics."""
+    stored = spec.get("usual inputs") or {}
+    if isinstance(inputs, Images):
+        return Bounds(inputs, tuple(Quantity(**fields) for fields in stored.get("quantities", ())))
+    if not isinstance(inputs, Table):
+        return Bounds(inputs, ())
+    public = spec["study"]["privacy"].get("columns")
+    ranges: Mapping[str, Sequence[float]] = public or stored.get("ranges") or {}
+    quantities = []
+    for name, (mean, deviation) in scatter(inputs).items():
+        low, high = ranges.get(name, (None, None))
+        quantities.append(Quantity(name, mean, deviation, low, high, public=public is not None))
+    return Bounds(inputs, tuple(quantities))
+
+
+def scatter(inputs: Table) -> dict[str, tuple[float, float]]:
+    """Return mean and deviation of each numeric column known in training; 0 where constant."""
+    names = _numeric(inputs)
+    counts, _, total, squares = inputs.statistics[: 4 * len(names)].view(4, -1).tolist()
+    scales = {}
+    for name, n, s, q in zip(names, counts, total, squares, strict=True):
+        if n > 0.5:
+            variance = q / n - (s / n) ** 2
+            scales[name] = (s / n, 0.0 if variance <= FLAT * q / n else math.sqrt(variance))
+    return scales
+
+
+def _numeric(inputs: Table) -> list[str]:
+    return [inputs.schema.columns[j] for j in inputs.schema.numeric]
+
+
+def outward(low: float, high: float, deviation: float) -> tuple[float, float]:
+    """Round a range outward to multiples of the least 1, 2 or 5 · 10^k that is a deviation or more.
+
+    So no end is the value of a single example.
+
+    >>> outward(29, 77, 9.1), outward(0.0, 6.2, 1.1), outward(-2.6, -0.3, 0.5)
+    ((20.0, 80.0), (0.0, 8.0), (-3.0, 0.0))
+    """
+    exponent = math.floor(math.log10(deviation))
+    steps = [m * 10.0**e for e in (exponent, exponent + 1) for m in (1, 2, 5)]
+    step = next(s for s in steps if s >= deviation * (1 - 1e-9))
+    digits = max(0, 1 - exponent)
+    ends = math.floor(low / step + 1e-9) * step, math.ceil(high / step - 1e-9) * step
+    return round(ends[0], digits) + 0.0, round(ends[1], digits) + 0.0
+
+
+def ranges_of(inputs: Table, tables: Iterable[Tensor]) -> dict[str, tuple[float, float]]:
+    """Return rounded ranges of the numeric columns over the sites' raw tables [N, C]."""
+    rows = torch.cat([table[:, inputs.schema.numeric].double() for table in tables])
+    ranges = {}
+    scales = scatter(inputs)
+    for k, name in enumerate(_numeric(inputs)):
+        values = rows[:, k][~rows[:, k].isnan()]
+        if len(values) and scales.get(name, (0.0, 0.0))[1]:
+            ranges[name] = outward(float(values.min()), float(values.max()), scales[name][1])
+    return ranges
+
+
+def measures(x: Tensor) -> dict[str, Tensor]:
+    """Return brightness and contrast of each channel, detail and colour of images [N, C, S, S].
+
+    Brightness: the mean of the pixels, in [0, 1]. The others are logarithms: contrast of their
+    deviation, detail of the mean difference of neighbours, colour of that of the channels.
+    """
+    pixels = x.float() / 255 if x.dtype == torch.uint8 else x.float()
+    names = CHANNELS.get(x.shape[1], tuple(f"channel {c} " for c in range(x.shape[1])))
+    mean = pixels.mean((2, 3))
+    deviation = (pixels - mean[:, :, None, None]).square().mean((2, 3)).sqrt()
+    values = {f"{name}brightness": mean[:, c] for c, name in enumerate(names)}
+    values |= {f"{name}contrast": (deviation[:, c] + STEP).log() for c, name in enumerate(names)}
+    if min(x.shape[2:]) > 1:
+        across, down = (pixels.diff(dim=d).abs().mean((1, 2, 3)) for d in (2, 3))
+        values["detail"] = ((across + down) / 2 + STEP).log()
+    if x.shape[1] > 1:
+        spread = (pixels.amax(1) - pixels.amin(1)).mean((1, 2))
+        values["colour"] = (spread + STEP).log()
+    return {name: value.double() for name, value in values.items()}
+
+
+def quantities_of(measured: Mapping[str, Tensor]) -> tuple[Quantity, ...]:
+    """Return what is stored of the measures of training's images: moments, and rounded ranges."""
+    quantities = []
+    for name, values in measured.items():
+        bright = name.endswith("brightness")
+        deviation = max(float(values.std(correction=0)), LEAST_BRIGHTNESS if bright else LEAST)
+        low, high = float(values.min()), float(values.max())
+        if name not in SIDES:
+            low, high = outward(low, high, deviation)
+        quantities.append(Quantity(name, float(values.mean()), deviation, low, high, not bright))
+    return tuple(quantities)
+
+
+def to_json(quantities: Sequence[Quantity]) -> dict[str, Any]:
+    """Return the statistics of images as `model.json` has them."""
+    keys = ("name", "mean", "deviation", "low", "high", "log")
+    return {"quantities": [{key: getattr(q, key) for key in keys} for q in quantities]}
+
+
+def check_strict(bounds: Bounds) -> None:
+    """Refuse to be strict about images of which nothing is known; a table may have no numbers."""
+    if not bounds.quantities and isinstance(bounds.inputs, Images):
+        raise UnseenError(f"--strict refuses inputs far from what training saw; {UNKNOWN}")
+
+
+def _short(value: float) -> str:
+    """Three significant digits, and whole numbers as such."""
+    rounded = float(f"{value:.3g}")
+    return f"{rounded:.0f}" if rounded.is_integer() and abs(rounded) < 1e15 else f"{rounded:g}"

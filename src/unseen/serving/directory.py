@@ -1,0 +1,228 @@
+"""A model's directory: what is written, and what is checked when it is read."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from unseen.core.atomic import write_atomically
+from unseen.core.exchange import Method, keyed
+from unseen.core.scale import Scale
+from unseen.core.types import Inbox
+from unseen.core.vector import Model
+from unseen.errors import UnseenError
+from unseen.methods.compose import method as compose
+from unseen.models import build
+from unseen.serving.bounds import Bounds, bounds_of
+from unseen.serving.inputs import Inputs, from_json
+from unseen.spec.study import StudySpec, recorded
+from unseen.study.best_model import INBOX, SITES
+from unseen.study.network import as_model, formed
+
+SPEC, TENSORS = "model.json", "model.safetensors"
+FORMAT = 1
+#: The format of a model whose outputs are to be put into the label's own units, which versions that
+#: read format 1 alone would not do.
+SCALED = 2
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A model in use: what its directory says, and all that its predictions need.
+
+    Attributes:
+        folder: The directory.
+        spec: The content of `model.json`.
+        inputs: What the model takes.
+        method: The method that trained it and says how it predicts.
+        model: The network with its weights.
+        inbox: The entries that the method's prediction reads.
+        buffers: BatchNorm statistics for everyone but `sites`.
+        sites: Training site -> BatchNorm statistics that it kept for itself.
+        bounds: What training's inputs were like.
+    """
+
+    folder: Path
+    spec: Mapping[str, Any]
+    inputs: Inputs
+    method: Method
+    model: Model
+    inbox: Inbox
+    buffers: Tensor
+    sites: Mapping[str, Tensor]
+    bounds: Bounds
+
+    @property
+    def scale(self) -> Scale | None:
+        """What the numbers to predict were standardised by; None where they were not."""
+        label = self.spec.get("label")
+        return Scale(label["mean"], label["deviation"]) if label is not None else None
+
+    @property
+    def classes(self) -> tuple[str, ...] | None:
+        """Names of the classes, or None for a model that predicts a number."""
+        return tuple(self.spec["classes"]) if self.spec["classes"] is not None else None
+
+    @property
+    def name(self) -> str:
+        """What the model is called."""
+        return str(self.spec["name"])
+
+    def at(self, site: str | None) -> None:
+        """Take a training site's own statistics, or those for everyone else."""
+        if site is not None and site not in self.sites:
+            sites = ", ".join(sorted(self.sites)) or "none"
+            raise UnseenError(
+                f"the model has no separate statistics for the site {site!r} (it has: {sites}). "
+                "They exist for models trained with training.buffers = 'local'."
+            )
+        self.model.buffers.copy_(self.buffers if site is None else self.sites[site])
+
+    def outputs(self, x: Tensor) -> Tensor:
+        """Return outputs [N, C] for inputs [N, ...]; numbers in the label's units."""
+        self.model.module.eval()
+        with torch.no_grad():
+            return self.answered(x.to(self.model.device)).cpu()
+
+    def answered(self, x: Tensor) -> Tensor:
+        """Return what `outputs` are computed by, wherever the model is; exports are made of it."""
+        outputs = self.method.predict(self.model, self.inbox, x)
+        if self.scale is None:
+            return outputs
+        return self.scale.restored(outputs).to(outputs.dtype)
+
+    def probabilities(self, outputs: Tensor) -> Tensor:
+        """Return probabilities [N, classes] of the model's outputs."""
+        return probabilities(outputs)
+
+
+def probabilities(outputs: Tensor) -> Tensor:
+    """Return the softmax of logits [N, C]; of one logit, that of class 1, the two probabilities.
+
+    >>> probabilities(torch.tensor([[0.0]])).tolist()
+    [[0.5, 0.5]]
+    """
+    if outputs.shape[-1] == 1:
+        return torch.cat([torch.sigmoid(-outputs), torch.sigmoid(outputs)], dim=-1)
+    return outputs.softmax(-1)
+
+
+def write(folder: Path, spec: Mapping[str, Any], tensors: bytes) -> None:
+    """Write the tensors, then the description with their digest; each in one step."""
+    form = SCALED if spec.get("label") is not None else FORMAT
+    full = {"format": form, **spec, "tensors": hashlib.sha256(tensors).hexdigest()}
+    full["fingerprint"] = fingerprint(full)
+    write_atomically(folder / TENSORS, tensors)
+    write_atomically(
+        folder / SPEC, (json.dumps(full, indent=1, ensure_ascii=False) + "\n").encode()
+    )
+
+
+def fingerprint(spec: Mapping[str, Any]) -> str:
+    """Return 16 hexadecimal digits that differ whenever two models or their descriptions do."""
+    rest = {key: value for key, value in spec.items() if key != "fingerprint"}
+    return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def read_spec(folder: Path) -> dict[str, Any]:
+    """Read the description, if it is whole."""
+    path = folder / SPEC
+    try:
+        spec = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        raise UnseenError(
+            f"{folder} is not a model's directory: it has no {SPEC}. `unseen train FILE.toml --out "
+            "DIR` makes one."
+        ) from None
+    except (OSError, ValueError) as error:
+        raise UnseenError(f"{path} is damaged ({error}): copy the directory again.") from None
+    if not isinstance(spec, dict) or spec.get("format") not in (FORMAT, SCALED):
+        form = spec.get("format") if isinstance(spec, dict) else None
+        raise UnseenError(
+            f"{path} is of format {form!r}; this version of unseen reads formats {FORMAT} and "
+            f"{SCALED}. Train the model again, or take the version of unseen that wrote it."
+        )
+    if spec.get("fingerprint") != fingerprint(spec):
+        raise UnseenError(
+            f"{path} was changed after it was written: its fingerprint is no longer that of its "
+            "content. Copy the directory again, or train the model again."
+        )
+    return spec
+
+
+def read(folder: str | Path, device: str = "cpu") -> Trained:
+    """Read the model of a directory. Only JSON and safetensors are read; nothing is unpickled.
+
+    A model of the user's own (`module:factory`) is built by that factory, imported from the current
+    directory as in training.
+    """
+    from unseen.study.plan import check_device
+
+    check_device(device)
+    folder = Path(folder)
+    spec = read_spec(folder)
+    tensors = _tensors(folder, spec)
+    study = StudySpec(**recorded(spec["study"]))
+    classes = spec["classes"]
+    method = compose(spec["method"], study.training.build(classes is None))
+    shape = tuple(spec["input"]["shape"])
+    network = build(spec["model"], shape, spec["outputs"], keyed("0/model"))
+    model = as_model(formed(network, study), study, shape, method, device)
+    weights = {name: t for name, t in tensors.items() if "/" not in name}
+    _fits(spec, weights, model.module.state_dict())
+    model.module.load_state_dict(weights)
+    inbox = {n.removeprefix(INBOX): t.to(device) for n, t in tensors.items() if n.startswith(INBOX)}
+    sites = {n.removeprefix(SITES): t.to(device) for n, t in tensors.items() if n.startswith(SITES)}
+    inbox |= {"model": model.vector, "buffers": model.buffers}
+    inputs = from_json(spec["input"])
+    buffers, bounds = model.buffers.clone(), bounds_of(spec, inputs)
+    return Trained(folder, spec, inputs, method, model, inbox, buffers, sites, bounds)
+
+
+def _tensors(folder: Path, spec: Mapping[str, Any]) -> dict[str, Tensor]:
+    from safetensors import SafetensorError
+    from safetensors.torch import load
+
+    path = folder / TENSORS
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise UnseenError(
+            f"the model's tensors cannot be read from {path} ({error.strerror}): copy the "
+            "directory again."
+        ) from None
+    if hashlib.sha256(content).hexdigest() != spec["tensors"]:
+        raise UnseenError(
+            f"{path} is not the file that {SPEC} describes: its digest is another. It was damaged "
+            "or replaced;",
+            remedy="copy the directory again, or train the model again.",
+        )
+    try:
+        return load(content)
+    except SafetensorError as error:
+        raise UnseenError(f"{path} is not a safetensors file: {error}.") from None
+
+
+def _fits(
+    spec: Mapping[str, Any], tensors: Mapping[str, Tensor], wanted: Mapping[str, Tensor]
+) -> None:
+    """Refuse tensors that are not those of the network that the description builds."""
+    faults = [f"{name} is missing" for name in wanted.keys() - tensors.keys()]
+    faults += [f"{name} has no place" for name in tensors.keys() - wanted.keys()]
+    faults += [
+        f"{name} is {list(tensors[name].shape)} where {list(wanted[name].shape)} was expected"
+        for name in tensors.keys() & wanted.keys()
+        if tensors[name].shape != wanted[name].shape
+    ]
+    if faults:
+        raise UnseenError(
+            f"{TENSORS} does not fit the model {spec['model']}: {'; '.join(sorted(faults)[:5])}. "
+            "Has the code of the model changed since it was trained?"
+        )

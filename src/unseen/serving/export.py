@@ -1,0 +1,350 @@
+"""A model for other runtimes, checked against itself on real inputs before it is written."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import math
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from unseen.core.atomic import write_atomically
+from unseen.core.templates import render
+from unseen.errors import UnseenError, choice
+from unseen.serving import directory
+from unseen.serving.directory import Trained, probabilities
+from unseen.serving.labelled import of_data_set
+from unseen.serving.new_rows import read, stacked
+from unseen.version import __version__
+
+#: format -> what the file is called.
+FILES = {"onnx": "model.onnx", "torch-export": "model.pt2"}
+TOLERANCE, CHECKED = 1e-4, 512
+#: Roundings of a number by which runtimes, which add in other orders, may come apart.
+ROUNDINGS = 16
+#: Under this name the export's file says which model it is of.
+ABOUT = "unseen"
+
+
+@dataclass(frozen=True)
+class Exported:
+    """What was written, and how near its numbers are to the model's.
+
+    Attributes:
+        path: The file.
+        inputs: Number of inputs that were compared.
+        difference: How far the export's numbers are from the model's, for the input that is nearest
+            to its bound.
+        allowed: The bound for that input.
+        rounding: How far the model's numbers in bfloat16 are from those in float32, in which an
+            export computes; None for a model that computes in float32 itself.
+        unit: Of a difference, in words, empty where it has none.
+    """
+
+    path: Path
+    inputs: int
+    difference: float
+    allowed: float
+    rounding: float | None = None
+    unit: str = ""
+
+
+class Served(nn.Module):
+    """What is exported: inputs to outputs and, for classes, probabilities."""
+
+    def __init__(self, trained: Trained) -> None:
+        super().__init__()
+        self.network, self.trained = trained.model.module, trained
+
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        """Return outputs [N, C], then probabilities [N, classes] where there are classes."""
+        trained = self.trained
+        outputs = trained.answered(x)
+        if trained.classes is None:
+            return (outputs,)
+        return outputs, probabilities(outputs)
+
+
+class OnnxModel:
+    """An ONNX export by onnxruntime, on the CPU."""
+
+    def __init__(self, path: Path) -> None:
+        onnxruntime = _needs("onnxruntime")
+        if not path.is_file():
+            raise UnseenError(
+                f"there is no ONNX file {path}: `unseen export MODEL_DIR --format onnx` writes one."
+            )
+        try:
+            self.session = onnxruntime.InferenceSession(
+                str(path), providers=["CPUExecutionProvider"]
+            )
+        except Exception as error:  # onnxruntime's own kinds share no base
+            raise UnseenError(f"{path} cannot be run: {str(error).splitlines()[0]}") from None
+        self.path = path
+        about = self.session.get_modelmeta().custom_metadata_map.get(ABOUT, "{}")
+        self.about: dict[str, Any] = json.loads(about)
+
+    def __str__(self) -> str:
+        return f"onnxruntime from {self.path.name}"
+
+    def run(self, x: Tensor) -> list[Tensor]:
+        """Return all results for inputs [N, ...]."""
+        return [torch.from_numpy(array) for array in self.session.run(None, {"x": x.numpy()})]
+
+    def outputs(self, x: Tensor) -> Tensor:
+        """Return outputs [N, C] for inputs [N, ...]."""
+        return self.run(x)[0]
+
+
+def of_model(trained: Trained, path: Path | None = None) -> OnnxModel:
+    """Open the ONNX export of a model; refuse one of another model."""
+    exported = OnnxModel(path or trained.folder / FILES["onnx"])
+    if exported.about.get("tensors", trained.spec["tensors"]) != trained.spec["tensors"]:
+        raise UnseenError(
+            f"{exported.path} was exported from another model than {trained.folder}:",
+            remedy="export it again.",
+        )
+    return exported
+
+
+def export(
+    folder: Path,
+    form: str,
+    check: Sequence[Path] = (),
+    data_dir: Path | None = None,
+    out: Path | None = None,
+) -> Exported:
+    """Write `model.onnx` or `model.pt2`, if it reproduces the model's numbers.
+
+    They may differ by 1e-4, or by that share of the deviation that labels were standardised by,
+    and by a few roundings of the number itself. The first axis of the input is free.
+
+    Args:
+        folder: The model's directory.
+        form: "onnx" or "torch-export".
+        check: Real inputs to compare on, files as for `predict`. Without any, the data set of
+            training is read again: its held-out domains, or all.
+        data_dir: Where the files of the data set are.
+        out: The file to write (default: in the model's directory).
+    """
+    choice("--format", form, tuple(FILES))
+    if form == "onnx":
+        _needs("onnx"), _needs("onnxscript"), _needs("onnxruntime")
+    trained = directory.read(folder)
+    x = real_inputs(trained, check, data_dir)
+    rounding = _unrounded(trained, x)
+    target = out or folder / FILES[form]
+    content, results = _onnx(trained, x) if form == "onnx" else _torch_export(trained, x)
+    # All of them, one alone, and two: the first axis is free.
+    with _quiet(form):
+        parts = (x, x[:1], x[:2])
+        difference, allowed = max((_apart(trained, p, results(p)) for p in parts), key=_share)
+    if not difference <= allowed:
+        raise UnseenError(
+            f"the export's numbers differ from the model's by up to {difference:.1e} on "
+            f"{len(x)} inputs, more than {allowed:.0e}: nothing was written."
+        )
+    write_atomically(target, content)
+    exported = Exported(target, len(x), difference, allowed, rounding, unit_of(trained))
+    notes = _notes(trained, form, exported)
+    write_atomically(target.with_name(target.name + ".md"), notes.encode())
+    return exported
+
+
+def _unrounded(trained: Trained, x: Tensor) -> float | None:
+    """Let the model compute in float32, as its weights are; how far its outputs were from that.
+
+    bfloat16 differs between runtimes: they round in other places, or do not have it.
+    """
+    if trained.model.precision == "float32":
+        return None
+    before = trained.outputs(x)
+    trained.model.precision = "float32"
+    return float((trained.outputs(x) - before).abs().max())
+
+
+def real_inputs(trained: Trained, check: Sequence[Path], data_dir: Path | None) -> Tensor:
+    """Return up to 512 inputs that the model is meant for, of the files or of the data set."""
+    parts: list[Tensor] = []
+    if check:
+        fault = ""
+        for items in read(trained.inputs, check, lenient=True):
+            x = stacked(items)
+            parts += [x] if x is not None else []
+            fault = fault or next((f"{i.source}: {i.error}" for i in items if i.error), "")
+        if not parts:
+            raise UnseenError(f"none of the inputs of --check can be used: {fault}.")
+    else:
+        targets = trained.spec["sites"]["targets"] or None
+        try:
+            parts = [batch.x for batch in of_data_set(trained, data_dir, targets)]
+        except UnseenError as error:
+            raise UnseenError(
+                "an export is checked on real inputs: name some by --check INPUT, or the data set "
+                f"by --data-dir. Without --check the data set was tried: {error}"
+            ) from None
+    x = torch.cat(parts)
+    every = -(-len(x) // CHECKED)
+    return x[::every].clone()
+
+
+def tolerance(trained: Trained, wanted: Tensor) -> Tensor:
+    """Return how far an export's numbers may be from the model's, for each row [N].
+
+    A share of the unit that the model was trained in, and a few roundings of the row's largest
+    number.
+
+    Args:
+        trained: The model.
+        wanted: Its outputs [N, C].
+    """
+    unit = 1.0 if trained.scale is None else trained.scale.deviation
+    rounding = ROUNDINGS * torch.finfo(torch.float32).eps * wanted.double().abs().amax(1)
+    return TOLERANCE * unit + rounding
+
+
+def _apart(trained: Trained, x: Tensor, results: Sequence[Tensor]) -> tuple[float, float]:
+    """Difference and bound of the row that is nearest to its bound, or farthest beyond."""
+    outputs = trained.outputs(x)
+    wanted = [outputs] if trained.classes is None else [outputs, probabilities(outputs)]
+    pairs: list[tuple[float, float]] = []
+    for a, b in zip(results, wanted, strict=True):
+        if len(b):
+            differences = (a.double() - b.double()).abs().amax(1)
+            pairs += zip(differences.tolist(), tolerance(trained, b).tolist(), strict=True)
+    return max(pairs, key=_share, default=(0.0, TOLERANCE))
+
+
+def _share(pair: tuple[float, float]) -> float:
+    """How much of its bound a difference is; NaN is beyond all."""
+    share = pair[0] / pair[1]
+    return math.inf if math.isnan(share) else share
+
+
+def unit_of(trained: Trained) -> str:
+    """Return the unit of a difference of outputs, in words: that of the label, or none."""
+    label = trained.spec.get("label")
+    return f" in the units of {label['name']}" if label is not None else ""
+
+
+def _program(trained: Trained, x: Tensor) -> Any:
+    """The model as torch.export has it, its first axis free."""
+    served = Served(_apart_from_vector(trained)).eval()
+    example = torch.cat([x, x, x])[:3]  # an axis of length 1 would count as fixed
+    shapes = {"x": {0: torch.export.Dim("batch", min=1)}}
+    return torch.export.export(served, (example,), dynamic_shapes=shapes, strict=False)
+
+
+def _apart_from_vector(trained: Trained) -> Trained:
+    """The same model read again, with separate memory for each tensor."""
+    fresh = directory.read(trained.folder)
+    module = fresh.model.module
+    for tensor in (*module.parameters(), *module.buffers()):
+        tensor.data = tensor.data.clone(memory_format=torch.contiguous_format)
+        tensor.requires_grad_(False)
+        tensor.grad = None
+    fresh.model.channels_last, fresh.model.precision = False, "float32"
+    return fresh
+
+
+def _onnx(trained: Trained, x: Tensor) -> tuple[bytes, Any]:
+    import tempfile
+
+    names = ["outputs"] if trained.classes is None else ["outputs", "probabilities"]
+    with _quiet("onnx"):
+        program = torch.onnx.export(
+            _program(trained, x), input_names=["x"], output_names=names, dynamo=True,
+            external_data=False, verbose=False,
+        )  # fmt: skip
+        assert program is not None
+        proto = program.model_proto
+    entry = proto.metadata_props.add()
+    entry.key, entry.value = ABOUT, json.dumps(about(trained))
+    content: bytes = proto.SerializeToString()
+    with tempfile.TemporaryDirectory(prefix="unseen-") as place:
+        path = Path(place) / FILES["onnx"]
+        path.write_bytes(content)
+        runtime = OnnxModel(path)
+    return content, runtime.run
+
+
+def _torch_export(trained: Trained, x: Tensor) -> tuple[bytes, Any]:
+    buffer = io.BytesIO()
+    with _quiet("torch-export"):
+        program = _program(trained, x)
+        torch.export.save(program, buffer, extra_files={ABOUT: json.dumps(about(trained))})
+        loaded = torch.export.load(io.BytesIO(buffer.getvalue())).module()
+
+    def run(part: Tensor) -> Sequence[Tensor]:
+        with torch.no_grad():
+            results: Sequence[Tensor] = loaded(part)
+        return results
+
+    return buffer.getvalue(), run
+
+
+@contextmanager
+def _quiet(form: str) -> Iterator[None]:
+    """Silence the exporters, and turn their failures into one sentence."""
+    chatter = io.StringIO()
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings(), redirect_stdout(chatter), redirect_stderr(chatter):
+            warnings.simplefilter("ignore")
+            yield
+    except UnseenError:
+        raise
+    except Exception as error:
+        first = next((line for line in str(error).splitlines() if line.strip()), "")
+        raise UnseenError(
+            f"this model cannot be exported as {form}: {type(error).__name__}: {first.strip()}.",
+            remedy="`unseen predict` and `unseen evaluate` use it as it is.",
+        ) from error
+    finally:
+        logging.disable(before)
+
+
+def about(trained: Trained) -> dict[str, Any]:
+    """Return the description that an export carries."""
+    spec = trained.spec
+    keys = ("name", "fingerprint", "tensors", "classes", "input", "method", "model", "label")
+    return {key: spec[key] for key in keys if key in spec}
+
+
+def _notes(trained: Trained, form: str, export: Exported) -> str:
+    """The page about the export: what goes in, what comes out."""
+    spec = trained.spec
+    return render(
+        "unseen.serving",
+        "export.md.jinja",
+        export=export,
+        name=trained.name,
+        form=form,
+        spec=spec,
+        input=spec["input"],
+        shape=("N", *spec["input"]["shape"]),
+        classes=trained.classes,
+        steps=trained.inputs.steps(),
+        version=__version__,
+        torch=torch.__version__,
+    )
+
+
+def _needs(name: str) -> Any:
+    from importlib import import_module
+
+    try:
+        return import_module(name)
+    except ImportError as error:
+        raise UnseenError(
+            f"ONNX needs the package {name}, which is not installed: pip install 'unseen[onnx]'."
+        ) from error

@@ -1,0 +1,297 @@
+"""What a model takes: how image files and the rows of a csv file become its inputs."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from decimal import Decimal
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from unseen.datasets import info
+from unseen.datasets.dataset import DataSet
+from unseen.datasets.dialect import Dialect
+from unseen.datasets.encoding import FLAT, Schema, encode, feature_names
+from unseen.datasets.heart import ZERO_IS_MISSING
+from unseen.datasets.images import View
+from unseen.datasets.sheet import MISSING, identity
+from unseen.errors import UnseenError
+from unseen.expression import parse
+
+#: The code behind a column's categories for one that no site knew of: it has no feature.
+UNSEEN = "(unseen)"
+#: Dialects that need no mention.
+USUAL = (Dialect(), Dialect(",", "."), Dialect(",", ".", "utf-8"))
+FLAGS = {"0": 0.0, "no": 0.0, "1": 1.0, "yes": 1.0}
+
+
+@dataclass(frozen=True)
+class Images:
+    """Image files: opened, resized, and read as numbers in [0, 1]."""
+
+    view: View
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of one input."""
+        return self.view.shape
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the description that `model.json` has."""
+        view = self.view
+        return {
+            "kind": "images", "size": view.size, "grey": view.grey, "crop": view.crop,
+            "shape": list(self.shape), "steps": self.steps(),
+        }  # fmt: skip
+
+    def steps(self) -> list[str]:
+        """Return what is done to make an input, in words."""
+        size = f"{self.view.size} x {self.view.size}"
+        crop = "the largest square in the middle" if self.view.crop == "centre" else "all of it"
+        return [
+            f"open the file and convert it to {'one grey channel' if self.view.grey else 'RGB'}",
+            f"take {crop} and resize it to {size} with Pillow's bilinear filter",
+            f"order the axes as [channels, rows, columns]: {list(self.shape)}",
+            "divide the bytes by 255, as float32",
+        ]
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of a csv file, encoded with the training sites' statistics; see `datasets.encoding`.
+
+    Attributes:
+        schema: The columns.
+        statistics: Sums over the training sites' rows.
+        missing: Cells that hold no value.
+        blank: Columns in which 0 means that there is no value.
+        label: The column that held the label in training, if the data set was a csv file.
+        domain: The column that held the domain in training.
+        dialect: How the training file was written, as files of new rows may be.
+    """
+
+    schema: Schema
+    statistics: Tensor
+    missing: tuple[str, ...] = MISSING
+    blank: tuple[str, ...] = ()
+    label: str | None = None
+    domain: str | None = None
+    dialect: Dialect = field(default_factory=Dialect)
+
+    @cached_property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of one input."""
+        return (len(self.features),)
+
+    @cached_property
+    def features(self) -> tuple[str, ...]:
+        """Names of the inputs."""
+        return feature_names(self.schema, self.statistics)
+
+    @cached_property
+    def wide(self) -> tuple[Schema, Tensor]:
+        """The schema with one more category per column, which occurs nowhere."""
+        categories = {c: (*names, UNSEEN) for c, names in self.schema.categories.items()}
+        numeric = 4 * len(self.schema.numeric)
+        lengths = [len(names) + 1 for _, names in self.schema.categorical]
+        first, *counts = self.statistics.split([numeric, *lengths])
+        parts = [first]
+        for (j, _), count in zip(self.schema.categorical, counts, strict=True):
+            zero = count.new_zeros(int(self.schema.columns[j] in categories))
+            parts += [count[:-1], zero, count[-1:]]
+        schema = Schema(self.schema.columns, categories, self.schema.flags)
+        return schema, torch.cat(parts)
+
+    @cached_property
+    def codes(self) -> dict[str, dict[Any, int]]:
+        """Categorical column -> what a cell of each category is equal to -> its code."""
+        named = self.schema.categories.items()
+        return {c: {identity(n): i for i, n in enumerate(names)} for c, names in named}
+
+    @cached_property
+    def known(self) -> dict[str, tuple[str, ...]]:
+        """Categorical column -> the categories that occurred at a training site."""
+        features = set(self.features)
+        named = self.schema.categories.items()
+        return {c: tuple(n for n in names if f"{c}={n}" in features) for c, names in named}
+
+    def values(self, cells: Mapping[str, str]) -> tuple[list[float], list[str]]:
+        """Return a row's numbers and codes, NaN where missing, and what no training site had."""
+        numbers, unseen = [], []
+        for column in self.schema.columns:
+            cell = cells[column].strip()
+            if cell in self.missing:
+                numbers.append(float("nan"))
+            elif column in self.codes:
+                code = self.codes[column].get(self.identity(cell), len(self.codes[column]))
+                names = self.schema.categories[column]
+                if code == len(names) or names[code] not in self.known[column]:
+                    unseen.append(f"{column} = {cell!r}")
+                numbers.append(float(code))
+            else:
+                numbers.append(self._number(column, cell))
+        return numbers, unseen
+
+    def identity(self, cell: str) -> tuple[bool, Decimal, str]:
+        """Return what cells of one value have in common."""
+        return identity(self.dialect.plain(cell))
+
+    def _number(self, column: str, cell: str) -> float:
+        if column in self.schema.flags:
+            if cell.lower() not in FLAGS:
+                raise UnseenError(f"{column} = {cell!r} is neither 0, 1, yes nor no")
+            return FLAGS[cell.lower()]
+        value = self.dialect.number(cell)
+        if value is None or not abs(value) < float("inf"):
+            comma = " with a decimal comma" if self.dialect.decimal == "," else ""
+            raise UnseenError(f"{column} = {cell!r} is not a number{comma}")
+        return float("nan") if column in self.blank and value == 0 else value
+
+    def encode(self, rows: Sequence[Sequence[float]]) -> Tensor:
+        """Return the model's inputs [N, F] for rows of `values`."""
+        return encode(*self.wide, torch.tensor(rows, dtype=torch.float64))
+
+    def recode(self, schema: Schema, x: Tensor) -> Tensor:
+        """Return the inputs for a raw table [N, C] read again, whose codes may differ."""
+        lacking = [c for c in self.schema.columns if c not in schema.columns]
+        if lacking:
+            raise UnseenError(f"the data lack the columns {', '.join(lacking)}.")
+        columns = []
+        for column in self.schema.columns:
+            values = x[:, schema.columns.index(column)].clone()
+            if column in self.codes:
+                own, names = self.codes[column], schema.categories.get(column, ())
+                codes = torch.tensor([float(own.get(identity(n), len(own))) for n in names])
+                here = ~values.isnan()
+                values[here] = codes.double()[values[here].long()]
+            columns.append(values)
+        return encode(*self.wide, torch.stack(columns, 1))
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the description that `model.json` has."""
+        return {
+            "kind": "table",
+            "columns": [self._column(c) for c in self.schema.columns],
+            "missing": list(self.missing),
+            "zero is missing in": list(self.blank),
+            "label": self.label,
+            "domain": self.domain,
+            "statistics": self.statistics.tolist(),
+            "features": list(self.features),
+            "shape": list(self.shape),
+            "steps": self.steps(),
+        } | ({} if self.dialect in USUAL else {"dialect": asdict(self.dialect)})
+
+    def _column(self, column: str) -> dict[str, Any]:
+        if column in self.schema.categories:
+            names = list(self.schema.categories[column])
+            known = list(self.known[column])
+            return {"name": column, "kind": "category", "categories": names, "known": known}
+        if column in self.schema.flags:
+            return {"name": column, "kind": "flag"}
+        mean, deviation = self.scaling[column]
+        return {"name": column, "kind": "number", "mean": mean, "deviation": deviation}
+
+    @cached_property
+    def scaling(self) -> dict[str, tuple[float | None, float]]:
+        """Numeric column -> the mean and the deviation that it is standardised by."""
+        scales: dict[str, tuple[float | None, float]] = {}
+        M = len(self.schema.numeric)
+        counts, _, total, squares = self.statistics[: 4 * M].view(4, M).tolist()
+        for j, n, s, q in zip(self.schema.numeric, counts, total, squares, strict=True):
+            mean = s / n if n > 0.5 else None
+            variance = 0.0 if mean is None else q / n - mean * mean
+            flat = mean is None or variance <= FLAT * q / n
+            scales[self.schema.columns[j]] = (mean, 1.0 if flat else variance**0.5)
+        return scales
+
+    def steps(self) -> list[str]:
+        """Return what is done to make an input, in words."""
+        steps = []
+        if self.dialect.decimal == ",":
+            steps.append("the decimal sign of numbers is a comma")
+        steps.append(f"cells {', '.join(map(repr, self.missing))} are missing")
+        if self.blank:
+            steps.append(f"0 in {', '.join(self.blank)} is missing")
+        return [
+            *steps,
+            "a number becomes (x - mean) / deviation, those of its column, a missing one 0",
+            "the feature 'COLUMN missing' is 1 where a number is missing, else 0",
+            "the feature 'COLUMN=CATEGORY' is 1 where the column has that category, else 0; the "
+            "feature 'COLUMN missing' of such a column is 1 where the cell is missing, else 0",
+            "the features stand in the order of `features`, as float32",
+        ]
+
+
+@dataclass(frozen=True)
+class Arrays:
+    """Inputs that no file of images or rows holds; `why` says what they are."""
+
+    shape: tuple[int, ...]
+    why: str
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the description that `model.json` has."""
+        return {"kind": "arrays", "shape": list(self.shape), "why": self.why, "steps": self.steps()}
+
+    def steps(self) -> list[str]:
+        """Return what is done to make an input, in words."""
+        return [f"float32 arrays of shape {list(self.shape)} as the data set has them: {self.why}"]
+
+
+Inputs = Images | Table | Arrays
+
+
+def inputs_of(
+    expression: str, data: DataSet, shape: tuple[int, ...], statistics: Tensor | None
+) -> Inputs:
+    """Return what a model takes.
+
+    Args:
+        expression: The data set, as the study names it.
+        data: The data set.
+        shape: Of one input.
+        statistics: Sums over the training sites' rows, of a table.
+    """
+    (call,) = parse(expression)
+    entry = info(call.name)
+    options = {n: p.default for n, p in inspect.signature(entry.loader).parameters.items()}
+    options |= call.arguments
+    if data.schema is not None and statistics is not None:
+        missing = options.get("missing", MISSING)
+        return Table(
+            data.schema,
+            statistics,
+            (missing,) if isinstance(missing, str) else tuple(missing),
+            ZERO_IS_MISSING if call.name == "heart-disease" else (),
+            options.get("label"),
+            options.get("domain"),
+            data.dialect
+            or Dialect(*(options.get(n) for n in ("separator", "decimal", "encoding"))),
+        )
+    if (entry.layout is not None or call.name == "folder") and len(shape) == 3:
+        return Images(View(shape[1], shape[0] == 1, options.get("crop", "none")))
+    return Arrays(shape, f"the arrays of {call.name}, which no single file of yours holds")
+
+
+def from_json(spec: Mapping[str, Any]) -> Inputs:
+    """Return what `to_json` wrote."""
+    if spec["kind"] == "images":
+        return Images(View(spec["size"], spec["grey"], spec["crop"]))
+    if spec["kind"] == "arrays":
+        return Arrays(tuple(spec["shape"]), spec["why"])
+    columns = spec["columns"]
+    schema = Schema(
+        tuple(c["name"] for c in columns),
+        {c["name"]: tuple(c["categories"]) for c in columns if c["kind"] == "category"},
+        tuple(c["name"] for c in columns if c["kind"] == "flag"),
+    )
+    statistics = torch.tensor(spec["statistics"], dtype=torch.float64)
+    return Table(
+        schema, statistics, tuple(spec["missing"]), tuple(spec["zero is missing in"]),
+        spec["label"], spec["domain"], Dialect(**spec.get("dialect", {})),
+    )  # fmt: skip

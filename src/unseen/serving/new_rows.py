@@ -1,0 +1,262 @@
+"""From files to inputs, a batch at a time: each image or row, or why it cannot be used."""
+
+from __future__ import annotations
+
+import csv
+import difflib
+import io
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from unseen.datasets.dialect import BROKEN, Dialect, dialect_like, open_text
+from unseen.datasets.images import File, Tree, pixels
+from unseen.datasets.sheet import cells_by_line
+from unseen.errors import UnseenError
+from unseen.serving.clock import Clock
+from unseen.serving.inputs import Arrays, Images, Inputs, Table
+
+#: Images and rows per forward pass by default: so few images that what a small net makes of them
+#: stays in the processor's cache.
+IMAGES, ROWS = 32, 512
+DECODING, CELLS = "decoding", "reading"
+#: Name of an image, its folders and name below the path that was given, and how to read it.
+Listed = tuple[str, tuple[str, ...], Callable[[], bytes]]
+
+
+@dataclass(frozen=True)
+class Item:
+    """One image or row: where it is from, and either its input or why there is none.
+
+    Attributes:
+        source: The file.
+        line: Of a row, its line in the file.
+        x: The input.
+        error: Why there is no input.
+        parts: Folders and name of an image below the path that was given.
+        cells: Of a row, by column.
+        unseen: Categories that no training site had, where they were let pass.
+        size: Width and height of an image's file.
+        unusual: What is far from training, and how far, by the name of the column or of the image's
+            statistic.
+    """
+
+    source: str
+    line: int | None = None
+    x: Tensor | None = None
+    error: str | None = None
+    parts: tuple[str, ...] = ()
+    cells: Mapping[str, str] = field(default_factory=dict)
+    unseen: tuple[str, ...] = ()
+    size: tuple[int, int] | None = None
+    unusual: Mapping[str, str] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        at = f", line {self.line}" if self.line is not None else ""
+        return f"{self.source}{at}: {self.error}"
+
+
+@dataclass(frozen=True)
+class Line:
+    """One answer of a model: the class or the number, and the probabilities by class."""
+
+    item: Item
+    label: str | float | None = None
+    probabilities: tuple[float, ...] = ()
+
+
+def read(
+    inputs: Inputs,
+    paths: Sequence[Path],
+    batch: int | None = None,
+    clock: Clock | None = None,
+    lenient: bool = False,
+) -> Iterator[list[Item]]:
+    """Yield the items of the files, in their order, in lists of at most `batch`.
+
+    Image models take image files, folders of them at any depth, and tar archives; table models csv
+    files, also as csv.gz.
+
+    Args:
+        inputs: What the model takes.
+        paths: The files.
+        batch: Items per list (default: 32 images or 512 rows).
+        clock: Counts the time of decoding.
+        lenient: Use a row with a category that no training site had, without the features of that
+            column, instead of refusing it.
+    """
+    if isinstance(inputs, Arrays):
+        raise UnseenError(
+            f"this model predicts from no files: its inputs are {inputs.why}.",
+            remedy="`unseen evaluate` reads them by the data set.",
+        )
+    clock = clock or Clock()
+    for path in paths:
+        if not path.exists():
+            yield [Item(str(path), error="there is no such file or folder")]
+        elif isinstance(inputs, Images):
+            yield from _images(inputs, path, batch or IMAGES, clock)
+        else:
+            yield from _table(inputs, path, batch or ROWS, clock, lenient)
+
+
+def stacked(items: Sequence[Item]) -> Tensor | None:
+    """Return the inputs of those items that have one, as one batch; bytes as numbers in [0, 1]."""
+    inputs = [item.x for item in items if item.x is not None]
+    if not inputs:
+        return None
+    x = torch.stack(inputs)
+    return x.float().div_(255) if x.dtype == torch.uint8 else x
+
+
+def _images(inputs: Images, path: Path, batch: int, clock: Clock) -> Iterator[list[Item]]:
+    """Images decoded by several threads: Pillow releases the interpreter's lock as it decodes."""
+
+    def decode(image: Listed) -> Item:
+        name, parts, read = image
+        try:
+            content = read()
+            return Item(name, x=inputs.view(content, name), parts=parts, size=pixels(content))
+        except UnseenError as error:
+            return Item(name, error=str(error), parts=parts)
+        except OSError as error:
+            return Item(name, error=f"cannot be opened ({error.strerror})", parts=parts)
+
+    try:
+        files = iter(_listed(path))
+    except (UnseenError, OSError) as error:
+        yield [Item(str(path), error=str(error))]
+        return
+    empty = True
+    with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
+        while True:
+            with clock.phase(DECODING):
+                items = list(pool.map(decode, islice(files, batch)))
+            if not items:
+                break
+            empty = False
+            yield items
+    if empty:
+        yield [Item(str(path), error="holds no image files")]
+
+
+def _listed(path: Path) -> Iterable[Listed]:
+    """The images of a path: a file, a folder or an archive."""
+    archive = ".tar" in path.suffixes or path.suffix in (".tar", ".tgz")
+    if path.is_file() and not archive:
+        return [(str(path), (path.name,), path.read_bytes)]
+    tree = Tree(path)
+    files = tree.files()
+    if tree.root.is_dir():
+        return [(str(path / f.path), f.parts, (path / f.path).read_bytes) for f in files]
+    return _unpacked(tree, files)
+
+
+def _unpacked(tree: Tree, files: Sequence[File]) -> Iterator[Listed]:
+    for i, content in tree.contents(files):
+        yield f"{tree.root}:{files[i].path}", files[i].parts, io.BytesIO(content).getvalue
+
+
+def _table(
+    inputs: Table, path: Path, batch: int, clock: Clock, lenient: bool
+) -> Iterator[list[Item]]:
+    inputs = fitted(inputs, path)
+    rows = _rows(path, inputs.schema.columns, inputs.dialect)
+    while True:
+        with clock.phase(CELLS):
+            items = _encoded(inputs, list(islice(rows, batch)), lenient)
+        if not items:
+            return
+        yield items
+
+
+def _encoded(inputs: Table, rows: Sequence[Item], lenient: bool) -> list[Item]:
+    """The rows with their inputs, or with what is wrong with them."""
+    items = list(rows)
+    values: dict[int, list[float]] = {}
+    for i, row in enumerate(rows):
+        if row.error is not None:
+            continue
+        try:
+            numbers, unseen = inputs.values(row.cells)
+            if unseen and not lenient:
+                raise UnseenError(f"no training site had {', '.join(unseen)}")
+            values[i] = numbers
+            items[i] = replace(row, unseen=tuple(unseen))
+        except UnseenError as error:
+            items[i] = replace(row, error=str(error))
+    if values:
+        for i, x in zip(values, inputs.encode(list(values.values())), strict=True):
+            items[i] = replace(items[i], x=x)
+    return items
+
+
+def fitted(inputs: Table, path: Path) -> Table:
+    """Return the inputs as this file is written: what it does not show is as in training."""
+    schema = inputs.schema
+    numeric = {schema.columns[j] for j in schema.numeric} | {inputs.label}
+    try:
+        dialect = dialect_like(path, schema.columns, numeric, inputs.dialect)
+    except (*BROKEN, csv.Error, UnicodeError):
+        return inputs  # reading its rows says what is wrong
+    return replace(inputs, dialect=dialect)
+
+
+def _rows(path: Path, columns: Sequence[str], dialect: Dialect) -> Iterator[Item]:
+    """The rows of a csv file as cells; one item with an error for each that cannot be read."""
+    name, line, empty = str(path), 1, True
+    if not path.is_file():
+        yield Item(name, error="is not a csv file; the model takes the rows of one")
+        return
+    encoding = dialect.encoding or "utf-8"
+    try:
+        # What cannot be decoded is kept as surrogates: one bad row leaves the others readable.
+        with open_text(path, encoding, "surrogateescape") as file:
+            rows = cells_by_line(file, dialect.separator or ",", strict=False)
+            _, header = next(rows, (0, []))
+            if fault := _header_fault(header, columns):
+                yield Item(name, error=fault)
+                return
+            for line, cells in rows:
+                if cells:
+                    empty = False
+                    yield _row(name, line, header, cells, encoding)
+            if empty:
+                yield Item(name, error="has no rows")
+    except (*BROKEN, csv.Error) as error:
+        yield Item(name, line if line > 1 else None, error=f"cannot be read further: {error}")
+
+
+def _header_fault(header: Sequence[str], columns: Sequence[str]) -> str:
+    """Why a file with this header cannot be used, "" where it can."""
+    if twice := sorted({name for name in header if header.count(name) > 1}):
+        return (
+            f"has more than one column called {' and more than one called '.join(map(repr, twice))}"
+        )
+    if not header or any("\x00" in name or _broken(name) for name in header):
+        return "is not a csv file"
+    if missing := [name for name in columns if name not in header]:
+        close = difflib.get_close_matches(missing[0], header, n=1)
+        hint = f" (is {missing[0]!r} called {close[0]!r} there?)" if close else ""
+        return f"lacks the column {', '.join(missing)}{hint}; none of its rows is used"
+    return ""
+
+
+def _row(name: str, line: int, header: Sequence[str], cells: Sequence[str], encoding: str) -> Item:
+    if len(cells) != len(header):
+        return Item(name, line, error=f"has {len(cells)} cells where {len(header)} were expected")
+    if any(map(_broken, cells)):
+        return Item(
+            name, line, error=f"holds bytes that are not {encoding.removesuffix('-sig').upper()}"
+        )
+    return Item(name, line, cells=dict(zip(header, cells, strict=True)))
+
+
+def _broken(text: str) -> bool:
+    return any("\ud800" <= c <= "\udfff" for c in text)

@@ -1,0 +1,3 @@
+"""What is asked for, as data: studies, hold-out plans, names, published figures."""
+
+__all__ = ["holdout", "named", "published", "study"]

@@ -1,0 +1,125 @@
+"""Hold-out plans: which domains are sources, which validate, which are never seen."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from unseen.errors import UnseenError, nearest
+from unseen.spec.wording import Settings
+
+
+@dataclass(frozen=True)
+class Task:
+    """One column of a table.
+
+    Attributes:
+        name: Its name.
+        sources: The domains to train on.
+        targets: The domains to report.
+        validation: The domains to select on; where there are none, the sources' validation splits.
+    """
+
+    name: str
+    sources: tuple[str, ...]
+    targets: tuple[str, ...]
+    validation: tuple[str, ...] = ()
+
+
+class Fixed(Settings):
+    """Lists of source, validation and target domains, as WILDS, FedILC and eICU have them.
+
+    Attributes:
+        source: The domains, or "others": all that neither validate nor are targets, by name.
+        target: The domains to report.
+        validation: The domains to select on.
+        name: The task's name.
+    """
+
+    source: tuple[str, ...] | Literal["others"]
+    target: tuple[str, ...]
+    validation: tuple[str, ...] = ()
+    name: str = "target"
+
+    def tasks(self, domains: Sequence[str]) -> tuple[Task, ...]:
+        """One task."""
+        source = self.source
+        if source == "others":
+            source = tuple(sorted(set(domains) - {*self.target, *self.validation}))
+        return (Task(self.name, source, self.target, self.validation),)
+
+
+class Growing(Settings):
+    """One target; sources join one by one in the given order, from `first` of them on."""
+
+    growing: tuple[str, ...]
+    target: tuple[str, ...]
+    first: Annotated[int, Field(ge=1)] = 1
+
+    def tasks(self, domains: Sequence[str]) -> tuple[Task, ...]:
+        """One task per number of sources, named by it."""
+        counts = range(self.first, len(self.growing) + 1)
+        return tuple(Task(str(n), self.growing[:n], self.target) for n in counts)
+
+
+Holdout = Literal["leave-one-domain-out", "none"] | Fixed | Growing
+#: Plans by name; another name is that of the one domain to hold out.
+PLANS = ("leave-one-domain-out", "none")
+#: The task of a plan that holds nothing out.
+EVERYTHING = "all"
+
+
+def plan(
+    holdout: Holdout, domains: Sequence[str], only: Sequence[str] | None = None
+) -> tuple[Task, ...]:
+    """Return the tasks of a plan, or those of them named in `only`. `none` holds nothing out.
+
+    >>> [task.sources for task in plan("leave-one-domain-out", ["a", "b", "c"], only=["b"])]
+    [('a', 'c')]
+    """
+    tasks: tuple[Task, ...]
+    if holdout == "none":
+        tasks = (Task(EVERYTHING, tuple(domains), ()),)
+    elif isinstance(holdout, str):
+        if len(domains) < 2:
+            raise UnseenError(
+                f"leave-one-domain-out needs at least two domains; found {list(domains)}. With "
+                "one domain there is nothing unseen: give each site its own domain."
+            )
+        tasks = tuple(
+            Task(target, tuple(d for d in domains if d != target), (target,)) for target in domains
+        )
+    else:
+        tasks = holdout.tasks(domains)
+    for task in tasks:
+        _check(task, domains, holdout == "none")
+    if not tasks:
+        raise UnseenError(
+            f"a growing plan needs at least first = {getattr(holdout, 'first', 1)} sources in "
+            "`growing`; it has fewer."
+        )
+    if only is not None and not only:
+        raise UnseenError("targets names no task; leave it out to have them all.")
+    names = [task.name for task in tasks]
+    for name in only or ():
+        if name not in names:
+            raise nearest("target", name, names)
+    return tuple(task for task in tasks if only is None or task.name in only)
+
+
+def _check(task: Task, domains: Sequence[str], whole: bool) -> None:
+    used = (*task.sources, *task.validation, *task.targets)
+    for name in used:
+        if name not in domains:
+            raise nearest("domain", name, domains)
+    if len(set(used)) != len(used):
+        twice = sorted({name for name in used if used.count(name) > 1})
+        raise UnseenError(
+            "a domain may be source, validation or target, and only one of them; found "
+            f"{', '.join(twice)} twice."
+        )
+    if not task.sources or not (task.targets or whole):
+        raise UnseenError(f"task {task.name!r} needs at least one source and one target domain.")

@@ -1,0 +1,195 @@
+"""Settings that a person writes, and error messages in words when they cannot work."""
+
+from __future__ import annotations
+
+import difflib
+import types
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Union, get_args, get_origin
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails, PydanticUndefined
+
+from unseen.errors import UnseenError
+
+#: How limits of a number are said, by the attribute that pydantic keeps them in.
+LIMITS = {
+    "gt": "greater than {}",
+    "ge": "of at least {}",
+    "lt": "less than {}",
+    "le": "at most {}",
+}
+SINGLE = {bool: "true or false", int: "an integer", float: "a number", str: "a text"}
+MANY = {bool: "true or false", int: "integers", float: "numbers", str: "texts"}
+
+
+class Fault(NamedTuple):
+    """What is wrong with one setting: its place, and the words that follow it."""
+
+    place: str
+    words: str
+    known: bool = True
+
+    def __str__(self) -> str:
+        return f"{self.place if self.known else f'unknown setting {self.place!r}'}{self.words}"
+
+    def below(self, table: str) -> Fault:
+        """The same fault of the table's setting, or of the table as a whole."""
+        if self.place:
+            return self._replace(place=f"{table}.{self.place}")
+        return Fault(table, f": {self.words}")
+
+
+class WrongSettings(UnseenError):
+    """Settings that cannot work.
+
+    Attributes:
+        faults: What is wrong with each.
+    """
+
+    def __init__(self, text: str, faults: Sequence[Fault] = ()) -> None:
+        super().__init__(text)
+        self.faults = tuple(faults)
+
+
+class Settings(BaseModel):
+    """A frozen record of settings whose mistakes are all named in one message, in our own words.
+
+    Attributes:
+        about: What the settings are of, for the message.
+        advice: Field -> what to write there.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    about: ClassVar[str] = "the settings cannot work"
+    advice: ClassVar[Mapping[str, str]] = {}
+
+    def __init__(self, **settings: Any) -> None:
+        try:
+            super().__init__(**settings)
+        except ValidationError as error:
+            wrong = faults(type(self), error, settings)
+            raise WrongSettings(f"{self.about}: {sentences(wrong)}", wrong) from None
+
+
+def sentences(faults: Sequence[Fault]) -> str:
+    """Return all faults in one paragraph."""
+    return " ".join(text if text.endswith("?") else f"{text}." for text in map(str, faults))
+
+
+def faults(
+    kind: type[Settings], error: ValidationError, settings: Mapping[str, Any]
+) -> list[Fault]:
+    """Return what is wrong with each setting, and with those of the tables among them."""
+    outer: dict[str, Fault] = {}
+    inner: list[Fault] = []
+    for problem in error.errors():
+        name = str(problem["loc"][0]) if problem["loc"] else ""
+        cause = problem.get("ctx", {}).get("error")
+        if isinstance(cause, WrongSettings) and cause.faults:
+            inner += [fault.below(name) for fault in cause.faults]
+        elif problem["type"] == "extra_forbidden":
+            close = difflib.get_close_matches(name, kind.model_fields, n=1)
+            outer[name] = Fault(name, f"; did you mean {close[0]!r}?" if close else "", False)
+        elif name not in outer:
+            outer[name] = Fault(name, _words(kind, name, problem, settings))
+    return [*outer.values(), *inner]
+
+
+def _words(
+    kind: type[Settings], name: str, problem: ErrorDetails, settings: Mapping[str, Any]
+) -> str:
+    field = kind.model_fields.get(name)
+    value = settings.get(name)
+    said = problem.get("ctx", {}).get("error")
+    if problem["type"] == "value_error" and said is not None:
+        text = f"{': ' if name else ''}{str(said).rstrip('.')}"
+        whole = isinstance(value, Mapping) or isinstance(said, UnseenError) or not name
+        return text if whole else f"{text}; found {shown(value)}"
+    wanted = expected(field) if field is not None else "another value"
+    if problem["type"] == "missing" and len(problem["loc"]) == 1:
+        return f" is missing: it must be {wanted}"
+    where = next((part for part in problem["loc"][1:] if isinstance(part, int)), None)
+    found = shown(value)
+    if where is not None and isinstance(value, Sequence) and len(value) > 1:
+        found = f"{shown(value[where])} at its position {where + 1}"
+    advice = f". {kind.advice[name]}" if name in kind.advice else ""
+    return f" must be {wanted}; found {found}{advice}"
+
+
+def shown(value: object) -> str:
+    """Return a value on one line, cut short; where it has no short form, its type."""
+    plain = value is None or isinstance(value, str | int | float | list | tuple | Mapping)
+    text = " ".join(repr(value).split()) if plain else type(value).__name__
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def expected(field: FieldInfo) -> str:
+    """Return what a field takes, in words, with its default as an example.
+
+    >>> from unseen.spec.study import StudySpec
+    >>> expected(StudySpec.model_fields["rounds"])
+    'an integer of at least 1, such as 20'
+    """
+    words = field.description or _phrase(field.annotation, field.metadata)
+    default = field.default
+    if default is PydanticUndefined or isinstance(default, BaseModel) or default in (None, "", ()):
+        return words
+    if isinstance(default, bool) or repr(default) in words:
+        return words
+    return f"{words}, such as {list(default) if isinstance(default, tuple) else default!r}"
+
+
+def _phrase(annotation: Any, notes: Sequence[Any] = ()) -> str:
+    """One value of a type, in words."""
+    annotation, limits = _bare(annotation, notes)
+    origin, inside = get_origin(annotation), get_args(annotation)
+    if origin in (Union, types.UnionType):
+        parts = [_phrase(part) for part in inside if part is not types.NoneType]
+        return " or ".join(dict.fromkeys(parts))
+    if origin is Literal:
+        return _either([repr(choice) for choice in inside])
+    if origin is tuple and Ellipsis not in inside:
+        return f"a list of {len(inside)} {_plural(inside[0])}"
+    if origin is tuple:
+        return f"a list of {'one or more ' if 'min_length' in limits else ''}{_plural(inside[0])}"
+    if origin is not None:  # a mapping
+        return f"a table of {_plural(inside[1])} by name"
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return f"a table of {_either(list(annotation.model_fields), 'and')}"
+    return _limited(SINGLE.get(annotation, "a value"), limits)
+
+
+def _plural(annotation: Any) -> str:
+    """Several values of a type, in words."""
+    bare, limits = _bare(annotation, ())
+    if bare in MANY:
+        return _limited(MANY[bare], limits)
+    text = _phrase(annotation)
+    for one, many in (("a list", "lists"), ("a table", "tables"), ("a text", "texts")):
+        text = text.replace(one, many)
+    return text
+
+
+def _limited(text: str, limits: Mapping[str, Any]) -> str:
+    if "ge" in limits and "le" in limits:
+        return f"{text} from {limits['ge']:g} to {limits['le']:g}"
+    bounds = [form.format(f"{limits[key]:g}") for key, form in LIMITS.items() if key in limits]
+    return f"{text} {' and '.join(bounds)}" if bounds else text
+
+
+def _bare(annotation: Any, notes: Sequence[Any]) -> tuple[Any, dict[str, Any]]:
+    """A type without its annotations, and the limits that they set."""
+    notes = list(notes)
+    while get_origin(annotation) is Annotated:
+        annotation, *more = get_args(annotation)
+        for note in more:
+            notes += note.metadata if isinstance(note, FieldInfo) else [note]
+    keys = (*LIMITS, "min_length")
+    return annotation, {k: getattr(n, k) for n in notes for k in keys if hasattr(n, k)}
+
+
+def _either(names: Sequence[str], word: str = "or") -> str:
+    *most, last = names
+    return f"{', '.join(most)} {word} {last}" if most else last

@@ -1,0 +1,121 @@
+"""What a study will cost: seconds of its finished jobs, or of short rounds scaled to all."""
+
+from __future__ import annotations
+
+import resource
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from unseen.engine.determinism import reproducible
+from unseen.results.records import Record
+from unseen.results.statistics import mean
+from unseen.results.study_folder import StudyFolder
+from unseen.study.plan import Plan
+from unseen.study.round_costs import Stage
+
+#: Seconds of measured training of all methods together, and the most for one.
+SECONDS, MOST = 50.0, 6.0
+#: Seconds after which the methods are named as they are measured.
+SILENT = 3.0
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """One method's jobs.
+
+    Attributes:
+        method: The method.
+        seconds: Of one job.
+        jobs: How many are missing.
+        whole: Whether batches as large as the study's were measured, in training and evaluation, so
+            that a job takes no more memory.
+        recorded: Whether the seconds are those of finished jobs.
+    """
+
+    method: str
+    seconds: float
+    jobs: int
+    whole: bool = True
+    recorded: bool = False
+
+    @property
+    def total(self) -> float:
+        """Seconds of CPU for all that is missing, one job after the other."""
+        return self.seconds * self.jobs
+
+
+def estimates(planned: Plan) -> tuple[list[Estimate], float]:
+    """Estimate every method that has jobs missing.
+
+    An estimate holds for methods whose rounds are alike after those of their warm-up. With one
+    thread it counts CPU time, which other processes do not change.
+
+    Returns:
+        The estimates, and the most memory that this process or a finished job took, in MiB.
+    """
+    study, results, peak = planned.setting.study, list[Estimate](), 0.0
+    missing = [job.method for job in planned.missing]
+    names = [name for name in planned.methods if name in missing]
+    begun, stage = time.monotonic(), None
+    with reproducible(study.threads, study.device):
+        budget = min(MOST, SECONDS / max(1, len(names)))
+        for i, name in enumerate(names):
+            if time.monotonic() - begun > SILENT:
+                print(f"{name} ({i + 1} of {len(names)}) ...", file=sys.stderr, flush=True)
+            if marks := finished(planned, name):
+                seconds = mean([float(mark["seconds"]) for mark in marks])
+                peak = max(peak, *(float(mark["peak_mib"]) for mark in marks))
+                results.append(Estimate(name, seconds, missing.count(name), recorded=True))
+                continue
+            job = next(job for job in planned.missing if job.method == name)
+            if stage is None or (stage.job.task, stage.job.seed) != (job.task, job.seed):
+                stage = Stage.of(planned, job)
+            seconds, whole = stage.bench(name).job(budget)
+            results.append(Estimate(name, seconds, missing.count(name), whole))
+    return results, max(peak, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+
+
+def finished(planned: Plan, method: str) -> list[Record]:
+    """Return the marks of a method's jobs that ran to their end."""
+    folder = StudyFolder(planned.setting.out)
+    jobs = (folder.job(job) for job in planned.jobs if job.method == method)
+    return [job.mark for job in jobs if job.state == "done"]
+
+
+def report(results: Sequence[Estimate], peak: float, processes: int) -> list[str]:
+    """Return the estimates as lines, the longest first.
+
+    Args:
+        results: The estimates.
+        peak: Memory of one process, in MiB.
+        processes: How many run at a time.
+    """
+    if not results:
+        return ["nothing is left to run"]
+    also = " and from finished jobs" if any(one.recorded for one in results) else ""
+    lines = [f"estimate, from short rounds on this machine{also}:"]
+    for one in sorted(results, key=lambda e: -e.total):
+        lines.append(f"  {one.method}: {one.jobs} x {clock(one.seconds)} = {clock(one.total)}")
+    total = sum(one.total for one in results)
+    several = f", about {clock(total / processes)} in {processes}" if processes > 1 else ""
+    each = " in each" if processes > 1 else ""
+    # Larger batches than those that were measured take more.
+    least = "" if all(one.whole for one in results) else "at least "
+    lines.append(
+        f"  all: {clock(total)} in one process{several}; "
+        f"{least}{peak / 1024:.1f} GiB of memory{each}"
+    )
+    return lines
+
+
+def clock(seconds: float) -> str:
+    """
+    >>> clock(0.4), clock(75), clock(4000), clock(200000)
+    ('0.4 s', '1.2 min', '1.1 h', '2.3 days')
+    """
+    for size, unit in ((86400, "days"), (3600, "h"), (60, "min")):
+        if seconds >= size:
+            return f"{seconds / size:.1f} {unit}"
+    return f"{seconds:.1f} s"

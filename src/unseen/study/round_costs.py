@@ -1,0 +1,338 @@
+"""A method's rounds, timed: each exchange as it is, with all clients or as many as a budget allows.
+
+Where the budget does not even allow one, a few batches tell: they are doubled from 2 examples for
+as long as the budget bears it, and a line through the last two gives a step's constant and what
+each example adds.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import time
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch import nn
+
+from unseen.core.client import Client
+from unseen.core.exchange import Exchange, Local, Reply, State, Turn
+from unseen.core.metrics import EVALUATION_BATCH
+from unseen.core.parts import Wrapper, innermost, rewrapped
+from unseen.core.round import due, play_round, sample
+from unseen.core.types import Inbox, Memory
+from unseen.core.vector import Model
+from unseen.engine.inprocess import InProcess
+from unseen.local.train import Train
+from unseen.recipe import Training
+from unseen.results.records import TEST, VALIDATE, Job
+from unseen.spec.study import StudySpec
+from unseen.study.network import first_network
+from unseen.study.plan import Plan
+from unseen.study.prepare import Prepared, prepare
+from unseen.study.runtime import Runtime, composed
+
+#: Seconds of measured evaluation, for each way to predict.
+EVALUATION = 3.0
+#: Examples of the first batches: BatchNorm needs two.
+FIRST = 2
+
+
+@dataclass(frozen=True)
+class Stage:
+    """What the methods of one task and seed share.
+
+    Attributes:
+        planned: The study.
+        job: The job whose task and seed they are.
+        prepared: Its clients.
+        network: Its network.
+        evaluations: What `Bench.evaluation` found, by all that it depends on.
+    """
+
+    planned: Plan
+    job: Job
+    prepared: Prepared
+    network: nn.Module
+    evaluations: dict[Hashable, tuple[float, bool]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, planned: Plan, job: Job) -> Stage:
+        """Prepare the clients and the network of a job."""
+        task = next(task for task in planned.tasks if task.name == job.task)
+        prepared = prepare(planned.data, task, planned.setting.study, job.seed)
+        return cls(planned, job, prepared, first_network(planned.setting, prepared, job.seed))
+
+    def bench(self, name: str) -> Bench:
+        """Return where a method is measured."""
+        network, setting = copy.deepcopy(self.network), self.planned.setting
+        runtime = Runtime.of(
+            setting, self.planned.data, self.prepared, name, self.job.seed, network=network
+        )
+        study = setting.study
+        limit = None if study.memory_limit is None else int(study.memory_limit * 2**30)
+        backend = Sampled(runtime.model, runtime.roster, ticker(study), limit)
+        return Bench(self, runtime, backend)
+
+
+def ticker(study: StudySpec) -> Callable[[], float]:
+    """Return the clock: CPU seconds where one thread does all the work."""
+    alone = study.threads == 1 and study.device == "cpu"
+    return time.process_time if alone else time.perf_counter
+
+
+class Sampled(InProcess):
+    """Clients of which the first few do their work, and the others hand in what those made.
+
+    The server meets as many rows as in the study, so that its rules cost, and take the memory,
+    that they will.
+
+    Attributes:
+        worked: How many clients of an exchange work.
+        busy: Seconds of their work.
+        idle: Seconds of making the others' replies.
+        trained: Seconds of their steps alone, where these are timed.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        clients: Mapping[str, Client],
+        tick: Callable[[], float],
+        memory_limit: int | None,
+    ) -> None:
+        super().__init__(model, clients, memory_limit=memory_limit)
+        self.whole, self.tick, self.worked = dict(self.clients), tick, 1
+        self.busy = self.idle = self.trained = 0.0
+        self.replies: list[tuple[Reply, Memory]] = []
+
+    def begin(self, worked: int, rows: int | None) -> None:
+        """Let `worked` clients work at the next exchange, on `rows` of their rows or on all."""
+        self.worked, self.busy, self.idle, self.trained, self.replies = worked, 0.0, 0.0, 0.0, []
+        self.clients = dict(self.whole)
+        if rows is not None:
+            self.clients = {n: shortened(c, rows, "train") for n, c in self.whole.items()}
+
+    def _one(self, exchange: Exchange, inbox: Inbox, name: str, turn: Turn, k: int) -> Reply:
+        begun, label = self.tick(), (turn.round, turn.order)
+        if len(self.replies) < self.worked:
+            reply = super()._one(exchange, inbox, name, turn, k)
+            after = self.memories.before(name, (turn.round, turn.order + 1))
+            self.replies.append((reply, after))
+            self.busy += self.tick() - begun
+            return reply
+        reply, memory = self.replies[k % self.worked]
+        rows = {slot: row.clone() for slot, row in reply.rows.items()}
+        if "model" in rows:
+            # Another direction of the same length: equal rows would be a special case to rules.
+            rows["model"] = self.matrix[k].copy_(rows["model"].roll(k))
+        self.memories.write(name, label, {key: value.clone() for key, value in memory.items()})
+        self.idle += self.tick() - begun
+        return Reply(rows, reply.scalars)
+
+
+@dataclass(frozen=True)
+class Timed(Wrapper):
+    """Adds the seconds of the local that takes the steps to those of its backend."""
+
+    inner: Local
+    backend: Sampled
+
+    def __call__(
+        self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
+    ) -> tuple[Reply, Memory]:
+        begun = self.backend.tick()
+        reply = self.inner(model, inbox, client, memory, turn)
+        self.backend.trained += self.backend.tick() - begun
+        return reply
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Measures a method's exchanges one by one.
+
+    Attributes:
+        stage: What it shares with other methods.
+        runtime: What a job of the method runs.
+        backend: Its clients.
+    """
+
+    stage: Stage
+    runtime: Runtime
+    backend: Sampled
+
+    @property
+    def study(self) -> StudySpec:
+        """The study."""
+        return self.stage.planned.setting.study
+
+    @property
+    def sizes(self) -> list[int]:
+        """Examples of every client's training split, in roster order."""
+        return [len(self.backend.whole[name].split("train")) for name in self.runtime.names]
+
+    def job(self, budget: float) -> tuple[float, bool]:
+        """Return the seconds of one job, and whether whole batches were measured.
+
+        Args:
+            budget: Seconds for measuring its training.
+        """
+        method, rounds = self.runtime.method, self.study.rounds
+        # What begins later, such as a penalty after its warm-up, is on.
+        late = max(exchange.rounds[0] for exchange in method.exchanges if exchange.slots)
+        state = replace(self.runtime.start(), round=late)
+        key = (method.predict, method.adapt)
+        if key not in self.stage.evaluations:
+            self.stage.evaluations[key] = self.evaluation(state.inbox)
+        once, whole = self.stage.evaluations[key]
+        total = once * sum(due(method.exchanges[-1], r, rounds) for r in range(rounds))
+        orders = [i for i, exchange in enumerate(method.exchanges) if exchange.slots]
+        for order in orders:
+            state, seconds, complete = self.exchange(state, order, budget / len(orders))
+            total += seconds * sum(due(method.exchanges[order], r, rounds) for r in range(rounds))
+            whole = whole and complete
+        return total, whole
+
+    def exchange(self, state: State, order: int, budget: float) -> tuple[State, float, bool]:
+        """Return the state after an exchange, its seconds, and whether a whole batch was seen."""
+        exchange, sizes = self.runtime.method.exchanges[order], self.sizes
+        batch = min(self.study.training.batch_size, *sizes)
+        steps: dict[int, float] = {}  # of one client's step, by its examples
+        rests: dict[int, float] = {}  # of the rest of its work
+        spent = server = 0.0
+
+        def play(worked: int, rows: int | None) -> tuple[float, float]:
+            """Return the seconds of the clients' steps, where timed, and of all else they do."""
+            nonlocal state, spent, server
+            state, took = self.play(state, order, worked, rows)
+            clients, steps = self.backend.busy, self.backend.trained
+            spent, server = spent + took, took - clients - self.backend.idle
+            return steps, clients - steps
+
+        n = min(FIRST, batch)
+        play(1, n)  # the first use of a kernel takes longer
+        while True:
+            # What disturbs a measurement only adds to it.
+            steps[n], rests[n] = map(min, play(1, n), play(1, n))
+            if n == batch or (len(steps) > 1 and spent + 8 * (steps[n] + rests[n]) > budget):
+                break
+            n = min(2 * n, batch)
+        (step, each), (rest, row) = (line(*list(x.items())[-2:]) for x in (steps, rests))
+        recipe = recipe_of(exchange.local)
+        work = [(0, 0) if recipe is None else drawn(size, recipe) for size in sizes]
+        costs = [
+            step * count + each * examples + rest + row * size
+            for size, (count, examples) in zip(sizes, work, strict=True)
+        ]
+        total, fitting = sum(costs), 0
+        while n == batch and fitting < len(costs) and sum(costs[: fitting + 1]) < budget - spent:
+            fitting += 1
+        if fitting and total:
+            total *= sum(play(fitting, None)) / sum(costs[:fitting])
+        names = self.runtime.names
+        if exchange.who == "sampled":
+            turn = Turn(0, 0, self.study.rounds)
+            total *= len(sample(names, self.runtime.participation, turn)) / len(names)
+        return state, total + server, n >= self.study.training.batch_size
+
+    def play(self, state: State, order: int, worked: int, rows: int | None) -> tuple[State, float]:
+        """Play one exchange; return the state after it, and its seconds.
+
+        Args:
+            state: The state before it.
+            order: Its place among the method's exchanges.
+            worked: How many clients work.
+            rows: Examples of the one step that they take; None for all that the study asks for.
+        """
+        method, backend = self.runtime.method, self.backend
+        if rows is not None:
+            recipe = {"epochs": None, "steps": 1, "batch_size": rows}
+            training = self.study.training.model_copy(update=recipe)
+            study = self.study.model_copy(update={"training": training})
+            method = composed(method.name, study, self.stage.planned.data)
+        exchange = replace(method.exchanges[order], rounds=(0, 1), who="all")
+        if rows is not None:
+            local = rewrapped(exchange.local, self._one_step)
+            exchange = replace(exchange, local=local)
+        backend.begin(worked, rows)
+        # Every measurement begins with the first model: many in a row may diverge where a job's
+        # rounds, of whole batches, do not.
+        first = {name: state.inbox[name].clone() for name in ("model", "buffers")}
+        rounds = max(self.study.rounds, state.round + 1)
+        begun = backend.tick()
+        state, _ = play_round(
+            replace(method, exchanges=(exchange,)), state, backend, self.runtime.names, rounds,
+            on_bad_reply="drop",
+        )  # fmt: skip
+        took = backend.tick() - begun
+        return replace(state, inbox={**state.inbox, **first}), took
+
+    def _one_step(self, local: Local) -> Local:
+        """Return a local that trains for one step, whatever the method says, and is timed."""
+        if not isinstance(local, Train):
+            return local
+        training = replace(local.training, epochs=None, steps=1, drop_last=False)
+        return Timed(replace(local, training=training), self.backend)
+
+    def evaluation(self, inbox: Inbox) -> tuple[float, bool]:
+        """Return the seconds of evaluating every validation split and target once, and whether the
+        largest passes were measured."""
+        exchanges = [e for e in self.runtime.method.exchanges if e.name in (VALIDATE, TEST)]
+        everyone, tick = self.stage.prepared.everyone, self.backend.tick
+        sizes = {n: len(everyone[n].split("validation")) for e in exchanges for n in e.who}
+
+        def seconds(rows: int) -> float:
+            short = {name: shortened(everyone[name], rows, "validation") for name in sizes}
+            backend, begun = InProcess(self.backend.model, short), tick()
+            for order, exchange in enumerate(exchanges):
+                turn = Turn(0, 0, 1, exchange.name, order=order)
+                backend.map(exchange, inbox, list(exchange.who), turn)
+            return tick() - begun
+
+        few = min(seconds(FIRST), seconds(FIRST))
+        largest = max(sizes.values())
+        rows = min(largest, max(FIRST, int(EVALUATION / few * FIRST))) if few else largest
+        scale = sum(sizes.values()) / sum(min(size, rows) for size in sizes.values())
+        took = few if rows == FIRST else seconds(rows)
+        return took * scale, rows >= min(EVALUATION_BATCH, largest)
+
+
+def line(*points: tuple[float, float]) -> tuple[float, float]:
+    """Return the constant and the slope, neither negative, of a line through the last point, and
+    near the one before if there is one.
+
+    >>> line((2, 5.0), (4, 9.0)), line((2, 9.0), (4, 8.0)), line((4, 8.0))
+    ((1.0, 2.0), (8.0, 0.0), (0.0, 2.0))
+    """
+    (x0, y0), (x, y) = ((0.0, 0.0), *points)[-2:]
+    slope = min(max(0.0, (y - y0) / (x - x0)), y / x)
+    return y - slope * x, slope
+
+
+def drawn(size: int, recipe: Training) -> tuple[int, int]:
+    """Return the steps and the examples of one round of a client with `size` examples."""
+    batch = recipe.batch_size
+    steps = size // batch if recipe.drop_last else math.ceil(size / batch)
+    examples = min(size, steps * batch)
+    if recipe.epochs is not None:
+        return recipe.epochs * steps, recipe.epochs * examples
+    assert recipe.steps is not None  # one of the two is set
+    return recipe.steps, round(recipe.steps * examples / max(1, steps))
+
+
+def recipe_of(local: Local) -> Training | None:
+    """Return how the innermost local trains; None if it does not."""
+    trains = innermost(local)
+    return trains.training if isinstance(trains, Train) else None
+
+
+def shortened(client: Client, rows: int, name: str) -> Client:
+    """Return the client with at most `rows` rows of one split, spread over it so that all classes
+    are there, and without the other split."""
+    split = client.split(name)
+    spread = torch.linspace(0, len(split) - 1, min(rows, len(split)), dtype=torch.float64)
+    short = split.take(spread.round().long())
+    if name == "train":
+        return replace(client, train=short, validation=None)
+    return replace(client, train=None, validation=short)

@@ -1,0 +1,94 @@
+"""The lists and pages for people."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from pathlib import Path
+from typing import Literal
+
+import pytest
+
+from unseen import UnseenError
+from unseen.cli.catalogue import CATALOGUES, compositions, compositions_markdown, page, pages
+from unseen.combine import PPDG
+from unseen.methods import METHODS, MODIFIERS
+from unseen.methods.base import cited
+from unseen.spec.named import named_studies
+from unseen.study import Study
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+def test_the_methods_pages_are_those_of_the_code():
+    written = {path.name: path.read_text("utf-8") for path in (DOCS / "methods").glob("*.md")}
+    assert written == pages(), "run `make docs`"
+
+
+def test_the_matrix_of_compositions_is_that_of_the_code():
+    written = (DOCS / "compositions.md").read_text("utf-8")
+    assert written == compositions_markdown(), "run `make docs`"
+
+
+def test_each_refused_composition_has_a_reason():
+    refused = [reason for reason in compositions().values() if reason is not None]
+    assert refused
+    assert all(len(reason.split()) >= 5 for reason in refused)
+
+
+def test_ppdgs_page_says_what_does_not_hold():
+    assert "does not hold under conflict" in " ".join(page("ppdg").split())
+
+
+def test_a_page_describes_each_option_once_by_the_part_that_it_sets():
+    for name in (*METHODS, *MODIFIERS):
+        for section in page(name).split("\n\nOptions\n")[1:]:
+            lines = section.split("\n\n")[0].split("\n")
+            options = [i for i, line in enumerate(lines) if line[:3].strip()]
+            described = [lines[i + 1 : i + 2] for i in options if lines[i] != "  none"]
+            assert all(text and text[0].startswith(" " * 6) for text in described), (name, lines)
+
+
+def test_options_are_those_of_the_rule():
+    """Names and defaults of the method and the modifier, with the prior as `weights`."""
+    fields = {f.name: f.default for f in dataclasses.fields(PPDG)}
+    prior = fields.pop("prior")
+    method, modifier = (
+        {n: p.default for n, p in list(inspect.signature(part).parameters.items())[1:]}
+        for part in (METHODS["ppdg"], MODIFIERS["ppdg"])
+    )
+    assert modifier == fields
+    assert method == fields | {"weights": prior.by}
+    assert (
+        inspect.signature(METHODS["ppdg"]).parameters["when"].annotation
+        == Literal["conflict", "always"]
+    )
+
+
+def test_references_are_read_by_their_key():
+    reference = cited("tian2023ppdg")
+    assert reference.text.startswith("Tian, Li, Wang, Wang.")
+    assert reference.bibtex.startswith("@article{tian2023ppdg,\n")
+    assert reference.bibtex.endswith("\n}")
+    with pytest.raises(UnseenError, match="no entry 'tian2023'"):
+        cited("tian2023")
+
+
+def test_every_list_has_rows_as_wide_as_its_header():
+    for rows in CATALOGUES.values():
+        header, lines = rows()
+        assert lines
+        assert {len(line) for line in lines} == {len(header)}
+
+
+def test_an_unknown_page_names_the_nearest():
+    with pytest.raises(UnseenError, match="did you mean 'pcgrad'"):
+        page("pcgard")
+
+
+@pytest.mark.parametrize("name", named_studies())
+def test_every_named_study_is_valid(name: str):
+    study = Study.read(name)
+    assert study.name == name
+    assert study.title
+    study.training.build(regression=False)

@@ -1,0 +1,429 @@
+"""`unseen data`: what is counted and compared, what an archive may do, what is written where."""
+
+from __future__ import annotations
+
+import io
+import json
+import stat
+import sys
+import tarfile
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from unseen.cli.data import show
+from unseen.cli.main import app
+from unseen.datasets import DATASETS, load
+from unseen.datasets.imports import bring
+from unseen.datasets.summary import Found, Report
+from unseen.errors import UnseenError
+
+Run = Callable[..., tuple[int, str]]
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch) -> Run:
+    """The commands in this process: the exit code, and what was printed or why not."""
+    monkeypatch.delenv("UNSEEN_DATA", raising=False)
+
+    def call(*arguments: object) -> tuple[int, str]:
+        result = CliRunner().invoke(app, ["data", *map(str, arguments)])
+        if isinstance(result.exception, UnseenError):
+            return 2, str(result.exception)
+        if result.exception is not None and not isinstance(result.exception, SystemExit):
+            raise result.exception
+        return result.exit_code, result.output
+
+    return call
+
+
+#: color-mnist reads the same files as rotated-mnist, and faster.
+SLOW = ("domainnet", "rotated-mnist")
+SKETCHED = [name for name, info in DATASETS.items() if info.sketch and name not in SLOW]
+#: Hundreds of arrays of eight bands; its reader has tests of its own.
+SKETCHED[SKETCHED.index("povertymap")] = pytest.param("povertymap", marks=pytest.mark.slow)
+
+
+@pytest.mark.parametrize("name", SKETCHED)
+def test_a_stand_in_is_written_checked_and_read(name: str, tmp_path: Path, run: Run) -> None:
+    code, out = run("sketch", name, "--out", tmp_path / "new")
+    assert code == 0 and "synthetic" in out
+    code, out = run("check", name, "--data-dir", tmp_path / "new")
+    assert DATASETS[name].licence.split(";")[0] in out
+    assert code in (0, 1)  # a stand-in has fewer examples than the totals say
+    assert load(name, tmp_path / "new").stand_in
+    assert f"a synthetic stand-in: no result counts ({tmp_path / 'new'}" in out
+    assert "not empty" in run("sketch", name, "--out", tmp_path / "new")[1]
+
+
+def test_stand_ins_serve_the_other_forms_of_their_data(tmp_path: Path, run: Run) -> None:
+    """Ghifary's views beside MNIST's files, and FedBN's pickled lists."""
+    run("sketch", "rotated-mnist", "--out", tmp_path / "digits")
+    views = load("rotated-mnist", tmp_path / "digits", protocol="ghifary")
+    assert [len(d.y) for d in views.domains] == [1000] * 6
+    run("sketch", "domainnet10", "--out", tmp_path / "ten")
+    ten = load("domainnet10", tmp_path / "ten", split="official", size=12)
+    assert {(len(d.y), len(d.validation)) for d in ten.domains} == {(30, 10)}
+    code, out = run("check", "rotated-mnist(protocol='ghifary')", "--data-dir", tmp_path / "digits")
+    assert code == 0 and "ghif/mtae" in out
+
+
+def test_every_image_that_a_table_names_and_nobody_can_read_is_named(
+    tmp_path: Path, run: Run
+) -> None:
+    run("sketch", "fmow", "--out", tmp_path / "new")
+    used = sum(len(domain.y) for domain in load("fmow", tmp_path / "new", size=8).domains)
+    for path in (tmp_path / "new").rglob("*.png"):
+        path.unlink()
+    code, out = run("check", "fmow", "--data-dir", tmp_path / "new", "--all")
+    assert code == 1 and out.count("unreadable: ") == used > 20
+
+
+def test_what_cannot_be_sketched_or_found_is_said(tmp_path: Path, run: Run) -> None:
+    assert "no stand-in of 'table'" in run("sketch", "table", "--out", tmp_path)[1]
+    assert "did you mean 'pacs'" in run("sketch", "pcas", "--out", tmp_path)[1]
+    assert "did you mean 'pacs'" in run("check", "pcas")[1]
+    assert "lacks the domain folder" in run("check", "pacs", "--data-dir", tmp_path)[1]
+    assert "UNSEEN_DATA" in run("import", "pacs", tmp_path / "x.tar")[1]
+
+
+def test_a_check_counts_and_names_what_cannot_be_read(tmp_path: Path, run: Run) -> None:
+    run("sketch", "office-home", "--out", tmp_path)
+    root = tmp_path / "OfficeHomeDataset_10072016"
+    (root / "Art" / "Mug" / "0.png").write_bytes(b"<html>")
+    (root / "Product" / "TV" / "1.png").unlink()
+    code, out = run("check", "office-home", "--data-dir", tmp_path)
+    assert code == 1
+    assert "unreadable: the image Art/Mug/0.png" in out
+    row = next(line for line in out.splitlines() if "Product" in line)
+    assert "194" in row and "4,439 !" in row and "65 of 65" in row and "2 to 3" in row
+    assert "counts differ from the known totals: Art, Clipart, Product, Real_World" in out
+
+
+def test_checksums_are_compared(tmp_path: Path, run: Run) -> None:
+    run("sketch", "color-mnist", "--out", tmp_path)
+    code, out = run("check", "color-mnist", "--data-dir", tmp_path)
+    assert code == 1 and out.count(": differs") == 4
+
+
+def test_the_real_mnist_is_as_distributed(real_data: Path, run: Run) -> None:
+    code, out = run("check", "color-mnist", "--data-dir", real_data)
+    assert code == 0 and out.count(": as distributed") == 4
+
+
+@pytest.mark.parametrize("name", [n for n, i in DATASETS.items() if i.cells or i.classes])
+def test_known_numbers_add_up(name: str) -> None:
+    info = DATASETS[name]
+    for domain, cells in info.cells.items():
+        assert sum(cells.values()) == info.totals[domain]
+    if info.layout is not None:
+        assert isinstance(info.layout.classes, dict)
+        for cells in info.cells.values():
+            assert list(cells) == list(info.layout.classes)
+    if info.classes:
+        assert sum(info.classes.values()) == sum(info.totals.values())
+
+
+def test_pacs_per_class_is_that_of_the_official_lists(real_data: Path) -> None:
+    layout = DATASETS["pacs"].layout
+    assert layout is not None
+    for domain, cells in layout.cells.items():
+        lines = (real_data / "pacs_splits" / f"{domain}_test_kfold.txt").read_text().split("\n")
+        labels = [line.split("/")[1] for line in lines if line]
+        assert {label: labels.count(label) for label in cells} == cells
+
+
+EICU = "rows of patient.csv.gz, rows of medication.csv.gz, rows of hospital.csv.gz"
+
+
+@pytest.mark.parametrize(
+    ("name", "compared"),
+    [
+        ("pacs", "examples per domain, examples per domain and class"),
+        ("heart-disease", "examples per domain, examples per domain and class"),
+        ("eicu", f"examples per domain, examples per domain and class, {EICU}"),
+        ("eicu(edition='demo', domain='rank')", EICU),
+        ("rotated-digits", "examples per domain, examples per class"),
+        ("rotated-mnist", "examples per domain, examples per class, checksums"),
+        ("rotated-mnist(size=28)", "examples per domain, examples per class, checksums"),
+        (
+            "rotated-mnist(protocol='ghifary')",
+            "examples per domain, examples per domain and class",
+        ),
+        (
+            "rotated-mnist(protocol='ghifary', size=28, per_class=7)",
+            "examples per domain, examples per domain and class",
+        ),
+    ],
+)
+def test_real_files_are_what_is_known(
+    name: str, compared: str | None, real_data: Path, run: Run
+) -> None:
+    code, out = run("check", name, "--data-dir", real_data)
+    assert code == 0
+    last = f"compared: {compared}" if compared else "no total is known"
+    assert out.rstrip().endswith(f"nothing is wrong; {last}")
+
+
+def test_rows_that_are_missing_from_a_file_are_said(tmp_path: Path, run: Run) -> None:
+    run("sketch", "eicu", "--out", tmp_path)
+    code, out = run("check", "eicu(edition='full')", "--data-dir", tmp_path)
+    assert code == 1 and "rows of patient.csv: 9,600, known 200,859" in out
+    assert "rows of hospital.csv: 60, known 208" in out and "nothing is wrong" not in out
+
+
+def test_lists_that_a_study_needs_and_lacks_are_a_finding(tmp_path: Path, run: Run) -> None:
+    run("sketch", "pacs", "--out", tmp_path)
+    (tmp_path / "kfold" / "pacs_splits" / "photo_train_kfold.txt").unlink()
+    code, out = run("check", "pacs", "--data-dir", tmp_path)
+    assert code == 1 and "nothing is wrong" not in out and "pacs(split='none') draws" in out
+    assert "no official split of photo: the official split needs the list photo_train" in out
+    assert "official split" not in run("check", "pacs(split='none')", "--data-dir", tmp_path)[1]
+    with pytest.raises(UnseenError, match="needs the list photo_train"):
+        load("pacs", tmp_path, size=8)
+
+
+def test_lists_that_nobody_asked_for_may_be_missing(
+    real_data: Path, tmp_path: Path, run: Run
+) -> None:
+    (tmp_path / "PACS_64.tar").symlink_to(real_data / "pacs_64" / "PACS_64.tar")
+    code, out = run("check", "pacs(split='none')", "--data-dir", tmp_path)
+    assert code == 0 and "nothing is wrong" in out
+    code, out = run("check", "pacs", "--data-dir", tmp_path)
+    assert code == 1 and "no official split of art_painting, cartoon, photo, sketch: " in out
+
+
+def test_many_domains_are_rows_and_not_columns(tmp_path: Path, run: Run) -> None:
+    run("sketch", "eicu", "--out", tmp_path)
+    _, out = run("check", "eicu(edition='full', domain='hospital')", "--data-dir", tmp_path)
+    head = next(line for line in out.splitlines() if "expired" in line)
+    assert [cell.strip() for cell in head.strip("┃").split("┃")] == ["domain", "alive", "expired"]
+
+
+def test_names_that_are_near_are_those_that_are_meant(tmp_path: Path, run: Run) -> None:
+    assert "did you mean 'rotated-mnist'" in run("check", "mnist")[1]
+    for name in ("rotated-mnist", "color-mnist"):
+        _, out = run("check", name, "--data-dir", tmp_path)
+        assert out.startswith(f"data set '{name}' needs the file train-images-idx3-ubyte.gz")
+
+
+def test_a_wrong_class_is_named_although_the_domain_is_complete(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    one = Found("one", {"cat": 2, "dog": 3}, 5, "", {"cat": 3, "dog": 2})
+    two = Found("two", {"cat": 1, "dog": 0}, None, "", {"cat": 1})
+    report = Report("pacs", DATASETS["pacs"], (one, two), known={"dog": 3, "owl": 1})
+    assert one.sound and one.wrong == ["cat", "dog"] and two.wrong == []
+    assert report.counts == {"cat": 3, "dog": 3} and report.wrong == ["owl"] and not report.sound
+    show(report)
+    out = capsys.readouterr().out
+    assert "2, known 3 !" in out and "differ from the known ones: cat in one, dog in one" in out
+    assert "over all domains differ: owl" in out and "nothing is wrong" not in out
+    right = Found("one", {"cat": 3, "dog": 2}, 5, "", {"cat": 3, "dog": 2})
+    show(Report("pacs", DATASETS["pacs"], (right,)))
+    assert "nothing is wrong; compared: examples per domain, examples" in capsys.readouterr().out
+
+
+def pixels() -> bytes:
+    from PIL import Image
+
+    stream = io.BytesIO()
+    Image.new("RGB", (4, 4), (1, 2, 3)).save(stream, "PNG")
+    return stream.getvalue()
+
+
+@pytest.mark.parametrize("kind", ["tar", "tar.gz", "zip"])
+def test_an_archive_becomes_the_layout_that_is_read(kind: str, tmp_path: Path, run: Run) -> None:
+    run("sketch", "pacs", "--out", tmp_path / "new")
+    before = load("pacs", tmp_path / "new", size=8)
+    (tmp_path / "new" / "kfold").rename(tmp_path / "new" / "Whatever")
+    (tmp_path / "new" / "Whatever" / "notes.txt").write_text("no image")
+    file = tmp_path / f"download.{kind}"
+    if kind == "zip":
+        with zipfile.ZipFile(file, "w") as zipped:
+            for path in (tmp_path / "new").rglob("*"):
+                zipped.write(path, path.relative_to(tmp_path))
+    else:
+        with tarfile.open(file, "w:gz" if kind.endswith("gz") else "w") as archive:
+            archive.add(tmp_path / "new", arcname="data")
+    code, out = run("import", "pacs", file, "--data-dir", tmp_path / "data")
+    assert code == 0 and "93 files" in out and "no part of it: 1" in out
+    after = load("pacs", tmp_path / "data", size=8)
+    for a, b in zip(before.domains, after.domains, strict=True):
+        assert torch.equal(a.x, b.x) and a.validation is not None and b.validation is not None
+        assert torch.equal(a.validation, b.validation)
+    left = sorted(path.name for path in (tmp_path / "data" / "kfold").iterdir())
+    assert left == ["STAND-IN.txt", "art_painting", "cartoon", "pacs_splits", "photo", "sketch"]
+    assert (
+        "belongs to synthetic stand-ins"
+        in run("import", "pacs", file, "--data-dir", tmp_path / "data")[1]
+    )
+
+
+EVIL = ["../x/photo/dog/a.png", "/tmp/photo/dog/a.png", "photo/../../dog/a.png", "C:\\photo\\a.png"]
+
+
+@pytest.mark.parametrize("name", EVIL)
+@pytest.mark.parametrize("kind", ["tar", "zip"])
+def test_a_path_that_leads_out_is_refused(tmp_path: Path, name: str, kind: str) -> None:
+    file = tmp_path / f"evil.{kind}"
+    if kind == "zip":
+        with zipfile.ZipFile(file, "w") as zipped:
+            zipped.writestr("PACS/photo/dog/b.png", pixels())
+            zipped.writestr(name, pixels())
+    else:
+        with tarfile.open(file, "w") as archive:
+            member = tarfile.TarInfo(name)
+            archive.addfile(member, io.BytesIO())
+    for layout in (DATASETS["pacs"].layout, None):
+        with pytest.raises(UnseenError, match="may lead out of the folder"):
+            bring(layout, [file], tmp_path / "data")
+    assert not (tmp_path / "data").exists()
+
+
+def test_links_are_refused(tmp_path: Path) -> None:
+    with tarfile.open(tmp_path / "a.tar", "w") as archive:
+        member = tarfile.TarInfo("photo/dog/a.png")
+        member.type, member.linkname = tarfile.SYMTYPE, "/etc/passwd"
+        archive.addfile(member)
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as zipped:
+        info = zipfile.ZipInfo("photo/dog/a.png")
+        info.external_attr = (stat.S_IFLNK | 0o777) << 16
+        zipped.writestr(info, "/etc/passwd")
+    for name in ("a.tar", "a.zip"):
+        with pytest.raises(UnseenError, match="holds a link"):
+            bring(None, [tmp_path / name], tmp_path / "data")
+
+
+def test_what_is_no_archive_or_damaged_is_refused_and_nothing_is_left(tmp_path: Path) -> None:
+    layout, file = DATASETS["pacs"].layout, tmp_path / "a.tar"
+    file.write_text("nothing")
+    with pytest.raises(UnseenError, match="not a tar archive"):
+        bring(layout, [file], tmp_path / "data")
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as zipped:
+        zipped.writestr("PACS/photo/dog/b.png", pixels())
+    content = bytearray((tmp_path / "a.zip").read_bytes())
+    content[60] ^= 255
+    (tmp_path / "a.zip").write_bytes(content)
+    with pytest.raises(UnseenError, match="damaged"):
+        bring(layout, [tmp_path / "a.zip"], tmp_path / "data")
+    assert not [path for path in (tmp_path / "data").rglob("*") if path.is_file()]
+    with tarfile.open(file, "w") as archive:
+        archive.addfile(tarfile.TarInfo("readme.txt"), io.BytesIO())
+    with pytest.raises(UnseenError, match=r"holds no image .* kfold"):
+        bring(layout, [file], tmp_path / "data")
+    with pytest.raises(UnseenError, match="is not a file"):
+        bring(layout, [tmp_path / "absent"], tmp_path / "data")
+
+
+def test_an_archive_of_other_files_goes_where_it_says(tmp_path: Path, run: Run) -> None:
+    run("sketch", "rotated-cifar10", "--out", tmp_path / "new")
+    with tarfile.open(tmp_path / "cifar.tar.gz", "w:gz") as archive:
+        archive.add(tmp_path / "new" / "cifar-10-batches-bin", arcname="cifar-10-batches-bin")
+    code, out = run("import", "rotated-cifar10", tmp_path / "cifar.tar.gz", "--data-dir", tmp_path)
+    assert code == 0 and "6 files" in out
+    found = load("rotated-cifar10", tmp_path)
+    assert len(found.domains) == 4 and found.stand_in
+
+
+#: Data sets without a layout of images, and what is looked for first.
+SOUGHT = {
+    "rotated-mnist": "train-images-idx3-ubyte.gz",
+    "color-mnist": "train-images-idx3-ubyte.gz",
+    "rotated-cifar10": "data_batch_1",
+    "heart-disease": "processed.cleveland.data",
+    "camelyon17": "metadata.csv",
+    "povertymap": "dhs_metadata.csv",
+    "fmow": "rgb_metadata.csv",
+    "eicu": "patient.csv.gz",
+}
+
+
+def test_every_data_set_of_files_knows_where_to_look() -> None:
+    assert {name for name, info in DATASETS.items() if info.locate is not None} == set(SOUGHT)
+    bare = {name for name, info in DATASETS.items() if info.layout is info.locate is None}
+    assert bare == {"rotated-digits", "folder", "table"}
+
+
+@pytest.mark.parametrize(("name", "file"), SOUGHT.items())
+def test_an_archive_of_something_else_is_not_kept(
+    name: str, file: str, tmp_path: Path, run: Run
+) -> None:
+    with zipfile.ZipFile(tmp_path / "pacs.zip", "w") as zipped:
+        zipped.writestr("PACS/photo/dog/b.png", pixels())
+    code, out = run("import", name, tmp_path / "pacs.zip", "--data-dir", tmp_path / "data")
+    assert code == 2 and out.startswith("nothing was imported") and f"the file {file}" in out
+    assert ".import-" not in out and not [*(tmp_path / "data").iterdir()]
+
+
+@pytest.mark.parametrize("name", ["rotated-mnist", "heart-disease", "eicu", "fmow"])
+def test_an_archive_of_the_right_files_is_kept(name: str, tmp_path: Path, run: Run) -> None:
+    run("sketch", name, "--out", tmp_path / "new")
+    with tarfile.open(tmp_path / "a.tar", "w") as archive:
+        for path in sorted((tmp_path / "new").iterdir()):  # an npz stands last, as in a zip
+            archive.add(path, arcname=path.name)
+    code, _ = run("import", name, tmp_path / "a.tar", "--data-dir", tmp_path / "data")
+    before, after = ({p.relative_to(d) for p in d.rglob("*")}
+                     for d in (tmp_path / "new", tmp_path / "data"))  # fmt: skip
+    assert code == 0 and before == after
+
+
+def test_pictures_in_one_heap_are_sorted_by_their_annotations(tmp_path: Path, run: Run) -> None:
+    places = {"a": "38", "b": 100, "c": "46", "d": "1", "e": "43"}
+    kinds = {1: "cat", 2: "empty", 3: "deer"}
+    seen = [("a", 1), ("a", 1), ("b", 2), ("c", 1), ("c", 2), ("d", 1), ("e", 3)]
+    notes = {
+        "images": [{"id": i, "file_name": f"{i}.jpg", "location": p} for i, p in places.items()],
+        "categories": [{"id": i, "name": name} for i, name in kinds.items()],
+        "annotations": [{"image_id": i, "category_id": kind} for i, kind in seen],
+    }
+    (tmp_path / "notes.json").write_text(json.dumps(notes))
+    with tarfile.open(tmp_path / "a.tar", "w") as archive:
+        for name in places:
+            archive.addfile(tarfile.TarInfo(f"eccv_18_all_images_sm/{name}.jpg"), io.BytesIO())
+    files = [tmp_path / "a.tar", tmp_path / "notes.json"]
+    code, out = run("import", "terra-incognita", *files, "--data-dir", tmp_path / "data")
+    assert code == 0 and "no part of it: 3" in out
+    root = tmp_path / "data" / "terra_incognita"
+    found = sorted(path.relative_to(root).as_posix() for path in root.rglob("*.jpg"))
+    assert found == ["L100/empty/b.jpg", "L38/cat/a.jpg", "L46/cat/c.jpg", "L46/empty/c.jpg"]
+
+
+def test_parquet_without_its_library_is_explained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a.parquet").write_bytes(b"PAR1")
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(UnseenError, match=r"unseen\[parquet\]"):
+        bring(DATASETS["pacs"].layout, [tmp_path / "a.parquet"], tmp_path / "data")
+
+
+def test_a_parquet_export_becomes_the_layout_that_is_read(tmp_path: Path) -> None:
+    arrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    layout = DATASETS["pacs"].layout
+    assert layout is not None and isinstance(layout.classes, dict)
+    names = [*layout.classes]
+    rows = [(d, c) for d in layout.domains for c in range(7)]
+    table = arrow.table(
+        {
+            "image": [{"bytes": pixels(), "path": None} for _ in rows],
+            "domain": [d for d, _ in rows],
+            "label": [c for _, c in rows],
+        }
+    )
+    described = {"info": {"features": {"label": {"names": names, "_type": "ClassLabel"}}}}
+    named = table.replace_schema_metadata({"huggingface": json.dumps(described)})
+    parquet.write_table(named, tmp_path / "train-0.parquet", row_group_size=5)
+    done = bring(layout, [tmp_path / "train-0.parquet"], tmp_path / "data")
+    assert done.written == 28
+    data = load("pacs", tmp_path / "data", size=4, split="none")
+    assert all(domain.y.tolist() == list(range(7)) for domain in data.domains)
+    parquet.write_table(table, tmp_path / "unnamed.parquet")
+    with pytest.raises(UnseenError, match="label 0 as a number"):
+        bring(layout, [tmp_path / "unnamed.parquet"], tmp_path / "other")

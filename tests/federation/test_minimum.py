@@ -1,0 +1,61 @@
+"""A round's evaluation needs the minimum of sites as its training does; a target's does not."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("flwr", reason="needs the extra flower")
+
+from support.hall import Answer, Hall, kits
+from test_hall import SITES, same, written
+
+from unseen import Study
+from unseen.federation.flower import server_run as federated
+from unseen.federation.flower import site_messages
+from unseen.federation.flower.site_messages import Waiting
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(site_messages, "POLL", 0.005)
+    monkeypatch.setattr(site_messages, "LOOK", 0.01)
+
+
+def test_no_job_ends_without_its_evaluation(tmp_path: Path) -> None:
+    file = written(tmp_path, "fedavg", rounds=1)
+    Study.read(file).run(tmp_path / "one", data_dir=tmp_path)
+    failing: set[str] = {"validate"}
+
+    def tamper(name: str, question: Answer, answer: Answer) -> Iterable[Answer]:
+        turn = json.loads(question["head"]).get("turn", {})
+        if turn.get("exchange") in failing:
+            return [{**answer, "refused": "not today"}]
+        return [answer]
+
+    hall = Hall(kits(tmp_path, SITES, tmp_path), tamper)
+    with pytest.raises(Waiting, match="no site could evaluate in validate; 0: not today"):
+        federated.run(str(file), str(tmp_path / "out"), hall, list(SITES))
+    failing.clear()
+    federated.run(str(file), str(tmp_path / "out"), hall, list(SITES))
+    same(tmp_path / "one", tmp_path / "out")
+
+
+def test_a_target_that_fails_ends_nothing(tmp_path: Path) -> None:
+    file = written(tmp_path, "fedavg", rounds=1)
+
+    def tamper(name: str, question: Answer, answer: Answer) -> Iterable[Answer]:
+        return (
+            [{**answer, "refused": "not today"}]
+            if name == "75" and "turn" in json.loads(question["head"])
+            else [answer]
+        )
+
+    hall = Hall(kits(tmp_path, SITES, tmp_path), tamper)
+    federated.run(str(file), str(tmp_path / "out"), hall, list(SITES))
+    folder = tmp_path / "out" / "records" / "fedavg" / "target" / "seed-0"
+    assert len((folder / "source.jsonl").read_text().splitlines()) == 3
+    assert (folder / "target.jsonl").read_text() == ""

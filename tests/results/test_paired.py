@@ -1,0 +1,144 @@
+"""Paired tests and corrections against all signs one by one, scipy and R's figures."""
+
+from __future__ import annotations
+
+import math
+from itertools import product
+
+import numpy as np
+import pytest
+import scipy.stats
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from unseen.errors import UnseenError
+from unseen.results.paired import (
+    EXACT,
+    benjamini_hochberg,
+    holm,
+    smallest_p,
+    student,
+    t_test,
+    wilcoxon,
+)
+
+shares = st.lists(st.floats(0, 1), min_size=1, max_size=9)
+differences = st.lists(st.floats(-1, 1).map(lambda x: round(x, 3)), min_size=2, max_size=12)
+hundredths = st.lists(st.integers(-4, 6), min_size=1, max_size=12)
+
+
+def of_all_signs(found: list[int]) -> float:
+    """Both tails of W⁺ over the 2ⁿ signs of what is not 0, one after the other."""
+    left = [d for d in found if d]
+    ranks = scipy.stats.rankdata([abs(d) for d in left])
+    sums = [float(ranks @ np.array(s)) for s in product((0, 1), repeat=len(left))]
+    observed = float(sum(r for r, d in zip(ranks, left, strict=True) if d > 0))
+    below = sum(w <= observed for w in sums) / len(sums)
+    above = sum(w >= observed for w in sums) / len(sums)
+    return min(1.0, 2 * min(below, above))
+
+
+@given(hundredths)
+@settings(max_examples=60, deadline=None)
+def test_wilcoxon_is_that_of_all_signs(found: list[int]) -> None:
+    assert wilcoxon([d / 100 for d in found]) == pytest.approx(of_all_signs(found), rel=1e-12)
+
+
+def test_fifteen_tied_pairs_are_not_significant() -> None:
+    """Where the normal approximation says 0.042, of 2¹³ signs 210 are as far out on either side."""
+    found = [0, 1, 2, 3, 0, -2, -1, 1, 1, 3, 2, 1, 1, -1, 4]
+    normal = scipy.stats.wilcoxon(found, method="asymptotic").pvalue
+    assert normal == pytest.approx(0.04237, abs=5e-6)
+    assert wilcoxon([d / 100 for d in found]) == 2 * 210 / 2**13 == 0.05126953125
+    assert of_all_signs(found) == 0.05126953125
+
+
+@pytest.mark.parametrize("n", [5, 14, 30, 50, 200, EXACT])
+def test_wilcoxon_without_ties_is_scipys_exact(n: int) -> None:
+    found = np.random.default_rng(n).normal(0.2, 1, n)
+    expected = scipy.stats.wilcoxon(found, method="exact").pvalue
+    assert wilcoxon(found.tolist()) == pytest.approx(expected, rel=1e-9)
+
+
+def test_wilcoxon_of_many_pairs_is_scipys_normal_one() -> None:
+    found = np.random.default_rng(1).integers(-9, 11, 2 * EXACT)
+    assert (found != 0).sum() > EXACT
+    expected = scipy.stats.wilcoxon(
+        found, zero_method="wilcox", correction=True, method="asymptotic"
+    ).pvalue
+    assert wilcoxon(found.tolist()) == pytest.approx(expected, rel=1e-9)
+    assert wilcoxon([1.0, -1.0] * EXACT) == 1.0
+
+
+def test_both_sides_of_the_limit_agree() -> None:
+    rng = np.random.default_rng(2)
+    below = (rng.integers(1, 40, EXACT) * np.where(rng.random(EXACT) < 0.55, 1, -1)).tolist()
+    assert wilcoxon([*below, 20, -20]) == pytest.approx(wilcoxon(below), rel=0.05)
+
+
+def test_six_differences_of_one_sign_have_the_exact_p() -> None:
+    # Of the 2^6 assignments of signs, the two extreme ones are as far out as this.
+    assert wilcoxon([0.1, 0.2, 0.3, 0.4, 0.5, 0.6]) == 2 / 2**6
+    assert wilcoxon([0.0, 0.0]) == wilcoxon([]) == 1.0
+
+
+@pytest.mark.parametrize("n", [0, 1, 2, 5, 20, 60])
+def test_no_p_is_smaller_than_that_of_differences_of_one_sign(n: int) -> None:
+    assert smallest_p(n) == wilcoxon([float(i) for i in range(1, n + 1)])
+    assert smallest_p(n) == wilcoxon([0.5] * n)
+    assert smallest_p(n) == min(1, 2 / 2**n)
+
+
+def test_pairs_are_a_whole_number() -> None:
+    with pytest.raises(UnseenError, match="pairs must be an integer"):
+        smallest_p(2.5)  # type: ignore[arg-type]
+
+
+@given(differences.filter(lambda found: len(set(found)) > 1), st.floats(-1, 1))
+def test_the_t_test_is_scipys_on_pairs(found: list[float], base: float) -> None:
+    expected = scipy.stats.ttest_rel([base + x for x in found], [base] * len(found))
+    ours = student(found)
+    assert ours is not None
+    assert ours.p == t_test(found) == pytest.approx(expected.pvalue, rel=1e-6)
+    assert ours.t == pytest.approx(expected.statistic, rel=1e-6, abs=1e-9)
+    assert ours.degrees == expected.df
+
+
+def test_the_t_test_of_students_sleep() -> None:
+    # Student 1908, the hours gained by ten patients, as in R: t.test(..., paired = TRUE)
+    found = student([1.2, 2.4, 1.3, 1.3, 0.0, 1.0, 1.8, 0.8, 4.6, 1.4])
+    assert found is not None
+    assert (found.t, found.p) == (
+        pytest.approx(4.0621, abs=5e-5),
+        pytest.approx(0.002833, abs=5e-7),
+    )
+    assert found.degrees == 9
+
+
+def test_the_t_test_where_differences_do_not_differ() -> None:
+    assert t_test([0.0, 0.0, 0.0]) == 1.0
+    assert t_test([0.1, 0.1, 0.1]) == 0.0
+    assert t_test([0.1]) is None
+    below = student([-0.1, -0.1])
+    assert below is not None
+    assert (below.t, below.degrees) == (-math.inf, 1)
+
+
+def test_holm_is_rs_p_adjust() -> None:
+    # R 4.3: p.adjust(c(0.01, 0.02, 0.03, 0.04), "holm"), and the example of its help page's kind
+    assert holm([0.01, 0.02, 0.03, 0.04]) == pytest.approx([0.04, 0.06, 0.06, 0.06])
+    assert holm([0.04, 0.005, 0.5]) == pytest.approx([0.08, 0.015, 0.5])
+    assert holm([]) == []
+
+
+@given(shares)
+def test_holm_is_between_the_raw_p_and_bonferronis(p: list[float]) -> None:
+    for raw, corrected in zip(p, holm(p), strict=True):
+        assert raw <= corrected <= min(1, len(p) * raw) + 1e-12
+
+
+@given(shares)
+def test_benjamini_hochberg_is_scipys(p: list[float]) -> None:
+    expected = scipy.stats.false_discovery_control(p, method="bh")
+    assert benjamini_hochberg(p) == pytest.approx(list(expected), rel=1e-12)
+    assert benjamini_hochberg([]) == []

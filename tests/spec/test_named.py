@@ -1,0 +1,126 @@
+"""Names that stand for studies, files that stand on others, and what a dry run foretells."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from unseen.cli.main import read_studies
+from unseen.errors import UnseenError
+from unseen.spec.named import members, metrics_of, named_studies
+from unseen.spec.published import contents
+from unseen.study import Study
+from unseen.study.estimate import clock, estimates, report
+from unseen.study.plan import prepare_study
+
+
+def test_34_tables_and_figures_of_the_papers_are_studies_by_name() -> None:
+    names = [*(f"ppdg/table{i}" for i in range(1, 8)), "ppdg/figure1"]
+    names += [*(f"csac/table{i}" for i in range(1, 7)), *(f"csac/figure{i}" for i in range(3, 7))]
+    names += [*(f"fedilc/table{i}" for i in range(1, 7))]
+    names += [*(f"fedilc/figure{i}" for i in (2, 3, 5, 6, 7))]
+    names += [*(f"ga/table{i}" for i in range(1, 4)), *(f"ga/figure{i}" for i in (3, 4))]
+    assert len(names) == 34
+    assert set(names) == set(contents())
+    for name in names:
+        for study in members(name):
+            assert Study.read(study).methods
+
+
+@pytest.mark.parametrize("name", named_studies())
+def test_a_study_stands_for_itself(name: str) -> None:
+    assert members(name) == (name,)
+
+
+def test_a_folder_stands_for_its_studies() -> None:
+    assert set(members("methods")) == {"methods/digits", "methods/heart", "methods/mtae"}
+    with pytest.raises(UnseenError, match="unknown study 'method'"):
+        members("method")
+
+
+def test_what_a_papers_table_shows() -> None:
+    assert metrics_of("fedilc/table6") == ("accuracy",)
+    assert metrics_of("fedilc/figure3") == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "metrics"),
+    [
+        (
+            "ppdg/table2",
+            (
+                "validation pearson",
+                "validation worst pearson@urban",
+                "pearson",
+                "worst pearson@urban",
+            ),
+        ),
+        ("ppdg/table1", ("validation accuracy", "accuracy")),
+        ("csac/table1", ()),  # what the study goes by, which the command line may set
+        ("digits", ()),
+        ("fedilc/table4", ("auroc", "auprc")),
+        ("fedilc/table5", ("source accuracy@environment",)),
+    ],
+)
+def test_a_name_shows_every_metric_of_its_table(name: str, metrics: tuple[str, ...]) -> None:
+    shown = [found for _, _, found in read_studies(name, None, None, None, None, {}, None)]
+    assert shown and set(shown) == {metrics}
+
+
+def test_several_studies_are_no_one_study() -> None:
+    with pytest.raises(UnseenError, match="stands for several studies.*ga/table1/office-home"):
+        Study.read("ga/table1")
+
+
+def test_a_file_that_stands_on_another_says_only_what_differs(tmp_path: Path) -> None:
+    base, own = tmp_path / "base.toml", tmp_path / "own.toml"
+    base.write_text('rounds = 7\nseeds = 2\n[training]\nepochs = 3\noptimiser = "sgd(lr=0.5)"\n')
+    own.write_text(f'base = "{base}"\nseeds = 1\n[training]\nepochs = 4\n')
+    study = Study.read(own)
+    assert (study.name, study.rounds, study.seeds) == ("own", 7, 1)
+    assert (study.training.epochs, study.training.optimiser) == (4, "sgd(lr=0.5)")
+    figure, table = Study.read("ga/figure3/pacs"), Study.read("ga/table1/pacs")
+    assert figure.record == ("gaps",)
+    same = figure.model_copy(update={"record": (), "name": table.name, "title": table.title})
+    assert same == table
+
+
+def test_a_base_that_is_not_there(tmp_path: Path) -> None:
+    own = tmp_path / "own.toml"
+    own.write_text('base = "digit"\n')
+    with pytest.raises(UnseenError, match="unknown study 'digit'; did you mean 'digits'"):
+        Study.read(own)
+
+
+def test_an_estimate_covers_what_is_missing_and_grows_with_the_work(tmp_path: Path) -> None:
+    """Ten times the rounds and epochs are many times the seconds; jobs are those still to run."""
+    small = {
+        "dataset": "rotated-digits", "model": "mlp(widths=[8])", "methods": ["fedavg"],
+        "targets": ["0", "15"], "seeds": 2, "rounds": 2,
+    }  # fmt: skip
+    short, peak = estimates(prepare_study(Study(**small), tmp_path))
+    long, _ = estimates(
+        prepare_study(
+            Study(**{**small, "rounds": 20, "training": {"epochs": 10}}),
+            tmp_path,
+        )
+    )
+    assert [e.jobs for e in short] == [4]
+    assert long[0].seconds > 10 * short[0].seconds > 0
+    assert 50 < peak < 50_000
+    Study(**{**small, "targets": ["0"]}).run(tmp_path)
+    after, _ = estimates(prepare_study(Study(**small), tmp_path))
+    assert [e.jobs for e in after] == [2]
+    lines = report(after, peak, 2)
+    assert "fedavg: 2 x" in lines[1]
+    assert "in one process, about" in lines[-1] and lines[-1].endswith("GiB of memory in each")
+    alone = report(after, peak, 1)[-1]
+    assert "about" not in alone and "in one process; " in alone and alone.endswith("of memory")
+    assert report([], peak, 2) == ["nothing is left to run"]
+
+
+def test_times_for_people() -> None:
+    assert [clock(s) for s in (0.04, 59, 61, 3600, 90_000)] == [
+        "0.0 s", "59.0 s", "1.0 min", "1.0 h", "1.0 days",
+    ]  # fmt: skip

@@ -1,0 +1,34 @@
+"""A table of a few rows, and data sets made for one test."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from support.small_studies import numbered, rows, write
+
+from unseen.datasets import DATASETS, DataSet, Domain, Info
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    return write(tmp_path / "sites.csv", rows())
+
+
+@pytest.fixture
+def register(monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
+    """Makes a data set of domains in memory known by name, and gives the name."""
+
+    def put(
+        *domains: Domain,
+        classes: tuple[str, ...] | None = ("no", "yes"),
+        metrics: tuple[str, ...] = ("loss", "accuracy"),
+    ) -> str:
+        name = next(numbered)
+        data = DataSet(name, domains, classes, "", "", "")
+        info = Info(lambda data_dir: data, "", "", "", "logistic", metrics)
+        monkeypatch.setitem(DATASETS, name, info)
+        return name
+
+    return put

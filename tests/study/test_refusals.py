@@ -1,0 +1,176 @@
+"""Bad input is refused before any training, with what was found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from support.small_studies import domain, refused, rows, study, write
+
+from unseen.datasets import Domain
+from unseen.errors import UnseenError
+
+# --- bad input -----------------------------------------------------------------------------
+
+
+def test_a_missing_file(tmp_path: Path) -> None:
+    path = tmp_path / "nowhere.csv"
+    refused(study(path), tmp_path / "out", str(path), "does not exist")
+
+
+@pytest.mark.parametrize(
+    ("dataset", "words"),
+    [
+        ("heart-disease", ("processed.cleveland.data", "10.24432/C52P4X", "heart_disease")),
+        ("rotated-mnist", ("train-images", "MNIST database")),
+    ],
+)
+def test_missing_files_of_a_data_set(tmp_path: Path, dataset: str, words: tuple[str, ...]) -> None:
+    with pytest.raises(UnseenError) as caught:
+        study(dataset, model=None).run(tmp_path / "out", data_dir=tmp_path / "empty")
+    for word in (*words, str(tmp_path / "empty")):
+        assert word in str(caught.value)
+    assert not (tmp_path / "out").exists()
+
+
+def test_no_folder_was_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("UNSEEN_DATA", raising=False)
+    refused(study("rotated-mnist"), tmp_path / "out", "--data-dir", "UNSEEN_DATA", "MNIST database")
+
+
+def test_a_domain_without_examples(register: Callable[..., str], tmp_path: Path) -> None:
+    empty = Domain("c", torch.zeros(0, 3), torch.zeros(0, dtype=torch.int64))
+    name = register(domain("a"), domain("b"), empty)
+    refused(study(name), tmp_path / "out", "'c'", "no examples")
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
+def test_features_that_are_not_finite(
+    register: Callable[..., str], tmp_path: Path, value: float
+) -> None:
+    bad = domain("c")
+    bad.x[3, 1] = value
+    refused(study(register(domain("a"), domain("b"), bad)), tmp_path / "out", "'c'", "NaN or inf")
+
+
+@pytest.mark.parametrize(("site", "cell"), [("a", "1e60"), ("c", "1e200")])
+def test_a_cell_that_leaves_no_finite_feature(tmp_path: Path, site: str, cell: str) -> None:
+    # At the target no float32 holds it; at a source its square is beyond float64 as well.
+    body = rows("abc")
+    body[[row[0] for row in body].index(site)][1] = cell
+    path = write(tmp_path / "large.csv", body)
+    refused(study(path, targets=["a"]), tmp_path / "out", f"'{site}'", "NaN or infinite")
+
+
+@pytest.mark.parametrize("cell", ["inf", "-inf", "1e999"])
+def test_an_infinite_cell(tmp_path: Path, cell: str) -> None:
+    body = rows("abc")
+    body[4][1] = cell
+    path = write(tmp_path / "infinite.csv", body)
+    refused(study(path), tmp_path / "out", "line 6 of infinite.csv", repr(cell), "'u'")
+
+
+@pytest.mark.parametrize("label", [7, -1])
+def test_labels_outside_the_classes(
+    register: Callable[..., str], tmp_path: Path, label: int
+) -> None:
+    y = torch.arange(20) % 2
+    y[5] = label
+    name = register(domain("a"), domain("b"), Domain("c", torch.zeros(20, 3), y))
+    refused(study(name), tmp_path / "out", "'c'", "0 to 1", str(label))
+
+
+def test_a_single_domain(tmp_path: Path) -> None:
+    path = write(tmp_path / "single.csv", rows("a"))
+    refused(study(path), tmp_path / "out", "at least two domains", "'a'")
+
+
+def test_a_batch_larger_than_a_clients_data(register: Callable[..., str], tmp_path: Path) -> None:
+    name = register(domain("a"), domain("b", n=10), domain("c"))
+    # 10 examples, of which 1 validates
+    refused(
+        study(name, training={"batch_size": 10}),
+        tmp_path / "out",
+        "client 'b'",
+        "batch_size = 10",
+        "9 training examples",
+    )
+
+
+def test_a_source_of_one_example(register: Callable[..., str], tmp_path: Path) -> None:
+    name = register(domain("a"), domain("b", n=1), domain("c"))
+    refused(study(name, training={"batch_size": 1}), tmp_path / "out", "'b'", "1 example")
+
+
+def test_an_official_validation_split_of_nothing(
+    register: Callable[..., str], tmp_path: Path
+) -> None:
+    none = torch.zeros(0, dtype=torch.int64)
+    hollow = Domain("b", domain("b").x, domain("b").y, validation=none)
+    name = register(domain("a"), hollow, domain("c"))
+    refused(study(name), tmp_path / "out", "'b'", "validation")
+
+
+REFUSED: list[tuple[dict[str, Any], tuple[str, ...]]] = [
+    ({"selection": "source-validaton"}, ("source-validaton", "'source-validation'")),
+    ({"selection": "target-oracle(afer=3)"}, ("afer", "'after'")),
+    ({"selection": "ood-validation"}, ("ood-validation", "neither source nor target")),
+    ({"metric": "acuracy"}, ("acuracy", "'accuracy'")),
+    ({"metric": "worst accuracy@region"}, ("region",)),  # groups are not asked for
+    ({"metrics": ["acuracy"]}, ("acuracy", "'accuracy'")),
+    ({"metrics": ["loss", "pearson"]}, ("pearson",)),  # labels are classes
+    ({"groups": ["regio"]}, ("regio", "'region'")),
+    ({"methods": ["fedagv"]}, ("fedagv", "'fedavg'")),
+    ({"methods": ["deepall+ga"]}, ("deepall+ga",)),
+    ({"metric": "acuracy"}, ("unknown metric 'acuracy'", "'accuracy'")),
+    ({"model": "logistc"}, ("logistc", "'logistic'")),
+    ({"training": {"optimiser": "sgd(lrr=1)"}}, ("lrr", "'lr'")),
+    ({"training": {"schedule": "cosin"}}, ("cosin", "'cosine'")),
+    ({"participation": 4}, ("participation", "4", "3")),
+    ({"targets": ["e"]}, ("target", "'e'")),
+    ({"targets": []}, ("targets",)),
+    ({"seeds": []}, ("seeds",)),
+    ({"seeds": [1, 1]}, ("seeds", "1")),
+    ({"device": "gpu"}, ("device", "gpu")),
+    ({"holdout": {"growing": ["a", "b"], "target": ["c"], "first": 3}}, ("growing", "3")),
+    (
+        {"participation": 2, "holdout": {"growing": ["a", "b"], "target": ["c"]}},
+        ("participation", "2", "1"),
+    ),
+]
+
+
+@pytest.mark.parametrize(("settings", "words"), REFUSED, ids=[str(s) for s, _ in REFUSED])
+def test_settings_that_cannot_work_are_refused_before_any_training(
+    table: Path, tmp_path: Path, settings: dict[str, Any], words: tuple[str, ...]
+) -> None:
+    with pytest.raises(UnseenError) as caught:
+        study(table, **settings).run(tmp_path / "out")
+    for word in words:
+        assert word in str(caught.value)
+    assert not list((tmp_path / "out").rglob("*.jsonl")), "records were written"
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
+def test_a_device_that_is_not_there(table: Path, tmp_path: Path) -> None:
+    refused(study(table, device="cuda"), tmp_path / "out", "cuda")
+
+
+def test_auroc_of_many_classes_is_refused_before_any_training(
+    register: Callable[..., str], tmp_path: Path
+) -> None:
+    three = [domain(name, n=30, y=torch.arange(30) % 3) for name in "abc"]
+    name = register(*three, classes=("x", "y", "z"))
+    refused(study(name, metrics=["auroc"]), tmp_path / "out", "auroc", "two classes")
+
+
+@pytest.mark.parametrize("metric", ["accuracy", "auroc"])
+def test_metrics_of_classes_are_refused_for_numbers(
+    register: Callable[..., str], tmp_path: Path, metric: str
+) -> None:
+    numbers = [Domain(name, domain(name).x, domain(name).x[:, 0]) for name in "abc"]
+    name = register(*numbers, classes=None)
+    refused(study(name, metrics=[metric]), tmp_path / "out", metric)

@@ -1,0 +1,113 @@
+"""A study whose models train in batches has the records of one by one, up to rounding."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from unseen.errors import UnseenError
+from unseen.results import records
+from unseen.results.records import is_done
+from unseen.results.study_results import Results
+from unseen.study import Study, stacked_jobs
+from unseen.study.setting import Setting
+
+#: Differences of losses and accuracies: rounding, over a few steps, on some hundred examples.
+TOLERANCE = 1e-4
+SETTINGS: dict[str, Any] = {
+    "dataset": "rotated-digits",
+    "model": "mlp(widths=[8])",
+    "methods": ["fedavg", "deepall", "fedprox(mu=0.5)", "ppdg", "fedavg+ga"],
+    "targets": ["0", "75"],
+    "seeds": 2,
+    "rounds": 3,
+    "participation": 0.6,
+    "training": {"steps": 3, "optimiser": "sgd(lr=0.05, momentum=0.9)"},
+}
+
+
+def lines(results: Results) -> dict[tuple[str, ...], list[dict[str, Any]]]:
+    """Every record file of every job."""
+    return {
+        (str(folder.relative_to(results.out)), name): records.read_lines(folder / name)
+        for _, folder in results.finished()
+        for name in records.FILES
+    }
+
+
+def alike(a: Any, b: Any) -> bool:
+    """Equal, numbers up to rounding."""
+    if isinstance(a, dict):
+        return a.keys() == b.keys() and all(alike(a[key], b[key]) for key in a)
+    if isinstance(a, list):
+        return len(a) == len(b) and all(map(alike, a, b))
+    return bool(a == pytest.approx(b, rel=TOLERANCE, abs=TOLERANCE) if type(a) is float else a == b)
+
+
+def test_a_stacked_study_is_the_study_one_by_one(tmp_path: Path) -> None:
+    one = Study(**SETTINGS).run(tmp_path / "one")
+    with pytest.warns(UserWarning, match=r"fedavg\+ga trains one model after the other: GapProbe"):
+        together = Study(**SETTINGS, stacked=33).run(tmp_path / "together")
+    found, expected = lines(together), lines(one)
+    assert len(found) == 60 and found.keys() == expected.keys()
+    assert all(alike(found[key], expected[key]) for key in found)
+    alone = [key for key in found if "fedavg+ga" in key[0]]
+    assert len(alone) == 12 and all(found[key] == expected[key] for key in alone)  # to the bit
+    assert "up to 33 models trained as one batch" in str(together.table())
+    assert "as one batch" not in str(one.table())
+
+
+def test_groups_hold_no_more_models_than_asked(tmp_path: Path, monkeypatch: Any) -> None:
+    sizes, count = [], stacked_jobs.train_together
+
+    def counted(runs: Any, *rest: Any) -> None:
+        sizes.append(len(runs))
+        count(runs, *rest)
+
+    monkeypatch.setattr(stacked_jobs, "train_together", counted)
+    few = SETTINGS | {"methods": ["fedavg"], "rounds": 1, "targets": None}
+    Study(**few, stacked=20).run(tmp_path)  # twelve jobs of five clients
+    assert [n for n in sizes if n] == [4, 4, 4]
+
+
+def test_a_stopped_batch_goes_on(tmp_path: Path, monkeypatch: Any) -> None:
+    few = Study(**SETTINGS | {"methods": ["fedavg", "ppdg"]}, stacked=100)
+    whole = lines(few.run(tmp_path / "whole"))
+    monkeypatch.setattr("unseen.study.plan.Setting", partial(Setting, checkpoint_seconds=0.0))
+    train, calls = stacked_jobs.train_together, []
+
+    def stopping(*arguments: Any) -> None:
+        calls.append(1)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        train(*arguments)
+
+    monkeypatch.setattr(stacked_jobs, "train_together", stopping)
+    with pytest.raises(KeyboardInterrupt):
+        few.run(tmp_path / "parts")
+    found = lines(few.run(tmp_path / "parts"))
+    assert found.keys() == whole.keys() and all(alike(found[k], whole[k]) for k in whole)
+
+
+def test_one_that_diverges_leaves_the_others(tmp_path: Path) -> None:
+    settings = SETTINGS | {"methods": ["fedavg", "fedprox(mu=1e30)"], "targets": ["0"]}
+    results = Study(**settings, stacked=100).run(tmp_path)
+    assert {job.method for job in results.diverged()} == {"fedprox(mu=1e+30)"}
+    assert len(results.diverged()) == 2 and len(list(results.jobs())) == 2
+
+
+def test_a_stacked_study_runs_in_this_machines_processes() -> None:
+    with pytest.raises(UnseenError, match="leave backend and executor out"):
+        Study(**SETTINGS, stacked=5).run(backend="flower-simulation")
+
+
+def test_another_batch_is_another_study(tmp_path: Path) -> None:
+    few = SETTINGS | {"methods": ["fedavg"], "targets": ["0"], "seeds": 1, "rounds": 1}
+    results = Study(**few, memory_limit=0).run(tmp_path)
+    assert all(is_done(folder) for _, folder in results.finished())
+    Study(**few, memory_limit=2).run(tmp_path)  # decides no bits
+    with pytest.raises(UnseenError, match="stacked was 0 and is 10"):
+        Study(**few, stacked=10).run(tmp_path)

@@ -1,0 +1,109 @@
+"""Flower's Grid with every site in this process: messages are Flower's own, taken apart into bytes
+and put together again, and each is answered as if its process had just been started."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from flwr.app import Error, Message
+from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
+from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
+from flwr.supercore.task_identity import TaskIdentity
+
+from unseen.engine.messages import pack, unpack
+from unseen.federation.flower.site import Site
+from unseen.federation.flower.site_handler import handle
+
+Answer = dict[str, Any]
+TaskIdentity.run_id = TaskIdentity.node_id = TaskIdentity.task_id = 1
+
+
+def through_bytes(message: Message) -> Message:
+    objects = get_all_nested_objects(message)
+    contents = {id: bytes(item.deflate()) for id, item in objects.items()}
+    metadata = message.metadata
+    copy = inflate_object_from_contents(message.object_id, contents)
+    copy.metadata.__dict__.update(metadata.__dict__)
+    return copy
+
+
+@dataclass
+class Hall:
+    """tamper: (site, question, answer) -> the answers that arrive: none, one or several; or an
+    exception's text, which is what a process that ended leaves behind."""
+
+    kits: Mapping[int, Path]
+    tamper: Callable[[str, Answer, Answer], Iterable[Answer] | str] = field(
+        default=lambda site, question, answer: [answer]
+    )
+    away: set[int] = field(default_factory=set)
+    starts: dict[int, int] = field(default_factory=dict)
+    keyed: dict[int, str] = field(default_factory=dict)
+    waiting: list[Message] = field(default_factory=list)
+    sent: list[tuple[str, Answer]] = field(default_factory=list)
+
+    def get_nodes(self) -> list[SimpleNamespace]:
+        return [
+            SimpleNamespace(
+                node_id=id,
+                last_activated_at=str(self.starts.get(id, 0)),
+                name=self.keyed.get(id, ""),
+            )
+            for id in self.kits
+            if id not in self.away
+        ]
+
+    def push_messages(self, messages: Iterable[Message]) -> list[str]:
+        ids = []
+        for message in messages:
+            message.metadata.__dict__["_message_id"] = id = f"{len(self.sent)}-{len(self.waiting)}"
+            ids.append(id)
+            node = message.metadata.dst_node_id
+            if node in self.away:
+                continue
+            asked = through_bytes(message)
+            asked.metadata.__dict__["_message_id"] = id
+            question = unpack(asked.content)
+            site = Site.read(self.kits[node])
+            self.sent.append((site.name, question))
+            answers = self.tamper(site.name, question, handle(question, site))
+            if isinstance(answers, str):
+                self.waiting.append(Message(Error(0, answers), reply_to=asked))
+                continue
+            for answer in answers:
+                reply = Message(pack(answer), reply_to=asked)
+                self.waiting.append(through_bytes(reply))
+        return ids
+
+    def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
+        ids = set(message_ids)
+        found = [m for m in self.waiting if m.metadata.reply_to_message_id in ids]
+        self.waiting = [m for m in self.waiting if m not in found]
+        return found
+
+
+def kits(folder: Path, sites: Mapping[str, str], data: Path) -> dict[int, Path]:
+    """One kit for each site: name -> role."""
+    found = {}
+    for number, (name, role) in enumerate(sites.items(), 1):
+        kit = folder / "kits" / name
+        kit.mkdir(parents=True, exist_ok=True)
+        (kit / "site.toml").write_text(
+            f'name = "{name}"\nrole = "{role}"\ndata = "{data}"\nstate = "{kit / "state"}"\n'
+        )
+        found[number] = kit
+    return found
+
+
+def contents(out: Path) -> dict[str, bytes]:
+    """The records of a run, as bytes by path; what one backend alone writes is left out."""
+    names = ("source.jsonl", "target.jsonl", "rounds.jsonl", "ledger.jsonl", "final.safetensors")
+    return {
+        str(path.relative_to(out)): path.read_bytes()
+        for path in sorted(out.rglob("*"))
+        if path.name in names
+    }

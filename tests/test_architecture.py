@@ -1,0 +1,96 @@
+"""The house by its imports: packages in layers, no circle, few loose files, names of their own."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+import unseen
+
+ROOT = Path(__file__).parents[1]
+SOURCE = Path(unseen.__file__).parent
+sys.path.insert(0, str(ROOT / "tools"))
+
+import architecture  # noqa: E402
+from architecture import LAYERS, circles, imports, modules, package  # noqa: E402
+
+pytestmark = pytest.mark.skipif(
+    SOURCE != architecture.SOURCE, reason="the package is not that of this checkout"
+)
+#: What only reads or describes must not reach what runs.
+READERS, RUNNERS = ("spec", "results", "follow"), ("study", "privacy", "federation", "serving")
+
+
+def test_the_circle_finder_finds_circles() -> None:
+    assert circles({"a": ["b"], "b": ["c"], "c": []}) == []
+    assert circles({"a": ["b"], "b": ["c"], "c": ["b"], "d": []}) == ["a", "b", "c"]
+
+
+def test_no_import_goes_in_a_circle() -> None:
+    assert circles(imports()) == []
+
+
+def test_no_package_imports_one_above_it() -> None:
+    rank = {name: i for i, name in enumerate(LAYERS)}
+    assert {package(module) for module in modules()} == set(LAYERS)
+    upward = [
+        f"{module} imports {target}"
+        for module, targets in imports().items()
+        for target in targets
+        if rank[package(target)] > rank[package(module)]
+    ]
+    assert not upward
+
+
+def test_what_reads_results_imports_nothing_that_runs() -> None:
+    seen = {m for m in modules() if package(m) in READERS}
+    queue = list(seen)
+    while queue:
+        more = set(imports()[queue.pop()]) - seen
+        seen |= more
+        queue += more
+    assert not {module for module in seen if package(module) in RUNNERS}
+
+
+def test_few_files_lie_loose() -> None:
+    loose = {path.stem for path in SOURCE.glob("*.py")} - {"__init__", "errors", "expression"}
+    assert len(loose) <= 4, loose
+
+
+def test_every_package_says_what_is_public() -> None:
+    for module, path in modules().items():
+        if path.name == "__init__.py":
+            assert "__all__ = [" in path.read_text(), module
+
+
+def test_files_have_names_of_their_own() -> None:
+    """But for a method's parts, which are called after the method."""
+    parts = ("combine", "gradient", "local", "methods")
+    others = [p for m, p in modules().items() if package(m) not in parts and p.stem != "__init__"]
+    count = Counter(path.name for path in others)
+    assert not [name for name, n in count.items() if n > 1]
+    own = {p.name for m, p in modules().items() if package(m) in parts and p.stem != "__init__"}
+    assert not own & count.keys()
+
+
+def test_no_file_is_too_long_to_be_read() -> None:
+    long = {p.name: n for p in modules().values() if (n := p.read_text().count("\n")) > 350}
+    assert not long
+    tests = {p.name: p.read_text().count("\n") for p in (ROOT / "tests").rglob("*.py")}
+    assert not {name: n for name, n in tests.items() if n > 600}
+
+
+def test_the_picture_is_that_of_the_imports() -> None:
+    assert architecture.picture() in (ROOT / "docs" / "design.md").read_text("utf-8")
+
+
+def test_no_method_imports_another() -> None:
+    """What methods share lies in these modules; the package's table and `compose` import all."""
+    shared = {f"unseen.methods.{name}" for name in ("base", "options", "rules")}
+    tables = {"unseen.methods", "unseen.methods.compose"}
+    methods = {m for m in modules() if package(m) == "methods"} - tables
+    assert not [(m, t) for m in methods for t in imports()[m] if t in methods - shared]
+    assert not [(m, t) for m in shared for t in imports()[m] if t in methods - shared]

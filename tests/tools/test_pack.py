@@ -1,0 +1,49 @@
+"""Packed records: the tables of all records, from the rounds that a rule can choose."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+from unseen import Study
+from unseen.results import records
+
+TOOL = Path(__file__).resolve().parents[2] / "tools" / "pack.py"
+
+
+@pytest.fixture(scope="module")
+def tool():
+    spec = importlib.util.spec_from_file_location("pack", TOOL)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("selection", ["source-validation", "target-oracle", "last"])
+def test_tables_of_packed_records_are_those_of_all(tool, tmp_path: Path, selection: str) -> None:
+    whole, packed, again = tmp_path / "whole", tmp_path / "records.json.xz", tmp_path / "again"
+    study = Study(
+        dataset="rotated-digits",
+        methods=["fedavg", "ppdg"],
+        targets=["0", "75"],
+        seeds=2,
+        rounds=8,
+        training={"optimiser": "sgd(lr=0.3)", "epochs": 2},
+    )
+    results = study.run(out=whole)
+    tool.pack(whole, packed)
+    tool.unpack(packed, again)
+    lines = [
+        sum(len(records.read_lines(p)) for p in place.rglob("source.jsonl"))
+        for place in (whole, again)
+    ]
+    assert 0 < lines[1] < lines[0]
+    # Nothing is missing, so that nothing is run: the same folder under another name.
+    before = {p: p.read_bytes() for p in again.rglob("*.jsonl")}
+    same = study.run(out=again)
+    assert {p: p.read_bytes() for p in again.rglob("*.jsonl")} == before
+    for metric in ("accuracy", "loss"):
+        expected = results.table(metric, selection).to_markdown()
+        assert same.table(metric, selection).to_markdown() == expected
