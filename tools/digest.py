@@ -218,7 +218,8 @@ def stable(path: Path, folder: str) -> bytes:
         import onnx
 
         model = onnx.load(path)
-        del model.metadata_props[:]
+        for part in (model, *model.graph.node, *model.graph.value_info):  # where they were made
+            del part.metadata_props[:]
         return bytes(model.SerializeToString(deterministic=True))
     if path.name in ("done.json", "model.json"):
         found = json.loads(content)
