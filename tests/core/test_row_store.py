@@ -83,7 +83,7 @@ def test_many_clients_have_their_inner_products_summed_in_parts(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     rows = torch.randint(-4, 5, (7, 50), generator=keyed("rows")).float()  # exact in any order
-    monkeypatch.setattr("unseen.core.rule.GRAM_NUMBERS", 2 * 7 * 7)
+    monkeypatch.setattr("unseen.core.rows.GRAM_NUMBERS", 2 * 7 * 7)
     assert torch.equal(gram(rows, width=8), (rows @ rows.T).double())
 
 

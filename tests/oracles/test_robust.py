@@ -104,7 +104,7 @@ def test_krum_in_float32_sees_differences_below_a_large_common_part(common, wron
 def test_rows_that_lie_apart_are_multiplied_once_and_as_they_are(monkeypatch) -> None:
     """A common part that is not large changes no bit of what was weighed before."""
     u = torch.randn(6, 300, generator=keyed("apart"))
-    monkeypatch.setattr("unseen.core.rule.centre", None)  # not reached
+    monkeypatch.setattr("unseen.core.rows.centre", None)  # not reached
     assert DenseRows(u).weigh(Krum(1), None, {}, {}, None)[0].sum() == 1
 
 

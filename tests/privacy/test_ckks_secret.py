@@ -29,6 +29,11 @@ READINGS = [
 RULES = ["fedavg", "pcgrad", "fedavg+ga", "fednova", "ppdg(when='always')", *READINGS]
 
 
+@pytest.fixture(scope="module")
+def keys() -> tuple[bytes, bytes]:
+    return ckks.make_keys()
+
+
 # --- where the secret is --------------------------------------------------------------------------
 
 SERVER = """
