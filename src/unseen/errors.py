@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 
 class UnseenError(ValueError):
@@ -56,10 +56,19 @@ class Diverged(BadReply):
 
 
 class Unreadable(UnseenError):
-    """Files that cannot be used, one error for all; faults: what is wrong with each."""
+    """Files that cannot be used, one error for all.
 
-    def __init__(self, faults: Iterable[object], total: int, shown: int = 20) -> None:
-        self.faults = tuple(map(str, faults))
+    Attributes:
+        faults: What is wrong with each.
+        places: Their places among all files that were asked for.
+        readable: Domain -> how many of its files can be used, where that is known.
+    """
+
+    def __init__(
+        self, faults: Iterable[object], total: int, shown: int = 20, places: Iterable[int] = ()
+    ) -> None:
+        self.faults, self.places = tuple(map(str, faults)), frozenset(places)
+        self.readable: Mapping[str, int] = {}
         listed, more = " ".join(self.faults[:shown]), len(self.faults) - shown
         rest = f" (and {more} more)" if more > 0 else ""
         text = f"{len(self.faults)} of {total} images cannot be used: {listed}{rest}"

@@ -17,10 +17,11 @@ from unseen.core.client import Client, Split
 from unseen.core.exchange import Turn, keyed
 from unseen.core.metrics import Evaluate
 from unseen.core.vector import Model
-from unseen.datasets import DATASETS, camelyon, fmow, poverty, sheet
+from unseen.datasets import DATASETS, camelyon, fmow, poverty, sheet, summary
 from unseen.datasets.check import check
 from unseen.datasets.dataset import NO_GROUP, DataSet
 from unseen.errors import UnseenError
+from unseen.expression import parse
 from unseen.models import build
 from unseen.results.selection import value
 from unseen.spec.holdout import Fixed, plan
@@ -326,6 +327,27 @@ def test_what_is_not_there_is_named(name: str, folder: Path, tmp_path: Path) -> 
         (made.parent / mapping.name).write_text(mapping.read_text())
     with pytest.raises(UnseenError, match="is named by the metadata .* and is not there"):
         load(name, tmp_path)
+
+
+@pytest.mark.parametrize("damage", ["missing", "damaged"])
+@pytest.mark.parametrize("name", MODULES)
+def test_one_unreadable_image_leaves_the_counts_of_the_others(
+    name: str, damage: str, tmp_path: Path
+) -> None:
+    MODULES[name].sketch(tmp_path)
+    before = {
+        found.name: found.count for found in summary.inspect(parse(name)[0], tmp_path).domains
+    }
+    images = (p for p in tmp_path.rglob("*") if p.suffix in (".png", ".npz"))
+    one = sorted(p for p in images if "image" in str(p) or "patch" in str(p))[1]
+    if damage == "missing":
+        one.unlink()
+    else:
+        one.write_bytes(b"nothing")
+    found = summary.inspect(parse(name)[0], tmp_path)
+    after = {domain.name: domain.count for domain in found.domains}
+    assert len(found.unreadable) == 1 and one.name in found.unreadable[0]
+    assert after.keys() == before.keys() and sum(before.values()) - sum(after.values()) == 1
 
 
 @pytest.mark.parametrize(

@@ -86,14 +86,14 @@ def digest(pixels: Tensor) -> str:
 
 def fill(pixels: Tensor, tree: Tree, files: Sequence[File], view: View) -> None:
     """Decode every file into its row; one error names all that cannot be read."""
-    faults = []
+    faults = {}
     for i, image in attempt(tree, files, view):
         if isinstance(image, UnseenError):
-            faults.append(image)
+            faults[i] = image
         else:
             pixels[i] = image
     if faults:
-        raise Unreadable(faults, len(files))
+        raise Unreadable(faults.values(), len(files), places=faults)
 
 
 def attempt(

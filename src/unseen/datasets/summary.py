@@ -162,7 +162,11 @@ def _found(call: Call, data_dir: str | Path | None) -> Report:
     except Unreadable as error:
         if call.name == "folder":
             return _folder(call, data_dir, info)
-        return Report(call.name, info, (), error.faults, files)
+        domains = tuple(
+            Found(name, {"": count}, info.totals.get(name) if usual else None, "")
+            for name, count in error.readable.items()
+        )
+        return Report(call.name, info, domains, error.faults, files)
     info = info if usual else replace(info, source=data.source)
     amounts = info.amounts(data_dir, **call.arguments) if info.amounts is not None else {}
     totals, cells = (info.totals, info.cells) if usual else _variant(info, call)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -64,8 +65,14 @@ def domains(
     if not examples:
         raise UnseenError(f"the metadata in {root} name no image that could be used.")
     examples = {name: _drawn(root, name, examples[name], limit) for name in ordered(examples)}
-    files = _files(root, [example.path for group in examples.values() for example in group])
-    pixels, digest = decoded(Tree(root), files, view)
+    owners = [name for name, group in examples.items() for _ in group]
+    try:
+        files = _files(root, [example.path for group in examples.values() for example in group])
+        pixels, digest = decoded(Tree(root), files, view)
+    except Unreadable as error:
+        good = (name for i, name in enumerate(owners) if i not in error.places)
+        error.readable = dict.fromkeys(examples, 0) | Counter(good)
+        raise
     kind, result, start = torch.float32 if regression else torch.int64, [], 0
     for name, group in examples.items():
         end = start + len(group)
@@ -119,17 +126,17 @@ def _drawn(
 
 
 def _files(root: Path, paths: Sequence[str]) -> list[File]:
-    found, missing = [], []
-    for path in paths:
+    found, missing = [], {}
+    for i, path in enumerate(paths):
         try:
             status = (root / path).stat()
         except OSError:
-            missing.append(
+            missing[i] = (
                 f"the image {path} is named by the metadata in {root} and is not there: unpack the "
                 "whole archive, or remove its row."
             )
             continue
         found.append(File(path, status.st_size, status.st_mtime_ns))
     if missing:
-        raise Unreadable(missing, len(paths))
+        raise Unreadable(missing.values(), len(paths), places=missing)
     return found
