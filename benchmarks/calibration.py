@@ -17,8 +17,8 @@ import time
 import torch
 
 from unseen import Client, Model, Split, Training
-from unseen.core.exchange import Turn, keyed
 from unseen.core.optimiser import SGD
+from unseen.core.turn import Turn, keyed
 from unseen.gradient import Backprop, Calibration
 from unseen.local.train import Train
 from unseen.models import build

@@ -22,9 +22,9 @@ from published import LeNet, Turned, average, handwritten, train
 from torch.utils.data import DataLoader
 
 from unseen import Client, InProcess, Model, Split, Training, method, start
-from unseen.core.exchange import keyed
 from unseen.core.optimiser import SGD
 from unseen.core.round import play_round
+from unseen.core.turn import keyed
 from unseen.datasets.rotate import rotate
 from unseen.models import build
 

@@ -22,10 +22,10 @@ from harness import Goal, interleaved, main
 from published import handwritten
 
 from unseen import Client, InProcess, Model, Split, Study, Training, method, start
-from unseen.core.exchange import keyed
 from unseen.core.optimiser import SGD
 from unseen.core.round import play_round
 from unseen.core.rows import DenseRows, gram
+from unseen.core.turn import keyed
 from unseen.core.vector import stack
 from unseen.datasets.rotate import rotate
 from unseen.engine.stacked import Run, Stacked, play_together

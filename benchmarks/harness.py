@@ -135,7 +135,7 @@ def status(name: str) -> int:
 
 
 def forget_peak() -> None:
-    """Let the process's peak memory begin anew (Linux)."""
+    """Let the process's peak memory begin again (Linux)."""
     Path("/proc/self/clear_refs").write_text("5")
 
 

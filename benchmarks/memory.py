@@ -59,9 +59,9 @@ class Anonymous:
 def case(clients: int, size: int, limit: int | None) -> dict[str, Any]:
     """A round of two methods; GiB and seconds."""
     from unseen import Client, InProcess, Model, Split, Training, method, start
-    from unseen.core.exchange import keyed
     from unseen.core.optimiser import SGD
     from unseen.core.round import play_round
+    from unseen.core.turn import keyed
 
     x = torch.randn(1, 16, generator=keyed("x"))
     roster = {f"{k:04}": Client(f"{k:04}", Split(x, torch.tensor([k % 2])), None, 2)

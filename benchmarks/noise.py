@@ -3,7 +3,7 @@
     python benchmarks/noise.py [--quick]
 
 The demo's study at several amounts of noise. The last round's model counts: a round chosen by
-validation splits would go by examples that no noise protects. ε is the largest of any client, for
+validation splits would use examples that no noise protects. ε is the largest of any client, for
 one run; the table as a whole looked at the same data many times.
 """
 

@@ -23,7 +23,7 @@ import torch
 from unseen import Model
 from unseen.combine import WeightedGeometricMean
 from unseen.core.client import Client, Split
-from unseen.core.exchange import Turn, keyed
+from unseen.core.turn import Turn, keyed
 from unseen.gradient import Backprop, Environments
 from unseen.models import build
 

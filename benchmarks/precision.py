@@ -16,9 +16,9 @@ from harness import Goal, interleaved, main
 from published import handwritten
 
 from unseen import Client, InProcess, Model, Split, Study, Training, method, start
-from unseen.core.exchange import keyed
 from unseen.core.optimiser import SGD
 from unseen.core.round import play_round
+from unseen.core.turn import keyed
 from unseen.models import build
 
 goals: list[Goal] = []

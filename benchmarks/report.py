@@ -157,7 +157,7 @@ def page(report: Mapping[str, Any]) -> str:
         "Made by `make bench`; every number is from one run of the scripts in "
         "[benchmarks](../benchmarks/README.md). Ways that are compared run in turn in one process, "
         "in an order reversed every second repetition; a ratio is the median over repetitions, "
-        "[quartiles] beside it, above 1 where the way is faster than the base. CPU time counts "
+        "[quartiles] next to it, above 1 where the way is faster than the base. CPU time counts "
         "child processes.",
         "",
         f"Machine: {about['processor']}, {about['cores']} cores, {memory} GiB, "
@@ -167,7 +167,7 @@ def page(report: Mapping[str, Any]) -> str:
         + (
             "."
             if load <= about["cores"]
-            else ": other work ran beside, trust ratios and CPU times."
+            else ": other work ran at the same time, trust ratios and CPU times."
         ),
         "",
         measured_on(sections, about["processor"]),

@@ -16,8 +16,8 @@ import torch
 from harness import Goal, forget_peak, fresh, interleaved, main, status
 
 from unseen.combine import PPDG
-from unseen.core.exchange import keyed
 from unseen.core.rows import DenseRows, gram
+from unseen.core.turn import keyed
 from unseen.core.vector import stack
 
 goals: list[Goal] = []

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from harness import Goal, main
 
-from unseen.core.exchange import keyed
+from unseen.core.turn import keyed
 from unseen.privacy.ckks.arithmetic import sketched
 
 COSINES = (0.005, 0.01, 0.02, 0.05, 0.1)

@@ -20,9 +20,9 @@ from published import handwritten
 from torch import nn
 
 from unseen import Client, Model, Split, Training
-from unseen.core.exchange import Turn, keyed
 from unseen.core.optimiser import Adam
 from unseen.core.row_store import MIB, MMAP_THRESHOLD, TRIM_THRESHOLD
+from unseen.core.turn import Turn, keyed
 from unseen.gradient import Backprop
 from unseen.local.train import Train
 from unseen.models import build

@@ -34,7 +34,7 @@ from torch import Tensor
 
 from unseen import Study
 from unseen.audit import scan
-from unseen.core.exchange import Turn
+from unseen.core.turn import Turn
 from unseen.core.vector import Model
 from unseen.datasets.heart import HOSPITALS
 from unseen.engine.inprocess import InProcess
@@ -67,14 +67,14 @@ server = "blind"
 """
 CLEAR = {"privacy.channel": "clear", "privacy.server": "clear", "save": ["final"]}
 JOB, FINAL = Path("records/ppdg/target/seed-0"), "final.safetensors"
-#: When the memory of the server's processes is copied, beside the end.
+#: When the memory of the server's processes is copied, besides the end.
 MOMENTS = ("round 2, train", "round 3, train", "round 3, validate", "round 4, train")
 TEXT = """# Three hospitals, and a server that never holds the model
 
-Encrypted PPDG over TLS with `privacy.server = "blind"`, as it ran: Cleveland, Hungary and the VA
-train, Switzerland is unseen and evaluates. Made by `deploy/blind.py`, which types the commands,
-copies the server's memory and files while they run, and writes this page. What a blind server is:
-[docs/privacy.md](../privacy.md#a-blind-server).
+This page is the log of encrypted PPDG over TLS with `privacy.server = "blind"`. Cleveland,
+Hungary and the VA train; Switzerland is unseen and evaluates. `deploy/blind.py` types the
+commands, copies the server's memory and files while they run, and writes this page.
+[docs/privacy.md](../privacy.md#a-blind-server) explains blind servers.
 
 The study, `blind.toml`:
 
@@ -84,9 +84,8 @@ The study, `blind.toml`:
 
 ## Commands
 
-The four `join`s and the `serve` in terminals of their own, all on one machine. The run took
-{minutes} minutes, with a load of {load} on {cores} cores. Lines that say whom it waited for are
-left out.
+The four `join`s and the `serve` had a terminal each, all on one machine. The run took {minutes}
+minutes, with a load of {load} on {cores} cores. Lines that say whom it waited for are omitted.
 
 ```text
 {commands}
@@ -94,51 +93,54 @@ left out.
 
 ## What the server held
 
-Looked for, by words of 8 bytes, of which seven in a row at any alignment count as found, and every
-64 bytes of a vector of float32 hold seven:
+The script searched for the following, in words of 8 bytes. Seven in a row at any alignment count
+as found; every 64 bytes of a vector of float32 hold seven:
 
 {looked_for}
 
-The models are those that the sites sealed, opened with their key after the run; the updates are
-the sites' training done again from these models, which gives the same bits, and the weights in the
-records lead with them from each model to the next. Words of the first model, which the server
-made, are left out.
+The models are those that the sites sealed, opened with their key after the run. To get the
+updates, the script repeated the sites' training from these models, which gives the same bits;
+with the weights in the records they lead from each model to the next. Words of the first model,
+which the server made, do not count.
 
 {held}
 
-Of its files, {files} in {size} (its kit at these moments, with Flower's database; its records in
-every version that was seen): {in_files} found.
+The server had {files} files in {size} (its kit at these moments, with Flower's database; its
+records in every version that the script saw): {in_files} found.
 
-The same search where they are:
+The same search where these are present:
 
 {control}
 
-What its last checkpoint held, from which it would have gone on:
+The server's last checkpoint, from which it would have gone on, had:
 
 {checkpoint}
 
 ## Bytes
 
-One site's message, in the second round; the model has {parameters} parameters, {plain} bytes in
-float32, and a ciphertext holds 4096 numbers. Rows and scalars as sent, without the envelope.
+The table shows one site's messages in the second round. The model has {parameters} parameters,
+{plain} bytes in float32, and a ciphertext holds 4096 numbers. Bytes are rows and scalars as sent,
+without the envelope.
 
 {messages}
 
 ## Result
 
-Switzerland, whose patients no site had. CKKS draws its noise from the system, so that a run behind
-it equals another up to rounding.
+The table shows Switzerland; no training site had its patients. CKKS draws its noise from the
+system, so two runs behind it are equal up to rounding.
 
 {results}
 
 After the last round the model at the sites, the same bits at all four, differs from that of the
-run in the clear by {distance} of its length; training moved it by {moved} of its length.
-"""
+run in the clear by {distance} of its length; training moved it by {moved} of its length."""
 
 
 class Evidence:
-    """What the server's machine held: the memory of its processes at some moments, its kit then,
-    and every version of every file of its records."""
+    """What the server's machine held.
+
+    That is the memory of its processes at some moments, its kit then, and every version of every
+    file of its records.
+    """
 
     def __init__(self, terminals: Terminals, kit: Path, out: Path) -> None:
         self.terminals, self.kit, self.out = terminals, kit, out

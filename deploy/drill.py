@@ -78,7 +78,7 @@ class Part:
         return self.log.read_bytes()[self.begin :].decode(errors="replace")
 
     def kill(self) -> int:
-        """kill -9 it and every process that names its kit; how many there were."""
+        """Kill it and every process that names its kit with -9; return how many there were."""
         pids = {self.process.pid}
         for path in Path("/proc").glob("[0-9]*"):
             with contextlib.suppress(OSError):

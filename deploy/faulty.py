@@ -27,7 +27,7 @@ import time
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
-from unseen.federation.flower import desk
+from unseen.federation.flower import site_handler as desk
 from unseen.federation.flower.site import Site
 from unseen.engine.messages import pack, unpack
 
@@ -89,9 +89,9 @@ def install(folder: Path, plan: Mapping[int, str], late: float = 0.0) -> Path:
     own = Path(unseen.__file__).parent
     copy = folder / "unseen"
     shutil.copytree(own, copy, ignore=shutil.ignore_patterns("__pycache__"), dirs_exist_ok=True)
-    (copy / "backend/flower/client_app.py").write_text(CLIENT.format(plan=dict(plan), late=late))
+    (copy / "federation/flower/client_app.py").write_text(CLIENT.format(plan=dict(plan), late=late))
     if "twice" in plan.values():
-        node = copy / "federation/node.py"
+        node = copy / "federation/supernode.py"
         before, _, after = node.read_text().rpartition('\n\nif __name__ == "__main__":')
         node.write_text(before + NODE + after.lstrip("\n"))
     return folder

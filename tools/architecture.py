@@ -1,6 +1,6 @@
 """The packages by their imports: layers, circles, and the picture in docs/design.md.
 
-python tools/architecture.py          # draws the picture anew, in docs/design.md
+python tools/architecture.py          # draws the picture again, in docs/design.md
 python tools/architecture.py --check  # fails where it is not that of the imports
 """
 
@@ -19,8 +19,8 @@ BEGIN, END = "<!-- made by tools/architecture.py -->\n", "<!-- end -->\n"
 #: Lowest first: a package imports itself and those before it. Imports in functions count.
 LAYERS = (
     "errors", "expression", "version", "core", "combine", "images", "models", "datasets", "recipe",
-    "gradient", "local", "methods", "engine", "spec", "results", "follow", "privacy", "study",
-    "report", "audit", "serving", "federation", "flower", "cli", "unseen",
+    "gradient", "local", "exact", "methods", "engine", "spec", "results", "follow", "privacy",
+    "study", "report", "audit", "serving", "federation", "flower", "cli", "unseen",
 )  # fmt: skip
 
 

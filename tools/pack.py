@@ -95,8 +95,10 @@ def columns(lines: Sequence[Record]) -> dict[str, list[Any]]:
 
 
 def _short(key: str, value: Any) -> Any:
-    """A loss in eight digits, which are more than a table prints; shares stay as they are, since
-    ties between them count."""
+    """A loss in eight digits, which are more than a table prints.
+
+    Shares stay as they are, since ties between them count.
+    """
     return _eight(value) if key == "loss" and isinstance(value, float) else value
 
 

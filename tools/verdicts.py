@@ -1,6 +1,6 @@
 """Write docs/results/claims.md: the papers' claims, recomputed from the records and tested.
 
-    python tools/verdicts.py            # reads docs/results/claims.toml and the records beside it
+    python tools/verdicts.py            # reads docs/results/claims.toml and the records next to it
 
 claims.toml holds the claims, what papers print for them, and which records are compared how; every
 figure, p and verdict is computed here. `--check` writes nothing and fails where the page differs.
@@ -25,11 +25,11 @@ from scipy.stats import t as student
 from unseen.core.atomic import write_atomically
 from unseen.errors import UnseenError, choice
 from unseen.results import records
+from unseen.results.comparison import holm, t_test, wilcoxon
+from unseen.results.fairness import of_sources
 from unseen.results.formats import decimals, scale_of
-from unseen.results.paired import holm, t_test, wilcoxon
 from unseen.results.records import Job, Record
 from unseen.results.selection import less_is_better, selected
-from unseen.results.source_environments import of_sources
 from unseen.results.statistics import mean, standard_error
 
 RESULTS = Path(__file__).resolve().parent.parent / "docs" / "results"
@@ -83,8 +83,10 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Claim:
-    """A sentence of a paper, its figures, what is compared; fact: what stands for a verdict where
-    figures decide nothing; remark: further facts."""
+    """A sentence of a paper, its figures, what is compared.
+
+    fact: what replaces a verdict where figures decide nothing. remark: further facts.
+    """
 
     text: str
     published: str
@@ -115,8 +117,10 @@ class Page:
 
 @dataclass(frozen=True)
 class Units:
-    """Differences, one per unit: a `target`, the mean over its seeds, or a `seed`, the mean over
-    the targets. enough: whether there are as many as a test needs."""
+    """Differences, one per unit: the mean over a `target`'s seeds, or over a `seed`'s targets.
+
+    enough: whether there are as many as a test needs.
+    """
 
     values: tuple[float, ...]
     over: str

@@ -48,8 +48,7 @@ __all__ = [
 
 def __dir__() -> list[str]:
     # Names that are not imported yet complete, too; what this file needs itself does not.
-    own = {"Any", "TYPE_CHECKING", "annotations", "_HOMES"}
-    return sorted({*globals(), *__all__} - own)
+    return sorted({*globals(), *__all__} - {"Any", "TYPE_CHECKING", "annotations", "_HOMES"})
 
 
 def __getattr__(name: str) -> Any:

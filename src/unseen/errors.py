@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copyreg
 import difflib
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,15 +24,8 @@ class UnseenError(ValueError):
         self.what, self.remedy, self.expected, self.found = what, remedy, expected, found
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _rebuilt, (type(self), str(self), dict(vars(self)))
-
-
-def _rebuilt(kind: type[UnseenError], text: str, fields: dict[str, object]) -> UnseenError:
-    """An error from another process."""
-    error = kind.__new__(kind, text)
-    error.args = (text,)
-    error.__dict__ |= fields
-    return error
+        # Whatever the parameters of a kind's own __init__: it is not called again.
+        return copyreg.__newobj__, (type(self), str(self)), vars(self)  # type: ignore[attr-defined]
 
 
 class Incompatible(UnseenError):
@@ -60,7 +54,7 @@ class Unreadable(UnseenError):
 
     Attributes:
         faults: What is wrong with each.
-        places: Their places among all files that were asked for.
+        places: Their places among all the files.
         readable: Domain -> how many of its files can be used, where that is known.
     """
 
@@ -93,32 +87,32 @@ MOST, FEW = 12, 5
 
 
 def nearest(kind: str, name: str, known: Iterable[str]) -> UnseenError:
-    """The error for an unknown name, with the nearest right one: of the names in which it is a word
-    the first, else the most alike. Of many names only the nearest are listed.
+    """Return the error for an unknown name, with the nearest right one.
+
+    That is the first of the names that contain it as a word, else the most similar. If there are
+    many names, the message lists only the nearest.
 
     >>> print(nearest("method", "fedagv", ["fedavg", "ppdg"]))
     unknown method 'fedagv'; did you mean 'fedavg'? Known: fedavg, ppdg.
+
+    Args:
+        kind: What the name is of; those of `LISTED` refer to `unseen list`.
+        name: The unknown name.
+        known: The right names, in an order of preference.
     """
     given = list(known)
-    known = sorted(given)
-    close = difflib.get_close_matches(name, known, n=len(known) or 1, cutoff=0.5)
+    ratio = {k: difflib.SequenceMatcher(None, k, name).ratio() for k in sorted(given)}
     # Among equally close ones, the one that begins alike.
-    alike = {k: difflib.SequenceMatcher(None, k, name).ratio() for k in close}
-    nearby = max(close, key=lambda k: (alike[k], k[:1] == name[:1]), default="")
-    best = next((k for k in given if name in k.split("-")), nearby)
+    close = [(ratio[k], k[:1] == name[:1], k) for k in ratio if ratio[k] >= 0.5]
+    best = next((k for k in given if name in k.split("-")), max(close)[2] if close else "")
     hint = f"; did you mean {best!r}?" if best else "."
-    return UnseenError(f"unknown {kind} {name!r}{hint} {_names(kind, name, known, best)}.")
-
-
-def _names(kind: str, name: str, known: Sequence[str], best: str) -> str:
-    """All known names, or of many those most like the one that is not."""
-    if len(known) <= MOST:
-        return f"Known: {', '.join(known) or 'none'}"
-    ratio = {k: difflib.SequenceMatcher(None, k, name).ratio() for k in known}
-    ranked = sorted(known, key=lambda k: (k != best, -ratio[k], k))
-    shown = ", ".join(ranked[: FEW if kind in LISTED else MOST])
-    rest = f" (`unseen list {LISTED[kind]}` names all)" if kind in LISTED else ""
-    return f"Nearest of {len(known)}: {shown}{rest}"
+    listed, rest = f"Known: {', '.join(ratio) or 'none'}", ""
+    if len(ratio) > MOST:
+        ranked = sorted(ratio, key=lambda k: (k != best, -ratio[k], k))
+        shown = ranked[: FEW if kind in LISTED else MOST]
+        listed = f"Nearest of {len(ratio)}: {', '.join(shown)}"
+        rest = f" (`unseen list {LISTED[kind]}` names all)" if kind in LISTED else ""
+    return UnseenError(f"unknown {kind} {name!r}{hint} {listed}{rest}.")
 
 
 def choice(name: str, value: object, allowed: Sequence[str]) -> None:
@@ -145,18 +139,21 @@ def number(
 ) -> None:
     """Refuse a value that is not a finite number in the interval from `low` to `high`.
 
-    `open_low` leaves the lower end out; `whole` asks for an integer.
+    Args:
+        name: What the value is of, for the message.
+        value: The value.
+        low: The lower end of the interval.
+        high: The upper end, which is inside.
+        whole: Whether it must be an integer.
+        open_low: Whether the lower end is outside.
     """
-    kind = "an integer" if whole else "a number"
-    right = isinstance(value, int if whole else (int, float)) and not isinstance(value, bool)
-    if right:
-        x = float(value)  # type: ignore[arg-type]
-        if math.isfinite(x) and low <= x <= high and not (open_low and x == low):
+    if isinstance(value, int if whole else int | float) and not isinstance(value, bool):
+        inside = low < value <= high if open_low else low <= value <= high
+        if inside and math.isfinite(value):
             return
     left = "(" if open_low or low == -math.inf else "["
-    right_end = ")" if high == math.inf else "]"
-    interval = f"{left}{low:g}, {high:g}{right_end}"
-    expected = f"{kind} in {interval}"
+    right = ")" if high == math.inf else "]"
+    expected = f"{'an integer' if whole else 'a number'} in {left}{low:g}, {high:g}{right}"
     raise UnseenError(
         f"{name} must be {expected}; found {value!r}.", expected=expected, found=repr(value)
     )

@@ -20,6 +20,7 @@ import re
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -27,6 +28,7 @@ from unseen.errors import UnseenError, nearest
 
 T = TypeVar("T")
 
+VALUES = "a finite number, a string, True, False, None, or a list or tuple of these"
 EXAMPLE = "fedprox(mu=0.1)+ga(step=0.05)"
 
 _NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
@@ -68,10 +70,7 @@ class Call:
             if not _OPTION.fullmatch(option) or keyword.iskeyword(option):
                 raise UnseenError(f"{option!r} cannot be the name of an option")
             if not _plain(value):
-                raise UnseenError(
-                    f"the option {option!r} must be a finite number, a string, True, False, None, "
-                    f"or a list or tuple of these; found {value!r}"
-                )
+                raise UnseenError(f"the option {option!r} must be {VALUES}; found {value!r}")
 
 
 def fold(name: str) -> str:
@@ -102,8 +101,16 @@ def text(calls: tuple[Call, ...]) -> str:
 def options(
     part: Callable[..., object], given: int = 0, own: bool = False
 ) -> dict[str, inspect.Parameter]:
-    """Return what a user may set: the keyword-only parameters of a function; of a class, and of a
-    user's part, all after the first `given`."""
+    """Return the parameters that a user may set.
+
+    Of a function these are the keyword-only ones; of a class, and of a user's part, all after the
+    first.
+
+    Args:
+        part: The function or class.
+        given: How many positional arguments come first, which are not options.
+        own: Whether the part is a user's.
+    """
     every = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     kinds = every if own or inspect.isclass(part) else every[:1]
     parameters = list(inspect.signature(part).parameters.values())
@@ -119,8 +126,8 @@ def resolve(
 ) -> object:
     """Find `call.name` in `table` and call it: `table[name](*given, **arguments)`.
 
-    Errors name the nearest right name or option, the options with their defaults, and those that
-    must be set and are not.
+    >>> resolve("sort", parse("by-key(reverse=True)")[0], {"by_key": sorted}, ([1, 3, 2],))
+    [3, 2, 1]
 
     Args:
         kind: What the table holds, for the messages.
@@ -129,23 +136,26 @@ def resolve(
         given: Positional arguments, which are not options.
         own: Whether `module:name` may name a user's part that is not in the table.
 
-    >>> resolve("sort", parse("by-key(reverse=True)")[0], {"by_key": sorted}, ([1, 3, 2],))
-    [3, 2, 1]
+    Raises:
+        UnseenError: With the nearest right name or option, the options with their defaults, and
+            those that must be set and are not.
     """
     own = own and ":" in call.name
     part = own_part(kind, call.name) if own else named(kind, call.name, table)
     known = options(part, len(given), own)
+    shown = (n if p.default is p.empty else f"{n}={p.default!r}" for n, p in known.items())
+    listed = f"Its options: {', '.join(shown)}." if known else "It has no options."
     for name in call.arguments:
         if name not in known:
             close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
             hint = f"; did you mean {close[0]!r}?" if close else "."
-            raise UnseenError(f"{kind} {call.name!r} has no option {name!r}{hint} {_listed(known)}")
+            raise UnseenError(f"{kind} {call.name!r} has no option {name!r}{hint} {listed}")
     missing = [n for n, p in known.items() if p.default is p.empty and n not in call.arguments]
     if missing:
         form = ", ".join(f"{name}=..." for name in missing)
         raise UnseenError(
-            f"{kind} {call.name!r} needs {', '.join(missing)}: write {call.name}({form}). "
-            f"{_listed(known)}"
+            f"{kind} {call.name!r} needs {', '.join(missing)}.",
+            remedy=f"Write {call.name}({form}). {listed}",
         )
     if own:
         try:
@@ -153,7 +163,8 @@ def resolve(
         except TypeError as error:
             raise UnseenError(
                 f"{kind} {call.name!r} is called with {len(given)} argument and its options; "
-                f"{error}. See `unseen new`."
+                f"{error}.",
+                remedy="See `unseen new`.",
             ) from None
     return part(*given, **call.arguments)
 
@@ -208,8 +219,8 @@ def load_object(path: str) -> object:
         lacks = error.name if isinstance(error, ModuleNotFoundError) else None
         if lacks is not None and f"{module}.".startswith(f"{lacks}."):
             raise UnseenError(
-                f"no module {lacks!r} in {here} nor among the installed packages; {path!r} was "
-                "asked for. Run from the folder that holds it, or install it."
+                f"no module {lacks!r}, for {path!r}, in {here} nor among the installed packages.",
+                remedy="Run from the folder that holds it, or install it.",
             ) from error
         raise UnseenError(
             f"importing {module!r} failed with {type(error).__name__}: {error}"
@@ -217,8 +228,7 @@ def load_object(path: str) -> object:
     if not hasattr(loaded, name):
         public = [n for n in vars(loaded) if not n.startswith("_")]
         raise nearest(f"name in module {module!r}:", name, public)
-    value: object = getattr(loaded, name)
-    return value
+    return getattr(loaded, name)
 
 
 class _Reader:
@@ -228,9 +238,10 @@ class _Reader:
         self.source = source
 
     def parts(self) -> Iterator[Call]:
+        """Yield the terms, left to right."""
         if not self.source:
             raise UnseenError(
-                f"expected an expression, found nothing. Write, for example, {EXAMPLE}."
+                "expected an expression, found nothing.", remedy=f"Write, for example, {EXAMPLE}."
             )
         # Underscores for dashes: as long as before, so that every column keeps its meaning.
         tame = _QUOTED_OR_NAME.sub(
@@ -239,22 +250,15 @@ class _Reader:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("error")  # an unknown escape, such as "\d", is a mistake
-                tree = ast.parse(tame, mode="eval")
+                later = [ast.parse(tame, mode="eval").body]
         except SyntaxError as error:
             line = error.lineno or 1  # no offset: the text ends where it should go on
             column = error.offset - 1 if error.offset else len(self.line(line))
-            hint = (
-                "; before a text with backslashes write r: r'...'" if "escape" in error.msg else ""
-            )
+            hint = "; before a text with backslashes write r: r'...'" * ("escape" in error.msg)
             raise self.error(line, column, error.msg + hint) from None
         except (ValueError, RecursionError, MemoryError) as error:
             raise self.error(1, 0, str(error) or "it is nested too deep") from None
-        yield from self.sum(tree.body)
-
-    def sum(self, node: ast.expr) -> Iterator[Call]:
-        """The terms, left to right; a loop, since long sums nest to the left."""
-        later = [node]
-        while later:
+        while later:  # a loop, since long sums nest to the left
             match later.pop():
                 case ast.BinOp(left=left, op=ast.Add(), right=right):
                     later += [right, left]
@@ -262,48 +266,40 @@ class _Reader:
                     yield self.call(term)
 
     def call(self, node: ast.expr) -> Call:
+        name = node.func if isinstance(node, ast.Call) else node
+        if not isinstance(name, ast.Name):
+            what = f"expected a name, found {self.shown(node)}; parts are joined by +"
+            raise self.at(node, what)
+        written = self.shown(name)  # as it is in the text, not as it was tamed
         arguments: dict[str, object] = {}
-        match node:
-            case ast.Name():
-                name = self.shown(node)
-            case ast.Call(func=ast.Name() as written, args=args, keywords=keywords):
-                name = self.shown(written)  # as it is in the text, not as it was tamed
-                if args:
-                    form = f"{fold(name)}(option={self.shown(args[0])})"
-                    raise self.at(args[0], f"options are given by keyword, as in {form}")
-                for item in keywords:
-                    if item.arg is None:
-                        raise self.at(item.value, "options are given by keyword, one by one")
-                    if item.arg in arguments:
-                        raise self.at(item, f"the option {item.arg!r} is set twice")
-                    arguments[item.arg] = self.value(item.value)
-            case _:
-                what = f"expected a name, found {self.shown(node)}; parts are joined by +"
-                raise self.at(node, what)
+        if isinstance(node, ast.Call):
+            if node.args:
+                form = f"{fold(written)}(option={self.shown(node.args[0])})"
+                raise self.at(node.args[0], f"options are given by keyword, as in {form}")
+            for item in node.keywords:
+                if item.arg is None:
+                    raise self.at(item.value, "options are given by keyword, one by one")
+                if item.arg in arguments:
+                    raise self.at(item, f"the option {item.arg!r} is set twice")
+                arguments[item.arg] = self.value(item.value)
         try:
-            return Call(name, arguments)
+            return Call(written, arguments)
         except UnseenError as error:
             raise self.at(node, str(error)) from None
 
     def value(self, node: ast.expr) -> object:
-        match node:
-            case ast.Constant(value=value) if _plain(value):
+        if isinstance(node, ast.List | ast.Tuple):
+            items = [self.value(item) for item in node.elts]
+            return items if isinstance(node, ast.List) else tuple(items)
+        with suppress(ValueError, TypeError):
+            if _plain(value := ast.literal_eval(node)):
                 return value
-            case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float() as number)):
-                return -number
-            case ast.List(elts=items):
-                return [self.value(item) for item in items]
-            case ast.Tuple(elts=items):
-                return tuple(self.value(item) for item in items)
-            case ast.Name(id=name) if name.title() in ("True", "False", "None"):
-                raise self.at(node, f"write {name.title()}, as Python does")
-            case ast.Name():
-                raise self.at(node, f"a text is written in quotes: {self.shown(node)!r}")
-        raise self.at(
-            node,
-            "a value is a finite number, a string, True, False, None, or a list or tuple of "
-            f"these; found {self.shown(node)}",
-        )
+        what = f"a value is {VALUES}; found {self.shown(node)}"
+        if isinstance(node, ast.Name):
+            what = f"a text is written in quotes: {self.shown(node)!r}"
+            if (word := node.id.title()) in ("True", "False", "None"):
+                what = f"write {word}, as Python does"
+        raise self.at(node, what)
 
     def shown(self, node: ast.expr) -> str:
         return ast.get_source_segment(self.source, node) or "nothing"
@@ -313,7 +309,7 @@ class _Reader:
         return self.error(node.lineno, len(line[: node.col_offset].decode()), what)
 
     def error(self, line: int, column: int, what: str) -> UnseenError:
-        """The error with the line in question and a caret under its place."""
+        """Return the error with the line in question and a caret under its place."""
         where = f"column {column + 1}" if line == 1 else f"line {line}, column {column + 1}"
         return UnseenError(
             f"cannot read the expression at {where}: {what}.\n"
@@ -326,15 +322,8 @@ class _Reader:
         return lines[min(number, len(lines)) - 1]
 
 
-def _listed(known: Mapping[str, inspect.Parameter]) -> str:
-    if not known:
-        return "It has no options."
-    shown = (n if p.default is p.empty else f"{n}={p.default!r}" for n, p in known.items())
-    return f"Its options: {', '.join(shown)}."
-
-
 def _plain(value: object) -> bool:
-    """Whether the value can be written in an expression and read back."""
+    """Return whether the value can be written in an expression and read back."""
     if type(value) in (list, tuple):
         return all(map(_plain, value))  # type: ignore[call-overload]
     if type(value) is float:

@@ -17,13 +17,15 @@ def strategy(
 ) -> Strategy:
     """Return a Flower strategy that combines the clients' updates by `rule`.
 
+    Example:
         from unseen.combine import PPDG
         from unseen.flower import strategy
         strategy(PPDG(lam=0.1), fraction_evaluate=1.0).start(grid, arrays, num_rounds=3)
 
-    An update is what a client sent minus what it received; BatchNorm statistics are combined by the
-    mean that the rule starts from. Every number of a client's MetricRecord is a column of the
-    rule's table, `weighted_by_key` as `examples`.
+    Note:
+        An update is what a client sent minus what it received; BatchNorm statistics are combined by
+        the mean that the rule starts from. Every number of a client's MetricRecord is a column of
+        the rule's table, `weighted_by_key` as `examples`.
 
     Args:
         rule: A `Weighted`, `Gram` or `Elementwise` rule.

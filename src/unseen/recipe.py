@@ -9,17 +9,17 @@ from typing import Literal, Protocol
 from torch import Tensor
 
 from unseen.core.apply import Add, Apply
-from unseen.core.exchange import Turn
 from unseen.core.losses import CrossEntropy, Loss
 from unseen.core.optimiser import SGD, Optimiser
 from unseen.core.schedule import Constant, Schedule
+from unseen.core.turn import Turn
 from unseen.core.types import Memory
 from unseen.errors import UnseenError, choice, number
 from unseen.images.augment import Augment
 
 
 class Sampling(Protocol):
-    """Row indices of each step's batch, out of `count` examples."""
+    """Yields the row indices of each step's batch, out of `count` examples."""
 
     def __call__(
         self, count: int, recipe: Training, memory: Memory, turn: Turn
@@ -30,17 +30,28 @@ class Sampling(Protocol):
 class Training:
     """The recipe around a method.
 
-    epochs: passes over the training split per round, or steps: number of batches per round (set
-    epochs to None). batch_size: examples per step; drop_last: leave out a short last batch.
-    schedule: the learning rate over rounds. keep_optimiser: carry the client optimiser's moments
-    from round to round; by default they start anew with each received model, since they belong
-    to another one. server: how the combined update is applied. buffers: BatchNorm statistics are
-    averaged (`average`), kept by each client and averaged for the others (`local`), or not kept
-    at all, every batch being normalised by itself (`batch`). augment: what happens to the images
-    of every training step, and to no others. weights: of the clients in the server's mean, or in
-    the mean that a rule starts from: `uniform` (1/K) or `examples` (n_i/n) for all methods alike
-    that do not name their own, or `method`, each method's default. sampling: how batches are drawn;
-    shuffled, unless private training says otherwise.
+    Attributes:
+        optimiser: Of the clients.
+        epochs: Passes over the training split per round; None where `steps` is set.
+        steps: Batches per round.
+        batch_size: Examples per step.
+        drop_last: Whether a short last batch is left out.
+        schedule: The learning rate over rounds.
+        keep_optimiser: Whether the client optimiser's moments live on from round to round; by
+            default they begin again with each received model, since they belong to another one.
+        loss: What a step descends.
+        server: How the combined update is applied.
+        buffers: BatchNorm statistics are averaged (`average`), kept by each client and averaged for
+            the others (`local`), or not kept at all, every batch being normalised by itself
+            (`batch`).
+        augment: What happens to the images of every training step, and to no others.
+        weights: Of the clients in the server's mean, or in the mean that a rule starts from:
+            `uniform` (1/K) or `examples` (n_i/n) for all methods alike that do not name their own,
+            or `method`, each method's default.
+        sampling: How batches are drawn; None shuffles.
+        average: What every method that trains by rounds predicts by, such as `tail(start=0.5)`; ""
+            is the last model.
+        ensemble: How many federations of other seeds predict together, for the same methods.
     """
 
     optimiser: Optimiser = field(default_factory=SGD)
@@ -56,6 +67,8 @@ class Training:
     augment: Augment | None = None
     weights: Literal["uniform", "examples", "method"] = "method"
     sampling: Sampling | None = None
+    average: str = ""
+    ensemble: int = 1
 
     def __post_init__(self) -> None:
         choice("buffers", self.buffers, ("average", "local", "batch"))
@@ -64,6 +77,7 @@ class Training:
         if (self.epochs is None) == (self.steps is None):
             raise UnseenError(
                 "training takes either epochs or steps per round; found "
-                f"epochs={self.epochs} and steps={self.steps}. Set the other one to none."
+                f"epochs={self.epochs} and steps={self.steps}.",
+                remedy="Set the other one to none.",
             )
         number("epochs or steps", self.epochs or self.steps, 1, whole=True)

@@ -11,17 +11,18 @@ from support.sites import federation, images
 
 from unseen import Model, Training, method
 from unseen.audit import inversion, membership, shared
+from unseen.audit.audit_page import sheet
 from unseen.audit.inversion import Prior
 from unseen.audit.measures import auc, auc_interval, interval, psnr, rate_at
-from unseen.audit.pictures import sheet
 from unseen.core.client import Client, Split
-from unseen.core.exchange import Outcome, Turn, keyed
+from unseen.core.exchange import Outcome
 from unseen.core.losses import CrossEntropy
 from unseen.core.optimiser import SGD
+from unseen.core.turn import Turn, keyed
 from unseen.datasets import load
 from unseen.models import build
-from unseen.privacy.clipped import output_loss
 from unseen.privacy.dp import Examples, private
+from unseen.privacy.dp.examples import output_loss
 
 TRAINING = Training(SGD(0.05), batch_size=8)
 PLAIN = method("fedsgd", TRAINING)

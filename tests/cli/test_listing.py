@@ -19,11 +19,11 @@ def test_the_kept_list_is_the_list(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(listing, "_fingerprint", lambda: "another")
     assert listing.listed("models") == (("changed",), [])
     kept = json.loads((tmp_path / "lists.json").read_text())
-    assert list(kept) == ["another/models"]
+    assert list(kept) == ["another"] and list(kept["another"]) == ["models"]
 
 
 @pytest.mark.parametrize("place", ["off", "a file"])
-def test_without_a_place_it_is_made_anew(
+def test_without_a_place_it_is_made_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
 ) -> None:
     (tmp_path / "file").touch()

@@ -17,7 +17,7 @@ from support.command_line import Command
 from unseen import Study, Training, UnseenError, method
 from unseen.cli.catalogue import page
 from unseen.cli.skeletons import FILES, rendered, write
-from unseen.core.exchange import keyed
+from unseen.core.turn import keyed
 from unseen.datasets import info, load
 from unseen.expression import parse, text
 from unseen.models import build

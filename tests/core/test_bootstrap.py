@@ -6,12 +6,18 @@ import pytest
 import torch
 
 from unseen.core import bootstrap
-from unseen.core.bootstrap import ends, interval, resamples, weights
-from unseen.core.exchange import keyed
+from unseen.core.bootstrap import ends, resamples, weights
+from unseen.core.turn import keyed
 
 
-def mean_of(values: torch.Tensor) -> bootstrap.Callable[[torch.Tensor], torch.Tensor]:
+def mean_of(values: torch.Tensor) -> bootstrap.Statistic:
     return lambda counts: counts @ values / counts.sum(1)
+
+
+def interval(
+    statistic: bootstrap.Statistic, n: int, count: int = 1000
+) -> tuple[float, float] | None:
+    return bootstrap.interval(bootstrap.bootstrap({"": statistic}, n, count, keyed("a"))[""])
 
 
 def test_parts_draw_what_one_part_draws(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -29,20 +35,20 @@ def test_an_interval_is_that_of_the_sorted_means() -> None:
     means = values[index].mean(1).sort().values
     low, high = ends(1000)
     expected = (float(means[low]), float(means[high]))
-    assert interval(mean_of(values), 20, 1000, keyed("a")) == pytest.approx(expected)
+    assert interval(mean_of(values), 20) == pytest.approx(expected)
     assert (low, high) == (25, 974)
 
 
 def test_where_there_is_no_interval() -> None:
     one = torch.ones(1, dtype=torch.float64)
-    assert interval(mean_of(one), 1, 100, keyed("a")) is None
+    assert interval(mean_of(one), 1, 0) is None
 
     def often_undefined(counts: torch.Tensor) -> torch.Tensor:
         return counts[:, 0].where(counts[:, 0] > 1, torch.nan)  # 1/4 of samples for n = 3
 
-    assert interval(often_undefined, 3, 1000, keyed("a")) is None
+    assert interval(often_undefined, 3) is None
 
     def seldom_undefined(counts: torch.Tensor) -> torch.Tensor:
         return counts[:, 0].where(counts[:, 0] < 3, torch.nan)
 
-    assert interval(seldom_undefined, 3, 1000, keyed("a")) == (0.0, 2.0)
+    assert interval(seldom_undefined, 3) == (0.0, 2.0)

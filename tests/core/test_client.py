@@ -14,7 +14,7 @@ from torch.utils.data import TensorDataset
 
 from unseen import InProcess, Model, Training, method, play, start
 from unseen.core.client import Client, Memories, Split, Stored, oversampled, pooled
-from unseen.core.exchange import keyed
+from unseen.core.turn import keyed
 from unseen.errors import UnseenError
 
 

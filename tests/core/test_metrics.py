@@ -16,7 +16,6 @@ from support.sites import federation, images
 from torch import Tensor, nn
 
 from unseen.core.client import Client, Split
-from unseen.core.exchange import Turn, keyed
 from unseen.core.metrics import (
     EVALUATION_BATCH,
     LOWER,
@@ -34,6 +33,7 @@ from unseen.core.metrics import (
     r2,
     rmse,
 )
+from unseen.core.turn import Turn, keyed
 from unseen.core.vector import Model
 from unseen.errors import UnseenError
 

@@ -17,9 +17,10 @@ from torch import Tensor, nn
 from unseen.combine import Mean
 from unseen.core.apply import Add
 from unseen.core.client import Client, Memories
-from unseen.core.exchange import Exchange, Method, Reply, Slot, Turn
+from unseen.core.exchange import Exchange, Method, Reply, Slot
 from unseen.core.metrics import Evaluate, plain
 from unseen.core.round import due, play, play_round, sample, start
+from unseen.core.turn import Turn
 from unseen.core.types import Inbox, Memory
 from unseen.core.vector import Model
 from unseen.engine.inprocess import InProcess

@@ -8,10 +8,11 @@ import torch
 from torch import Tensor, nn
 
 from unseen import Client, InProcess, Model, Split, Training, method, play, start
-from unseen.core.exchange import State, keyed
+from unseen.core.exchange import State
 from unseen.core.optimiser import SGD
 from unseen.core.row_store import Rows, available, keep_freed_memory
 from unseen.core.rows import gram
+from unseen.core.turn import keyed
 from unseen.errors import UnseenError
 
 

@@ -13,8 +13,8 @@ from support.bounds import gamma, roundings
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from unseen.core.exchange import keyed
 from unseen.core.rows import gram
+from unseen.core.turn import keyed
 from unseen.core.vector import Blocks, Layout, Model, stack
 from unseen.errors import UnseenError
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 from PIL import Image
 
-from unseen.core.exchange import keyed
+from unseen.core.turn import keyed
 from unseen.datasets import cifar, load
 from unseen.errors import UnseenError
 

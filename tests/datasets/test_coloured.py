@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from unseen.core.exchange import keyed
+from unseen.core.turn import keyed
 from unseen.datasets import load, mnist
 from unseen.datasets.coloured import colour
 from unseen.datasets.dataset import DataSet, Domain

@@ -13,9 +13,8 @@ from typing import Any
 import pytest
 import torch
 
-from unseen.datasets import eicu
-from unseen.datasets.check import check
-from unseen.datasets.dataset import DataSet
+from unseen.datasets import eicu, eicu_files
+from unseen.datasets.dataset import DataSet, check
 from unseen.errors import UnseenError
 from unseen.spec.holdout import Task
 from unseen.study import Study
@@ -102,7 +101,7 @@ def test_a_drugs_column_depends_on_no_data(files: Path) -> None:
 def test_demographics_make_a_raw_table_that_a_study_encodes(files: Path) -> None:
     data = load(files, demographics=True, size=8)
     schema = data.schema
-    assert schema is not None and schema.columns[:5] == eicu.DEMOGRAPHICS
+    assert schema is not None and schema.columns[:5] == eicu_files.DEMOGRAPHICS
     assert schema.categories["gender"] == ("Female", "Male")
     age, gender, ethnicity, height, weight = data["South"].x[:, :5].nan_to_num(-1).T.tolist()
     assert age == [90, 90, 40] and gender == [0, 0, 1] and ethnicity == [0, 0, -1]
@@ -143,8 +142,8 @@ def test_a_patient_may_count_once_and_only_with_drugs(files: Path) -> None:
     [
         ({"edition": "demmo"}, "did you mean 'demo'"),
         ({"domain": "ward"}, "domain must be one of"),
-        ({"equal": 2}, "add domain = 'hospital'"),
-        ({"domain": "rank", "rest": True}, "set equal"),
+        ({"equal": 2}, "Add domain = 'hospital'"),
+        ({"domain": "rank", "rest": True}, "Set equal"),
         ({"hours": -1}, "hours must be a number"),
         ({"minimum": 9}, "minimum = 9"),
     ],
@@ -189,9 +188,9 @@ def test_missing_files_and_columns_are_named(files: Path, tmp_path: Path) -> Non
 
 
 def test_the_sketch_is_read_in_every_form(tmp_path: Path) -> None:
-    eicu.sketch(tmp_path)
+    eicu_files.sketch(tmp_path)
     data = load(tmp_path)
-    assert data.names == eicu.REGIONS and sum(len(d.y) for d in data.domains) == 96
+    assert data.names == eicu_files.REGIONS and sum(len(d.y) for d in data.domains) == 96
     assert all(len(d.y.unique()) == 2 for d in data.domains)
     assert len(load(tmp_path, domain="hospital", demographics=True, size=32).names) == 8
     assert len(load(tmp_path, domain="rank", hospitals=3, vocabulary="frequent").names) == 3
@@ -203,7 +202,7 @@ def test_the_sketch_is_read_in_every_form(tmp_path: Path) -> None:
 def test_the_demo_has_the_stays_that_are_in_its_files(demo: Path) -> None:
     """Counts of the documentation (2,520 stays, 186 hospitals), and made with csv alone."""
     data = load(demo)
-    assert {d.name: len(d.y) for d in data.domains} == dict(eicu.TOTALS)
+    assert {d.name: len(d.y) for d in data.domains} == eicu.TOTALS
     died = {"Midwest": 58, "Northeast": 19, "South": 63, "West": 50}
     assert {d.name: int(d.y.sum()) for d in data.domains} == died
     assert "2520 stays; left out: 28 (outcome unknown), 209 (region unknown)" in data.source
@@ -219,8 +218,8 @@ def test_the_demos_most_frequent_drugs_are_those_of_a_plain_count(demo: Path) ->
         with gzip.open(demo / f"{name}.csv.gz", "rt") as file:
             return list(csv.DictReader(file))
 
-    tables = {name: table(name) for name in eicu.FILES}
-    assert {name: len(found) for name, found in tables.items()} == dict(eicu.FILES)
+    tables = {name: table(name) for name in eicu_files.ROWS["demo"]}
+    assert {name: len(found) for name, found in tables.items()} == eicu_files.ROWS["demo"]
     known = {r["patientunitstayid"] for r in tables["patient"] if r["hospitaldischargestatus"]}
     pairs = {
         (row["patientunitstayid"], row["drughiclseqno"])

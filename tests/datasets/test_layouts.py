@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 import torch
 
-from unseen.datasets import DATASETS, domainnet, load, sketches
+from unseen.datasets import DATASETS, benchmarks, load
 from unseen.datasets.images import View
-from unseen.datasets.layout import folded, read
+from unseen.datasets.layout import folded, read, sketch
 from unseen.errors import UnseenError
 
 LAYOUTS = [name for name, info in DATASETS.items() if info.layout and name != "domainnet"]
@@ -67,8 +67,8 @@ def test_a_split_by_folders_goes_by_the_folder_and_not_by_names(tmp_path: Path) 
 
 
 def test_a_data_set_of_many_classes_takes_their_names_from_its_folders(tmp_path: Path) -> None:
-    small = replace(domainnet.LAYOUT, classes=4)
-    sketches.tree(small, tmp_path)
+    small = replace(benchmarks.DOMAINNET, classes=4)
+    sketch(small, tmp_path)
     data = read(small, tmp_path, None, View(8))
     assert data.classes == ("class_000", "class_001", "class_002", "class_003")
     held = read(small, tmp_path, None, View(8), "official")["real"].validation
@@ -135,10 +135,10 @@ def test_two_distributions_beside_each_other_make_one_data_set(tmp_path: Path) -
 
 def test_fedbns_lists_choose_and_split_the_ten_classes(tmp_path: Path) -> None:
     lists = standin("domainnet10", tmp_path) / "domain_net" / "splits"
-    for domain in domainnet.LAYOUT.domains:
+    for domain in benchmarks.DOMAINNET.domains:
         for part, number in (("train", 0), ("test", 2)):
-            names = [f"DomainNet/{domain}/{label}/{number}.jpg" for label in domainnet.TEN]
-            pair = (np.array(names), np.array(domainnet.TEN))
+            names = [f"DomainNet/{domain}/{label}/{number}.jpg" for label in benchmarks.TEN]
+            pair = (np.array(names), np.array(benchmarks.TEN))
             (lists / f"{domain}_{part}.pkl").write_bytes(pickle.dumps(pair))
     data = load("domainnet10", tmp_path, size=8, split="official")
     for domain in data.domains:

@@ -56,7 +56,6 @@ def test_a_wrong_name_or_option_is_answered_with_the_right_one(
         ("rotated-mnist", {}, "train-images-idx3-ubyte.gz"),
         ("rotated-mnist", {"protocol": "ghifary"}, "mnist_6rot_16x16_float32.npz"),
         ("color-mnist", {}, "train-images-idx3-ubyte.gz"),
-        ("heart-disease", {}, "processed.cleveland.data"),
     ],
 )
 def test_a_missing_file_is_named_with_its_places_and_its_source(

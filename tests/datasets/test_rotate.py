@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from unseen.core.exchange import keyed
+from unseen.core.turn import keyed
 from unseen.datasets import load
 from unseen.datasets.rotate import CHUNK, rotate
 

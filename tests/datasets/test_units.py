@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from unseen.cli.data import show
-from unseen.core.exchange import keyed
+from unseen.core.turn import keyed
 from unseen.datasets import DataSet, Domain, check, load
 from unseen.datasets.summary import inspect
 from unseen.errors import UnseenError

@@ -14,12 +14,11 @@ from PIL import Image
 from torch import nn
 
 from unseen.core.client import Client, Split
-from unseen.core.exchange import Turn, keyed
 from unseen.core.metrics import Evaluate
+from unseen.core.turn import Turn, keyed
 from unseen.core.vector import Model
 from unseen.datasets import DATASETS, camelyon, fmow, poverty, sheet, summary
-from unseen.datasets.check import check
-from unseen.datasets.dataset import NO_GROUP, DataSet
+from unseen.datasets.dataset import NO_GROUP, DataSet, check
 from unseen.errors import UnseenError
 from unseen.expression import parse
 from unseen.models import build

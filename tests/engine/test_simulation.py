@@ -19,9 +19,9 @@ pytest.importorskip("ray", reason="needs the extra flower")
 from support.hall import contents, through_bytes
 
 from unseen import Study
-from unseen.core.exchange import keyed
+from unseen.core.turn import keyed
 from unseen.engine import simulation
-from unseen.engine.ray_cluster import in_ray
+from unseen.engine.processes import in_ray
 from unseen.engine.simulation import Nodes
 from unseen.errors import UnseenError, number
 from unseen.study.job import run_job
@@ -103,7 +103,7 @@ def test_jobs_over_ray(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_combined() -> None:
-    with pytest.raises(UnseenError, match="leave executor out"):
+    with pytest.raises(UnseenError, match="Leave executor out"):
         STUDY.run(backend="flower-simulation", executor="ray")
     with pytest.raises(UnseenError, match="backend must be one of 'in-process'"):
         STUDY.run(backend="flower")

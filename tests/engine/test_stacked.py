@@ -7,9 +7,10 @@ import torch
 from torch import nn
 
 from unseen import Client, InProcess, Model, Split, Training, UnseenError, method, play, start
-from unseen.core.exchange import Method, keyed
+from unseen.core.exchange import Method
 from unseen.core.losses import CrossEntropy
 from unseen.core.optimiser import SGD, Adam
+from unseen.core.turn import keyed
 from unseen.engine.stacked import Run, Stacked, play_together, unstackable
 from unseen.models import build
 
@@ -110,7 +111,7 @@ def test_methods_that_look_into_the_net_do_so_in_bfloat16(expression: str) -> No
         ("fedprox+ppdg", nn.Linear(4, 2), Training(), ""),
         ("scaffold", nn.Linear(4, 2), Training(), "send more than their model"),
         ("fedavg+ga", nn.Linear(4, 2), Training(), "GapProbe does more than train"),
-        ("csac", nn.Linear(4, 2), Training(), "not one training exchange in every round"),
+        ("csac", nn.Linear(4, 2), Training(), "not have one training exchange in every round"),
         ("fedavg", nn.Sequential(nn.Linear(4, 2), nn.BatchNorm1d(2)), Training(), "statistics"),
         ("fedavg", nn.Linear(4, 2).requires_grad_(False), Training(), "frozen weights"),
     ],

@@ -24,7 +24,7 @@ from support.hall import Answer, Hall, kits
 
 from unseen import Study, UnseenError
 from unseen.audit.scan import files, holds, memory, secret_words, words
-from unseen.core.exchange import keyed
+from unseen.core.turn import keyed
 from unseen.engine.inprocess import InProcess
 from unseen.federation.certificates import write_he
 from unseen.federation.flower import server_run as federated

@@ -144,7 +144,7 @@ def test_the_compose_file_is_of_the_federation_beside_it(compose: dict[str, Any]
     federation = Federation.read(DEPLOY / "federation.toml")
     services = compose["services"]
     assert set(services) == {"server", *federation.sites}
-    assert federation.host == "server" and federation.bind == "0.0.0.0"
+    assert federation.servers[0] == "server" and federation.bind == "0.0.0.0"
     assert services["server"]["ports"] == [f"{federation.port}:{federation.port}"]
     for name, service in services.items():
         kits = [v for v in service["volumes"] if "/kits/" in v]

@@ -16,8 +16,7 @@ from support.kits import answering, provisioned, site
 from typer.testing import CliRunner
 
 from unseen.cli.main import app
-from unseen.federation.doctor import examine
-from unseen.federation.findings import Finding
+from unseen.federation.doctor import Finding, examine
 from unseen.federation.kit import Kit
 
 

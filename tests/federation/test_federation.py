@@ -16,7 +16,7 @@ from support.deployment import SLOWER, Federation, descendants, faulty, told
 from support.hall import contents
 
 from unseen import Study
-from unseen.core.exchange import keyed
+from unseen.core.turn import keyed
 
 HEADER = "a,b,c,d,died"
 STUDY = """

@@ -17,15 +17,14 @@ pytest.importorskip("flwr", reason="needs the extra flower")
 from support.hall import Answer, Hall, contents, kits
 
 from unseen import Study
-from unseen.core.exchange import keyed
+from unseen.core.turn import keyed
 from unseen.errors import UnseenError
 from unseen.federation.flower import server_run as federated
 from unseen.federation.flower import site_messages
-from unseen.federation.flower.protocol import PROTOCOL, Refused
 from unseen.federation.flower.site import Site
 from unseen.federation.flower.site_handler import handle
 from unseen.federation.flower.site_messages import Waiting, introduced
-from unseen.federation.flower.terms import Facts, Terms
+from unseen.federation.flower.terms import PROTOCOL, Facts, Refused, Terms
 from unseen.follow.state import Reader
 
 SITES = {"0": "train", "15": "train", "30": "train", "75": "evaluate"}
@@ -292,7 +291,7 @@ def test_below_the_minimum_the_run_stops_and_goes_on_where_it_was(tmp_path: Path
     with pytest.raises(Waiting, match="1 of at least 2 sites.*left within the exchange"):
         federated.run(str(file), str(tmp_path / "out"), hall, list(SITES))
     told = json.loads((tmp_path / "out" / "federation.json").read_text())
-    assert told["round"] == 2 and "run the same command again" in told["error"]
+    assert told["round"] == 2 and "Run the same command again" in told["error"]
     # The sites come back, under other numbers, and the same command goes on.
     federated.run(
         str(file), str(tmp_path / "out"), Hall({n + 10: k for n, k in numbers.items()}), list(SITES)

@@ -208,7 +208,7 @@ def test_a_site_is_added_without_the_authority(tmp_path: Path) -> None:
     provision.add(out, "east", "evaluate")
     assert sorted(registered(out / "server")) == ["east", "north", "south", "west"]
     assert provision.described(out).sites["east"] == "evaluate"
-    assert site(out, "east").settings["role"] == "evaluate"
+    assert site(out, "east").role == "evaluate"
     kept = {p: p.read_bytes() for p in before if p.exists()}
     assert kept == {p: c for p, c in before.items() if p.parent.name != "ca"}
     with pytest.raises(UnseenError, match="already"):

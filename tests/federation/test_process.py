@@ -19,7 +19,8 @@ def test_a_log_that_grew_is_put_aside(tmp_path: Path, monkeypatch: pytest.Monkey
     text = "import time\nfor i in range(60):\n    print('x' * 99, flush=True)\n    time.sleep(0.02)"
     child = process.Child([sys.executable, "-c", text], process.environment(tmp_path / "home"),
                           tmp_path / "logs" / "a.log")  # fmt: skip
-    assert process.wait(child, lambda: None, 0.05) == 0
+    child.wait(interval=0.05)
+    assert child.code == 0
     child.trim()
     assert child.log.stat().st_size <= 1000
     assert (tmp_path / "logs" / "a.log.1").stat().st_size > 1000

@@ -28,7 +28,7 @@ from support import rollcall_app
 from support.kits import provisioned, site
 
 from unseen.errors import UnseenError
-from unseen.federation import certificates, flower_patches, handshake, probe, superlink, supernode
+from unseen.federation import certificates, flower_patches, probe, superlink, supernode
 from unseen.federation.control import control
 from unseen.federation.kit import Kit
 
@@ -126,7 +126,7 @@ def test_a_registered_key_is_let_in(kits: Path, server: Started) -> None:
     assert activate(north, north.private_key, north.folder / "ca.crt")
     answer = probe.ask(north)
     assert answer.trouble == "" and answer.content["registered"] is True
-    assert {name: answer.content[name] for name in handshake.versions()} == handshake.versions()
+    assert {name: answer.content[name] for name in probe.versions()} == probe.versions()
 
 
 def test_an_unregistered_key_is_refused(kits: Path, server: Started, tmp_path: Path) -> None:

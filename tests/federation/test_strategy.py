@@ -107,7 +107,7 @@ def test_a_rule_gets_the_updates_and_the_statistics_its_mean(rule: Any) -> None:
 def test_a_rule_remembers_each_client_and_reads_its_numbers() -> None:
     made = strategy(GeneralizationAdjustment(), clients=3)
     played(made, nodes(), 3)
-    assert made.roster == [11, 12, 13] and made.rounds == 3
+    assert [*made.roster] == [11, 12, 13] and made.rounds == 3
 
 
 def test_nan_is_left_out() -> None:

@@ -378,9 +378,9 @@ class TestFailures:
     def test_one_at_a_time(self, plain: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(trackers.PACKAGES, "tensorboard", ())
         with FileLock(plain / ".track"):
-            with pytest.raises(UnseenError, match="being tracked already"):
+            with pytest.raises(UnseenError, match="already being tracked"):
                 track(plain, ["tensorboard"])
-            told = "being tracked already"
+            told = "already being tracked"
             with pytest.warns(UserWarning, match=told), following(plain, ["tensorboard"]):
                 pass
 
@@ -394,7 +394,7 @@ class TestFailures:
 
     def test_tracking_needs_a_folder(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(trackers.PACKAGES, "tensorboard", ())
-        with pytest.raises(UnseenError, match="name their folder"):
+        with pytest.raises(UnseenError, match="Name their folder"):
             STUDY.run(track=["tensorboard"])
         with pytest.raises(UnseenError, match="unknown tracker"):
             check(["wandb"])

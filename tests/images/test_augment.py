@@ -14,7 +14,7 @@ from PIL import Image, ImageEnhance
 from torch import Tensor
 from torch.nn import functional as F
 
-from unseen.core.exchange import keyed
+from unseen.core.turn import keyed
 from unseen.errors import UnseenError
 from unseen.images.augment import (
     AUGMENTS,

@@ -10,7 +10,7 @@ import torch
 from PIL import Image, ImageOps
 
 from unseen import UnseenError
-from unseen.core.exchange import keyed
+from unseen.core.turn import keyed
 from unseen.images.augmix import AFFINE, PIXELWISE, AugMix, pixelwise, warped
 
 

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from unseen import Model, UnseenError
-from unseen.core.exchange import keyed
+from unseen.core.turn import keyed
 from unseen.images.features import chosen, recorded
 from unseen.models import build
 

@@ -8,7 +8,7 @@ import torch
 
 from unseen import UnseenError
 from unseen.core.client import Split
-from unseen.core.exchange import keyed
+from unseen.core.turn import keyed
 from unseen.images.frequency import Window, mixed, pixel_range, spectrum
 
 SIZES = [(8, 8), (7, 9), (28, 28), (6, 11)]

@@ -15,15 +15,16 @@ from support.sites import federation, images
 from unseen import Model, Training, UnseenError, method, play, start
 from unseen.combine import Mean
 from unseen.core.client import Client, Memories, Split
-from unseen.core.exchange import Turn, keyed
+from unseen.core.exchange import Blueprint
 from unseen.core.optimiser import SGD, Adam
+from unseen.core.turn import Turn, keyed
 from unseen.datasets import load
 from unseen.engine.inprocess import InProcess
 from unseen.methods import METHODS, MODIFIERS
 from unseen.methods.base import model_rule, trained
 from unseen.models import build
 from unseen.results import records
-from unseen.study.network import adapted
+from unseen.study.network import adapted, completed
 
 SETTINGS = {
     "plain": Training(SGD(0.05), batch_size=8),
@@ -58,13 +59,14 @@ def fitting(expression: str) -> list[str]:
     return kinds[:1] if QUICK else kinds
 
 
-def network(kind: str):
+def network(kind: str, m: int = 0):
     """A net with Dropout, or with convolutions and BatchNorm, and its clients."""
+    first = keyed(f"net/{m}" if m else "net")
     if kind == "mlp":
-        return build("mlp(widths=[12], dropout=0.2)", (6,), 3, keyed("net")), federation(5)
+        return build("mlp(widths=[12], dropout=0.2)", (6,), 3, first), federation(5)
     if kind == "digits":
-        return build("bn-cnn", (1, 8, 8), 10, keyed("net")), digits()
-    net = build("bn-cnn", (1, 8, 8), 3, keyed("net"))
+        return build("bn-cnn", (1, 8, 8), 10, first), digits()
+    net = build("bn-cnn", (1, 8, 8), 3, first)
     return net.to(memory_format=torch.channels_last), images(3)
 
 
@@ -82,7 +84,13 @@ def ready(expression, kind, training):
     net, clients = network(kind)
     chosen = method(expression, training)
     roster = chosen.gather(clients) if chosen.gather else clients
-    return chosen, adapted(chosen, net), roster
+    one = next(iter(clients.values()))
+    shape = tuple(one.split("train").x.shape[1:])
+    plan = Blueprint(
+        net, shape, one.classes, lambda m: network(kind, m)[0], one.classes, 3, len(roster)
+    )
+    changed = adapted(chosen, plan)
+    return completed(chosen, Model(copy.deepcopy(changed), shape=shape), plan), changed, roster
 
 
 def bound(net, clients):
@@ -131,8 +139,12 @@ def test_every_composition_trains_to_finite_numbers(expression: str, kind: str):
 @pytest.mark.parametrize("fraction", [1.0, 3])
 @pytest.mark.parametrize(
     "expression",
-    ["fedavg", "fedprox+ga", "ppdg+ga", "fedsgd", "agrrand", "fedilc-inter", "fedcurv"],
-)
+    [
+        "fedavg", "fedprox+ga", "ppdg+ga", "fedsgd", "agrrand", "fedilc-inter", "fedcurv", "glm",
+        "boost(trees=1)", "bag(of='glm')", "fedavg+shift+intercepts", "fedavg+mixup+anchor+tail",
+        "ppdg+ensemble(members=2)", "stack(members=['glm', 'fedavg'], groups=2)",
+    ],
+)  # fmt: skip
 def test_sites_behind_bytes_give_the_same_bits(expression, fraction, training):
     local = played(expression, training=training, fraction=fraction)
     assert same(local, played(expression, training=training, fraction=fraction, backend=Remote))
@@ -321,8 +333,11 @@ def _same_memories(a, b) -> bool:
     )
 
 
-#: What sets the weights by itself: the loss at the client, or every coordinate's order.
-OWN_WEIGHTS = {"arfl", "krum", "median", "trimmed-mean"}
+#: What sets the weights by itself: the loss at the client, the spread of the updates, or every
+#: coordinate's order.
+OWN_WEIGHTS = {
+    "arfl", "krum", "median", "trimmed-mean", "random-effects", "glm", "boost", "bag",
+}  # fmt: skip
 
 
 def innermost(rule):
@@ -336,11 +351,13 @@ def innermost(rule):
 @pytest.mark.parametrize("name", METHODS)
 def test_one_weighting_is_that_of_every_method(name: str, weights: str) -> None:
     built = method(name, Training(weights=weights))
-    found = innermost(model_rule(built))
-    assert (name in OWN_WEIGHTS) != (found == Mean(weights))
-    slots = trained(built).slots
-    if isinstance(slots["buffers"].combine, Mean) and name not in OWN_WEIGHTS:
-        assert slots["buffers"].combine == Mean(weights)
+    exchanges = built.exchanges if name == "stack" else [trained(built)]
+    slots = [item for exchange in exchanges for item in exchange.slots.items()]
+    rules = [innermost(s.combine) for n, s in slots if n.startswith("model") and s.combine]
+    assert (name in OWN_WEIGHTS) != (Mean(weights) in rules)
+    if name not in OWN_WEIGHTS:
+        rules += [s.combine for n, s in slots if n.startswith("buffers")]
+        assert {rule for rule in rules if isinstance(rule, Mean)} == {Mean(weights)}
 
 
 def test_a_methods_own_words_win_and_its_default_is_kept_where_asked() -> None:

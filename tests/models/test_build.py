@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from unseen.core.exchange import keyed
+from unseen.core.turn import keyed
 from unseen.core.vector import Model
 from unseen.errors import UnseenError
 from unseen.models import MODELS, build

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from unseen.core.exchange import keyed
+from unseen.core.turn import keyed
 from unseen.models import build
 from unseen.models.layers import Sequential
 

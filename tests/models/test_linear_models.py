@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from unseen.core.exchange import keyed
+from unseen.core.turn import keyed
 from unseen.errors import UnseenError
 from unseen.models import build
 from unseen.models.linear import logistic, mlp

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from unseen.core.exchange import keyed
+from unseen.core.turn import keyed
 from unseen.errors import UnseenError
 from unseen.models import build
 from unseen.models.digit_nets import bn_cnn, domainbed_cnn, fedilc_cnn, lenet, mnist_cnn

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from unseen import Client, Split, Training, method, play, start
-from unseen.core.exchange import keyed
 from unseen.core.optimiser import SGD
+from unseen.core.turn import keyed
 from unseen.core.vector import Model
 from unseen.engine.inprocess import InProcess
 from unseen.errors import UnseenError

@@ -13,10 +13,10 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from unseen.core.exchange import keyed
+from unseen.core.turn import keyed
 from unseen.errors import UnseenError
 from unseen.models import build
-from unseen.models.weight_files import Report, Source, fill, load, read
+from unseen.models.weight_files import Report, Source, fill, read
 
 State = dict[str, Tensor]
 SHAPE = (3, 32, 32)
@@ -56,7 +56,7 @@ def test_a_round_trip(tmp_path: Path, suffix: str) -> None:
     else:
         torch.save(state, path)
     net = cnn()
-    report = load(net, path)
+    report = fill(net, read(path), origin=path.name)
     assert same(net.state_dict(), state) == list(state)
     assert report == Report(f"net{suffix}", len(state), len(state))
     assert str(report) == f"weights net{suffix}: 14 of 14 tensors taken."
@@ -89,7 +89,7 @@ def test_what_training_scripts_save(tmp_path: Path, change: Callable[[State], ob
     state = published()
     torch.save(change(state), tmp_path / "net.pth")
     net = cnn()
-    load(net, tmp_path / "net.pth")
+    fill(net, read(tmp_path / "net.pth"))
     floating = [name for name, tensor in state.items() if tensor.is_floating_point()]
     assert [n for n in same(net.state_dict(), state) if n in floating] == floating
     assert all(t.dtype == torch.float32 for t in net.parameters())
@@ -276,7 +276,7 @@ def test_a_pickle_that_runs_code_is_refused(tmp_path: Path, plain: bool) -> None
     else:
         torch.save(content, path)
     with pytest.raises(UnseenError, match="which could run code.*is not loaded"):
-        load(cnn(), path)
+        fill(cnn(), read(path))
     assert not trace.exists()
 
 

@@ -11,8 +11,8 @@ import torch
 from support.sites import federation, images
 
 from unseen import Client, Model, Split, Training, UnseenError, method, play, start
-from unseen.core.exchange import Turn, keyed
 from unseen.core.optimiser import SGD
+from unseen.core.turn import Turn, keyed
 from unseen.engine.inprocess import InProcess
 from unseen.gradient import AmplitudeMix
 from unseen.images.bank import Bank

@@ -11,8 +11,8 @@ from support.sites import federation
 
 from unseen import Client, Model, Split, Training, UnseenError, method, play, start
 from unseen.combine import AutoWeighted
-from unseen.core.exchange import keyed
 from unseen.core.optimiser import SGD
+from unseen.core.turn import keyed
 from unseen.engine.inprocess import InProcess
 from unseen.models import build
 

@@ -7,15 +7,16 @@ import copy
 import pytest
 import torch
 import torch.nn.functional as F
+from support.alone import only
 from support.remote import Remote
 from support.sites import federation, images
 from torch import nn
 
 from unseen import Client, Model, Split, Training, UnseenError, method, play, start
-from unseen.core.exchange import Turn, keyed
 from unseen.core.losses import CrossEntropy, SquaredError
 from unseen.core.optimiser import SGD
 from unseen.core.round import sample
+from unseen.core.turn import Turn, keyed
 from unseen.engine.inprocess import InProcess
 from unseen.gradient.copa import Collaboration, Ensemble, FirstHead
 from unseen.gradient.heads import Head
@@ -64,7 +65,7 @@ def setting(kind: str, **settings) -> tuple[Training, nn.Sequential, object]:
 
 def run(expression, module, clients, training, rounds=3, fraction=1.0, backend=None):
     chosen, names = method(expression, training), sorted(clients)
-    network = adapted(chosen, copy.deepcopy(module))
+    network = adapted(chosen, only(copy.deepcopy(module)))
     model = Model(copy.deepcopy(network))
     state = start(chosen, model, names, 0)
     engine = backend(network, clients) if backend else InProcess(model, clients)
@@ -365,7 +366,7 @@ def test_the_network_is_the_studys_unless_asked_otherwise():
     assert method("copa").adapt is None and method("copa").asks == ()
     for norm, kind in (("hybrid", Hybrid), ("half", Halves)):
         chosen = method(f"copa(norm={norm!r})")
-        net = adapted(chosen, build("bn-cnn", (1, 8, 8), 3, keyed("net")))
+        net = adapted(chosen, only(build("bn-cnn", (1, 8, 8), 3, keyed("net"))))
         assert type(net.norm1) is type(net.norm2) is kind
         assert chosen.asks == ("batchnorm",)
 

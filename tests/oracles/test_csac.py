@@ -14,8 +14,8 @@ from support.sites import images
 from torch import Tensor, nn
 
 from unseen import Client, Model, Split, Training
-from unseen.core.exchange import Turn, keyed
 from unseen.core.optimiser import SGD, Adam
+from unseen.core.turn import Turn, keyed
 from unseen.gradient import Backprop, Calibration
 from unseen.gradient.alignment import Projections, attention
 from unseen.gradient.discrepancy import mmd, mse, squared_distances

@@ -13,10 +13,11 @@ from support.sites import federation, images
 from unseen import Model, Training, UnseenError, method, play, start
 from unseen.combine import Mean, SemanticDivergence
 from unseen.core.client import Memories
-from unseen.core.exchange import Exchange, Method, Turn, keyed
+from unseen.core.exchange import Exchange, Method
 from unseen.core.losses import CrossEntropy, SquaredError
 from unseen.core.metrics import plain
 from unseen.core.optimiser import SGD
+from unseen.core.turn import Turn, keyed
 from unseen.engine.inprocess import InProcess
 from unseen.gradient import Backprop
 from unseen.gradient.discrepancy import mmd

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from unseen.combine import DenseRows, GeneralizationAdjustment, Mean, SemanticDivergence
-from unseen.core.exchange import keyed
+from unseen.core.turn import keyed
 from unseen.core.vector import Layout, stack
 from unseen.errors import UnseenError
 

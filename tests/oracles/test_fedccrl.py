@@ -14,9 +14,9 @@ from scipy.stats import entropy
 from support.sites import images
 
 from unseen import Client, Model, Split, Training, UnseenError, method, play, start
-from unseen.core.exchange import Turn, keyed
 from unseen.core.losses import CrossEntropy, SquaredError
 from unseen.core.optimiser import SGD
+from unseen.core.turn import Turn, keyed
 from unseen.engine.inprocess import InProcess
 from unseen.gradient import CrossClient
 from unseen.gradient.contrast import (

@@ -11,9 +11,9 @@ from support.sites import federation, images
 from unseen import Client, Model, Split, Training, UnseenError, method, play, start
 from unseen.combine import ClassShares, GeneralizationAdjustment, Mean
 from unseen.combine.fedcsa import class_of_columns
-from unseen.core.exchange import Turn, keyed
 from unseen.core.optimiser import SGD
 from unseen.core.rows import DenseRows
+from unseen.core.turn import Turn, keyed
 from unseen.core.vector import Layout
 from unseen.engine.inprocess import InProcess
 from unseen.models import build

@@ -11,10 +11,11 @@ import torch.nn.functional as F
 from support.sites import images
 
 from unseen import Client, Model, Split, Training, UnseenError, method, play, start
-from unseen.core.exchange import Reply, Turn, keyed
+from unseen.core.exchange import Reply
 from unseen.core.losses import CrossEntropy, SquaredError
 from unseen.core.optimiser import SGD
 from unseen.core.round import sample
+from unseen.core.turn import Turn, keyed
 from unseen.engine.inprocess import InProcess
 from unseen.gradient import Backprop, Curvature
 from unseen.gradient.fedcurv import WithFisher

@@ -12,8 +12,8 @@ from support.sites import images
 from torch.func import functional_call
 
 from unseen import Client, Model, Split, Training, UnseenError, method, play, start
-from unseen.core.exchange import Turn, keyed
 from unseen.core.optimiser import SGD
+from unseen.core.turn import Turn, keyed
 from unseen.engine.inprocess import InProcess
 from unseen.gradient import Backprop, Episodic, Perturbed
 from unseen.images.bank import Bank

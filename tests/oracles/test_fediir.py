@@ -13,10 +13,10 @@ from torch import nn
 
 from unseen import Client, Model, Split, Training, UnseenError, method, play, start
 from unseen.core.apply import MovingAverage
-from unseen.core.exchange import Turn, keyed
 from unseen.core.losses import CrossEntropy, SquaredError
 from unseen.core.optimiser import SGD
 from unseen.core.round import sample
+from unseen.core.turn import Turn, keyed
 from unseen.engine.inprocess import InProcess
 from unseen.gradient import Backprop
 from unseen.gradient.fediir import HeadGradient, Invariance

@@ -21,9 +21,9 @@ from unseen import Client, Model, Split, Training, UnseenError, method, play, st
 from unseen.combine import WeightedGeometricMean
 from unseen.combine.geometric import LogSums, RunningLogSums
 from unseen.core.client import pooled
-from unseen.core.exchange import Turn, keyed
 from unseen.core.losses import CrossEntropy, SquaredError
 from unseen.core.optimiser import SGD, Adam
+from unseen.core.turn import Turn, keyed
 from unseen.engine.inprocess import InProcess
 from unseen.gradient import Backprop, Environments, Proximal
 from unseen.gradient.fishr import HeadCovariance

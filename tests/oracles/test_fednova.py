@@ -9,8 +9,8 @@ from support.sites import federation, images
 
 from unseen import Model, Training, UnseenError, method, play, start
 from unseen.combine import GeneralizationAdjustment, Mean, NormalizedAveraging
-from unseen.core.exchange import keyed
 from unseen.core.optimiser import SGD, Adam
+from unseen.core.turn import keyed
 from unseen.engine.inprocess import InProcess
 from unseen.models import build
 

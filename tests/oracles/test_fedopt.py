@@ -12,12 +12,12 @@ from support.sites import federation
 
 from unseen import Model, Training, method, play, start
 from unseen.core.apply import Descend
-from unseen.core.exchange import keyed
 from unseen.core.optimiser import Adam, FedOpt, fedadagrad, fedadam, fedyogi
+from unseen.core.turn import keyed
 from unseen.engine.inprocess import InProcess
 from unseen.errors import UnseenError
 from unseen.models import build
-from unseen.spec.study import Recipe
+from unseen.spec.training import Recipe
 
 RULES: dict[str, Callable[..., FedOpt]] = {
     "fedadam": fedadam, "fedyogi": fedyogi, "fedadagrad": fedadagrad,

@@ -11,9 +11,9 @@ from support.quadratics import Point, quadratics
 from support.sites import federation, images
 
 from unseen import Client, Model, Split, Training, UnseenError, method, play, start
-from unseen.core.exchange import Turn, keyed
 from unseen.core.losses import SquaredError
 from unseen.core.optimiser import SGD
+from unseen.core.turn import Turn, keyed
 from unseen.engine.inprocess import InProcess
 from unseen.gradient import Backprop, Perturbed
 from unseen.local.scaffold import CONTROL

@@ -7,14 +7,16 @@ import copy
 import pytest
 import torch
 import torch.nn.functional as F
+from support.alone import only
 from support.remote import Remote
 from support.sites import images
 from torch import nn
 
 from unseen import Client, Model, Split, Training, UnseenError, method, play, start
-from unseen.core.exchange import Reply, Turn, keyed
+from unseen.core.exchange import Reply
 from unseen.core.optimiser import SGD
 from unseen.core.round import sample
+from unseen.core.turn import Turn, keyed
 from unseen.engine.inprocess import InProcess
 from unseen.gradient.gperxan import STATISTICS, WEIGHTS, OwnNorms
 from unseen.images.norms import Assembled, assembled
@@ -233,7 +235,7 @@ def test_sites_behind_bytes_give_the_same_bits(expression, policy):
         for layer in (network.norm1, network.norm2):
             layer.track_running_stats = False
             layer.running_mean = layer.running_var = layer.num_batches_tracked = None
-    module = adapted(method(expression), network)
+    module = adapted(method(expression), only(network))
     one, _ = run(expression, module, clients, training, 3, 2)
     two, _ = run(expression, module, clients, training, 3, 2, Remote)
     assert all(torch.equal(one.inbox[n], two.inbox[n]) for n in one.inbox)

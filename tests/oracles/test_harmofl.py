@@ -11,9 +11,10 @@ import torch.nn.functional as F
 from support.sites import images
 
 from unseen import Client, Model, Split, Training, UnseenError, method, play, start
-from unseen.core.exchange import Exchange, Turn, keyed
+from unseen.core.exchange import Exchange
 from unseen.core.metrics import Evaluate
 from unseen.core.optimiser import SGD
+from unseen.core.turn import Turn, keyed
 from unseen.engine.inprocess import InProcess
 from unseen.gradient import Backprop, Normalised
 from unseen.images.frequency import Window

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from unseen.core import optimiser
-from unseen.core.exchange import keyed
 from unseen.core.optimiser import Adam
+from unseen.core.turn import keyed
 
 
 @pytest.mark.parametrize("size", [1, 63, 64, 128, 129, 1000])

@@ -13,7 +13,7 @@ from support.sites import federation, images
 
 from unseen import Model, Training, UnseenError, method, play, start
 from unseen.combine import DenseRows, Krum, Mean, Median, TrimmedMean
-from unseen.core.exchange import keyed
+from unseen.core.turn import keyed
 from unseen.engine.inprocess import InProcess
 from unseen.methods.base import trained
 from unseen.models import build

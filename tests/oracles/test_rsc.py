@@ -12,9 +12,9 @@ from support.sites import federation, images
 from torch import nn
 
 from unseen import Client, Model, Split, Training, UnseenError, method, play, start
-from unseen.core.exchange import Turn, keyed
 from unseen.core.losses import SquaredError
 from unseen.core.optimiser import SGD
+from unseen.core.turn import Turn, keyed
 from unseen.engine.inprocess import InProcess
 from unseen.gradient import Backprop, Perturbed, SelfChallenging
 from unseen.models import build

@@ -13,10 +13,10 @@ from support.sites import federation, images
 
 from unseen import Client, Model, Split, Training, UnseenError, method, play, start
 from unseen.combine import RosterMean
-from unseen.core.exchange import Turn, keyed
 from unseen.core.optimiser import SGD, Adam
 from unseen.core.round import sample
 from unseen.core.schedule import Step
+from unseen.core.turn import Turn, keyed
 from unseen.engine.inprocess import InProcess
 from unseen.local.accumulation import accumulation
 from unseen.local.train import batches

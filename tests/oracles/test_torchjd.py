@@ -16,7 +16,7 @@ from support.sites import federation
 from unseen import Model, Training, UnseenError, method, start
 from unseen.combine import FedOMG, JacobianDescent, Mean
 from unseen.combine.nash import bargain
-from unseen.core.exchange import keyed
+from unseen.core.turn import keyed
 from unseen.models import build
 
 jd = pytest.importorskip("torchjd.aggregation", reason="the extra `torchjd` is not installed")

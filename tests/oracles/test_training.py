@@ -11,10 +11,10 @@ from support.sites import federation, images
 
 from unseen import Client, Model, Split, Training, method, play, start
 from unseen.core.client import pooled
-from unseen.core.exchange import Turn, keyed
 from unseen.core.losses import CrossEntropy, SquaredError
 from unseen.core.optimiser import SGD, Adam
 from unseen.core.schedule import Cosine, Exponential, Step
+from unseen.core.turn import Turn, keyed
 from unseen.engine.inprocess import InProcess
 from unseen.gradient import Backprop
 from unseen.local.train import Train, batches

@@ -10,7 +10,7 @@ from support.sites import federation
 
 from unseen import Training, UnseenError, method
 from unseen.core.optimiser import SGD
-from unseen.privacy.accounting import Guarantee, composed, epsilon, promised, releases
+from unseen.privacy.accounting import Guarantee, composed, epsilon, releases
 from unseen.privacy.dp import Clients, Examples, private
 
 opacus = pytest.importorskip("opacus", reason="the extra dp is not installed")
@@ -79,6 +79,16 @@ def test_no_noise_protects_nothing_and_no_step_costs_nothing():
         epsilon(1.0, 0.1, 1, 1e-5, "rpd")
 
 
+def promised(federated, clients, replies):
+    """What the method's only exchange promises each client for a number of replies."""
+    (exchange,) = federated.exchanges
+    return [
+        Guarantee(name, ((release, replies),))
+        for name, client in clients.items()
+        for release in releases(exchange, len(client.split("train")), 1, 1)
+    ]
+
+
 def test_a_reply_of_dp_sgd_is_counted_step_by_step():
     clients = federation(2)  # 32 and 39 training examples
     training = Training(SGD(0.05), epochs=2, batch_size=8)
@@ -89,7 +99,7 @@ def test_a_reply_of_dp_sgd_is_counted_step_by_step():
     full = private(method("fedsgd", training), Examples(1.0, 1.1, 1e-3))
     (release,) = releases(full.exchanges[0], 39, 2, 2)
     assert (release.rate, release.steps) == (1.0, 1)
-    first, second = promised(federated, clients, replies=3, present=2)
+    first, second = promised(federated, clients, replies=3)
     assert first.client == "site-a"
     assert second.spent("rdp") == epsilon(1.1, 8 / 39, 30, 1e-3, "rdp")
     assert "Poisson" in second.text
@@ -119,7 +129,7 @@ def test_a_whole_clients_reply_counts_with_twice_the_bound():
 def test_a_known_seed_is_no_guarantee():
     clients = federation(1)
     federated = private(method("fedavg"), Examples(1.0, 1.1, 1e-3, seed=3))
-    (promise,) = promised(federated, clients, 1, 1)
+    (promise,) = promised(federated, clients, replies=1)
     assert promise.spent() == math.inf
     assert "known seed" in promise.text
     secret = replace(promise.replies[0][0], secret=True, noise=0.0)

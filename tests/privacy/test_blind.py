@@ -19,10 +19,11 @@ pytest.importorskip("tenseal", reason="the extra `he` is not installed")
 from unseen import InProcess, Model, Study, Training, UnseenError, method, start
 from unseen.core.apply import Descend
 from unseen.core.client import Memories
-from unseen.core.exchange import Exchange, Turn
+from unseen.core.exchange import Exchange
 from unseen.core.metrics import Evaluate
 from unseen.core.optimiser import SGD, Adam
 from unseen.core.round import play
+from unseen.core.turn import Turn
 from unseen.errors import BadReply
 from unseen.privacy import blind, channel, kinds
 from unseen.privacy.wire import pack, unpack
@@ -167,9 +168,11 @@ def test_a_site_goes_on_in_another_process() -> None:
         """A site that is made for each call, as sites over Flower are for each message."""
 
         blind = True
+        start = message = respond = None  # type: ignore[assignment]
 
         def __init__(self, name: str) -> None:
-            self.name, self.saved = name, b""
+            super().__init__(name)
+            self.saved = b""
 
         def fresh(self) -> kinds.Site:
             one = channel.site_side(kind, "blind", made, self.name, private[self.name], "job")

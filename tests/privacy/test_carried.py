@@ -14,9 +14,9 @@ pytest.importorskip("tenseal", reason="the extra `he` is not installed")
 
 from unseen import InProcess, Model, Training, UnseenError, method, start
 from unseen.core.apply import Descend
-from unseen.core.exchange import Turn
 from unseen.core.optimiser import SGD
 from unseen.core.round import play_round
+from unseen.core.turn import Turn
 from unseen.errors import BadReply
 from unseen.privacy import blind, ckks, kinds
 from unseen.privacy.blind import State, open_state, seal_state

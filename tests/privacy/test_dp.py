@@ -14,14 +14,13 @@ from support.sites import federation, images
 from unseen import Model, Training, UnseenError, method, play, start
 from unseen.combine import PPDG, PCGrad, SemanticDivergence
 from unseen.core.client import Client, Split
-from unseen.core.exchange import Turn, keyed
 from unseen.core.losses import CrossEntropy, SquaredError
 from unseen.core.optimiser import SGD
 from unseen.core.rows import gram
+from unseen.core.turn import Turn, keyed
 from unseen.core.vector import Layout
 from unseen.engine.inprocess import InProcess
 from unseen.models import build
-from unseen.privacy.clipped import check_layers, clipped_sum, linear, output_loss
 from unseen.privacy.dp import (
     Clients,
     Denoised,
@@ -33,7 +32,8 @@ from unseen.privacy.dp import (
     read,
     steps_of,
 )
-from unseen.privacy.stream import KEY, SECRET, Stream, keyed_memory
+from unseen.privacy.dp.examples import check_layers, clipped_sum, linear, output_loss
+from unseen.privacy.dp.noise import KEY, SECRET, Stream, keyed_memory
 
 TRAINING = Training(SGD(0.05), batch_size=8)
 TURN = Turn(0, 0, 3, "train", "site-a", roster=("site-a", "site-b"))

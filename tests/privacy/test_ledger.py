@@ -11,9 +11,10 @@ from support.remote import Remote
 from support.sites import federation
 
 from unseen import Model, Training, method, play, start
-from unseen.core.exchange import Reply, Turn, keyed
+from unseen.core.exchange import Reply
 from unseen.core.optimiser import SGD
 from unseen.core.round import Backend
+from unseen.core.turn import Turn, keyed
 from unseen.engine.inprocess import InProcess
 from unseen.errors import BadReply
 from unseen.models import build

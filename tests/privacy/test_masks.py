@@ -17,9 +17,10 @@ pytest.importorskip("cryptography", reason="the extra `he` is not installed")
 from unseen import InProcess, Model, Training, UnseenError, method, start
 from unseen.combine import Mean
 from unseen.core.apply import Add
-from unseen.core.exchange import Exchange, Method, Reply, Slot, Turn
+from unseen.core.exchange import Exchange, Method, Reply, Slot
 from unseen.core.metrics import plain
 from unseen.core.round import play
+from unseen.core.turn import Turn
 from unseen.errors import BadReply, Departed
 from unseen.privacy import channel, kinds, masks
 from unseen.privacy.wire import pack, unpack
@@ -55,7 +56,9 @@ def test_masks_cancel_bit_for_bit(K: int) -> None:
 def test_the_sum_is_exact_to_the_step() -> None:
     _, outcomes, backend = trained("fedavg", 3, "masks(step=20)", rounds=1)
     weights = outcomes[0].weights["model"].numpy()
-    held = [site.held["model"].double().numpy() for site in backend.transport.sites.values()]
+    held = [
+        site.pending["held"]["model"].double().numpy() for site in backend.transport.sites.values()
+    ]
     fixed = sum(np.rint(np.ldexp(w * row, 20)) for w, row in zip(weights, held, strict=True))
     start_of, _, _ = trained("fedavg", 3, rounds=0)
     found, _, _ = trained("fedavg", 3, "masks(step=20)", rounds=1)
@@ -131,14 +134,14 @@ def test_weights_that_single_out_a_client_are_refused() -> None:
     play(made, start(made, model, names, 0), backend, names, 1)  # type: ignore[arg-type]
     rows = backend.server.rows("model", held(backend), backend.ask)
     for site in backend.transport.sites.values():
-        site.asked = {}  # type: ignore[attr-defined]
+        site.pending["asked"] = {}
     with pytest.raises(BadReply, match="leave only site-a"):
         rows.linear(torch.tensor([1.0, 0.0, 0.0], dtype=torch.float64))
 
 
 def held(backend: channel.Channelled) -> list[kinds.Sealed]:
     sites = backend.transport.sites
-    size = len(next(iter(sites.values())).held["model"])  # type: ignore[attr-defined]
+    size = len(next(iter(sites.values())).pending["held"]["model"])
     shape = torch.Size([size])
     return [kinds.Sealed(n, shape, torch.float32, {}, ()) for n in sorted(sites)]
 
@@ -148,7 +151,7 @@ def test_other_weights_for_each_make_noise() -> None:
     backend, made, model, names = behind(3)
     play(made, start(made, model, names, 0), backend, names, 1)  # type: ignore[arg-type]
     for site in backend.transport.sites.values():
-        site.asked = {}  # type: ignore[attr-defined]
+        site.pending["asked"] = {}
     ask = backend.ask
 
     def lying(questions: Mapping[str, bytes]) -> dict[str, bytes]:

@@ -136,7 +136,7 @@ def test_every_dot_has_its_name_next_to_it(page: Any) -> None:
     """The name is within two lines above the dot, and its ends are on both sides of it or at an
     edge of the panel."""
     far = page.evaluate("""() => {
-        const svg = document.querySelector('#p1-overview ~ figure .panels svg');
+        const svg = document.querySelector('#p1-overview ~ .figures .panels svg');
         const dots = Array.from(svg.querySelectorAll('use')).map(e => e.getBoundingClientRect());
         const names = Array.from(svg.querySelectorAll('text')).map(e => e.getBoundingClientRect());
         const middle = r => [(r.left + r.right) / 2, (r.top + r.bottom) / 2];

@@ -12,7 +12,7 @@ from support.finished_studies import DOMAINS, write_study
 
 from unseen.combine import PPDG, PCGrad
 from unseen.combine.mean import Mean
-from unseen.core.exchange import Turn
+from unseen.core.turn import Turn
 from unseen.report import curves, gaps, outcome, rule_weights, sensitivity, updates
 from unseen.report.figures import Dots, Figure, Lines
 from unseen.report.read import Choice, read
@@ -128,11 +128,11 @@ def test_agreement_by_hand() -> None:
     # g = (1, 0), (−1, 1), (0, 2): inner products −1, 0, 2; squared distances 5, 5, 2.
     inner = [[1.0, -1.0, 0.0], [-1.0, 2.0, 2.0], [0.0, 2.0, 4.0]]
     found = updates.agreement(inner)
-    assert found.conflicts == pytest.approx(1 / 3)
-    assert found.variance == 2 * (5 + 5 + 2)
-    assert found.cosine == pytest.approx((-1 / math.sqrt(2) + 0 + 2 / math.sqrt(8)) / 3)
+    assert found["conflict rate"] == pytest.approx(1 / 3)
+    assert found["domain variance"] == 2 * (5 + 5 + 2)
+    assert found["pairwise cosine"] == pytest.approx((-1 / math.sqrt(2) + 0 + 2 / math.sqrt(8)) / 3)
     # Eq. 4 in the other form: 2K tr G − 2·1ᵀG1.
-    assert found.variance == 2 * 3 * 7 - 2 * sum(map(sum, inner))
+    assert found["domain variance"] == 2 * 3 * 7 - 2 * sum(map(sum, inner))
     # The mean (0, 1) has inner products 0, 1, 2 with them and length 1.
     assert updates.toward(inner, [0, 1, 2], 1.0) == pytest.approx([0, 1 / math.sqrt(2), 1])
 
@@ -168,11 +168,10 @@ def test_updates_before_and_after_the_rule(tmp_path: Path) -> None:
 
 def test_sweeps_take_the_default_where_the_option_is_not_named() -> None:
     names = ["fedavg", "ppdg", "ppdg(lam=0.2)", "ppdg(lam=0.2, when='always')"]
-    (sweep,) = sensitivity.sweeps(names)
-    assert (sweep.base, sweep.option) == ("ppdg(lam=…)", "lam")
-    assert dict(sweep.values) == {0.1: "ppdg", 0.2: "ppdg(lam=0.2)"}
-    (modifier,) = sensitivity.sweeps(["fedavg+ga(step=0.1)", "fedavg+ga(step=0.2)"])
-    assert modifier.base == "fedavg+ga(step=…)"
+    found = sensitivity.sweeps(names)
+    assert found == {("ppdg(lam=…)", "lam"): {0.1: "ppdg", 0.2: "ppdg(lam=0.2)"}}
+    ((base, _),) = sensitivity.sweeps(["fedavg+ga(step=0.1)", "fedavg+ga(step=0.2)"])
+    assert base == "fedavg+ga(step=…)"
 
 
 def test_sensitivity_has_the_reference_as_a_level(tmp_path: Path) -> None:
@@ -207,14 +206,14 @@ def test_fairness_and_cost(part: StudyReport) -> None:
 
 
 def test_critical_differences(part: StudyReport) -> None:
-    (figure,) = outcome.ranked(part, part.main)
-    assert isinstance(figure.panels[0], Dots)
+    figure = outcome.ranked(part)
+    assert figure is not None and isinstance(figure.panels[0], Dots)
     assert [row.name for row in figure.panels[0].rows] == ["fedavg+ga", "ppdg(lam=0.2)", "fedavg"]
     assert figure.panels[0].spans == ((0, 2),)  # two targets: 2.34 ranks apart are needed
 
 
 def test_averages_best_above(part: StudyReport) -> None:
-    first = outcome.averages(part, part.main).panels[0]
+    first = outcome.averages(part).panels[0]
     assert isinstance(first, Dots) and first.title == "average"
     assert [row.name for row in first.rows] == ["fedavg+ga", "ppdg(lam=0.2)", "fedavg"]
     assert first.rows[0].value == pytest.approx(53.05)

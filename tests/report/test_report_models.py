@@ -10,11 +10,10 @@ import torch
 from torch import nn
 
 from unseen.errors import UnseenError
-from unseen.report.embed import embedding, features, maps
 from unseen.report.figures import Dots, Matrix
+from unseen.report.maps import coloured, embedding, features, plane, surface
 from unseen.report.models import sections
 from unseen.report.read import Choice, read
-from unseen.report.surface import plane, surface
 from unseen.report.write import report
 from unseen.results import records
 from unseen.study import Study
@@ -82,7 +81,8 @@ def test_tsne_keeps_clusters_together() -> None:
     centres = found.unflatten(0, (2, 20)).mean(1)
     spread = (found.unflatten(0, (2, 20)) - centres[:, None]).norm(dim=-1).max()
     assert (centres[0] - centres[1]).norm() > spread
-    by_class, by_domain = maps(found, ["0"] * 20 + ["1"] * 20, ["a", "b"] * 20)
+    labels = {"class": ["0"] * 20 + ["1"] * 20, "domain": ["a", "b"] * 20}
+    by_class, by_domain = coloured(found, labels)
     assert by_class.labels == ("0", "1") and by_domain.labels == ("a", "b")
 
 
@@ -125,4 +125,4 @@ def test_a_chapter_without_its_package_says_so_and_leaves_the_others(
     monkeypatch.setitem(sys.modules, "openTSNE", None)
     confusion, features, surfaces = sections(read([tmp_path], Choice())[0][0], tmp_path)
     assert confusion and surfaces and not features
-    assert "fedavg at 0 is left out: t-SNE needs openTSNE" in features.needs
+    assert "fedavg at 0 is left out: t-SNE needs openTSNE" in features.remarks[0]

@@ -60,7 +60,7 @@ class Tags(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.found.append((tag, dict(attrs)))
-        if tag not in ("meta", "link", "input", "br"):
+        if tag not in ("meta", "link", "input", "br", "wbr"):
             self.stack.append(tag)
 
     def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
@@ -232,7 +232,7 @@ PANELS: tuple[Panel, ...] = (
         Line("p", (0.01, 0.1), (0.5, 9.0), (0.4, 0.5), (0.6, 0.7), colour=9, dots=True),
     ), True, (0.01,), (0.0, 1.0), True),
     Dots("b", "rank", (Row("x" * 60, 1.0, text="1"), Row("y", 2.0, 1.5, 2.5, "2", INK)), ((0, 1),)),
-    Points("c", (0.0, 1.0), (1.0, 0.0), ("p", "q")),
+    Points("c", (0.0, 1.0), (1.0, 0.0), ("p", "q"), ("p", "q")),
     Surface("d", (0.0, 1.0), (0.0, 1.0), ((0.0, 1.0), (2.0, 3.0)), (("global", 0.5, 0.5),)),
     Surface("flat", (0.0, 1.0), (0.0, 1.0), ((1.0, 1.0), (1.0, 1.0)), ()),
     Matrix("e", ("no", "yes"), ((9, 1), (0, 0))),

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from support.finished_studies import write_study
 
-from unseen.report.verdict import cards
+from unseen.report.table_rows import cards
 from unseen.report.write import report
 from unseen.results.formats import LEGEND
 from unseen.results.selection import Selected

@@ -6,8 +6,7 @@ import pytest
 import scipy.stats
 
 from unseen.errors import UnseenError
-from unseen.results.comparison import compare
-from unseen.results.paired import EXACT, holm
+from unseen.results.comparison import EXACT, compare, holm
 from unseen.results.published_rows import Printed
 from unseen.results.selection import Selected
 from unseen.results.statistics import mean

@@ -14,10 +14,9 @@ import pytest
 
 from unseen.errors import UnseenError
 from unseen.results import records
-from unseen.results.fairness import entropy, variance
+from unseen.results.fairness import at_environments, entropy, offered, variance
 from unseen.results.records import Job
 from unseen.results.selection import less_is_better
-from unseen.results.source_environments import at_environments, offered
 from unseen.results.study_results import Results
 from unseen.spec.holdout import Task
 from unseen.spec.named import metrics_of

@@ -143,7 +143,7 @@ def test_table_7_says_what_is_unknown_and_tests_as_the_paper_did() -> None:
 
 
 def test_a_whole_table_of_tests_is_refused() -> None:
-    with pytest.raises(UnseenError, match="name one part of it, such as ppdg/table7/camelyon17"):
+    with pytest.raises(UnseenError, match="Name one part of it, such as ppdg/table7/camelyon17"):
         table("ppdg/table7").tests()
 
 

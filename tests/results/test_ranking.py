@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from unseen.errors import UnseenError
-from unseen.results.ranking import critical_difference, friedman, rank
+from unseen.results.statistics import critical_difference, friedman, rank
 
 #: Ranks of four methods on 14 data sets with the averages that Demšar 2006 prints in section 3.2
 #: (C4.5 as it is, with m tuned, with cf tuned, with both).
@@ -90,6 +90,13 @@ def test_groups_are_the_longest_runs_within_the_difference(values: dict[str, lis
     assert not any(set(a) <= set(b) for a in found.groups for b in found.groups if a is not b)
 
 
+@given(st.lists(distinct, min_size=1, max_size=7))
+def test_mean_ranks_are_means_of_scipys(rows: list[list[int]]) -> None:
+    expected = scipy.stats.rankdata(rows, axis=0).mean(axis=1)
+    found = rank({str(i): [float(x) for x in row] for i, row in enumerate(rows)}, lower=True).ranks
+    assert [found[str(i)] for i in range(len(rows))] == pytest.approx(list(expected))
+
+
 def test_less_is_better() -> None:
     values = {"a": [0.1, 0.2], "b": [0.3, 0.4]}
     assert rank(values, lower=True).ranks == {"a": 1.0, "b": 2.0}
@@ -111,7 +118,7 @@ def test_few_targets_are_weak() -> None:
 
 
 def test_wrong_input() -> None:
-    with pytest.raises(UnseenError, match="as many numbers"):
+    with pytest.raises(UnseenError, match="one number per target"):
         rank({"a": [0.1], "b": [0.1, 0.2]})
     with pytest.raises(UnseenError, match="alpha must be a number"):
         rank({"a": [0.1]}, alpha=5)

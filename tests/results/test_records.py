@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from unseen.core.atomic import write_atomically
 from unseen.core.client import Memories
-from unseen.core.exchange import Outcome, State, Turn
+from unseen.core.exchange import Outcome, State
+from unseen.core.turn import Turn
 from unseen.results import records
 from unseen.results.records import FILES, Job, Log, read_lines, to_line
 

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from unseen.errors import UnseenError
-from unseen.results.statistics import Cell, interval, mean, mean_ranks, ranks, standard_error
+from unseen.results.statistics import Cell, interval, mean, ranks, standard_error
 
 numbers = st.floats(-1e3, 1e3)
 few = st.sampled_from([0.1, 0.2, 0.2, 0.5])
@@ -104,18 +104,6 @@ def test_one_value_has_no_interval_and_equal_ones_have_none_to_speak_of() -> Non
 def test_ranks_are_scipys(values: list[float]) -> None:
     assert ranks(values, lower=True) == list(scipy.stats.rankdata(values))
     assert ranks(values) == list(scipy.stats.rankdata([-x for x in values]))
-
-
-@given(st.lists(st.lists(few, min_size=4, max_size=4), min_size=1, max_size=5))
-def test_mean_ranks_are_means_of_scipys(rows: list[list[float]]) -> None:
-    expected = scipy.stats.rankdata(rows, axis=0).mean(axis=1)
-    assert mean_ranks(rows, lower=True) == pytest.approx(list(expected))
-
-
-def test_mean_ranks_leave_out_tasks_with_an_undefined_value() -> None:
-    # Task 1 ranks 1, 2; task 2 is incomplete; task 3 ranks 1.5, 1.5.
-    assert mean_ranks([[0.9, None, 0.5], [0.8, 0.7, 0.5]]) == [1.25, 1.75]
-    assert mean_ranks([[None], [0.8]]) is None
 
 
 def shown(value: float) -> str:

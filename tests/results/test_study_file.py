@@ -13,7 +13,7 @@ import pytest
 from support.command_line import Command
 
 from unseen import Study, UnseenError
-from unseen.report.folders import read_folder
+from unseen.report.study_report import read_folder
 from unseen.spec.user_code import code_of, digest
 
 OWN = """
@@ -228,7 +228,7 @@ def test_a_run_without_a_finished_job_does_not_bind_its_folder(
     aside = out / "unfinished-1"
     assert aside.exists() == checkpoint
     if checkpoint:
-        assert any(f"--out {aside} goes on" in str(one.message) for one in recwarn)
+        assert any(f"--out {aside} resumes" in str(one.message) for one in recwarn)
         small("fedavg").run(aside)  # its own settings, in its own folder
     with pytest.raises(UnseenError, match=r"holds another study: settings\.rounds was 2 and is 1"):
         small("fedavg").run(out)

@@ -11,7 +11,7 @@ from support.command_line import Command
 from support.federations import trained, write_study, write_table
 
 from unseen import Study
-from unseen.report.folders import Folder, read_folder
+from unseen.report.study_report import Folder, read_folder
 from unseen.serving.directory import Trained
 from unseen.serving.inputs import Table
 

@@ -7,11 +7,11 @@ import pytest
 import torch
 from sklearn import metrics as sk
 
-from unseen.core.exchange import keyed
 from unseen.core.metrics import METRICS, OF_NUMBERS
+from unseen.core.turn import keyed
 from unseen.core.weighted_metrics import WEIGHTED
-from unseen.serving.clock import Clock
-from unseen.serving.intervals import measured
+from unseen.serving.evaluate import measured
+from unseen.serving.new_rows import Clock
 
 N = 60
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 from support.command_line import Command
 
-from unseen.core.exchange import keyed
+from unseen.core.turn import keyed
 from unseen.errors import UnseenError
 from unseen.serving import export
 from unseen.serving.directory import Trained

@@ -90,12 +90,12 @@ def test_its_report_draws_the_model_that_was_trained(tmp_path: Path) -> None:
     )
     study.run(tmp_path / "out")
     (part,), _ = read([tmp_path / "out"], Choice())
-    ((run,),) = part.of.values()
+    (run,) = part.runs
     found = loaded(part, run, tmp_path)
     x, y = found.prepared.targets["west"].split("validation").batch(slice(None))
     found.model.module.eval()
     with torch.no_grad():
-        now = float(loss(found.model.at(found.vector, x, found.buffers), y))
+        now = float(loss(found.model.at(found.model.vector, x), y))
     (line,) = read_lines(run.raw.folder / FILES[1])
     assert now == pytest.approx(value(line, "loss"), rel=1e-6)
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from support.alone import only
 from support.command_line import Command
 from support.federations import photo_study, table_study, trained, write_study
 
@@ -49,7 +50,7 @@ def test_the_directory_predicts_as_the_model_did_in_memory(
     planned = prepare_study(study, tmp_path / "again")
     prepared = prepare(planned.data, planned.tasks[0], study, 0)
     made = composed(method, study, planned.data)
-    network = adapted(made, first_network(planned.setting, prepared, 0))
+    network = adapted(made, only(first_network(planned.setting, prepared, 0)))
     model = Model(network, "cpu", prepared.shape)
     roster = made.gather(prepared.sources) if made.gather else prepared.sources
     backend = InProcess(model, roster)
@@ -92,7 +93,7 @@ def test_what_the_directory_says_of_the_training(of_rows: Trained) -> None:
     assert 0 <= low <= high <= 1
     size = sum(p.numel() for p in of_rows.model.module.parameters())
     statistics = 8 * len(spec["input"]["statistics"])
-    ranges = 2 * 8 * 2  # the ends of age and dose
+    ranges = 2 * 8 * 2 + 8 * 2  # the ends of age and dose; rows of each class
     assert spec["left the sites"]["by site"]["north"] == {
         "rounds": 2, "down": 2 * 4 * size + statistics, "up": 2 * 4 * size + statistics + ranges
     }  # fmt: skip
@@ -156,7 +157,7 @@ def test_what_makes_no_one_model_is_refused(
 
 def test_statistics_of_the_batch_are_refused(tmp_path: Path) -> None:
     file = photo_study(tmp_path, training='buffers = "batch"')
-    with pytest.raises(UnseenError, match="what else is asked"):
+    with pytest.raises(UnseenError, match="what else is predicted"):
         trained(file, tmp_path / "model")
 
 

@@ -151,7 +151,7 @@ def test_figures_of_ones_own_are_a_table_in_the_file() -> None:
 def test_a_reference_to_nothing_is_refused_when_the_study_is_read() -> None:
     with pytest.raises(UnseenError, match="published.*'csac/table9'; did you mean"):
         Study(published="csac/table9")
-    with pytest.raises(UnseenError, match="name one part of it"):
+    with pytest.raises(UnseenError, match="Name one part of it"):
         Study(published=["csac/table4"])
 
 

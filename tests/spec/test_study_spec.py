@@ -21,7 +21,7 @@ from unseen.errors import UnseenError
 from unseen.spec.holdout import Fixed, Growing, Task, plan
 from unseen.spec.named import named_studies
 from unseen.spec.overrides import parse_override
-from unseen.spec.study import Recipe
+from unseen.spec.training import Recipe
 from unseen.study import Study
 
 
@@ -258,7 +258,7 @@ def test_a_domain_that_is_held_out_by_name_is_the_only_target(tmp_path: Path) ->
     assert task == Task("15", ("0", "30"), ("15",))
     with pytest.raises(UnseenError, match="did you mean '15'"):
         plan("leave-one-domain-out", ["0", "15", "30"], Study(holdout="155").targets)
-    assert "leave one of the two out" in message(holdout="15", targets=["30"])
+    assert "Leave one of the two out" in message(holdout="15", targets=["30"])
 
 
 @pytest.mark.parametrize("participation", [1, 1.0, 3, 0.5])

@@ -12,7 +12,8 @@ from unseen import Training
 from unseen.errors import UnseenError
 from unseen.federation.kit_spec import Federation as Kits
 from unseen.spec.holdout import Fixed, Growing
-from unseen.spec.study import Federation, Privacy, Recipe
+from unseen.spec.study import Federation, Privacy
+from unseen.spec.training import Recipe
 from unseen.spec.wording import Settings, WrongSettings
 from unseen.study import Study
 

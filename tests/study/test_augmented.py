@@ -9,9 +9,9 @@ import torch
 from support.sites import federation
 from torch import Tensor, nn
 
-from unseen.core.exchange import Turn
 from unseen.core.losses import CrossEntropy
 from unseen.core.optimiser import SGD
+from unseen.core.turn import Turn
 from unseen.core.vector import Model
 from unseen.errors import UnseenError
 from unseen.gradient import Backprop

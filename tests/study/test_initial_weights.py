@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from unseen.cli.main import main
-from unseen.core.exchange import keyed
+from unseen.core.turn import keyed
 from unseen.errors import UnseenError
 from unseen.models import build
 from unseen.models.weight_files import Source
@@ -106,7 +106,7 @@ def test_what_cannot_be_is_refused_before_any_training(sites: Path) -> None:
         ({"weights": "absent.pth"}, "no file of weights at absent.pth"),
         ({"weights": "other.pth"}, "other.pth does not fit the model; of another shape: 'fc1.w"),
         ({"weights_bands": "some"}, "weights_bands"),
-        ({"weights_bands": "mean"}, "weights_bands is for a file of weights: set weights"),
+        ({"weights_bands": "mean"}, "weights_bands is for a file of weights. Set weights"),
     ):
         with pytest.raises(UnseenError, match=words):
             study(**settings).run(sites / "out")

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from unseen.core.client import Client, Split
-from unseen.core.exchange import keyed
+from unseen.core.turn import keyed
 from unseen.datasets import DataSet, Domain, check
 from unseen.datasets.encoding import Schema
 from unseen.datasets.totals import Totals

@@ -24,7 +24,7 @@ def test_a_missing_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("dataset", "words"),
     [
-        ("heart-disease", ("processed.cleveland.data", "10.24432/C52P4X", "heart_disease")),
+        ("eicu", ("patient.csv", "eICU")),
         ("rotated-mnist", ("train-images", "MNIST database")),
     ],
 )

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 import torch
 
-from unseen.core.exchange import keyed
 from unseen.core.metrics import FOR_NUMBERS
+from unseen.core.turn import keyed
 from unseen.datasets import DataSet, Domain, check, load
 from unseen.datasets.totals import Totals
 from unseen.errors import UnseenError

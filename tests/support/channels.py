@@ -13,9 +13,10 @@ from support.sites import federation
 from unseen import InProcess, Model, Training, method, start
 from unseen.core.apply import Add
 from unseen.core.client import Client
-from unseen.core.exchange import Exchange, Method, Outcome, Reply, Slot, State, Turn
+from unseen.core.exchange import Exchange, Method, Outcome, Reply, Slot, State
 from unseen.core.metrics import plain
 from unseen.core.round import play
+from unseen.core.turn import Turn
 from unseen.privacy import channel, ckks, kinds
 
 

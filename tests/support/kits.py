@@ -13,7 +13,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from unseen.federation import handshake, provision
+from unseen.federation import probe, provision
 from unseen.federation.kit import Kit
 from unseen.federation.kit_spec import Federation
 from unseen.federation.process import free_port
@@ -47,7 +47,7 @@ class Answers(BaseHTTPRequestHandler):
             self.send_error(413)
             return
         size = len(self.rfile.read(length))
-        found = {**handshake.versions(), "time": time.time(), "registered": True, "bytes": size}
+        found = {**probe.versions(), "time": time.time(), "registered": True, "bytes": size}
         body = json.dumps({**found, **self.content}).encode()
         self.send_response(200)
         self.send_header("content-length", str(len(body)))

@@ -12,7 +12,8 @@ from torch import Tensor
 
 from unseen.combine import DenseRows
 from unseen.core.client import Client, Memories
-from unseen.core.exchange import Exchange, Reply, Turn
+from unseen.core.exchange import Exchange, Reply
+from unseen.core.turn import Turn
 from unseen.core.types import Inbox
 from unseen.core.vector import Model
 from unseen.engine.inprocess import InProcess

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from unseen.core.exchange import keyed
+from unseen.core.turn import keyed
 from unseen.models import build
 
 NAMES = ["site-a", "site-b", "site-c"]

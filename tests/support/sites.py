@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from unseen.core.client import Client, Split
-from unseen.core.exchange import keyed
+from unseen.core.turn import keyed
 
 
 def federation(count: int = 5, n: int = 40, classes: int = 3, seed: int = 0) -> dict[str, Client]:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 
-from unseen.core.exchange import keyed
+from unseen.core.turn import keyed
 from unseen.datasets import Domain
 from unseen.errors import UnseenError
 from unseen.results.records import Job

@@ -156,7 +156,7 @@ def test_the_page() -> None:
     assert "| small | ≤ 1 | 1.50 | **not met** |" in text
     assert "| else | ≤ 1 | – | not measured |" in text
     assert "**Times**\n\n| way | wall ms |\n|:--|--:|\n| ours | 1,234 |" in text
-    assert "other work ran beside" in text and "A note." in text
+    assert "other work ran at the same time" in text and "A note." in text
     assert "All figures were measured on one processor, P, at commit abc." in text
     assert "[performance](performance.md#done)" in text
 

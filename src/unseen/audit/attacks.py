@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,22 +13,25 @@ from torch import Tensor
 
 from unseen.audit import inversion, membership, shared
 from unseen.audit.inversion import Prior
-from unseen.audit.measures import RECOVERED, interval, psnr
+from unseen.audit.measures import RECOVERED, estimate, interval, psnr
 from unseen.audit.subject import Subject, described, prepare_subject
 from unseen.core.client import Client, Split
-from unseen.core.exchange import Method, keyed
+from unseen.core.exchange import Method
+from unseen.core.turn import keyed
 from unseen.core.vector import Model
 from unseen.engine.determinism import reproducible
 from unseen.errors import UnseenError
 from unseen.methods.compose import method as compose
-from unseen.privacy.clipped import output_loss
+from unseen.privacy.accounting import epsilon
+from unseen.privacy.channel import seen_by_server
 from unseen.privacy.dp import Examples, private, read
+from unseen.privacy.dp.examples import output_loss
 from unseen.spec.study import StudySpec
 from unseen.study.network import first_model
 
 #: How much nearer than the mean of all a result must be, in decibels, where that is near already.
 BEYOND = 10.0
-#: Noise on single examples' gradients that is tried besides the study's own, in units of clip.
+#: Noise on single examples' gradients that is tried next to the study's own, in units of clip.
 LADDER = (0.001, 0.01, 0.1, 1.0)
 #: Sizes of the batches whose gradients are attacked.
 BATCHES = (1, 2, 4, 8, 16, 32)
@@ -49,8 +51,7 @@ def audit(
     shadows: int = 8,
     rounds: int | None = None,
 ) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """Return all findings as plain data, and the images that the attacks recovered, by the name of
-    a row.
+    """Attack a study.
 
     Args:
         study: What is attacked.
@@ -59,34 +60,41 @@ def audit(
         victims: Number of images whose single updates are inverted.
         shadows: Models for the likelihood ratio, 0 for none.
         rounds: Of every training (default: the study's).
+
+    Returns:
+        All findings as plain data, and the images that the attacks recovered, by the name of a row.
     """
     begun = time.monotonic()
     with reproducible(study.threads, study.device):
         subject = prepare_subject(study, data_dir, method)
         findings: dict[str, Any] = {"what": described(subject, rounds)}
         findings["inversion"], images = invert(subject, victims)
-        played = rounds or study.rounds
-        findings |= trained_models(subject, played, shadows)
+        findings |= trained_models(subject, rounds or study.rounds, shadows)
         findings["shared"] = shared_extras(subject)
     findings["what"]["seconds"] = round(time.monotonic() - begun)
     return findings, images
 
 
-# Inversion.
-
-
 def invert(subject: Subject, count: int) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """Attack single-example updates under every channel, then sums of several examples."""
-    names = list(subject.prepared.sources)
-    victim = subject.prepared.sources[names[0]]
-    other = subject.prepared.sources[names[-1]]
-    recipe = subject.study.training.build(subject.data.classes is None)
-    recipe = replace(recipe, augment=None)
-    plain = compose("fedsgd", recipe)
+    """Attack single-example updates under every channel, then sums of several examples.
+
+    Args:
+        subject: What is attacked.
+        count: How many images' updates.
+
+    Returns:
+        As `audit`.
+    """
+    sources = list(subject.prepared.sources.values())
+    victim, other = sources[0], sources[-1]
+    recipe = replace(subject.study.training.build(subject.data.classes is None), augment=None)
+    plain, loss = compose("fedsgd", recipe), output_loss(recipe.loss, "audit")
     model = first_model(subject.setting, subject.prepared, subject.seed)
     prior = Prior.of(other.split("train").batch(slice(None))[0])
-    rows = shared.victims(victim, count, subject.seed)
-    clients = inversion.single(victim, rows)
+    order = torch.randperm(
+        len(victim.split("train")), generator=keyed(f"{subject.seed}/audit/victims")
+    )
+    clients = inversion.single(victim, order[:count].sort().values.tolist())
     truth = torch.cat([c.split("train").batch(slice(None))[0] for c in clients.values()])
     updates = inversion.replies(plain, model, clients)
     first = inversion.entry(model) is not None
@@ -95,72 +103,60 @@ def invert(subject: Subject, count: int) -> tuple[dict[str, Any], dict[str, Tens
     table: list[dict[str, Any]] = []
     mean_only = prior.clipped(prior.mean.expand_as(truth))
     enough = max(RECOVERED, float(psnr(mean_only, truth, prior.span).mean()) + BEYOND)
-
-    def note(name: str, guess: Tensor, held: str, extra: Mapping[str, Any] | None = None) -> None:
-        decibels = psnr(guess, truth[: len(guess)], prior.span)
-        mean, low, high = interval(decibels)
-        images[name] = guess
-        table.append(
-            {
-                "what": name,
-                "held": held,
-                "psnr": round(mean, 2),
-                "interval": [round(low, 2), round(high, 2)],
-                "recovered": int((decibels > enough).sum()),
-                "of": len(guess),
-                "each": inversion.rounded(decibels),
-            }
-            | dict(extra or {})
-        )
-
-    loss = output_loss(recipe.loss, "audit")
     draws = keyed(f"{subject.seed}/audit/inversion")
+
+    def note(name: str, guess: Tensor, held: str, **extra: Any) -> None:
+        decibels = psnr(guess, truth[: len(guess)], prior.span)
+        images[name] = guess
+        figures = estimate("psnr", interval(decibels), 2)
+        counts = {"recovered": int((decibels > enough).sum()), "of": len(guess)}
+        each = [round(float(v), 2) for v in decibels]
+        table.append({"what": name, "held": held, **figures, **counts, "each": each, **extra})
+
+    def matched(rows: Tensor) -> Tensor:
+        some = rows[: FEW if first else 6]
+        return torch.cat([inversion.matching(model, u, loss, prior, draws) for u in some])
+
+    def solved(rows: Tensor, deviation: float = 0.0) -> Tensor:
+        return prior.clipped(inversion.analytic(model, rows, prior, deviation).float())
+
     if first:
-        note("plain, by algebra", prior.clipped(inversion.analytic(model, updates).float()),
-             "the update")  # fmt: skip
-    tried = min(len(rows), FEW if first else 6)
-    guess = torch.cat([inversion.matching(model, u, loss, prior, draws) for u in updates[:tried]])
-    note("plain, by gradient matching", guess, "the update")
+        note("plain, by algebra", solved(updates), "the update")
+    note("plain, by gradient matching", matched(updates), "the update")
     for label, dp in _noises(subject.study):
         try:
             noised = inversion.replies(private(plain, dp), model, clients)
         except UnseenError as error:
             table.append({"what": label, "left_out": str(error)})
             continue
-        deviation = dp.noise * dp.clip
-        if first:
-            guess = prior.clipped(inversion.analytic(model, noised, prior, deviation).float())
-        else:
-            guess = torch.cat(
-                [inversion.matching(model, u, loss, prior, draws) for u in noised[:tried]]
-            )
-        note(label, guess, "the clipped and noised update", {"epsilon": _epsilon(dp)})
-    for channel in ("masks", "ckks"):
+        guess = solved(noised, dp.noise * dp.clip) if first else matched(noised)
+        note(label, guess, "the clipped and noised update", epsilon=_epsilon(dp))
+    for channel, label in (("masks", "masked"), ("ckks", "encrypted")):
+        some = updates if len(updates[0]) < LARGE else updates[:FEW]
         try:
-            content = _held(channel, updates if len(updates[0]) < LARGE else updates[:FEW])
+            contents = [c for c in seen_by_server(channel, some.float()) if isinstance(c, bytes)]
         except (ImportError, UnseenError) as error:
             table.append({"what": channel, "left_out": str(error)})
             continue
-        guess = torch.cat([inversion.from_bytes(c, model, prior) for c in content])
-        label = {"masks": "masked", "ckks": "encrypted"}[channel]
-        note(label, guess, f"{len(content[0]):,} bytes")
+        guess = torch.cat([inversion.from_bytes(content, model, prior) for content in contents])
+        note(label, guess, f"{len(contents[0]):,} bytes")
     note(f"a random {noun}", prior.random(len(truth), draws), "nothing")
     note(f"the mean {noun}", mean_only, "nothing")
     random = torch.stack(
         [psnr(prior.random(len(truth), draws), truth, prior.span) for _ in range(RANDOM)]
     )
+    gains = {}  # how much nearer than random images an attack came, on the same victims
+    for name in ("masked", "encrypted"):
+        if name in images:
+            n = len(images[name])
+            gain = interval(psnr(images[name], truth[:n], prior.span) - random.mean(0)[:n])
+            gains[name] = estimate("gain", gain, 2) | {"no_better": gain[1] <= 0.0}
     findings = {
-        "site": victim.name,
-        "prior_from": other.name,
-        "noun": noun,
-        "enough": round(enough, 2),
+        "site": victim.name, "prior_from": other.name, "noun": noun, "enough": round(enough, 2),
         "attacks": table,
         "random_images": {"draws": RANDOM, "psnr": round(float(random.mean()), 2),
                           "highest_mean": round(float(random.mean(1).max()), 2)},
-        "against_random": {
-            name: _difference(images[name], truth, random.mean(0), prior.span)
-            for name in ("masked", "encrypted") if name in images
-        },
+        "against_random": gains,
     }  # fmt: skip
     if first:
         findings["batches"] = batches(subject, model, plain, victim, prior, enough)
@@ -168,142 +164,113 @@ def invert(subject: Subject, count: int) -> tuple[dict[str, Any], dict[str, Tens
 
 
 def _noises(study: StudySpec) -> list[tuple[str, Examples]]:
-    of_study, _ = read(study.privacy.examples, study.privacy.clients)
-    clip, delta = (of_study.clip, of_study.delta) if of_study is not None else (1.0, 1e-5)
+    own, _ = read(study.privacy.examples, study.privacy.clients)
+    clip, delta = (1.0, 1e-5) if own is None else (own.clip, own.delta)
     noises = [(f"noise {noise:g}", Examples(clip, noise, delta)) for noise in LADDER]
-    return [*noises, *([("the study's noise", of_study)] if of_study is not None else [])]
+    return noises if own is None else [*noises, ("the study's noise", own)]
 
 
 def _epsilon(dp: Examples) -> float | None:
-    from unseen.privacy.accounting import epsilon
-
+    """Return ε of one reply; None where the accountants are not installed."""
     try:
         return float(f"{epsilon(dp.noise, 1.0, 1, dp.delta, 'rdp'):.4g}")
     except UnseenError:
         return None
 
 
-def _held(channel: str, rows: Tensor) -> list[bytes]:
-    """What a server holds of each client's row on a channel."""
-    from unseen.privacy.channel import seen_by_server
-
-    return [c for c in seen_by_server(channel, rows.float()) if isinstance(c, bytes)]
-
-
-def _difference(guess: Tensor, truth: Tensor, random: Tensor, span: float) -> dict[str, Any]:
-    """How much nearer than random images an attack came, on the same victims."""
-    gain = psnr(guess, truth[: len(guess)], span) - random[: len(guess)]
-    mean, low, high = interval(gain)
-    return {"gain": round(mean, 2), "interval": [round(low, 2), round(high, 2)],
-            "no_better": low <= 0.0}  # fmt: skip
-
-
 def batches(
     subject: Subject, model: Model, plain: Method, victim: Client, prior: Prior, enough: float
 ) -> list[dict[str, Any]]:
-    """Look for images in sums of several examples' gradients, and in a round of the study's own
-    training.
+    """Look for images in sums of gradients, which is what a server sees that holds sums alone.
 
-    It is what a server can recover that holds a sum alone.
+    Args:
+        subject: What is attacked; a round of its own training is attacked too.
+        model: The network.
+        plain: The method whose clients send one gradient each.
+        victim: The site.
+        prior: What the attacker knows of the images.
+        enough: From how many decibels on an image counts as recovered.
     """
     split = victim.split("train")
+    order = torch.randperm(len(split), generator=keyed(f"{subject.seed}/audit/batches"))
+
+    def best(name: str, row: Tensor, summed: Split) -> dict[str, Any]:
+        truth = summed.batch(slice(None))[0]
+        candidates = prior.clipped(inversion.units(model, row).float())
+        nearest = inversion.nearest(candidates, truth, prior.span)
+        random = prior.random(len(candidates), keyed("audit/candidates"))
+        guessed = inversion.nearest(random, truth, prior.span)
+        return {
+            "what": name, "examples": len(summed), "candidates": len(candidates),
+            "psnr": round(float(nearest.mean()), 2),
+            "psnr_of_random": round(float(guessed.mean()), 2),
+            "recovered": int((nearest > enough).sum()),
+        }  # fmt: skip
+
     rows = []
-    generator = keyed(f"{subject.seed}/audit/batches")
-    order = torch.randperm(len(split), generator=generator)
-    sizes = [size for size in BATCHES if size <= len(split)]
-    for size in (*sizes, len(split)):
+    for size in (*(size for size in BATCHES if size <= len(split)), len(split)):
         chosen = split.take(order[:size])
         client = Client("victim", chosen, None, victim.classes)
         (row,) = inversion.replies(plain, model, {"victim": client})
-        rows.append(_best(f"the gradient of {size}", size, model, row, chosen, prior, enough))
+        rows.append(best(f"the gradient of {size}", row, chosen))
     runtime = subject.runtime(subject.method, subject.seed)
     try:
         (row,) = inversion.replies(runtime.method, runtime.model, {victim.name: victim})
     except (UnseenError, KeyError, RuntimeError):
         return rows
-    name = f"a round of {subject.method} on all {len(split)}"
-    return [*rows, _best(name, len(split), model, row, split, prior, enough)]
-
-
-def _best(
-    name: str, size: int, model: Model, row: Tensor, split: Split, prior: Prior, enough: float
-) -> dict[str, Any]:
-    truth = split.batch(slice(None))[0]
-    candidates = prior.clipped(inversion.units(model, row).float())
-    best = inversion.nearest(candidates, truth, prior.span)
-    random = prior.random(len(candidates), keyed("audit/candidates"))
-    guessed = inversion.nearest(random, truth, prior.span)
-    return {
-        "what": name,
-        "examples": size,
-        "candidates": len(candidates),
-        "psnr": round(float(best.mean()), 2),
-        "psnr_of_random": round(float(guessed.mean()), 2),
-        "recovered": int((best > enough).sum()),
-    }
-
-
-# What follows from whole trainings.
+    return [*rows, best(f"a round of {subject.method} on all {len(split)}", row, split)]
 
 
 def trained_models(subject: Subject, rounds: int, shadows: int) -> dict[str, Any]:
-    """Infer membership from the final model, and read the inner products on the way."""
+    """Infer membership from the final model, and read the inner products on the way.
+
+    Args:
+        subject: What is attacked.
+        rounds: Of every training.
+        shadows: Models for the likelihood ratio; with fewer than four it is left out.
+    """
     sources = subject.prepared.sources
     final, outcomes = subject.train(subject.method, sources, subject.seed, rounds, gram=True)
-    findings: dict[str, Any] = {
-        "membership": {"by_loss": membership.by_threshold(final, sources)},
-        "gram": shared.gram_reveals(outcomes),
-    }
+    found: dict[str, Any] = {"by_loss": membership.by_threshold(final, sources)}
     if shadows >= 4:
         confidences, memberships = [], []
-        everything = {name: client.split("train") for name, client in sources.items()}
         for m in range(shadows):
             reduced, mask = membership.halves(sources, f"{subject.seed}/audit/shadow/{m}")
             model, _ = subject.train(subject.method, reduced, subject.seed + m, rounds)
-            confidences.append(
-                np.concatenate([model.confidence(split) for split in everything.values()])
-            )
-            memberships.append(torch.cat([mask[name] for name in everything]).numpy())
-        findings["membership"]["by_shadows"] = membership.by_shadows(
-            np.stack(confidences), np.stack(memberships)
-        )
-    return findings
+            each = [model.confidence(client.split("train")) for client in sources.values()]
+            confidences.append(np.concatenate(each))
+            memberships.append(torch.cat([mask[name] for name in sources]).numpy())
+        found["by_shadows"] = membership.by_shadows(np.stack(confidences), np.stack(memberships))
+    return {"membership": found, "gram": shared.gram_reveals(outcomes)}
 
 
 def shared_extras(subject: Subject) -> dict[str, Any]:
     """Attack what methods share beyond the model: banks, counts, gaps, heads."""
-    sources = subject.prepared.sources
-    names = list(sources)
+    prepared, seed = subject.prepared, subject.seed
+    sources = list(prepared.sources.values())
     findings: dict[str, Any] = {}
     plain = compose("fedsgd", subject.study.training.build(subject.data.classes is None))
-    model = first_model(subject.setting, subject.prepared, subject.seed)
-    if len(subject.prepared.shape) == 3:
-        findings["banks"] = shared.bank_membership(
-            model, sources[names[0]], [sources[name] for name in names[1:]], 16, subject.seed
-        )
-    if subject.prepared.classes is not None and subject.prepared.outputs > 1:
-        rows = inversion.replies(plain, model, dict(sources))
-        targets = [*subject.prepared.targets.values(), *sources.values()]
-        public = replace(targets[0], train=targets[0].train or targets[0].validation)
-        findings["class_counts"] = shared.class_counts(model, dict(sources), rows, public)
+    model = first_model(subject.setting, prepared, seed)
+    if len(prepared.shape) == 3:
+        findings["banks"] = shared.bank_membership(model, sources[0], sources[1:], 16, seed)
+    if prepared.classes is not None and prepared.outputs > 1:
+        rows = inversion.replies(plain, model, dict(prepared.sources))
+        target = [*prepared.targets.values(), *sources][0]
+        public = replace(target, train=target.train or target.validation)
+        findings["class_counts"] = shared.class_counts(model, prepared.sources, rows, public)
     rounds = min(ROUNDS_SHARED, subject.study.rounds)
-    clean = replace(subject, study=_without_noise(subject.study))
+    privacy = subject.study.privacy.model_copy(update={"examples": "", "clients": ""})
+    study = subject.study.model_copy(update={"privacy": privacy, "record": ()})
+    clean = replace(subject, study=study)  # what they share is attacked without noise
     for name, text in (("gaps", "fedavg+ga"), ("heads", "copa")):
         try:
-            model_, outcomes = clean.train(text, sources, subject.seed, rounds)
+            trained, outcomes = clean.train(text, prepared.sources, seed, rounds)
         except UnseenError as error:
             findings[name] = {"left_out": str(error)}
             continue
-        if name == "gaps":
-            findings[name] = shared.gaps_reveal(outcomes)
-        else:
-            inbox = model_.inbox
-            findings[name] = shared.heads_reveal(
-                model_.model, inbox["model"], inbox["heads"], dict(sorted(sources.items()))
-            )
+        findings[name] = (
+            shared.gaps_reveal(outcomes)
+            if name == "gaps"
+            else shared.heads_reveal(trained, prepared.sources)
+        )
     return findings
-
-
-def _without_noise(study: StudySpec) -> StudySpec:
-    privacy = study.privacy.model_copy(update={"examples": "", "clients": ""})
-    return study.model_copy(update={"privacy": privacy, "record": ()})

@@ -10,19 +10,24 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from unseen.audit.measures import numbers, psnr
+from unseen.audit.measures import psnr
 from unseen.core.client import Client, Split
-from unseen.core.exchange import Method, Turn
+from unseen.core.exchange import Method
+from unseen.core.round import start
+from unseen.core.turn import Turn
 from unseen.core.vector import Model
-from unseen.privacy.clipped import OutputLoss
+from unseen.engine.inprocess import InProcess
+from unseen.methods.base import trained
+from unseen.privacy.dp.examples import OutputLoss
 
 
 @dataclass(frozen=True)
 class Prior:
-    """What the attacker knows of such images without any update.
+    """What the attacker knows of such images without any update, from a site not the victim's.
 
-    The mean and the deviation of each pixel, and the range; taken from a site other than the
-    victim's.
+    Attributes:
+        mean, deviation: Of each pixel.
+        low, high: The range of pixels.
     """
 
     mean: Tensor
@@ -58,20 +63,13 @@ class Prior:
 
 def single(client: Client, rows: Sequence[int]) -> dict[str, Client]:
     """Return one client for each row of another's training split, with that one example."""
-    split, clients = client.split("train"), {}
-    for i, row in enumerate(rows):
-        x, y = split.batch(slice(row, row + 1))
-        name = f"victim-{i:02d}"
-        clients[name] = Client(name, Split(x, y), None, client.classes)
-    return clients
+    split, names = client.split("train"), [f"victim-{i:02d}" for i in range(len(rows))]
+    splits = [Split(*split.batch(slice(row, row + 1))) for row in rows]
+    return {n: Client(n, s, None, client.classes) for n, s in zip(names, splits, strict=True)}
 
 
 def replies(method: Method, model: Model, clients: dict[str, Client]) -> Tensor:
     """Return the rows [K, P] that clients send in round 0, by the method's own exchange."""
-    from unseen.core.round import start
-    from unseen.engine.inprocess import InProcess
-    from unseen.methods.base import trained
-
     names = sorted(clients)
     state = start(method, model, names, seed=0)
     exchange = trained(method)
@@ -82,13 +80,12 @@ def replies(method: Method, model: Model, clients: dict[str, Client]) -> Tensor:
 
 def entry(model: Model) -> str | None:
     """Return the linear layer with a bias that sees the whole input, if there is one."""
-    size = math.prod(model.shape or (0,))
-    for name, layer in model.module.named_modules():
-        if isinstance(layer, nn.Conv2d | nn.Conv1d):
-            return None
-        if isinstance(layer, nn.Linear):
-            return name if layer.in_features == size and layer.bias is not None else None
-    return None
+    kinds = nn.Conv2d | nn.Conv1d | nn.Linear
+    layers = ((n, layer) for n, layer in model.module.named_modules() if isinstance(layer, kinds))
+    name, first = next(layers, ("", None))
+    if not isinstance(first, nn.Linear) or first.bias is None:
+        return None
+    return name if first.in_features == math.prod(model.shape or (0,)) else None
 
 
 def analytic(
@@ -97,8 +94,7 @@ def analytic(
     """Return the input [K, ...] of a first linear layer, from updates [K, P] of one example each.
 
     There ∂W_o = δ_o x and ∂b_o = δ_o, so that x = Σ_o ∂b_o ∂W_o / Σ_o ∂b_o², exactly and at any
-    scale. With noise the result is drawn to the prior's mean by as much as is best for images of
-    its statistics, with Σ ∂b² corrected for the noise in it.
+    scale.
 
     Args:
         model: The network.
@@ -106,17 +102,20 @@ def analytic(
         prior: Needed where there is noise.
         deviation: Of the noise in each coordinate of an update, which the attacker knows.
 
+    Note:
+        With noise the result is drawn to the prior's mean by as much as is best for images of its
+        statistics, with Σ ∂b² corrected for the noise in it.
+
     Source:
         Phong et al. 2018.
     """
     W, b = _first(model, rows)
     power = b.square().sum(1)
-    if not deviation:
-        estimate = torch.einsum("ko,koi->ki", b, W) / power[:, None]
-        return estimate.view(len(rows), *(model.shape or ()))
-    assert prior is not None
-    clean = (power - b.shape[1] * deviation**2).clamp_min(1e-30)
-    estimate = (torch.einsum("ko,koi->ki", b, W) / clean[:, None]).view(-1, *prior.mean.shape)
+    clean = (power - b.shape[1] * deviation**2).clamp_min(1e-30) if deviation else power
+    estimate = torch.einsum("ko,koi->ki", b, W) / clean[:, None]
+    estimate = estimate.view(len(rows), *(model.shape or ()))
+    if prior is None or not deviation:
+        return estimate
     # The estimate's own noise: that in ∂W, x times that in ∂b, and their product.
     size = 1 + float((prior.mean.square() + prior.deviation.square()).mean())
     noise = deviation**2 * size / clean + deviation**4 * b.shape[1] / clean**2
@@ -129,7 +128,8 @@ def analytic(
 def units(model: Model, row: Tensor) -> Tensor:
     """Return ∂W_o / ∂b_o of every unit o of the first layer [o, ...].
 
-    Where a unit answers to one example of a batch or of a sum alone, that is the example.
+    Note:
+        Where a unit answers to one example of a batch or of a sum alone, that is the example.
 
     Source:
         Boenisch et al. 2021.
@@ -158,10 +158,9 @@ def matching(
 ) -> Tensor:
     """Return an image [1, ...] whose gradient points where the update does, for any network.
 
-        x = argmin 1 − cos(∇ loss(x, y), g) + smooth · TV(x),     y: the class whose output's
-                                                                  gradient is negative
+        x = argmin 1 − cos(∇ loss(x, y), g) + smooth · TV(x)
 
-    by signed steps of Adam whose size falls.
+    by signed steps of Adam whose size falls; y is the class whose output's gradient is negative.
 
     Args:
         model: The network.
@@ -201,11 +200,14 @@ def matching(
 
 def read_label(model: Model, gradient: Tensor) -> Tensor:
     """Return the label of a single example's gradient [P]: the class whose bias is pushed up."""
+    last = last_bias(model, gradient).flatten()
+    return (last < 0).long() if len(last) == 1 else last.argmin()[None]
+
+
+def last_bias(model: Model, rows: Tensor) -> Tensor:
+    """Return what rows [..., P] hold of the last bias, that of the outputs."""
     names = [name for name in model.layout.names if name.endswith("bias")]
-    last = model.layout.views(gradient)[names[-1]].flatten()
-    if len(last) == 1:
-        return (last < 0).long()
-    return last.argmin()[None]
+    return model.layout.views(rows)[names[-1]]
 
 
 def from_bytes(content: bytes, model: Model, prior: Prior) -> Tensor:
@@ -214,24 +216,15 @@ def from_bytes(content: bytes, model: Model, prior: Prior) -> Tensor:
     whole = np.frombuffer(content[: len(content) // 4 * 4], dtype="<u4").astype(np.float64)
     whole = np.resize((whole - whole.mean()) / (whole.std() or 1.0), P)
     row = torch.from_numpy(whole)[None]
-    guess = analytic(model, row) if entry(model) is not None else _window(row, model)
-    return prior.matched(guess.float())
-
-
-def _window(row: Tensor, model: Model) -> Tensor:
     shape = model.shape or ()
-    return row[:, : math.prod(shape)].view(1, *shape)
+    seen = analytic(model, row) if entry(model) is not None else row[:, : math.prod(shape)]
+    return prior.matched(seen.view(1, *shape).float())
 
 
 def _first(model: Model, rows: Tensor) -> tuple[Tensor, Tensor]:
-    """The updates of the first layer's weights [K, o, i] and bias [K, o], in float64."""
+    """Return the updates of the first layer's weights [K, o, i] and bias [K, o], in float64."""
     name = entry(model)
     assert name is not None
     views = model.layout.views(rows.double())
     prefix = f"{name}." if name else ""
     return views[f"{prefix}weight"], views[f"{prefix}bias"]
-
-
-def rounded(values: Tensor) -> list[float]:
-    """Return decibels to two decimals, for records."""
-    return [round(float(v), 2) for v in numbers(values)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,22 +22,23 @@ Floats = NDArray[np.float64]
 def psnr(images: Tensor, truth: Tensor, span: float) -> Tensor:
     """Return 10 log₁₀(span² / MSE) of images [N, ...], in decibels [N], at most 100.
 
-    >>> psnr(torch.tensor([[0.5, 0.5]]), torch.tensor([[0.4, 0.6]]), 1.0)
-    tensor([20.0000], dtype=torch.float64)
+    Example:
+        >>> psnr(torch.tensor([[0.5, 0.5]]), torch.tensor([[0.4, 0.6]]), 1.0)
+        tensor([20.0000], dtype=torch.float64)
     """
     error = (images.double() - truth.double()).square().flatten(1).mean(1)
     return (10 * torch.log10(span**2 / error)).clamp(max=LARGEST).nan_to_num(posinf=LARGEST)
 
 
 def interval(values: Tensor | Sequence[float], seed: int = 0) -> tuple[float, float, float]:
-    """Return the mean, and the middle 95 % of the means of resamples."""
+    """Return the mean of values, and the middle 95 % of the means of resamples."""
     return _bootstrap(lambda x: float(x.mean()), [np.asarray(values, dtype=np.float64)], seed)
 
 
 def _bootstrap(
     statistic: Callable[..., float], groups: Sequence[Floats], seed: int
 ) -> tuple[float, float, float]:
-    """A statistic of groups, and the middle 95 % of its values for resamples of all of them."""
+    """Return a statistic of groups, and the middle 95 % of it for resamples of all of them."""
     generator = np.random.default_rng(seed)
     samples = [
         statistic(*(x[generator.integers(len(x), size=len(x))] for x in groups))
@@ -49,8 +51,9 @@ def _bootstrap(
 def auc(members: Floats, others: Floats) -> float:
     """Return the probability that a member scores above a non-member, ties counting half.
 
-    >>> auc(np.array([2.0, 3.0]), np.array([1.0, 2.0]))
-    0.875
+    Example:
+        >>> auc(np.array([2.0, 3.0]), np.array([1.0, 2.0]))
+        0.875
     """
     ordered = np.sort(others)
     below = np.searchsorted(ordered, members, "left") + np.searchsorted(ordered, members, "right")
@@ -68,22 +71,30 @@ def rate_at(members: Floats, others: Floats, false: float = 0.01) -> float:
     return float((members > threshold).mean())
 
 
-def rank_correlation(a: Sequence[float], b: Sequence[float]) -> float | None:
+def estimate(name: str, found: tuple[float, float, float], digits: int) -> dict[str, Any]:
+    """Return a value and its interval as findings have them, rounded."""
+    value, *ends = (round(number, digits) for number in found)
+    return {name: value, "interval": ends}
+
+
+def rank_correlation(a: Floats, b: Floats) -> float | None:
     """Return Spearman's; None where either is constant or there are fewer than three."""
     from scipy.stats import spearmanr
 
-    if len(a) < 3 or len(set(a)) == 1 or len(set(b)) == 1:
+    if len(a) < 3 or len(set(a.tolist())) == 1 or len(set(b.tolist())) == 1:
         return None
     value = float(spearmanr(a, b).statistic)
     return value if np.isfinite(value) else None
+
+
+def mean_correlation(rows: Sequence[Floats], others: Sequence[Floats]) -> float | None:
+    """Return the mean of the rank correlations of rows, pair by pair, where there are any."""
+    each = [rank_correlation(a, b) for a, b in zip(rows, others, strict=True)]
+    correlations = [value for value in each if value is not None]
+    return round(float(np.mean(correlations)), 3) if correlations else None
 
 
 def numbers(t: Tensor) -> Floats:
     """Return a tensor as an array of float64."""
     array: Floats = t.detach().cpu().double().numpy()
     return array
-
-
-def keyed_choice(count: int, most: int, generator: torch.Generator) -> Tensor:
-    """Return at most `most` of `count` indices, in random order."""
-    return torch.randperm(count, generator=generator)[:most]

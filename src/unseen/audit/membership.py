@@ -11,10 +11,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from unseen.audit.measures import Floats, auc, auc_interval, numbers, rate_at
+from unseen.audit.measures import Floats, auc, auc_interval, estimate, numbers, rate_at
 from unseen.core.client import Client, Split
-from unseen.core.exchange import keyed
 from unseen.core.metrics import Predict, forward
+from unseen.core.turn import keyed
 from unseen.core.types import Inbox
 from unseen.core.vector import Model
 
@@ -35,9 +35,15 @@ class Trained:
 
 
 def confidence(outputs: Tensor, y: Tensor) -> Tensor:
-    """Return the logit of the probability that the model gives to the right class.
+    """Return how sure a model is of each example.
 
-    For numbers: the squared error with its sign turned.
+    Args:
+        outputs: [N, C].
+        y: Labels [N], classes or numbers.
+
+    Returns:
+        The logit of the probability of the right class; for numbers the squared error with its
+        sign turned.
     """
     z = outputs.double()
     if y.is_floating_point():
@@ -50,7 +56,12 @@ def confidence(outputs: Tensor, y: Tensor) -> Tensor:
 
 
 def halves(clients: Mapping[str, Client], key: str) -> tuple[dict[str, Client], dict[str, Tensor]]:
-    """Return clients with a random half of their training examples each, and which half it is."""
+    """Return clients with a random half of their training examples each, and which half it is.
+
+    Args:
+        clients: The sites.
+        key: Names the draw.
+    """
     reduced, chosen = {}, {}
     for name, client in clients.items():
         split = client.split("train")
@@ -65,7 +76,9 @@ def halves(clients: Mapping[str, Client], key: str) -> tuple[dict[str, Client], 
 def by_threshold(trained: Trained, clients: Mapping[str, Client]) -> dict[str, Any]:
     """Take for a member what the model fits better than most.
 
-    Members are the training splits, the others the validation splits of the same sites.
+    Args:
+        trained: The model.
+        clients: The sites; members are their training splits, the others their validation splits.
     """
     inside = np.concatenate([trained.confidence(c.split("train")) for c in clients.values()])
     outside = np.concatenate([trained.confidence(c.split("validation")) for c in clients.values()])
@@ -74,10 +87,8 @@ def by_threshold(trained: Trained, clients: Mapping[str, Client]) -> dict[str, A
 
 def measured(members: Floats, others: Floats) -> dict[str, Any]:
     """Return the AUC with its interval, and the true positives at one false one in a hundred."""
-    value, low, high = auc_interval(members, others)
     return {
-        "auc": round(value, 4),
-        "interval": [round(low, 4), round(high, 4)],
+        **estimate("auc", auc_interval(members, others), 4),
         "rate_at_1_percent": round(rate_at(members, others), 4),
         "members": len(members),
         "others": len(others),
@@ -87,14 +98,15 @@ def measured(members: Floats, others: Floats) -> dict[str, Any]:
 def by_shadows(confidences: Floats, kept: np.ndarray[Any, Any]) -> dict[str, Any]:
     """Infer membership by the likelihood ratio, with few shadow models.
 
-    Each model is attacked in its turn with all others as shadows: an example's score is how much
-    more likely its confidence is under the models that saw it than under those that did not, each a
-    normal distribution with the example's own mean and, since the models are few, one deviation for
-    all examples.
-
     Args:
         confidences: Of M models in N examples [M, N].
         kept: Which half of the examples each model was trained on [M, N].
+
+    Note:
+        Each model is attacked in its turn with all others as shadows: an example's score is how
+        much more likely its confidence is under the models that saw it than under those that did
+        not, each a normal distribution with the example's own mean and, since the models are few,
+        one deviation for all examples.
 
     Source:
         Carlini et al. 2022.
@@ -103,29 +115,20 @@ def by_shadows(confidences: Floats, kept: np.ndarray[Any, Any]) -> dict[str, Any
     inside, outside = [], []
     for target in range(M):
         shadows = np.arange(M) != target
-        seen = kept[shadows]
-        c = confidences[shadows]
+        seen, c, x = kept[shadows], confidences[shadows], confidences[target]
         able = (seen.sum(0) > 0) & ((~seen).sum(0) > 0)
-        means = [_mean(c, seen), _mean(c, ~seen)]
-        spreads = [_spread(c, mask, mean) for mask, mean in zip((seen, ~seen), means, strict=True)]
-        x = confidences[target]
-        scores = _log_normal(x, means[0], spreads[0]) - _log_normal(x, means[1], spreads[1])
+        scores = _log_likelihood(x, c, seen) - _log_likelihood(x, c, ~seen)
         inside.append(scores[able & kept[target]])
         outside.append(scores[able & ~kept[target]])
-    each = [auc(a, b) for a, b in zip(inside, outside, strict=True)]
+    each = [round(auc(a, b), 4) for a, b in zip(inside, outside, strict=True)]
     results = measured(np.concatenate(inside), np.concatenate(outside))
-    return results | {"models": M, "auc_of_each": [round(value, 4) for value in each]}
+    return results | {"models": M, "auc_of_each": each}
 
 
-def _mean(c: Floats, mask: np.ndarray[Any, Any]) -> Floats:
-    return np.asarray((c * mask).sum(0) / np.maximum(mask.sum(0), 1))
-
-
-def _spread(c: Floats, mask: np.ndarray[Any, Any], mean: Floats) -> float:
+def _log_likelihood(x: Floats, c: Floats, mask: np.ndarray[Any, Any]) -> Floats:
+    """Return the log-density of x [N] under the normal distribution of the masked values [M, N]."""
+    mean = (c * mask).sum(0) / np.maximum(mask.sum(0), 1)
     squares = ((c - mean) ** 2 * mask).sum()
     freedom = max(1, int(mask.sum() - (mask.sum(0) > 0).sum()))
-    return float(max((squares / freedom) ** 0.5, 1e-6))
-
-
-def _log_normal(x: Floats, mean: Floats, deviation: float) -> Floats:
+    deviation = max((squares / freedom) ** 0.5, 1e-6)
     return np.asarray(-(((x - mean) / deviation) ** 2) / 2 - np.log(deviation))

@@ -1,7 +1,8 @@
 """Whether bytes that must stay secret are in files or in a process's memory.
 
-What is looked for is cut into words of 8 bytes. Seven of them one after the other, in any order and
-at any alignment, count as found: every 64 bytes of a vector of float32 hold seven.
+Note:
+    What is looked for is cut into words of 8 bytes. Seven of them one after the other, in any order
+    and at any alignment, count as found: every 64 bytes of a vector of float32 hold seven.
 """
 
 from __future__ import annotations
@@ -15,6 +16,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+
+from unseen.privacy import seal
+from unseen.privacy.wire import unpack
 
 Words = NDArray[np.uint64]
 RUN = 7
@@ -30,25 +34,27 @@ def words(*contents: bytes | Tensor, but: Iterable[bytes | Tensor] = ()) -> Word
         but: What may be there, whose words are left out.
     """
     distinct = np.unique(np.concatenate([_words(content) for content in contents]))
-    halves = (distinct >> np.uint64(32) != 0) & (distinct & np.uint64(0xFFFFFFFF) != 0)
-    allowed = [_words(content) for content in but]
-    wanted: Words = distinct[halves]
-    if allowed:
-        wanted = wanted[~np.isin(wanted, np.concatenate(allowed))]
-    return wanted
+    wanted = distinct[(distinct >> np.uint64(32) != 0) & (distinct & np.uint64(0xFFFFFFFF) != 0)]
+    allowed = [np.empty(0, np.uint64), *map(_words, but)]
+    return np.setdiff1d(wanted, np.concatenate(allowed))
 
 
 def _words(content: bytes | Tensor) -> Words:
-    raw = content.detach().cpu().contiguous().numpy().tobytes() if isinstance(
-        content, Tensor
-    ) else content  # fmt: skip
-    return np.frombuffer(raw[: len(raw) // 8 * 8], np.uint64)
+    if isinstance(content, Tensor):
+        content = content.detach().cpu().contiguous().numpy().tobytes()
+    return np.frombuffer(content[: len(content) // 8 * 8], np.uint64)
 
 
 def holds(contents: Iterable[bytes], looked_for: Words, run: int = RUN) -> bool:
-    """Return whether `run` of the words follow each other in one of the contents.
+    """Return whether some of the words follow each other in one of the contents.
 
-    Of every `run` words one is looked at; only where it is one of them its neighbours are.
+    Args:
+        contents: Where they are looked for.
+        looked_for: The words, sorted.
+        run: How many of them in a row count as found.
+
+    Note:
+        Of every `run` words one is looked at; only where it is one of them its neighbours are.
     """
     if not len(looked_for):
         return False
@@ -69,6 +75,7 @@ def holds(contents: Iterable[bytes], looked_for: Words, run: int = RUN) -> bool:
 
 
 def _among(numbers: Words, looked_for: Words) -> NDArray[np.bool_]:
+    """Return which numbers are among the words, which are sorted."""
     nearest = np.searchsorted(looked_for, numbers).clip(max=len(looked_for) - 1)
     same: NDArray[np.bool_] = np.equal(looked_for[nearest], numbers)
     return same
@@ -77,7 +84,8 @@ def _among(numbers: Words, looked_for: Words) -> NDArray[np.bool_]:
 def memory(process: int) -> Iterator[bytes]:
     """Yield all that a process of this machine can write to, piece by piece; Linux, and its owner.
 
-    Pages that were never written to are passed over.
+    Note:
+        Pages that were never written to are passed over.
     """
     regions = Path(f"/proc/{process}/maps").read_text().splitlines()
     with Path(f"/proc/{process}/mem").open("rb", buffering=0) as file:
@@ -103,16 +111,16 @@ def memory(process: int) -> Iterator[bytes]:
 
 def files(folder: Path) -> Iterator[bytes]:
     """Yield the content of every file below a folder."""
-    for path in sorted(folder.rglob("*")):
-        if path.is_file():
-            yield path.read_bytes()
+    yield from (path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file())
 
 
 def secret_words(content: bytes, public: bytes) -> Words:
-    """Return the words of a key's file of `unseen.privacy.ckks`, on disk and in SEAL."""
-    from unseen.privacy import seal
-    from unseen.privacy.wire import unpack
+    """Return the words of a secret key, on disk and in SEAL.
 
+    Args:
+        content: The key's file, of `unseen.privacy.ckks`.
+        public: The public key's, which may be anywhere.
+    """
     header, parts = unpack(content, "the file of the secret key")
     raw = []
     for levels, part in zip(header["levels"], parts, strict=True):

@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from unseen.audit.measures import (
-    Floats,
-    auc_interval,
-    keyed_choice,
-    numbers,
-    rank_correlation,
-)
+from unseen.audit import measures
+from unseen.audit.inversion import last_bias
+from unseen.audit.measures import Floats, numbers
+from unseen.audit.membership import Trained, confidence
 from unseen.core.client import Client
-from unseen.core.exchange import Outcome, Turn, keyed
+from unseen.core.exchange import Outcome
+from unseen.core.turn import Turn, keyed
 from unseen.core.vector import Model
 from unseen.gradient.contrast import statistics
+from unseen.gradient.heads import Head
 from unseen.images.bank import Bank
 from unseen.images.frequency import Window
 
@@ -28,22 +26,12 @@ from unseen.images.frequency import Window
 COPIES = {"the very image": 0.0, "a copy with 5 % noise": 0.05, "a copy with 20 % noise": 0.2}
 #: Images that are asked about and are not in the bank.
 STRANGERS = 200
-
-
-@dataclass(frozen=True)
-class Described:
-    """Something about images that a method sends to everybody."""
-
-    title: str
-    method: str
-    describe: Callable[[Tensor], Tensor]
-
-
-BANKS = (
-    Described("whole amplitude spectrum", "am", Window(None)),
-    Described("amplitudes at low frequencies, L = 0.25", "feddg(L=0.25)", Window(0.25)),
-    Described("amplitude at frequency 0 alone, L = 0", "feddg(L=0.0)", Window(0.0)),
-    Described("mean and deviation of the pixels", "fedccrl", statistics),
+#: What methods send to everybody about images: in words, the method, and how it is computed.
+BANKS: tuple[tuple[str, str, Callable[[Tensor], Tensor]], ...] = (
+    ("whole amplitude spectrum", "am", Window(None)),
+    ("amplitudes at low frequencies, L = 0.25", "feddg(L=0.25)", Window(0.25)),
+    ("amplitude at frequency 0 alone, L = 0", "feddg(L=0.0)", Window(0.0)),
+    ("mean and deviation of the pixels", "fedccrl", statistics),
 )
 
 
@@ -52,25 +40,28 @@ def bank_membership(
 ) -> list[dict[str, Any]]:
     """Return, for each thing that banks hold, whether an image in the bank is recognised by it.
 
-    The bank is filled by the methods' own exchange. Members are its images, the others images of
-    the same site that were not drawn; the score is how near the nearest row is to what the attacker
-    computes of its copy. Also: how often the class of a bank's images is guessed, by the five
-    nearest of another site's images whose labels the attacker has.
-
     Args:
         model: The network.
         client: The site whose bank is attacked.
         others: Sites whose labels the attacker has.
         count: The most images in the bank.
         seed: Of the draws.
+
+    Note:
+        The bank is filled by the methods' own exchange. Members are its images, the others images
+        of the same site that were not drawn; the score is how near the nearest row is to what the
+        attacker computes of its copy. Also: how often the class of a bank's images is guessed, by
+        the five nearest of another site's images whose labels the attacker has.
     """
     results = []
     split = client.split("train")
     x, y = split.batch(slice(None))
     span = float(x.max() - x.min())
     generator = keyed(f"{seed}/audit/banks")
-    for kind in BANKS:
-        bank = Bank("bank", kind.describe, min(count, len(split) // 2))
+    known = [other.split("train").batch(slice(None)) for other in others]
+    labels = torch.cat([y for _, y in known])
+    for title, method, describe in BANKS:
+        bank = Bank("bank", describe, min(count, len(split) // 2))
         turn = Turn(seed, 0, 1, "bank", client.name, roster=(client.name,))
         reply, _ = bank(model, {}, client, {}, turn)
         rows = reply.rows["bank"].view(bank.count, -1)
@@ -82,35 +73,20 @@ def bank_membership(
             for chosen in (inside, outside):
                 images = x[chosen]
                 images = images + noise * span * torch.randn(images.shape, generator=generator)
-                scores.append(-_distances(kind.describe(images), rows).min(1))
-            value, low, high = auc_interval(scores[0], scores[1])
-            guesses[copy] = {"auc": round(value, 4), "interval": [round(low, 4), round(high, 4)]}
-        right, chance = _labelled(kind, rows, y[inside], others)
-        results.append(
-            {
-                "what": kind.title,
-                "method": kind.method,
-                "numbers_per_image": rows.shape[1],
-                "images": bank.count,
-                "membership": guesses,
-                "class_guessed": round(right, 4),
-                "class_by_chance": round(chance, 4),
-            }
-        )
+                scores.append(-_distances(describe(images), rows).min(1))
+            guesses[copy] = measures.estimate("auc", measures.auc_interval(*scores), 4)
+        described = torch.cat([describe(images).flatten(1) for images, _ in known])
+        scale = described.std(0).clamp_min(1e-9)
+        near = _distances(rows / scale, described / scale).argsort(1)[:, :5]
+        right = labels[torch.from_numpy(near)].mode(1).values == y[inside]
+        commonest = torch.bincount(y[inside]).max() / bank.count
+        results.append({
+            "what": title, "method": method, "numbers_per_image": rows.shape[1],
+            "images": bank.count, "membership": guesses,
+            "class_guessed": round(float(right.double().mean()), 4),
+            "class_by_chance": round(float(commonest), 4),
+        })  # fmt: skip
     return results
-
-
-def _labelled(
-    kind: Described, rows: Tensor, y: Tensor, others: Sequence[Client]
-) -> tuple[float, float]:
-    """How often the most frequent class of the five nearest is right, and the commonest class."""
-    splits = [client.split("train").batch(slice(None)) for client in others]
-    described = torch.cat([kind.describe(x).flatten(1) for x, _ in splits])
-    labels = torch.cat([labels for _, labels in splits])
-    scale = described.std(0).clamp_min(1e-9)
-    near = _distances(rows / scale, described / scale).argsort(1)[:, :5]
-    guessed = labels[torch.from_numpy(near)].mode(1).values
-    return float((guessed == y).double().mean()), float(torch.bincount(y).max() / len(y))
 
 
 def _distances(a: Tensor, b: Tensor) -> Floats:
@@ -123,11 +99,19 @@ def class_counts(
     """Guess a site's class frequencies from one gradient that it sends in the clear.
 
     The head's bias has the gradient mean p_c − n_c/n: with the mean prediction on images of another
-    site in place of p_c, the frequencies follow. They are compared with the guess that all classes
-    are alike. FedCSA sends the counts themselves, so that nothing need be guessed.
+    site in place of p_c, the frequencies follow.
+
+    Args:
+        model: The network.
+        clients: The sites.
+        rows: Their gradients [K, P].
+        public: Whose images the attacker has.
+
+    Note:
+        They are compared with the guess that all classes are alike. FedCSA sends the counts
+        themselves, so that nothing need be guessed.
     """
-    names = [name for name in model.layout.names if name.endswith("bias")]
-    pushed = -model.layout.views(rows)[names[-1]].double()
+    pushed = -last_bias(model, rows).double()
     x, _ = public.split("train").batch(slice(None))
     model.module.eval()
     with torch.no_grad():
@@ -148,22 +132,26 @@ def class_counts(
 
 
 def gram_reveals(outcomes: Sequence[Outcome]) -> dict[str, Any] | None:
-    """Return what inner products of updates say of the sites: who is large, alike, apart.
+    """Return what inner products of updates say of the sites: which is large, alike, apart.
 
-    And whether norms follow the losses and the geometry the sites' own order.
+    Args:
+        outcomes: With the inner products that a watch saw.
+
+    Returns:
+        Also whether norms follow the losses and the geometry the sites' own order; None without
+        inner products.
     """
     seen = [o for o in outcomes if "gram" in o.seen and "model" in o.seen["gram"]]
     if not seen:
         return None
     names = seen[0].names
+    K = len(names)
     grams = [np.array(o.seen["gram"]["model"]["inner"]) for o in seen if o.names == names]
     norms = np.sqrt(np.maximum([np.diag(g) for g in grams], 1e-30))
-    cosines = np.mean(
-        [g / np.outer(n, n) for g, n in zip(grams, norms, strict=True)], axis=0
-    )  # fmt: skip
-    K = len(names)
+    each = [g / np.outer(n, n) for g, n in zip(grams, norms, strict=True)]
+    cosines: Floats = np.mean(each, axis=0)
     pairs = sorted((float(cosines[i, j]), names[i], names[j]) for i in range(K) for j in range(i))
-    alone = (cosines.sum(1) - 1) / max(1, K - 1)
+    farthest = [int(c.sum(1).argmin()) for c in each]
     findings: dict[str, Any] = {
         "rounds": len(grams),
         "sites": list(names),
@@ -171,91 +159,73 @@ def gram_reveals(outcomes: Sequence[Outcome]) -> dict[str, Any] | None:
         "cosines": [_short(row) for row in cosines],
         "most_alike": pairs[-1] if pairs else None,
         "least_alike": pairs[0] if pairs else None,
-        "outlier": names[int(alone.argmin())],
-        "outlier_each_round": _share_of_most_common(grams),
+        "outlier": names[int(((cosines.sum(1) - 1) / max(1, K - 1)).argmin())],
+        "outlier_each_round": round(max(map(farthest.count, farthest)) / len(farthest), 3),
         "numbers_per_round": K * (K + 1) // 2,
     }
-    losses = [numbers(o.table["loss"]).tolist() for o in seen if "loss" in o.table]
+    losses = [numbers(o.table["loss"]) for o in seen if "loss" in o.table]
     if len(losses) == len(norms):
-        each = [rank_correlation(a.tolist(), b) for a, b in zip(norms, losses, strict=True)]
-        correlations = [value for value in each if value is not None]
-        findings["norm_and_loss"] = round(float(np.mean(correlations)), 3) if correlations else None
+        findings["norm_and_loss"] = measures.mean_correlation(list(norms), losses)
     findings["order"] = _order(names, cosines)
     return findings
 
 
-def _share_of_most_common(grams: Sequence[Floats]) -> float:
-    """In how many rounds the same site stands farthest from the others."""
-    picked = []
-    for g in grams:
-        n = np.sqrt(np.maximum(np.diag(g), 1e-30))
-        picked.append(int((g / np.outer(n, n)).sum(1).argmin()))
-    return round(max(picked.count(i) for i in set(picked)) / len(picked), 3)
-
-
 def _order(names: Sequence[str], cosines: Floats) -> float | None:
-    """How well the largest axis of the sites' geometry sorts sites whose names are numbers."""
+    """Return how well the largest axis of the sites' geometry sorts sites named by numbers."""
     try:
-        values = [float(name) for name in names]
+        values = np.array([float(name) for name in names])
     except ValueError:
         return None
-    K = len(names)
-    centring = np.eye(K) - 1 / K
+    centring = np.eye(len(names)) - 1 / len(names)
     _, vectors = np.linalg.eigh(centring @ cosines @ centring)
-    correlation = rank_correlation(vectors[:, -1].tolist(), values)
+    correlation = measures.rank_correlation(vectors[:, -1], values)
     return None if correlation is None else round(abs(correlation), 3)
 
 
 def gaps_reveal(outcomes: Sequence[Outcome]) -> dict[str, Any] | None:
-    """Return what GA's gaps say: whether the site with the largest one is the one served worst.
+    """Return what GA's gaps say of the sites.
 
-    And how the gaps go with the sites' sizes and losses.
+    Args:
+        outcomes: With the gaps and losses that the sites reported.
+
+    Returns:
+        Whether the site with the largest gap is the one served worst, and how steadily; None
+        without gaps.
     """
     seen = [o for o in outcomes if "gap" in o.table and bool(o.table["gap_known"].all())]
     if not seen:
         return None
     gaps = np.array([numbers(o.table["gap"]) for o in seen])
-    losses = np.array([numbers(o.table["loss"]) for o in seen])
-    each = [rank_correlation(g.tolist(), x.tolist()) for g, x in zip(gaps, losses, strict=True)]
-    correlations = [value for value in each if value is not None]
+    losses, largest = [numbers(o.table["loss"]) for o in seen], int(gaps.mean(0).argmax())
     return {
         "rounds": len(seen),
         "sites": list(seen[0].names),
         "mean_gaps": _short(gaps.mean(0)),
-        "gap_and_loss": round(float(np.mean(correlations)), 3) if correlations else None,
-        "largest_gap": seen[0].names[int(gaps.mean(0).argmax())],
-        "steadiness": round(float(np.mean([_top(g) == _top(gaps.mean(0)) for g in gaps])), 3),
+        "gap_and_loss": measures.mean_correlation(list(gaps), losses),
+        "largest_gap": seen[0].names[largest],
+        "steadiness": round(float(np.mean(gaps.argmax(1) == largest)), 3),
     }
 
 
-def _top(values: Floats) -> int:
-    return int(values.argmax())
-
-
-def heads_reveal(
-    model: Model, vector: Tensor, heads: Tensor, clients: Mapping[str, Client]
-) -> dict[str, Any]:
-    """Guess whose example it is by COPA's heads, which everybody receives.
-
-    An example is assigned to the site under whose head it fits best: once for examples that were
-    trained on, once for others.
+def heads_reveal(trained: Trained, clients: Mapping[str, Client]) -> dict[str, Any]:
+    """Guess which site an example is from by COPA's heads, which everybody receives.
 
     Args:
-        model: The network.
-        vector: The shared body.
-        heads: [N, Ph] in the order of the clients.
+        trained: The network, with the shared body and the sites' heads [N, Ph] in its inbox.
         clients: The sites.
-    """
-    from unseen.audit.membership import confidence
-    from unseen.gradient.heads import Head
 
-    model.bind(vector.clone(), model.buffers)
+    Returns:
+        How often it is right, once for examples that were trained on, once for others. An example
+        is assigned to the site whose head fits it best.
+    """
+    model, heads = trained.model, trained.inbox["heads"]
+    model.bind(trained.inbox["model"].clone(), model.buffers)
     head = Head.of(model, None)
     model.module.eval()
     findings: dict[str, Any] = {"sites": len(clients), "by_chance": round(1 / len(clients), 4)}
     for which in ("train", "validation"):
         right = total = 0
-        for k, client in enumerate(clients.values()):
+        for k, (_, client) in enumerate(sorted(clients.items())):
             x, y = client.split(which).batch(slice(None))
             with torch.no_grad():
                 features, _ = head.run(model, x)
@@ -265,12 +235,6 @@ def heads_reveal(
             total += len(y)
         findings[f"site_guessed_{which}"] = round(right / total, 4)
     return findings
-
-
-def victims(client: Client, count: int, seed: int) -> list[int]:
-    """Return rows of the training split whose images are attacked."""
-    split = client.split("train")
-    return keyed_choice(len(split), count, keyed(f"{seed}/audit/victims")).sort().values.tolist()
 
 
 def _short(values: Floats) -> list[float]:

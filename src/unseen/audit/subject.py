@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -26,7 +27,14 @@ from unseen.study.watcher import Watcher
 
 @dataclass(frozen=True)
 class Subject:
-    """What is attacked: a study's task with its clients, and the method that they run."""
+    """What is attacked: a study's task with its clients, and the method that they run.
+
+    Attributes:
+        study, setting, data, task: The study, and the first of its tasks.
+        prepared: The task's clients.
+        method: The method that they run.
+        seed: The study's first.
+    """
 
     study: StudySpec
     setting: Setting
@@ -37,7 +45,13 @@ class Subject:
     seed: int
 
     def runtime(self, text: str, seed: int, clients: Mapping[str, Client] | None = None) -> Runtime:
-        """Return a method of the study with first weights; clients: other sources than its own."""
+        """Return a method of the study with first weights.
+
+        Args:
+            text: The method.
+            seed: Of the weights and draws.
+            clients: Other sources than the study's own.
+        """
         sources = self.prepared.sources if clients is None else dict(clients)
         prepared = replace(self.prepared, sources=sources)
         return Runtime.of(self.setting, self.data, prepared, text, seed, evaluates=False)
@@ -45,62 +59,64 @@ class Subject:
     def train(
         self, text: str, clients: Mapping[str, Client], seed: int, rounds: int, gram: bool = False
     ) -> tuple[Trained, list[Outcome]]:
-        """Return the model after a number of rounds, and what every exchange gave."""
-        runtime = self.runtime(text, seed, clients)
-        method, model = runtime.method, runtime.model
-        state, names = runtime.start(), runtime.names
-        backend = InProcess(model, runtime.roster)
+        """Return the model after a number of rounds, and what every exchange gave.
+
+        Args:
+            text: The method.
+            clients: The sources.
+            seed: Of the weights and draws.
+            rounds: How many.
+            gram: Whether the updates' inner products are noted.
+        """
+        run = self.runtime(text, seed, clients)
+        backend = InProcess(run.model, run.roster)
         watch = Watcher(gram=True) if gram else None
-        outcomes: list[Outcome] = []
+        state, outcomes = run.start(), list[Outcome]()
         while state.round < rounds:
             state, new = play_round(
-                method, state, backend, names, rounds, runtime.participation, "stop", watch
+                run.method, state, backend, run.names, rounds, run.participation, "stop", watch
             )
             outcomes += new
-        return Trained(model, state.inbox, method.predict), outcomes
+        return Trained(run.model, state.inbox, run.method.predict), outcomes
 
 
 def prepare_subject(study: StudySpec, data_dir: str | Path | None, method: str | None) -> Subject:
-    """Return the first task and seed of a study, checked as a run would be."""
-    import tempfile
+    """Return the first task and seed of a study, checked as a run would be.
 
-    chosen = method or _first_apart(study)
+    Args:
+        study: The study.
+        data_dir: The data folder.
+        method: The method to attack (default: the study's first that trains at separate sites).
+    """
+    apart = (text for text in study.methods if compose(text).gather is None)
+    chosen = method or next(apart, None)
+    if chosen is None:
+        raise UnseenError(
+            "the study has pooled methods only, in which no client sends anything.",
+            remedy="Name one by --method, such as fedavg.",
+        )
     if method is not None:
         study = StudySpec(**{**study.model_dump(), "methods": (method,), "reference": None})
     with tempfile.TemporaryDirectory(prefix="unseen-audit-") as folder:
         planned = prepare_study(study, Path(folder), data_dir)
     chosen = next((m for m in planned.methods if m == compose(chosen).name), chosen)
     if chosen in planned.not_applicable:
-        raise UnseenError(f"{chosen} {planned.not_applicable[chosen]}: choose another --method.")
+        why = f"{chosen} {planned.not_applicable[chosen]}."
+        raise UnseenError(why, remedy="Choose another --method.")
     task, seed = planned.tasks[0], study.seed_list[0]
     prepared = prepare(planned.data, task, study, seed)
     return Subject(study, planned.setting, planned.data, task, prepared, chosen, seed)
 
 
-def _first_apart(study: StudySpec) -> str:
-    for text in study.methods:
-        if compose(text).gather is None:
-            return text
-    raise UnseenError(
-        "the study has pooled methods only, in which no client sends anything. Name one by "
-        "--method, such as fedavg."
-    )
-
-
 def described(subject: Subject, rounds: int | None) -> dict[str, Any]:
-    """Return what is attacked, as plain data."""
-    study = subject.study
+    """Return what is attacked, and for how many rounds, as plain data."""
+    study, sources = subject.study, subject.prepared.sources
     plain = type(study.privacy)()
     privacy = {k: v for k, v in study.privacy.model_dump().items() if v != getattr(plain, k)}
     return {
-        "study": study.name,
-        "data": subject.data.name,
-        "model": subject.setting.model,
-        "task": subject.task.name,
-        "sites": list(subject.prepared.sources),
-        "examples": [len(c.split("train")) for c in subject.prepared.sources.values()],
-        "method": subject.method,
-        "seed": subject.seed,
-        "rounds": rounds or study.rounds,
+        "study": study.name, "data": subject.data.name, "model": subject.setting.model,
+        "task": subject.task.name, "sites": list(sources),
+        "examples": [len(c.split("train")) for c in sources.values()],
+        "method": subject.method, "seed": subject.seed, "rounds": rounds or study.rounds,
         "privacy": privacy,
-    }
+    }  # fmt: skip

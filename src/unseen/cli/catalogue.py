@@ -49,21 +49,19 @@ def list_models() -> Rows:
 
 
 def list_studies() -> Rows:
-    """Return the studies that come with the package."""
+    """Return the studies that come with the package, and the tables and figures of papers."""
     from unseen.spec.named import named_studies, settings_of
     from unseen.spec.published import captions, contents
 
-    named, texts = named_studies(), captions()
-    rows: Cells = []
-    for name in named:
-        settings, _ = settings_of(name)
-        rows.append((name, settings.get("title", ""), settings.get("dataset", "")))
-    for name, studies in contents().items():
-        if name not in named:
-            caption = texts.get(name) or texts[f"{name}a"]
-            rows.append((name, caption, f"= {', '.join(studies)}"))
-    rows.sort()
-    return ("study", "title", "data set"), rows
+    studies = {name: settings_of(name)[0] for name in named_studies()}
+    rows = [(n, found.get("title", ""), found.get("dataset", "")) for n, found in studies.items()]
+    texts = captions()
+    rows += [
+        (name, texts.get(name) or texts[f"{name}a"], f"= {', '.join(made)}")
+        for name, made in contents().items()
+        if name not in studies
+    ]
+    return ("study", "title", "data set"), sorted(rows)
 
 
 def compositions() -> dict[tuple[str, str], str | None]:
@@ -84,9 +82,11 @@ def list_compositions() -> Rows:
     reasons = compositions()
     rows: Cells = []
     for name in METHODS:
-        takes = [m for m in MODIFIERS if reasons[name, m] is None]
-        refuses = [m for m in MODIFIERS if reasons[name, m] is not None]
-        rows.append((name, " ".join(takes), " ".join(refuses)))
+        takes, refuses = (
+            " ".join(m for m in MODIFIERS if (reasons[name, m] is None) == fits)
+            for fits in (True, False)
+        )
+        rows.append((name, takes, refuses))
     return ("method", "+", "cannot be"), rows
 
 
@@ -131,17 +131,16 @@ CATALOGUES: dict[str, Callable[[], Rows]] = {
 
 def page(name: str) -> str:
     """Return a method's page: equations, options with defaults, what it shares, source, BibTeX."""
+    name = name.strip()
+    add, path = name.startswith("+"), name.removeprefix("+")
     if ":" in name:
-        path = name.strip()
-        add = path.startswith("+")
-        part: Callable[..., Any] = own_part("method", path.removeprefix("+"))
-        example = part(method("fedavg")) if add else method(path)
-        return _section(path, part, example)
-    key = fold(name.strip().removeprefix("+"))
+        part: Callable[..., Any] = own_part("method", path)
+        return _section(name, part, part(method("fedavg")) if add else method(path))
+    key = fold(path)
     if key not in METHODS and key not in MODIFIERS:
         raise nearest("method", name, {**METHODS, **MODIFIERS})
     sections = []
-    if key in METHODS and not name.strip().startswith("+"):
+    if key in METHODS and not add:
         sections.append(_section(key, METHODS[key], method(key)))
     if key in MODIFIERS:
         sections.append(_section(f"+{key}", MODIFIERS[key], _alone(key)))
@@ -204,15 +203,10 @@ def _kind_of(parameter: inspect.Parameter) -> str:
     kind = parameter.annotation
     if kind is parameter.empty:
         return "any"
-    text = (
-        kind if isinstance(kind, str) else " | ".join(map(inspect.formatannotation, _parts(kind)))
-    )
+    union = get_origin(kind) in (Union, UnionType)
+    members = map(inspect.formatannotation, get_args(kind) if union else (kind,))
+    text = kind if isinstance(kind, str) else " | ".join(members)
     return text.replace("NoneType", "None").replace("Literal", "one of ")
-
-
-def _parts(kind: object) -> tuple[object, ...]:
-    """Return the members of a union; of another type itself."""
-    return get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
 
 
 def _alone(modifier: str) -> Method:

@@ -1,17 +1,30 @@
-"""Where tables are printed."""
+"""Where tables are printed, and the options that several commands have."""
 
 from __future__ import annotations
 
 import os
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+DataDir = Annotated[Path | None, typer.Option(help="Where data files are (default: $UNSEEN_DATA).")]
+Settings = Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...")]
+Study = Annotated[str, typer.Argument(metavar="NAME|FILE.toml")]
+Weights = Annotated[Path | None, typer.Option(help="Initial weights, .pth or .safetensors.")]
+
 #: Columns of a file or a pipe, unless the variable COLUMNS says how many.
 WIDE = 160
+
+
+def names(text: str | None) -> tuple[str, ...]:
+    """Return the names between the commas of a text; none where there is no text."""
+    return tuple(part.strip() for part in (text or "").split(",") if part.strip())
 
 
 def console() -> Console:

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from unseen.cli.console import console, print_fitted
+from unseen.cli.console import DataDir, console, print_fitted
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from unseen.datasets.overview import Column
+    from unseen.datasets.columns import Column
     from unseen.datasets.summary import Report
 
 data = typer.Typer(
@@ -33,7 +33,6 @@ WIDE, LONG = 16, 70
 SHOWN, WIDEST = 20, 60
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Such as pacs or 'pacs(path=\"x\")'.")]
-DataDir = Annotated[Path | None, typer.Option(help="Where data files are (default: $UNSEEN_DATA).")]
 
 
 @data.command()
@@ -44,11 +43,11 @@ def check(
         bool, typer.Option("--all", help="List all columns and all files that cannot be read.")
     ] = False,
 ) -> None:
-    """Count examples per domain and class, list the columns of a table, name files that cannot be
-    read, compare checksums. NAME may be a csv file: then its columns are listed.
+    """Count examples per domain and class, compare checksums, name unreadable files.
 
-    Ends with code 1 if something is not as it is known to be, or if a study would not take what
-    NAME stands for.
+    Lists the columns of a table. NAME may be a csv file.
+
+    Ends with code 1 if something differs from what is known, or if a study would refuse the data.
     """
     from unseen.datasets.summary import inspect
     from unseen.expression import parse
@@ -70,13 +69,11 @@ def sketch(
 ) -> None:
     """Write a tiny synthetic stand-in in a data set's own layout, for tests and trials."""
     from unseen.datasets import DATASETS, standin
-    from unseen.errors import UnseenError, nearest
-    from unseen.expression import fold
+    from unseen.errors import UnseenError
+    from unseen.expression import fold, named
 
     name = fold(name)
-    if name not in DATASETS:
-        raise nearest("data set", name, DATASETS)
-    write = DATASETS[name].sketch
+    write = named("data set", name, DATASETS).sketch
     if write is None:
         able = ", ".join(n for n, info in DATASETS.items() if info.sketch is not None)
         raise UnseenError(f"there is no stand-in of {name!r}; there is one of {able}.")
@@ -95,16 +92,17 @@ def import_(
     from unseen.datasets import DATASETS
     from unseen.datasets.cache import readable
     from unseen.datasets.imports import bring
-    from unseen.errors import UnseenError, nearest
-    from unseen.expression import fold
+    from unseen.errors import UnseenError
+    from unseen.expression import fold, named
 
     name = fold(name)
-    if name not in DATASETS:
-        raise nearest("data set", name, DATASETS)
+    info = named("data set", name, DATASETS)
     folder = data_dir or os.environ.get("UNSEEN_DATA")
     if folder is None:
-        raise UnseenError("name the data folder by --data-dir or by the variable UNSEEN_DATA.")
-    info = DATASETS[name]
+        raise UnseenError(
+            "a folder of data is missing.",
+            remedy="Name it by --data-dir or by the variable UNSEEN_DATA.",
+        )
     done = bring(info.layout, files, Path(folder), info.locate)
     print(f"{name}: {done.written:,} files, {readable(done.size)}, in {done.folder}")
     if done.passed_over:
@@ -122,7 +120,7 @@ def _is_path(name: str) -> bool:
 
 def first_look(name: str, folder: str | Path | None, everything: bool = False) -> None:
     """Print the columns of a csv file of which nothing is known, and the command to go on with."""
-    from unseen.datasets import overview
+    from unseen.datasets import columns as overview
     from unseen.datasets.dialect import SEPARATORS
     from unseen.errors import UnseenError
 
@@ -133,11 +131,12 @@ def first_look(name: str, folder: str | Path | None, everything: bool = False) -
         raise UnseenError(f"there is no file or folder {name} here or in the data folder.")
     if file.is_dir():
         raise UnseenError(
-            f"{name} is a folder. If it holds images as SITE/CLASS/image.png, write: "
-            f'unseen data check "folder(path={shown!r})"'
+            f"{name} is a folder.",
+            remedy="If it holds images as SITE/CLASS/image.png, write: unseen data check "
+            f'"folder(path={shown!r})"',
         )
     if not name.lower().endswith((".csv", ".csv.gz", ".tsv", ".txt")):
-        raise UnseenError(f"{name} is not a csv file. Save its rows as csv.")
+        raise UnseenError(f"{name} is not a csv file.", remedy="Save its rows as csv.")
     sheet = overview.survey(file)
     columns_of(console(), overview.columns(sheet, {}), everything)
     sign = SEPARATORS[str(sheet.dialect.separator)]
@@ -153,20 +152,17 @@ def columns_of(where: Console, columns: Sequence[Column], everything: bool) -> N
     from rich.table import Table
 
     table = Table("column", "kind", "gaps", "values", "by site", "remark")
-    rest = 0 if everything else max(0, len(columns) - WIDEST)
-    for c in columns[: len(columns) - rest]:
+    most = len(columns) if everything else WIDEST
+    for c in columns[:most]:
         table.add_row(c.name, c.kind, c.gaps, c.values, c.sites, c.remark)
     where.print(table, markup=False)
-    if rest:
-        hidden = columns[len(columns) - rest :]
-        print(f"{rest} more columns, {_kinds(hidden)}; --all lists them")
+    if hidden := columns[most:]:
+        kinds = Counter(c.kind for c in hidden).items()
+        print(f"{len(hidden)} more columns, {', '.join(f'{n} {kind}' for kind, n in kinds)}; "
+              "--all lists them")  # fmt: skip
         for c in hidden:
             if c.remark:
                 print(f"column {c.name}, {c.kind}: {c.remark}")
-
-
-def _kinds(columns: Sequence[Column]) -> str:
-    return ", ".join(f"{n} {kind}" for kind, n in Counter(c.kind for c in columns).items())
 
 
 def trial(name: str, out: Path) -> str:
@@ -272,13 +268,11 @@ def _cells(report: Report) -> list[list[str]]:
     for label, total in report.counts.items():
         cells = [(d.counts.get(label, 0), d.known.get(label)) for d in report.domains]
         cells.append((total, report.known.get(label)))
-        rows.append([label, *(_cell(found, known) for found, known in cells)])
+        texts = (
+            f"{n:,}" if known in (None, n) else f"{n:,}, known {known:,} !" for n, known in cells
+        )
+        rows.append([label, *texts])
     return rows
-
-
-def _cell(found: int, known: int | None) -> str:
-    """A count, and the known one where it differs."""
-    return f"{found:,}" if known in (None, found) else f"{found:,}, known {known:,} !"
 
 
 def _listed(names: list[str], shown: int = 12) -> str:

@@ -12,16 +12,12 @@ import click
 import typer
 from typer.core import TyperGroup
 
-from unseen.cli import serving as deploy
-from unseen.cli import track as tracking
-from unseen.cli.audit import audit
-from unseen.cli.console import console
+from unseen.cli import readers, serving
+from unseen.cli.console import DataDir, Settings, Study, Weights, console
 from unseen.cli.data import data
 from unseen.cli.federation import federation
-from unseen.cli.report import report
-from unseen.cli.skeleton_command import new
-from unseen.cli.watch import watch
-from unseen.spec.overrides import split_list
+from unseen.cli.skeletons import new
+from unseen.spec.overrides import parse_override, split_list
 
 #: The commands in the order in which somebody new to them needs them.
 ORDER = (
@@ -53,32 +49,41 @@ app = typer.Typer(
 
 app.add_typer(data)
 app.add_typer(federation)
-app.command()(report)
-app.command()(audit)
-for command in (deploy.train, deploy.predict, deploy.evaluate, deploy.export):
+for command in (
+    *(serving.train, serving.predict, serving.evaluate, serving.export),
+    *(readers.report, readers.watch, readers.track),
+    new,
+):
     app.command()(command)
-app.command()(watch)
-app.command()(tracking.track)
-app.command()(new)
 
 Methods = Annotated[str | None, typer.Option(help='Methods, such as "fedavg,ppdg(lam=0.2)+ga".')]
 Targets = Annotated[str | None, typer.Option(help="Only these tasks, by target, comma-separated.")]
 Seeds = Annotated[str | None, typer.Option(help="How many seeds, or which: 5 or 0,3,7.")]
 Jobs = Annotated[int, typer.Option(min=1, help="Processes.")]
 Device = Annotated[str | None, typer.Option(help="cpu or cuda.")]
-Weights = Annotated[Path | None, typer.Option(help="Initial weights, .pth or .safetensors.")]
-DataDir = Annotated[Path | None, typer.Option(help="Where data files are (default: $UNSEEN_DATA).")]
 Out = Annotated[Path | None, typer.Option(help="Folder of the records and tables.")]
 Track = Annotated[str, typer.Option(help="tensorboard, mlflow, or both with a comma.")]
 Backend = Annotated[str, typer.Option(help="Where clients run: in-process, flower-simulation.")]
 Executor = Annotated[str, typer.Option(help="Where jobs run: processes, ray.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Check everything, run nothing.")]
+Show = Annotated[
+    bool, typer.Option("--show", help="Print the study's file, source of each value included.")
+]
+Which = Annotated[str | None, typer.Option(help="The method to attack (default: the first).")]
+Target = Annotated[str | None, typer.Option(help="The task, by its target (default: the first).")]
+Seed = Annotated[int | None, typer.Option(min=0, help="The seed (default: the first).")]
+Victims = Annotated[int, typer.Option(min=1, max=200, help="Images to recover from updates.")]
+Shadows = Annotated[
+    int, typer.Option(min=0, max=256, help="Models for the likelihood ratio; below 4, none.")
+]
+Rounds = Annotated[int | None, typer.Option(min=1, help="Rounds of each training.")]
+Pictures = Annotated[Path, typer.Option(help="Folder of audit.md, audit.json and pictures.")]
 
 
 @app.command()
 def study(
-    name: Annotated[str, typer.Argument(metavar="NAME|FILE.toml")],
-    settings: Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...")] = None,
+    name: Study,
+    settings: Settings = None,
     methods: Methods = None,
     targets: Targets = None,
     seeds: Seeds = None,
@@ -91,9 +96,7 @@ def study(
     backend: Backend = "in-process",
     executor: Executor = "processes",
     dry_run: DryRun = False,
-    show: Annotated[
-        bool, typer.Option("--show", help="Print the study's file, source of each value included.")
-    ] = False,
+    show: Show = False,
 ) -> None:
     """Run a study, or what is missing of it, and print its table.
 
@@ -125,8 +128,8 @@ def study(
 
 @app.command()
 def table(
-    name: Annotated[str, typer.Argument(metavar="NAME|FILE.toml")],
-    settings: Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...")] = None,
+    name: Study,
+    settings: Settings = None,
     metric: Annotated[str | None, typer.Option(help="What to show.")] = None,
     selection: Annotated[str | None, typer.Option(help="Which round counts.")] = None,
     form: Annotated[str, typer.Option("--format", help="text, markdown, latex or csv.")] = "text",
@@ -162,8 +165,8 @@ def table(
         except UnseenError as error:  # this only shows what is there
             warnings.warn(str(error), stacklevel=1)
         results = results_of(planned)
-        for shown_metric in (metric,) if metric else results.among(shown):
-            made = results.table(shown_metric, selection, **options)
+        for one in (metric,) if metric else results.among(shown):
+            made = results.table(one, selection, **options)
             if form == "text":
                 console().print(made.to_rich())
                 continue
@@ -171,6 +174,37 @@ def table(
             print(forms[form](), end="")
             if form == "csv":
                 print(made.to_notes(), end="", file=sys.stderr)
+
+
+@app.command()
+def audit(
+    name: Study,
+    settings: Settings = None,
+    method: Which = None,
+    target: Target = None,
+    seed: Seed = None,
+    victims: Victims = 12,
+    shadows: Shadows = 8,
+    rounds: Rounds = None,
+    data_dir: DataDir = None,
+    out: Pictures = Path("results/audit"),
+) -> None:
+    """Attack what a study's clients send: images out of updates, membership, what extras tell.
+
+    One task, one seed and one method are attacked. Models are trained for it; nothing that a study
+    has recorded is read.
+    """
+    from unseen.audit.attacks import audit as attack
+    from unseen.audit.audit_page import write
+    from unseen.spec.study import StudySpec
+
+    overrides = dict(map(parse_override, settings or []))
+    overrides |= {"targets": [target]} if target is not None else {}
+    overrides |= {"seeds": [seed]} if seed is not None else {}
+    spec = StudySpec.read(name, overrides)
+    findings, images = attack(spec, data_dir, method, victims, shadows, rounds)
+    for path in write(findings, images, out):
+        print(path)
 
 
 def read_studies(
@@ -187,17 +221,15 @@ def read_studies(
     Command-line overrides are applied. Metrics are empty if the study's own apply.
     """
     from unseen.spec.named import members, metrics_of
-    from unseen.spec.overrides import parse_override
     from unseen.study import Study
 
-    overrides: dict[str, Any] = dict(map(parse_override, settings or []))
-    if methods is not None:
-        overrides["methods"] = split_list(methods)
-    if targets is not None:
-        overrides["targets"] = split_list(targets)
-    if seeds is not None:
-        overrides["seeds"] = int(seeds) if seeds.isdigit() else split_list(seeds)
-    overrides |= {key: value for key, value in others.items() if value is not None}
+    given = {
+        "methods": None if methods is None else split_list(methods),
+        "targets": None if targets is None else split_list(targets),
+        "seeds": None if seeds is None else int(seeds) if seeds.isdigit() else split_list(seeds),
+    }
+    overrides = dict(map(parse_override, settings or []))
+    overrides |= {key: value for key, value in (given | others).items() if value is not None}
     names = members(name)
     for member in names:
         chosen = Study.read(member, overrides)

@@ -10,8 +10,9 @@ from typing import Annotated
 
 import typer
 
+from unseen.cli.console import DataDir, Settings, Weights, names
+
 ModelDir = Annotated[Path, typer.Argument(metavar="MODEL_DIR", help="What `unseen train` wrote.")]
-DataDir = Annotated[Path | None, typer.Option(help="Where data files are (default: $UNSEEN_DATA).")]
 Device = Annotated[str, typer.Option(help="cpu or cuda.")]
 Site = Annotated[
     str | None,
@@ -24,7 +25,7 @@ Batch = Annotated[
 
 def train(
     file: Annotated[str, typer.Argument(metavar="FILE.toml", help="A study's file.")],
-    settings: Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...")] = None,
+    settings: Settings = None,
     out: Annotated[
         Path | None, typer.Option(help="The model's directory (default: models/NAME).")
     ] = None,
@@ -33,16 +34,15 @@ def train(
         str | None, typer.Option(help="A domain to evaluate on, not to train on; or none.")
     ] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Of all random draws.")] = None,
-    weights: Annotated[
-        Path | None, typer.Option(help="Initial weights, .pth or .safetensors.")
-    ] = None,
+    weights: Weights = None,
     device: Annotated[str | None, typer.Option(help="cpu or cuda.")] = None,
     data_dir: DataDir = None,
     ranges: Annotated[
         bool | None,
         typer.Option(
             "--ranges/--no-ranges",
-            help="Keep what training's inputs were like, for `predict` to flag others; left out: "
+            help="Keep what training's inputs were like, for `predict` to flag others, and the "
+            "shares of classes, for its --adapt; left out: "
             "where privacy.channel is clear and no noise was asked for.",
         ),
     ] = None,
@@ -101,6 +101,13 @@ def predict(
         bool,
         typer.Option("--strict", help="Predict nothing for inputs far from what training saw."),
     ] = False,
+    adapt: Annotated[
+        str | None,
+        typer.Option(
+            help="Adapt to all inputs together, as those of one new site: inputs, batchnorm, prior "
+            "or several with commas; 100 rows or more."
+        ),
+    ] = None,
     runtime: Annotated[str, typer.Option(help="torch, or onnx for its export.")] = "torch",
     site: Site = None,
     batch: Batch = None,
@@ -110,14 +117,16 @@ def predict(
     """Predict for images or the rows of csv files: classes with probabilities, or numbers.
 
     What cannot be predicted is named in the output, and the exit code is then 1. The column
-    `unusual` names values far from what training saw; with --strict these are not predicted.
+    `unusual` names values far from what training saw; with --strict these are not predicted. With
+    --adapt every answer depends on all inputs, and the column `transductive` says by what.
     """
     begun = time.perf_counter()
     from unseen.errors import choice
     from unseen.serving import predict as module
+    from unseen.serving import transductive
     from unseen.serving.bounds import Tally, check_strict
-    from unseen.serving.clock import Clock
     from unseen.serving.directory import read
+    from unseen.serving.new_rows import Clock
 
     choice("--runtime", runtime, ("torch", "onnx"))
     form = module.form_of(form, out)
@@ -131,22 +140,27 @@ def predict(
 
             _no_site(site)
             other = of_model(trained)
-    columns = _names(keep)
+    columns = names(keep)
     module.check_kept(trained, columns)
+    by = transductive.chosen(names(adapt)) if adapt is not None else ()
+    transductive.check(trained, by, site, other is not None)
     written, faults, tally = 0, [], Tally(trained.bounds)
     if strict:
         check_strict(trained.bounds)
     rows = trained.spec["input"]["kind"] == "table"
-    with module.writing(out, form, trained.classes, rows, columns) as writer:
-        for line in module.predict(trained, inputs, other, batch, clock, accept_unseen, strict):
+    how = (other, batch, clock, accept_unseen, strict)
+    adapted = transductive.predict_adapted(trained, inputs, by, *how) if by else None
+    lines = adapted.lines if adapted else module.predict(trained, inputs, *how)
+    with module.writing(out, form, trained.classes, rows, columns, by) as write:
+        for line in lines:
             with clock.phase("writing"):
-                writer.write(line)
+                write(line)
             tally.add(line.item)
             written += line.item.error is None
             faults += [line.item] if line.item.error is not None else []
     if profile:
         print("\n".join(clock.lines()), file=sys.stderr)
-    for remark in tally.lines():
+    for remark in (*(adapted.notes if adapted else ()), *tally.lines()):
         print(remark, file=sys.stderr)
     _faults(written, faults)
 
@@ -190,7 +204,7 @@ def evaluate(
 
         _no_site(site)
         other = of_model(trained, onnx)
-    request = Request(data, _names(domains) or None, _names(metrics) or None, label, domain, batch)
+    request = Request(data, names(domains) or None, names(metrics) or None, label, domain, batch)
     evaluation = run(trained, request, other)
     if out is not None:
         write_atomically(out, evaluation.text(form).encode())
@@ -225,15 +239,11 @@ def export(
     print(f"{exported.path}, its inputs and outputs described in {exported.path.name}.md")
 
 
-def _names(text: str | None) -> tuple[str, ...]:
-    return tuple(part.strip() for part in text.split(",") if part.strip()) if text else ()
-
-
 def _no_site(site: str | None) -> None:
     from unseen.errors import UnseenError
 
     if site is not None:
-        raise UnseenError("an export has the averaged statistics: leave out --site.")
+        raise UnseenError("an export has the averaged statistics.", remedy="Leave out --site.")
 
 
 def _faults(used: int, faults: Sequence[object]) -> None:

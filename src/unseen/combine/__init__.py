@@ -14,6 +14,7 @@ from unseen.combine.andmask import AbsoluteGeometricMean, AndMask
 from unseen.combine.arfl import AutoWeighted
 from unseen.combine.divergence import SemanticDivergence
 from unseen.combine.fedcsa import ClassShares
+from unseen.combine.fedexp import FedExP
 from unseen.combine.fedgala import GlobalAlignment
 from unseen.combine.fednova import NormalizedAveraging
 from unseen.combine.fedomg import FedOMG
@@ -21,40 +22,16 @@ from unseen.combine.geometric import WeightedGeometricMean
 from unseen.combine.mean import Mean, RosterMean, Sum
 from unseen.combine.pcgrad import PCGrad
 from unseen.combine.ppdg import PPDG
+from unseen.combine.random_effects import RandomEffects
 from unseen.combine.robust import Krum, Median, Robust, TrimmedMean
 from unseen.combine.torchjd import JacobianDescent
 from unseen.core import Collect, Combine, Elementwise, Gram, Rows, Weighted
 from unseen.core.rows import DenseRows, gram
 
 __all__ = [
-    "PPDG",
-    "AbsoluteGeometricMean",
-    "AgrRand",
-    "AgrSum",
-    "AndMask",
-    "AutoWeighted",
-    "ClassShares",
-    "Collect",
-    "Combine",
-    "DenseRows",
-    "Elementwise",
-    "FedOMG",
-    "GeneralizationAdjustment",
-    "GlobalAlignment",
-    "Gram",
-    "JacobianDescent",
-    "Krum",
-    "Mean",
-    "Median",
-    "NormalizedAveraging",
-    "PCGrad",
-    "Robust",
-    "RosterMean",
-    "Rows",
-    "SemanticDivergence",
-    "Sum",
-    "TrimmedMean",
-    "Weighted",
-    "WeightedGeometricMean",
-    "gram",
-]
+    "PPDG", "AbsoluteGeometricMean", "AgrRand", "AgrSum", "AndMask", "AutoWeighted",
+    "ClassShares", "Collect", "Combine", "DenseRows", "Elementwise", "FedExP", "FedOMG",
+    "GeneralizationAdjustment", "GlobalAlignment", "Gram", "JacobianDescent", "Krum", "Mean",
+    "Median", "NormalizedAveraging", "PCGrad", "RandomEffects", "Robust", "RosterMean", "Rows",
+    "SemanticDivergence", "Sum", "TrimmedMean", "Weighted", "WeightedGeometricMean", "gram",
+]  # fmt: skip

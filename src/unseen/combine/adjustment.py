@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from unseen.combine.mean import Mean
-from unseen.core import Layout, RuleState, Table, Weighted
+from unseen.core import Draws, Layout, RuleState, Table, Weighted, WithState
 from unseen.errors import choice, number
 
 
@@ -25,9 +25,7 @@ class GeneralizationAdjustment(Weighted):
         reference:  a_i ← a_i + d^r/3 · G_i / max_j |G_j|           clipped to [0, 1]; as released
 
     with μ = mean G. Then the weights of those present are rescaled to the total they had, and
-    returned so that they sum to 1. Clients whose gap is not known yet (`gap_known` = 0) do not
-    move; gaps that are all equal move nothing, where Eq. 3 divides by 0; a weight at 0 grows again
-    when its gap does.
+    returned so that they sum to 1.
 
     Attributes:
         step: d in [0, 1].
@@ -35,6 +33,10 @@ class GeneralizationAdjustment(Weighted):
             move one very negative gap by far more than d^r, which the text says it cannot.
         decay: d^r = (1 − r/R) d, the released loop's two rounds late, 1 − (r − 2)/R; else d.
         prior: what the weights start from; the paper: 1/K.
+
+    Note:
+        Clients whose gap is not known yet (`gap_known` = 0) do not move; gaps that are all equal
+        move nothing, where Eq. 3 divides by 0; a weight at 0 grows again when its gap does.
 
     Source:
         Zhang et al. 2023, "Federated Domain Generalization with Generalization Adjustment", Eq. 3
@@ -64,10 +66,7 @@ class GeneralizationAdjustment(Weighted):
             "started": torch.zeros(K, dtype=torch.bool),
         }
 
-    def share(
-        self, table: Table, state: RuleState, generator: torch.Generator | None = None
-    ) -> tuple[Tensor, RuleState]:
-        """Return the weights [K] of those present, after this round's gaps have moved them."""
+    def share(self, table: Table, state: RuleState, generator: Draws = None) -> WithState:
         client = table["client"].long()
         roster = len(state["mass"])
         before = _started(state["mass"][client], state["started"][client], table["prior"])
@@ -84,7 +83,7 @@ class GeneralizationAdjustment(Weighted):
         return weights, {**state, "mass": mass, "started": started}
 
     def _direction(self, gap: Tensor) -> Tensor:
-        """Where the weights of the known gaps move, for a step of 1."""
+        """Return where the weights of the known gaps move, for a step of 1."""
         largest = gap.abs().max() if len(gap) else torch.tensor(0.0)
         if float(largest) == 0:
             return torch.zeros_like(gap)
@@ -98,7 +97,7 @@ class GeneralizationAdjustment(Weighted):
         return torch.zeros_like(gap) if equal else centred / largest
 
     def _step(self, table: Table) -> float:
-        """d^r."""
+        """Return d^r."""
         if not self.decay or "progress" not in table:
             return self.step
         factor = 1 - float(table["progress"][0])
@@ -108,7 +107,7 @@ class GeneralizationAdjustment(Weighted):
 
 
 def _started(mass: Tensor, started: Tensor, prior: Tensor) -> Tensor:
-    """The masses, those of newcomers set from the prior and summing to their number."""
+    """Return the masses; those of newcomers follow the prior and sum to their number."""
     new = ~started
     if not bool(new.any()) or float(prior[new].max()) == 0:
         return mass

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from unseen.combine.mean import Mean
-from unseen.core import Elementwise, RuleState, Table, Weighted
+from unseen.core import Draws, Elementwise, RuleState, Table, Weighted, WithState
 from unseen.core.rows import column_blocks
 from unseen.core.rule import drawing
 from unseen.errors import choice
@@ -23,12 +23,13 @@ class AgrSum(Elementwise):
 
         x_d ← x_d + Σ_i p_i g_id  where |Σ_i sign g_id| = K
 
-    No agreeing coordinate gives zeros.
-
     Attributes:
         reduction: `"mean"` as above, so that the step is as long as the other rules'; `"sum"` is K
             times that, as released and in the name. PPDG does not say which it used.
         prior: p.
+
+    Note:
+        No agreeing coordinate gives zeros.
 
     Source:
         Mansilla et al. 2021, "Domain Generalization via Gradient Surgery", Eq. 4.
@@ -46,15 +47,12 @@ class AgrSum(Elementwise):
     def __post_init__(self) -> None:
         choice("reduction", self.reduction, ("sum", "mean"))
 
-    def reduce(
-        self, rows: Tensor, table: Table, state: RuleState, generator: torch.Generator | None
-    ) -> tuple[Tensor, RuleState]:
-        """Return the agreeing coordinates [P]."""
+    def reduce(self, rows: Tensor, table: Table, state: RuleState, generator: Draws) -> WithState:
         return agreeing(rows, table["prior"], self.reduction)[0], state
 
 
 @dataclass(frozen=True)
-class AgrRand(Elementwise):
+class AgrRand(AgrSum):
     """AgrSum with Gaussian noise N(0, s²) where signs disagree.
 
     s is the mean absolute value of the agreeing coordinates, over the whole vector.
@@ -71,16 +69,7 @@ class AgrRand(Elementwise):
         coordinate NaN, here the vector is 0 and the model stays as it is.
     """
 
-    reduction: Reduction = "mean"
-    prior: Weighted = Mean("uniform")
-
-    def __post_init__(self) -> None:
-        choice("reduction", self.reduction, ("sum", "mean"))
-
-    def reduce(
-        self, rows: Tensor, table: Table, state: RuleState, generator: torch.Generator | None
-    ) -> tuple[Tensor, RuleState]:
-        """Return the agreeing coordinates, noise of their size elsewhere [P]."""
+    def reduce(self, rows: Tensor, table: Table, state: RuleState, generator: Draws) -> WithState:
         vector, agree = agreeing(rows, table["prior"], self.reduction)
         count = int(agree.sum())
         if count in (0, len(vector)):

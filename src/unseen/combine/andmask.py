@@ -1,5 +1,7 @@
-"""The two rules of "Learning explanations that are hard to vary": AND-mask, and the geometric
-mean with absolute values."""
+"""The two rules of "Learning explanations that are hard to vary".
+
+They are the AND-mask, and the geometric mean with absolute values.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ from torch import Tensor
 
 from unseen.combine.geometric import RELEASED_FLOOR, ROUNDING
 from unseen.combine.mean import Mean
-from unseen.core import Elementwise, RuleState, Table, Weighted
+from unseen.core import Draws, Elementwise, RuleState, Table, Weighted, WithState
 from unseen.core.rows import column_blocks
 from unseen.core.vector import Blocks
 from unseen.errors import choice, number
@@ -23,9 +25,7 @@ class AndMask(Elementwise):
 
         x_d ← x_d + Σ_i p_i g_id  where |Σ_i p_i sign g_id| ≥ τ
 
-    A share (1 + τ)/2 of the weight must point one way; an exact zero counts for neither side. g_i
-    is the update of client i; the original has the environments' gradients at one model, which is
-    `fedsgd+andmask`.
+    g_i: the update of client i.
 
     Attributes:
         agreement: τ. 1 is AgrSum: a single zero or dissenter masks; 0 is the mean. 0.5 asks for
@@ -37,6 +37,10 @@ class AndMask(Elementwise):
             times.
         prior: p; the paper's weights are uniform.
         blocks: what `rescale` divides by itself, a tensor as released.
+
+    Note:
+        A share (1 + τ)/2 of the weight must point one way; an exact zero counts for neither side.
+        The original has the environments' gradients at one model, which is `fedsgd+andmask`.
 
     Source:
         Parascandolo et al. 2021, "Learning explanations that are hard to vary", whose environments
@@ -57,10 +61,7 @@ class AndMask(Elementwise):
     def __post_init__(self) -> None:
         number("AndMask(agreement)", self.agreement, 0, 1)
 
-    def reduce(
-        self, rows: Tensor, table: Table, state: RuleState, generator: torch.Generator | None
-    ) -> tuple[Tensor, RuleState]:
-        """Return the masked mean [P], in blocks of columns."""
+    def reduce(self, rows: Tensor, table: Table, state: RuleState, generator: Draws) -> WithState:
         p = table["prior"].to(rows)
         vector = torch.empty(rows.shape[1], dtype=rows.dtype, device=rows.device)
         agree = torch.empty(rows.shape[1], dtype=torch.bool, device=rows.device)
@@ -80,17 +81,18 @@ class AbsoluteGeometricMean(Elementwise):
 
         sign(Σ_i p_i g_i) · exp(Σ_i p_i log|g_i|),   0 where |Σ_i p_i sign g_i| < `agreement`
 
-    The magnitudes meet as if all signs were one, and the arithmetic mean lends its sign: this is
-    what FedILC §3.1 argues against, see `WeightedGeometricMean`. Clients of weight 0 do not count.
-    The method is FedSGD, as there: each client sends its full-batch gradient, and the training's
-    optimiser runs on the server.
-
     Attributes:
         agreement: the sign threshold τ, see `AndMask`.
         zeros: `"paper"`, one zero makes the coordinate 0, or `"released"`, 1e-10 is added to every
             magnitude, so that a zero among K equal numbers g leaves about 1e-10^(1/K) g^(1−1/K);
             the first is the default because it does not depend on the scale of the updates.
         prior: p; the released code has 1/K.
+
+    Note:
+        The magnitudes meet as if all signs were one, and the arithmetic mean lends its sign: this
+        is what FedILC §3.1 argues against, see `WeightedGeometricMean`. Clients of weight 0 do not
+        count. The method is FedSGD, as there: each client sends its full-batch gradient, and the
+        training's optimiser runs on the server.
 
     Source:
         Parascandolo et al. 2021, "Learning explanations that are hard to vary", and their released
@@ -111,10 +113,7 @@ class AbsoluteGeometricMean(Elementwise):
         number("AbsoluteGeometricMean(agreement)", self.agreement, 0, 1)
         choice("AbsoluteGeometricMean(zeros)", self.zeros, ("paper", "released"))
 
-    def reduce(
-        self, rows: Tensor, table: Table, state: RuleState, generator: torch.Generator | None
-    ) -> tuple[Tensor, RuleState]:
-        """Return the mean [P], in blocks of columns."""
+    def reduce(self, rows: Tensor, table: Table, state: RuleState, generator: Draws) -> WithState:
         counted = table["prior"] > 0
         if not bool(counted.all()):
             rows = rows[counted.to(rows.device)]

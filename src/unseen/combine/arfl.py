@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from unseen.core import Layout, RuleState, Table, Weighted
+from unseen.core import Draws, Layout, RuleState, Table, Weighted, WithState
 from unseen.errors import UnseenError, number
 
 
@@ -52,10 +52,7 @@ class AutoWeighted(Weighted):
         zeros = torch.zeros(K, dtype=torch.float64)
         return {"loss": zeros, "examples": zeros.clone()}
 
-    def share(
-        self, table: Table, state: RuleState, generator: torch.Generator | None = None
-    ) -> tuple[Tensor, RuleState]:
-        """Return the weights [K] of those present, after their losses are noted."""
+    def share(self, table: Table, state: RuleState, generator: Draws = None) -> WithState:
         client = table["client"].long()
         loss, examples = state["loss"].clone(), state["examples"].clone()
         loss[client], examples[client] = table["received_loss"], table["examples"]

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from unseen.combine.mean import Mean
-from unseen.core import Combine, Rows, RuleState, Table, Weighted
+from unseen.core import Combine, Draws, Rows, RuleState, Table, Weighted, WithState
 from unseen.core.rows import column_blocks, gram
 from unseen.core.rule import Combined, Sees
 from unseen.core.vector import Blocks
@@ -70,10 +70,7 @@ class SemanticDivergence(Combine):
             return "scalars"
         return "products" if self.distance == "l2" else "updates"
 
-    def combine(
-        self, rows: Rows, table: Table, state: RuleState, generator: torch.Generator | None
-    ) -> Combined:
-        """Return the layers' sums, and the weights [K], or [B, K] for B layers."""
+    def combine(self, rows: Rows, table: Table, state: RuleState, generator: Draws) -> Combined:
         K, P = rows.shape
         blocks = [slice(a, b) for a, b in state["blocks"]] if "blocks" in state else None
         layers = blocks if blocks is not None else [slice(0, P)]
@@ -91,12 +88,8 @@ class SemanticDivergence(Combine):
         return rows.linear(weights, blocks), state, weights
 
     def weights(
-        self,
-        gram: Tensor,
-        table: Table,
-        state: RuleState,
-        generator: torch.Generator | None = None,
-    ) -> tuple[Tensor, RuleState]:
+        self, gram: Tensor, table: Table, state: RuleState, generator: Draws = None
+    ) -> WithState:
         """Return weights [K] for inner products [K, K], or [B, K] for [B, K, K]; for l2 alone."""
         if self.distance != "l2":
             raise UnseenError(
@@ -107,7 +100,6 @@ class SemanticDivergence(Combine):
         return self.mix(l2(gram), table["prior"]), state
 
     def mix(self, distances: Tensor, prior: Tensor) -> Tensor:
-        """Return c [..., K] for distances [..., K]."""
         relevance = distances / nonzero(distances.amax(-1, keepdim=True))
         if self.favour == "similar":
             nearest = distances.amin(-1, keepdim=True)
@@ -123,9 +115,10 @@ class SemanticDivergence(Combine):
 def l2(gram: Tensor) -> Tensor:
     """Return ‖u_i − ū‖ [..., K] from inner products [..., K, K]; rounding below 0 counts as 0.
 
-    Inner products of float32 updates tell distances down to about a hundredth of the updates'
-    own length. Updates in the clear that agree more closely are compared by their differences from
-    one of them, which lie as far from their own average; encrypted ones are not.
+    Note:
+        Inner products of float32 updates tell distances down to about a hundredth of the updates'
+        own length. Updates in the clear that agree more closely are compared by their differences
+        from one of them, which lie as far from their own average; encrypted ones are not.
     """
     mean = gram.mean(-1)
     squared = gram.diagonal(dim1=-2, dim2=-1) - 2 * mean + mean.mean(-1, keepdim=True)
@@ -143,8 +136,9 @@ def l1(rows: Rows, block: slice) -> Tensor:
 def cosine(rows: Rows, block: slice) -> Tensor:
     """Return 1 − cos(w_i, w̄) [K] over a block of columns, w_i = x + u_i; 1 where a length is 0.
 
-    From v_i = w_i − w̄ by 1 − cos = (|v|²|w̄|² − <v, w̄>²) / (|w||w̄| (|w||w̄| + <w, w̄>)), since
-    between models that are nearly parallel 1 − cos would be a difference of ones.
+    Note:
+        From v_i = w_i − w̄ by 1 − cos = (|v|²|w̄|² − <v, w̄>²) / (|w||w̄| (|w||w̄| + <w, w̄>)),
+        since between models that are nearly parallel 1 − cos would be a difference of ones.
     """
     if rows.reference is None:
         raise UnseenError(

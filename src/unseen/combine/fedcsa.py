@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from unseen.combine.mean import Mean
-from unseen.core import Combine, Layout, Rows, RuleState, Table, Weighted
+from unseen.core import Combine, Draws, Layout, Rows, RuleState, Table, Weighted
 from unseen.core.rule import Combined, Sees
 from unseen.errors import UnseenError
 
@@ -49,24 +49,20 @@ class ClassShares(Combine):
         """Return the runs of columns that belong to one class, and to which (C: the body)."""
         if layout is None:
             raise UnseenError(
-                "ClassShares needs the layout of the vector to find the rows of the head: call "
-                "init(K, P, layout)."
+                "ClassShares needs the layout of the vector to find the rows of the head.",
+                remedy="Call init(K, P, layout).",
             )
         C, owner = class_of_columns(layout, self.head)
         of, lengths = owner.unique_consecutive(return_counts=True)  # type: ignore[no-untyped-call]
         ends = lengths.cumsum(0).tolist()
         return {"runs": list(zip([0, *ends[:-1]], ends, strict=True)), "of": of, "classes": C}
 
-    def combine(
-        self, rows: Rows, table: Table, state: RuleState, generator: torch.Generator | None
-    ) -> Combined:
-        """Return the vector, and the weights [B, K] of its B runs of columns."""
+    def combine(self, rows: Rows, table: Table, state: RuleState, generator: Draws) -> Combined:
         table, state = self.with_prior(table, state, generator)
         weights = self.mix(table, state["classes"])[state["of"]]
         return rows.linear(weights, [slice(a, b) for a, b in state["runs"]]), state, weights
 
     def mix(self, table: Table, classes: int) -> Tensor:
-        """Return the weights [C + 1, K], one row per class and a last one for the body."""
         p, n = table["prior"], table["counts"].T
         check_classes(classes, len(n))
         if not isinstance(self.prior, Mean):
@@ -78,7 +74,8 @@ class ClassShares(Combine):
 def class_of_columns(layout: Layout, head: str | None = None) -> tuple[int, Tensor]:
     """Return how many rows C the head has, and each column's class [P], C for those outside of it.
 
-    By views of the layout, so that it is right for any order of the head's numbers in memory.
+    Note:
+        By views of the layout, so that it is right for any order of the head's numbers in memory.
     """
     shapes = dict(zip(layout.names, layout.shapes, strict=True))
     matrices = [n for n, shape in shapes.items() if n.endswith("weight") and len(shape) == 2]
@@ -103,6 +100,6 @@ def check_classes(rows: int, classes: int) -> None:
     """Refuse a head whose rows are not the classes."""
     if rows != classes:
         raise UnseenError(
-            f"FedCSA weighs the head's rows by classes; the head has {rows} for {classes} classes. "
-            "Take a model with one output per class, or name its head."
+            f"FedCSA weighs the head's rows by classes; the head has {rows} for {classes} classes.",
+            remedy="Take a model with one output per class, or name its head.",
         )

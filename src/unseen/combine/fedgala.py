@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from unseen.combine.mean import Mean
-from unseen.core import Gram, RuleState, Table, Weighted
+from unseen.core import Draws, Gram, RuleState, Table, Weighted, WithState
 from unseen.core.vector import Blocks
 from unseen.errors import choice, number
 
@@ -19,13 +19,16 @@ class GlobalAlignment(Gram):
 
         v = Σ_i a_i u_i,    a_i ← p_i (1 + cos(u_i, v))/2,  divided by their sum
 
-    `iterations` times, beginning with a = p. The cosines follow from the inner products:
-    <u_i, v> = (G a)_i and ‖v‖² = aᵀ G a. One with 0 is 0, as in torch.
+    `iterations` times, beginning with a = p.
 
     Attributes:
         iterations: 3 as released; 0 is the mean.
         blocks: what a layer is: a tensor as in the released code, a module or the whole vector.
         prior: p.
+
+    Note:
+        The cosines follow from the inner products: <u_i, v> = (G a)_i and ‖v‖² = aᵀ G a. One with 0
+        is 0, as in torch.
 
     Source:
         Pourpanah et al. 2025, "Federated Unsupervised Domain Generalization using Global and Local
@@ -50,10 +53,7 @@ class GlobalAlignment(Gram):
         number("GlobalAlignment(iterations)", self.iterations, 0, whole=True)
         choice("GlobalAlignment(blocks)", self.blocks, ("whole", "module", "tensor"))
 
-    def mix(
-        self, gram: Tensor, table: Table, state: RuleState, generator: torch.Generator | None
-    ) -> tuple[Tensor, RuleState]:
-        """Return a [K] for one layer."""
+    def mix(self, gram: Tensor, table: Table, state: RuleState, generator: Draws) -> WithState:
         p = table["prior"]
         largest = float(gram.diagonal().max())
         if largest == 0:

@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
-from torch import Tensor
 
 from unseen.combine.mean import Mean
-from unseen.core import RuleState, Table, Weighted
+from unseen.core import Draws, RuleState, Table, Weighted, WithState
 from unseen.errors import choice
 
 
@@ -19,14 +18,16 @@ class NormalizedAveraging(Weighted):
 
         τ_eff Σ_i p_i u_i / ‖a_i‖₁
 
-    ‖a_i‖₁: `accumulated`, the sum of the factors with which client i's gradients entered its
-    update u_i; the number of steps for plain SGD. The weights sum to 1 only where all ‖a_i‖₁ are
-    equal, and to more elsewhere.
+    ‖a_i‖₁: `accumulated`, the sum of the factors with which client i's gradients entered its update
+    u_i; the number of steps for plain SGD.
 
     Attributes:
         effective: τ_eff = Σ_i p_i ‖a_i‖₁ (`"norm"`, the paper) or Σ_i p_i τ_i (`"steps"`, which the
             released code takes for proximal local training).
         prior: p.
+
+    Note:
+        The weights sum to 1 only where all ‖a_i‖₁ are equal, and to more elsewhere.
 
     Source:
         Wang et al. 2020, "Tackling the Objective Inconsistency Problem in Heterogeneous Federated
@@ -51,9 +52,7 @@ class NormalizedAveraging(Weighted):
         names = ("accumulated",) if self.effective == "norm" else ("accumulated", "steps")
         return tuple(dict.fromkeys((*names, *super().all_needs())))
 
-    def share(
-        self, table: Table, state: RuleState, generator: torch.Generator | None = None
-    ) -> tuple[Tensor, RuleState]:
+    def share(self, table: Table, state: RuleState, generator: Draws = None) -> WithState:
         """Return the weights [K]; 0 for a client that took no step."""
         p, norm = table["prior"], table["accumulated"]
         tau = (p * (norm if self.effective == "norm" else table["steps"])).sum()

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from unseen.combine.mean import Mean
-from unseen.core import Gram, RuleState, Table, Weighted
+from unseen.core import Draws, Gram, RuleState, Table, Weighted, WithState
 from unseen.errors import choice, number
 
 Floats = NDArray[np.float64]
@@ -32,9 +32,7 @@ class FedOMG(Gram):
         w = argmin over the simplex of <Σ_i w_i g_i, ḡ> + c ‖ḡ‖ ‖Σ_i w_i g_i‖
 
     By duality this is the d that maximises min_i <g_i, d> among ‖d − ḡ‖ ≤ c ‖ḡ‖, shortened by 1 +
-    c²: CAGrad (Liu et al. 2021) on updates. K equal updates g give η (1 + c)/(1 + c²) g. Where 0 is
-    a mixture of the updates the exact solver returns the limit of w at ‖Σ w_i g_i‖ = 1e-3 of their
-    size.
+    c²: CAGrad (Liu et al. 2021) on updates.
 
     Attributes:
         c: how far from ḡ, as a share of its length; 0.5 in the released commands. 0 is η ḡ.
@@ -46,6 +44,10 @@ class FedOMG(Gram):
             the default: five random updates of norm 1 are combined within 3 % of it by the other,
             but of norm 1e-3, where 1e-4 is no longer small, a quarter off.
         prior: p, the weights of ḡ; the paper's are uniform.
+
+    Note:
+        K equal updates g give η (1 + c)/(1 + c²) g. Where 0 is a mixture of the updates the exact
+        solver returns the limit of w at ‖Σ w_i g_i‖ = 1e-3 of their size.
 
     Source:
         Nguyen et al. 2025, "Federated Domain Generalization with Data-free On-server Matching
@@ -73,10 +75,7 @@ class FedOMG(Gram):
         number("FedOMG(eta)", self.eta, 0, open_low=True)
         choice("FedOMG(solver)", self.solver, ("exact", "released"))
 
-    def mix(
-        self, gram: Tensor, table: Table, state: RuleState, generator: torch.Generator | None
-    ) -> tuple[Tensor, RuleState]:
-        """Return η (p + λ w) / (1 + c²) [K]."""
+    def mix(self, gram: Tensor, table: Table, state: RuleState, generator: Draws) -> WithState:
         solve = exact if self.solver == "exact" else released
         pull = solve(gram.numpy(), table["prior"].numpy(), self.c)
         return (table["prior"] + torch.from_numpy(pull)) * (self.eta / (1 + self.c**2)), state
@@ -85,9 +84,10 @@ class FedOMG(Gram):
 def exact(G: Floats, p: Floats, c: float) -> Floats:
     """Return λ w [K], by one root in t = ‖Σ w_i g_i‖.
 
-    For a given t the objective, with ‖v‖ ≤ (‖v‖²/t + t)/2, is the nearest point to 0 in the hull
-    of the g_i + (t/ρ) ḡ, ρ = c ‖ḡ‖: a least-squares problem in w ≥ 0. Its norm meets t once,
-    since the whole is convex in w and t together.
+    Note:
+        For a given t the objective, with ‖v‖ ≤ (‖v‖²/t + t)/2, is the nearest point to 0 in the
+        hull of the g_i + (t/ρ) ḡ, ρ = c ‖ḡ‖: a least-squares problem in w ≥ 0. Its norm meets t
+        once, since the whole is convex in w and t together.
     """
     from scipy.optimize import brentq, nnls  # half a second of every process that needs it not
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from unseen.combine.mean import Mean
-from unseen.core import Elementwise, RuleState, Table, Weighted
+from unseen.core import Draws, Elementwise, RuleState, Table, Weighted, WithState
 from unseen.core.rows import COLUMNS, column_blocks
 from unseen.errors import UnseenError, choice, number
 
@@ -128,8 +128,7 @@ class WeightedGeometricMean(Elementwise):
         P₊ exp(Σ_{i∈+} p_i log g_i / P₊) − P₋ exp(Σ_{i∈−} p_i log|g_i| / P₋),   P± = Σ_{i∈±} p_i
 
     and 0 where |Σ_i p_i sign g_i| < `agreement`. With p_i = 1/E this is the formula of FedILC §3.1,
-    (E₊/E) (Π_{g>0} g)^{1/E₊} − (E₋/E) (Π_{g<0} |g|)^{1/E₋}. The method is FedSGD, as released: each
-    client sends its full-batch gradient, and the training's optimiser runs on the server.
+    (E₊/E) (Π_{g>0} g)^{1/E₊} − (E₋/E) (Π_{g<0} |g|)^{1/E₋}.
 
     Attributes:
         zeros: `"skip"` leaves exact zeros out of both sets; `"paper"` puts them in both, so that
@@ -143,6 +142,10 @@ class WeightedGeometricMean(Elementwise):
         prior: p.
         compiled: one pass over all rows by torch.compile, for zeros "skip" and no agreement; twice
             as fast, other last digits, and it needs a C++ compiler for some ten seconds once.
+
+    Note:
+        The method is FedSGD, as released: each client sends its full-batch gradient, and the
+        training's optimiser runs on the server.
 
     Source:
         Zhu et al. 2022, "FedILC: Weighted Geometric Mean and Invariant Gradient Covariance for
@@ -168,7 +171,8 @@ class WeightedGeometricMean(Elementwise):
         if self.compiled and (self.zeros != "skip" or self.agreement > 0):
             raise UnseenError(
                 "compiled=True is for zeros='skip' and agreement=0; found "
-                f"zeros={self.zeros!r} and agreement={self.agreement!r}. Leave it out."
+                f"zeros={self.zeros!r} and agreement={self.agreement!r}.",
+                remedy="Leave it out.",
             )
 
     @property
@@ -176,9 +180,7 @@ class WeightedGeometricMean(Elementwise):
         """What is added to every magnitude before the logarithm."""
         return RELEASED_FLOOR if self.zeros == "released" else 0.0
 
-    def reduce(
-        self, rows: Tensor, table: Table, state: RuleState, generator: torch.Generator | None
-    ) -> tuple[Tensor, RuleState]:
+    def reduce(self, rows: Tensor, table: Table, state: RuleState, generator: Draws) -> WithState:
         """Return the mean, in blocks of columns: one logarithm per entry, no K×P temporary."""
         counted = table["prior"] > 0  # a client of weight 0 must not veto a coordinate
         if not bool(counted.all()):
@@ -222,7 +224,8 @@ def one_pass(rows: Tensor, p: Tensor) -> Tensor:
     except Exception as error:  # what is missing differs from system to system
         raise UnseenError(
             "compiled=True needs a C++ compiler that torch.compile finds, and it failed: "
-            f"{str(error).splitlines()[0]}. Leave it out."
+            f"{str(error).splitlines()[0]}.",
+            remedy="Leave it out.",
         ) from error
 
 
@@ -251,7 +254,9 @@ def unrolled(rows: Sequence[Tensor], p: Sequence[Tensor]) -> Tensor:
 def _signs_and_logs(g: Tensor, floor: float, plus: Tensor, minus: Tensor, logs: Tensor) -> None:
     """Write 1[g > 0], 1[g < 0] and log(|g| + floor), finite where g = 0.
 
-    Signs as numbers, and of a copy with its rows side by side, take a third of the time of masks.
+    Note:
+        Signs as numbers, and of a copy with its rows side by side, take a third of the time of
+        masks.
     """
     logs.copy_(g)
     torch.gt(logs, 0, out=plus)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
 
-from unseen.core import Layout, RuleState, Table, Weighted
+from unseen.core import Draws, Layout, RuleState, Table, Weighted, WithState
 from unseen.errors import UnseenError, choice
 
 
@@ -46,10 +46,7 @@ class Mean(Weighted):
         """Return the name of the number of examples, unless the weights are uniform."""
         return ("examples",) if self.by == "examples" else ()
 
-    def share(
-        self, table: Table, state: RuleState, generator: torch.Generator | None = None
-    ) -> tuple[Tensor, RuleState]:
-        """Return the weights [K], which sum to 1."""
+    def share(self, table: Table, state: RuleState, generator: Draws = None) -> WithState:
         if self.by == "uniform":
             K = len(table["client"])
             return torch.full((K,), 1 / K, dtype=torch.float64), state
@@ -61,12 +58,21 @@ class Mean(Weighted):
 
 @dataclass(frozen=True)
 class Sum(Weighted):
-    """Σ_i u_i, for counts and other statistics that add up."""
+    """Σ_i u_i, for counts and other statistics that add up.
 
-    def share(
-        self, table: Table, state: RuleState, generator: torch.Generator | None = None
-    ) -> tuple[Tensor, RuleState]:
-        """Return a weight of 1 for each client."""
+    Attributes:
+        size: The numbers in a row, where the entry that the sum changes is of another size.
+    """
+
+    averages: ClassVar[bool] = False
+
+    size: int | None = None
+
+    def row_shape(self, entry: Tensor) -> torch.Size:
+        """Return [P], or [size]."""
+        return entry.shape if self.size is None else torch.Size((self.size,))
+
+    def share(self, table: Table, state: RuleState, generator: Draws = None) -> WithState:
         return torch.ones(len(table["client"]), dtype=torch.float64), state
 
 
@@ -74,11 +80,12 @@ class Sum(Weighted):
 class RosterMean(Weighted):
     """(|S|/N) Σ_{i∈S} p_i u_i, S being those present of a roster of N.
 
-    With p_i = 1/|S| it is (1/N) Σ_{i∈S} u_i, so that what each client adds to its own part of a
-    mean over the roster is added to that mean.
-
     Attributes:
         prior: p.
+
+    Note:
+        With p_i = 1/|S| it is (1/N) Σ_{i∈S} u_i, so that what each client adds to its own part of a
+        mean over the roster is added to that mean.
 
     Source:
         Karimireddy et al. 2020, "SCAFFOLD", Algorithm 1, line 17.
@@ -96,8 +103,5 @@ class RosterMean(Weighted):
         """Return the size N of the roster."""
         return {"roster": K}
 
-    def share(
-        self, table: Table, state: RuleState, generator: torch.Generator | None = None
-    ) -> tuple[Tensor, RuleState]:
-        """Return the weights [K], which sum to |S|/N."""
+    def share(self, table: Table, state: RuleState, generator: Draws = None) -> WithState:
         return table["prior"] * (len(table["client"]) / state["roster"]), state

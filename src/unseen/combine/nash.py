@@ -19,13 +19,14 @@ UNBOUNDED = 1e6
 def bargain(gram: Tensor) -> Tensor | None:
     """Return the weights a [K] > 0 with Σ_j G_ij a_j = 1/a_i, for inner products G [K, K].
 
-    They minimise ½ aᵀGa − Σ_i log a_i, which is convex and self-concordant, so that Newton's
-    method with steps shortened by 1 + (its decrement) finds them from anywhere. An update of
-    length 0 has the weight 0.
-
     Returns:
         The weights, or None where they do not exist: some mean of the updates vanishes, and nothing
         is left to bargain for.
+
+    Note:
+        They minimise ½ aᵀGa − Σ_i log a_i, which is convex and self-concordant, so that Newton's
+        method with steps shortened by 1 + (its decrement) finds them from anywhere. An update of
+        length 0 has the weight 0.
 
     Source:
         Navon et al. 2022, "Multi-Task Learning as a Bargaining Game", Eq. 3; the shortened step:

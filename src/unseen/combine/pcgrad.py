@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from unseen.combine.mean import Mean
-from unseen.core import Gram, RuleState, Table, Weighted
+from unseen.core import Draws, Gram, RuleState, Table, Weighted, WithState
 from unseen.core.rule import visits
 from unseen.core.vector import Blocks
 from unseen.errors import choice
@@ -24,13 +24,15 @@ class PCGrad(Gram):
         x ← x + Σ_i p_i ĝ_i
 
     g_j: the update of client j as sent, as in PPDG's experiments; the original takes gradients of
-    tasks. Nothing divides 0 by 0: g_j = 0 has inner product 0 with everything, so the test is
-    false.
+    tasks.
 
     Attributes:
         order: of i and of j, drawn each round or as in the roster.
         prior: p.
         blocks: inner products of the whole vector, or per module or tensor.
+
+    Note:
+        Nothing divides 0 by 0: g_j = 0 has inner product 0 with everything, so the test is false.
 
     Source:
         Yu et al. 2020, "Gradient Surgery for Multi-Task Learning", Algorithm 1.
@@ -53,10 +55,7 @@ class PCGrad(Gram):
     def __post_init__(self) -> None:
         choice("PCGrad(order)", self.order, ("random", "fixed"))
 
-    def mix(
-        self, gram: Tensor, table: Table, state: RuleState, generator: torch.Generator | None
-    ) -> tuple[Tensor, RuleState]:
-        """Return the weights [K] of Algorithm 1, which never needs the updates themselves."""
+    def mix(self, gram: Tensor, table: Table, state: RuleState, generator: Draws) -> WithState:
         G = gram.numpy()
         coefficients = np.eye(len(G))  # row i: ĝ_i = Σ_k coefficients[i, k] g_k
         products = G.copy()  # products[i, j] = <ĝ_i, g_j>

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from unseen.combine.mean import Mean
-from unseen.core import Gram, RuleState, Table, Weighted
+from unseen.core import Draws, Gram, RuleState, Table, Weighted, WithState
 from unseen.core.rule import visits
 from unseen.core.vector import Blocks
 from unseen.errors import UnseenError, choice, number
@@ -27,8 +27,6 @@ class PPDG(Gram):
         equation:  ĝ_i ← g_i − 2λ(g_i − ĝ_j)      Eq. 5, raw in both places
 
     and x ← x + Σ_i p_i ĝ_i. g_i: the update of client i, ω_T − ω_0 after T local steps (§3.4).
-    Every vector that the algorithm ever holds is a linear combination of the g_i, so the run,
-    decisions included, follows from the K×K inner products; no update is read.
 
     Attributes:
         lam: λ in (0, 0.5), the condition of Theorem 1. The paper uses 0.1 (Camelyon17, PovertyMap),
@@ -48,6 +46,9 @@ class PPDG(Gram):
         g_1 + g_2 its true bound exceeds the printed one by −2t<g_1, g_2> > 0, and on two opposed
         quadratics at their joint optimum, where the mean update is 0, PPDG walks away. It is an
         alignment heuristic, not a descent method.
+
+        Every vector that the algorithm ever holds is a linear combination of the g_i, so the run,
+        decisions included, follows from the K×K inner products; no update is read.
 
     Source:
         Tian, Li, Wang, Wang, "Privacy-Preserving Constrained Domain Generalization via Gradient
@@ -79,12 +80,11 @@ class PPDG(Gram):
         elif not isinstance(self.lam, int | float) or not 0 < self.lam < 0.5:
             raise UnseenError(
                 "PPDG(lam) must lie in (0, 0.5): Theorem 1 asks for 2λ² < 1/2 and 8λ⁴ < 1/2; "
-                f"found {self.lam!r}. PPDG(lam=..., unbounded=True) runs it all the same."
+                f"found {self.lam!r}.",
+                remedy="PPDG(lam=..., unbounded=True) runs it all the same.",
             )
 
-    def mix(
-        self, gram: Tensor, table: Table, state: RuleState, generator: torch.Generator | None
-    ) -> tuple[Tensor, RuleState]:
+    def mix(self, gram: Tensor, table: Table, state: RuleState, generator: Draws) -> WithState:
         """Run Algorithm 1 on weights: ĝ_i = w_i U, and <ĝ_i, u> follows from w_i G."""
         K = len(gram)
         raw = np.hstack([np.eye(K), gram.numpy()])  # row i: (w_i, w_i G), linear in w_i together

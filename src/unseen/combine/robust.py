@@ -8,9 +8,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from unseen.core import Elementwise, Gram, Layout, RuleState, Table
-from unseen.core.centre import squared_distances
-from unseen.core.rows import column_blocks
+from unseen.core import Draws, Elementwise, Gram, Layout, RuleState, Table, WithState
+from unseen.core.rows import column_blocks, squared_distances
 from unseen.core.share import floor_share
 from unseen.errors import UnseenError, number
 
@@ -21,12 +20,13 @@ class TrimmedMean(Elementwise):
 
         x_d ← x_d + mean of the u_id that are left
 
-    It has no prior: a client must not buy weight by the number of examples that it claims.
-    BatchNorm statistics are combined in the same way.
-
     Attributes:
         trim: in [0, 0.5); below 1/K nothing is trimmed and the rule is the uniform mean. 0.2
             withstands one wrong client of five; the paper wants at least the share of wrong ones.
+
+    Note:
+        It has no prior: a client must not buy weight by the number of examples that it claims.
+        BatchNorm statistics are combined in the same way.
 
     Source:
         Yin et al. 2018, "Byzantine-Robust Distributed Learning: Towards Optimal Statistical Rates",
@@ -46,10 +46,7 @@ class TrimmedMean(Elementwise):
         if self.trim == 0.5:
             raise UnseenError("TrimmedMean(trim=0.5) would leave nothing; Median() is the limit.")
 
-    def reduce(
-        self, rows: Tensor, table: Table, state: RuleState, generator: torch.Generator | None
-    ) -> tuple[Tensor, RuleState]:
-        """Return the trimmed mean [P], in blocks of columns."""
+    def reduce(self, rows: Tensor, table: Table, state: RuleState, generator: Draws) -> WithState:
         K = len(rows)
         cut = floor_share(self.trim, K)
         share = torch.full((K - 2 * cut,), 1 / (K - 2 * cut), dtype=torch.float64).to(rows)
@@ -65,8 +62,9 @@ class Median(Elementwise):
 
         x_d ← x_d + median_i u_id
 
-    Withstands fewer than half of the clients being wrong. No prior, as for `TrimmedMean`. BatchNorm
-    statistics are combined in the same way.
+    Note:
+        Withstands fewer than half of the clients being wrong. No prior, as for `TrimmedMean`.
+        BatchNorm statistics are combined in the same way.
 
     Source:
         Yin et al. 2018, "Byzantine-Robust Distributed Learning: Towards Optimal Statistical Rates",
@@ -79,10 +77,7 @@ class Median(Elementwise):
         tensor([1.5000])
     """
 
-    def reduce(
-        self, rows: Tensor, table: Table, state: RuleState, generator: torch.Generator | None
-    ) -> tuple[Tensor, RuleState]:
-        """Return the median [P], in blocks of columns."""
+    def reduce(self, rows: Tensor, table: Table, state: RuleState, generator: Draws) -> WithState:
         K = len(rows)
         vector = torch.empty(rows.shape[1], dtype=rows.dtype, device=rows.device)
         for block, u in column_blocks(rows):
@@ -101,7 +96,7 @@ class Krum(Gram):
     Attributes:
         f: how many clients may be wrong; K ≥ 2f + 3 is needed and checked. None takes the largest f
             that those present admit, ⌊(K − 3)/2⌋: with 5 clients one, with 3 none; one or two
-            clients cannot be told apart and are averaged.
+            clients are indistinguishable and are averaged.
         m: how many updates to keep, at most K − f; the result is their mean. More than 1 is
             Multi-Krum.
 
@@ -144,15 +139,12 @@ class Krum(Gram):
             return max(0, (K - 3) // 2)
         if 2 * self.f + 3 > K:
             raise UnseenError(
-                f"Krum(f={self.f}) needs at least 2f + 3 = {2 * self.f + 3} clients; found {K}. "
-                "Take a smaller f, or none, for the largest that the clients admit."
+                f"Krum(f={self.f}) needs at least 2f + 3 = {2 * self.f + 3} clients; found {K}.",
+                remedy="Take a smaller f, or none, for the largest that the clients admit.",
             )
         return self.f
 
-    def mix(
-        self, gram: Tensor, table: Table, state: RuleState, generator: torch.Generator | None
-    ) -> tuple[Tensor, RuleState]:
-        """Return the weights [K], 1/m for the m best."""
+    def mix(self, gram: Tensor, table: Table, state: RuleState, generator: Draws) -> WithState:
         K = len(gram)
         f = self._wrong(K)
         if K < 3:
@@ -171,8 +163,9 @@ Robust = TrimmedMean | Median | Krum
 def ascending(u: Tensor) -> Tensor:
     """Return each column of [K, n] in ascending order.
 
-    A few rows are sorted by exchanging neighbours, K times, all columns together: about ten times
-    as fast for five clients as a sort down the columns.
+    Note:
+        A few rows are sorted by exchanging neighbours, K times, all columns together: about ten
+        times as fast for five clients as a sort down the columns.
     """
     K = len(u)
     if K > 16:

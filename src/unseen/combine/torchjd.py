@@ -11,11 +11,16 @@ from torch import Tensor
 
 from unseen.combine.mean import Mean
 from unseen.combine.nash import bargain
-from unseen.core import Gram, Layout, RuleState, Table, Weighted
+from unseen.core import Draws, Gram, Layout, RuleState, Table, Weighted, WithState
 from unseen.core.vector import Blocks
 from unseen.errors import UnseenError, choice, number
 
 Weighting = Literal["upgrad", "mgda", "cagrad", "nash-mtl", "dualproj", "imtl-g", "aligned-mtl"]
+#: Weighting -> what TorchJD calls it.
+CLASSES = {
+    "upgrad": "UPGrad", "mgda": "MGDA", "cagrad": "CAGrad", "dualproj": "DualProj",
+    "imtl-g": "IMTLG", "aligned-mtl": "AlignedMTL",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -68,10 +73,7 @@ class JacobianDescent(Gram):
             library()
         return {"fallbacks": 0}
 
-    def mix(
-        self, gram: Tensor, table: Table, state: RuleState, generator: torch.Generator | None
-    ) -> tuple[Tensor, RuleState]:
-        """Return d_i w_i [K]."""
+    def mix(self, gram: Tensor, table: Table, state: RuleState, generator: Draws) -> WithState:
         p = table["prior"]
         present = p > 0
         d = p[present] / p[present].mean()
@@ -92,28 +94,16 @@ class JacobianDescent(Gram):
         equal = {"cagrad": 1 + self.c, "nash-mtl": float(K)}.get(self.weighting, 1.0)
         equal = equal if self.scale == "mean" else 1.0
         if self.weighting == "nash-mtl":
-            weights = bargain(inner / inner.norm())
-            return None if weights is None else weights / equal
+            bargained = bargain(inner / inner.norm())
+            return None if bargained is None else bargained / equal
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                return self._called(library(), inner) / equal
+                kind = getattr(library(), f"{CLASSES[self.weighting]}Weighting")
+                weights = kind(c=self.c) if self.weighting == "cagrad" else kind()
+                return weights(inner) / equal  # type: ignore[no-any-return]
         except (ValueError, ArithmeticError, RuntimeError):
             return None
-
-    def _called(self, jd: Any, inner: Tensor) -> Tensor:
-        weights: Tensor
-        if self.weighting == "cagrad":
-            weights = jd.CAGradWeighting(c=self.c)(inner)
-            return weights
-        weights = {
-            "upgrad": jd.UPGradWeighting,
-            "mgda": jd.MGDAWeighting,
-            "dualproj": jd.DualProjWeighting,
-            "imtl-g": jd.IMTLGWeighting,
-            "aligned-mtl": jd.AlignedMTLWeighting,
-        }[self.weighting]()(inner)
-        return weights
 
 
 def library() -> Any:

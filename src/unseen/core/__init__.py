@@ -2,57 +2,19 @@
 
 from unseen.core.apply import Add, Apply, Descend, MovingAverage, Put, Replace
 from unseen.core.client import Client, Memories, Split
-from unseen.core.exchange import (
-    Exchange,
-    Local,
-    Method,
-    Outcome,
-    Reference,
-    Reply,
-    Slot,
-    State,
-    Turn,
-)
+from unseen.core.exchange import Exchange, Local, Method, Outcome, Reference, Reply, Slot, State
 from unseen.core.metrics import Evaluate
-from unseen.core.round import play, play_round, start
-from unseen.core.rows import Rows, RuleState
+from unseen.core.round import Backend, play, play_round, start
+from unseen.core.rows import DenseRows, Draws, Rows, RuleState, WithState
 from unseen.core.rule import Collect, Combine, Elementwise, Gram, Weighted
+from unseen.core.turn import Turn
 from unseen.core.types import Inbox, Memory, Table
 from unseen.core.vector import Layout, Model
 
 __all__ = [
-    "Add",
-    "Apply",
-    "Client",
-    "Collect",
-    "Combine",
-    "Descend",
-    "Elementwise",
-    "Evaluate",
-    "Exchange",
-    "Gram",
-    "Inbox",
-    "Layout",
-    "Local",
-    "Memories",
-    "Memory",
-    "Method",
-    "Model",
-    "MovingAverage",
-    "Outcome",
-    "Put",
-    "Reference",
-    "Replace",
-    "Reply",
-    "Rows",
-    "RuleState",
-    "Slot",
-    "Split",
-    "State",
-    "Table",
-    "Turn",
-    "Weighted",
-    "play",
-    "play_round",
-    "start",
-]
+    "Add", "Apply", "Backend", "Client", "Collect", "Combine", "DenseRows", "Descend", "Draws",
+    "Elementwise", "Evaluate", "Exchange", "Gram", "Inbox", "Layout", "Local", "Memories",
+    "Memory", "Method", "Model", "MovingAverage", "Outcome", "Put", "Reference", "Replace",
+    "Reply", "Rows", "RuleState", "Slot", "Split", "State", "Table", "Turn", "Weighted",
+    "WithState", "play", "play_round", "start",
+]  # fmt: skip

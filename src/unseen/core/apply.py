@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
 from torch import Tensor
 
 from unseen.core.optimiser import SGD, Optimiser
+from unseen.core.rows import RuleState, WithState
 from unseen.core.types import Table
 from unseen.errors import number
 
@@ -16,22 +16,26 @@ from unseen.errors import number
 class Apply(Protocol):
     """How a combined vector enters the inbox: (old, new, state, table) -> (entry, state).
 
-    `new` [P] is what the rule made of the replies; nothing is ever written into `old` [P].
+    Args:
+        old: The inbox entry [P]; nothing is ever written into it.
+        new: What the rule made of the replies [P].
+        state: What the step remembers from round to round.
+        table: The scalars of those present.
+
+    Returns:
+        The new entry, which shares no memory with the old one, and the new state.
     """
 
-    def __call__(
-        self, old: Tensor, new: Tensor, state: Mapping[str, Any], table: Table
-    ) -> tuple[Tensor, Mapping[str, Any]]: ...
+    def __call__(self, old: Tensor, new: Tensor, state: RuleState, table: Table) -> WithState: ...
 
 
 @dataclass(frozen=True)
 class Add:
     """x ← x + u, the server of FedAvg on updates."""
 
-    def __call__(
-        self, old: Tensor, new: Tensor, state: Mapping[str, Any], table: Table
-    ) -> tuple[Tensor, Mapping[str, Any]]:
-        """Return the sum, a fresh vector."""
+    at_sites = True
+
+    def __call__(self, old: Tensor, new: Tensor, state: RuleState, table: Table) -> WithState:
         return old + new, state
 
 
@@ -39,10 +43,9 @@ class Add:
 class Replace:
     """x ← u."""
 
-    def __call__(
-        self, old: Tensor, new: Tensor, state: Mapping[str, Any], table: Table
-    ) -> tuple[Tensor, Mapping[str, Any]]:
-        """Return the combined vector itself."""
+    at_sites = True
+
+    def __call__(self, old: Tensor, new: Tensor, state: RuleState, table: Table) -> WithState:
         return new, state
 
 
@@ -50,13 +53,11 @@ class Replace:
 class Put:
     """Row i of `old` [N, P] becomes the reply of client i of the roster; absent rows stay.
 
-    `new` [K, P] holds the participants' rows in the order of the table.
+    Note:
+        `new` [K, P] holds the participants' rows in the order of the table.
     """
 
-    def __call__(
-        self, old: Tensor, new: Tensor, state: Mapping[str, Any], table: Table
-    ) -> tuple[Tensor, Mapping[str, Any]]:
-        """Return a fresh matrix."""
+    def __call__(self, old: Tensor, new: Tensor, state: RuleState, table: Table) -> WithState:
         collected = old.clone()
         collected[table["client"].long().to(old.device)] = new
         return collected, state
@@ -70,27 +71,24 @@ class MovingAverage:
         decay: β in [0, 1].
     """
 
+    at_sites = True
+
     decay: float
 
     def __post_init__(self) -> None:
         number("MovingAverage(decay)", self.decay, 0, 1)
 
-    def __call__(
-        self, old: Tensor, new: Tensor, state: Mapping[str, Any], table: Table
-    ) -> tuple[Tensor, Mapping[str, Any]]:
-        """Return the average, a fresh vector."""
+    def __call__(self, old: Tensor, new: Tensor, state: RuleState, table: Table) -> WithState:
         return self.decay * old + (1 - self.decay) * new, state
 
 
 @dataclass(frozen=True)
 class Descend:
-    """A step of a server optimiser whose gradient is −u.
-
-    With SGD of rate 1 it is `Add`. `Adam` is torch's, with bias correction and eps 1e-8; FedAdam,
-    FedYogi and FedAdagrad of the paper's Algorithm 2 are `FedOpt`.
+    """A step of a server optimiser whose gradient is −u; with SGD of rate 1 it is `Add`.
 
     Attributes:
-        optimiser: The server's optimiser.
+        optimiser: The server's optimiser. `Adam` is torch's, with bias correction and eps 1e-8;
+            FedAdam, FedYogi and FedAdagrad of the paper's Algorithm 2 are `FedOpt`.
 
     Source:
         Reddi et al. 2021, "Adaptive Federated Optimization", Algorithm 1.
@@ -98,10 +96,7 @@ class Descend:
 
     optimiser: Optimiser = field(default_factory=lambda: SGD(lr=1.0))
 
-    def __call__(
-        self, old: Tensor, new: Tensor, state: Mapping[str, Any], table: Table
-    ) -> tuple[Tensor, Mapping[str, Any]]:
-        """Return the vector after the step, a fresh one, and copies of the moments."""
+    def __call__(self, old: Tensor, new: Tensor, state: RuleState, table: Table) -> WithState:
         vector = old.clone()
         moments = {name: value.clone() for name, value in state.items()}
         return vector, dict(self.optimiser.step(vector, -new, moments, self.optimiser.lr))

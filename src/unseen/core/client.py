@@ -18,13 +18,11 @@ from unseen.errors import UnseenError
 class Stored:
     """Inputs that stay where they are, such as memory-mapped arrays: N rows of arrays [M, ...].
 
-    Indexing reads only the rows that are asked for, and puts them on `device`.
-
     Attributes:
         arrays: Arrays of one type and one shape of a row.
         source: Which array each row is from [N].
         rows: Which row of it [N].
-        device: Where rows are put.
+        device: Where indexing puts the rows that it reads.
     """
 
     arrays: tuple[Tensor, ...]
@@ -42,11 +40,13 @@ class Stored:
     def joined(cls, parts: Sequence[Tensor | Stored]) -> Stored:
         """Concatenate without copying."""
         stored = [part if isinstance(part, Stored) else cls.of(part) for part in parts]
-        arrays = tuple(array for part in stored for array in part.arrays)
-        first = [sum(len(part.arrays) for part in stored[:i]) for i in range(len(stored))]
-        source = [part.source.long() + begin for part, begin in zip(stored, first, strict=True)]
+        arrays: list[Tensor] = []
+        source = []
+        for part in stored:
+            source.append(part.source.long() + len(arrays))
+            arrays += part.arrays
         rows = torch.cat([part.rows for part in stored])
-        return cls(arrays, torch.cat(source), rows, stored[0].device)
+        return cls(tuple(arrays), torch.cat(source), rows, stored[0].device)
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -88,7 +88,8 @@ def rows_of(x: Tensor, index: Tensor | slice) -> Tensor:
 class Split:
     """Examples of one client.
 
-    Arrays of numpy and pandas become tensors: floating point float32, labels and codes int64.
+    Note:
+        Arrays of numpy and pandas become tensors: floating point float32, labels and codes int64.
 
     Attributes:
         x: Inputs [N, ...], uint8 (read as x / 255) or float32.
@@ -106,11 +107,10 @@ class Split:
     meta: Mapping[str, Tensor] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if not isinstance(self.x, Stored):
-            object.__setattr__(self, "x", _tensor("x", self.x))
-        object.__setattr__(self, "y", _labels("y", self.y))
-        object.__setattr__(self, "meta", {k: _labels(k, codes) for k, codes in self.meta.items()})
-        lengths = {"x": len(self.x), "y": len(self.y)} | {k: len(v) for k, v in self.meta.items()}
+        x = self.x if isinstance(self.x, Stored) else _tensor("x", self.x)
+        y, meta = _labels("y", self.y), {k: _labels(k, codes) for k, codes in self.meta.items()}
+        vars(self).update(x=x, y=y, meta=meta)
+        lengths = {k: len(values) for k, values in {"x": x, "y": y, **meta}.items()}
         if len(set(lengths.values())) != 1:
             raise UnseenError(f"a split needs as many labels as inputs; found {lengths}.")
 
@@ -148,8 +148,8 @@ def _tensor(name: str, values: object) -> Tensor:
         if array is None or array.dtype.kind not in "fiub":
             kind = type(values).__name__ if array is None else f"an array of {array.dtype}"
             raise UnseenError(
-                f"a split's {name} must be a tensor or an array of numbers [N, ...]; found {kind}. "
-                "Write, for example, Split(torch.tensor(rows), torch.tensor(labels))."
+                f"a split's {name} must be a tensor or an array of numbers [N, ...]; found {kind}.",
+                remedy="Write, for example, Split(torch.tensor(rows), torch.tensor(labels)).",
             )
         values = torch.tensor(array)
         values = values.float() if values.is_floating_point() else values
@@ -189,11 +189,12 @@ class Client:
             if found is not None and not isinstance(found, Split):
                 raise UnseenError(
                     f"client {self.name!r}: {name} must be a Split of inputs and labels, or None; "
-                    f"found {type(found).__name__}. Write {name}=Split(x, y)."
+                    f"found {type(found).__name__}.",
+                    remedy=f"Write {name}=Split(x, y).",
                 )
 
     def split(self, name: str) -> Split:
-        """Return the split called `train` or `validation`.
+        """Return the split named `train` or `validation`.
 
         Raises:
             UnseenError: If the client lacks it.
@@ -206,11 +207,12 @@ class Client:
 
 @dataclass
 class Memories:
-    """What each client keeps between exchanges, labelled (round, exchange).
+    """What each client remembers between exchanges, labelled (round, exchange).
 
-    A message that comes twice, or again after a crash of the server, starts from the newest memory
-    older than itself, and so leads to the same reply. That takes the memories of the current round
-    and the last one of the round before.
+    Note:
+        A message that comes twice, or again after a crash of the server, starts from the newest
+        memory older than itself, and so leads to the same reply. That takes the memories of the
+        current round and the last one of the round before.
 
     Attributes:
         kept: Client -> its memories with their labels, oldest first.
@@ -224,7 +226,7 @@ class Memories:
         return dict(older[-1]) if older else {}
 
     def write(self, client: str, label: tuple[int, int], memory: Mapping[str, Tensor]) -> None:
-        """Keep `memory` under `label`."""
+        """Store `memory` under `label`, and forget what no message can ask for."""
         entries = self.kept.get(client, [])
         earlier = [entry for entry in entries if entry[0][0] < label[0]]
         current = [entry for entry in entries if (label[0], -1) < entry[0] < label]

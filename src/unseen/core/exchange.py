@@ -6,14 +6,14 @@ vectors and a few scalars, and the server turns each stack of replies into what 
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
+from unseen.core.turn import Turn, View
 from unseen.core.types import Inbox, Memory, Table
 
 if TYPE_CHECKING:
@@ -23,47 +23,6 @@ if TYPE_CHECKING:
     from unseen.core.client import Client
     from unseen.core.rule import Combine
     from unseen.core.vector import Model
-
-
-@dataclass(frozen=True)
-class Turn:
-    """Which exchange of which round this is, and for whom; the source of all randomness.
-
-    Attributes:
-        seed: The job's seed.
-        round: The round, counted from 0.
-        rounds: The number of rounds in all.
-        exchange: The exchange's name.
-        client: The client's name; empty at the server.
-        order: The exchange's position in its round. It does not enter a key.
-        roster: The names of all clients of the study, sorted. They do not enter a key.
-    """
-
-    seed: int
-    round: int
-    rounds: int
-    exchange: str = ""
-    client: str = ""
-    order: int = 0
-    roster: tuple[str, ...] = ()
-
-    @property
-    def index(self) -> int:
-        """This client's row in entries gathered by `Collect`; −1 if it is not on the roster."""
-        return self.roster.index(self.client) if self.client in self.roster else -1
-
-    def generator(self, purpose: str) -> torch.Generator:
-        """Return a fresh generator keyed by names: no purpose, client or round shares a stream."""
-        key = "/".join(map(str, (self.seed, purpose, self.round, self.exchange, self.client)))
-        return keyed(key)
-
-
-def keyed(key: str) -> torch.Generator:
-    """Return a CPU generator whose stream depends on the text `key` alone."""
-    digest = hashlib.sha256(key.encode()).digest()
-    generator = torch.Generator()
-    generator.manual_seed(int.from_bytes(digest[:8], "big") >> 1)
-    return generator
 
 
 @dataclass(frozen=True)
@@ -84,10 +43,18 @@ class Reply:
 class Local(Protocol):
     """What a client does in one exchange: (model, inbox, client, memory, turn) -> (reply, memory).
 
-    The reply has a row for every slot of the exchange. What was trained is named as it is bound,
-    `{"model": model.vector, "buffers": model.buffers}`, and not copied: the caller takes the
-    difference from what was received in place, after the outermost local, where the slot asks for
-    it. Every other row goes as it is.
+    Args:
+        model: The model, bound to what was received.
+        inbox: All that was received.
+        client: Whose data it is.
+        memory: What the client remembers.
+        turn: Which exchange it is.
+
+    Returns:
+        The reply, with a row for every slot of the exchange, and the new memory. What was trained
+        is named as it is bound, `{"model": model.vector, "buffers": model.buffers}`, and not
+        copied: the caller takes the difference from what was received in place, after the
+        outermost local, where the slot asks for it. Every other row goes as it is.
     """
 
     def __call__(
@@ -108,6 +75,11 @@ class Slot:
             make for one entry is added up, and the first of them applies it.
         start: Makes that entry before round 0; None: the model's vector or buffers. For a `Collect`
             rule it makes one client's row.
+        part: The numbers [begin, end) of the entry that the slot reads and writes; None: all.
+        follows: The slot of this exchange whose new value is what is applied, in the place of
+            replies: an average of what the server made.
+        view: Whose scalars and clients the rule sees, where several federations share an exchange.
+        memory: The name of what rule and step remember, where slots of several exchanges share it.
     """
 
     combine: Combine | None = None
@@ -116,9 +88,18 @@ class Slot:
     sends: Literal["difference", "value"] = "difference"
     to: str | None = None
     start: Callable[[Model], Tensor] | None = None
+    part: tuple[int, int] | None = None
+    follows: str | None = None
+    view: View | None = None
+    memory: str | None = None
+
+    def entry(self, inbox: Inbox, name: str) -> Tensor:
+        """Return what the slot `name` reads and writes of the inbox."""
+        whole = inbox[self.to or name]
+        return whole if self.part is None else whole[slice(*self.part)]
 
     def row_shape(self, entry: Tensor) -> torch.Size:
-        """The shape of one reply's row, for the inbox entry that this slot writes."""
+        """Return the shape of one reply's row, for the inbox entry that this slot writes."""
         return self.combine.row_shape(entry) if self.combine is not None else entry.shape
 
 
@@ -131,8 +112,10 @@ class Exchange:
         local: What each client does.
         slots: What becomes of the rows; without slots it is an evaluation.
         rounds: (first, every): it runs in rounds first, first + every, ..., and an evaluation also
-            in the last one; every = 0 means once.
+            in the last one; every = 0 means once; first = −1 is the last round.
         who: The round's sample, the whole roster, or participants by name.
+        until: The round before which it ends; None: it goes on.
+        reads: The parts [begin, end) of the model that its local reads; None: all of it.
     """
 
     name: str
@@ -140,6 +123,17 @@ class Exchange:
     slots: Mapping[str, Slot] = field(default_factory=dict)
     rounds: tuple[int, int] = (0, 1)
     who: Literal["sampled", "all"] | tuple[str, ...] = "sampled"
+    until: int | None = None
+    reads: tuple[tuple[int, int], ...] | None = None
+
+    @property
+    def sent(self) -> dict[str, Slot]:
+        """The slots that clients send a row for."""
+        return {name: slot for name, slot in self.slots.items() if slot.follows is None}
+
+    def memory(self, slot: str) -> str:
+        """Return the name of what a slot's rule and step remember."""
+        return self.slots[slot].memory or f"{self.name}/{slot}"
 
 
 @dataclass(frozen=True)
@@ -148,6 +142,29 @@ class Reference:
 
     text: str
     bibtex: str
+
+
+@dataclass(frozen=True)
+class Blueprint:
+    """What a method may build the network that it trains of.
+
+    Attributes:
+        network: The study's network with its first weights.
+        shape: The shape of one input.
+        outputs: The columns of its output.
+        another: m -> the study's network with the first weights of the m-th other seed.
+        classes: The number of classes; None where numbers are predicted.
+        rounds: The study's rounds.
+        clients: The number of clients that train.
+    """
+
+    network: nn.Module
+    shape: tuple[int, ...]
+    outputs: int
+    another: Callable[[int], nn.Module]
+    classes: int | None
+    rounds: int
+    clients: int
 
 
 @dataclass(frozen=True)
@@ -160,7 +177,11 @@ class Method:
         references: Where it comes from.
         predict: (model, inbox, x) -> outputs [N, C].
         gather: Turns the source clients into the training roster, as pooled training does.
-        adapt: Changes the network before training.
+        adapt: Makes the network that is trained of what the study would build.
+        sized: (method, model, blueprint) -> the method, completed where it depends on the network,
+            on the study's rounds or on the number of clients.
+        rounds: How many rounds it takes, where it ends by itself; None: as many as the study says.
+        cycle: Rounds that make one step of it, at whose end it is evaluated.
         shares: What leaves a client beyond the model, in words.
         asks: What data and network must be: "images", "classes", "batchnorm" or "convolutions".
     """
@@ -170,7 +191,10 @@ class Method:
     references: tuple[Reference, ...]
     predict: Callable[[Model, Inbox, Tensor], Tensor]
     gather: Callable[[Mapping[str, Client]], Mapping[str, Client]] | None = None
-    adapt: Callable[[nn.Module], nn.Module] | None = None
+    adapt: Callable[[Blueprint], nn.Module] | None = None
+    sized: Callable[[Method, Model, Blueprint], Method] | None = None
+    rounds: int | None = None
+    cycle: int = 1
     shares: tuple[str, ...] = ()
     asks: tuple[str, ...] = ()
 
@@ -182,7 +206,7 @@ class State:
     Attributes:
         round: The next round.
         inbox: What goes out: entry -> tensor.
-        rules: "exchange/slot" -> {"combine": ..., "apply": ...}, dicts of tensors and numbers.
+        rules: `Exchange.memory` -> {"combine": ..., "apply": ...}, dicts of tensors and numbers.
         seed: The job's seed.
     """
 
@@ -211,3 +235,30 @@ class Outcome:
     weights: Mapping[str, Tensor] = field(default_factory=dict)
     dropped: Mapping[str, str] = field(default_factory=dict)
     seen: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Disclosure(NamedTuple):
+    """Something that left a client.
+
+    Attributes:
+        client: Whose it is.
+        slot: The slot, or the scalar.
+        form: `plain`, `masked`, `encrypted`, or `noised` before it was one of these
+            (`noised+masked`).
+        bytes: As sent, without the envelope of the message.
+    """
+
+    client: str
+    slot: str
+    form: str
+    bytes: int
+
+
+class Undecided(NamedTuple):
+    """Two clients whose encrypted inner product is too near 0 for its sign to be known."""
+
+    round: int
+    exchange: str
+    slot: str
+    first: str
+    second: str

@@ -11,8 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from unseen.core.client import Client
-from unseen.core.exchange import Turn
 from unseen.core.parts import Part
+from unseen.core.turn import Turn
 from unseen.core.types import Inbox, Memory
 from unseen.core.vector import Model
 from unseen.errors import number
@@ -32,12 +32,12 @@ class Loss(Protocol):
 class CrossEntropy(Part):
     """Mean cross-entropy of a batch; one output column is the logit of class 1.
 
-    As `torch.nn.functional.cross_entropy(weight, label_smoothing)` has it, also for one logit z,
-    which means the two logits 0 and z:
-
         − Σ_i Σ_c w_c q_ic log p_ic / Σ_i w_{y_i},   q_ic = (1 − α) 1[c = y_i] + α/C
 
-    A class's weight belongs to its part of the smoothed label, not to the example.
+    Note:
+        It is `torch.nn.functional.cross_entropy(weight, label_smoothing)`, also for one logit z,
+        which means the two logits 0 and z. A class's weight belongs to its part of the smoothed
+        label, not to the example.
 
     Attributes:
         smoothing: α of label smoothing, y ← (1 − α) y + α/C.
@@ -59,10 +59,7 @@ class CrossEntropy(Part):
         """Return the loss with this client's class weights."""
         weights = balance(client).to(model.vector) if self.balanced else None
 
-        def loss(model: Model, x: Tensor, y: Tensor) -> Tensor:
-            return cross_entropy(model(x), y, self.smoothing, weights)
-
-        return loss
+        return lambda model, x, y: cross_entropy(model(x), y, self.smoothing, weights)
 
 
 @dataclass(frozen=True)
@@ -74,7 +71,6 @@ class SquaredError(Part):
     def open(
         self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
     ) -> LossFunction:
-        """Return the loss, which needs nothing of the client."""
         return lambda model, x, y: squared_error(model(x), y)
 
 
@@ -89,8 +85,9 @@ def cross_entropy(
         smoothing: α of `CrossEntropy`.
         weights: w of `CrossEntropy` [C].
 
-    >>> round(float(cross_entropy(torch.zeros(1, 4), torch.tensor([2]))), 4)  # log 4
-    1.3863
+    Example:
+        >>> round(float(cross_entropy(torch.zeros(1, 4), torch.tensor([2]))), 4)  # log 4
+        1.3863
     """
     if weights is not None and smoothing and outputs.shape[-1] == 1:
         outputs = F.pad(outputs, (1, 0))

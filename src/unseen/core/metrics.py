@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
 
 from unseen.core.client import Client, Split
-from unseen.core.exchange import Reply, Turn
+from unseen.core.exchange import Reply
 from unseen.core.losses import cross_entropy, squared_error
 from unseen.core.scale import Scale
+from unseen.core.turn import Turn
 from unseen.core.types import Inbox, Memory
 from unseen.core.vector import Model
 from unseen.errors import Diverged, UnseenError, nearest
@@ -25,49 +26,56 @@ Predict = Callable[[Model, Inbox, Tensor], Tensor]
 
 
 def loss(outputs: Tensor, y: Tensor) -> float:
-    """Mean cross-entropy, or mean squared error where the targets are numbers."""
+    """Return the mean cross-entropy, or the mean squared error where targets are numbers."""
     mean = squared_error if y.is_floating_point() else cross_entropy
     return float(mean(outputs.double(), y.double() if y.is_floating_point() else y))
 
 
 def accuracy(outputs: Tensor, y: Tensor) -> float:
-    """Share of examples whose class is predicted.
+    """Return the share of examples whose class is predicted.
 
-    >>> accuracy(torch.tensor([[2.0, 1.0], [0.0, 3.0]]), torch.tensor([0, 0]))
-    0.5
+    Example:
+        >>> accuracy(torch.tensor([[2.0, 1.0], [0.0, 3.0]]), torch.tensor([0, 0]))
+        0.5
     """
     return float((predicted(outputs) == y).double().mean())
 
 
 def auroc(outputs: Tensor, y: Tensor) -> float | None:
-    """Area under the ROC curve of two classes, from scores over the whole set.
+    """Return the area under the ROC curve of two classes, from scores over the whole set.
 
-    None for a set of one class: there is no pair to rank.
+    It is None for a set of one class: there is no pair to rank.
     """
-    from sklearn.metrics import roc_auc_score
-
-    if not _two_classes(outputs, y):
-        return None
-    return float(roc_auc_score(y.cpu().numpy(), class_scores(outputs).cpu().numpy()))
+    return _ranking("roc_auc_score", outputs, y)
 
 
 def auprc(outputs: Tensor, y: Tensor) -> float | None:
-    """Average precision of class 1, from scores over the whole set; None without both classes."""
-    from sklearn.metrics import average_precision_score
+    """Return the average precision of class 1 over the whole set; None without both classes."""
+    return _ranking("average_precision_score", outputs, y)
 
-    if not _two_classes(outputs, y):
+
+def _ranking(score: str, outputs: Tensor, y: Tensor) -> float | None:
+    """Return a score of scikit-learn that ranks two classes; None without both of them."""
+    from sklearn import metrics
+
+    if outputs.shape[-1] > 2:
+        raise UnseenError(
+            f"auroc and auprc are for two classes; the model has {outputs.shape[-1]} outputs.",
+            remedy="Choose accuracy or balanced-accuracy.",
+        )
+    if len(y.unique()) != 2:  # type: ignore[no-untyped-call]
         return None
-    return float(average_precision_score(y.cpu().numpy(), class_scores(outputs).cpu().numpy()))
+    return float(getattr(metrics, score)(y.cpu().numpy(), class_scores(outputs).cpu().numpy()))
 
 
 def balanced_accuracy(outputs: Tensor, y: Tensor) -> float:
-    """Mean over the classes present of the share of each that is predicted."""
+    """Return the mean over the classes present of the share of each that is predicted."""
     right = (predicted(outputs) == y).double()
     return float(torch.stack([right[y == c].mean() for c in y.unique()]).mean())  # type: ignore[no-untyped-call]
 
 
 def pearson(outputs: Tensor, y: Tensor) -> float | None:
-    """Correlation of predictions and targets; None where either is constant."""
+    """Return the correlation of predictions and targets; None where either is constant."""
     if len(y) < 2:
         return None
     pair = torch.stack([outputs.squeeze(-1).double(), y.double()])
@@ -76,21 +84,22 @@ def pearson(outputs: Tensor, y: Tensor) -> float | None:
 
 
 def mae(outputs: Tensor, y: Tensor) -> float:
-    """Mean absolute error of numbers.
+    """Return the mean absolute error of numbers.
 
-    >>> mae(torch.tensor([[1.0], [5.0]]), torch.tensor([2.0, 2.0]))
-    2.0
+    Example:
+        >>> mae(torch.tensor([[1.0], [5.0]]), torch.tensor([2.0, 2.0]))
+        2.0
     """
     return float((outputs.squeeze(-1).double() - y.double()).abs().mean())
 
 
 def rmse(outputs: Tensor, y: Tensor) -> float:
-    """Root of the mean squared error of numbers, which is in their own unit."""
+    """Return the root of the mean squared error of numbers, which is in their own unit."""
     return math.sqrt(loss(outputs, y.double()))
 
 
 def r2(outputs: Tensor, y: Tensor) -> float | None:
-    """1 − Σ (f − y)² / Σ (y − ȳ)², with the mean ȳ of this set; None where all y are equal.
+    """Return 1 − Σ (f − y)² / Σ (y − ȳ)², ȳ the mean of this set; None where all y are equal.
 
     0 is what ȳ itself would get, which nobody knows before the labels; below 0 is worse than that.
     """
@@ -102,24 +111,17 @@ def r2(outputs: Tensor, y: Tensor) -> float | None:
 
 
 METRICS: dict[str, Metric] = {
-    "loss": loss,
-    "accuracy": accuracy,
-    "balanced-accuracy": balanced_accuracy,
-    "auroc": auroc,
-    "auprc": auprc,
-    "mae": mae,
-    "rmse": rmse,
-    "r2": r2,
-    "pearson": pearson,
+    metric.__name__.replace("_", "-"): metric
+    for metric in (loss, accuracy, balanced_accuracy, auroc, auprc, mae, rmse, r2, pearson)
 }
 #: Metrics of which less is better.
 LOWER = frozenset({"loss", "mae", "rmse"})
-
-
 #: Metrics of numbers; `loss` is of both kinds, all others are of classes.
 OF_NUMBERS = frozenset({"mae", "rmse", "r2", "pearson"})
 #: What is recorded of numbers where nobody says otherwise.
 FOR_NUMBERS = ("loss", "mae", "rmse", "r2", "pearson")
+#: Metrics of classes.
+OF_CLASSES = METRICS.keys() - OF_NUMBERS
 #: Metrics of two classes.
 OF_TWO = frozenset({"auroc", "auprc"})
 
@@ -128,36 +130,40 @@ def check_metric(name: str, classes: int | None) -> None:
     """Refuse a metric that does not exist or is not for such labels (classes None: numbers)."""
     if name not in METRICS:
         raise nearest("metric", name, METRICS)
-    regression = classes is None
     if name in OF_TWO and classes not in (2, None):
         raise UnseenError(
-            f"the metric {name!r} is for two classes; these labels have {classes}. Choose "
-            "accuracy or balanced-accuracy."
+            f"the metric {name!r} is for two classes; these labels have {classes}.",
+            remedy="Choose accuracy or balanced-accuracy.",
         )
-    if name != "loss" and (name in OF_NUMBERS) != regression:
-        kind, fit = (
-            ("numbers", OF_NUMBERS) if regression else ("classes", METRICS.keys() - OF_NUMBERS)
-        )
+    kind, fit = ("numbers", OF_NUMBERS) if classes is None else ("classes", OF_CLASSES)
+    if name not in fit | {"loss"}:
+        known = ", ".join(sorted(fit | {"loss"}))
         raise UnseenError(
-            f"the metric {name!r} is not for labels that are {kind}; choose from "
-            f"{', '.join(sorted({'loss', *fit}))}."
+            f"the metric {name!r} is not for labels that are {kind}; choose from {known}."
         )
 
 
 def predicted(outputs: Tensor) -> Tensor:
-    """The class of each row: the largest output, or for one column whether its logit is > 0."""
+    """Return the class of each row: the largest output; of one column, whether its logit is > 0."""
     return (outputs.squeeze(-1) > 0).long() if outputs.shape[-1] == 1 else outputs.argmax(-1)
 
 
 def plain(model: Model, inbox: Inbox, x: Tensor) -> Tensor:
-    """The model's own outputs: how all methods predict that say nothing else."""
+    """Return the model's own outputs: how all methods predict that say nothing else."""
     return model(x)
 
 
 def forward(
     model: Model, split: Split, predict: Predict = plain, inbox: Inbox | None = None
 ) -> Tensor:
-    """Outputs [N, C] for a split, in evaluation mode and in its own order."""
+    """Return outputs [N, C] for a split, in evaluation mode and in its own order.
+
+    Args:
+        model: The model.
+        split: The split.
+        predict: How the method predicts.
+        inbox: What else it predicts with.
+    """
     model.module.eval()
     with torch.no_grad():
         parts = [
@@ -171,12 +177,18 @@ def forward(
 class Evaluate:
     """A local that changes nothing and reports metrics of the received model.
 
-    split: which one. metrics: names in METRICS. groups: metadata column -> number of its codes;
-    the metrics of each group are reported as vectors `metric@column`, with `examples@column`
-    telling which groups are there; examples of the code −1 (`datasets.base.NO_GROUP`) count in the
-    metrics of the whole split and in no group. A metric that is not defined is sent as 0 with
-    `metric.undefined` = 1, since NaN means a broken reply. scale: what the labels were standardised
-    by, if they were; metrics are of outputs and labels in the labels' own units.
+    A metric that is not defined is sent as 0 with `metric.undefined` = 1: NaN means a broken reply.
+
+    Attributes:
+        split: Which split: `train` or `validation`.
+        metrics: Names in METRICS.
+        predict: How the method predicts.
+        groups: Metadata column -> number of its codes. The metrics of each group are reported as
+            vectors `metric@column`, and `examples@column` says which groups are there; examples of
+            the code −1 (`unseen.datasets.dataset.NO_GROUP`) count in the metrics of the whole
+            split and in no group.
+        scale: What the labels were standardised by, if they were; metrics are of outputs and
+            labels in the labels' own units.
     """
 
     split: str
@@ -201,7 +213,8 @@ class Evaluate:
         if not bool(torch.isfinite(outputs).all()):
             raise Diverged(
                 f"the model's outputs on client {client.name!r} are not finite in round "
-                f"{turn.round}: training has diverged. A smaller learning rate helps."
+                f"{turn.round}: training has diverged.",
+                remedy="A smaller learning rate helps.",
             )
         if self.scale is not None:
             outputs = self.scale.restored(outputs)
@@ -218,31 +231,16 @@ class Evaluate:
     def _grouped(
         self, outputs: Tensor, split: Split, column: str, count: int
     ) -> dict[str, float | Tensor]:
-        codes = split.meta[column]
-        members = [codes == code for code in range(count)]
-        scalars: dict[str, float | Tensor] = {
-            f"examples@{column}": _vector(float(m.sum()) for m in members)
-        }
+        members = [split.meta[column] == code for code in range(count)]
+        found = {"examples": [float(m.sum()) for m in members]}
         for name in self.metrics:
-            values = [
-                METRICS[name](outputs[m], split.y[m]) if bool(m.any()) else None for m in members
-            ]
-            scalars[f"{name}@{column}"] = _vector(v or 0.0 for v in values)
-            scalars[f"{name}.undefined@{column}"] = torch.tensor([float(v is None) for v in values])
-        return scalars
-
-
-def _vector(values: Iterable[float]) -> Tensor:
-    return torch.tensor(list(values), dtype=torch.float64)
-
-
-def _two_classes(outputs: Tensor, y: Tensor) -> bool:
-    if outputs.shape[-1] > 2:
-        raise UnseenError(
-            f"auroc and auprc are for two classes; the model has {outputs.shape[-1]} outputs. "
-            "Choose accuracy or balanced-accuracy."
-        )
-    return len(y.unique()) == 2  # type: ignore[no-untyped-call]
+            values = [METRICS[name](outputs[m], split.y[m]) if m.any() else None for m in members]
+            found[name] = [v or 0.0 for v in values]
+            found[f"{name}.undefined"] = [float(v is None) for v in values]
+        return {
+            f"{name}@{column}": torch.tensor(values, dtype=torch.float64)
+            for name, values in found.items()
+        }
 
 
 def class_scores(outputs: Tensor) -> Tensor:

@@ -25,25 +25,43 @@ COLUMNS = 65536
 
 
 class Optimiser(Protocol):
-    """A rule for one step, which changes `vector` [P] in place and returns the new moments."""
+    """A rule for one step, with a learning rate `lr`."""
 
     @property
     def lr(self) -> float: ...
 
-    def step(self, vector: Tensor, gradient: Tensor, moments: Moments, lr: float) -> Moments: ...
+    def step(self, vector: Tensor, gradient: Tensor, moments: Moments, lr: float) -> Moments:
+        """Take one step, and return the new moments.
+
+        Args:
+            vector: The parameters [P], changed in place.
+            gradient: Their gradient [P].
+            moments: What the optimiser remembers, by name; empty at first.
+            lr: The learning rate, which a schedule may have changed.
+        """
+        ...
+
+
+def check(name: str, optimiser: object) -> None:
+    """Refuse an optimiser's numbers that are out of range; `name` is what users write for it."""
+    for key, value in vars(optimiser).items():
+        if key in ("lr", "eps", "tau", "weight_decay"):
+            number(f"{name}({key})", value, 0, open_low=key != "weight_decay")
+        elif key in ("momentum", "beta1", "beta2"):
+            number(f"{name}({key})", value, 0, 1)
 
 
 @dataclass(frozen=True)
 class SGD(Part):
-    """d = g + wd·w;  b ← m·b + d (b = d at first);  w ← w − lr·b.
-
-    As `torch.optim.SGD`.
+    """d = g + wd·w;  b ← m·b + d (b = d at first);  w ← w − lr·b, as `torch.optim.SGD`.
 
     Attributes:
         lr: The learning rate.
         momentum: m in [0, 1).
         weight_decay: wd, coupled.
     """
+
+    at_sites = True
 
     stackable = True
 
@@ -52,12 +70,9 @@ class SGD(Part):
     weight_decay: float = 0.0
 
     def __post_init__(self) -> None:
-        number("sgd(lr)", self.lr, 0, open_low=True)
-        number("sgd(momentum)", self.momentum, 0, 1)
-        number("sgd(weight_decay)", self.weight_decay, 0)
+        check("sgd", self)
 
     def step(self, vector: Tensor, gradient: Tensor, moments: Moments, lr: float) -> Moments:
-        """Take one step with learning rate `lr`, which a schedule may have changed."""
         if self.weight_decay:
             gradient = gradient.add(vector, alpha=self.weight_decay)
         if not self.momentum:
@@ -75,7 +90,8 @@ class SGD(Part):
 class Adam(Part):
     """Adam with coupled weight decay and bias correction, as `torch.optim.Adam`.
 
-    On a server this is not FedAdam, which is `FedOpt`.
+    Note:
+        On a server this is not FedAdam, which is `FedOpt`.
 
     Attributes:
         lr: The learning rate.
@@ -93,14 +109,9 @@ class Adam(Part):
     weight_decay: float = 0.0
 
     def __post_init__(self) -> None:
-        number("adam(lr)", self.lr, 0, open_low=True)
-        number("adam(beta1)", self.beta1, 0, 1)
-        number("adam(beta2)", self.beta2, 0, 1)
-        number("adam(eps)", self.eps, 0, open_low=True)
-        number("adam(weight_decay)", self.weight_decay, 0)
+        check("adam", self)
 
     def step(self, vector: Tensor, gradient: Tensor, moments: Moments, lr: float) -> Moments:
-        """One step with learning rate `lr`, which a schedule may have changed."""
         if not moments:
             zeros = {name: torch.zeros_like(vector) for name in ("first", "second")}
             moments = {**zeros, "steps": torch.zeros((), dtype=torch.float64)}
@@ -113,8 +124,7 @@ class Adam(Part):
                 g = g.add(w, alpha=self.weight_decay)
             m.lerp_(g, 1 - self.beta1)
             v.mul_(self.beta2).addcmul_(g, g, value=1 - self.beta2)
-            # Divided root by root, as torch does: sqrt(v / c) differs from sqrt(v) / sqrt(c) in
-            # bits.
+            # Divided root by root, as torch does: sqrt(v / c) and sqrt(v) / sqrt(c) differ in bits.
             w.addcdiv_(m, v.sqrt().div_(scale).add_(self.eps), value=rate)
         return {"first": first, "second": second, "steps": steps}
 
@@ -128,7 +138,8 @@ class FedOpt:
         yogi:     v ← v − (1 − β₂) u² sign(v − u²)
         adagrad:  v ← v + u²
 
-    Neither moment is corrected for its start, unlike `Adam`'s.
+    Note:
+        Neither moment is corrected for its start, unlike `Adam`'s.
 
     Attributes:
         lr: The learning rate; the paper tunes it.
@@ -150,14 +161,9 @@ class FedOpt:
 
     def __post_init__(self) -> None:
         choice("FedOpt(second)", self.second, ("adam", "yogi", "adagrad"))
-        name = f"fed{self.second}"
-        number(f"{name}(lr)", self.lr, 0, open_low=True)
-        number(f"{name}(beta1)", self.beta1, 0, 1)
-        number(f"{name}(beta2)", self.beta2, 0, 1)
-        number(f"{name}(tau)", self.tau, 0, open_low=True)
+        check(f"fed{self.second}", self)
 
     def step(self, vector: Tensor, gradient: Tensor, moments: Moments, lr: float) -> Moments:
-        """Take one step with learning rate `lr`."""
         if not moments:
             start = torch.full_like(vector, self.tau**2)
             moments = {"first": torch.zeros_like(vector), "second": start}

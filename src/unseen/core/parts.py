@@ -12,18 +12,22 @@ P = TypeVar("P")
 class Part:
     """What a part of a method says of itself; what says nothing can do nothing special.
 
-    A class speaks for itself alone: what inherits from it must say again what it can do, see
-    `able`.
+    A class speaks for itself alone: what inherits from it must say again what it can do (`able`).
 
-    clips_per_example: it touches the client's examples through the innermost gradient alone, so
-    that noise on each example's clipped gradient covers all of it. stackable: many models train
-    with it as one batch. outermost: it puts the client's own part of the model in and takes it out
-    again, so that what is added must come inside of it.
+    Attributes:
+        clips_per_example: It touches the client's examples through the innermost gradient alone, so
+            that noise on each example's clipped gradient covers all of it.
+        stackable: Many models train with it as one batch.
+        outermost: It puts the client's own part of the model in and takes it out again, so that
+            what is added must come inside of it.
+        at_sites: It is a server's step that sites can take for a server that reads nothing: it
+            depends on the sums and on what the sealed state carries alone.
     """
 
     clips_per_example: ClassVar[bool] = False
     stackable: ClassVar[bool] = False
     outermost: ClassVar[bool] = False
+    at_sites: ClassVar[bool] = False
 
 
 class Wrapper(Part):
@@ -32,32 +36,28 @@ class Wrapper(Part):
     inner: Any
 
     def around(self, inner: Any) -> Any:
-        """The same wrapper around another part."""
+        """Return the same wrapper around another part."""
         return replace(self, inner=inner)  # type: ignore[type-var]
 
 
 def able(part: object, what: str) -> bool:
-    """Whether the part's own class, and not one that it inherits from, says that it can."""
+    """Return whether the part's own class, not one that it inherits from, says that it can."""
     return bool(vars(type(part)).get(what, False))
 
 
 def layers(part: Any) -> Iterator[Any]:
-    """The part, what it wraps, what that wraps, ..."""
+    """Yield the part, what it wraps, what that wraps, ..."""
     yield part
-    while isinstance(part, Wrapper):
-        part = part.inner
-        yield part
+    if isinstance(part, Wrapper):
+        yield from layers(part.inner)
 
 
 def innermost(part: Any) -> Any:
-    """What is left when all wrappers are taken off."""
+    """Return what all wrappers are around."""
     *_, last = layers(part)
     return last
 
 
 def rewrapped(part: P, change: Callable[[P], P]) -> P:
-    """The part with its innermost one changed."""
-    if isinstance(part, Wrapper):
-        changed: P = part.around(rewrapped(part.inner, change))
-        return changed
-    return change(part)
+    """Return the part with its innermost one changed."""
+    return part.around(rewrapped(part.inner, change)) if isinstance(part, Wrapper) else change(part)

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 import torch
 from torch import Tensor
 
-from unseen.core.exchange import Exchange, Reply, Turn
+from unseen.core.exchange import Exchange, Reply
+from unseen.core.turn import Turn
 from unseen.core.types import Inbox, Table
 from unseen.errors import BadReply, Diverged
 
 OnBadReply = Literal["stop", "drop"]
 NOT_FINITE = "NaN or infinite values"
 #: The name and shape of each scalar of a reply.
-ScalarShapes = tuple[tuple[str, tuple[int, ...]], ...]
+ScalarShapes = tuple[tuple[str, str], ...]
 
 
 def sound(
@@ -27,6 +28,16 @@ def sound(
     on_bad_reply: OnBadReply,
 ) -> tuple[list[str], list[Reply], dict[str, str]]:
     """Return the replies that a rule may use, and why others were left out.
+
+    Args:
+        names: Who was asked.
+        replies: What each answered.
+        exchange: The exchange.
+        inbox: What the clients received.
+        on_bad_reply: Whether a bad reply stops the round or is left out of it.
+
+    Returns:
+        The names and replies that are left, and name -> fault of the others.
 
     Raises:
         BadReply: If one is bad and `on_bad_reply` is "stop", or if all are.
@@ -39,8 +50,9 @@ def sound(
         if fault and on_bad_reply == "stop":
             raise kind(fault)(
                 f"client {name!r} replied to exchange {exchange.name!r} with {fault}; the round "
-                "was stopped. Look at this client's data and learning rate, or let the round go "
-                "on without it with on_bad_reply = 'drop'."
+                "was stopped.",
+                remedy="Look at this client's data and learning rate, or let the round go on "
+                "without it with on_bad_reply = 'drop'.",
             )
         if fault:
             dropped[name] = fault
@@ -55,18 +67,20 @@ def find_fault(reply: Reply, exchange: Exchange, inbox: Inbox) -> str | None:
     """Return what is wrong with a reply, or None."""
     if reply.fault:
         return reply.fault
-    for name, slot in exchange.slots.items():
+    for name, slot in exchange.sent.items():
         row = reply.rows.get(name)
         if row is None:
             return f"no row {name!r}"
         if fault := getattr(row, "fault", ""):  # a sealed row: only its client could look
             return f"{fault} in {name!r}"
-        expected = slot.row_shape(inbox[slot.to or name])
+        expected = slot.row_shape(slot.entry(inbox, name))
         if row.shape != expected:
             return f"{name!r} of shape {list(row.shape)} where {list(expected)} was expected"
-        if isinstance(row, Tensor) and not row.is_floating_point():
+        if not isinstance(row, Tensor):
+            continue
+        if not row.is_floating_point():
             return f"{name!r} of type {row.dtype} where real numbers were expected"
-        if isinstance(row, Tensor) and not _finite(row):
+        if row.numel() and not bool(torch.stack(torch.aminmax(row)).isfinite().all()):
             return f"{NOT_FINITE} in {name!r}"
     for name, value in reply.scalars.items():
         if not bool(torch.isfinite(torch.as_tensor(value)).all()):
@@ -74,26 +88,41 @@ def find_fault(reply: Reply, exchange: Exchange, inbox: Inbox) -> str | None:
     return None
 
 
-def _finite(row: Tensor) -> bool:
-    return not row.numel() or bool(torch.isfinite(torch.stack(torch.aminmax(row))).all())
+def finished(reply: Reply, exchange: Exchange, inbox: Inbox, own: Mapping[str, Tensor]) -> Reply:
+    """Return the rows of the exchange's slots, after taking differences in place.
+
+    Args:
+        reply: What the outermost local returned: what wraps a local still sees the model.
+        exchange: The exchange.
+        inbox: What the client received.
+        own: Slot -> the tensor that the model is bound to.
+    """
+    rows = {}
+    for name, slot in exchange.slots.items():
+        if (row := reply.rows.get(name)) is None:
+            continue  # a bad reply, which the round refuses or leaves out
+        if row is own.get(name) and slot.sends == "difference":
+            row.sub_(slot.entry(inbox, name))
+        rows[name] = row
+    return Reply(rows, reply.scalars)
 
 
 def kind(fault: str) -> type[BadReply]:
-    """The error for a fault: diverged where numbers stopped being finite."""
+    """Return the error for a fault: diverged where numbers stopped being finite."""
     return Diverged if fault.startswith(NOT_FINITE) else BadReply
 
 
 def _scalar_shapes(reply: Reply) -> ScalarShapes:
-    return tuple(sorted((n, tuple(torch.as_tensor(v).shape)) for n, v in reply.scalars.items()))
+    shapes = ((n, f"shape {list(torch.as_tensor(v).shape)}") for n, v in reply.scalars.items())
+    return tuple(sorted(shapes))
 
 
 def unusual(reply: Reply, usual: ScalarShapes) -> str | None:
-    """How a reply's scalars differ from those of most others, or None."""
+    """Return how a reply's scalars differ from those of most others, or None."""
     own, others = dict(_scalar_shapes(reply)), dict(usual)
     for name in sorted({*own, *others}):
-        if own.get(name) != others.get(name):
-            found = f"shape {list(own[name])}" if name in own else "nothing"
-            wanted = f"shape {list(others[name])}" if name in others else "nothing"
+        found, wanted = (shapes.get(name, "nothing") for shapes in (own, others))
+        if found != wanted:
             return f"{found} as {name!r} where most sent {wanted}"
     return None
 
@@ -101,14 +130,24 @@ def unusual(reply: Reply, usual: ScalarShapes) -> str | None:
 def tabulate(
     names: Sequence[str], replies: Sequence[Reply], roster: Sequence[str], turn: Turn
 ) -> Table:
-    """The scalars [k] or [k, m] of an exchange, with `client`, `progress` r/R and `rounds` R."""
-    k = len(names)
-    index = {name: float(i) for i, name in enumerate(roster)}
-    table = {
-        "client": torch.tensor([index.get(name, -1.0) for name in names], dtype=torch.float64),
-        "progress": torch.full((k,), turn.round / turn.rounds, dtype=torch.float64),
-        "rounds": torch.full((k,), turn.rounds, dtype=torch.float64),
+    """Return the table of an exchange, with `client`, `progress` r/R and `rounds` R.
+
+    Args:
+        names: Who takes part [k].
+        replies: Theirs.
+        roster: All clients, sorted; somebody else is client −1.
+        turn: Which exchange it is.
+
+    Returns:
+        Name -> [k] or [k, m] float64.
+    """
+    index = {name: i for i, name in enumerate(roster)}
+    columns = {
+        "client": [index.get(name, -1) for name in names],
+        "progress": [turn.round / turn.rounds] * len(names),
+        "rounds": [turn.rounds] * len(names),
     }
+    table = {name: torch.tensor(values, dtype=torch.float64) for name, values in columns.items()}
     for scalar in replies[0].scalars if replies else ():
         values = [torch.as_tensor(r.scalars[scalar], dtype=torch.float64) for r in replies]
         table[scalar] = torch.stack(values)

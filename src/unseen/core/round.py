@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 
 from unseen.core.client import Client, Memories
-from unseen.core.disclosure import Disclosure, Undecided
-from unseen.core.exchange import Exchange, Method, Outcome, Reply, Slot, State, Turn
+from unseen.core.exchange import Disclosure, Exchange, Method, Outcome, Reply, State, Undecided
 from unseen.core.replies import OnBadReply, sound, tabulate
 from unseen.core.rows import Rows, RuleState
 from unseen.core.share import round_share
+from unseen.core.turn import Turn
 from unseen.core.types import Inbox, Table
 from unseen.core.vector import Model
 from unseen.errors import Departed, number
@@ -23,8 +23,10 @@ from unseen.errors import Departed, number
 class Backend(Protocol):
     """Where clients run. What inherits from it carries no channel unless it says so.
 
-    model: the module that the clients here train. clients: those that are here, by name; none
-    where they are at sites. memories: what the clients here keep.
+    Attributes:
+        model: The module that the clients here train.
+        clients: Those that are here, by name; none where they are at sites.
+        memories: What the clients here remember.
     """
 
     model: Model
@@ -34,69 +36,71 @@ class Backend(Protocol):
     def map(
         self, exchange: Exchange, inbox: Inbox, clients: Sequence[str], turn: Turn
     ) -> list[Reply]:
-        """One reply for each named client, in the order of the names."""
+        """Return one reply for each named client, in the order of the names."""
         ...
 
     def rows(self, slot: str, replies: Sequence[Reply], reference: Tensor | None) -> Rows:
-        """One slot's stack of replies, as the server may use it."""
+        """Return one slot's stack of replies, as the server may use it."""
         ...
 
     def to_checkpoint(self) -> Memories:
-        """What of the clients' memories belongs into a checkpoint."""
+        """Return what of the clients' memories belongs in a checkpoint."""
         return self.memories
 
     def carries_channel(self) -> bool:
-        """Whether rows travel by a channel of the backend's own, and not in the clear."""
+        """Return whether rows travel by a channel of the backend's own, not in the clear."""
         return False
 
     def played(self, method: Method) -> Method:
-        """The method as the server plays it."""
+        """Return the method as the server plays it."""
         return method
 
     def disclosed(self) -> Sequence[Disclosure]:
-        """What left each client since the last exchange began, where a channel changed it."""
+        """Return what left each client in the last exchange, where a channel changed it."""
         return ()
 
     def undecided(self) -> Sequence[Undecided]:
-        """Pairs whose inner product could not be told from 0, since the last call."""
+        """Return the pairs since the last call whose inner product might be 0."""
         return ()
 
 
-class Watch(Protocol):
-    """Sees what the rules of an exchange saw and made of it; it changes nothing.
+#: Sees what the rules of an exchange saw and made of it, and changes nothing: (exchange, the inbox
+#: as sent, the rows by slot, the rules' results by inbox entry, table, turn) -> what the `Outcome`
+#: keeps. All of it lives until the next exchange. It reads updates in the clear: for simulation.
+Watch = Callable[
+    [Exchange, Inbox, Mapping[str, Rows], Mapping[str, Tensor], Table, Turn], Mapping[str, Any]
+]
 
-    It reads updates in the clear, so it is for simulation. Its answer stands in the `Outcome`.
-    """
 
-    def __call__(
-        self,
-        exchange: Exchange,
-        inbox: Inbox,
-        rows: Mapping[str, Rows],
-        vectors: Mapping[str, Tensor],
-        table: Table,
-        turn: Turn,
-    ) -> Mapping[str, Any]:
-        """inbox: what the clients received; rows: by slot; vectors: the rules' results, by inbox
-        entry. All of it lives until the next exchange."""
-        ...
+#: An inbox entry, and the part of it that a slot writes.
+Place = tuple[str, tuple[int, int] | None]
 
 
 def start(method: Method, model: Model, clients: Sequence[str], seed: int) -> State:
-    """The state before round 0: the inbox, and what each rule remembers."""
+    """Return the state before round 0: the inbox, and what each rule remembers.
+
+    Args:
+        method: What is going to be played.
+        model: The model that round 0 starts from.
+        clients: The roster, by name.
+        seed: The job's seed.
+    """
     inbox: dict[str, Tensor] = {"model": model.vector.clone(), "buffers": model.buffers.clone()}
     layouts = {"model": model.layout, "buffers": model.buffer_layout}
-    rules: dict[str, dict[str, Any]] = {}
-    state: RuleState
+    rules: dict[str, dict[str, RuleState]] = {}
     for exchange in method.exchanges:
         for name, slot in exchange.slots.items():
             to = slot.to or name
-            row = slot.start(model) if slot.start is not None else inbox[to]
-            inbox[to], state = row, {}
+            memory = rules[exchange.memory(name)] = {"combine": {}, "apply": {}}
+            if slot.start is not None:
+                inbox[to] = slot.start(model)
+            row, layout = slot.entry(inbox, name), layouts.get(to)
+            if layout is not None and slot.part is not None:
+                layout = layout.within(*slot.part)
             if slot.combine is not None:
-                inbox[to] = slot.combine.entry(row, len(clients))
-                state = slot.combine.init(len(clients), row.numel(), layouts.get(to))
-            rules[f"{exchange.name}/{name}"] = {"combine": state, "apply": {}}
+                if slot.part is None:
+                    inbox[to] = slot.combine.entry(row, len(clients))
+                memory["combine"] = slot.combine.init(len(clients), row.numel(), layout)
     return State(0, inbox, rules, seed)
 
 
@@ -127,23 +131,33 @@ def play_round(
     on_bad_reply: OnBadReply = "stop",
     watch: Watch | None = None,
 ) -> tuple[State, list[Outcome]]:
-    """One round: every exchange of the method that is due, in order.
+    """Play one round: every exchange of the method that is due, in order.
 
-    clients: the roster, by name. fraction: the share of the roster that takes part (a float in
-    (0, 1]) or how many (an integer). A reply with NaN, infinity or a wrong shape raises BadReply
-    with the client's name, or is left out and named in the outcome (`"drop"`). Clients that do not
-    answer what a rule asks of them in the middle of an exchange are left out in any case, and the
-    rules begin again with those who are there.
+    Args:
+        method: What is played.
+        state: The state before the round.
+        backend: Where the clients run.
+        clients: The roster, by name.
+        rounds: The number of rounds in all.
+        fraction: The share of the roster that takes part (a float in (0, 1]) or how many (an
+            integer).
+        on_bad_reply: What happens to a reply with NaN, infinity or a wrong shape: it raises
+            BadReply with the client's name ("stop"), or is left out and named in the outcome
+            ("drop"). Clients that do not answer what a rule asks of them in the middle of an
+            exchange are left out in any case, and the rules begin again with those who are there.
+        watch: Who looks on.
+
+    Returns:
+        The state after the round, and one outcome per exchange.
     """
     roster = sorted(clients)
-    sampled = sample(roster, fraction, Turn(state.seed, state.round, rounds))
+    whole = Turn(state.seed, state.round, rounds, roster=tuple(roster))
+    sampled = sample(roster, fraction, whole)
     outcomes = []
     for order, exchange in enumerate(method.exchanges):
         if not due(exchange, state.round, rounds):
             continue
-        turn = Turn(
-            state.seed, state.round, rounds, exchange.name, order=order, roster=tuple(roster)
-        )
+        turn = replace(whole, exchange=exchange.name, order=order)
         names = recipients(exchange, roster, sampled)
         replies = backend.map(exchange, state.inbox, names, turn)
         names, replies, dropped = sound(names, replies, exchange, state.inbox, on_bad_reply)
@@ -153,25 +167,24 @@ def play_round(
                 after = aggregate(exchange, state, backend, replies, table, turn, watch)
                 break
             except Departed as gone:  # a question of the rules' was not answered
-                names, replies = without(names, replies, gone)
+                left = {n: r for n, r in zip(names, replies, strict=True) if n not in gone.names}
+                if len(left) in (0, len(names)):
+                    raise
+                names, replies = list(left), list(left.values())
                 dropped |= dict.fromkeys(gone.names, "no answer within the exchange")
         state, weights, seen = after
         outcomes.append(Outcome(turn, tuple(names), table, weights, dropped, seen))
     return replace(state, round=state.round + 1), outcomes
 
 
-def without(
-    names: Sequence[str], replies: Sequence[Reply], gone: Departed
-) -> tuple[list[str], list[Reply]]:
-    """The clients that are left, and their replies."""
-    kept = [i for i, name in enumerate(names) if name not in gone.names]
-    if not kept or len(kept) == len(names):
-        raise gone
-    return [names[i] for i in kept], [replies[i] for i in kept]
-
-
 def sample(roster: Sequence[str], fraction: float | int, turn: Turn) -> list[str]:
-    """Who takes part in this round, in roster order; keyed by the round alone."""
+    """Return who takes part in this round, in roster order; keyed by the round alone.
+
+    Args:
+        roster: All clients, sorted.
+        fraction: The share of them, a float in (0, 1], or how many, an integer.
+        turn: The round, of no exchange and no client.
+    """
     K = len(roster)
     if isinstance(fraction, int):
         number("participation (a count)", fraction, 1, K, whole=True)
@@ -184,18 +197,21 @@ def sample(roster: Sequence[str], fraction: float | int, turn: Turn) -> list[str
 
 
 def recipients(exchange: Exchange, roster: list[str], sampled: list[str]) -> list[str]:
-    """Whom an exchange goes to, by name."""
+    """Return whom an exchange goes to, by name."""
     if isinstance(exchange.who, tuple):
         return list(exchange.who)
     return sampled if exchange.who == "sampled" else roster
 
 
 def due(exchange: Exchange, round: int, rounds: int) -> bool:
-    """Whether the exchange runs in this round; an evaluation also runs in the last one."""
+    """Return whether the exchange runs in this round; an evaluation also runs in the last one."""
     first, every = exchange.rounds
     if not exchange.slots and round == rounds - 1:
         return True
-    return round == first or (every > 0 and round > first and (round - first) % every == 0)
+    if exchange.until is not None and round >= exchange.until:
+        return False
+    first = first + rounds if first < 0 else first
+    return round == first or (every > 0 and round in range(first, round + 1, every))
 
 
 def aggregate(
@@ -207,83 +223,107 @@ def aggregate(
     turn: Turn,
     watch: Watch | None = None,
 ) -> tuple[State, Mapping[str, Tensor], Mapping[str, Any]]:
-    """Every slot's rule, and how each entry's sum enters the inbox; rules see the inbox as sent."""
-    rules = dict(state.rules)
+    """Run every slot's rule, and apply each entry's sum; rules see the inbox as it was sent.
+
+    Args:
+        exchange: The exchange.
+        state: The state that the clients were sent.
+        backend: Where the clients run.
+        replies: Those that a rule may use.
+        table: Their scalars.
+        turn: Which exchange it is.
+        watch: Who looks on.
+
+    Returns:
+        The new state, slot -> weights, and what the watch saw.
+    """
+    rules = {key: dict(memory) for key, memory in state.rules.items()}
     weights: dict[str, Tensor] = {}
     vectors: dict[str, Tensor] = {}
     stacks: dict[str, Rows] = {}
-    for name, slot in exchange.slots.items():
-        key, to = f"{exchange.name}/{name}", slot.to or name
-        rows = backend.rows(name, replies, state.inbox[to])
-        vector, memory, w = combined(
-            slot, rows, table, rules[key]["combine"], turn.generator(f"rule/{name}"), weights
-        )
-        if watch is not None:
-            stacks[name] = rows
+    for name, slot in exchange.sent.items():
+        rows: Rows = backend.rows(name, replies, slot.entry(state.inbox, name))
+        seen_by_rule = table if slot.view is None else slot.view.table(table)
+        if 0 < len(seen_by_rule["client"]) < len(table["client"]) and slot.view is not None:
+            rows = rows.take(slot.view.present(table))
+        if not len(seen_by_rule["client"]):  # all who are here stay out of this federation
+            vectors[name] = torch.zeros(rows.shape[1], dtype=state.inbox["model"].dtype)
+            weights[name] = torch.zeros(0, dtype=torch.float64)
+            continue
+        memory = rules[exchange.memory(name)]
+        w: Tensor | None
+        if slot.combine is None:
+            w = weights[slot.like or ""]
+            vectors[name] = rows.linear(w)
+        else:
+            draws = (
+                turn.generator(f"rule/{name}") if slot.view is None else slot.view.draws(turn, name)
+            )
+            vectors[name], memory["combine"], w = slot.combine(
+                rows, seen_by_rule, memory["combine"], draws
+            )
         if w is not None:
             weights[name] = w
-        vectors[name] = vector
-        rules[key] = {**rules[key], "combine": memory}
-    sums = sum_by_entry(exchange, vectors)
-    seen = watch(exchange, state.inbox, stacks, sums, table, turn) if watch is not None else {}
-    before = {name: rules[f"{exchange.name}/{name}"]["apply"] for name in exchange.slots}
+        if watch is not None:
+            stacks[name] = rows
+    sums = sum_by_place(exchange, vectors)
+    whole = {entry: vector for (entry, part), vector in sums.items() if part is None}
+    seen = watch(exchange, state.inbox, stacks, whole, table, turn) if watch is not None else {}
+    before = {name: rules[exchange.memory(name)]["apply"] for name in exchange.slots}
     entries, after = apply_sums(exchange, state.inbox, sums, before, table)
-    for name, memory in after.items():
-        key = f"{exchange.name}/{name}"
-        rules[key] = {**rules[key], "apply": memory}
-    return replace(state, inbox=entries, rules=rules), weights, seen
+    for name, applied in after.items():
+        rules[exchange.memory(name)]["apply"] = applied
+    views = {name: exchange.slots[name].view for name in weights}
+    full = {n: w if (v := views[n]) is None else v.spread(w, table) for n, w in weights.items()}
+    return replace(state, inbox=entries, rules=rules), full, seen
 
 
-def sum_by_entry(exchange: Exchange, vectors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return inbox entry -> the sum of what its slots made, for slot -> vector [P]."""
-    sums: dict[str, Tensor] = {}
-    for name, slot in exchange.slots.items():
-        to = slot.to or name
-        sums[to] = sums[to] + vectors[name] if to in sums else vectors[name]
+def sum_by_place(exchange: Exchange, vectors: Mapping[str, Tensor]) -> dict[Place, Tensor]:
+    """Return place in the inbox -> the sum of what its slots made, for slot -> vector [P]."""
+    sums: dict[Place, Tensor] = {}
+    for name, vector in vectors.items():
+        slot = exchange.slots[name]
+        place = (slot.to or name, slot.part)
+        sums[place] = sums[place] + vector if place in sums else vector
     return sums
 
 
 def apply_sums(
     exchange: Exchange,
     inbox: Inbox,
-    sums: Mapping[str, Tensor],
+    sums: Mapping[Place, Tensor],
     states: Mapping[str, Mapping[str, Any]],
     table: Table,
 ) -> tuple[dict[str, Tensor], dict[str, Mapping[str, Any]]]:
-    """Return the inbox once an exchange's sums have entered it, and what the steps remember.
-
-    The server does it at the end of a round; behind a blind server every site does.
+    """Let an exchange's sums enter the inbox; behind a blind server, every site does it.
 
     Args:
         exchange: The exchange whose rules made the sums.
         inbox: The inbox as it was sent out.
-        sums: Inbox entry -> the sum of what its slots made [P].
+        sums: Place in the inbox -> the sum of what its slots made [P].
         states: Slot -> what its step remembers; of slots without a state nothing.
         table: The scalars of those present.
+
+    Returns:
+        The new inbox, and slot -> what its step remembers.
     """
-    entries, after, ahead = dict(inbox), dict(states), dict(sums)
+    entries, after, ahead, copied = dict(inbox), dict(states), dict(sums), set[str]()
     for name, slot in exchange.slots.items():
-        to = slot.to or name
-        if to not in ahead:
-            continue  # the first slot of this entry has applied them all
-        vector = ahead.pop(to)
-        if slot.apply is None:
-            entries[to] = vector
+        place = to, part = slot.to or name, slot.part
+        if slot.follows is not None:
+            new = exchange.slots[slot.follows].entry(entries, slot.follows)
+        elif place in ahead:
+            new = ahead.pop(place)
         else:
-            entries[to], after[name] = slot.apply(entries[to], vector, after.get(name, {}), table)
+            continue  # the first slot of this place has applied them all
+        if slot.apply is not None:
+            own = table if slot.view is None else slot.view.table(table)
+            old = slot.entry(entries, name)
+            new, after[name] = slot.apply(old, new, after.get(name, {}), own)
+        if part is not None:
+            if to not in copied:
+                entries[to], copied = entries[to].clone(), copied | {to}
+            entries[to][slice(*part)] = new
+        else:
+            entries[to] = new
     return entries, after
-
-
-def combined(
-    slot: Slot,
-    rows: Rows,
-    table: Table,
-    state: Mapping[str, Any],
-    generator: torch.Generator,
-    weights: Mapping[str, Tensor],
-) -> tuple[Tensor, Mapping[str, Any], Tensor | None]:
-    """One slot's vector: by its own rule, or with another slot's weights."""
-    if slot.combine is None:
-        shared = weights[slot.like or ""]
-        return rows.linear(shared), state, shared
-    return slot.combine(rows, table, state, generator)

@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from unseen.core.vector import padded
+from unseen.core.vector import padded, stack
 from unseen.errors import UnseenError
 
 MIB = 2**20
@@ -25,10 +25,11 @@ TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3
 def keep_freed_memory() -> bool:
     """Have the C library keep up to 512 MiB of freed memory, and say whether it will.
 
-    Every step frees its activations and asks for as many again. glibc hands freed memory back to
-    the system, so that each step meets fresh pages, which the system first has to clear: a tenth of
-    the time of a small net's step. Whoever sets MALLOC_TRIM_THRESHOLD_ or MALLOC_MMAP_THRESHOLD_
-    has decided otherwise.
+    Note:
+        Every step frees its activations and asks for as many again. glibc hands freed memory back
+        to the system, so that each step meets fresh pages, which the system first has to clear: a
+        tenth of the time of a small net's step. Whoever sets MALLOC_TRIM_THRESHOLD_ or
+        MALLOC_MMAP_THRESHOLD_ has decided otherwise.
     """
     own = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_")
     if sys.platform != "linux" or any(name in os.environ for name in own):
@@ -43,8 +44,11 @@ def keep_freed_memory() -> bool:
 
 
 def available() -> int | None:
-    """Bytes that processes may still take here: of the machine, or of this control group if that
-    is less. None where the system does not say."""
+    """Return the bytes that processes may still take: of the machine, or less by a control group.
+
+    Returns:
+        None where the system does not say.
+    """
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()
         free = next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable"))
@@ -59,12 +63,15 @@ def available() -> int | None:
 
 
 class Rows:
-    """A matrix [K, P] for vectors like `like` [P], in memory or in a file that is mapped into it.
+    """A matrix [K, P], in memory or in a file that is mapped into it; bits are the same in both.
 
-    limit: the bytes that it may take in memory; None is half of what is available when the matrix
-    is made. Above that it lies in a temporary file in TMPDIR, which ends with the process: rules
-    read it block by block, and the system keeps as much of it in memory as there is room for. Bits
-    do not depend on where it lies.
+    Args:
+        count: K.
+        like: A vector [P] of the type and on the device of the rows.
+        limit: The bytes that the matrix may take in memory; None is half of what is available now.
+            Above that it lies in a temporary file in TMPDIR, which ends with the process: rules
+            read it block by block, and the system keeps as much of it in memory as there is room
+            for.
     """
 
     def __init__(self, count: int, like: Tensor, limit: int | None = None) -> None:
@@ -75,11 +82,10 @@ class Rows:
             limit = needed if free is None else free // 2
         self.file: mmap.mmap | None = None
         if needed <= limit or like.device.type != "cpu" or not needed:
-            whole = torch.empty(count, width, dtype=like.dtype, device=like.device)
+            self.matrix = stack(count, like)
         else:
             self.file = _file(needed)
-            whole = torch.frombuffer(self.file, dtype=like.dtype).view(count, width)
-        self.matrix = whole[:, :size]
+            self.matrix = torch.frombuffer(self.file, dtype=like.dtype).view(count, width)[:, :size]
 
     def __len__(self) -> int:
         return len(self.matrix)
@@ -91,7 +97,7 @@ class Rows:
 
 
 def _file(size: int) -> mmap.mmap:
-    """So many bytes of a file without a name."""
+    """Map so many bytes of a file without a name."""
     try:
         with tempfile.TemporaryFile(prefix="unseen-rows-") as file:
             os.posix_fallocate(file.fileno(), 0, size)  # now, rather than a fault in a later round
@@ -99,6 +105,6 @@ def _file(size: int) -> mmap.mmap:
     except OSError as error:
         raise UnseenError(
             f"the clients' rows take {size / MIB:,.0f} MiB, more than there is room for in memory, "
-            f"and {tempfile.gettempdir()} cannot hold them either: {error.strerror}. Set TMPDIR to "
-            "a folder on a larger disk."
+            f"and {tempfile.gettempdir()} cannot hold them either: {error.strerror}.",
+            remedy="Set TMPDIR to a folder on a larger disk.",
         ) from None

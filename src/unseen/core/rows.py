@@ -6,25 +6,35 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 import torch
-from torch import Tensor
+from torch import Generator, Tensor
 
-from unseen.core.centre import centre, coarse
 from unseen.core.types import Table
 from unseen.errors import UnseenError
 
 RuleState = Mapping[str, Any]
+#: What a rule makes, weights or a vector, with its new state.
+WithState = tuple[Tensor, RuleState]
+#: Where a rule's draws come from; None: a generator seeded with 0.
+Draws = Generator | None
+#: Runs of columns that a rule handles one by one; None: all columns together.
+Columns = Sequence[slice] | None
 #: Widest run of columns that is summed in float32: a longer chain loses signs near orthogonality.
 GRAM_WIDTH = 8192
-#: Numbers of the tiles' products that are kept at a time: of hundreds of clients they outgrow rows.
+#: Numbers of the tiles' products in memory at a time: of hundreds of clients they outgrow rows.
 GRAM_NUMBERS = 2**24
 #: Columns that an elementwise rule handles at a time, so that its temporaries stay in cache.
 COLUMNS = 65536
+#: Squared distances below this share of the rows' squared lengths are computed again between rows
+#: that are moved to one of them: what is left of a float32 product is then a hundred times its
+#: rounding.
+CLOSE = 0.01
 
 
 class Rows(Protocol):
     """One slot's replies as the server may use them; a call may be a message to the clients.
 
-    reference: what the clients received [P], or None where it is not to be had.
+    Attributes:
+        reference: What the clients received [P]; None where the server cannot have it.
     """
 
     reference: Tensor | None
@@ -32,50 +42,56 @@ class Rows(Protocol):
     @property
     def shape(self) -> tuple[int, int]: ...
 
-    def linear(self, weights: Tensor, blocks: Sequence[slice] | None = None) -> Tensor:
-        """Σ_i w_i u_i [P] for weights [K], or [B, K] with one row per block of columns."""
+    def linear(self, weights: Tensor, blocks: Columns = None) -> Tensor:
+        """Return Σ_i w_i u_i [P].
+
+        Args:
+            weights: w [K], or [B, K] with one row per block.
+            blocks: The B blocks of columns.
+        """
         ...
 
-    def gram(self, blocks: Sequence[slice] | None = None) -> Tensor:
-        """Inner products <u_i, u_j> [K, K] in float64, or [B, K, K] per block of columns."""
+    def gram(self, blocks: Columns = None) -> Tensor:
+        """Return inner products <u_i, u_j> [K, K] in float64, or [B, K, K] per block."""
         ...
 
     def dense(self) -> Tensor:
-        """Every update in the clear [K, P]."""
+        """Return every update in the clear [K, P]."""
         ...
 
     def weigh(
-        self,
-        rule: Mixing,
-        blocks: Sequence[slice] | None,
-        table: Table,
-        state: RuleState,
-        generator: torch.Generator | None,
-    ) -> tuple[Tensor, RuleState]:
-        """The rule's weights and new state, computed where inner products may be seen."""
+        self, rule: Mixing, blocks: Columns, table: Table, state: RuleState, generator: Draws
+    ) -> WithState:
+        """Return the rule's weights and new state, computed where inner products may be seen."""
         ...
 
     def take(self, order: Tensor) -> Rows:
-        """The same replies in another order."""
+        """Return the same replies in another order."""
         ...
 
 
 class Mixing(Protocol):
     """A rule that makes weights of inner products.
 
-    differences: whether these weights stay the same where one vector is taken off all rows.
+    Attributes:
+        differences: Whether these weights stay the same where one vector is taken off all rows.
     """
 
     @property
     def differences(self) -> bool: ...
 
     def weights(
-        self, gram: Tensor, table: Table, state: RuleState, generator: torch.Generator | None
-    ) -> tuple[Tensor, RuleState]: ...
+        self, gram: Tensor, table: Table, state: RuleState, generator: Draws
+    ) -> WithState: ...
 
 
 class DenseRows:
-    """Rows that lie in memory as one [K, P] matrix."""
+    """Rows that lie in memory as one [K, P] matrix.
+
+    Args:
+        matrix: The rows.
+        reference: What the clients received [P].
+    """
 
     def __init__(self, matrix: Tensor, reference: Tensor | None = None) -> None:
         if matrix.ndim != 2 or len(matrix) == 0:
@@ -88,16 +104,16 @@ class DenseRows:
     def shape(self) -> tuple[int, int]:
         return self.matrix.shape[0], self.matrix.shape[1]
 
-    def linear(self, weights: Tensor, blocks: Sequence[slice] | None = None) -> Tensor:
+    def linear(self, weights: Tensor, blocks: Columns = None) -> Tensor:
         weights = weights.to(self.matrix)
         if weights.ndim == 1:
             return weights @ self.matrix
-        vector = torch.empty(self.shape[1], dtype=self.matrix.dtype, device=self.matrix.device)
+        vector = self.matrix.new_empty(self.shape[1])
         for w, block in zip(weights, blocks or (), strict=True):
             vector[block] = w @ self.matrix[:, block].contiguous()
         return vector
 
-    def gram(self, blocks: Sequence[slice] | None = None) -> Tensor:
+    def gram(self, blocks: Columns = None) -> Tensor:
         if blocks is None:
             return gram(self.matrix)
         # Copied, so that every block lies alike in memory whatever the rows' distance is: a
@@ -108,20 +124,15 @@ class DenseRows:
         return self.matrix
 
     def weigh(
-        self,
-        rule: Mixing,
-        blocks: Sequence[slice] | None,
-        table: Table,
-        state: RuleState,
-        generator: torch.Generator | None,
-    ) -> tuple[Tensor, RuleState]:
-        gram = self.gram(blocks)
-        if rule.differences and coarse(gram):
-            gram = self.about(gram, blocks)
-        return rule.weights(gram, table, state, generator)
+        self, rule: Mixing, blocks: Columns, table: Table, state: RuleState, generator: Draws
+    ) -> WithState:
+        products = self.gram(blocks)
+        if rule.differences and coarse(products):
+            products = self.about(products, blocks)
+        return rule.weights(products, table, state, generator)
 
-    def about(self, found: Tensor, blocks: Sequence[slice] | None) -> Tensor:
-        """The inner products `found` again, of rows less the central one of them (per block)."""
+    def about(self, found: Tensor, blocks: Columns) -> Tensor:
+        """Return the inner products `found` again, of rows less the central one (per block)."""
         if blocks is not None:
             parts = zip(found, blocks, strict=True)
             return torch.stack([DenseRows(self.matrix[:, b]).about(g, None) for g, b in parts])
@@ -135,11 +146,15 @@ class DenseRows:
 
 
 def gram(matrix: Tensor, width: int = GRAM_WIDTH) -> Tensor:
-    """U Uᵀ [K, K] on the CPU in float64, for U [K, P].
+    """Return U Uᵀ [K, K] on the CPU in float64, for U [K, P].
 
-    Products are summed in the matrix's own type inside tiles of `width` columns and in float64
-    across tiles. One float32 product over all columns is wrong in the third digit at P = 11.7 M
-    and can flip the sign of a small inner product.
+    One float32 product over all columns is wrong in the third digit at P = 11.7 M and can flip the
+    sign of a small inner product.
+
+    Args:
+        matrix: U.
+        width: Products are summed in the matrix's own type inside tiles of this many columns, and
+            in float64 across tiles.
     """
     K, P = matrix.shape
     total = torch.zeros(K, K, dtype=torch.float64, device=matrix.device)
@@ -155,7 +170,36 @@ def gram(matrix: Tensor, width: int = GRAM_WIDTH) -> Tensor:
 
 
 def column_blocks(rows: Tensor, columns: int = COLUMNS) -> Iterator[tuple[slice, Tensor]]:
-    """Consecutive column ranges of a [K, P] matrix, small enough for the cache."""
+    """Yield consecutive column ranges of a [K, P] matrix, small enough for the cache."""
     for begin in range(0, rows.shape[1], columns):
         block = slice(begin, begin + columns)
         yield block, rows[:, block]
+
+
+def squared_distances(gram: Tensor) -> Tensor:
+    """Return ‖u_i − u_j‖² [..., K, K] for i ≠ j, from inner products; infinity for i = j.
+
+    Huge rows overflow to inf and to inf − inf: both are far away. Rounding below 0 counts as 0.
+    """
+    norms = gram.diagonal(dim1=-2, dim2=-1)
+    squared = norms[..., :, None] + norms[..., None, :] - 2 * gram
+    squared = squared.nan_to_num(torch.inf, torch.inf, torch.inf).clamp(min=0)
+    squared.diagonal(dim1=-2, dim2=-1).fill_(torch.inf)
+    return squared
+
+
+def coarse(gram: Tensor) -> bool:
+    """Return whether two rows are so close, for their length, that rounding shows."""
+    norms = gram.diagonal(dim1=-2, dim2=-1)
+    lengths = (norms[..., :, None] + norms[..., None, :]) / 2
+    return bool((squared_distances(gram) < CLOSE * lengths).any())
+
+
+def centre(gram: Tensor) -> int:
+    """Return the row whose K // 2 nearest neighbours are nearest.
+
+    A wrong client can neither be it, unless it is near the right ones, nor move it far. A mean
+    would follow the largest row, and rows less that mean would be worse to tell apart than ever.
+    """
+    K = len(gram)
+    return int(squared_distances(gram).sort(1).values[:, K // 2 - 1].argmin())

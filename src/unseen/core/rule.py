@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import torch
-from torch import Tensor
+from torch import Generator, Tensor
 
-from unseen.core.rows import DenseRows, Rows, RuleState
+from unseen.core.rows import Columns, DenseRows, Draws, Rows, RuleState, WithState
 from unseen.core.types import Table
 from unseen.core.vector import Blocks, Layout
 from unseen.errors import UnseenError
@@ -27,36 +27,43 @@ Sees = Literal["scalars", "products", "updates"]
 class Combine(ABC):
     """A server rule: `rule(rows, table, state, generator)` -> (vector [P], state, weights).
 
-    prior: the Weighted rule where this one starts from; its weights reach the rule as
-    `table["prior"]`. needs: names of the scalars that the rule reads. The state that comes in is
-    never written to. The table names who is present by `client` [K], indices into the roster;
-    without it the rows are the whole roster in order.
+    Attributes:
+        prior: The Weighted rule where this one starts from, of rules that have one; its weights
+            reach the rule as `table["prior"]`.
+        needs: Names of the scalars that the rule reads.
+        blocks: Which runs of the vector's columns the rule handles one by one.
     """
 
     needs: ClassVar[tuple[str, ...]] = ()
     blocks: Blocks = "whole"
 
     def init(self, K: int, P: int, layout: Layout | None = None) -> RuleState:
-        """The state before round 0, for a roster of K clients and vectors of length P."""
+        """Return the state before round 0.
+
+        Args:
+            K: The size of the roster.
+            P: The length of the vectors.
+            layout: Where each tensor lies in them; needed for blocks alone.
+        """
         state = dict(self.own_state(K, P, layout))
         if self.source is not None:
             state["prior"] = self.source.init(K, P, layout)
         if self.blocks != "whole":
             if layout is None:
+                rule = f"{type(self).__name__}(blocks={self.blocks!r})"
                 raise UnseenError(
-                    f"{type(self).__name__}(blocks={self.blocks!r}) needs the layout of the "
-                    "vector: call init(K, P, layout)."
+                    f"{rule} needs the layout of the vector.", remedy="Call init(K, P, layout)."
                 )
             state["blocks"] = [(b.start, b.stop) for b in layout.blocks(self.blocks)]
         return state
 
     def own_state(self, K: int, P: int, layout: Layout | None) -> RuleState:
-        """What the rule itself remembers; nothing, for most."""
+        """Return what the rule itself remembers; nothing, for most."""
         return {}
 
     @property
     def sees(self) -> Sees:
-        """What the rule must see of the rows: nothing, their inner products, or all of them."""
+        """What the rule must see: no rows, their inner products, or all of them."""
         return "updates"
 
     @property
@@ -66,26 +73,32 @@ class Combine(ABC):
         return prior
 
     def entry(self, row: Tensor, K: int) -> Tensor:
-        """The inbox entry before round 0, from one row [P] and the size K of the roster."""
+        """Return the inbox entry before round 0, from one row [P], for a roster of K clients."""
         return row
 
     def row_shape(self, entry: Tensor) -> torch.Size:
-        """The shape of one client's row, given the inbox entry."""
+        """Return the shape of one client's row, given the inbox entry."""
         return entry.shape
 
     def all_needs(self) -> tuple[str, ...]:
-        """The scalars that the rule reads, with those of its prior."""
+        """Return the scalars that the rule reads, with those of its prior."""
         inner = self.source.all_needs() if self.source is not None else ()
         return tuple(dict.fromkeys((*self.needs, *inner)))
 
     def __call__(
-        self,
-        rows: Rows | Tensor,
-        table: Table,
-        state: RuleState,
-        generator: torch.Generator | None = None,
+        self, rows: Rows | Tensor, table: Table, state: RuleState, generator: Draws = None
     ) -> Combined:
-        """Combine the rows; a missing generator draws as one seeded with 0."""
+        """Combine the rows.
+
+        Args:
+            rows: One row per participant [K, P].
+            table: The participants' scalars; see `checked`.
+            state: What the rule remembers; never written to.
+            generator: Where its draws come from; None: one seeded with 0.
+
+        Returns:
+            The vector [P], the new state, and the weights where the rule has any.
+        """
         rows = DenseRows(rows) if isinstance(rows, Tensor) else rows
         K = rows.shape[0]
         table = self.checked(table, K)
@@ -98,40 +111,39 @@ class Combine(ABC):
         return self.combine(rows, table, state, generator)
 
     def checked(self, table: Table, K: int | None = None) -> dict[str, Tensor]:
-        """The table in float64, with `client`, after a check of its lengths and of the needs."""
+        """Return the table in float64, after a check of its lengths and of the rule's needs.
+
+        Args:
+            table: Name -> [K] or [K, m]. `client` holds who is present, as indices into the
+                roster; without it the rows are the whole roster in order.
+            K: The number of rows; None: the length of the table's longest entry.
+        """
         checked = {name: torch.as_tensor(v, dtype=torch.float64) for name, v in table.items()}
-        for name, values in checked.items():
-            if values.ndim == 0:
-                raise UnseenError(
-                    f"the table's {name!r} must be a tensor [K] with one entry per row; found the "
-                    f"single number {values.item():g}. Give one for each client."
-                )
-        if K is None:
-            K = len(next(iter(checked.values()), ()))
+        K = K or max((len(values) for values in checked.values() if values.ndim), default=0)
         checked.setdefault("client", torch.arange(K, dtype=torch.float64))
         for name, values in checked.items():
-            if len(values) != K:
+            if values.shape[:1] != (K,):
                 raise UnseenError(
-                    f"the table's {name!r} must have one entry per row, {K}; found {len(values)}."
+                    f"the table's {name!r} must have one entry per row, [{K}, ...]; found "
+                    f"{list(values.shape) or f'the single number {values.item():g}'}."
                 )
         for name in self.all_needs():
             if name not in checked:
                 raise UnseenError(
                     f"{type(self).__name__} reads the scalar {name!r} from the table; found only "
-                    f"{', '.join(sorted(checked))}. The client's local part must report it."
+                    f"{', '.join(sorted(checked))}.",
+                    remedy="The client's local part must report it.",
                 )
         return checked
 
     @abstractmethod
-    def combine(
-        self, rows: Rows, table: Table, state: RuleState, generator: torch.Generator | None
-    ) -> Combined:
-        """What the kind of rule does with rows in roster order."""
+    def combine(self, rows: Rows, table: Table, state: RuleState, generator: Draws) -> Combined:
+        """Do with rows in roster order what the kind of rule does."""
 
     def with_prior(
-        self, table: Table, state: RuleState, generator: torch.Generator | None
+        self, table: Table, state: RuleState, generator: Draws
     ) -> tuple[Table, RuleState]:
-        """The table with `prior`, and the state with what the prior remembers."""
+        """Return the table with `prior`, and the state with what the prior remembers."""
         if self.source is None:
             return table, state
         weights, inner = self.source.weights(table, state["prior"], generator)
@@ -139,10 +151,10 @@ class Combine(ABC):
 
 
 class Weighted(Combine):
-    """Σ_i w_i u_i with weights from scalars alone: any sum will do, also a masked or encrypted
-    one.
+    """Σ_i w_i u_i with weights from scalars alone: any sum will do, masked or encrypted ones too.
 
-    averages: whether the weights are those of a mean, which sum to 1.
+    Attributes:
+        averages: Whether the weights are those of a mean, which sum to 1.
     """
 
     averages: ClassVar[bool] = True
@@ -152,21 +164,15 @@ class Weighted(Combine):
         return "scalars"
 
     @abstractmethod
-    def share(
-        self, table: Table, state: RuleState, generator: torch.Generator | None
-    ) -> tuple[Tensor, RuleState]:
-        """The rule: weights [K] in float64, and the new state."""
+    def share(self, table: Table, state: RuleState, generator: Draws) -> WithState:
+        """Return the rule's weights [K] in float64, and the new state."""
 
-    def weights(
-        self, table: Table, state: RuleState, generator: torch.Generator | None = None
-    ) -> tuple[Tensor, RuleState]:
-        """Weights [K] of those present, and the new state."""
+    def weights(self, table: Table, state: RuleState, generator: Draws = None) -> WithState:
+        """Return the weights [K] of those present, and the new state, once the prior is known."""
         table, state = self.with_prior(self.checked(table), state, generator)
         return self.share(table, state, generator)
 
-    def combine(
-        self, rows: Rows, table: Table, state: RuleState, generator: torch.Generator | None
-    ) -> Combined:
+    def combine(self, rows: Rows, table: Table, state: RuleState, generator: Draws) -> Combined:
         weights, state = self.weights(table, state, generator)
         return rows.linear(weights), state, weights
 
@@ -174,8 +180,10 @@ class Weighted(Combine):
 class Gram(Combine):
     """Σ_i w_i u_i with weights from the K×K inner products, once per block of its layout.
 
-    differences: whether the weights go by differences of rows alone, so that one vector may be
-    taken off all of them first; of rows in the clear it is, where rounding would show.
+    Attributes:
+        differences: Whether the weights depend on differences of rows alone, so that one vector
+            may be taken off all of them first; of rows in the clear it is, where rounding would
+            show.
     """
 
     differences: ClassVar[bool] = False
@@ -185,19 +193,13 @@ class Gram(Combine):
         return "products"
 
     @abstractmethod
-    def mix(
-        self, gram: Tensor, table: Table, state: RuleState, generator: torch.Generator | None
-    ) -> tuple[Tensor, RuleState]:
-        """The rule: weights [K] in float64 for inner products [K, K], and the new state."""
+    def mix(self, gram: Tensor, table: Table, state: RuleState, generator: Draws) -> WithState:
+        """Return the weights [K] in float64 for inner products [K, K], and the new state."""
 
     def weights(
-        self,
-        gram: Tensor,
-        table: Table,
-        state: RuleState,
-        generator: torch.Generator | None = None,
-    ) -> tuple[Tensor, RuleState]:
-        """Weights [K] for inner products [K, K], or [B, K] for [B, K, K], and the new state."""
+        self, gram: Tensor, table: Table, state: RuleState, generator: Draws = None
+    ) -> WithState:
+        """Return weights [K] for inner products [K, K], or [B, K] for [B, K, K], and the state."""
         table, state = self.with_prior(self.checked(table, gram.shape[-1]), state, generator)
         if gram.ndim == 2:
             return self.mix(gram, table, state, generator)
@@ -207,10 +209,10 @@ class Gram(Combine):
             weights.append(w)
         return torch.stack(weights), state
 
-    def combine(
-        self, rows: Rows, table: Table, state: RuleState, generator: torch.Generator | None
-    ) -> Combined:
-        blocks = [slice(a, b) for a, b in state["blocks"]] if "blocks" in state else None
+    def combine(self, rows: Rows, table: Table, state: RuleState, generator: Draws) -> Combined:
+        blocks: Columns = None
+        if "blocks" in state:
+            blocks = [slice(*ends) for ends in state["blocks"]]
         weights, state = rows.weigh(self, blocks, table, state, generator)
         return rows.linear(weights, blocks), state, weights
 
@@ -219,14 +221,10 @@ class Elementwise(Combine):
     """A rule that reads every coordinate of every update: it runs in the clear only."""
 
     @abstractmethod
-    def reduce(
-        self, rows: Tensor, table: Table, state: RuleState, generator: torch.Generator | None
-    ) -> tuple[Tensor, RuleState]:
-        """The rule: a fresh vector [P] for rows [K, P], and the new state."""
+    def reduce(self, rows: Tensor, table: Table, state: RuleState, generator: Draws) -> WithState:
+        """Return a fresh vector [P] for rows [K, P], and the new state."""
 
-    def combine(
-        self, rows: Rows, table: Table, state: RuleState, generator: torch.Generator | None
-    ) -> Combined:
+    def combine(self, rows: Rows, table: Table, state: RuleState, generator: Draws) -> Combined:
         table, state = self.with_prior(table, state, generator)
         vector, state = self.reduce(rows.dense(), table, state, generator)
         return vector, state, None
@@ -236,8 +234,9 @@ class Elementwise(Combine):
 class Collect(Combine):
     """Hands the rows on as they are, one for each client of the roster: the entry is [K, P].
 
-    It goes with `unseen.core.apply.Put`, so that the rows of those who stay away remain. Everybody
-    receives every row in the clear.
+    Note:
+        Use it with `unseen.core.apply.Put`, so that the rows of those who stay away remain.
+        Everybody receives every row in the clear.
     """
 
     def entry(self, row: Tensor, K: int) -> Tensor:
@@ -246,24 +245,28 @@ class Collect(Combine):
     def row_shape(self, entry: Tensor) -> torch.Size:
         return entry.shape[1:]
 
-    def combine(
-        self, rows: Rows, table: Table, state: RuleState, generator: torch.Generator | None
-    ) -> Combined:
+    def combine(self, rows: Rows, table: Table, state: RuleState, generator: Draws) -> Combined:
         return rows.dense().clone(), state, None
 
 
-def drawing(generator: torch.Generator | None) -> torch.Generator:
-    """The generator given, or one seeded with 0."""
-    return generator if generator is not None else torch.Generator().manual_seed(0)
+def drawing(generator: Draws) -> Generator:
+    """Return the generator, or one seeded with 0 where there is none."""
+    return generator if generator is not None else Generator().manual_seed(0)
 
 
-def visits(K: int, order: str, generator: torch.Generator | None) -> Iterator[tuple[int, int]]:
-    """Every ordered pair i ≠ j: i and, for each i, j in random or in fixed order."""
-    if order == "fixed":
-        yield from ((i, j) for i in range(K) for j in range(K) if i != j)
-        return
+def visits(K: int, order: str, generator: Draws) -> Iterator[tuple[int, int]]:
+    """Yield every ordered pair i ≠ j of K clients.
+
+    Args:
+        K: The number of clients.
+        order: "fixed", or else i, and for each i all j, come in random order.
+        generator: Where the order comes from.
+    """
     generator = drawing(generator)
-    for i in torch.randperm(K, generator=generator).tolist():
-        for j in torch.randperm(K, generator=generator).tolist():
-            if i != j:
-                yield i, j
+
+    def everyone() -> list[int]:
+        return (
+            list(range(K)) if order == "fixed" else torch.randperm(K, generator=generator).tolist()
+        )
+
+    yield from ((i, j) for i in everyone() for j in everyone() if i != j)

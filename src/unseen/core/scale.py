@@ -11,12 +11,13 @@ from torch import Tensor
 class Scale:
     """The standardisation of labels: z = (y - mean) / deviation.
 
-    >>> import torch
-    >>> scale = Scale(1000.0, 50.0)
-    >>> scale.standardised(torch.tensor([950.0, 1100.0])).tolist()
-    [-1.0, 2.0]
-    >>> scale.restored(torch.tensor([-1.0, 2.0])).tolist()
-    [950.0, 1100.0]
+    Example:
+        >>> import torch
+        >>> scale = Scale(1000.0, 50.0)
+        >>> scale.standardised(torch.tensor([950.0, 1100.0])).tolist()
+        [-1.0, 2.0]
+        >>> scale.restored(torch.tensor([-1.0, 2.0])).tolist()
+        [950.0, 1100.0]
     """
 
     mean: float

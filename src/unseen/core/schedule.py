@@ -21,7 +21,6 @@ class Constant:
     """1 throughout."""
 
     def __call__(self, round: int, rounds: int) -> float:
-        """The factor of this round."""
         return 1.0
 
 
@@ -29,8 +28,13 @@ class Constant:
 class Step:
     """`factor` from round floor(at · rounds) on, 1 before.
 
-    >>> [Step(at=0.8, factor=0.1)(r, 10) for r in (7, 8)]
-    [1.0, 0.1]
+    Attributes:
+        at: The share of the rounds after which the rate falls.
+        factor: The factor from then on.
+
+    Example:
+        >>> [Step(at=0.8, factor=0.1)(r, 10) for r in (7, 8)]
+        [1.0, 0.1]
     """
 
     at: float = 0.8
@@ -41,7 +45,6 @@ class Step:
         number("step(factor)", self.factor, 0, open_low=True)
 
     def __call__(self, round: int, rounds: int) -> float:
-        """The factor of this round."""
         return self.factor if round >= floor_share(self.at, rounds) else 1.0
 
 
@@ -55,7 +58,6 @@ class Exponential:
         number("exponential(factor)", self.factor, 0, 1, open_low=True)
 
     def __call__(self, round: int, rounds: int) -> float:
-        """The factor of this round."""
         return self.factor**round
 
 
@@ -64,7 +66,6 @@ class Cosine:
     """(1 + cos(π r/R)) / 2."""
 
     def __call__(self, round: int, rounds: int) -> float:
-        """The factor of this round."""
         return (1 + math.cos(math.pi * round / rounds)) / 2
 
 

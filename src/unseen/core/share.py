@@ -13,8 +13,9 @@ NEAR = Fraction(1, 10**9)
 def exact(share: float, n: int) -> Fraction:
     """Return share · n for the decimal that `share` is written as, whole within rounding.
 
-    >>> exact(0.29, 100), exact(1 / 3, 3), exact(0.35, 90)
-    (Fraction(29, 1), Fraction(1, 1), Fraction(63, 2))
+    Example:
+        >>> exact(0.29, 100), exact(1 / 3, 3), exact(0.35, 90)
+        (Fraction(29, 1), Fraction(1, 1), Fraction(63, 2))
     """
     product = Fraction(str(share)) * n
     whole = round(product)
@@ -24,8 +25,9 @@ def exact(share: float, n: int) -> Fraction:
 def floor_share(share: float, n: int) -> int:
     """Return ⌊share · n⌋.
 
-    >>> floor_share(0.29, 100), int(0.29 * 100)
-    (29, 28)
+    Example:
+        >>> floor_share(0.29, 100), int(0.29 * 100)
+        (29, 28)
     """
     return math.floor(exact(share, n))
 
@@ -33,8 +35,9 @@ def floor_share(share: float, n: int) -> int:
 def ceil_share(share: float, n: int) -> int:
     """Return ⌈share · n⌉.
 
-    >>> ceil_share(0.07, 100), math.ceil(0.07 * 100)
-    (7, 8)
+    Example:
+        >>> ceil_share(0.07, 100), math.ceil(0.07 * 100)
+        (7, 8)
     """
     return math.ceil(exact(share, n))
 
@@ -42,7 +45,8 @@ def ceil_share(share: float, n: int) -> int:
 def round_share(share: float, n: int) -> int:
     """Return the whole number nearest to share · n, the even one of two.
 
-    >>> round_share(0.35, 90), round(0.35 * 90)
-    (32, 31)
+    Example:
+        >>> round_share(0.35, 90), round(0.35 * 90)
+        (32, 31)
     """
     return round(exact(share, n))

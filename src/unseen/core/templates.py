@@ -6,14 +6,12 @@ from importlib import resources
 
 
 def render(package: str, template: str, **values: object) -> str:
-    """Return the text of a template.
-
-    Lines that hold nothing but a statement leave no line, and names that are not given are errors.
+    """Return the text of a template; a line with nothing but a statement leaves no line.
 
     Args:
         package: The package in whose folder the template lies, such as `unseen.serving`.
         template: The file's name.
-        values: What the template's names stand for.
+        values: What the template's names stand for; a missing one is an error.
     """
     from jinja2 import Environment, StrictUndefined
 

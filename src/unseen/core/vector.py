@@ -8,6 +8,8 @@ import math
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from itertools import accumulate, groupby
+from operator import itemgetter
 from typing import Literal
 
 import torch
@@ -28,8 +30,9 @@ ALIGNMENT = 16
 class Layout:
     """Where each tensor of a module lies in its flat vector.
 
-    A tied tensor appears once. Integer tensors and frozen parameters are left out, since they
-    neither train nor travel.
+    Note:
+        A tied tensor appears once. Integer tensors and frozen parameters have no place, since they
+        neither train nor travel.
 
     Attributes:
         names: The tensors' names.
@@ -49,39 +52,30 @@ class Layout:
     def of(cls, tensors: Mapping[str, Tensor]) -> Layout:
         """Lay out named dense tensors, in their order.
 
-        >>> layout = Layout.of({"fc.weight": torch.zeros(2, 3), "fc.bias": torch.zeros(2)})
-        >>> layout.offsets, layout.size
-        ((0, 6), 8)
+        Example:
+            >>> layout = Layout.of({"fc.weight": torch.zeros(2, 3), "fc.bias": torch.zeros(2)})
+            >>> layout.offsets, layout.size
+            ((0, 6), 8)
         """
-        names, shapes, strides, offsets, size = [], [], [], [], 0
-        for name, tensor in tensors.items():
-            names.append(name)
-            shapes.append(tuple(tensor.shape))
-            strides.append(_dense_strides(tensor))
-            offsets.append(size)
-            size += tensor.numel()
-        return cls(tuple(names), tuple(shapes), tuple(strides), tuple(offsets), size)
-
-    def sizes(self) -> list[int]:
-        """Return the number of elements of each tensor."""
-        return [math.prod(shape) for shape in self.shapes]
+        sizes = [tensor.numel() for tensor in tensors.values()]
+        ends = list(accumulate(sizes, initial=0))
+        shapes = tuple(tuple(tensor.shape) for tensor in tensors.values())
+        strides = tuple(_dense_strides(tensor) for tensor in tensors.values())
+        return cls(tuple(tensors), shapes, strides, tuple(ends[:-1]), ends[-1])
 
     def views(self, vector: Tensor) -> dict[str, Tensor]:
         """Return the tensors as views of `vector` [P], or of each row of [K, P] as [K, *shape]."""
         self._fits(vector)
-        chunks = vector.split(self.sizes(), dim=-1)
-        return {
-            name: _shaped(chunk, shape, stride)
-            for name, chunk, shape, stride in zip(
-                self.names, chunks, self.shapes, self.strides, strict=True
-            )
-        }
+        chunks = vector.split([math.prod(shape) for shape in self.shapes], dim=-1)
+        views = map(_shaped, chunks, self.shapes, self.strides)
+        return dict(zip(self.names, views, strict=True))
 
     def storage_views(self, vector: Tensor) -> list[Tensor]:
         """Return the views of `vector` [P] to bind a module's tensors to, with their exact strides.
 
-        A kernel may take another path, and round otherwise, for another stride even of an axis
-        of length 1. Not for autograd: the gradient of such a view costs 40 times as much.
+        Note:
+            A kernel may take another path, and round otherwise, for another stride even of an axis
+            of length 1. Not for autograd: the gradient of such a view costs 40 times as much.
 
         Raises:
             UnseenError: If the vector is not contiguous or not of the layout's size.
@@ -114,24 +108,18 @@ class Layout:
     def blocks(self, by: Blocks = "whole") -> tuple[slice, ...]:
         """Return consecutive column ranges: the whole vector, one per module, or one per tensor.
 
-        >>> layout = Layout.of({"fc.weight": torch.zeros(2, 3), "fc.bias": torch.zeros(2)})
-        >>> layout.blocks("module"), layout.blocks("tensor")
-        ((slice(0, 8, None),), (slice(0, 6, None), slice(6, 8, None)))
+        Example:
+            >>> layout = Layout.of({"fc.weight": torch.zeros(2, 3), "fc.bias": torch.zeros(2)})
+            >>> layout.blocks("module"), layout.blocks("tensor")
+            ((slice(0, 8, None),), (slice(0, 6, None), slice(6, 8, None)))
         """
         choice("blocks", by, ("whole", "module", "tensor"))
         if by == "whole":
             return (slice(0, self.size),)
-        ends = [*self.offsets[1:], self.size][: len(self.names)]
-        blocks: list[slice] = []
-        last = None
-        for name, begin, end in zip(self.names, self.offsets, ends, strict=True):
-            owner = name.rpartition(".")[0] if by == "module" else name
-            if owner == last:
-                blocks[-1] = slice(blocks[-1].start, end)
-            else:
-                blocks.append(slice(begin, end))
-            last = owner
-        return tuple(blocks)
+        owners = [n.rpartition(".")[0] if by == "module" else n for n in self.names]
+        tensors = zip(owners, self.offsets, self._ends(), strict=True)
+        blocks = (list(run) for _, run in groupby(tensors, key=itemgetter(0)))
+        return tuple(slice(run[0][1], run[-1][2]) for run in blocks)
 
     def part(self, prefix: str) -> slice:
         """Return the column range of the tensors of one submodule, such as the classifier."""
@@ -144,8 +132,25 @@ class Layout:
         first, last = inside.index(True), len(inside) - 1 - inside[::-1].index(True)
         if not all(inside[first : last + 1]):
             raise UnseenError(f"the tensors under {prefix!r} do not lie side by side.")
-        end = self.offsets[last + 1] if last + 1 < len(self.offsets) else self.size
-        return slice(self.offsets[first], end)
+        return slice(self.offsets[first], self._ends()[last])
+
+    def within(self, begin: int, end: int) -> Layout:
+        """Return the layout of the tensors that lie in the columns [begin, end)."""
+        inside = [i for i, offset in enumerate(self.offsets) if begin <= offset < end]
+        return Layout(
+            tuple(self.names[i] for i in inside),
+            tuple(self.shapes[i] for i in inside),
+            tuple(self.strides[i] for i in inside),
+            tuple(self.offsets[i] - begin for i in inside),
+            end - begin,
+        )
+
+    def span(self, prefix: str) -> tuple[int, int]:
+        """Return the columns [begin, end) of a submodule's tensors, of none (0, 0)."""
+        if not any(name == prefix or name.startswith(prefix + ".") for name in self.names):
+            return 0, 0
+        part = self.part(prefix)
+        return part.start, part.stop
 
     @property
     def fingerprint(self) -> str:
@@ -153,20 +158,27 @@ class Layout:
         content = json.dumps([self.names, self.shapes, self.strides])
         return hashlib.sha256(content.encode()).hexdigest()[:12]
 
+    def _ends(self) -> list[int]:
+        """Return where each tensor ends."""
+        return [*self.offsets[1:], self.size][: len(self.names)]
+
     def _fits(self, vector: Tensor) -> None:
         if vector.shape[-1] != self.size:
             raise UnseenError(
-                f"the layout holds {self.size} numbers; found a vector of {vector.shape[-1]}. "
-                "Was it made for another model?"
+                f"the layout holds {self.size} numbers; found a vector of {vector.shape[-1]}.",
+                remedy="Was it made for another model?",
             )
 
 
 class Model:
     """A module whose tensors are views of two flat vectors.
 
-    `bind` re-points all views, which is how one module serves every client without a copy. Move the
-    module to a device or a memory format before, never after; and leave the gradients to the loop:
-    `zero_grad()` and `backward(create_graph=True)` would cut them off from `gradient`.
+    `bind` re-points all views, which is how one module serves every client without a copy.
+
+    Note:
+        Move the module to a device or a memory format before, never after; and leave the gradients
+        to the loop: `zero_grad()` and `backward(create_graph=True)` would cut them off from
+        `gradient`.
 
     Args:
         module: The network.
@@ -194,6 +206,8 @@ class Model:
         self.module = module.to(device)
         self.shape = shape
         self.precision = precision
+        self._parts: dict[str, Model] = {}
+        self._places: dict[str, dict[str, tuple[int, int]]] = {}
         trainable = {n: p for n, p in module.named_parameters() if p.requires_grad}
         floating = {n: b for n, b in module.named_buffers() if b.is_floating_point()}
         kinds = {t.dtype for t in (*trainable.values(), *floating.values())}
@@ -203,32 +217,41 @@ class Model:
         self.channels_last = any(t.ndim == 4 and not t.is_contiguous() for t in trainable.values())
         self._parameters = list(trainable.values())
         self._buffers = list(floating.values())
-        self.layout = Layout.of(trainable)
-        self.buffer_layout = Layout.of(floating)
-        self.gradient = torch.zeros_like(self.layout.pack(trainable))
-        self.bind(self.layout.pack(trainable), self.buffer_layout.pack(floating).to(device))
-        for parameter, view in zip(
-            self._parameters, self.layout.storage_views(self.gradient), strict=True
-        ):
+        self.layout, self.buffer_layout = Layout.of(trainable), Layout.of(floating)
+        vector = self.layout.pack(trainable)
+        self.gradient = torch.zeros_like(vector)
+        self.bind(vector, self.buffer_layout.pack(floating).to(device))
+        gradients = self.layout.storage_views(self.gradient)
+        for parameter, view in zip(self._parameters, gradients, strict=True):
             parameter.grad = view
 
     def bind(self, vector: Tensor, buffers: Tensor) -> None:
         """Make the module's tensors views of `vector` [P] and `buffers` [B], without copying."""
         self.vector, self.buffers = vector, buffers
-        for parameter, view in zip(
-            self._parameters, self.layout.storage_views(vector), strict=True
-        ):
-            parameter.data = view
-        for buffer, view in zip(
-            self._buffers, self.buffer_layout.storage_views(buffers), strict=True
-        ):
-            buffer.data = view
+        views = self.layout.storage_views(vector) + self.buffer_layout.storage_views(buffers)
+        for tensor, view in zip(self._parameters + self._buffers, views, strict=True):
+            tensor.data = view
+
+    def part(self, name: str) -> Model:
+        """Return a submodule as a model of its own, whose vectors are views of this one's."""
+        if name not in self._parts:
+            module = self.module.get_submodule(name)
+            self._parts[name] = Model(module, self.device, self.shape, self.precision)
+        own, places = self._parts[name], self.places(name)
+        own.bind(self.vector[slice(*places["model"])], self.buffers[slice(*places["buffers"])])
+        return own
+
+    def places(self, name: str) -> dict[str, tuple[int, int]]:
+        """Return where a submodule's tensors lie in "model" and in "buffers", as [begin, end)."""
+        if name not in self._places:
+            layouts = {"model": self.layout, "buffers": self.buffer_layout}
+            self._places[name] = {entry: lay.span(name) for entry, lay in layouts.items()}
+        return self._places[name]
 
     def __call__(self, x: Tensor) -> Tensor:
         """Return the module's outputs for inputs `x` [N, ...]."""
         with self.rounding():
-            outputs: Tensor = self.module(self._placed(x))
-        return outputs if self.precision == "float32" else outputs.to(self.vector.dtype)
+            return self._rounded(self.module(self._placed(x)))
 
     def at(self, vector: Tensor, x: Tensor, buffers: Tensor | None = None) -> Tensor:
         """Return the outputs for `x` with other parameters, differentiable in them.
@@ -242,14 +265,16 @@ class Model:
         if buffers is not None:
             views |= self.buffer_layout.views(buffers)
         with self.rounding():
-            outputs: Tensor = functional_call(self.module, views, (self._placed(x),))
-        return outputs if self.precision == "float32" else outputs.to(self.vector.dtype)
+            return self._rounded(functional_call(self.module, views, (self._placed(x),)))
 
     def rounding(self) -> AbstractContextManager[object]:
         """Return the context in which the layers' products are computed in `precision`."""
         if self.precision == "float32":
             return nullcontext()
         return torch.autocast(self.device.type, torch.bfloat16)
+
+    def _rounded(self, outputs: Tensor) -> Tensor:
+        return outputs if self.precision == "float32" else outputs.to(self.vector.dtype)
 
     def _placed(self, x: Tensor) -> Tensor:
         if self.channels_last and x.ndim == 4:
@@ -269,7 +294,7 @@ def padded(size: int) -> int:
 
 
 def _dense_strides(tensor: Tensor) -> tuple[int, ...]:
-    """The tensor's strides if it fills its memory without gaps, else those of a contiguous one."""
+    """Return the strides of a tensor without gaps in memory, else those of a contiguous one."""
     ordered = sorted(zip(tensor.stride(), tensor.shape, strict=True), reverse=True)
     expected = tensor.numel()
     for stride, length in ordered:

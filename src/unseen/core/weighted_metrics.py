@@ -1,7 +1,7 @@
 """The metrics of `unseen.core.metrics` with a weight for every example, for many sets of weights.
 
 `WEIGHTED[name](outputs, y)` is a function of weights [R, N] that returns the metric's values [R],
-NaN where it is undefined. Equal weights give the metric itself, but for rounding.
+NaN where it is undefined. Equal weights give the metric itself, up to rounding.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+import torch
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, one_hot
 
@@ -29,10 +30,9 @@ def _loss(outputs: Tensor, y: Tensor) -> Weighted:
     z = outputs.double()
     if y.is_floating_point():
         return _mean_of(_errors(z, y).square())
-    if z.shape[-1] == 1:
-        losses = binary_cross_entropy_with_logits(z.squeeze(-1), y.double(), reduction="none")
-        return _mean_of(losses)
-    return _mean_of(cross_entropy(z, y, reduction="none"))
+    if z.shape[-1] > 1:
+        return _mean_of(cross_entropy(z, y, reduction="none"))
+    return _mean_of(binary_cross_entropy_with_logits(z.squeeze(-1), y.double(), reduction="none"))
 
 
 def _accuracy(outputs: Tensor, y: Tensor) -> Weighted:
@@ -50,7 +50,10 @@ def _balanced_accuracy(outputs: Tensor, y: Tensor) -> Weighted:
 
 
 def _by_score(outputs: Tensor, y: Tensor) -> Callable[[Tensor], tuple[Tensor, Tensor]]:
-    """weights [R, N] -> those of class 1 and of class 0 by score, ascending, ties together."""
+    """Return a function from weights [R, N] to those of class 1 and of class 0, by rising score.
+
+    Equal scores are summed.
+    """
     levels, place = class_scores(outputs.double()).unique(return_inverse=True)  # type: ignore[no-untyped-call]
 
     def split(weights: Tensor) -> tuple[Tensor, Tensor]:
@@ -79,8 +82,8 @@ def _auprc(outputs: Tensor, y: Tensor) -> Weighted:
         ones, zeros = (part.flip(1) for part in split(weights))
         hits = ones.cumsum(1)
         precision = hits / (hits + zeros.cumsum(1)).clamp(min=1)
-        average: Tensor = (ones * precision).sum(1) / ones.sum(1)
-        return average.where(zeros.sum(1) > 0, math.nan)
+        average = (ones * precision).sum(1) / ones.sum(1)
+        return torch.where(zeros.sum(1) > 0, average, math.nan)
 
     return metric
 
@@ -99,8 +102,7 @@ def _r2(outputs: Tensor, y: Tensor) -> Weighted:
         variance = second(weights) - first(weights).square()
         # Below this share a variance is rounding: the sample has one label.
         constant = variance <= 1e-12 * second(weights)
-        share: Tensor = (1 - mean_square(weights) / variance).masked_fill(constant, math.nan)
-        return share
+        return torch.where(constant, math.nan, 1 - mean_square(weights) / variance)
 
     return metric
 
@@ -114,8 +116,7 @@ def _pearson(outputs: Tensor, y: Tensor) -> Weighted:
         mean_a, mean_b = weights @ a / n, weights @ b / n
         covariance = weights @ (a * b) / n - mean_a * mean_b
         product = (weights @ a.square() / n - mean_a**2) * (weights @ b.square() / n - mean_b**2)
-        correlation: Tensor = covariance / product.clamp(min=0).sqrt()
-        return correlation
+        return torch.div(covariance, product.clamp(min=0).sqrt())
 
     return metric
 

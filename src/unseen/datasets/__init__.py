@@ -1,10 +1,11 @@
 """Data sets: files on disk become named domains in memory.
 
->>> "rotated-digits" in DATASETS
-True
->>> data = load("rotated-digits")
->>> data.names, [len(domain.y) for domain in data.domains]
-(('0', '15', '30', '45', '60', '75'), [300, 300, 300, 299, 299, 299])
+Example:
+    >>> "rotated-digits" in DATASETS
+    True
+    >>> data = load("rotated-digits")
+    >>> data.names, [len(domain.y) for domain in data.domains]
+    (('0', '15', '30', '45', '60', '75'), [300, 300, 300, 299, 299, 299])
 """
 
 from __future__ import annotations
@@ -15,26 +16,20 @@ from pathlib import Path
 from typing import cast
 
 from unseen.datasets import (
+    benchmarks,
     camelyon,
     cifar,
     coloured,
     delimited,
     digits,
-    digitsdg,
-    domainnet,
     eicu,
     fmow,
     folder,
     heart,
     mnist,
-    office,
-    pacs,
     poverty,
-    terra,
-    vlcs,
 )
-from unseen.datasets.check import check
-from unseen.datasets.dataset import DataSet, Domain
+from unseen.datasets.dataset import DataSet, Domain, check
 from unseen.datasets.entry import Info
 from unseen.datasets.standin import marker, note, noted
 from unseen.errors import UnseenError
@@ -48,14 +43,7 @@ DATASETS: dict[str, Info] = {
     "color-mnist": coloured.INFO,
     "rotated-cifar10": cifar.INFO,
     "heart-disease": heart.INFO,
-    "pacs": pacs.INFO,
-    "vlcs": vlcs.INFO,
-    "office-home": office.INFO,
-    "office-caltech-home": office.INFO_CALTECH_HOME,
-    "terra-incognita": terra.INFO,
-    "domainnet": domainnet.INFO,
-    "domainnet10": domainnet.INFO_10,
-    "digits-dg": digitsdg.INFO,
+    **benchmarks.INFOS,
     "camelyon17": camelyon.INFO,
     "povertymap": poverty.INFO,
     "fmow": fmow.INFO,
@@ -68,8 +56,9 @@ DATASETS: dict[str, Info] = {
 def info(name: str) -> Info:
     """Return the entry of that name; for your own loader, `module:function`, one for any data.
 
-    >>> info("pacs").model, info("random:Random").metrics
-    ('resnet18', ('loss', 'accuracy'))
+    Example:
+        >>> info("pacs").model, info("random:Random").metrics
+        ('resnet18', ('loss', 'accuracy'))
     """
     if ":" in name:
         loader = cast("Callable[..., DataSet]", own_part("data set", name))
@@ -77,20 +66,8 @@ def info(name: str) -> Info:
     return named("data set", fold(name), DATASETS)
 
 
-def _call(text: str) -> Call:
-    """The one data set that an expression names; a bare name may be spelt in any way."""
-    if "(" not in text:
-        return Call(text)
-    calls = parse(text)
-    if len(calls) > 1:
-        raise UnseenError(f"expected one data set; found {len(calls)}, joined by +, in {text!r}.")
-    return calls[0]
-
-
 def load(name: str, data_dir: str | Path | None = None, **options: object) -> DataSet:
     """Load a data set and check it.
-
-    Files of a synthetic stand-in are recognised by the marker next to them.
 
     Args:
         name: A name in DATASETS, with options in brackets, as studies name data sets, or without;
@@ -102,8 +79,14 @@ def load(name: str, data_dir: str | Path | None = None, **options: object) -> Da
         UnseenError: A name or an option does not exist (with the nearest one that does), files are
             missing (with where they were looked for and how to get them), or the data are not
             sound.
+
+    Note:
+        Files of a synthetic stand-in are recognised by the marker next to them.
     """
-    call = _call(name)
+    calls = parse(name) if "(" in name else [Call(name)]  # a bare name may be spelt in any way
+    if len(calls) > 1:
+        raise UnseenError(f"expected one data set; found {len(calls)}, joined by +, in {name!r}.")
+    call = calls[0]
     loaders = {known: info.loader for known, info in DATASETS.items()}
     options = {**call.arguments, **options}
     plain = {key: str(o) if isinstance(o, Path) else o for key, o in options.items()}

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import shutil
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 
@@ -28,46 +30,45 @@ BESIDE = ".unseen-cache"
 
 
 def place(data: Path) -> Path | None:
-    """Return the folder of decoded images of the data in this folder; None: they stay in memory.
+    """Return the folder of decoded images of the data in this folder.
 
-    The variable UNSEEN_CACHE names the folder, or says "off"; without it the folder `.unseen-cache`
-    of the data folder is taken if somebody made one, else ~/.cache/unseen.
+    Returns:
+        What the variable UNSEEN_CACHE names, None if it says "off": images stay in memory. Without
+        the variable, the folder `.unseen-cache` of the data folder if somebody made one, else
+        ~/.cache/unseen.
     """
-    chosen = os.environ.get("UNSEEN_CACHE")
-    if chosen == "off":
-        return None
-    if chosen:
-        return Path(chosen).expanduser()
-    for folder in (data, data.parent):
-        if (folder / BESIDE).is_dir():
-            return folder / BESIDE
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base) / "unseen"
+    variable = os.environ.get("UNSEEN_CACHE")
+    if variable:
+        return Path(variable).expanduser() if variable != "off" else None
+    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    shared = (folder / BESIDE for folder in (data, data.parent))
+    return next(filter(Path.is_dir, shared), base / "unseen")
 
 
 def decoded(tree: Tree, files: Sequence[File], view: View) -> tuple[Tensor, str]:
-    """Return the files' images, uint8 [N, C, S, S] in the order given, and the digest of all of
-    them.
-
-    What was decoded before is opened, not read: the array stays on disk and the system fetches the
-    pages that are used. It is found by the files' paths, sizes and times and by the view; the
-    digest is of the pixels, so it is the same on every machine that decodes alike. The array's size
-    is printed on stderr before it is written. It is put in place by one rename, when whole.
+    """Return the files' images, uint8 [N, C, S, S] in the order of `files`, and their digest.
 
     Args:
         tree: Where the files lie.
         files: The image files.
         view: What becomes of every image.
+
+    Note:
+        What was decoded before is opened, not read: the array stays on disk and the system fetches
+        the pages that are used. It is found by the files' paths, sizes and times and by the view;
+        the digest is of the pixels, so it is the same on every machine that decodes alike. The
+        array's size is printed on stderr before it is written. It is put in place by one rename,
+        when whole.
     """
-    folder = place(tree.root)
+    folder, shape = place(tree.root), (len(files), *view.shape)
     if folder is None:
-        pixels = torch.empty(len(files), *view.shape, dtype=torch.uint8)
+        pixels = torch.empty(shape, dtype=torch.uint8)
         fill(pixels, tree, files, view)
         return pixels, digest(pixels)
     entry = folder / key(tree, files, view)
     if not (entry / "about.json").is_file():
-        _write(entry, tree, files, view)
-    return _open(entry, (len(files), *view.shape))
+        _write(entry, shape, tree, files, view)
+    return _open(entry, shape)
 
 
 def key(tree: Tree, files: Sequence[File], view: View) -> str:
@@ -115,55 +116,63 @@ def attempt(
                 missing.discard(i)
                 yield i, image
     for i in sorted(missing):
-        yield (
-            i,
-            UnseenError(f"the image {files[i].path} is gone from {tree.root} or cannot be opened."),
-        )
+        fault = f"the image {files[i].path} is gone from {tree.root} or cannot be opened."
+        yield i, UnseenError(fault)
 
 
-def _write(entry: Path, tree: Tree, files: Sequence[File], view: View) -> None:
-    import numpy as np
+@contextmanager
+def workspace(folder: Path, size: int, what: str, remedy: str = "") -> Iterator[Path]:
+    """Yield a temporary folder inside one that has room enough; remove it afterwards.
 
-    shape = (len(files), *view.shape)
-    size = int(np.prod(shape, dtype=np.int64))
-    try:
-        entry.parent.mkdir(parents=True, exist_ok=True)
-        free = shutil.disk_usage(entry.parent).free
-        if size > free:
-            raise UnseenError(
-                f"the {len(files):,} decoded images of {tree.root} take {readable(size)} and "
-                f"{entry.parent} has {readable(free)} left. Name another folder by the variable "
-                "UNSEEN_CACHE, or choose a smaller size."
-            )
-        print(
-            f"decoding {len(files):,} images once, {'x'.join(map(str, view.shape))}: "
-            f"{readable(size)} in {entry.parent}",
-            file=sys.stderr,
-        )
-        temporary = Path(tempfile.mkdtemp(prefix=f".{entry.name}-", dir=entry.parent))
-    except OSError as error:
+    Args:
+        folder: The folder, created where it is missing.
+        size: Bytes that are to be written.
+        what: What they are, as the error says it.
+        remedy: What to do where there is no room.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    free = shutil.disk_usage(folder).free
+    if size > free:
         raise UnseenError(
-            f"decoded images cannot be kept in {entry.parent} ({error}). Name another folder by "
-            "the variable UNSEEN_CACHE, or set it to off."
-        ) from error
-    try:
-        array = np.lib.format.open_memmap(
-            temporary / "images.npy", mode="w+", dtype=np.uint8, shape=shape
+            f"{what} take {readable(size)} and {folder} has {readable(free)} left.", remedy=remedy
         )
-        pixels = torch.from_numpy(array)
-        fill(pixels, tree, files, view)
-        about = {"digest": digest(pixels), "shape": shape, "from": str(tree.root.resolve())}
-        array.flush()
-        del pixels, array
-        (temporary / "about.json").write_text(json.dumps(about, indent=1))
-        temporary.chmod(0o755)
-        try:
-            temporary.rename(entry)
-        except OSError:  # another process was first, with the same images
-            if not (entry / "about.json").is_file():
-                raise
+    temporary = Path(tempfile.mkdtemp(prefix=".unfinished-", dir=folder))
+    try:
+        yield temporary
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _write(
+    entry: Path, shape: tuple[int, ...], tree: Tree, files: Sequence[File], view: View
+) -> None:
+    import numpy as np
+
+    size, what = math.prod(shape), f"the {len(files):,} decoded images of {tree.root}"
+    remedy = "Name another folder by the variable UNSEEN_CACHE, or choose a smaller size."
+    try:
+        with workspace(entry.parent, size, what, remedy) as folder:
+            print(
+                f"decoding {len(files):,} images once, {'x'.join(map(str, view.shape))}: "
+                f"{readable(size)} in {entry.parent}",
+                file=sys.stderr,
+            )
+            path = folder / "images.npy"
+            array = np.lib.format.open_memmap(path, mode="w+", dtype=np.uint8, shape=shape)
+            pixels = torch.from_numpy(array)
+            fill(pixels, tree, files, view)
+            about = {"digest": digest(pixels), "shape": shape, "from": str(tree.root.resolve())}
+            array.flush()
+            del pixels, array
+            (folder / "about.json").write_text(json.dumps(about, indent=1))
+            folder.chmod(0o755)
+            folder.rename(entry)
+    except OSError as error:
+        if not (entry / "about.json").is_file():  # else another process was first, with the same
+            raise UnseenError(
+                f"decoded images cannot be kept in {entry.parent} ({error}).",
+                remedy="Name another folder by the variable UNSEEN_CACHE, or set it to off.",
+            ) from error
 
 
 def _open(entry: Path, shape: tuple[int, ...]) -> tuple[Tensor, str]:
@@ -177,16 +186,17 @@ def _open(entry: Path, shape: tuple[int, ...]) -> tuple[Tensor, str]:
         return torch.from_numpy(array), str(about["digest"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UnseenError(
-            f"the decoded images in {entry} are damaged ({error}): remove that folder; they will "
-            "be decoded again."
+            f"the decoded images in {entry} are damaged ({error}):",
+            remedy="remove that folder; they will be decoded again.",
         ) from error
 
 
 def readable(size: float) -> str:
     """Return a number of bytes in words.
 
-    >>> readable(1_503_445_000)
-    '1.5 GB'
+    Example:
+        >>> readable(1_503_445_000)
+        '1.5 GB'
     """
     for unit in ("bytes", "kB", "MB", "GB"):
         if size < 1000 or unit == "GB":

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from unseen.core.exchange import keyed
+from unseen.core.turn import keyed
 from unseen.datasets import wilds
 from unseen.datasets.dataset import DataSet
 from unseen.datasets.entry import Info
@@ -24,12 +24,8 @@ CLASSES = ("normal", "tumour")
 COLUMNS = ("patient", "node", "x_coord", "y_coord", "tumor", "slide", "center", "split")
 SOURCE = "Camelyon17-WILDS v1.0, from the challenge CAMELYON17"
 LICENCE = "CC0 1.0"
-OBTAIN = (
-    "camelyon17_v1.0 (metadata.csv and the folder patches, 10.7 GB packed) is distributed by "
-    "WILDS, wilds.stanford.edu; its package downloads it, and it is read as it is unpacked."
-)
-CITATION = (
-    """@article{bandi2018detection,
+OBTAIN = f"camelyon17_v1.0 (metadata.csv and the folder patches, 10.7 GB packed) {wilds.OBTAIN}"
+CITATION = """@article{bandi2018detection,
   author = {B{\\'a}ndi, P{\\'e}ter and Geessink, Oscar and Manson, Quirine and others},
   title = {From detection of individual metastases to classification of lymph node status at the
            patient level: the {CAMELYON17} challenge},
@@ -40,8 +36,6 @@ CITATION = (
   year = {2018}
 }
 """
-    + wilds.CITATION
-)
 #: Patches per hospital; 0, 3 and 4 together are WILDS' 302,436 of training and 33,560 of
 #: validation in the distribution, 1 its validation outside of it, 2 its test.
 TOTALS: Mapping[str, int] = {"0": 59_436, "1": 34_904, "2": 85_054, "3": 129_838, "4": 146_722}
@@ -50,19 +44,23 @@ CELLS = {center: dict.fromkeys(CLASSES, total // 2) for center, total in TOTALS.
 
 
 def load(data_dir: str | Path | None, *, size: int = 96, limit: int | None = None) -> DataSet:
-    """Patches of 96 × 96 pixels, uint8 [N, 3, S, S]: tumour in the middle 32 × 32, or none.
-
-    Domains "0" ... "4", the hospitals as numbered in `center` of metadata.csv (from 1 in the WILDS
-    paper). Rows of hospitals 0, 3 and 4 whose `split` is 1 are the official validation split inside
-    the distribution (`Domain.validation`). The metadata column `slide` names the slide. WILDS also
-    standardises by ImageNet's pixels: that is the model's part here,
-    `densenet121(standardise=True)`.
+    """Load patches of 96 × 96 pixels: tumour in the middle 32 × 32, or none.
 
     Args:
         data_dir: The data folder.
         size: S in pixels.
         limit: The most patches of each hospital, drawn once, for trials; all 455,954 take 12.6 GB
             once decoded.
+
+    Returns:
+        uint8 [N, 3, S, S]; domains "0" ... "4", the hospitals as numbered in `center` of
+        metadata.csv (from 1 in the WILDS paper). Rows of hospitals 0, 3 and 4 whose `split` is 1
+        are the official validation split inside the distribution (`Domain.validation`). The
+        metadata column `slide` names the slide.
+
+    Departs from:
+        WILDS, which also standardises by ImageNet's pixels: that is the model's part here,
+        `densenet121(standardise=True)`.
 
     Source:
         Koh et al., "WILDS", 2021, §4.1.2. WILDS and PPDG (Table 1):
@@ -72,9 +70,10 @@ def load(data_dir: str | Path | None, *, size: int = 96, limit: int | None = Non
             validation = ["1"]
             target = ["2"]
     """
-    view = View(size)
     path = locate(data_dir)
-    patches: dict[str, list[tuple[str, int, bool, str]]] = {}
+    slides = sorted({slide for (slide,) in stream(path, ("slide",))}, key=lambda s: (len(s), s))
+    code = {slide: i for i, slide in enumerate(slides)}
+    examples: dict[str, list[wilds.Example]] = {}
     for patient, node, x, y, tumour, slide, center, split in stream(path, COLUMNS):
         if center not in HOSPITALS or tumour not in ("0", "1"):
             raise UnseenError(
@@ -83,19 +82,14 @@ def load(data_dir: str | Path | None, *, size: int = 96, limit: int | None = Non
             )
         name = f"patient_{patient.zfill(3)}_node_{node}"
         file = f"patches/{name}/patch_{name}_x_{x}_y_{y}.png"
-        held = center in SOURCES and wilds.whole(split, "split", path) == 1
-        patches.setdefault(center, []).append((file, int(tumour), held, slide))
-    slides = sorted(
-        {row[3] for rows in patches.values() for row in rows}, key=lambda s: (len(s), s)
-    )
-    code = {slide: i for i, slide in enumerate(slides)}
-    examples = {
-        center: [wilds.Example(f, y, held, {"slide": code[s]}) for f, y, held, s in rows]
-        for center, rows in patches.items()
-    }
-    domains = wilds.domains(path.parent, examples, view, limit=limit)
+        validates = center in SOURCES and wilds.real(split, "split", path) == 1
+        example = wilds.Example(file, int(tumour), validates, {"slide": code[slide]})
+        examples.setdefault(center, []).append(example)
+    domains = wilds.domains(path.parent, examples, View(size), limit=limit)
     levels = {"slide": tuple(slides)}
-    return DataSet("camelyon17", tuple(domains), CLASSES, SOURCE, LICENCE, CITATION, levels=levels)
+    return DataSet(
+        "camelyon17", domains, CLASSES, SOURCE, LICENCE, CITATION + wilds.CITATION, levels=levels
+    )
 
 
 def locate(data_dir: str | Path | None) -> Path:

@@ -6,10 +6,11 @@ import io
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from unseen.core.exchange import keyed
+from unseen.core.turn import keyed
 from unseen.datasets.dataset import DataSet, Domain
 from unseen.datasets.entry import Info
 from unseen.datasets.files import find
@@ -53,16 +54,17 @@ CITATION = """@techreport{krizhevsky2009learning,
 def load(data_dir: str | Path | None, *, size: int = 32) -> DataSet:
     """Rotated CIFAR-10: "client-1" ... "client-3" and the target "ood"; uint8 [N, 3, S, S].
 
-    Of the 50,000 training images the first 40,000 are permuted; the first 30,000 of these are dealt
-    out in turn to the nine sub-environments for training, the other 10,000 for validation
-    (`Domain.validation`). The last 10,000 images, each at its own angle from U(−90°, 90°), are
-    "ood". The metadata column `environment` names the angle. Rotation is to the nearest pixel and
-    the corners are black, as torchvision rotates.
-
     Args:
         data_dir: The data folder.
         size: S in pixels: 32, the paper's; or 16, every second pixel before the rotation, one of
             two readings in the released code.
+
+    Returns:
+        Of the 50,000 training images the first 40,000 are permuted; the first 30,000 of these are
+        dealt out in turn to the nine sub-environments for training, the other 10,000 for validation
+        (`Domain.validation`). The last 10,000 images, each at its own angle from U(−90°, 90°), are
+        "ood". The metadata column `environment` names the angle. Rotation is to the nearest pixel
+        and the corners are black, as torchvision rotates.
 
     Source:
         FedILC, §5.1.2 and Table 1; who holds which images, the validation split and the
@@ -75,28 +77,25 @@ def load(data_dir: str | Path | None, *, size: int = 32) -> DataSet:
         raise UnseenError(f"size of rotated-cifar10 must be 16 or 32; found {size!r}.")
     images, labels = read(data_dir)
     images = images[:, :, :: 32 // size, :: 32 // size]
+    angles = [angle for client in ANGLES for angle in client]
     fifth = len(labels) // 5
     order = torch.randperm(4 * fifth, generator=keyed("rotated-cifar10"))
-    flat = [angle for angles in ANGLES for angle in angles]
+    parts = order.split([3 * fifth, fifth])
     domains = []
-    for k, angles in enumerate(ANGLES):
-        rows, codes, held = [], [], 0
-        for part in (order[: 3 * fifth], order[3 * fifth :]):
-            for e in range(3 * k, 3 * k + len(angles)):
-                rows.append(part[e :: len(flat)])
-                codes.append(torch.full_like(rows[-1], e))
-            held = sum(map(len, rows[len(angles) :]))
-        chosen, environment = torch.cat(rows), torch.cat(codes)
-        x = turned(images[chosen], [flat[code] for code in environment.tolist()])
-        validation = torch.arange(len(chosen) - held, len(chosen))
+    for k in range(len(ANGLES)):
+        own = range(3 * k, 3 * k + 3)
+        dealt = [(part[e :: len(angles)], e) for part in parts for e in own]
+        rows = torch.cat([share for share, _ in dealt])
+        environment = torch.cat([torch.full_like(share, e) for share, e in dealt])
+        x = turned(images[rows], [angles[e] for e in environment.tolist()])
+        validation = torch.arange(sum(len(share) for share, _ in dealt[:3]), len(rows))
         meta = {"environment": environment}
-        domains.append(Domain(f"client-{k + 1}", x, labels[chosen], validation, meta))
-    last = slice(4 * fifth, None)
-    y = labels[last]
+        domains.append(Domain(f"client-{k + 1}", x, labels[rows], validation, meta))
+    y = labels[4 * fifth :]
     uniform = torch.rand(len(y), generator=keyed("rotated-cifar10/ood")) * 180 - 90
-    meta = {"environment": torch.full_like(y, len(flat))}
-    domains.append(Domain("ood", turned(images[last], uniform.tolist()), y, meta=meta))
-    levels = {"environment": (*map(str, flat), "-90 to 90")}
+    x = turned(images[4 * fifth :], uniform.tolist())
+    domains.append(Domain("ood", x, y, meta={"environment": torch.full_like(y, len(angles))}))
+    levels = {"environment": (*map(str, angles), "-90 to 90")}
     return DataSet(
         "rotated-cifar10", tuple(domains), CLASSES, SOURCE, LICENCE, CITATION, levels=levels
     )
@@ -104,15 +103,12 @@ def load(data_dir: str | Path | None, *, size: int = 32) -> DataSet:
 
 def turned(images: Tensor, angles: Sequence[float]) -> Tensor:
     """Turn each image, uint8 [N, 3, H, W], counter-clockwise by its own angle, nearest pixel."""
-    import numpy as np
     from PIL import Image
 
     rows = images.permute(0, 2, 3, 1).contiguous().numpy()
     pairs = zip(rows, angles, strict=True)
-    images_turned = np.stack(
-        [np.asarray(Image.fromarray(row).rotate(angle)) for row, angle in pairs]
-    )
-    return torch.from_numpy(images_turned).permute(0, 3, 1, 2).contiguous()
+    stack = np.stack([np.asarray(Image.fromarray(row).rotate(angle)) for row, angle in pairs])
+    return torch.from_numpy(stack).permute(0, 3, 1, 2).contiguous()
 
 
 def read(data_dir: str | Path | None) -> tuple[Tensor, Tensor]:
@@ -134,8 +130,6 @@ def _path(data_dir: str | Path | None, number: int) -> Path:
 
 
 def _batch(data_dir: str | Path | None, number: int) -> tuple[Tensor, Tensor]:
-    import numpy as np
-
     path = _path(data_dir, number)
     content = path.read_bytes()
     try:
@@ -147,11 +141,12 @@ def _batch(data_dir: str | Path | None, number: int) -> tuple[Tensor, Tensor]:
             images = torch.from_numpy(np.array(arrays["data"], dtype=np.uint8)).view(-1, 3072)
             labels = torch.tensor(arrays["labels"], dtype=torch.int64)
     except UNREADABLE as error:
-        raise UnseenError(f"{path} is not a batch of CIFAR-10: {error}. {OBTAIN}") from error
+        raise UnseenError(f"{path} is not a batch of CIFAR-10: {error}.", remedy=OBTAIN) from error
     if len(images) != len(labels) or len(labels) % 5 or bool((labels > 9).any()):
         raise UnseenError(
             f"{path} is not a batch of CIFAR-10: {len(images)} images, {len(labels)} labels up to "
-            f"{int(labels.max()) if len(labels) else 'none'}. {OBTAIN}"
+            f"{int(labels.max()) if len(labels) else 'none'}.",
+            remedy=OBTAIN,
         )
     return images, labels
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from unseen.core.exchange import keyed
+from unseen.core.turn import keyed
 from unseen.datasets import mnist
 from unseen.datasets.dataset import DataSet, Domain
 from unseen.datasets.entry import Info
@@ -38,16 +38,18 @@ def load(
     """Color-MNIST as FedILC's released code makes it: uint8 [N, 2, 14, 14], two classes.
 
     y = 1[digit < 5]; the colour is y, wrong with the domain's probability; the digit, every second
-    pixel of it, is in the channel of its colour and the other channel is 0. MNIST's first 50,000
-    training images are shuffled and dealt out in turn to the domains "flip-0.15" ... "flip-0.75";
-    the last fifth of each, 2,000 of 10,000, is its validation split. The last 10,000 training
-    images make "ood-0.90"; their labels are flipped first.
+    pixel of it, is in the channel of its colour and the other channel is 0.
 
     Args:
         data_dir: The data folder.
         flips: Probability of the wrong colour in each training client.
         ood_flip: That of the target.
         ood_label_flip: Probability of a flipped label in the target.
+
+    Returns:
+        MNIST's first 50,000 training images, shuffled and dealt out in turn to the domains
+        "flip-0.15" ... "flip-0.75"; the last fifth of each, 2,000 of 10,000, is its validation
+        split. The last 10,000 training images make "ood-0.90"; their labels are flipped first.
 
     Source:
         Zhu et al., "FedILC", 2022, §5.1.1. The paper leaves open who holds which images and that
@@ -61,17 +63,17 @@ def load(
         number("a flipping probability of color-mnist", flip, 0, 1)
     images, digits = mnist.read(data_dir, "train", "color-mnist")
     order = torch.randperm(50_000, generator=keyed("color-mnist"))
+    parts = [
+        (f"flip-{flip:.2f}", order[k :: len(flips)], flip, 0.0) for k, flip in enumerate(flips)
+    ]
+    parts.append((f"ood-{ood_flip:.2f}", torch.arange(50_000, 60_000), ood_flip, ood_label_flip))
     domains = []
-    for k, flip in enumerate(flips):
-        rows = order[k :: len(flips)]
-        held_out = torch.arange(len(rows) * 4 // 5, len(rows))
-        name = f"flip-{flip:.2f}"
-        x, y = colour(images[rows], digits[rows], flip, 0.0, keyed(f"color-mnist/{name}"))
-        domains.append(Domain(name, x, y, held_out))
-    name = f"ood-{ood_flip:.2f}"
-    generator = keyed(f"color-mnist/{name}")
-    x, y = colour(images[50_000:], digits[50_000:], ood_flip, ood_label_flip, generator)
-    domains.append(Domain(name, x, y))
+    for name, rows, flip, label_flip in parts:
+        x, y = colour(images[rows], digits[rows], flip, label_flip, keyed(f"color-mnist/{name}"))
+        validation = (
+            torch.arange(len(rows) * 4 // 5, len(rows)) if name.startswith("flip") else None
+        )
+        domains.append(Domain(name, x, y, validation))
     return DataSet("color-mnist", tuple(domains), ("5-9", "0-4"), SOURCE, mnist.LICENCE, CITATION)
 
 
@@ -81,6 +83,13 @@ def colour(
     """Return two-channel images [N, 2, 14, 14] and labels [N].
 
     y = 1[digit < 5] ⊕ noise, colour = y ⊕ flip, the image in channel `colour`.
+
+    Args:
+        images: uint8 [N, 28, 28].
+        digits: [N].
+        flip: Probability of the wrong colour.
+        label_flip: Probability of a flipped label.
+        generator: Of the draws.
     """
 
     def bernoulli(probability: float) -> Tensor:

@@ -1,12 +1,17 @@
-"""What a column of a table looks like by its cells and its name: an identifier, a unit, neither."""
+"""What the columns of a table look like by their cells and names; a summary for a first look."""
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
 
-from unseen.datasets.dialect import almost, ungrouped
-from unseen.datasets.sheet import Sheet, number
+from unseen.datasets.dialect import OtherEncoding, almost, number, ungrouped
+from unseen.datasets.sheet import Sheet, coded, read
 from unseen.errors import UnseenError
 
 #: More different values than this are many: below, a column may be anything.
@@ -21,6 +26,19 @@ UNITS = {
     "patient", "patients", "subject", "person", "participant", "individual", "lesion", "animal",
     "donor", "specimen", "customer", "user", "speaker", "family", "household", "slide", "case",
 }  # fmt: skip
+#: Sites up to which each is named; beyond, the range over all is said.
+FEW = 5
+#: Levels of a column that are shown, and letters of each.
+LEVELS, LETTERS = 4, 14
+#: Names of columns that a site or a label usually has.
+SITES = {
+    "site", "hospital", "centre", "center", "domain", "country", "region", "clinic", "institution",
+    "dataset", "camera", "city", "location", "source", "state", "school",
+}  # fmt: skip
+LABELS = {
+    "label", "target", "outcome", "died", "death", "class", "y", "diagnosis", "status", "event",
+    "mortality", "survived", "result",
+}  # fmt: skip
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
 _WHOLE = re.compile(r"[+-]?\d+(\.0*)?", re.ASCII)
 
@@ -28,59 +46,57 @@ _WHOLE = re.compile(r"[+-]?\d+(\.0*)?", re.ASCII)
 def identifier(sheet: Sheet, name: str) -> str | None:
     """Return why a column looks like an identifier of rows, or None.
 
-    Either words of which more than half of the rows have a different one each, or whole numbers
-    that are different in every row, under a name such as `id`. Numbers of any other name may be
-    measurements.
+    Note:
+        Either words of which more than half of the rows have a different one each, or whole numbers
+        that are different in every row, under a name such as `id`. Numbers of any other name may be
+        measurements.
     """
-    cells = [cell for cell in sheet.column(name) if cell is not None]
+    cells = sheet.present(name)
     values = set(cells)
     if len(values) <= MANY:
         return None
     if _texts(values, sheet.dialect.decimal):
-        if 2 * len(values) <= len(cells):
-            return None
-        return f"{len(values):,} different texts in {len(cells):,} rows"
+        many = 2 * len(values) > len(cells)
+        return f"{len(values):,} different texts in {len(cells):,} rows" if many else None
     if len(values) == len(cells) and named_id(name) and all(map(_WHOLE.fullmatch, values)):
         return f"{len(cells):,} whole numbers, all different"
     return None
 
 
-def _texts(values: set[str], decimal: str | None) -> bool:
-    """Whether half of the values or more are not numbers, whatever their decimal sign."""
-    numbers = 0
-    for value in values:
-        numbers += (
-            number(value, decimal) is not None
-            or number(value) is not None
-            or ("_" not in value and almost(value))
-        )
-        if 2 * numbers > len(values):
-            return False
-    return True
-
-
 def unit(sheet: Sheet, name: str) -> str | None:
     """Return why rows of a column's equal cells may belong together, or None.
 
-    By its name, such as `patient` or `lesion_id`, and by values that occur more than once and are
-    many.
+    Note:
+        It shows in the name, such as `patient` or `lesion_id`, and in values that occur more than
+        once and are many.
     """
     if not (named_id(name) or words(name) & UNITS):
         return None
-    cells = [cell for cell in sheet.column(name) if cell is not None]
+    cells = sheet.present(name)
     values = set(cells)
-    if not MANY < len(values) < len(cells):
-        return None
-    if not all(number(v) is None or _WHOLE.fullmatch(v) for v in values):
+    repeat = MANY < len(values) < len(cells)
+    if not repeat or any(number(v) is not None and not _WHOLE.fullmatch(v) for v in values):
         return None
     return f"{len(values):,} different values in {len(cells):,} rows"
 
 
-def named_id(name: str) -> bool:
-    """Return whether a column is called like an identifier.
+def _texts(values: Collection[str], decimal: str | None) -> bool:
+    """Whether half of the values or more are not numbers, whatever their decimal sign."""
+    numbers = sum(
+        number(value, decimal) is not None
+        or number(value) is not None
+        or ("_" not in value and almost(value))
+        for value in values
+    )
+    return 2 * numbers <= len(values)
 
-    >>> [named_id(n) for n in ("patient_id", "patientID", "patientunitstayid", "age", "steroid")]
-    [True, True, True, False, True]
+
+def named_id(name: str) -> bool:
+    """Return whether a column is named like an identifier.
+
+    Example:
+        >>> [named_id(n) for n in ("patient_id", "patientunitstayid", "age", "steroid")]
+        [True, True, False, True]
     """
     return bool(words(name) & IDS) or (len(name) > 4 and name.lower().endswith("id"))
 
@@ -88,30 +104,24 @@ def named_id(name: str) -> bool:
 def words(name: str) -> set[str]:
     """Return the words that a column's name is made of.
 
-    >>> sorted(words("Lesion_ID")), sorted(words("uniquePatientId"))
-    (['id', 'lesion'], ['id', 'patient', 'unique'])
+    Example:
+        >>> sorted(words("Lesion_ID")), sorted(words("uniquePatientId"))
+        (['id', 'lesion'], ['id', 'patient', 'unique'])
     """
     return {word.lower() for word in _WORD.findall(name)}
 
 
 def repeated(sheet: Sheet, names: Sequence[str]) -> dict[str, str]:
-    """Return the columns of words that name units, with the reason.
-
-    As features they would become one indicator per patient.
-    """
-    reasons = {}
-    for name in names:
-        reason = unit(sheet, name)
-        values = {cell for cell in sheet.column(name) if cell is not None}
-        if reason is not None and _texts(values, sheet.dialect.decimal):
-            reasons[name] = reason
-    return reasons
+    """Return the columns of words that name units, one indicator each as features, and why."""
+    reasons = {name: unit(sheet, name) for name in names}
+    decimal = sheet.dialect.decimal
+    return {n: why for n, why in reasons.items() if why and _texts({*sheet.present(n)}, decimal)}
 
 
 def suspects(sheet: Sheet, names: Sequence[str]) -> dict[str, str]:
     """Return the columns that look like identifiers, with the reason."""
     reasons = {name: identifier(sheet, name) for name in names}
-    return {name: reason for name, reason in reasons.items() if reason is not None}
+    return {name: why for name, why in reasons.items() if why}
 
 
 def check_identifiers(sheet: Sheet, names: Sequence[str]) -> None:
@@ -119,39 +129,29 @@ def check_identifiers(sheet: Sheet, names: Sequence[str]) -> None:
     reasons = suspects(sheet, names)
     if not reasons:
         return
-    listed = " and ".join(f"{name!r} ({reason})" for name, reason in reasons.items())
+    listed = " and ".join(f"{name!r} ({why})" for name, why in reasons.items())
     looks = "looks like an identifier" if len(reasons) == 1 else "look like identifiers"
-    together = [name for name in reasons if unit(sheet, name)]
-    hint = "".join(f" If rows of one {n} belong together: unit={n!r}." for n in together[:1])
+    together = next((name for name in reasons if unit(sheet, name)), None)
+    hint = f" If rows of one {together} belong together: unit={together!r}." if together else ""
     raise UnseenError(
-        f"{listed} of {sheet.name} {looks}, which no other site shares. To leave out: "
-        f"drop={[*reasons]!r}. To have as features: identifiers='keep', or their names in "
-        f"categorical=[...].{hint}"
+        f"{listed} of {sheet.name} {looks}, which no other site shares.",
+        remedy=f"To leave out: drop={[*reasons]!r}. To have as features: identifiers='keep', or "
+        f"their names in categorical=[...].{hint}",
     )
-
-
-def unit_notes(sheet: Sheet, names: Sequence[str], unit: str | None) -> list[str]:
-    """Return a remark on each feature that seems to name units."""
-    return [
-        f"{name!r} looks like the name of a person or thing: {reason}; write "
-        + (f"unit={name!r} or " if unit is None else "")
-        + f"drop={[name]!r}"
-        for name, reason in repeated(sheet, names).items()
-    ]
 
 
 def check_almost(sheet: Sheet, name: str) -> None:
     """Refuse a column without true words, in which some cells are nearly numbers: 1_000, 0x10."""
-    cells = sheet.columns[name]
-    words = {cell for cell in cells if cell is not None and sheet.number(cell) is None}
-    if not all(almost(word) or number(word) is not None for word in words):
+    texts = {cell for cell in sheet.present(name) if sheet.number(cell) is None}
+    if not all(almost(text) or number(text) is not None for text in texts):
         return
-    first = next(i for i, cell in enumerate(cells) if cell in words)
-    cell = str(cells[first])
+    cells = zip(sheet.lines, sheet.columns[name], strict=True)
+    line, cell = next((line, cell) for line, cell in cells if cell in texts)
     raise UnseenError(
-        f"line {sheet.lines[first]} of {sheet.name} has {cell!r} in the column {name!r}, which is "
-        f"nearly a number and is not one: {spelling_remedy(sheet, cell)}. If it is a category, "
-        "name the column in the option 'categorical'."
+        f"line {line} of {sheet.name} has {cell!r} in the column {name!r}, which is nearly a "
+        "number and is not one:",
+        remedy=f"{spelling_remedy(sheet, str(cell))}. If it is a category, name the column in the "
+        "option 'categorical'.",
     )
 
 
@@ -168,7 +168,7 @@ def spelling_remedy(sheet: Sheet, cell: str) -> str:
     if comma or cell.count(",") != 1 or "." in cell:
         sign = "comma" if comma else "point"
         return f"write it in plain digits, with a {sign} for decimals"
-    other = next((name for name in sheet.columns if _pointed(sheet.columns[name])), None)
+    other = next((name for name in sheet.columns if _pointed(sheet.present(name))), None)
     if other is not None:
         return (
             f"if that is a decimal comma, write it with a point, as in the column {other!r}, or "
@@ -177,9 +177,172 @@ def spelling_remedy(sheet: Sheet, cell: str) -> str:
     return "if that is a decimal comma, write decimal=','; if not, write it in plain digits"
 
 
-def _pointed(cells: Sequence[str | None]) -> bool:
+def _pointed(cells: Sequence[str]) -> bool:
     """Whether a column holds nothing but numbers, some with a decimal point."""
-    present = [cell for cell in cells if cell is not None]
-    return any("." in cell for cell in present) and all(
-        number(cell) is not None for cell in present
-    )
+    return any("." in cell for cell in cells) and all(number(cell) is not None for cell in cells)
+
+
+#: Site -> its cells of a column.
+BySite = Mapping[str, list[str | None]]
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column in words.
+
+    Attributes:
+        name: The column.
+        kind: Its role in the data set, or what it is as a feature.
+        gaps: Missing cells.
+        values: Range or levels.
+        sites: How these differ between sites.
+        remark: What to do.
+    """
+
+    name: str
+    kind: str
+    gaps: str
+    values: str
+    sites: str
+    remark: str = ""
+
+
+def columns(
+    sheet: Sheet,
+    roles: Mapping[str, str],
+    domain: str | None = None,
+    categorical: Sequence[str] = (),
+    identifiers: bool = True,
+) -> tuple[Column, ...]:
+    """Summarise all columns, in their order.
+
+    Args:
+        sheet: The table.
+        roles: Column -> what it is if not a feature.
+        domain: The column of sites, where it is known.
+        categorical: The columns that the data set declares categorical.
+        identifiers: Whether to name features that look like identifiers so.
+    """
+    owners = [] if domain is None else [cell or "?" for cell in sheet.plain(domain)]
+    sites, codes = coded(owners)
+    summaries = []
+    for name in sheet.columns:
+        numeric = all(sheet.number(cell) is not None for cell in sheet.present(name))
+        numeric = numeric and name not in categorical
+        kind = roles.get(name) or ("numeric" if numeric else "categorical")
+        suspect = identifiers and name not in categorical and identifier(sheet, name)
+        if suspect and name not in roles:
+            kind = "identifier"
+        by_site: dict[str, list[str | None]] = {site: [] for site in sites}
+        for cell, code in zip(sheet.plain(name), codes.tolist(), strict=bool(owners)):
+            by_site[sites[code]].append(cell)
+        summaries.append(_column(sheet, name, kind, numeric, by_site))
+    return tuple(summaries)
+
+
+def command(sheet: Sheet, path: str) -> tuple[str, str]:
+    """Return the command that checks a table seen for the first time, and what is guessed in it."""
+    domain = _guess(sheet, SITES, "") or "SITE"
+    label = _guess(sheet, LABELS, domain) or "LABEL"
+    rest = [name for name in sheet.columns if name not in (domain, label)]
+    together = next((name for name in rest if unit(sheet, name)), None)
+    drop = [name for name in suspects(sheet, rest) if name != together]
+    options = [f"path={path!r}", f"domain={domain!r}", f"label={label!r}"]
+    options += [f"unit={together!r}"] if together else []
+    options += [f"drop={drop!r}"] if drop else []
+    options += [f"encoding={sheet.dialect.encoding!r}"] if guessed_encoding(sheet) else []
+    guess = f"{domain!r} and {label!r} are guesses by their names"
+    if domain == "SITE" or label == "LABEL":
+        guess = "write the columns of the sites and of the labels in place of SITE and LABEL"
+    return f'unseen data check "table({", ".join(options)})"', guess
+
+
+def survey(file: Path) -> Sheet:
+    """Read a csv file of which nothing is known.
+
+    One that is not in UTF-8 is read as Windows writes it, or else as latin-1, which takes any byte.
+    """
+    for encoding in (None, "cp1252"):
+        with suppress(OtherEncoding):
+            return read(file, encoding=encoding)
+    return read(file, encoding="latin-1")
+
+
+def guessed_encoding(sheet: Sheet) -> bool:
+    """Return whether the encoding of a survey is a guess, which a data set must be given."""
+    return sheet.dialect.encoding in ("cp1252", "latin-1")
+
+
+def _guess(sheet: Sheet, usual: set[str], taken: str) -> str | None:
+    """The first column with a usual name and several values that repeat."""
+    for name in sheet.columns:
+        values = {*sheet.present(name)}
+        if name != taken and words(name) & usual and 1 < len(values) < len(sheet.lines):
+            return name
+    return None
+
+
+def _column(sheet: Sheet, name: str, kind: str, numeric: bool, by_site: BySite) -> Column:
+    present = [sheet.dialect.plain(cell) for cell in sheet.present(name)]
+    missing, values, sites = len(sheet.lines) - len(present), "", ""
+    if not present:
+        return Column(name, "empty", f"{missing:,}", "", "", "leave it out")
+    if numeric and kind not in ("domain", "dropped"):
+        numbers = [float(cell) for cell in present]
+        values = f"{min(numbers):.6g} to {max(numbers):.6g}"
+        if kind in ("numeric", "label"):
+            sites = _compared("mean", by_site, _mean, "{:.4g}")
+    if not numeric or kind in ("identifier", "categorical", "domain", "unit"):
+        levels = coded(present)[0]
+        first = ", ".join(level[:LETTERS] for level in levels[:LEVELS])
+        values = f"{len(levels):,} different: {first}{', ...' if levels[LEVELS:] else ''}"
+        if kind in ("categorical", "group", "label"):
+            sites = _compared("levels", by_site, _levels, "{:,}")
+    shares = _compared("", by_site, _missing, "{:.0%}") if missing else ""
+    gaps = f"{missing:,}" + (f" ({shares})" if shares else "")
+    return Column(name, kind, gaps, values, sites, _remark(sheet, name, kind))
+
+
+def _remark(sheet: Sheet, name: str, kind: str) -> str:
+    if kind not in ("numeric", "categorical", "identifier"):
+        return ""
+    suspect = identifier(sheet, name)
+    if unit(sheet, name):
+        return f"repeats: unit={name!r}?" + (" else drop it" if suspect else "")
+    if suspect:
+        return f"{suspect}: drop=[{name!r}]?"
+    if kind == "numeric" and len(sheet.lines) > MANY:
+        numbers = [float(cell) for cell in sheet.plain(name) if cell is not None]
+        if len(numbers) == len(sheet.lines) and all(b == a + 1 for a, b in pairwise(numbers)):
+            return "numbers the rows? drop it if so"
+    return ""
+
+
+def _compared(
+    what: str, by_site: BySite, measure: Callable[[Sequence[str | None]], float], form: str
+) -> str:
+    """A number of every site, each named if they are few, else their range."""
+    values = {site: measure(cells) for site, cells in by_site.items()}
+    defined = {site: value for site, value in values.items() if not math.isnan(value)}
+    if len(values) < 2 or not defined:
+        return ""
+    low, high = form.format(min(defined.values())), form.format(max(defined.values()))
+    text = f"{low} to {high}"
+    if low == high:
+        text = f"{low} at each"
+    elif len(values) <= FEW:
+        text = ", ".join(f"{site} {form.format(value)}" for site, value in defined.items())
+    return f"{what} {text}".strip()
+
+
+def _mean(cells: Sequence[str | None]) -> float:
+    numbers = [float(cell) for cell in cells if cell is not None]
+    return math.fsum(numbers) / len(numbers) if numbers else math.nan
+
+
+def _levels(cells: Sequence[str | None]) -> float:
+    return len({*cells} - {None})
+
+
+def _missing(cells: Sequence[str | None]) -> float:
+    return cells.count(None) / len(cells) if cells else math.nan

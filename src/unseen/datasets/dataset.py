@@ -1,12 +1,15 @@
-"""What a data set is once it has left the disk: named domains in memory."""
+"""What a data set is once it has left the disk: named domains in memory, checked."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import torch
 from torch import Tensor
+
+from unseen.errors import UnseenError
 
 if TYPE_CHECKING:
     from unseen.datasets.dialect import Dialect
@@ -91,28 +94,25 @@ def lone_classes(domains: Sequence[Domain], classes: Sequence[str] | None) -> li
     """Return a remark on the classes that only one of several domains has."""
     if classes is None or len(domains) < 2:
         return []
-    owners: dict[int, list[str]] = {}
-    for domain in domains:
-        for code in domain.y.unique().tolist():
-            owners.setdefault(code, []).append(domain.name)
-    lone = [
-        f"{classes[c]!r} at {sites[0]}" for c, sites in sorted(owners.items()) if len(sites) == 1
-    ]
+    owners = _owners((domain.name, domain.y) for domain in domains)
+    lone = [f"{classes[code]!r} at {sites[0]}" for code, sites in owners if len(sites) == 1]
     if not lone:
         return []
-    shown = ", ".join(lone[:5]) + (f" and {len(lone) - 5:,} more" if lone[5:] else "")
+    first = ", ".join(lone[:5]) + (f" and {len(lone) - 5:,} more" if lone[5:] else "")
     what = "a class occurs" if len(lone) == 1 else f"{len(lone):,} classes occur"
-    return [f"{what} at one site alone, {shown}: is that right, or a misspelling?"]
+    return [f"{what} at one site alone, {first}: is that right, or a misspelling?"]
 
 
 def shared_units(domains: Sequence[Domain], names: Sequence[str], what: str) -> list[str]:
-    """Return a remark on units that occur in more than one domain."""
-    owners: dict[int, list[str]] = {}
-    for domain in domains:
-        if domain.units is not None:
-            for code in domain.units.unique().tolist():
-                owners.setdefault(code, []).append(domain.name)
-    shared = [(names[code], sites) for code, sites in sorted(owners.items()) if len(sites) > 1]
+    """Return a remark on units that occur in more than one domain.
+
+    Args:
+        domains: The domains.
+        names: The units' names, by code.
+        what: What the user calls a unit.
+    """
+    owners = _owners((domain.name, domain.units) for domain in domains)
+    shared = [(names[code], sites) for code, sites in owners if len(sites) > 1]
     if not shared:
         return []
     (name, sites), count = shared[0], f"{len(shared):,} of {len(owners):,}"
@@ -121,3 +121,78 @@ def shared_units(domains: Sequence[Domain], names: Sequence[str], what: str) -> 
         f"{' and '.join(sites[:3])}: if they are the same people, a held-out site is not unseen; "
         "if each site numbers its own, nothing is wrong"
     ]
+
+
+def _owners(codes: Iterable[tuple[str, Tensor | None]]) -> list[tuple[int, list[str]]]:
+    """Every code, in order, with the domains in which it occurs."""
+    owners: dict[int, list[str]] = {}
+    for name, own in codes:
+        for code in own.unique().tolist() if own is not None else ():
+            owners.setdefault(code, []).append(name)
+    return sorted(owners.items())
+
+
+def check(data: DataSet) -> DataSet:
+    """Return the data set itself, if its labels, inputs, validation rows and metadata are sound.
+
+    Raises:
+        UnseenError: Unless classes are int64 in [0, C), regression targets finite float32; inputs
+            finite, except for a table, whose missing cells are NaN; validation rows distinct and in
+            range, and some but not all of them; codes have names; no unit is on both sides of an
+            official split; no domain is empty.
+    """
+    if len(set(data.names)) != len(data.names):
+        raise UnseenError(f"domains of one data set need different names; found {data.names}.")
+    if len({domain.x.shape[1:] for domain in data.domains}) > 1:
+        shapes = {domain.name: list(domain.x.shape[1:]) for domain in data.domains}
+        raise UnseenError(f"all domains need inputs of one shape; found {shapes}.")
+    for domain in data.domains:
+        where = f"domain {domain.name!r} of data set {data.name!r} has"
+        if not len(domain.y):
+            raise UnseenError(f"{where} no examples.", remedy="Remove it, or look at its files.")
+        if fault := next(_faults(data, domain), None):
+            raise UnseenError(f"{where} {fault}.")
+    return data
+
+
+def _faults(data: DataSet, domain: Domain) -> Iterator[str]:
+    """What is wrong with a domain, its inputs first."""
+    x, y, rows, units = domain.x, domain.y, domain.validation, domain.units
+    if x.dtype not in (torch.uint8, torch.float32) and data.schema is None:
+        yield f"inputs of type {x.dtype}; uint8 or float32 was expected"
+    # Bytes cannot be infinite; what has a digest was looked at when it was decoded. Both may be
+    # gigabytes on a disk.
+    if x.is_floating_point() and domain.digest is None:
+        values = x[~x.isnan()] if data.schema is not None else x
+        if bad := int((~values.isfinite()).sum()):
+            yield f"{bad} input values that are NaN or infinite"
+    if len(y) != len(x):
+        yield f"{len(x)} inputs and {len(y)} labels"
+    if data.classes is None:
+        if y.dtype != torch.float32 or not bool(y.isfinite().all()):
+            yield "targets that are not finite float32 numbers"
+    elif y.dtype != torch.int64 or _outside(y, len(data.classes)):
+        wrong = sorted(set(y.tolist()) - set(range(len(data.classes))))[:5]
+        yield (
+            f"labels outside its {len(data.classes)} classes: integers (int64) from 0 to "
+            f"{len(data.classes) - 1} were expected, found {wrong or y.dtype}"
+        )
+    if rows is not None and (_outside(rows, len(y)) or len(rows.unique()) < len(rows)):
+        yield "validation rows that repeat or lie outside the domain"
+    if rows is not None and len(rows) in (0, len(y)):
+        yield f"{len(rows)} validation rows of {len(y)}; a source trains and validates"
+    for column, codes in domain.meta.items():
+        grouped = codes[codes != NO_GROUP]
+        if len(codes) != len(y) or _outside(grouped, len(data.levels.get(column, ()))):
+            yield f"metadata {column!r} that does not give every example a code with a name"
+    if units is not None and (len(units) != len(y) or units.dtype != torch.int64):
+        yield f"units that do not give every example a code (int64 [{len(y)}])"
+    if units is not None and rows is not None:
+        validates = torch.zeros(len(y), dtype=torch.bool)
+        validates[rows] = True
+        if both := set(units[validates].tolist()) & set(units[~validates].tolist()):
+            yield f"{len(both)} units with examples on both sides of its official split"
+
+
+def _outside(values: Tensor, size: int) -> bool:
+    return bool(((values < 0) | (values >= size)).any())

@@ -7,23 +7,18 @@ import warnings
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from unseen.datasets.columns import (
-    MANY,
-    check_almost,
-    check_identifiers,
-    spelling_remedy,
-    unit_notes,
-)
+from unseen.datasets.columns import MANY, check_almost, check_identifiers, repeated, spelling_remedy
 from unseen.datasets.dataset import DataSet, Domain, lone_classes, shared_units
-from unseen.datasets.dialect import Dialect, almost
+from unseen.datasets.dialect import almost, number
 from unseen.datasets.encoding import Schema
 from unseen.datasets.entry import Info
 from unseen.datasets.files import below
-from unseen.datasets.sheet import MISSING, Sheet, coded, number, read, rows_of
+from unseen.datasets.sheet import MISSING, Sheet, WrongNumber, coded, names_of, read
 from unseen.errors import UnseenError, choice, nearest
 
 #: Options of `load` that say how the file is read; the others say what its columns are.
@@ -33,7 +28,7 @@ READING = ("missing", "separator", "decimal", "encoding")
 def load(
     data_dir: str | Path | None,
     *,
-    path: str | Path,
+    path: str | Path | Sheet,
     domain: str,
     label: str,
     task: str = "classification",
@@ -51,12 +46,9 @@ def load(
 ) -> DataSet:
     """Load a csv or csv.gz file with a header: raw features float64 [N, C] and their `Schema`.
 
-    Columns that are not the label, domain or unit, a group or dropped are features. Domains and
-    classes are in numeric order if all are numbers, else in alphabetic order.
-
     Args:
         data_dir: The data folder.
-        path: The file, absolute or relative to `data_dir`.
+        path: The file, absolute or relative to `data_dir`; or a sheet that was read.
         domain: The column that names the domain.
         label: The column that holds the label.
         task: "classification" or "regression".
@@ -77,95 +69,62 @@ def load(
             is safe (`dialect`).
         decimal: The decimal sign.
         encoding: The encoding of the file.
+
+    Returns:
+        Columns that are not the label, domain or unit, a group or dropped are features. Domains and
+        classes are in numeric order if all are numbers, else in alphabetic order.
     """
-    file = below(data_dir, path, "table")
-    needs = [name for name in (domain, label, unit) if name is not None]
-    sheet = opened(file, needs, missing, separator, decimal, encoding)
-    wanted = None if categorical is None else _names(categorical)
-    return assemble(
-        sheet,
-        domain=domain,
-        label=label,
-        task=task,
-        categorical=wanted,
-        groups=_names(groups),
-        drop=_names(drop),
-        standardise=standardise,
-        unit=unit,
-        missing_label=missing_label,
-        identifiers=identifiers,
-    )
-
-
-def opened(
-    file: Path,
-    needs: Sequence[str],
-    missing: Sequence[str] = MISSING,
-    separator: str | None = None,
-    decimal: str | None = None,
-    encoding: str | None = None,
-) -> Sheet:
-    """Read the sheet of a file, by the options `READING` of `load`.
-
-    Args:
-        file: The file.
-        needs: Columns that it must have.
-        missing: This and the others as for `load`.
-        separator: As for `load`.
-        decimal: As for `load`.
-        encoding: As for `load`.
-    """
-    return read(file, _names(missing), (), Dialect(separator, decimal, encoding), needs)
-
-
-def assemble(
-    sheet: Sheet,
-    *,
-    domain: str,
-    label: str,
-    task: str = "classification",
-    categorical: Sequence[str] | None = None,
-    groups: Sequence[str] = (),
-    drop: Sequence[str] = (),
-    standardise: bool = True,
-    unit: str | None = None,
-    missing_label: str = "refuse",
-    identifiers: str = "refuse",
-) -> DataSet:
-    """Make the data set of a sheet; the options are those of `load`."""
+    if isinstance(path, Sheet):
+        sheet = path
+    else:
+        needs = [name for name in (domain, label, unit) if name is not None]
+        file = below(data_dir, path, "table")
+        sheet = read(file, needs, missing, separator, decimal, encoding)
     choice("task", task, ("classification", "regression"))
     choice("missing_label", missing_label, ("refuse", "drop"))
     choice("identifiers", identifiers, ("refuse", "keep"))
+    groups, drop = names_of(groups), names_of(drop)
+    categorical = None if categorical is None else names_of(categorical)
     for name in (*groups, *drop):
         sheet.column(name)
+    if unit in (domain, label):
+        raise UnseenError(f"the unit {unit!r} cannot be the column of the domain or of the label.")
     sheet, notes = _labelled(sheet, domain, label, missing_label == "drop")
     names, owners = coded(sheet.full(domain, "domain"))
     classes, y = _labels(sheet, label, task)
-    units = None if unit is None else _units(sheet, unit, {domain, label})
-    others = {domain, label, *groups, *drop, *([] if unit is None else [unit])}
+    unit_names, units = ((), None) if unit is None else coded(sheet.full(unit, "unit"))
+    columns = [c for c in sheet.columns if c not in {domain, label, unit, *groups, *drop}]
     if identifiers == "refuse":
-        named_columns = {*others, *(categorical or ())}
-        check_identifiers(sheet, [name for name in sheet.columns if name not in named_columns])
-        notes += unit_notes(
-            sheet, [name for name in sheet.columns if name not in named_columns], unit
-        )
-    schema, x = _features(sheet, others, categorical, owners)
+        unnamed = [name for name in columns if name not in (categorical or ())]
+        check_identifiers(sheet, unnamed)
+        notes += [
+            f"{name!r} looks like the name of a person or thing: {why}; write "
+            + (f"unit={name!r} or " if unit is None else "")
+            + f"drop={[name]!r}"
+            for name, why in repeated(sheet, unnamed).items()
+        ]
+    schema, x = _features(sheet, columns, categorical, owners)
     meta = {name: _levels(sheet.plain(name)) for name in groups}
     domains = []
     for code, name in enumerate(names):
         rows = (owners == code).nonzero().flatten()
         codes = {column: codes[rows] for column, (_, codes) in meta.items()}
-        of_units = None if units is None else units[1][rows]
-        domains.append(Domain(name, x[rows], y[rows], meta=codes, units=of_units))
+        of_rows = None if units is None else units[rows]
+        domains.append(Domain(name, x[rows], y[rows], meta=codes, units=of_rows))
+    notes += _numeric_classes(label, classes) or lone_classes(domains, classes)
+    notes += shared_units(domains, unit_names, str(unit))
     levels = {column: levels for column, (levels, _) in meta.items()}
     source, licence = f"the table {sheet.name}", "the user's own"
     standardised = label if classes is None and standardise else None
-    notes += _numeric_classes(label, classes) or lone_classes(domains, classes)
-    notes += [] if units is None else shared_units(domains, units[0], str(unit))
     return DataSet(
         "table", tuple(domains), classes, source, licence, "", schema, levels,
         standardise=standardised, dialect=sheet.dialect, notes=tuple(notes),
     )  # fmt: skip
+
+
+def assemble(sheet: Sheet, **options: Any) -> DataSet:
+    """Make the data set of a sheet; the options are those of `load`."""
+    return load(None, path=sheet, **options)
 
 
 def _labelled(sheet: Sheet, domain: str, label: str, drop: bool) -> tuple[Sheet, list[str]]:
@@ -178,12 +137,14 @@ def _labelled(sheet: Sheet, domain: str, label: str, drop: bool) -> tuple[Sheet,
     sites = sorted(without.items(), key=lambda item: (-item[1], item[0]))
     listed = ", ".join(f"{name} {count:,} of {every[name]:,}" for name, count in sites[:MANY])
     listed += f" and {len(sites) - MANY} more sites" if len(sites) > MANY else ""
-    rows = rows_of(len(gaps), len(cells))
+    rows = f"{len(gaps):,} of {len(cells):,} rows"
     if not drop or len(gaps) == len(cells):
-        remedy = "" if drop else ", or leave these rows out by missing_label='drop'"
         raise UnseenError(
             f"{rows} of {sheet.name} have no value in {label!r}, the column of the label "
-            f"({listed}), the first in line {sheet.lines[gaps[0]]}. Fill in the values{remedy}."
+            f"({listed}), the first in line {sheet.lines[gaps[0]]}.",
+            remedy="Fill in the values."
+            if drop
+            else "Fill in the values, or leave these rows out by missing_label='drop'.",
         )
     gone = [name for name in every if every[name] == without[name]]
     lost = f"; nothing is left of {', '.join(gone)}" if gone else ""
@@ -191,45 +152,32 @@ def _labelled(sheet: Sheet, domain: str, label: str, drop: bool) -> tuple[Sheet,
     return sheet.take(labelled), [f"{rows} left out, which have no label: {listed}{lost}"]
 
 
-def _units(sheet: Sheet, unit: str, others: set[str]) -> tuple[tuple[str, ...], Tensor]:
-    """Names of the units and the code of every row's."""
-    if unit in others:
-        raise UnseenError(f"the unit {unit!r} cannot be the column of the domain or of the label.")
-    return coded(sheet.full(unit, "unit"))
-
-
 def _labels(sheet: Sheet, label: str, task: str) -> tuple[tuple[str, ...] | None, Tensor]:
-    cells = sheet.full(label, "label")
+    """The classes and every row's code, or None and every row's number."""
     if task == "classification":
-        return coded(cells)
-    _check_targets(sheet, label)
-    return None, torch.tensor(sheet.numbers(label), dtype=torch.float32)
-
-
-def _check_targets(sheet: Sheet, label: str) -> None:
-    """Refuse a label to regress on that is not a number."""
-    for cell, line in zip(sheet.column(label), sheet.lines, strict=True):
-        value = math.nan if cell is None else sheet.number(cell)
-        if cell is None or (value is not None and math.isfinite(value)):
-            continue
-        nearly = almost(cell) or (value is None and number(cell) is not None)
+        return coded(sheet.full(label, "label"))
+    try:
+        return None, torch.tensor(sheet.numbers(label), dtype=torch.float32)
+    except WrongNumber as error:
+        cell = error.cell
+        nearly = almost(cell) or (sheet.number(cell) is None and number(cell) is not None)
         remedy = spelling_remedy(sheet, cell) if nearly else "correct it"
         raise UnseenError(
-            f"the label {cell!r} in line {line} of {sheet.name}, column {label!r}, is not a "
-            f"number: {remedy}. If the labels are classes, write task='classification'."
-        )
+            f"the label {cell!r} in line {error.line} of {sheet.name}, column {label!r}, is not a "
+            "number:",
+            remedy=f"{remedy}. If the labels are classes, write task='classification'.",
+        ) from None
 
 
 def _numeric_classes(label: str, classes: tuple[str, ...] | None) -> list[str]:
     """A remark on classes that may be meant as numbers."""
-    values = [number(name) for name in classes or ()]
-    pointed = any("." in name for name in classes or ())
-    if None in values or len(values) <= (10 if pointed else 15):
+    names = classes or ()
+    most = 10 if any("." in name for name in names) else 15
+    if len(names) <= most or any(number(name) is None for name in names):
         return []
-    shown = ", ".join((classes or ())[:3])
     return [
-        f"the label {label!r} has {len(values)} classes and all are numbers ({shown}, ...): to "
-        "predict it as a number, write task='regression'"
+        f"the label {label!r} has {len(names)} classes and all are numbers "
+        f"({', '.join(names[:3])}, ...): to predict it as a number, write task='regression'"
     ]
 
 
@@ -242,10 +190,9 @@ def _levels(cells: Sequence[str | None]) -> tuple[tuple[str, ...], Tensor]:
 
 
 def _features(
-    sheet: Sheet, others: set[str], categorical: Sequence[str] | None, owners: Tensor
+    sheet: Sheet, columns: Sequence[str], categorical: Sequence[str] | None, owners: Tensor
 ) -> tuple[Schema, Tensor]:
     """The schema, and the raw features [N, C] in float64."""
-    columns = tuple(name for name in sheet.columns if name not in others)
     if not columns:
         raise UnseenError(f"{sheet.name} has no column left to be a feature.")
     if categorical is None:
@@ -260,48 +207,42 @@ def _features(
     for name in categorical:
         if name not in columns:
             raise nearest("feature named as categorical", name, columns)
-    return Schema(columns, categories), torch.stack(values, dim=1)
+    return Schema(tuple(columns), categories), torch.stack(values, dim=1)
 
 
 def _looks_categorical(sheet: Sheet, name: str, owners: Tensor) -> bool:
     """Whether a column holds words, as every domain must see it alone.
 
-    Were one domain's word enough, a target could turn the sources' numbers into categories.
+    Note:
+        Were one domain's word enough, a target could turn the sources' numbers into categories.
     """
-    worded: dict[int, bool] = {}
-    word = ""
-    for cell, owner in zip(sheet.columns[name], owners.tolist(), strict=True):
-        if cell is not None:
-            is_word = sheet.number(cell) is None
-            worded[owner] = worded.get(owner, False) or is_word
-            word = cell if is_word and not word else word
-    if word:
-        check_almost(sheet, name)
-    if len(set(worded.values())) == 2:
-        line = sheet.lines[sheet.columns[name].index(word)]
+    distinct = dict.fromkeys(sheet.present(name))
+    words = {cell for cell in distinct if sheet.number(cell) is None}
+    if not words:
+        return False
+    check_almost(sheet, name)
+    cells = sheet.columns[name]
+    known = {owner for owner, cell in zip(owners.tolist(), cells, strict=True) if cell is not None}
+    worded = {owner for owner, cell in zip(owners.tolist(), cells, strict=True) if cell in words}
+    word = next(cell for cell in distinct if cell in words)
+    remedy = (
+        "If it means a missing value, add it to the option 'missing'; if the column is {}"
+        "categorical, name it in the option 'categorical'."
+    )
+    if worded != known:
         raise UnseenError(
             f"column {name!r} of {sheet.name} holds only numbers in some domains and words in "
-            f"others, such as {word!r} in line {line}. If it means a missing value, add it to the "
-            "option 'missing'; if the column is categorical, name it in the option 'categorical'."
+            f"others, such as {word!r} in line {sheet.lines[cells.index(word)]}.",
+            remedy=remedy.format(""),
         )
-    if not word:
-        return False
-    distinct = {cell for cell in sheet.columns[name] if cell is not None}
-    words = sum(sheet.number(cell) is None for cell in distinct)
-    if 2 * words < len(distinct) and len(distinct) > MANY:
+    if 2 * len(words) < len(distinct) and len(distinct) > MANY:
         warnings.warn(
             f"column {name!r} of {sheet.name} is taken as categorical, with {len(distinct)} "
-            f"categories, although most of its values are numbers: it also holds {word!r}. If "
-            "it means a missing value, add it to the option 'missing'; if the column is meant to "
-            "be categorical, name it in the option 'categorical'.",
+            f"categories, although most of its values are numbers: it also holds {word!r}. "
+            + remedy.format("meant to be "),
             stacklevel=4,
         )
     return True
-
-
-def _names(value: Sequence[str]) -> tuple[str, ...]:
-    """Several names; a lone string is one name, not a list of letters."""
-    return (value,) if isinstance(value, str) else tuple(map(str, value))
 
 
 INFO = Info(

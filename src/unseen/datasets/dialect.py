@@ -8,7 +8,7 @@ import gzip
 import io
 import re
 import zlib
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,20 +18,19 @@ from unseen.errors import UnseenError, choice
 
 #: What may separate cells, the usual one first, each as messages spell it.
 SEPARATORS = {",": "','", ";": "';'", "\t": "'\\t' (a tab)", "|": "'|'"}
-#: Marks at the start of a file, the longer first where one begins like another.
-MARKS = (
-    (codecs.BOM_UTF8, "utf-8"),
-    (codecs.BOM_UTF32_LE, "utf-32-le"),
-    (codecs.BOM_UTF32_BE, "utf-32-be"),
-    (codecs.BOM_UTF16_LE, "utf-16-le"),
-    (codecs.BOM_UTF16_BE, "utf-16-be"),
-)
+#: Marks at the start of a file, the longer first where one begins like another, and the codecs that
+#: pass them over.
+MARKS = {
+    codecs.BOM_UTF8: "utf-8-sig",
+    codecs.BOM_UTF32_LE: "utf-32",
+    codecs.BOM_UTF32_BE: "utf-32",
+    codecs.BOM_UTF16_LE: "utf-16",
+    codecs.BOM_UTF16_BE: "utf-16",
+}
 #: What a packed file that is cut short or damaged raises.
 BROKEN = (OSError, EOFError, zlib.error)
 #: Characters at the start of a file that decide about its separator and its decimal sign.
 START = 1 << 20
-_FORM = r"[+-]?(?:\d+{0}?\d*|{0}\d+)(?:[eE][+-]?\d+)?"
-_NUMBER = {sign: re.compile(_FORM.format(re.escape(sign)), re.ASCII) for sign in ".,"}
 #: A decimal comma, and nothing that could be thousands: 1,5 and 0,125, but not 1,234.
 _SURE = re.compile(r"[+-]?(?:\d*,(?:\d{1,2}|\d{4,})|0\d*,\d+|\d{4,},\d+)", re.ASCII)
 #: Spellings of numbers that a cell may use and not mean.
@@ -61,14 +60,13 @@ class Dialect:
             )
         if self.decimal is not None:
             choice("decimal", self.decimal, (".", ","))
-        if self.encoding is not None:
-            try:
-                codecs.lookup(self.encoding)
-            except LookupError:
-                raise UnseenError(
-                    f"Python knows no encoding {self.encoding!r}; usual ones are 'utf-8', "
-                    "'cp1252', 'latin-1' and 'utf-16'."
-                ) from None
+        try:
+            codecs.lookup(self.encoding or "utf-8")
+        except LookupError:
+            raise UnseenError(
+                f"Python knows no encoding {self.encoding!r}; usual ones are 'utf-8', 'cp1252', "
+                "'latin-1' and 'utf-16'."
+            ) from None
 
     def number(self, cell: str) -> float | None:
         """Return the number that a cell spells in this file, or None."""
@@ -76,14 +74,16 @@ class Dialect:
 
     def plain(self, cell: str) -> str:
         """Return the cell, with a decimal point if it is a number."""
-        return cell.replace(",", ".") if self.decimal == "," and _is(cell, ",") else cell
+        comma = self.decimal == "," and self.number(cell) is not None
+        return cell.replace(",", ".") if comma else cell
 
 
 def number(text: str, decimal: str | None = ".") -> float | None:
     """Return the number that a cell spells in ASCII digits, plain or scientific, or None.
 
-    >>> number("1.5e3"), number("1_000"), number("0x10"), number("1,5", ","), number("1.5", ",")
-    (1500.0, None, None, 1.5, None)
+    Example:
+        >>> number("1.5e3"), number("1_000"), number("0x10"), number("1,5", ","), number("1.5", ",")
+        (1500.0, None, None, 1.5, None)
     """
     if decimal == ",":
         text = text.replace(",", ".") if "." not in text else "a point"
@@ -97,13 +97,32 @@ def number(text: str, decimal: str | None = ".") -> float | None:
 def almost(text: str) -> bool:
     """Return whether a cell may be meant as a number that `number` does not read.
 
-    >>> [almost(text) for text in ("1_000", "1,234.5", "0x10", "１２", "1,5", "A12", "12")]
-    [True, True, True, True, True, False, False]
+    Example:
+        >>> [almost(text) for text in ("1_000", "1,234.5", "0x10", "１２", "1,5", "A12", "12")]
+        [True, True, True, True, True, False, False]
     """
-    if _is(text, "."):
+    if number(text) is not None:
         return False
     foreign = not text.isascii() and all(c.isdigit() or c in "+-." for c in text)
-    return foreign or _ALMOST.fullmatch(text) is not None or _underscored(text)
+    underscored = number(text.replace("_", "")) is not None
+    return foreign or underscored or _ALMOST.fullmatch(text) is not None
+
+
+def ungrouped(cell: str) -> tuple[str, str] | None:
+    """Return a number without the signs that set its thousands apart, and its decimal sign.
+
+    Returns:
+        None where the cell has no such signs.
+
+    Example:
+        >>> ungrouped("2.338,17"), ungrouped("-1,234.5"), ungrouped("1,234")
+        (('2338,17', ','), ('-1234.5', '.'), None)
+    """
+    match = _GROUPED.fullmatch(cell)
+    if match is None:
+        return None
+    decimal = match["comma"] or match["point"]
+    return cell.replace("." if decimal == "," else ",", ""), decimal
 
 
 def open_binary(path: Path) -> BinaryIO:
@@ -128,35 +147,65 @@ def decode(content: bytes, encoding: str | None, where: Path) -> tuple[str, str 
     Returns:
         The text and its encoding; None as encoding where a mark says it.
     """
-    mark, marked = next((m for m in MARKS if content.startswith(m[0])), (b"", None))
+    marked = _marked(content)
     used = marked or encoding or "utf-8"
+    name = used.upper().removesuffix("-SIG")
     try:
-        text = content[len(mark) :].decode(used)
+        text = content.decode(used)
     except UnicodeDecodeError as error:
         line = content[: error.start].count(b"\n") + 1
         binary = content.startswith(b"PK") or b"\x00" in content[:2000]
-        raise (UnseenError if binary or mark else OtherEncoding)(
-            f"{where} is not {used.upper()}: line {line} holds the byte "
-            f"0x{content[error.start]:02x}.",
-            remedy=_likely(content, used),
+        raise (UnseenError if binary or marked else OtherEncoding)(
+            f"{where} is not {name}: line {line} holds the byte 0x{content[error.start]:02x}.",
+            remedy=_likely(content, name),
         ) from None
     if "\x00" in text:
-        raise UnseenError(
-            f"{where} holds zero bytes as {used.upper()}.", remedy=_likely(content, used)
+        raise UnseenError(f"{where} holds zero bytes as {name}.", remedy=_likely(content, name))
+    return text, None if marked else used
+
+
+def _marked(content: bytes) -> str | None:
+    """The encoding that the mark at the start of a file says, if it has one."""
+    return next((codec for mark, codec in MARKS.items() if content.startswith(mark)), None)
+
+
+def _likely(content: bytes, name: str) -> str:
+    """What a file may be that is not in the encoding of that name, in which it was read."""
+    if content.startswith(b"PK"):
+        return "It looks like an Excel workbook or another zip archive: save the sheet as csv."
+    even, odd = content[0:2000:2].count(0), content[1:2000:2].count(0)
+    if even or odd:
+        utf_16 = "utf-16-le" if odd > even else "utf-16-be"
+        return f"It looks like UTF-16 without a mark: write encoding={utf_16!r} in table(...)."
+    if name == "UTF-8":
+        return (
+            "It is probably cp1252 (Windows) or latin-1: write encoding='cp1252' in table(...), or "
+            "save it as UTF-8."
         )
-    return text, None if mark else used
+    return "Name another encoding, such as 'utf-8', 'cp1252' or 'utf-16'."
+
+
+def header(text: str, separator: str) -> list[str]:
+    """Return the cells of the first line that has any."""
+    try:
+        reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator)
+        return [cell.strip() for cell in next(filter(None, reader), [])]
+    except csv.Error:
+        return []
 
 
 def separator_of(text: str, needs: Sequence[str], where: Path) -> str:
     """Return what separates the cells of a file that nobody has said it of.
 
-    A comma, unless exactly one other separator finds more of the needed columns in the header, so
-    that one misspelt name hides no separator. Without needed columns: what splits the header.
-
     Args:
         text: The content of the file.
         needs: Columns that the file must have.
         where: The file, as errors name it.
+
+    Returns:
+        A comma, unless exactly one other separator finds more of the needed columns in the header,
+        so that one misspelt name hides no separator. Without needed columns: what splits the
+        header.
     """
     heads = {sign: header(text, sign) for sign in SEPARATORS}
     matches = {sign: len({*needs} & {*head}) for sign, head in heads.items()}
@@ -170,39 +219,44 @@ def separator_of(text: str, needs: Sequence[str], where: Path) -> str:
         return likely
     raise UnseenError(
         f"the header of {where} holds one column when split by ','; it looks separated by "
-        f"{SEPARATORS[likely]}: write separator={likely!r} in table(...)."
+        f"{SEPARATORS[likely]}:",
+        remedy=f"write separator={likely!r} in table(...).",
     )
 
 
 def decimal_of(columns: Iterable[Iterable[str]], separator: str) -> str:
     """Return the decimal sign of a file, by the cells of its columns that are not missing.
 
-    A comma where it cannot be anything else: commas separate no cells, no column of numbers has a
-    decimal point, and some cell has a comma that sets no thousands apart.
+    Args:
+        columns: The cells of each column that are not missing.
+        separator: What separates cells.
+
+    Returns:
+        A comma where it cannot be anything else: commas separate no cells, no column of numbers has
+        a decimal point, and some cell has a comma that sets no thousands apart.
     """
     if separator == ",":
         return "."
     sure = False
     for column in columns:
         cells = set(column)
-        pointed = any("." in cell and _is(cell, ".") for cell in cells)
-        if pointed and all(_is(cell, ".") or almost(cell) for cell in cells):
+        numbers = {cell for cell in cells if number(cell) is not None}
+        if any("." in cell for cell in numbers) and all(map(almost, cells - numbers)):
             return "."
-        sure = sure or any("," in cell and _SURE.fullmatch(cell) for cell in cells)
+        sure = sure or any(map(_SURE.fullmatch, cells))
     return "," if sure else "."
 
 
-def settled(cells: Iterable[str]) -> str | None:
+def decimal_shown(cells: Collection[str]) -> str | None:
     """Return the decimal sign of some numbers, if only one is used and it sets no thousands apart.
 
-    >>> settled(["1,5", "2"]), settled(["1.5", "-"]), settled(["1.234"]), settled(["1.5", "2,5"])
-    (',', '.', None, None)
+    Example:
+        >>> [decimal_shown(cells) for cells in (["1,5"], ["1.5", "-"], ["1.234"], ["1.5", "2,5"])]
+        [',', '.', None, None]
     """
-    distinct = set(cells)
-    used = [sign for sign in ".," if any(sign in cell and _is(cell, sign) for cell in distinct)]
-    swapped = (cell.replace(".", ",") for cell in distinct)
-    sure = len(used) == 1 and any("," in cell and _SURE.fullmatch(cell) for cell in swapped)
-    return used[0] if sure else None
+    used = [s for s in ".," if any(s in cell and number(cell, s) is not None for cell in cells)]
+    sure = any(_SURE.fullmatch(cell.replace(".", ",")) for cell in cells)
+    return used[0] if sure and len(used) == 1 else None
 
 
 def dialect_like(
@@ -210,37 +264,34 @@ def dialect_like(
 ) -> Dialect:
     """Return how a file of new rows is written; what it does not show is as in training.
 
-    The separator is the training file's unless another one finds more of the model's columns in
-    the header.
-
     Args:
         path: The file.
         columns: The columns that the model reads.
         numeric: Those of numbers, by which the decimal sign shows.
         usual: How the training file was written.
+
+    Returns:
+        The encoding that the file's mark says, or UTF-8 if it is that, else the training file's;
+        the training file's separator unless another one finds more of the model's columns in the
+        header.
     """
-    encoding = _encoding_like(path, usual)
-    with open_text(path, encoding, "surrogateescape") as file:
-        start = "".join(_first_lines(file))
+    with open_binary(path) as file:
+        encoding = _marked(file.read(4))
+    if encoding is None:
+        encoding = usual.encoding if usual.encoding and not _is_utf8(path) else "utf-8"
+    lines, size = [], 0
+    with open_text(path, encoding, "surrogateescape") as text, suppress(*BROKEN):
+        while size <= START and (line := text.readline()):  # of a file cut short up to the cut
+            lines.append(line)
+            size += len(line)
+    start = "".join(lines)
     signs = (usual.separator or ",", *SEPARATORS)
     matches = {sign: len({*columns} & {*header(start, sign)}) for sign in signs}
     separator = max(matches, key=lambda sign: matches[sign])  # of equals the first
     rows = csv.reader(io.StringIO(start, newline=""), delimiter=separator)
     places = [i for i, name in enumerate(next(rows, [])) if name.strip() in numeric]
     cells = {row[i].strip() for row in rows for i in places if i < len(row)}
-    return Dialect(separator, settled(cells) or usual.decimal, encoding)
-
-
-def _encoding_like(path: Path, usual: Dialect) -> str:
-    """The encoding that a file's mark says, or UTF-8 if it is that; else the training file's, if
-    that one had no mark."""
-    with open_binary(path) as file:
-        start = file.read(4)
-    marked = next((name for mark, name in MARKS if start.startswith(mark)), None)
-    if marked is not None:  # the codecs that pass the mark over
-        return "utf-8-sig" if marked == "utf-8" else marked[:6]
-    encoding = usual.encoding or "utf-8"
-    return "utf-8" if encoding == "utf-8" or _is_utf8(path) else encoding
+    return Dialect(separator, decimal_shown(cells) or usual.decimal, encoding)
 
 
 def _is_utf8(path: Path) -> bool:
@@ -251,62 +302,3 @@ def _is_utf8(path: Path) -> bool:
         return False
     except BROKEN:
         return True  # cut short: so far it was
-
-
-def _first_lines(file: Iterable[str]) -> Iterator[str]:
-    """The first lines of a file; of one that is cut short those before the cut."""
-    size = 0
-    with suppress(*BROKEN):
-        for line in file:
-            yield line
-            size += len(line)
-            if size > START:
-                return
-
-
-def ungrouped(cell: str) -> tuple[str, str] | None:
-    """Return a number without the signs that set its thousands apart, and its decimal sign.
-
-    None where the cell has no such signs.
-
-    >>> ungrouped("2.338,17"), ungrouped("-1,234.5"), ungrouped("1,234")
-    (('2338,17', ','), ('-1234.5', '.'), None)
-    """
-    match = _GROUPED.fullmatch(cell)
-    if match is None:
-        return None
-    decimal = match["comma"] or match["point"]
-    return cell.replace("." if decimal == "," else ",", ""), decimal
-
-
-def header(text: str, separator: str) -> list[str]:
-    """Return the cells of the first line that has any."""
-    try:
-        reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator)
-        return [cell.strip() for cell in next((row for row in reader if row), [])]
-    except csv.Error:
-        return []
-
-
-def _is(text: str, decimal: str) -> bool:
-    return _NUMBER[decimal].fullmatch(text) is not None
-
-
-def _underscored(text: str) -> bool:
-    return "_" in text and _is(text.replace("_", ""), ".")
-
-
-def _likely(content: bytes, used: str) -> str:
-    """What a file may be that is not in the encoding it was read in."""
-    if content.startswith(b"PK"):
-        return "It looks like an Excel workbook or another zip archive: save the sheet as csv."
-    even, odd = content[0:2000:2].count(0), content[1:2000:2].count(0)
-    if even or odd:
-        name = "utf-16-le" if odd > even else "utf-16-be"
-        return f"It looks like UTF-16 without a mark: write encoding={name!r} in table(...)."
-    if used == "utf-8":
-        return (
-            "It is probably cp1252 (Windows) or latin-1: write encoding='cp1252' in table(...), or "
-            "save it as UTF-8."
-        )
-    return "Name another encoding, such as 'utf-8', 'cp1252' or 'utf-16'."

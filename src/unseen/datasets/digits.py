@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from unseen.core.exchange import keyed
+from unseen.core.turn import keyed
 from unseen.datasets.dataset import DataSet, Domain
 from unseen.datasets.entry import Info
 from unseen.datasets.rotate import rotate
@@ -38,34 +38,43 @@ CITATION = """@misc{alpaydin1998optical,
 def load(data_dir: str | Path | None = None) -> DataSet:
     """1,797 real digits in six disjoint domains "0", "15", ..., "75": float32 [N, 1, 8, 8].
 
-    The images are permuted once and dealt out in turn, as DomainBed does with MNIST, so that no
-    digit appears at two angles. No file is needed: the images come with scikit-learn.
+    Note:
+        The images are permuted once and dealt out in turn, as DomainBed does with MNIST, so that no
+        digit appears at two angles. No file is needed: the images come with scikit-learn.
     """
     pixels, labels = handwritten()
-    images = pixels.float() / 16
-    order = torch.randperm(len(labels), generator=keyed("rotated-digits"))
-    domains = []
-    for i, angle in enumerate(ANGLES):
-        rows = order[i :: len(ANGLES)]
-        domains.append(Domain(str(angle), rotate(images[rows], angle).unsqueeze(1), labels[rows]))
-    return DataSet("rotated-digits", tuple(domains), tuple(CLASSES), SOURCE, LICENCE, CITATION)
+    domains = disjoint(pixels.float() / 16, labels, "rotated-digits")
+    return DataSet("rotated-digits", domains, tuple(CLASSES), SOURCE, LICENCE, CITATION)
+
+
+def disjoint(images: Tensor, labels: Tensor, purpose: str) -> tuple[Domain, ...]:
+    """Permute images [N, H, W], deal them out in turn, and turn each share by its own angle.
+
+    Args:
+        images: uint8 or floating point.
+        labels: Classes [N].
+        purpose: What the permutation is drawn for.
+    """
+    order = torch.randperm(len(labels), generator=keyed(purpose))
+    shares = [(angle, order[i :: len(ANGLES)]) for i, angle in enumerate(ANGLES)]
+    return tuple(
+        Domain(str(angle), rotate(images[rows], angle).unsqueeze(1), labels[rows])
+        for angle, rows in shares
+    )
 
 
 def handwritten() -> tuple[Tensor, Tensor]:
     """Return grey levels from 0 to 16 [1797, 8, 8] in float64, and the digits [1797].
 
-    They are read from scikit-learn's file where it lies as usual: importing the library takes a
-    second, in every process of a study.
+    Note:
+        They are read from scikit-learn's file, since importing the library takes a second, in every
+        process of a study.
     """
-    spec = find_spec("sklearn")
-    file = Path(spec.origin if spec and spec.origin else "").parent / "datasets/data/digits.csv.gz"
-    if not file.is_file():
-        from sklearn.datasets import load_digits
-
-        digits = load_digits()
-        return torch.from_numpy(digits.images), torch.from_numpy(digits.target).long()
-    table = torch.from_numpy(np.loadtxt(file, delimiter=","))
-    return table[:, :-1].reshape(-1, 8, 8), table[:, -1].long()
+    library = find_spec("sklearn")
+    assert library is not None and library.origin is not None  # a dependency
+    table = np.loadtxt(Path(library.origin).parent / "datasets/data/digits.csv.gz", delimiter=",")
+    pixels, labels = torch.from_numpy(table).split([64, 1], dim=1)
+    return pixels.reshape(-1, 8, 8), labels.flatten().long()
 
 
 INFO = Info(

@@ -11,16 +11,14 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from unseen.core.exchange import keyed
+from unseen.core.turn import keyed
 from unseen.datasets.dataset import DataSet, Domain
 from unseen.datasets.eicu_files import (
     CATEGORICAL,
     DEMOGRAPHICS,
     EDITIONS,
-    OBTAIN,
     OUTCOMES,
     REGIONS,
-    ROWS,
     Stay,
     amounts,
     check_edition,
@@ -56,21 +54,14 @@ CITATION = """@article{pollard2018eicu,
   pages = {180178},
   year = {2018}
 }"""
-__all__ = [
-    "CELLS", "CITATION", "CLASSES", "DEMOGRAPHICS", "FILES", "LICENCE", "OBTAIN",
-    "REGIONS", "SOURCE", "TOTALS", "amounts", "load", "locate", "sketch",
-]  # fmt: skip
-
 #: Stays of the demo per region where region and outcome are known, as counted in its files.
-TOTALS: Mapping[str, int] = {"Midwest": 792, "Northeast": 157, "South": 733, "West": 601}
 CELLS: Mapping[str, Mapping[str, int]] = {
     "Midwest": {"alive": 734, "expired": 58},
     "Northeast": {"alive": 138, "expired": 19},
     "South": {"alive": 670, "expired": 63},
     "West": {"alive": 551, "expired": 50},
 }
-#: Rows of the demo's three files.
-FILES: Mapping[str, int] = ROWS["demo"]
+TOTALS = {region: sum(own.values()) for region, own in CELLS.items()}
 
 
 def load(
@@ -90,12 +81,7 @@ def load(
     size: int = 1399,
     demographics: bool = False,
 ) -> DataSet:
-    """Death in hospital, from the drugs ordered early in the stay: float32 [N, `size`] of 0 and 1.
-
-    Label: `hospitaldischargestatus` of patient.csv, "Expired" (1) or "Alive" (0). Stays where it is
-    empty are left out; `DataSet.source` says how many, and what else was left out. Features: one
-    column per drug, 1 where an order of it that was not cancelled starts early enough. Dose and
-    route are not used.
+    """Load death in hospital, from the drugs ordered early in the stay.
 
     Args:
         data_dir: The data folder.
@@ -114,7 +100,7 @@ def load(
         stays: "all", or "first": one per patient, the earliest. Otherwise several stays of one
             patient may fall on both sides of a site's validation split.
         hours: An order counts if it starts within this time after the admission to the unit, or
-            before it; None: at any time, so that what is given to the dying is among the features.
+            before it; None: at any time, so that what the dying receive is among the features.
         medicated: Leave out stays without such an order; 42 of the demo's hospitals report no
             drugs.
         drug: "code", the ingredient list (HICL, `drughiclseqno`), which hospitals share, with the
@@ -131,6 +117,12 @@ def load(
             raw table (see `encoding.Schema`), standardised with statistics of the training sites.
             The drugs are then flags: 0 and 1 as without demographics, except that a drug which no
             source uses is left out.
+
+    Returns:
+        float32 [N, `size`] of 0 and 1, one column per drug, 1 where an order of it that was not
+        cancelled starts early enough; dose and route are not used. The label is
+        `hospitaldischargestatus` of patient.csv, "Expired" (1) or "Alive" (0). Stays where it is
+        empty are left out; `DataSet.source` says how many, and what else was left out.
 
     Source:
         The demo or the full database 2.0. FedILC (2022, §5.1.3) has 58 hospitals, the 20 largest
@@ -156,57 +148,6 @@ def load(
     choice("stays", stays, ("all", "first"))
     choice("drug", drug, ("code", "name"))
     choice("vocabulary", vocabulary, ("hashed", "frequent"))
-    _numbers(domain, minimum, hospitals, equal, hours, size)
-    if rest and equal is None:
-        raise UnseenError("rest = True pools the hospitals after the largest: set equal, as in 20.")
-    folder, suffix = folder_of(data_dir, edition)
-    all_stays = read_stays(folder, suffix)
-    check_edition(folder, len(all_stays), edition)
-    selected, left = _selected(all_stays, domain, stays)
-    orders = read_orders(folder / f"medication.csv{suffix}", selected, hours, drug)
-    if medicated:
-        left["no drug in the window"] = sum(stay.id not in orders for stay in selected)
-        selected = [stay for stay in selected if stay.id in orders]
-    members = _domains(selected, domain, minimum, hospitals, equal, rest)
-    left["hospitals not kept or drawn down"] = len(selected) - sum(map(len, members.values()))
-    if not members:
-        raise UnseenError(
-            f"no {'region' if domain == 'region' else 'hospital'} of {folder} has "
-            f"minimum = {minimum} stays after what was left out: {_said(left)}."
-        )
-    selected = [stay for members_of_domain in members.values() for stay in members_of_domain]
-    columns, x = _drugs(selected, orders, vocabulary, size)
-    schema = None
-    if demographics:
-        schema, x = _table(selected, columns, x)
-    y = torch.tensor([OUTCOMES[stay.outcome] for stay in selected])
-    levels = {"region": (*REGIONS, "unknown")}
-    regions = torch.tensor([levels["region"].index(stay.region or "unknown") for stay in selected])
-    domains, start = [], 0
-    for name, members_of_domain in members.items():
-        rows_of = slice(start, start + len(members_of_domain))
-        meta = {"region": regions[rows_of]}
-        domains.append(Domain(name, x[rows_of], y[rows_of], meta=meta))
-        start += len(members_of_domain)
-    source = f"{SOURCE} 2.0 ({edition}), {len(all_stays)} stays; left out: {_said(left)}"
-    return DataSet(
-        "eicu", tuple(domains), CLASSES, source, LICENCES[edition], CITATION, schema, levels
-    )
-
-
-def column_of(drug: str, size: int) -> int:
-    """Return a drug's column in [0, size): the first 8 bytes of its SHA-256, modulo `size`."""
-    return int.from_bytes(hashlib.sha256(drug.encode()).digest()[:8], "big") % size
-
-
-def _numbers(
-    domain: str,
-    minimum: int,
-    hospitals: int | None,
-    equal: int | None,
-    hours: float | None,
-    size: int,
-) -> None:
     number("minimum", minimum, 1, whole=True)
     number("size", size, 1, 100_000, whole=True)
     if hours is not None:
@@ -216,8 +157,40 @@ def _numbers(
             number(name, value, 1, whole=True)
             if domain == "region":
                 raise UnseenError(
-                    f"{name} is for domains that are hospitals: add domain = 'hospital' or 'rank'."
+                    f"{name} is for domains that are hospitals.",
+                    remedy="Add domain = 'hospital' or 'rank'.",
                 )
+    if rest and equal is None:
+        raise UnseenError(
+            "rest = True pools the hospitals after the largest.", remedy="Set equal, as in 20."
+        )
+    folder, suffix = folder_of(data_dir, edition)
+    every = read_stays(folder, suffix)
+    check_edition(folder, len(every), edition)
+    selected, left = _selected(every, domain, stays)
+    orders = read_orders(folder / f"medication.csv{suffix}", selected, hours, drug)
+    if medicated:
+        left["no drug in the window"] = sum(stay.id not in orders for stay in selected)
+        selected = [stay for stay in selected if stay.id in orders]
+    members = _domains(selected, domain, minimum, hospitals, equal, rest)
+    sizes = [len(own) for own in members.values()]
+    left["hospitals not kept or drawn down"] = len(selected) - sum(sizes)
+    omitted = ", ".join(f"{count} ({why})" for why, count in left.items() if count) or "none"
+    if not members:
+        raise UnseenError(
+            f"no {'region' if domain == 'region' else 'hospital'} of {folder} has "
+            f"minimum = {minimum} stays after what was left out: {omitted}."
+        )
+    selected = [stay for own in members.values() for stay in own]
+    columns, x = _drugs(selected, orders, vocabulary, size)
+    schema, x = _table(selected, columns, x) if demographics else (None, x)
+    y = torch.tensor([OUTCOMES[stay.outcome] for stay in selected])
+    levels = {"region": (*REGIONS, "unknown")}
+    regions = torch.tensor([levels["region"].index(stay.region or "unknown") for stay in selected])
+    parts = zip(members, x.split(sizes), y.split(sizes), regions.split(sizes), strict=True)
+    domains = tuple(Domain(name, a, b, meta={"region": codes}) for name, a, b, codes in parts)
+    source = f"{SOURCE} 2.0 ({edition}), {len(every)} stays; left out: {omitted}"
+    return DataSet("eicu", domains, CLASSES, source, LICENCES[edition], CITATION, schema, levels)
 
 
 def _selected(stays: Sequence[Stay], domain: str, which: str) -> tuple[list[Stay], dict[str, int]]:
@@ -255,13 +228,12 @@ def _domains(
         if wanted is not None and 0 < len(by_name) < wanted:
             raise UnseenError(
                 f"{option} = {wanted} asks for more hospitals than there are: {len(by_name)} have "
-                f"minimum = {minimum} stays after what was left out. Take the files of an edition "
-                f"with more, or set {option} to {len(by_name)} or fewer."
+                f"minimum = {minimum} stays after what was left out.",
+                remedy=f"Take the files of an edition with more, or set {option} to "
+                f"{len(by_name)} or fewer.",
             )
-    number_of = {name: int(name) if name.isdigit() else math.inf for name in by_name}
-    ranked = sorted(by_name, key=lambda name: (-len(by_name[name]), number_of[name], name))[
-        :hospitals
-    ]
+    by_number = sorted(by_name, key=lambda n: (int(n) if n.isdigit() else math.inf, n))
+    ranked = sorted(by_number, key=lambda name: -len(by_name[name]))[:hospitals]
     if equal is not None and ranked:
         size = len(by_name[ranked[:equal][-1]])
         for name in ranked[:equal]:
@@ -270,9 +242,9 @@ def _domains(
     alone = ranked[:equal] if rest else ranked
     others = [stay for name in ranked[len(alone) :] for stay in by_name[name]]
     if domain == "rank":
-        members = {str(i + 1): by_name[name] for i, name in enumerate(alone)}
+        members = {str(i): by_name[name] for i, name in enumerate(alone, 1)}
     else:
-        members = {name: by_name[name] for name in sorted(alone, key=lambda n: (number_of[n], n))}
+        members = {name: by_name[name] for name in by_number if name in alone}
     return members | ({"rest": others} if others else {})
 
 
@@ -287,11 +259,11 @@ def _drugs(
     else:
         columns = [f"drug column {j}" for j in range(size)]
         drugs = {drug for keys in orders.values() for drug in keys}
-        place = {drug: column_of(drug, size) for drug in drugs}
+        digests = {drug: hashlib.sha256(drug.encode()).digest() for drug in drugs}
+        place = {drug: int.from_bytes(sha[:8], "big") % size for drug, sha in digests.items()}
     x = torch.zeros(len(stays), len(columns))
     for i, stay in enumerate(stays):
-        columns_of_stay = [place[drug] for drug in orders.get(stay.id, ()) if drug in place]
-        x[i, columns_of_stay] = 1
+        x[i, [place[drug] for drug in orders.get(stay.id, ()) if drug in place]] = 1
     return columns, x
 
 
@@ -320,11 +292,6 @@ def _measured(name: str, cell: str) -> float:
         raise UnseenError(f"{name} of patient.csv holds {cell!r}, which is not a number.") from None
     low, high = PLAUSIBLE.get(name, (-math.inf, math.inf))
     return value if low <= value <= high else math.nan
-
-
-def _said(left: Mapping[str, int]) -> str:
-    """What was left out, in words."""
-    return ", ".join(f"{count} ({why})" for why, count in left.items() if count) or "none"
 
 
 INFO = Info(

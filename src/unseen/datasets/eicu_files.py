@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-from unseen.core.exchange import keyed
+from unseen.core.turn import keyed
 from unseen.datasets.files import either, find
 from unseen.datasets.sheet import stream
 from unseen.errors import UnseenError
@@ -18,13 +18,11 @@ from unseen.errors import UnseenError
 EDITIONS = ("demo", "full")
 FOLDERS = {
     "demo": (
-        ".",
-        "eicu_demo",
-        "eicu-collaborative-research-database-demo-2.0.1",
+        ".", "eicu_demo", "eicu-collaborative-research-database-demo-2.0.1",
         "eicu-collaborative-research-database-demo-2.0",
     ),
     "full": (".", "eicu", "eicu-collaborative-research-database-2.0"),
-}
+}  # fmt: skip
 #: Rows of the files of each edition, as its documentation states them.
 ROWS: Mapping[str, Mapping[str, int]] = {
     "demo": {"patient": 2520, "medication": 75_604, "hospital": 186},
@@ -51,7 +49,17 @@ MEDICATION = (
 
 @dataclass(frozen=True, slots=True)
 class Stay:
-    """One stay in an intensive care unit; region is "" where it is unknown."""
+    """One stay in an intensive care unit, as text of patient.csv.
+
+    Attributes:
+        id: Its number.
+        patient: Who stayed.
+        hospital: The number of the hospital.
+        region: Of the hospital; "" where it is unknown.
+        outcome: A key of `OUTCOMES`; "" where it is unknown.
+        order: Year, visit and number: one patient's stays in their order.
+        demographics: The cells of `DEMOGRAPHICS`.
+    """
 
     id: str
     patient: str
@@ -79,13 +87,13 @@ def locate(data_dir: Path) -> None:
 
 def check_edition(folder: Path, stays: int, edition: str) -> None:
     """Refuse one edition's files as the other's: they differ in licence, and no name tells them."""
-    for other in EDITIONS:
-        if other != edition and stays == ROWS[other]["patient"]:
-            raise UnseenError(
-                f"{folder} holds the {stays:,} stays of eICU's {other} edition; edition = "
-                f"{edition!r} was asked for, which has {ROWS[edition]['patient']:,}. Take edition "
-                f"= {other!r}, or name the folder of the {edition} edition."
-            )
+    (other,) = set(EDITIONS) - {edition}
+    if stays == ROWS[other]["patient"]:
+        raise UnseenError(
+            f"{folder} holds the {stays:,} stays of eICU's {other} edition; edition = {edition!r} "
+            f"was asked for, which has {ROWS[edition]['patient']:,}.",
+            remedy=f"Take edition = {other!r}, or name the folder of the {edition} edition.",
+        )
 
 
 def amounts(
@@ -133,7 +141,7 @@ def read_orders(
 
     Args:
         path: medication.csv.
-        kept: The stays to look at.
+        stays: The stays to look at.
         hours: The latest start of an order after the admission; None: any.
         drug: "code" or "name", see `eicu.load`.
     """
@@ -141,22 +149,21 @@ def read_orders(
     drugs: dict[str, set[str]] = {}
     latest = math.inf if hours is None else 60 * hours
     for stay, start, cancelled, name, code in stream(path, MEDICATION):
-        if stay not in wanted or cancelled == "Yes" or _whole(start, path) > latest:
-            continue
-        by_code = code and (drug == "code" or not name)
-        key = f"HICL {code}" if by_code else normalised(name) or name.upper()
-        if key:
-            drugs.setdefault(stay, set()).add(key)
+        if stay in wanted and cancelled != "Yes" and _whole(start, path) <= latest:
+            by_code = code and (drug == "code" or not name)
+            if key := f"HICL {code}" if by_code else normalised(name) or name.upper():
+                drugs.setdefault(stay, set()).add(key)
     return {stay: frozenset(keys) for stay, keys in drugs.items()}
 
 
 def normalised(name: str) -> str:
     """Return a drug's name in upper case, without a package in front and up to the first strength.
 
-    >>> normalised("5 ML VIAL : DILTIAZEM HCL 25 MG/5ML IV SOLN")
-    'DILTIAZEM HCL'
-    >>> normalised("furosemide (LASIX) tab 40 mg"), normalised("100 ML  -  Sodium Chloride 0.9 %")
-    ('FUROSEMIDE LASIX TAB', 'SODIUM CHLORIDE')
+    Example:
+        >>> normalised("5 ML VIAL : DILTIAZEM HCL 25 MG/5ML IV SOLN")
+        'DILTIAZEM HCL'
+        >>> normalised("furosemide (LASIX) tab 40 mg"), normalised("100 ML  -  Sodium Chloride 1 %")
+        ('FUROSEMIDE LASIX TAB', 'SODIUM CHLORIDE')
     """
     words = name.upper().replace("(", " ").replace(")", " ").split()
     for mark in (":", "-"):
@@ -167,8 +174,7 @@ def normalised(name: str) -> str:
 
 
 def sketch(folder: Path) -> None:
-    """Write synthetic stand-ins: of the demo 96 stays at 8 hospitals, of the full edition 9,600 at
-    60; random drugs.
+    """Write synthetic stand-ins, 96 stays at 8 hospitals as the demo, 9,600 at 60 as the full one.
 
     The files have the columns that are read and no others; no cell comes from a real patient.
     """

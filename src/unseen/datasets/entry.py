@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from unseen.datasets import sketches
 from unseen.datasets.dataset import DataSet
-from unseen.datasets.layout import Layout
+from unseen.datasets.layout import Layout, sketch
 
 
 @dataclass(frozen=True)
@@ -57,13 +56,6 @@ def info_of_layout(
 ) -> Info:
     """Return the entry of a benchmark of images in folders."""
     return Info(
-        loader,
-        description,
-        layout.source,
-        layout.licence,
-        model,
-        totals=layout.totals,
-        cells=layout.cells,
-        sketch=partial(sketches.tree, layout),
-        layout=layout,
-    )
+        loader, description, layout.source, layout.licence, model, totals=layout.totals,
+        cells=layout.cells, sketch=partial(sketch, layout), layout=layout,
+    )  # fmt: skip

@@ -26,17 +26,16 @@ def find(
         dataset: The data set, as the error names it.
         obtain: How to get the file, a sentence of the error.
     """
-    root = given(data_dir, dataset, obtain)
-    for folder in folders:
-        for name in names:
-            if (root / folder / name).is_file():
-                note(root / folder)
-                return root / folder / name
-    places = ", ".join(str(root / folder) for folder in folders)
+    places = [data_folder(data_dir, dataset, obtain) / folder for folder in folders]
+    for path in (place / name for place in places for name in names):
+        if path.is_file():
+            note(path.parent)
+            return path
     others = f" (or {', '.join(names[1:])})" if len(names) > 1 else ""
     raise UnseenError(
         f"data set {dataset!r} needs the file {names[0]}{others}; it is in none of the folders "
-        f"{places}. {obtain}"
+        f"{', '.join(map(str, places))}.",
+        remedy=obtain,
     )
 
 
@@ -53,12 +52,13 @@ def either(*attempts: Callable[[], object]) -> None:
     raise UnseenError(" Otherwise: ".join(faults))
 
 
-def given(data_dir: str | Path | None, dataset: str, obtain: str) -> Path:
+def data_folder(data_dir: str | Path | None, dataset: str, obtain: str) -> Path:
     """Return the folder that the user named; raise an error where there is none."""
     if data_dir is None:
         raise UnseenError(
-            f"data set {dataset!r} reads files: name their folder by data_dir, by --data-dir on "
-            f"the command line or by the variable UNSEEN_DATA. {obtain}"
+            f"data set {dataset!r} reads files:",
+            remedy="name their folder by data_dir, by --data-dir on the command line or by the "
+            f"variable UNSEEN_DATA. {obtain}",
         )
     return Path(data_dir)
 
@@ -68,15 +68,16 @@ def below(data_dir: str | Path | None, path: str | Path, dataset: str) -> Path:
     if "://" in str(path):
         raise UnseenError(
             f"data set {dataset!r} reads files of this machine and downloads nothing; found the "
-            f"address {str(path)!r}. Fetch the file yourself and set 'path' to its place."
+            f"address {str(path)!r}.",
+            remedy="Fetch the file yourself and set 'path' to its place.",
         )
     place = Path(data_dir or ".") / path
     if not place.exists():
         here = Path(path).absolute()
         hint = f" One of that name lies here: write path={str(here)!r}." if here.exists() else ""
         raise UnseenError(
-            f"data set {dataset!r} was to be read from {place}, which does not exist. The option "
-            f"'path' is absolute or relative to the data folder.{hint}"
+            f"data set {dataset!r} was to be read from {place}, which does not exist.",
+            remedy=f"The option 'path' is absolute or relative to the data folder.{hint}",
         )
     note(place)
     return place

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
 import torch
 
-from unseen.core.exchange import keyed
+from unseen.core.turn import keyed
 from unseen.datasets import wilds
 from unseen.datasets.dataset import NO_GROUP, DataSet
 from unseen.datasets.entry import Info
@@ -46,19 +46,15 @@ SOURCE = "FMoW-WILDS v1.1, from Functional Map of the World"
 LICENCE = "FMoW Challenge Public License"
 OBTAIN = (
     "fmow_v1.1 (rgb_metadata.csv, country_code_mapping.csv and the folder images, 53.9 GB packed) "
-    "is distributed by WILDS, wilds.stanford.edu; its package downloads it, and it is read as it "
-    "is unpacked."
+    f"{wilds.OBTAIN}"
 )
-CITATION = (
-    """@inproceedings{christie2018functional,
+CITATION = """@inproceedings{christie2018functional,
   author = {Christie, Gordon and Fendley, Neil and Wilson, James and Mukherjee, Ryan},
   title = {Functional Map of the World},
   booktitle = {Conference on Computer Vision and Pattern Recognition},
   year = {2018}
 }
 """
-    + wilds.CITATION
-)
 #: Images that WILDS states; its sources have 76,863 of training and 11,483 of validation.
 TOTALS: Mapping[str, int] = {VALIDATION: 19_915, TEST: 22_108}
 
@@ -70,18 +66,7 @@ def load(
     size: int = 224,
     limit: int | None = None,
 ) -> DataSet:
-    """62 uses of land and buildings from 224 × 224 colour images: uint8 [N, 3, S, S].
-
-    Images of the original training split train, those of its validation split are
-    `Domain.validation`; those of its test split in these years (WILDS' test inside the
-    distribution) are left out. "ood-validation" holds the validation images of 2013 to 2015,
-    "ood-test" the test images of 2016 and 2017, all regions pooled as WILDS evaluates them; later
-    training images and sequestered ones are unused. Years are by UTC.
-
-    Metadata columns: `year`, and `region` with the five names; images of "Other" belong to none of
-    its groups, so that, as in WILDS, the average is over all images and `worst accuracy@region`
-    over the five. WILDS also standardises by ImageNet's pixels: that is the model's part here,
-    `densenet121(standardise=True)`.
+    """Load 62 uses of land and buildings from 224 × 224 colour images.
 
     Args:
         data_dir: The data folder.
@@ -91,10 +76,24 @@ def load(
         limit: The most images of each domain, drawn once, for trials; all 130,369 take 19.6 GB once
             decoded.
 
+    Returns:
+        uint8 [N, 3, S, S]. Images of the original training split train, those of its validation
+        split are `Domain.validation`; those of its test split in these years (WILDS' test inside
+        the distribution) are left out. "ood-validation" holds the validation images of 2013 to
+        2015, "ood-test" the test images of 2016 and 2017, all regions pooled as WILDS evaluates
+        them; later training images and sequestered ones are unused. Years are by UTC.
+        Metadata columns: `year`, and `region` with the five names; images of "Other" belong to none
+        of its groups, so that, as in WILDS, the average is over all images and
+        `worst accuracy@region` over the five.
+
+    Departs from:
+        WILDS, which also standardises by ImageNet's pixels: that is the model's part here,
+        `densenet121(standardise=True)`.
+
     Source:
         Koh et al., "WILDS", 2021, §4.1.5; splits and groups as in its package. PPDG (Table 3)
-        writes "5 regions in 16 years" and samples five domains a round; which of the two its
-        clients are is not said, hence the option.
+        writes "5 regions in 16 years" and samples five domains a round; it does not say
+        which of the two its clients are, so this is an option.
 
             metrics = ["loss", "accuracy"]
             groups = ["region", "year"]
@@ -106,21 +105,33 @@ def load(
             target = ["ood-test"]
     """
     choice("clients", clients, ("year", "region"))
-    view = View(size)
     path = locate(data_dir)
+    mapping = stream(_mapping(path.parent), ("alpha-3", "region"))
+    regions = {code: region for code, region in mapping if region}
+    label = {name: i for i, name in enumerate(CLASSES)}
     examples: dict[str, list[wilds.Example]] = {}
-    for i, (part, label, region, year) in enumerate(_rows(path)):
+    for i, (part, category, country, time) in enumerate(stream(path, COLUMNS)):
+        if category not in label:
+            raise nearest(f"category in {path}", category, CLASSES)
+        region, year = regions.get(country, OTHER), _year(time, path)
+        if part not in PARTS or region not in (*REGIONS, OTHER) or str(year) not in YEARS:
+            raise UnseenError(
+                f"{path} has an image of the split {part!r}, the region {region!r} and the year "
+                f"{year}; expected one of {', '.join(PARTS)}, of {', '.join((*REGIONS, OTHER))} "
+                f"and a year from {YEARS[0]} to {YEARS[-1]}."
+            )
         name = _domain(part, year, region if clients == "region" else str(year))
-        if name is None:
-            continue
-        group = NO_GROUP if region == OTHER else REGIONS.index(region)
-        meta = {"region": group, "year": YEARS.index(str(year))}
-        file = f"images/rgb_img_{i}.png"
-        held = part == "val" and year < LATER
-        examples.setdefault(name, []).append(wilds.Example(file, label, held, meta))
-    domains = wilds.domains(path.parent, examples, view, limit=limit)
+        if name is not None:
+            group = NO_GROUP if region == OTHER else REGIONS.index(region)
+            meta = {"region": group, "year": YEARS.index(str(year))}
+            validates = part == "val" and year < LATER
+            example = wilds.Example(f"images/rgb_img_{i}.png", label[category], validates, meta)
+            examples.setdefault(name, []).append(example)
+    domains = wilds.domains(path.parent, examples, View(size), limit=limit)
     levels = {"region": REGIONS, "year": YEARS}
-    return DataSet("fmow", domains, CLASSES, SOURCE, LICENCE, CITATION, levels=levels)
+    return DataSet(
+        "fmow", domains, CLASSES, SOURCE, LICENCE, CITATION + wilds.CITATION, levels=levels
+    )
 
 
 def locate(data_dir: str | Path | None) -> Path:
@@ -132,8 +143,7 @@ def locate(data_dir: str | Path | None) -> Path:
 
 
 def _mapping(folder: Path) -> Path:
-    file = "country_code_mapping.csv"
-    return find(folder, [file], ["."], dataset="fmow", obtain=OBTAIN)
+    return find(folder, ["country_code_mapping.csv"], ["."], dataset="fmow", obtain=OBTAIN)
 
 
 def sketch(folder: Path) -> None:
@@ -170,26 +180,6 @@ def _domain(part: str, year: int, client: str) -> str | None:
         return client if part in ("train", "val") else None
     wanted, name = ("val", VALIDATION) if year < LAST else ("test", TEST)
     return name if part == wanted else None
-
-
-def _rows(path: Path) -> Iterator[tuple[str, int, str, int]]:
-    """Part, class, region and year of each image, in the order of the images' numbers."""
-    mapping = _mapping(path.parent)
-    regions = {code: region for code, region in stream(mapping, ("alpha-3", "region")) if region}
-    label = {name: i for i, name in enumerate(CLASSES)}
-    for part, category, country, time in stream(path, COLUMNS):
-        if category not in label:
-            raise nearest(f"category in {path}", category, CLASSES)
-        region = regions.get(country, OTHER)
-        year = _year(time, path)
-        known = (*REGIONS, OTHER)
-        if part not in PARTS or region not in known or str(year) not in YEARS:
-            raise UnseenError(
-                f"{path} has an image of the split {part!r}, the region {region!r} and the year "
-                f"{year}; expected one of {', '.join(PARTS)}, of {', '.join(known)} and a year "
-                f"from {YEARS[0]} to {YEARS[-1]}."
-            )
-        yield part, label[category], region, year
 
 
 def _year(time: str, path: Path) -> int:

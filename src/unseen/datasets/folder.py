@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -19,8 +19,7 @@ from unseen.datasets.sheet import coded
 from unseen.errors import UnseenError, nearest
 
 
-@dataclass(frozen=True)
-class Survey:
+class Survey(NamedTuple):
     """A tree's images by domain, in their order, and the names of the classes."""
 
     tree: Tree
@@ -41,10 +40,7 @@ def load(
     classes: Sequence[str] | None = None,
     unit: str | None = None,
 ) -> DataSet:
-    """Images in a tree domain/class/image: uint8 [N, 3, S, S], or [N, 1, S, S] if `grey`.
-
-    Domains, classes and images are in the order of their names. Hidden files and files that are not
-    images by their suffix are passed over. Images are decoded once, see `cache.decoded`.
+    """Load images in a tree domain/class/image: uint8 [N, 3, S, S], or [N, 1, S, S] if `grey`.
 
     Args:
         data_dir: The data folder.
@@ -57,21 +53,22 @@ def load(
         unit: A regular expression that is searched for in the name of every file, and whose first
             group names the patient, or whatever the image is of: images of one unit are never split
             between training and validation.
+
+    Returns:
+        Domains, classes and images in the order of their names. Hidden files and files that are not
+        images by their suffix are passed over. Images are decoded once, see `cache.decoded`.
     """
     view = View(size, grey)
-    tree_survey = survey(data_dir, path, classes)
-    names, units = _units(tree_survey, unit) if unit is not None else ((), {})
+    tree, images, names = tree_survey = survey(data_dir, path, classes)
+    unit_names, units = _units(images, unit) if unit is not None else ((), {})
     domains = []
-    for domain, files in tree_survey.images.items():
-        x, digest = decoded(tree_survey.tree, files, view)
+    for domain, files in images.items():
+        x, digest = decoded(tree, files, view)
         y = torch.tensor(tree_survey.labels(domain))
         domains.append(Domain(domain, x, y, digest=digest, units=units.get(domain)))
-    name = tree_survey.tree.root.resolve().name
-    notes = [*lone_classes(domains, tree_survey.classes), *shared_units(domains, names, str(unit))]
-    source, licence = f"images in {name}", "the user's own"
-    return DataSet(
-        "folder", tuple(domains), tree_survey.classes, source, licence, "", notes=tuple(notes)
-    )
+    notes = [*lone_classes(domains, names), *shared_units(domains, unit_names, str(unit))]
+    source, licence = f"images in {tree.root.resolve().name}", "the user's own"
+    return DataSet("folder", tuple(domains), names, source, licence, "", notes=tuple(notes))
 
 
 def survey(
@@ -79,39 +76,27 @@ def survey(
 ) -> Survey:
     """List the images of a tree and their classes, without opening one."""
     tree = Tree(below(data_dir, path, "folder"))
-    files = _listed(tree)
+    files = [file for file in tree.files(depth=3) if len(file.parts) >= 3]
     if not files:
         raise UnseenError(f"no images lie under {tree.root} in the form domain/class/image.")
+    above = sorted({"/".join(file.parts[:-3]) or "." for file in files})
+    if len(above) > 1:
+        raise UnseenError(
+            f"{tree.root} is not one tree domain/class/image: found images in {above[0]} and in "
+            f"{above[1]}."
+        )
     images: dict[str, list[File]] = {name: [] for name in sorted({f.parts[-3] for f in files})}
     for file in files:
         images[file.parts[-3]].append(file)
-    return Survey(tree, images, _classes(images, classes))
+        if classes is not None and file.parts[-2] not in classes:
+            kind = f"class (a folder of domain {file.parts[-3]!r})"
+            raise nearest(kind, file.parts[-2], classes)
+    return Survey(tree, images, tuple(classes or sorted({f.parts[-2] for f in files})))
 
 
-def _listed(tree: Tree) -> list[File]:
-    """The tree's images; whatever stands above the domains in an archive must be one folder."""
-    images = [file for file in tree.files(depth=3) if len(file.parts) >= 3]
-    for file in images:
-        above, other = images[0].parts[:-3], file.parts[:-3]
-        if above != other:
-            raise UnseenError(
-                f"{tree.root} is not one tree domain/class/image: found images in "
-                f"{'/'.join(above) or '.'} and in {'/'.join(other) or '.'}."
-            )
-    return images
-
-
-def _classes(images: dict[str, list[File]], names: Sequence[str] | None) -> tuple[str, ...]:
-    """The class names: those given, which must have every class folder, or all that occur."""
-    if names is None:
-        return tuple(sorted({file.parts[-2] for files in images.values() for file in files}))
-    for domain, files in images.items():
-        for unknown in sorted({file.parts[-2] for file in files} - set(names)):
-            raise nearest(f"class (a folder of domain {domain!r})", unknown, names)
-    return tuple(names)
-
-
-def _units(tree_survey: Survey, pattern: str) -> tuple[tuple[str, ...], dict[str, Tensor]]:
+def _units(
+    images: Mapping[str, Sequence[File]], pattern: str
+) -> tuple[tuple[str, ...], dict[str, Tensor]]:
     """The names of the units, and per domain the code of every image's."""
     try:
         expression = re.compile(pattern)
@@ -122,18 +107,17 @@ def _units(tree_survey: Survey, pattern: str) -> tuple[tuple[str, ...], dict[str
             f"unit = {pattern!r} needs a group in brackets that names the unit, as (P[0-9]+)_ does "
             "in P12_left.png."
         )
-    files = [file for own in tree_survey.images.values() for file in own]
+    files = [file for own in images.values() for file in own]
     matches = [expression.search(file.parts[-1]) for file in files]
-    pairs = zip(files, matches, strict=True)
-    missed = [file.path for file, match in pairs if not (match and match[1])]
-    if missed:
+    units = [match[1] if match else None for match in matches]
+    if missed := [file.path for file, unit in zip(files, units, strict=True) if not unit]:
         raise UnseenError(
             f"unit = {pattern!r} finds no unit in the names of {len(missed):,} of {len(files):,} "
             f"images, the first {missed[0]}."
         )
-    names, codes = coded([match[1] for match in matches if match])
-    sizes = [len(own) for own in tree_survey.images.values()]
-    return names, dict(zip(tree_survey.images, codes.split(sizes), strict=True))
+    names, codes = coded(units)
+    sizes = [len(own) for own in images.values()]
+    return names, dict(zip(images, codes.split(sizes), strict=True))
 
 
 INFO = Info(

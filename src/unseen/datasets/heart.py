@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from unseen.core.exchange import keyed
+from unseen.core.turn import keyed
 from unseen.datasets.dataset import DataSet
 from unseen.datasets.delimited import assemble
 from unseen.datasets.entry import Info
@@ -21,6 +21,10 @@ HOSPITALS = {
     "switzerland": "switzerland",
     "va": "va",
 }
+#: The package's own copy of the four files, as distributed; ATTRIBUTION.txt beside them.
+SHIPPED = Path(__file__).with_name("heart_disease")
+#: Where the files may lie in a data folder.
+FOLDERS = (".", "heart_disease")
 #: The thirteen findings in the order of heart-disease.names, then the diagnosis.
 COLUMNS = (
     "age", "sex", "cp", "trestbps", "chol", "fbs", "restecg", "thalach", "exang", "oldpeak",
@@ -32,7 +36,6 @@ CATEGORICAL = ("cp", "restecg", "slope", "thal")
 #: Serum cholesterol (mg/dl) and resting blood pressure (mm Hg). No living patient has 0: it was
 #: written where nothing was measured, for all 123 patients of Switzerland's cholesterol.
 ZERO_IS_MISSING = ("chol", "trestbps")
-TOTALS = {"cleveland": 303, "hungary": 294, "switzerland": 123, "va": 200}
 #: As in the table "Class Distribution" of heart-disease.names, values 1 to 4 together.
 CELLS = {
     "cleveland": {"absent": 164, "present": 139},
@@ -40,6 +43,7 @@ CELLS = {
     "switzerland": {"absent": 8, "present": 115},
     "va": {"absent": 51, "present": 149},
 }
+TOTALS = {name: sum(own.values()) for name, own in CELLS.items()}
 SOURCE = "Heart Disease, UCI Machine Learning Repository, doi 10.24432/C52P4X"
 LICENCE = "CC BY 4.0"
 OBTAIN = (
@@ -56,14 +60,20 @@ CITATION = """@misc{janosi1989heart,
 }"""
 
 
-def load(data_dir: str | Path | None) -> DataSet:
-    """Whether a coronary artery is narrowed by more than half (num > 0), at four hospitals.
+def load(data_dir: str | Path | None = None) -> DataSet:
+    """Load whether a coronary artery is narrowed by more than half (num > 0), at four hospitals.
 
-    Domains "cleveland" (303 patients), "hungary" (294), "switzerland" (123) and "va" (200), raw
-    columns as in `table.Schema`. Values that one hospital does not record (in Switzerland and
-    Long Beach and Hungary most of ca and thal) are missing, not zero.
+    Args:
+        data_dir: A folder that has files of the four is read, and must have all; otherwise those
+            of the package are.
+
+    Returns:
+        Domains "cleveland" (303 patients), "hungary" (294), "switzerland" (123) and "va" (200), raw
+        columns as in `encoding.Schema`. Values that one hospital does not record (in Switzerland
+        and Long Beach and Hungary most of ca and thal) are missing, not zero.
     """
-    sheets = [_hospital(data_dir, name) for name in HOSPITALS]
+    folder = folder_of(data_dir)
+    sheets = [hospital(path_of(folder, name), name) for name in HOSPITALS]
     columns = {c: [cell for s in sheets for cell in s.columns[c]] for c in sheets[0].columns}
     lines = [line for sheet in sheets for line in sheet.lines]
     pooled = Sheet("heart-disease", columns, lines)
@@ -71,24 +81,37 @@ def load(data_dir: str | Path | None) -> DataSet:
     return replace(data, name="heart-disease", source=SOURCE, licence=LICENCE, citation=CITATION)
 
 
-def _hospital(data_dir: str | Path | None, name: str) -> Sheet:
-    """One of the four hospitals' file."""
-    return hospital(_path(data_dir, name), name)
+def folder_of(data_dir: str | Path | None) -> str | Path:
+    """Return the user's folder if any hospital's file lies there, else the package's own."""
+    if data_dir is None:
+        return SHIPPED
+    places = [Path(data_dir) / folder for folder in FOLDERS]
+    named = [file_of(name) for name in HOSPITALS]
+    return data_dir if any((p / file).is_file() for p in places for file in named) else SHIPPED
 
 
 def locate(data_dir: Path) -> None:
     """Look for the four files; an error says where."""
     for name in HOSPITALS:
-        _path(data_dir, name)
+        path_of(data_dir, name)
 
 
-def _path(data_dir: str | Path | None, name: str) -> Path:
-    file = f"processed.{HOSPITALS[name]}.data"
-    return find(data_dir, [file], (".", "heart_disease"), dataset="heart-disease", obtain=OBTAIN)
+def path_of(data_dir: str | Path | None, name: str) -> Path:
+    """Return the file of one of the four hospitals, which must lie in this very folder.
+
+    Note:
+        A site of a federation reads its own file by this, and never the package's.
+    """
+    return find(data_dir, [file_of(name)], FOLDERS, dataset="heart-disease", obtain=OBTAIN)
+
+
+def file_of(name: str) -> str:
+    """Return the name of a hospital's file."""
+    return f"processed.{HOSPITALS[name]}.data"
 
 
 def hospital(path: Path, name: str) -> Sheet:
-    """A hospital's file, its diagnosis in two words and its impossible zeros taken out."""
+    """Read a hospital's file, the diagnosis in two words, impossible zeros as missing values."""
     sheet = read(path, header=COLUMNS)
     columns = dict(sheet.columns)
     for column in ZERO_IS_MISSING:
@@ -108,19 +131,17 @@ def sketch(folder: Path) -> None:
         draws = torch.randint(100, (24, len(COLUMNS)), generator=keyed(f"sketch/heart/{name}"))
         lines = []
         for i, row in enumerate(draws.tolist()):
-            codes = {column: str(value % 3 + 1) for column, value in zip(COLUMNS, row, strict=True)}
             cells = [
-                codes[column] if column in CATEGORICAL else str(value)
+                "?" if value < 10 else str(value % 3 + 1 if column in CATEGORICAL else value)
                 for column, value in zip(COLUMNS, row, strict=True)
             ]
-            cells = ["?" if value < 10 else cell for cell, value in zip(cells, row, strict=True)]
             lines.append(",".join([*cells[:-1], str(i % 3)]))
         (root / f"processed.{spelling}.data").write_text("\n".join(lines) + "\n")
 
 
 INFO = Info(
     load,
-    "920 patients of four hospitals, 13 findings with gaps, diagnosis yes or no",
+    "920 patients of four hospitals, 13 findings with gaps, diagnosis yes or no; no files needed",
     SOURCE,
     LICENCE,
     "mlp(widths=[32])",

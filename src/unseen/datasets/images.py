@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import os
 import tarfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
@@ -68,26 +68,21 @@ class View:
         try:
             with Image.open(io.BytesIO(content)) as image:
                 mode, plain = image.mode, image.convert("L" if self.grey else "RGB")
-        except UnidentifiedImageError as error:  # whose text has an address in memory
-            raise UnseenError(
-                f"the image {where} cannot be read (it is not in a format that Pillow knows): "
-                "remove or replace it."
-            ) from error
         except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+            unknown = isinstance(error, UnidentifiedImageError)  # whose text has a memory address
+            why = "it is not in a format that Pillow knows" if unknown else error
             raise UnseenError(
-                f"the image {where} cannot be read ({error}): remove or replace it."
+                f"the image {where} cannot be read ({why}):", remedy="remove or replace it."
             ) from error
         if mode[0] in "IF":
             raise UnseenError(
-                f"the image {where} has more than 8 bits per pixel (mode {mode}): convert the "
-                "images to 8 bits, with the window that suits them."
+                f"the image {where} has more than 8 bits per pixel (mode {mode}):",
+                remedy="convert the images to 8 bits, with the window that suits them.",
             )
         S, (width, height) = self.size, plain.size
-        box: tuple[float, float, float, float] = (0, 0, width, height)
-        if self.crop == "centre":
-            side = min(width, height)
-            left, top = (width - side) / 2, (height - side) / 2
-            box = (left, top, left + side, top + side)
+        w, h = [min(plain.size)] * 2 if self.crop == "centre" else plain.size
+        left, top = (width - w) / 2, (height - h) / 2
+        box = (left, top, left + w, top + h)
         if plain.size != (S, S):
             plain = plain.resize((S, S), Image.Resampling.BILINEAR, box)
         pixels = torch.frombuffer(bytearray(plain.tobytes()), dtype=torch.uint8)
@@ -119,16 +114,18 @@ class Tree:
             below: In a folder, names of the folders to look into.
             depth: In a folder, the most parts of a path.
         """
+        files: Iterable[File]
         if self.root.is_dir():
             files = self._unpacked(below, depth)
         else:
-            files = iter(_archived(self.root, self.root.stat().st_mtime_ns))
-        return sorted((file for file in files if _shown(file)), key=lambda file: file.parts)
+            files = _archived(self.root, self.root.stat().st_mtime_ns)
+        return sorted((f for f in files if visible(f.path)), key=lambda file: file.parts)
 
     def contents(self, files: Sequence[File]) -> Iterator[tuple[int, bytes]]:
         """Yield the place of each file in `files` and its bytes, in the order that reads fastest.
 
-        Files that cannot be opened are left out.
+        Note:
+            Files that cannot be opened are left out.
         """
         if self.root.is_dir():
             for i, file in enumerate(files):
@@ -139,8 +136,7 @@ class Tree:
         with tarfile.open(self.root) as archive:
             for member in archive:
                 place = places.get(_path(member)) if member.isfile() else None
-                content = archive.extractfile(member) if place is not None else None
-                if place is not None and content is not None:
+                if place is not None and (content := archive.extractfile(member)):
                     yield place, content.read()
 
     def _unpacked(self, below: Sequence[str], depth: int) -> Iterator[File]:
@@ -148,15 +144,14 @@ class Tree:
             for folder, inner, names in os.walk(self.root / start, followlinks=True):
                 above = Path(folder).relative_to(self.root).as_posix()
                 prefix = "" if above == "." else f"{above}/"
-                inner[:] = [
-                    n for n in inner if not n.startswith(".") and prefix.count("/") + 2 <= depth
-                ]
+                deeper = prefix.count("/") + 2 <= depth
+                inner[:] = [name for name in inner if deeper and not name.startswith(".")]
                 for name in filter(_image, names):
-                    try:
+                    size = changed = 0
+                    with suppress(OSError):  # a link to nowhere: named when it is to be opened
                         status = os.stat(os.path.join(folder, name))
-                        yield File(prefix + name, status.st_size, status.st_mtime_ns)
-                    except OSError:  # a link to nowhere: named when it is to be opened
-                        yield File(prefix + name, 0, 0)
+                        size, changed = status.st_size, status.st_mtime_ns
+                    yield File(prefix + name, size, changed)
 
 
 @lru_cache(maxsize=4)
@@ -178,8 +173,9 @@ def _image(name: str) -> bool:
     return PurePosixPath(name).suffix.lower() in SUFFIXES
 
 
-def _shown(file: File) -> bool:
-    return not any(part.startswith((".", "__MACOSX")) and part != "." for part in file.parts)
+def visible(path: str) -> bool:
+    """Return whether a path is not hidden, nor one of those that macOS adds to archives."""
+    return not any(part.startswith((".", "__MACOSX")) and part != "." for part in path.split("/"))
 
 
 @dataclass(frozen=True)

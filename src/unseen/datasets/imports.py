@@ -9,7 +9,6 @@ import shutil
 import stat
 import sys
 import tarfile
-import tempfile
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -18,8 +17,8 @@ from functools import lru_cache, partial
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any, BinaryIO
 
-from unseen.datasets.cache import readable
-from unseen.datasets.images import SUFFIXES, File
+from unseen.datasets.cache import readable, workspace
+from unseen.datasets.images import SUFFIXES, File, visible
 from unseen.datasets.layout import Layout, place
 from unseen.datasets.standin import MARKER, marker
 from unseen.errors import UnseenError
@@ -55,17 +54,17 @@ def bring(
 ) -> Imported:
     """Write the files of archives (tar, zip) or Parquet exports below the data folder.
 
-    A layout's images go to root/domain/class/image under the names that the layout uses, its lists
-    next to them, and everything else is passed over; without a layout all files go where the
-    archive says, if `locate` then finds those of the data set among them. Archives with absolute
-    paths, "..", links or devices are refused before anything is written; nothing that is there is
-    overwritten; an import that is interrupted leaves nothing.
-
     Args:
-        layout: How the images are to lie.
+        layout: How the images are to lie: they go to root/domain/class/image under the names that
+            the layout uses, its lists next to them, and everything else is passed over. Without a
+            layout all files go where the archive says.
         sources: The downloaded files.
         data_dir: The data folder.
         locate: Raises an error where a folder lacks the data set's files.
+
+    Raises:
+        UnseenError: An archive has absolute paths, "..", links or devices, a file is there already,
+            or `locate` does not find the data set's files; then nothing is written.
     """
     with _opened(layout, sources) as items:
         notes = _notes(layout, items)
@@ -73,34 +72,26 @@ def bring(
         used = 0
         for item in items:
             targets = [item.path] if layout is None else _targets(layout, item, notes)
-            if layout is not None and PurePosixPath(item.path).name == MARKER:
-                wanted.setdefault(MARKER, item)  # what is in an archive of a stand-in stays one
-                used += 1
             used += bool(targets)
             for target in targets:
-                if wanted.setdefault(target, item) is not item:
-                    raise UnseenError(
-                        f"{item.path} and {wanted[target].path} would both become {target}."
-                    )
+                first = wanted.setdefault(target, item)
+                if first is not item and target != MARKER:
+                    raise UnseenError(f"{item.path} and {first.path} would both become {target}.")
         if wanted.keys() <= {MARKER}:
             raise UnseenError(
-                f"{', '.join(map(str, sources))} holds no image in the form domain/class/image"
-                + (f". {layout.obtain}" if layout else ".")
+                f"{', '.join(map(str, sources))} holds no image in the form domain/class/image.",
+                remedy=layout.obtain if layout else "",
+            )
+        folder = data_dir if layout is None else data_dir / layout.root
+        if stand_in := marker([folder]):
+            raise UnseenError(
+                f"{folder} belongs to synthetic stand-ins ({stand_in}), and real data are never "
+                "put next to them.",
+                remedy="Import into another data folder.",
             )
         size = sum(item.size for item in wanted.values())
-        folder = data_dir if layout is None else data_dir / root(layout)
-        if found := marker([folder]):
-            raise UnseenError(
-                f"{folder} belongs to synthetic stand-ins ({found}), and real data are never "
-                "put next to them. Import into another data folder."
-            )
         _write(wanted, size, folder, locate)
     return Imported(folder, len(wanted), size, len(items) - used)
-
-
-def root(layout: Layout) -> str:
-    """Return the folder into which a layout is imported: the first of its usual places."""
-    return next(name for name in layout.roots if PurePosixPath(name).suffix not in (".tar", ".gz"))
 
 
 def _targets(
@@ -108,10 +99,12 @@ def _targets(
 ) -> list[str]:
     """The paths of an image or a list below the layout's root; none for other files."""
     name = PurePosixPath(item.path).name
+    if name == MARKER:  # what is in an archive of a stand-in stays one
+        return [MARKER]
     if layout.lists is not None:
-        for pattern in (layout.lists.train, layout.lists.validation):
-            if name in {pattern.format(domain=domain) for domain in layout.domains}:
-                return [f"{layout.lists.folders[0]}/{name}"]
+        patterns = (layout.lists.train, layout.lists.validation)
+        if name in {p.format(domain=domain) for p in patterns for domain in layout.domains}:
+            return [f"{layout.lists.folders[0]}/{name}"]
     if PurePosixPath(name).suffix.lower() not in SUFFIXES:
         return []
     at = place(layout, File(item.path, item.size, 0))
@@ -124,64 +117,47 @@ def _notes(layout: Layout | None, items: Sequence[Item]) -> Mapping[str, Sequenc
     """What json files among the items say about images that lie in one heap."""
     if layout is None or layout.annotated is None:
         return {}
-    read = []
-    for item in items:
-        if item.path.endswith(".json"):
-            try:
-                with item.open() as file:
-                    read.append(json.load(file))
-            except ValueError as error:
-                raise UnseenError(f"{item.path} is not a json file: {error}.") from error
+    contents = []
+    for item in (item for item in items if item.path.endswith(".json")):
+        try:
+            with item.open() as file:
+                contents.append(json.load(file))
+        except ValueError as error:
+            raise UnseenError(f"{item.path} is not a json file: {error}.") from error
     try:
-        return layout.annotated(read)
+        return layout.annotated(contents)
     except (KeyError, TypeError, AttributeError) as error:
-        raise UnseenError(
-            f"the json files are not annotations of {layout.name}: {error!r}."
-        ) from error
+        what = f"the json files are not annotations of {layout.name}: {error!r}."
+        raise UnseenError(what) from error
 
 
 def _write(
-    wanted: dict[str, Item], size: int, folder: Path, locate: Callable[[Path], object] | None
+    wanted: Mapping[str, Item], size: int, folder: Path, locate: Callable[[Path], object] | None
 ) -> None:
     """Write all files into a temporary folder, then rename each to its place."""
-    there = [target for target in wanted if (folder / target).exists()]
-    if there:
+    if there := [target for target in wanted if (folder / target).exists()]:
         raise UnseenError(
-            f"{folder} already has {len(there)} of the files, the first {there[0]}. Remove them "
-            "first, or import into another folder."
+            f"{folder} already has {len(there)} of the files, the first {there[0]}.",
+            remedy="Remove them first, or import into another folder.",
         )
-    folder.mkdir(parents=True, exist_ok=True)
-    free = shutil.disk_usage(folder).free
-    if size > free:
-        raise UnseenError(
-            f"the {len(wanted):,} files take {readable(size)}; {folder} has {readable(free)} left."
-        )
-    print(f"writing {len(wanted):,} files, {readable(size)}, to {folder}", file=sys.stderr)
-    temporary = Path(tempfile.mkdtemp(prefix=".import-", dir=folder))
-    try:
+    with workspace(folder, size, f"the {len(wanted):,} files") as temporary:
+        print(f"writing {len(wanted):,} files, {readable(size)}, to {folder}", file=sys.stderr)
         for target, item in wanted.items():
             path = temporary / target
             path.parent.mkdir(parents=True, exist_ok=True)
             with item.open() as source, path.open("wb") as file:
                 shutil.copyfileobj(source, file)
-        if locate is not None:
-            _recognised(locate, temporary)
+        try:
+            if locate is not None:
+                locate(temporary)
+        except UnseenError as error:
+            inside = str(error).replace(f"{temporary}/", "").replace(str(temporary), ".")
+            raise UnseenError(
+                f"nothing was imported; looked for in what was unpacked: {inside}"
+            ) from None
         for target in wanted:
             (folder / target).parent.mkdir(parents=True, exist_ok=True)
             os.replace(temporary / target, folder / target)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
-
-
-def _recognised(locate: Callable[[Path], object], folder: Path) -> None:
-    """Refuse what was unpacked where the data set's files are not in it."""
-    try:
-        locate(folder)
-    except UnseenError as error:
-        inside = str(error).replace(f"{folder}/", "").replace(str(folder), ".")
-        raise UnseenError(
-            f"nothing was imported; looked for in what was unpacked: {inside}"
-        ) from None
 
 
 @contextmanager
@@ -189,10 +165,7 @@ def _opened(layout: Layout | None, sources: Sequence[Path]) -> Iterator[list[Ite
     """All files of the sources, while these are open."""
     with ExitStack() as stack:
         try:
-            items: list[Item] = []
-            for source in sources:
-                items += _items(layout, source, stack)
-            yield items
+            yield [item for source in sources for item in _items(layout, source, stack)]
         except (tarfile.TarError, zipfile.BadZipFile, EOFError, RuntimeError) as error:
             raise UnseenError(f"an archive is damaged or encrypted ({error}).") from error
 
@@ -201,9 +174,11 @@ def _items(layout: Layout | None, source: Path, stack: ExitStack) -> Iterator[It
     if not source.is_file():
         raise UnseenError(f"{source} is not a file.")
     if source.suffix == ".parquet":
-        return _from_parquet(layout, source)
+        if layout is not None:
+            return _from_parquet(source)
+        raise UnseenError(f"{source}: only benchmarks of images are imported from Parquet files.")
     if source.suffix == ".json":
-        return iter([Item(source.name, source.stat().st_size, partial(_plain, source))])
+        return iter([Item(source.name, source.stat().st_size, partial(open, source, "rb"))])  # type: ignore[arg-type]
     # tar first: an archive whose last file is an npz ends as a zip does.
     if tarfile.is_tarfile(source):
         return _from_tar(stack.enter_context(tarfile.open(source)), source)
@@ -212,32 +187,26 @@ def _items(layout: Layout | None, source: Path, stack: ExitStack) -> Iterator[It
     raise UnseenError(f"{source} is not a tar archive, a zip archive or a Parquet file.")
 
 
-def _plain(source: Path) -> BinaryIO:
-    return source.open("rb")
-
-
 def _from_tar(archive: tarfile.TarFile, source: Path) -> Iterator[Item]:
     for member in archive:
         path = _safe(member.name, source)
-        if member.isfile():
-            if _shown(path):
-                yield Item(path, member.size, partial(_member, archive, member))
-        elif not member.isdir():
-            raise UnseenError(f"{source} holds a link or device, {member.name!r}: not imported.")
-
-
-def _member(archive: tarfile.TarFile, member: tarfile.TarInfo) -> Any:
-    return archive.extractfile(member)
+        if not (member.isfile() or member.isdir()):
+            raise _linked(source, member.name)
+        if member.isfile() and visible(path):
+            yield Item(path, member.size, partial(archive.extractfile, member))  # type: ignore[arg-type]
 
 
 def _from_zip(archive: zipfile.ZipFile, source: Path) -> Iterator[Item]:
     for info in archive.infolist():
         path = _safe(info.filename, source)
-        kind = stat.S_IFMT(info.external_attr >> 16)
-        if kind not in (0, stat.S_IFREG, stat.S_IFDIR):
-            raise UnseenError(f"{source} holds a link or device, {info.filename!r}: not imported.")
-        if not info.is_dir() and _shown(path):
+        if stat.S_IFMT(info.external_attr >> 16) not in (0, stat.S_IFREG, stat.S_IFDIR):
+            raise _linked(source, info.filename)
+        if not info.is_dir() and visible(path):
             yield Item(path, info.file_size, partial(archive.open, info))  # type: ignore[arg-type]
+
+
+def _linked(source: Path, name: str) -> UnseenError:
+    return UnseenError(f"{source} holds a link or device, {name!r}: not imported.")
 
 
 def _safe(name: str, source: Path) -> str:
@@ -251,17 +220,8 @@ def _safe(name: str, source: Path) -> str:
     return path.as_posix()
 
 
-def _shown(path: str) -> bool:
-    return not any(part.startswith((".", "__MACOSX")) for part in path.split("/"))
-
-
-def _from_parquet(layout: Layout | None, source: Path) -> Iterator[Item]:
-    """Rows of a Hugging Face export: an image, a domain and a class by name.
-
-    Classes and domains that are numbers get the names that the export's own description gives.
-    """
-    if layout is None:
-        raise UnseenError(f"{source}: only benchmarks of images are imported from Parquet files.")
+def _from_parquet(source: Path) -> Iterator[Item]:
+    """Rows of a Hugging Face export: an image, a domain and a class, by the names it describes."""
     file = _parquet(source)
     columns = file.schema_arrow.names
     image = _column(source, columns, "image", "img", "jpg", "png")
@@ -271,10 +231,15 @@ def _from_parquet(layout: Layout | None, source: Path) -> Iterator[Item]:
     for group in range(file.num_row_groups):
         words = file.read_row_group(group, columns=[domain, label]).to_pylist()
         for row, record in enumerate(words):
-            data, path = _cell(source, image, group, row)
+            data, path = _group(source, image, group)[row]
             folders = [_word(source, described, c, record[c]) for c in (domain, label)]
-            name = _filename(source, f"{group}-{row:05d}", path, data)
-            where = _safe("/".join((*folders, name)), source)
+            suffix = next((s for magic, s in MAGIC.items() if data.startswith(magic)), None)
+            if suffix is None:
+                raise UnseenError(
+                    f"row {group}-{row:05d} of {source} is not an image of a known kind."
+                )
+            stem = PurePosixPath(path).stem if path else f"{source.stem}-{group}-{row:05d}"
+            where = _safe("/".join((*folders, stem + suffix)), source)
             yield Item(where, len(data), partial(_bytes, source, image, group, row))
 
 
@@ -283,42 +248,36 @@ def _parquet(source: Path) -> Any:
         from pyarrow import parquet  # type: ignore[import-not-found,import-untyped,unused-ignore]
     except ImportError:
         raise UnseenError(
-            "Parquet files are read by pyarrow, which is not installed: pip install "
-            "'unseen[parquet]'."
+            "Parquet files are read by pyarrow, which is not installed:",
+            remedy="pip install 'unseen[parquet]'.",
         ) from None
     return parquet.ParquetFile(source)
 
 
 @lru_cache(maxsize=1)
-def _group(source: Path, column: str, group: int) -> list[Any]:
-    """One row group's images: all rows of it are asked for one after the other."""
-    table = _parquet(source).read_row_group(group, columns=[column])
-    return [record[column] for record in table.to_pylist()]
-
-
-def _cell(source: Path, column: str, group: int, row: int) -> tuple[bytes, str | None]:
-    """An image's bytes, and its path where the export keeps it."""
-    content = _group(source, column, group)[row]
-    data = content["bytes"] if isinstance(content, dict) else content
-    if not isinstance(data, bytes):
+def _group(source: Path, column: str, group: int) -> list[tuple[bytes, str | None]]:
+    """The bytes of one row group's images, each with its path; asked for row by row."""
+    cells = _parquet(source).read_row_group(group, columns=[column])[column].to_pylist()
+    cells = [cell if isinstance(cell, dict) else {"bytes": cell} for cell in cells]
+    if not all(isinstance(cell["bytes"], bytes) for cell in cells):
         raise UnseenError(f"{source} holds links to images, not images (column {column!r}).")
-    return data, content.get("path") if isinstance(content, dict) else None
+    return [(cell["bytes"], cell.get("path")) for cell in cells]
 
 
 def _bytes(source: Path, column: str, group: int, row: int) -> BinaryIO:
-    return io.BytesIO(_cell(source, column, group, row)[0])
+    return io.BytesIO(_group(source, column, group)[row][0])
 
 
 def _column(source: Path, columns: Sequence[str], *names: str) -> str:
-    for name in names:
-        if name in columns:
-            return name
+    if name := next((name for name in names if name in columns), None):
+        return name
     raise UnseenError(
-        f"{source} has no column {' or '.join(names)}; found {', '.join(columns)}. Rename it."
+        f"{source} has no column {' or '.join(names)}; found {', '.join(columns)}.",
+        remedy="Rename it.",
     )
 
 
-def _described(metadata: dict[bytes, bytes]) -> dict[str, list[str]]:
+def _described(metadata: Mapping[bytes, bytes]) -> dict[str, list[str]]:
     """Column -> names of its numbers, as the library datasets writes them."""
     try:
         features = json.loads(metadata[b"huggingface"])["info"]["features"]
@@ -327,22 +286,11 @@ def _described(metadata: dict[bytes, bytes]) -> dict[str, list[str]]:
         return {}
 
 
-def _word(source: Path, described: dict[str, list[str]], column: str, value: object) -> str:
+def _word(source: Path, described: Mapping[str, list[str]], column: str, value: object) -> str:
     """A domain's or class's name."""
-    if isinstance(value, int):
-        names = described.get(column, [])
-        if not 0 <= value < len(names):
-            raise UnseenError(
-                f"{source} gives the {column} {value} as a number and does not say its name."
-            )
+    if not isinstance(value, int):
+        return str(value)
+    names = dict(enumerate(described.get(column, [])))
+    if value in names:
         return names[value]
-    return str(value)
-
-
-def _filename(source: Path, row: str, path: str | None, data: bytes) -> str:
-    """A row's name, with the suffix that the bytes ask for."""
-    suffix = next((s for magic, s in MAGIC.items() if data.startswith(magic)), None)
-    if suffix is None:
-        raise UnseenError(f"row {row} of {source} is not an image of a known kind.")
-    stem = PurePosixPath(path).stem if path else f"{source.stem}-{row}"
-    return stem + suffix
+    raise UnseenError(f"{source} gives the {column} {value} as a number and does not say its name.")

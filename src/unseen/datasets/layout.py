@@ -1,22 +1,27 @@
-"""Benchmarks of images in folders: what is where as distributed, said once per data set."""
+"""Benchmarks of images in folders: what is where as distributed, how it is read and imitated."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from unseen.core.turn import keyed
 from unseen.datasets.cache import decoded
 from unseen.datasets.dataset import DataSet, Domain
-from unseen.datasets.files import below, given
+from unseen.datasets.files import below, data_folder
 from unseen.datasets.images import File, Image, Tree, View
 from unseen.datasets.splits import Lists
 from unseen.datasets.standin import note
 from unseen.errors import UnseenError, choice, nearest
+
+#: Of a stand-in: the side of an image in pixels, and the images of each class and domain, the last
+#: of which is for validation where there is a split.
+SIDE, COUNT = 12, 3
 
 
 @dataclass(frozen=True)
@@ -60,6 +65,11 @@ class Layout:
     joined: bool = False
     annotated: Callable[[Sequence[Any]], Mapping[str, Sequence[tuple[str, str]]]] | None = None
 
+    @property
+    def root(self) -> str:
+        """The folder into which it is imported: the first of its usual places."""
+        return next(name for name in self.roots if not name.endswith((".tar", ".gz")))
+
     def domain(self, folder: str) -> str | None:
         """Return the domain of a folder's name, or None."""
         return _named(self.domains, folder)
@@ -69,8 +79,7 @@ class Layout:
         return folder if isinstance(self.classes, int) else _named(self.classes, folder)
 
 
-@dataclass(frozen=True)
-class Survey:
+class Survey(NamedTuple):
     """The tree of each domain, its images by path, and the names of the classes."""
 
     trees: Mapping[str, Tree]
@@ -87,8 +96,6 @@ def read(
 ) -> DataSet:
     """Read the data set that the layout describes, images decoded once: uint8 [N, 3, S, S].
 
-    Domains are in the layout's order, images in that of part, class and name.
-
     Args:
         layout: The description.
         data_dir: The data folder.
@@ -97,22 +104,26 @@ def read(
         view: What becomes of every image.
         split: "official" takes the validation rows from the layout's lists or parts; "none" leaves
             them to the study.
+
+    Returns:
+        Domains in the layout's order, images in that of part, class and name.
     """
     choice("split", split, ("official", "none"))
-    found = survey(layout, data_dir, path)
+    trees, every, classes = survey(layout, data_dir, path)
     domains = []
-    for name, images in found.images.items():
+    for name, images in every.items():
         if not images:
-            raise UnseenError(f"domain {name!r} of {layout.name} has no images. {layout.obtain}")
-        tree = found.trees[name]
+            raise UnseenError(
+                f"domain {name!r} of {layout.name} has no images.", remedy=layout.obtain
+            )
         own, rows = distinct(layout, images), None
         if split == "official":
-            own, rows = official(layout, name, tree, images, found.classes)
-        x, digest = decoded(tree, [image.file for image in own], view)
-        y = torch.tensor([found.classes.index(image.label) for image in own])
+            own, rows = official(layout, name, trees[name], images, classes)
+        x, digest = decoded(trees[name], [image.file for image in own], view)
+        y = torch.tensor([classes.index(image.label) for image in own])
         domains.append(Domain(name, x, y, rows, digest=digest))
     return DataSet(
-        layout.name, tuple(domains), found.classes, layout.source, layout.licence, layout.citation
+        layout.name, tuple(domains), classes, layout.source, layout.licence, layout.citation
     )
 
 
@@ -121,17 +132,26 @@ def survey(layout: Layout, data_dir: str | Path | None, path: str | Path | None 
     trees = _trees(layout, data_dir, path)
     images: dict[str, list[Image]] = {name: [] for name in layout.domains}
     for tree in dict.fromkeys(trees.values()):
-        names = [f for f in folders(tree) if layout.domain(f)]
-        for file in tree.files(names):
+        for file in tree.files([folder for folder in _folders(tree) if layout.domain(folder)]):
             at = place(layout, file)
             if at is not None and trees.get(at[0]) == tree:
                 images[at[0]].append(at[1])
-    images = {name: _ordered(layout, own) for name, own in images.items()}
-    return Survey(trees, images, _classes(layout, images))
+    order = {name: i for i, name in enumerate(layout.parts)}
+    for own in images.values():
+        own.sort(key=lambda i: (order.get(i.part, -1), i.label, i.file.parts[-1]))
+    if not isinstance(layout.classes, int):
+        return Survey(trees, images, tuple(layout.classes))
+    classes = sorted({image.label for own in images.values() for image in own})
+    if len(classes) != layout.classes:
+        raise UnseenError(
+            f"{layout.name} has {layout.classes} classes; found {len(classes)} class folders.",
+            remedy=layout.obtain,
+        )
+    return Survey(trees, images, tuple(classes))
 
 
-def folders(tree: Tree) -> list[str]:
-    """Return the names of the folders in which the domains may lie."""
+def _folders(tree: Tree) -> list[str]:
+    """The names of the folders in which the domains may lie."""
     if tree.root.is_file():
         return ["."]
     return sorted(f.name for f in tree.root.iterdir() if f.is_dir() and f.name[0] != ".")
@@ -140,18 +160,17 @@ def folders(tree: Tree) -> list[str]:
 def folded(name: str) -> str:
     """Return a name as folders are compared.
 
-    >>> folded("Real World") == folded("real_world") == folded("Real-World")
-    True
+    Example:
+        >>> folded("Real World") == folded("real_world") == folded("Real-World")
+        True
     """
     return "".join(filter(str.isalnum, name.lower()))
 
 
 def _named(known: Mapping[str, tuple[str, ...]], folder: str) -> str | None:
     wanted = folded(folder)
-    for name, others in known.items():
-        if any(folded(spelling) == wanted for spelling in (name, *others)):
-            return name
-    return None
+    spellings = ((name, s) for name, others in known.items() for s in (name, *others))
+    return next((name for name, spelling in spellings if folded(spelling) == wanted), None)
 
 
 def _trees(layout: Layout, data_dir: str | Path | None, path: str | Path | None) -> dict[str, Tree]:
@@ -159,60 +178,54 @@ def _trees(layout: Layout, data_dir: str | Path | None, path: str | Path | None)
     if path is not None:
         places = [below(data_dir, path, layout.name)]
     else:
-        root = given(data_dir, layout.name, layout.obtain)
+        root = data_folder(data_dir, layout.name, layout.obtain)
         places = [p for p in (*(root / r for r in layout.roots), root) if p.exists()]
     candidates: list[dict[str, Tree]] = []
     for base in places:
         tree = Tree(base)
         if base.is_file():
-            present = {d for file in tree.files() if (d := _domain(layout, file))}
+            images = (place(layout, file, strict=False) for file in tree.files())
+            present = {image[0] for image in images if image}
         else:
-            present = {d for f in folders(tree) if (d := layout.domain(f))}
+            present = {domain for f in _folders(tree) if (domain := layout.domain(f))}
         candidates.append(dict.fromkeys(sorted(present), tree))
     best = max(candidates, key=len, default={})  # the first of those with most domains
     if layout.joined:
         best = {name: tree for trees in reversed(candidates) for name, tree in trees.items()}
-    missing = [name for name in layout.domains if name not in best]
-    if missing:
-        usual = ", ".join(layout.roots)
+    if missing := [name for name in layout.domains if name not in best]:
         where = ", ".join(map(str, places)) or str(data_dir)
         raise UnseenError(
             f"data set {layout.name!r} lacks the domain folder {', '.join(missing)}; looked in "
-            f"{where}. It is sought in {usual} below the data folder, or where the option 'path' "
-            f"says. {layout.obtain}"
+            f"{where}. It is sought in {', '.join(layout.roots)} below the data folder, or where "
+            "the option 'path' says.",
+            remedy=layout.obtain,
         )
     for tree in best.values():
         note(tree.root)
     return best
 
 
-def _domain(layout: Layout, file: File) -> str | None:
-    at = place(layout, file, strict=False)
-    return at[0] if at is not None else None
-
-
 def place(layout: Layout, file: File, strict: bool = True) -> tuple[str, Image] | None:
-    """Return the domain of a file, and the image that it is; None where it belongs to none."""
-    parts = file.parts
-    part, above = "", parts[:-2]
+    """Return the domain of a file, and the image that it is; None where it belongs to none.
+
+    Args:
+        layout: The description.
+        file: The file.
+        strict: Raise an error for a folder that is not a class, unless the layout is a subset.
+    """
+    part, above = "", file.parts[:-2]
     if above and above[-1].lower() in layout.parts:
         part, above = above[-1].lower(), above[:-1]
     domain = layout.domain(above[-1]) if above else None
     if domain is None:
         return None
-    label = layout.label(parts[-2])
-    if label is None:
-        if layout.subset or not strict:
-            return None
-        assert not isinstance(layout.classes, int)
-        raise nearest(f"class (the folder of {file.path})", parts[-2], layout.classes)
-    return domain, Image(file, label, part)
-
-
-def _ordered(layout: Layout, images: list[Image]) -> list[Image]:
-    """By part, class and name."""
-    order = {name: i for i, name in enumerate(layout.parts)}
-    return sorted(images, key=lambda i: (order.get(i.part, -1), i.label, i.file.parts[-1]))
+    folder = file.parts[-2]
+    label = layout.label(folder)
+    if label is not None:
+        return domain, Image(file, label, part)
+    if layout.subset or not strict or isinstance(layout.classes, int):
+        return None
+    raise nearest(f"class (the folder of {file.path})", folder, layout.classes)
 
 
 def distinct(layout: Layout, images: list[Image]) -> list[Image]:
@@ -221,41 +234,65 @@ def distinct(layout: Layout, images: list[Image]) -> list[Image]:
     return whole or images
 
 
-def _classes(layout: Layout, images: Mapping[str, list[Image]]) -> tuple[str, ...]:
-    if not isinstance(layout.classes, int):
-        return tuple(layout.classes)
-    names = tuple(sorted({image.label for own in images.values() for image in own}))
-    if len(names) != layout.classes:
-        raise UnseenError(
-            f"{layout.name} has {layout.classes} classes; found {len(names)} class folders. "
-            f"{layout.obtain}"
-        )
-    return names
-
-
 def official(
     layout: Layout, domain: str, tree: Tree, images: list[Image], classes: tuple[str, ...]
 ) -> tuple[list[Image], Tensor]:
     """Return a domain's images and the rows of its official validation split.
 
-    Split by folders, an image is for validation where it lies in such a folder; where other parts
-    repeat a part that holds all, by the class and the name that they share.
+    Note:
+        Split by folders, an image is for validation where it lies in such a folder; where other
+        parts repeat a part that holds all, by the class and the name that they share.
     """
     own = distinct(layout, images)
     if layout.lists is not None:
         return layout.lists.apply(domain, tree.root, own, classes)
-    held = [i for i in images if layout.parts.get(i.part) == "validation"]
-    if not held:
-        names = [name for name, role in layout.parts.items() if role == "validation"]
-        usual = f" in folders {', '.join(names)}" if names else ""
+    parts = [name for name, role in layout.parts.items() if role == "validation"]
+    keys = {image.key for image in images if image.part in parts}
+    if not keys:
+        usual = f" in folders {', '.join(parts)}" if parts else ""
         raise UnseenError(
-            f"{layout.name} in {tree.root} has no official split{usual}. Take split='none', and "
-            "the study draws its validation rows."
+            f"{layout.name} in {tree.root} has no official split{usual}.",
+            remedy="Take split='none', and the study draws its validation rows.",
         )
-    repeated = {i.key for i in held} if len(own) < len(images) else set()
-    rows = [
-        row
-        for row, image in enumerate(own)
-        if layout.parts.get(image.part) == "validation" or image.key in repeated
-    ]
-    return own, torch.tensor(rows, dtype=torch.int64)
+    repeated = len(own) < len(images)
+    validates = [i.part in parts or (repeated and i.key in keys) for i in own]
+    return own, torch.tensor(validates).nonzero().flatten()
+
+
+def sketch(layout: Layout, out: Path) -> None:
+    """Write a synthetic stand-in of the layout into out/root: three images per class and domain.
+
+    Note:
+        A class is the place of a bright square, a domain the tint of the background: something can
+        be learnt from it, and nothing about the real images. Lists and parts of the official split
+        are written too. Where a layout says how many classes there are and not which, they are
+        numbered.
+    """
+    from PIL import Image
+
+    classes = layout.classes
+    labels = [f"class_{i:03d}" for i in range(classes)] if isinstance(classes, int) else [*classes]
+    root = out / layout.root
+    folders = {role: name for name, role in reversed([*layout.parts.items()])}
+    parts = (".", ".")
+    if "validation" in folders:
+        parts = (folders["train"], folders["validation"])
+    for d, domain in enumerate(layout.domains):
+        for c, label in enumerate(labels):
+            for i in range(COUNT):
+                folder = root / domain / parts[i == COUNT - 1] / label
+                folder.mkdir(parents=True, exist_ok=True)
+                pixels = _drawn(f"{layout.name}/{domain}/{label}/{i}", d, c)
+                Image.fromarray(pixels.numpy()).save(folder / f"{i}.png")
+        if layout.lists is not None:
+            layout.lists.sketch(root, domain, labels, COUNT)
+
+
+def _drawn(purpose: str, domain: int, label: int) -> Tensor:
+    """An image, uint8 [SIDE, SIDE, 3]: noise on a tinted ground, a square by the class."""
+    generator = keyed(f"sketch/{purpose}")
+    pixels = torch.randint(60, (SIDE, SIDE, 3), generator=generator)
+    pixels[:, :, domain % 3] += 30 + 15 * domain
+    row, column = label * 5 % (SIDE - 3), label * 3 % (SIDE - 3)
+    pixels[row : row + 3, column : column + 3] += 90
+    return pixels.clamp(max=255).to(torch.uint8)

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import gzip
+import io
+import math
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from unseen.core.exchange import keyed
-from unseen.datasets import ghifary
+from unseen.core.turn import keyed
 from unseen.datasets.dataset import DataSet, Domain
-from unseen.datasets.digits import ANGLES
+from unseen.datasets.digits import ANGLES, disjoint
 from unseen.datasets.entry import Info
 from unseen.datasets.files import either, find
+from unseen.datasets.pickles import UNREADABLE, ArrayUnpickler
 from unseen.datasets.rotate import rotate
 from unseen.errors import UnseenError, choice, number
 
@@ -52,16 +56,22 @@ CLASSES = {
     "0": 6903, "1": 7877, "2": 6990, "3": 7141, "4": 6824,
     "5": 6313, "6": 6876, "7": 7293, "8": 6825, "9": 6958,
 }  # fmt: skip
-
-
-def variants(
-    *, protocol: str = "domainbed", size: int = 16, per_class: int = 100
-) -> Mapping[str, Mapping[str, int]]:
-    """Return the images of each digit at each angle under Ghifary's protocol, which fixes them."""
-    if protocol != "ghifary":
-        return {}
-    digits = dict.fromkeys(DIGITS, 100 if size == 16 else per_class)
-    return {f"M{angle}": digits for angle in ANGLES}
+#: The 1,000 digits of Ghifary et al. at each of six angles.
+VIEWS = ("mnist_6rot_16x16_float32.npz", "MNIST_6rot.pkl.gz")
+VIEWS_FOLDERS = (".", "rotated_mnist_mtae", "rotated-mnist", "mnist")
+VIEWS_SOURCE = "the code of Ghifary et al. 2015 (github.com/ghif/mtae), derived from MNIST"
+VIEWS_LICENCE = "CC BY-SA 3.0 (derived from MNIST)"
+VIEWS_OBTAIN = (
+    "MNIST_6rot.pkl.gz lies in the authors' repository ghif/mtae on GitHub; it is read as it is, "
+    "or as an npz file with x float32 [6, 1000, 16, 16] and y [6, 1000]."
+)
+VIEWS_CITATION = """@inproceedings{ghifary2015domain,
+  author = {Ghifary, Muhammad and Kleijn, W. Bastiaan and Zhang, Mengjie and Balduzzi, David},
+  title = {Domain Generalization for Object Recognition with Multi-task Autoencoders},
+  booktitle = {International Conference on Computer Vision},
+  pages = {2551--2559},
+  year = {2015}
+}"""
 
 
 def load(
@@ -77,40 +87,47 @@ def load(
         data_dir: The data folder.
         protocol: "domainbed": all 70,000 images, permuted once and dealt out in turn: six disjoint
             domains of 11,666 or 11,667, uint8 [N, 1, 28, 28], named "0" ... "75". "ghifary": the
-            same 1,000 digits at every angle.
-        size: Of Ghifary's digits: 16, the images of the authors, see `ghifary.load`; 28, the first
-            `per_class` training images of each class of MNIST, uint8 [1000, 1, 28, 28], turned
-            here.
+            same 1,000 digits at every angle, named "M0" ... "M75": a model that has memorised its
+            training digits has seen the target's, so that DomainBed's is the harder one.
+        size: Of Ghifary's digits: 16, the images of the authors, float32 [1000, 1, 16, 16]; 28, the
+            first `per_class` training images of each class of MNIST, uint8 [1000, 1, 28, 28],
+            turned here.
         per_class: See `size`.
 
     Source:
-        Gulrajani and Lopez-Paz, "In search of lost domain generalization", 2021.
+        Gulrajani and Lopez-Paz, "In search of lost domain generalization", 2021. Ghifary et al.,
+        "Domain generalization for object recognition with multi-task autoencoders", 2015.
 
     Departs from:
         DomainBed in the permutation, which is the same for every seed of a study.
     """
     choice("protocol", protocol, ("domainbed", "ghifary"))
-    if protocol == "ghifary":
-        if size not in (16, 28):
-            raise UnseenError(f"size of Ghifary's digits must be 16 or 28; found {size!r}.")
-        return ghifary.load(data_dir) if size == 16 else _first(data_dir, per_class)
-    images, digits = map(torch.cat, zip(*(read(data_dir, p) for p in PARTS), strict=True))
-    order = torch.randperm(len(digits), generator=keyed("rotated-mnist"))
-    domains = []
-    for i, angle in enumerate(ANGLES):
-        rows = order[i :: len(ANGLES)]
-        domains.append(Domain(str(angle), rotate(images[rows], angle).unsqueeze(1), digits[rows]))
-    return DataSet("rotated-mnist", tuple(domains), DIGITS, SOURCE, LICENCE, CITATION)
+    about = SOURCE, LICENCE, CITATION
+    if protocol == "domainbed":
+        images, digits = map(torch.cat, zip(*(read(data_dir, p) for p in PARTS), strict=True))
+        domains = disjoint(images, digits, "rotated-mnist")
+    elif size == 16:
+        domains = _views(locate_views(data_dir))
+        about = VIEWS_SOURCE, VIEWS_LICENCE, VIEWS_CITATION
+    elif size == 28:
+        number("per_class", per_class, 1, 5421, whole=True)  # MNIST's training images of the 5
+        images, digits = read(data_dir, "train")
+        first = torch.cat([(digits == c).nonzero().flatten()[:per_class] for c in range(10)])
+        x, y = images[first], digits[first]
+        domains = tuple(Domain(f"M{a}", rotate(x, a).unsqueeze(1), y) for a in ANGLES)
+    else:
+        raise UnseenError(f"size of Ghifary's digits must be 16 or 28; found {size!r}.")
+    return DataSet("rotated-mnist", domains, DIGITS, *about)
 
 
-def _first(data_dir: str | Path | None, count: int) -> DataSet:
-    """The first `count` training images of each class, each at all six angles."""
-    number("per_class", count, 1, 5421, whole=True)  # MNIST has 5,421 training images of the 5
-    images, digits = read(data_dir, "train")
-    first = torch.cat([(digits == c).nonzero().flatten()[:count] for c in range(len(DIGITS))])
-    images, digits = images[first], digits[first]
-    domains = [Domain(f"M{a}", rotate(images, a).unsqueeze(1), digits) for a in ANGLES]
-    return DataSet("rotated-mnist", tuple(domains), DIGITS, SOURCE, LICENCE, CITATION)
+def variants(
+    *, protocol: str = "domainbed", size: int = 16, per_class: int = 100
+) -> Mapping[str, Mapping[str, int]]:
+    """Return the images of each digit at each angle under Ghifary's protocol, which fixes them."""
+    if protocol != "ghifary":
+        return {}
+    digits = dict.fromkeys(DIGITS, 100 if size == 16 else per_class)
+    return {f"M{angle}": digits for angle in ANGLES}
 
 
 def read(
@@ -124,8 +141,8 @@ def read(
         dataset: The data set that reads them, as errors name it.
     """
     N = PARTS[part]
-    images = _idx(data_dir, f"{part}-images", (N, 28, 28), dataset)
-    return images, _idx(data_dir, f"{part}-labels", (N,), dataset).long()
+    images = _idx(_path(data_dir, f"{part}-images", 3, dataset), (N, 28, 28))
+    return images, _idx(_path(data_dir, f"{part}-labels", 1, dataset), (N,)).long()
 
 
 def locate(data_dir: Path, dataset: str = "rotated-mnist") -> None:
@@ -135,9 +152,14 @@ def locate(data_dir: Path, dataset: str = "rotated-mnist") -> None:
         _path(data_dir, f"{part}-labels", 1, dataset)
 
 
+def locate_views(data_dir: str | Path | None) -> Path:
+    """Return the file of Ghifary's views; an error says where it was looked for."""
+    return find(data_dir, VIEWS, VIEWS_FOLDERS, dataset="rotated-mnist", obtain=VIEWS_OBTAIN)
+
+
 def locate_either(data_dir: Path) -> None:
     """Look for what one of the protocols reads: the four files, or Ghifary's views."""
-    either(partial(locate, data_dir), partial(ghifary.locate, data_dir))
+    either(partial(locate, data_dir), partial(locate_views, data_dir))
 
 
 def _path(data_dir: str | Path | None, stem: str, dimensions: int, dataset: str) -> Path:
@@ -146,39 +168,78 @@ def _path(data_dir: str | Path | None, stem: str, dimensions: int, dataset: str)
     return find(data_dir, names, FOLDERS, dataset=dataset, obtain=OBTAIN)
 
 
-def _idx(data_dir: str | Path | None, stem: str, shape: tuple[int, ...], dataset: str) -> Tensor:
-    """The bytes of an idx file, packed or not, that must have the given shape."""
-    path = _path(data_dir, stem, len(shape), dataset)
+def _header(shape: Iterable[int]) -> bytes:
+    """The first bytes of an idx file of unsigned bytes."""
+    sides = list(shape)
+    return bytes([0, 0, 8, len(sides)]) + b"".join(n.to_bytes(4, "big") for n in sides)
+
+
+def _idx(path: Path, shape: tuple[int, ...]) -> Tensor:
+    """The bytes of an idx file, packed or not, that must have this shape."""
     content = path.read_bytes()
     try:
         content = gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content
     except (OSError, EOFError, zlib.error) as error:
-        raise UnseenError(f"{path} is damaged ({error}): fetch it again. {OBTAIN}") from error
-    header = b"\x00\x00\x08" + bytes([len(shape)]) + b"".join(n.to_bytes(4, "big") for n in shape)
-    size = int(torch.tensor(shape).prod())
-    if content[: len(header)] != header or len(content) != len(header) + size:
+        raise UnseenError(
+            f"{path} is damaged ({error}).", remedy=f"Fetch it again. {OBTAIN}"
+        ) from error
+    header = _header(shape)
+    if content[: len(header)] != header or len(content) != len(header) + math.prod(shape):
         raise UnseenError(
             f"{path} is not the idx file of {list(shape)} bytes that MNIST has: found "
-            f"{len(content)} bytes with the header {content[: len(header)].hex()}. {OBTAIN}"
+            f"{len(content)} bytes with the header {content[: len(header)].hex()}.",
+            remedy=OBTAIN,
         )
     return torch.frombuffer(bytearray(content), dtype=torch.uint8, offset=len(header)).view(shape)
 
 
+def _views(path: Path) -> tuple[Domain, ...]:
+    """The authors' pairs of images and labels, one for each angle."""
+    try:
+        pairs = _pairs(path)
+        views = [
+            (torch.as_tensor(x).float().reshape(-1, 1, 16, 16), torch.as_tensor(y).long().flatten())
+            for x, y in pairs
+        ]
+    except UNREADABLE as error:
+        raise UnseenError(
+            f"{path} does not hold pairs of images and labels: {error}.", remedy=VIEWS_OBTAIN
+        ) from error
+    if len(views) != len(ANGLES):
+        raise UnseenError(f"{path} holds {len(views)} views; {len(ANGLES)} angles are expected.")
+    return tuple(Domain(f"M{a}", x, y) for a, (x, y) in zip(ANGLES, views, strict=True))
+
+
+def _pairs(path: Path) -> Iterable[Any]:
+    if path.suffix == ".npz":
+        with np.load(path, allow_pickle=False) as arrays:
+            return zip(arrays["x"], arrays["y"], strict=True)
+    pairs: Iterable[Any] = ArrayUnpickler(io.BytesIO(gzip.decompress(path.read_bytes()))).load()
+    return pairs
+
+
 def sketch(folder: Path) -> None:
-    """Write synthetic stand-ins: MNIST's four files at the one size that it has, 70,000 digits of a
-    bar each (0.7 MB packed), and Ghifary's six views."""
-    ghifary.sketch(folder)
-    (folder / "mnist").mkdir(parents=True, exist_ok=True)
-    shapes = torch.zeros(10, 28, 28, dtype=torch.uint8)
+    """Write synthetic stand-ins of one bar for each digit.
+
+    MNIST's four files have the one size that it has, 70,000 digits (0.7 MB packed); Ghifary's 1,000
+    bars move a pixel on from view to view.
+    """
+    root = folder / "mnist"
+    root.mkdir(parents=True, exist_ok=True)
+    shapes = np.zeros((10, 28, 28), np.uint8)
+    small = np.zeros((10, 16, 16), np.float32)
     for digit in range(10):
         shapes[digit, 6 : 8 + digit, 4 + 2 * digit : 7 + 2 * digit] = 255
+        small[digit, 3 : 4 + digit, 2 + digit : 4 + digit] = 1
     for part, N in PARTS.items():
-        digits = torch.randint(10, (N,), generator=keyed(f"sketch/mnist/{part}"))
-        for kind, values in (("images", shapes[digits]), ("labels", digits.to(torch.uint8))):
-            sizes = b"".join(n.to_bytes(4, "big") for n in values.shape)
-            content = b"\x00\x00\x08" + bytes([values.ndim]) + sizes + values.numpy().tobytes()
-            name = f"{part}-{kind}-idx{values.ndim}-ubyte.gz"
-            (folder / "mnist" / name).write_bytes(gzip.compress(content, 1, mtime=0))
+        digits = torch.randint(10, (N,), generator=keyed(f"sketch/mnist/{part}")).numpy()
+        for kind, values in (("images", shapes[digits]), ("labels", digits.astype(np.uint8))):
+            content = gzip.compress(_header(values.shape) + values.tobytes(), 1, mtime=0)
+            (root / f"{part}-{kind}-idx{values.ndim}-ubyte.gz").write_bytes(content)
+    (folder / VIEWS_FOLDERS[1]).mkdir(parents=True, exist_ok=True)
+    y = np.arange(1000, dtype=np.int64) % 10
+    x = np.stack([np.roll(small[y], view, axis=1) for view in range(len(ANGLES))])
+    np.savez_compressed(folder / VIEWS_FOLDERS[1] / VIEWS[0], x=x, y=np.tile(y, (len(ANGLES), 1)))
 
 
 INFO = Info(

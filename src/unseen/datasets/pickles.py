@@ -20,8 +20,9 @@ UNREADABLE = (
 class ArrayUnpickler(pickle.Unpickler):
     """Reads lists, tuples, numbers, strings and numpy arrays, and refuses everything else.
 
-    A pickle is a program: it may name any function and call it. The names that rebuild an array
-    are the only ones admitted here. Strings of Python 2 are read as Latin-1, byte for byte.
+    Note:
+        A pickle is a program: it may name any function and call it. The names that rebuild an array
+        are the only ones admitted here. Strings of Python 2 are read as Latin-1, byte for byte.
     """
 
     def __init__(self, file: io.BytesIO) -> None:

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from zipfile import BadZipFile
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import adaptive_avg_pool2d
 
-from unseen.core.exchange import keyed
+from unseen.core.turn import keyed
 from unseen.datasets import wilds
 from unseen.datasets.dataset import DataSet
 from unseen.datasets.entry import Info
@@ -42,12 +43,10 @@ COLUMNS = ("country", "urban", "wealthpooled")
 SOURCE = "PovertyMap-WILDS v1.1, from Landsat, DMSP and VIIRS images and DHS surveys"
 LICENCE = "images: US public domain; survey metadata: terms of the DHS Program"
 OBTAIN = (
-    "poverty_v1.1 (dhs_metadata.csv and the folder images, 13.1 GB packed) is distributed by "
-    "WILDS, wilds.stanford.edu; its package downloads it, and it is read as it is unpacked. "
+    f"poverty_v1.1 (dhs_metadata.csv and the folder images, 13.1 GB packed) {wilds.OBTAIN} "
     "Version 1.0 has another layout and is not read."
 )
-CITATION = (
-    """@article{yeh2020using,
+CITATION = """@article{yeh2020using,
   author = {Yeh, Christopher and Perez, Anthony and Driscoll, Anne and Azzari, George and
             Tang, Zhongyi and Lobell, David and Ermon, Stefano and Burke, Marshall},
   title = {Using publicly available satellite imagery and deep learning to understand economic
@@ -59,8 +58,6 @@ CITATION = (
   doi = {10.1038/s41467-020-16185-w}
 }
 """
-    + wilds.CITATION
-)
 #: Images of fold A that WILDS states; its sources have 9,797 of training and 1,000 of validation.
 TOTALS: Mapping[str, int] = {VALIDATION: 3909, TEST: 3963}
 
@@ -69,8 +66,9 @@ TOTALS: Mapping[str, int] = {VALIDATION: 3909, TEST: 3963}
 class Bands(View):
     """The array `x` [8, 224, 224] of an npz file, as the bytes of float32 [8, S, S].
 
-    Decoded images are kept as bytes, so that these are the bytes of the numbers: viewed as
-    float32, the array on disk is [N, 8, S, S]. A size below 224 averages over areas.
+    Note:
+        Decoded images are kept as bytes, so that these are the bytes of the numbers: viewed as
+        float32, the array on disk is [N, 8, S, S]. A size below 224 averages over areas.
     """
 
     @property
@@ -79,9 +77,7 @@ class Bands(View):
         return (len(BANDS), self.size, 4 * self.size)
 
     def __call__(self, content: bytes, where: str) -> Tensor:
-        """One npz file as uint8 [8, S, 4 S]; an error names the file."""
-        import numpy as np
-
+        """Read one npz file as uint8 [8, S, 4 S]; an error names the file."""
         try:
             with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
                 x = torch.from_numpy(arrays["x"].astype(np.float32))
@@ -105,14 +101,7 @@ def load(
     size: int = 224,
     limit: int | None = None,
 ) -> DataSet:
-    """An asset index (`wealthpooled`) from eight bands: float32 [N, 8, S, S], a regression.
-
-    Bands are in the order of `BANDS`, standardised by the distributors over all countries. Clients
-    are country × area: "kenya-rural", "kenya-urban". Of the training countries' images WILDS keeps
-    1,000 for validation and 1,000 for a test inside the distribution, drawn with numpy's generator
-    seeded by the fold's letter: here they are `Domain.validation`, and left out. (Of fewer than
-    10,000 images, which only a stand-in has, a tenth each.) WILDS reports Pearson's r over all
-    images and the worse of urban and rural, as a mean over the folds.
+    """Load an asset index (`wealthpooled`) from eight bands, a regression.
 
     Args:
         data_dir: The data folder.
@@ -123,6 +112,15 @@ def load(
         size: S in pixels.
         limit: The most images of each domain, drawn once, for trials; all 19,669 take 31.6 GB once
             read.
+
+    Returns:
+        float32 [N, 8, S, S], the bands in the order of `BANDS`, standardised by the distributors
+        over all countries. Clients are country × area: "kenya-rural", "kenya-urban". Of the
+        training countries' images WILDS keeps 1,000 for validation and 1,000 for a test inside the
+        distribution, drawn with numpy's generator seeded by the fold's letter: here they are
+        `Domain.validation`, and left out. (Of fewer than 10,000 images, which only a stand-in has,
+        a tenth each.) WILDS reports Pearson's r over all images and the worse of urban and rural,
+        as a mean over the folds.
 
     Source:
         Koh et al., "WILDS", 2021, §4.1.6; splits as in its package. PPDG (Table 2) has 26 clients,
@@ -140,29 +138,31 @@ def load(
     path = locate(data_dir)
     table = list(_rows(path))
     role = {c: part for part, names in countries(fold).items() for c in names}
-    held, dropped = _inside([i for i, row in enumerate(table) if role[row[0]] == "train"], fold)
+    sources = [i for i, (country, _, _) in enumerate(table) if role[country] == "train"]
+    validation, dropped = _inside(sources, fold)
+    pools = {"validation": VALIDATION, "test": TEST} if pooled else {}
     examples: dict[str, list[wilds.Example]] = {}
-    names = {"validation": VALIDATION, "test": TEST}
     for i, (country, urban, wealth) in enumerate(table):
-        if i in dropped:
-            continue
-        part = role[country]
-        name = f"{country}-{AREAS[urban]}" if part == "train" or not pooled else names[part]
-        meta = {"urban": urban, "country": COUNTRIES.index(country)}
-        file = f"images/landsat_poverty_img_{i}.npz"
-        examples.setdefault(name, []).append(wilds.Example(file, wealth, i in held, meta))
+        if i not in dropped:
+            name = pools.get(role[country], f"{country}-{AREAS[urban]}")
+            meta = {"urban": urban, "country": COUNTRIES.index(country)}
+            file = f"images/landsat_poverty_img_{i}.npz"
+            examples.setdefault(name, []).append(wilds.Example(file, wealth, i in validation, meta))
     domains = wilds.domains(
         path.parent, examples, Bands(size), limit=limit, dtype=torch.float32, regression=True
     )
     levels = {"urban": AREAS, "country": COUNTRIES}
-    return DataSet("povertymap", domains, None, SOURCE, LICENCE, CITATION, levels=levels)
+    return DataSet(
+        "povertymap", domains, None, SOURCE, LICENCE, CITATION + wilds.CITATION, levels=levels
+    )
 
 
 def countries(fold: str) -> dict[str, tuple[str, ...]]:
     """Return the countries of a fold that train, select and test.
 
-    >>> countries("A")["validation"], len(countries("A")["train"])
-    (('benin', 'burkina_faso', 'guinea', 'sierra_leone', 'tanzania'), 13)
+    Example:
+        >>> countries("A")["validation"], len(countries("A")["train"])
+        (('benin', 'burkina_faso', 'guinea', 'sierra_leone', 'tanzania'), 13)
     """
     choice("fold", fold, FOLDS)
     test, validation = GROUPS[FOLDS.index(fold)], GROUPS[(FOLDS.index(fold) + 1) % len(GROUPS)]
@@ -182,8 +182,6 @@ def sketch(folder: Path) -> None:
 
     Every image is a few coarse squares, so that the files stay small.
     """
-    import numpy as np
-
     generator = keyed("sketch/povertymap")
     root = folder / "poverty_v1.1"
     (root / "images").mkdir(parents=True, exist_ok=True)
@@ -213,8 +211,6 @@ def _rows(path: Path) -> Iterator[tuple[str, int, float]]:
 
 def _inside(sources: Sequence[int], fold: str) -> tuple[set[int], set[int]]:
     """The images of the training countries that WILDS validates on, and those it tests on."""
-    import numpy as np
-
     order = np.array(sources, dtype=np.int64)
     np.random.default_rng(ord(fold) + 541433).shuffle(order)
     count = min(INSIDE, len(order) // 10)

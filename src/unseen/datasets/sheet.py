@@ -25,8 +25,6 @@ from unseen.datasets.dialect import (
 )
 from unseen.errors import UnseenError, nearest
 
-__all__ = ["MISSING", "Sheet", "cells_by_line", "coded", "identity", "number", "read", "stream"]
-
 #: Cells that hold no value, by default.
 MISSING = ("", "?", "NA", "NaN")
 
@@ -53,12 +51,13 @@ class Sheet:
             raise nearest(f"column of {self.name}", name, self.columns)
         return self.columns[name]
 
+    def present(self, name: str) -> list[str]:
+        """Return the cells of a column that are not missing."""
+        return [cell for cell in self.column(name) if cell is not None]
+
     def plain(self, name: str) -> list[str | None]:
         """Return the cells of a column, its numbers with a decimal point whatever the file has."""
-        cells = self.column(name)
-        if self.dialect.decimal != ",":
-            return cells
-        return [None if cell is None else self.dialect.plain(cell) for cell in cells]
+        return [cell if cell is None else self.dialect.plain(cell) for cell in self.column(name)]
 
     def number(self, cell: str) -> float | None:
         """Return the number that a cell spells in this file, or None."""
@@ -74,34 +73,46 @@ class Sheet:
         cells = self.plain(name)
         gaps = [line for cell, line in zip(cells, self.lines, strict=True) if cell is None]
         if gaps:
+            rows = f"{len(gaps):,} of {len(cells):,} rows of {self.name}"
             raise UnseenError(
-                f"{rows_of(len(gaps), len(cells))} of {self.name} have no value in {name!r}, the "
-                f"column of the {role}, the first in line {gaps[0]}: remove the rows or fill in "
-                "the values."
+                f"{rows} have no value in {name!r}, the column of the {role}, the first in line "
+                f"{gaps[0]}:",
+                remedy="remove the rows or fill in the values.",
             )
         return [cell for cell in cells if cell is not None]
 
     def numbers(self, name: str) -> list[float]:
         """Return the cells of a numeric column, NaN where missing."""
-        values = [self.number(cell) if cell is not None else math.nan for cell in self.column(name)]
-        for value, cell, line in zip(values, self.columns[name], self.lines, strict=True):
+        values = []
+        for cell, line in zip(self.column(name), self.lines, strict=True):
+            value = math.nan if cell is None else self.number(cell)
             if cell is not None and (value is None or not math.isfinite(value)):
-                comma = " of decimal commas" if self.dialect.decimal == "," else ""
-                raise UnseenError(
-                    f"line {line} of {self.name} has {cell!r} in the numeric column {name!r}"
-                    f"{comma}: correct it, add it to the option 'missing', or name the column in "
-                    "the option 'categorical'."
-                )
-        return [math.nan if value is None else value for value in values]
+                raise WrongNumber(self, name, line, cell)
+            values.append(math.nan if value is None else value)
+        return values
 
 
-def rows_of(count: int, total: int) -> str:
-    """Return a number of rows among all, in words.
+class WrongNumber(UnseenError):
+    """A cell of a numeric column that is not a finite number.
 
-    >>> rows_of(57, 9958)
-    '57 of 9,958 rows'
+    Attributes:
+        line: Its line in the file.
+        cell: Its text.
     """
-    return f"{count:,} of {total:,} rows"
+
+    def __init__(self, sheet: Sheet, column: str, line: int, cell: str) -> None:
+        comma = " of decimal commas" if sheet.dialect.decimal == "," else ""
+        super().__init__(
+            f"line {line} of {sheet.name} has {cell!r} in the numeric column {column!r}{comma}:",
+            remedy="correct it, add it to the option 'missing', or name the column in the option "
+            "'categorical'.",
+        )
+        self.line, self.cell = line, cell
+
+
+def names_of(value: Sequence[str]) -> tuple[str, ...]:
+    """Return several names; a lone string is one name, not a list of letters."""
+    return (value,) if isinstance(value, str) else tuple(map(str, value))
 
 
 def cells_by_line(
@@ -115,26 +126,33 @@ def cells_by_line(
 
 def read(
     path: Path,
-    missing: Sequence[str] = MISSING,
-    header: Sequence[str] = (),
-    dialect: Dialect | None = None,
     needs: Sequence[str] = (),
+    missing: Sequence[str] = MISSING,
+    separator: str | None = None,
+    decimal: str | None = None,
+    encoding: str | None = None,
+    header: Sequence[str] = (),
 ) -> Sheet:
     """Read a csv file, unpacked if its name ends in .gz.
 
     Args:
         path: The file.
+        needs: Columns that it must have, by which the separator is known.
         missing: Cells that hold no value.
+        separator: What separates cells; this and the next two are detected by default, where that
+            is safe (`dialect`).
+        decimal: The decimal sign.
+        encoding: The encoding of the file.
         header: Names of the columns of a file without a header.
-        dialect: What is known of how the file is written; the rest is detected where that is safe.
-        needs: Columns that must be there, by which the separator is known.
     """
-    asked = dialect or Dialect()
-    text, encoding = decode(_content(path), asked.encoding, path)
-    separator = asked.separator or ("," if header else separator_of(text, needs, path))
+    dialect = Dialect(separator, decimal, encoding)
     try:
+        with open_binary(path) as file:
+            content = file.read()
+        text, encoding = decode(content, dialect.encoding, path)
+        separator = dialect.separator or ("," if header else separator_of(text, needs, path))
         rows = [row for row in cells_by_line(io.StringIO(text, newline=""), separator) if row[1]]
-    except csv.Error as error:
+    except (*BROKEN, csv.Error) as error:
         raise UnseenError(f"{path} is not a csv file: {error}.") from error
     names = list(header) or (rows.pop(0)[1] if rows else [])
     _check_header(names, path)
@@ -142,28 +160,16 @@ def read(
         raise UnseenError(f"{path} has no rows.")
     for line, row in rows:
         if len(row) != len(names):
-            raise UnseenError(
-                f"line {line} of {path} has {len(row)} cells where {len(names)} were expected, "
-                f"one for each of {', '.join(names)}."
-            )
-    empty = set(missing)
+            raise _wrong_length(path, line, row, names)
+    empty = set(names_of(missing))
     cells = [
         [None if cell in empty else cell for cell in column]
         for column in zip(*(row for _, row in rows), strict=True)
     ]
-    distinct = ({cell for cell in column if cell is not None} for column in cells)
-    decimal = asked.decimal or decimal_of(distinct, separator)
+    present = ({cell for cell in column if cell is not None} for column in cells)
+    dialect = Dialect(separator, dialect.decimal or decimal_of(present, separator), encoding)
     columns = dict(zip(names, cells, strict=True))
-    written = Dialect(separator, decimal, encoding)
-    return Sheet(path.name, columns, [line for line, _ in rows], written)
-
-
-def _content(path: Path) -> bytes:
-    try:
-        with open_binary(path) as file:
-            return file.read()
-    except BROKEN as error:
-        raise UnseenError(f"{path} is not a csv file: {error}.") from error
+    return Sheet(path.name, columns, [line for line, _ in rows], dialect)
 
 
 def stream(path: Path, columns: Sequence[str]) -> Iterator[tuple[str, ...]]:
@@ -186,57 +192,65 @@ def stream(path: Path, columns: Sequence[str]) -> Iterator[tuple[str, ...]]:
             places = [header.index(name) for name in columns]
             for line, row in rows:
                 if len(row) != len(header):
-                    raise UnseenError(
-                        f"line {line} of {path} has {len(row)} cells where "
-                        f"{len(header)} were expected: the file is damaged."
-                    )
+                    raise _wrong_length(path, line, row, header)
                 yield tuple(row[place] for place in places)
     except (*BROKEN, UnicodeDecodeError, csv.Error) as error:
         raise UnseenError(f"{path} is not a csv file in UTF-8: {error}.") from error
 
 
+def _wrong_length(path: Path, line: int, row: Sequence[str], header: Sequence[str]) -> UnseenError:
+    return UnseenError(
+        f"line {line} of {path} has {len(row)} cells where {len(header)} were expected, one for "
+        f"each of {', '.join(header)}."
+    )
+
+
 def _check_header(names: Sequence[str], path: Path) -> None:
-    nameless = [i for i, name in enumerate(names, 1) if not name]
+    nameless = [str(i) for i, name in enumerate(names, 1) if not name]
     if nameless:
-        one = len(nameless) == 1
-        at = f"column {nameless[0]}" if one else f"columns {', '.join(map(str, nameless))}"
+        plural = len(nameless) > 1
         raise UnseenError(
-            f"{at} of the {len(names)} of {path} {'has' if one else 'have'} no name in the header: "
-            "give every column a name, or remove it. (Row numbers that pandas wrote? Write the "
-            "file with index=False.)"
+            f"column{'s' * plural} {', '.join(nameless)} of the {len(names)} of {path} "
+            f"{'have' if plural else 'has'} no name in the header:",
+            remedy="give every column a name, or remove it. (Row numbers that pandas wrote? Write "
+            "the file with index=False.)",
         )
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise UnseenError(
-            f"{path} has more than one column called {' and more than one called '.join(twice)}: "
-            "rename or remove all but one."
+            f"{path} has more than one column called {' and more than one called '.join(twice)}:",
+            remedy="rename or remove all but one.",
         )
 
 
 def coded(cells: Sequence[str | None]) -> tuple[tuple[str, ...], Tensor]:
     """Return the names of the distinct values, sorted, and every cell's code [N] (-1: missing).
 
-    3, 3.0 and 03 are one value, called by its shortest spelling: sites write the same code in
-    different ways. Numbers come first, in their order, then words, in theirs; so a word at one
-    site changes nothing about the numbers of another.
+    Note:
+        3, 3.0 and 03 are one value, named by its shortest spelling: sites write the same code in
+        different ways. Numbers come first, in their order, then words, in theirs; so a word at one
+        site changes nothing about the numbers of another.
 
-    >>> coded(["10", "3.0", "3", None])
-    (('3', '10'), tensor([ 1,  0,  0, -1]))
+    Example:
+        >>> coded(["10", "3.0", "3", None])
+        (('3', '10'), tensor([ 1,  0,  0, -1]))
     """
     texts = sorted({cell for cell in cells if cell is not None}, key=lambda t: (len(t), t))
-    key = {text: identity(text) for text in texts}
     spelling: dict[tuple[bool, Decimal, str], str] = {}
     for text in texts:
-        spelling.setdefault(key[text], text)
+        spelling.setdefault(identity(text), text)
     values = sorted(spelling)
     code = {value: i for i, value in enumerate(values)}
-    codes = [-1 if cell is None else code[key[cell]] for cell in cells]
-    return tuple(spelling[value] for value in values), torch.tensor(codes, dtype=torch.int64)
+    codes: dict[str | None, int] = {text: code[identity(text)] for text in texts}
+    names = tuple(spelling[value] for value in values)
+    return names, torch.tensor([codes.get(cell, -1) for cell in cells], dtype=torch.int64)
 
 
 def identity(text: str) -> tuple[bool, Decimal, str]:
     """Return a key that cells of one value (3 and 3.0) share, in the order of the values.
 
-    The number is exact, since identifiers may have more digits than a float."""
+    Note:
+        The number is exact, since identifiers may have more digits than a float.
+    """
     value = number(text)
     if value is None or text.lstrip("+-")[0] not in ".0123456789":
         return True, Decimal(0), text

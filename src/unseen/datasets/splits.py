@@ -18,15 +18,13 @@ from unseen.errors import UnseenError
 if TYPE_CHECKING:
     from unseen.datasets.images import Image
 
-#: Class and name without suffix -> the label on its line, where there is one.
-Listed = dict[tuple[str, str], str]
+#: Class and name without suffix -> the label on its line.
+Labels = dict[tuple[str, str], str]
 
 
 @dataclass(frozen=True)
 class Lists:
     """Files with one image per line, `domain/class/image.jpg 1`, for training and validation.
-
-    Suffixes are not compared: copies that were converted keep the old ones in their lists.
 
     Attributes:
         train: Name of the list for training, with {domain}; a name in .pkl is a pair (paths,
@@ -36,6 +34,9 @@ class Lists:
         first: The number of the first class, by which labels are checked; None: they are not, an
             image's class is its folder in any case.
         only: Leave out images that are in no list, which are otherwise an error.
+
+    Note:
+        Suffixes are not compared: copies that were converted keep the old ones in their lists.
     """
 
     train: str
@@ -48,53 +49,73 @@ class Lists:
         self, domain: str, root: Path, images: Sequence[Image], classes: Sequence[str]
     ) -> tuple[list[Image], Tensor]:
         """Return the domain's images that are listed, and the rows that are for validation."""
-        train, held = (
+        train, validation = (
             self._read(name.format(domain=domain), root) for name in (self.train, self.validation)
         )
-        keys = {image.key for image in images}
-        listed = train | held
+        listed = train | validation
         if self.first is not None:
-            labels = {label: str(i + self.first) for i, label in enumerate(classes)}
+            numbers = {label: str(i + self.first) for i, label in enumerate(classes)}
             for (label, name), number in listed.items():
-                if number != labels.get(label):
+                if number != numbers.get(label):
                     raise UnseenError(
                         f"the list of {domain} gives {label}/{name} the number {number}; class "
-                        f"{label!r} has {labels.get(label)}, counted from {self.first}."
+                        f"{label!r} has {numbers.get(label)}, counted from {self.first}."
                     )
-        absent = sorted(key for key in listed if key not in keys and key[0] in classes)
-        if absent:
+        keys = {image.key for image in images}
+        if absent := sorted(key for key in listed if key not in keys and key[0] in classes):
             raise UnseenError(
                 f"{len(absent)} images of the split of {domain!r} are not there, the first "
-                f"{absent[0][0]}/{absent[0][1]}. Look for a complete copy, or take split='none'."
+                f"{'/'.join(absent[0])}.",
+                remedy="Look for a complete copy, or take split='none'.",
             )
-        free = sorted(key for key in keys if key not in listed)
-        if free and not self.only:
+        if not self.only and (unlisted := sorted(keys - listed.keys())):
             raise UnseenError(
-                f"{len(free)} images of {domain!r} are in no list of its split, the first "
-                f"{free[0][0]}/{free[0][1]}. Take split='none', or remove them."
+                f"{len(unlisted)} images of {domain!r} are in no list of its split, the first "
+                f"{'/'.join(unlisted[0])}.",
+                remedy="Take split='none', or remove them.",
             )
         images_listed = [image for image in images if image.key in listed]
-        rows = [row for row, image in enumerate(images_listed) if image.key in held]
+        rows = [row for row, image in enumerate(images_listed) if image.key in validation]
         return images_listed, torch.tensor(rows, dtype=torch.int64)
 
-    def _read(self, name: str, root: Path) -> Listed:
+    def _read(self, name: str, root: Path) -> Labels:
         above = root.parent if root.is_file() else root
-        places = [base / f for base in (above, above.parent) for f in (".", *self.folders)]
-        for folder in places:
-            path = folder / name
-            if path.is_file():
-                return from_pickle(path) if path.suffix == ".pkl" else from_text(path)
-        usual = ", ".join(self.folders)
-        raise UnseenError(
-            f"the official split needs the list {name}, next to the domains or in a folder "
-            f"{usual} there or one above; {root} has none. Take split='none', and the study draws "
-            "its validation rows."
-        )
+        bases = (above, above.parent)
+        places = [base / folder / name for base in bases for folder in (".", *self.folders)]
+        path = next(filter(Path.is_file, places), None)
+        if path is None:
+            raise UnseenError(
+                f"the official split needs the list {name}, next to the domains or in a folder "
+                f"{', '.join(self.folders)} there or one above; {root} has none.",
+                remedy="Take split='none', and the study draws its validation rows.",
+            )
+        return from_pickle(path) if path.suffix == ".pkl" else from_text(path)
+
+    def sketch(self, root: Path, domain: str, classes: Sequence[str], count: int) -> None:
+        """Write the lists of a stand-in, whose last image of each class is for validation.
+
+        Args:
+            root: The folder of the domains.
+            domain: The domain.
+            classes: Names of the classes, whose images are 0.png, 1.png, ...
+            count: Images of each class.
+        """
+        images = range(count)
+        for pattern, own in ((self.train, images[:-1]), (self.validation, images[-1:])):
+            paths = [f"{domain}/{label}/{i}.png" for label in classes for i in own]
+            labels = [(self.first or 0) + c for c in range(len(classes)) for _ in own]
+            path = root / self.folders[0] / pattern.format(domain=domain)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if path.suffix == ".pkl":
+                path.write_bytes(pickle.dumps((paths, labels)))
+            else:
+                lines = (f"{name} {label}\n" for name, label in zip(paths, labels, strict=True))
+                path.write_text("".join(lines), "utf-8")
 
 
-def from_text(path: Path) -> Listed:
+def from_text(path: Path) -> Labels:
     """Read lines of a path, a blank and a label."""
-    labels: Listed = {}
+    labels: Labels = {}
     for number, line in enumerate(path.read_text("utf-8").splitlines(), 1):
         if not line.strip():
             continue
@@ -107,12 +128,12 @@ def from_text(path: Path) -> Listed:
     return labels
 
 
-def from_pickle(path: Path) -> Listed:
+def from_pickle(path: Path) -> Labels:
     """Read a pair of paths and labels; only lists, numbers, strings and arrays are read."""
     try:
         paths, labels = ArrayUnpickler(io.BytesIO(path.read_bytes())).load()
         return {_key(str(p)): str(k) for p, k in zip(paths, labels, strict=True)}
-    except (*UNREADABLE, pickle.UnpicklingError) as error:
+    except UNREADABLE as error:
         raise UnseenError(f"{path} is not a pair of paths and labels: {error}.") from error
 
 

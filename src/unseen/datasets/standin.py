@@ -26,8 +26,9 @@ _places: ContextVar[list[Path] | None] = ContextVar("places", default=None)
 def noted() -> Iterator[list[Path]]:
     """Collect where a data set's files are found, while the context lasts.
 
-    Loaders find their files through a few functions, and the registry must know where without every
-    loader passing it on.
+    Note:
+        Loaders find their files through a few functions, and the registry must know where without
+        every loader passing it on.
     """
     places: list[Path] = []
     token = _places.set(places)
@@ -48,18 +49,12 @@ def note(place: Path) -> None:
 
 def marker(places: Iterable[Path]) -> Path | None:
     """Return the first marker that lies in one of these folders, or in one above it."""
-    for place in map(Path.resolve, places):
-        for folder in (place, *place.parents):
-            if (folder / MARKER).is_file():
-                return folder / MARKER
-    return None
+    folders = (folder for p in map(Path.resolve, places) for folder in (p, *p.parents))
+    return next(filter(Path.is_file, (folder / MARKER for folder in folders)), None)
 
 
 def write(name: str, sketch: Callable[[Path], None], out: Path) -> None:
     """Write a data set's stand-in into a folder that holds nothing but other stand-ins.
-
-    The folder and every folder in it get a marker, so that one is recognised when it is copied
-    alone.
 
     Args:
         name: The data set.
@@ -69,21 +64,25 @@ def write(name: str, sketch: Callable[[Path], None], out: Path) -> None:
     Raises:
         UnseenError: The folder holds anything else or what would be written; then nothing is
             written.
+
+    Note:
+        The folder and every folder in it get a marker, so that one is recognised when it is copied
+        alone.
     """
     out.mkdir(parents=True, exist_ok=True)
-    found = sorted(path.name for path in out.iterdir() if not _marked(path))
-    if found:
+    if real := sorted(path.name for path in out.iterdir() if not _marked(path)):
         raise UnseenError(
-            f"{out} is not empty: {', '.join(found[:3])}{' ...' if found[3:] else ''} has no "
-            f"{MARKER}, and a stand-in is never put next to real data. Name a new folder."
+            f"{out} is not empty: {', '.join(real[:3])}{' ...' if real[3:] else ''} has no "
+            f"{MARKER}, and a stand-in is never put next to real data.",
+            remedy="Name a new folder.",
         )
-    with tempfile.TemporaryDirectory(prefix=".sketch-", dir=out) as made:
-        sketch(Path(made))
-        folders = sorted(Path(made).iterdir())
+    with tempfile.TemporaryDirectory(prefix=".sketch-", dir=out) as temporary:
+        sketch(Path(temporary))
+        folders = sorted(Path(temporary).iterdir())
         if there := [folder.name for folder in folders if (out / folder.name).exists()]:
             raise UnseenError(
-                f"{out} is not empty: it has {', '.join(there)} already, of a stand-in too. Take "
-                "it as it is, or name a new folder."
+                f"{out} is not empty: it has {', '.join(there)} already, of a stand-in too.",
+                remedy="Take it as it is, or name a new folder.",
             )
         for folder in folders:
             (folder / MARKER).write_text(TEXT.format(name=name), "utf-8")

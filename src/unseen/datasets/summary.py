@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from inspect import signature
 from pathlib import Path
@@ -12,13 +12,15 @@ from typing import Any
 
 import torch
 
-from unseen.datasets import DataSet, Domain, Info, delimited, folder, load, overview
+from unseen.datasets import DataSet, Domain, Info, delimited, folder, load
 from unseen.datasets import info as info_of
 from unseen.datasets.cache import attempt
-from unseen.datasets.columns import repeated
+from unseen.datasets.columns import Column, columns, repeated
 from unseen.datasets.files import below
-from unseen.datasets.images import View
-from unseen.datasets.layout import Layout, distinct, official, survey
+from unseen.datasets.images import File, Tree, View
+from unseen.datasets.layout import Layout, distinct, official
+from unseen.datasets.layout import survey as layout_survey
+from unseen.datasets.sheet import names_of, read
 from unseen.datasets.standin import marker, noted
 from unseen.errors import Unreadable, UnseenError
 from unseen.expression import Call
@@ -27,6 +29,10 @@ from unseen.expression import Call
 SMALL = View(8)
 #: What is said of a regression's targets.
 TARGETS = ("mean", "deviation", "least", "lower quartile", "median", "upper quartile", "most")
+#: Options of a table that name columns -> what these are.
+ROLES = {
+    "domain": "domain", "label": "label", "unit": "unit", "groups": "group", "drop": "dropped",
+}  # fmt: skip
 #: Options that choose no other examples than those that the totals count.
 HARMLESS = frozenset({"path", "size", "crop", "grey"})
 
@@ -100,7 +106,7 @@ class Report:
     stand_in: Path | None = None
     notes: tuple[str, ...] = ()
     refused: str = ""
-    columns: tuple[overview.Column, ...] = ()
+    columns: tuple[Column, ...] = ()
     doubts: tuple[str, ...] = ()
 
     @property
@@ -139,65 +145,62 @@ class Report:
 def inspect(call: Call, data_dir: str | Path | None) -> Report:
     """Look at every file of a data set; raise UnseenError where it cannot be found at all."""
     with noted() as places:
-        found = _found(call, data_dir)
-    return replace(found, stand_in=marker(places))
+        report = _report(call, data_dir)
+    return replace(report, stand_in=marker(places))
 
 
-def _found(call: Call, data_dir: str | Path | None) -> Report:
+def _report(call: Call, data_dir: str | Path | None) -> Report:
     info = info_of(call.name)
-    default = _defaults(info.loader)
-    chosen = {key for key, value in call.arguments.items() if value != default.get(key)}
-    usual = chosen <= HARMLESS
-    checksums = info.checksums.items() if usual else ()  # others may read other files
-    files = {name: _compare(data_dir, name, expected) for name, expected in checksums}
+    defaults = {name: option.default for name, option in signature(info.loader).parameters.items()}
+    options = {**defaults, **call.arguments}
+    usual = {name for name in options if options[name] != defaults.get(name)} <= HARMLESS
+    if not usual:  # other options may read other files
+        info = replace(info, totals={}, cells={}, classes={}, checksums={})
+    files = {name: _compare(data_dir, name, md5) for name, md5 in info.checksums.items()}
+    report = Report(call.name, info, (), files=files)
     if info.layout is not None:
-        domains, unreadable, splitless = _images(info.layout, data_dir, call.arguments.get("path"))
-        asked = call.arguments.get("split", default.get("split")) == "official"
-        splitless = splitless if asked else {}
-        return Report(call.name, info, domains, unreadable, files, splitless=splitless)
-    if call.name == "table":
-        return _table(call, data_dir, info)
+        return _images(report, info.layout, data_dir, options)
     try:
+        if call.name == "table":
+            return _table(report, data_dir, call.arguments)
         data = load(call.name, data_dir, **call.arguments)
     except Unreadable as error:
         if call.name == "folder":
-            return _folder(call, data_dir, info)
-        domains = tuple(
-            Found(name, {"": count}, info.totals.get(name) if usual else None, "")
-            for name, count in error.readable.items()
-        )
-        return Report(call.name, info, domains, error.faults, files)
-    info = info if usual else replace(info, source=data.source)
+            return _folder(report, data_dir, call.arguments)
+        counts = error.readable.items()
+        domains = tuple(Found(name, {"": n}, info.totals.get(name), "") for name, n in counts)
+        return replace(report, domains=domains, unreadable=error.faults)
+    if not usual:
+        cells = info.variants(**call.arguments) if info.variants is not None else {}
+        totals = {name: sum(own.values()) for name, own in cells.items()}
+        info = replace(info, source=data.source, cells=cells, totals=totals)
     amounts = info.amounts(data_dir, **call.arguments) if info.amounts is not None else {}
-    totals, cells = (info.totals, info.cells) if usual else _variant(info, call)
-    found = [
-        replace(_counted(data, d), total=totals.get(d.name), known=cells.get(d.name, {}))
-        for d in data.domains
-    ]
-    classes = info.classes if usual else {}
-    return Report(call.name, info, tuple(found), (), files, classes, amounts, notes=data.notes)
-
-
-def _counted(data: DataSet, domain: Domain) -> Found:
-    """The counts of a domain that was read."""
-    numbers = Counter(domain.y.tolist()) if data.classes is not None else {}
-    counts = {name: numbers.get(i, 0) for i, name in enumerate(data.classes or ())}
-    held = 0 if domain.validation is None else len(domain.validation)
-    split = f"{len(domain.y) - held:,} / {held:,}" if held else ""
-    units = None if domain.units is None else len(domain.units.unique())
-    targets: tuple[float, ...] = ()
-    if data.classes is None:
-        y = domain.y.double()
-        ends = y.quantile(torch.tensor([0, 0.25, 0.5, 0.75, 1], dtype=torch.float64)).tolist()
-        targets = (float(y.mean()), float(y.std(correction=0)), *ends)
-    return Found(
-        domain.name, counts or {"": len(domain.y)}, None, split, units=units, targets=targets
+    domains = tuple(_counted(data, domain, info) for domain in data.domains)
+    return replace(
+        report, info=info, domains=domains, known=info.classes, amounts=amounts, notes=data.notes
     )
 
 
-def _table(call: Call, data_dir: str | Path | None, info: Info) -> Report:
+def _counted(data: DataSet, domain: Domain, info: Info) -> Found:
+    """The counts of a domain that was read, next to the known ones."""
+    size = 0 if domain.validation is None else len(domain.validation)
+    split = f"{len(domain.y) - size:,} / {size:,}" if size else ""
+    units = None if domain.units is None else len(domain.units.unique())
+    counts, targets = {"": len(domain.y)}, tuple[float, ...]()
+    if data.classes is not None:
+        numbers = domain.y.bincount(minlength=len(data.classes)).tolist()
+        counts = dict(zip(data.classes, numbers, strict=True))
+    else:
+        y = domain.y.double()
+        ends = y.quantile(torch.tensor([0, 0.25, 0.5, 0.75, 1], dtype=torch.float64)).tolist()
+        targets = (float(y.mean()), float(y.std(correction=0)), *ends)
+    total, known = info.totals.get(domain.name), info.cells.get(domain.name, {})
+    return Found(domain.name, counts, total, split, known, units, targets)
+
+
+def _table(report: Report, data_dir: str | Path | None, options: Mapping[str, Any]) -> Report:
     """A user's table: its columns, and what a study would refuse as well as what can be counted."""
-    options, refused = dict(call.arguments), ""
+    refused, keep = "", options.get("identifiers") == "keep"
     try:
         data = load("table", data_dir, **options)
     except UnseenError as error:
@@ -209,82 +212,66 @@ def _table(call: Call, data_dir: str | Path | None, info: Info) -> Report:
             raise error from None
         if "missing_label='drop'" in refused:  # which says what the first note says
             data = replace(data, notes=data.notes[1:])
-    file = below(data_dir, str(options["path"]), "table")
-    domain, label, unit = (options.get(key) for key in ("domain", "label", "unit"))
-    needs = [str(name) for name in (domain, label, unit) if name is not None]
+    roles: dict[str, str] = {}
+    for key, role in ROLES.items():
+        roles |= dict.fromkeys(names_of(options.get(key) or ()), role)
+    needs = [options[key] for key in ("domain", "label", "unit") if options.get(key) is not None]
     reading = {key: options[key] for key in delimited.READING if key in options}
-    sheet = delimited.opened(file, needs, **reading)  # type: ignore[arg-type]
-    roles = {str(domain): "domain", str(label): "label"}
-    for key, role in (("unit", "unit"), ("groups", "group"), ("drop", "dropped")):
-        named = options.get(key) or ()
-        roles |= dict.fromkeys([named] if isinstance(named, str) else named, role)  # type: ignore[call-overload]
-    asked: Any = options.get("categorical")
-    categorical = [asked] if isinstance(asked, str) else asked
-    found = overview.columns(
-        sheet, roles, str(domain), categorical, options.get("identifiers") != "keep"
-    )
-    domains = tuple(_counted(data, domain) for domain in data.domains)
-    info = replace(info, source=data.source)
-    doubts: tuple[str, ...] = ()
-    if options.get("identifiers") != "keep":
-        settled = {*roles, *(categorical or ())}
-        doubts = tuple(repeated(sheet, [name for name in sheet.columns if name not in settled]))
-    return Report(
-        "table", info, domains, notes=data.notes, refused=refused, columns=found, doubts=doubts
-    )
+    sheet = read(below(data_dir, options["path"], "table"), needs, **reading)
+    categorical = names_of(options.get("categorical") or ())
+    unsettled = [name for name in sheet.columns if name not in {*roles, *categorical}]
+    report = replace(report, info=replace(report.info, source=data.source), refused=refused)
+    domains = tuple(_counted(data, domain, report.info) for domain in data.domains)
+    doubts = () if keep else tuple(repeated(sheet, unsettled))
+    summary = columns(sheet, roles, options["domain"], categorical, not keep)
+    return replace(report, domains=domains, notes=data.notes, columns=summary, doubts=doubts)
 
 
-def _folder(call: Call, data_dir: str | Path | None, info: Info) -> Report:
+def _folder(report: Report, data_dir: str | Path | None, options: Mapping[str, Any]) -> Report:
     """A user's images of which some cannot be read: the others are counted."""
-    options = {key: call.arguments[key] for key in ("path", "classes") if key in call.arguments}
-    found = folder.survey(data_dir, **options)  # type: ignore[arg-type]
-    domains, faults = [], []
-    for name, files in found.images.items():
-        counts = dict.fromkeys(found.classes, 0)
-        labels = found.labels(name)
-        for i, image in attempt(found.tree, files, SMALL):
-            if isinstance(image, UnseenError):
-                faults.append(str(image))
-            else:
-                counts[found.classes[labels[i]]] += 1
+    survey = folder.survey(data_dir, options.get("path", "."), options.get("classes"))
+    domains = []
+    unreadable: list[str] = []
+    for name, files in survey.images.items():
+        faults = _faults(survey.tree, files)
+        labels = Counter(k for i, k in enumerate(survey.labels(name)) if i not in faults)
+        counts = {label: labels[k] for k, label in enumerate(survey.classes)}
         domains.append(Found(name, counts, None, ""))
-    source = f"images in {found.tree.root.resolve().name}"
-    return Report("folder", replace(info, source=source), tuple(domains), tuple(faults))
-
-
-def _variant(info: Info, call: Call) -> tuple[Mapping[str, int], Mapping[str, Mapping[str, int]]]:
-    """Totals and cells under the options of a call, where they are known."""
-    cells = info.variants(**call.arguments) if info.variants is not None else {}
-    return {name: sum(own.values()) for name, own in cells.items()}, cells
-
-
-def _defaults(loader: Callable[..., DataSet]) -> dict[str, object]:
-    """Option -> what the loader takes where it is not given."""
-    return {name: option.default for name, option in signature(loader).parameters.items()}
+        unreadable += faults.values()
+    info = replace(report.info, source=f"images in {survey.tree.root.resolve().name}")
+    return replace(report, info=info, domains=tuple(domains), unreadable=tuple(unreadable))
 
 
 def _images(
-    layout: Layout, data_dir: str | Path | None, path: object
-) -> tuple[tuple[Found, ...], tuple[str, ...], dict[str, str]]:
-    """The domains of a benchmark of images, the images that cannot be used, and the domains whose
-    official split cannot be used, with the reason."""
-    found = survey(layout, data_dir, None if path is None else str(path))
-    domains, faults, splitless = [], [], {}
-    for name, images in found.images.items():
-        own, tree = distinct(layout, images), found.trees[name]
+    report: Report, layout: Layout, data_dir: str | Path | None, options: Mapping[str, Any]
+) -> Report:
+    """A benchmark of images: its domains, and the official splits that cannot be used."""
+    survey = layout_survey(layout, data_dir, options.get("path"))
+    domains, splitless = [], {}
+    unreadable: list[str] = []
+    for name, images in survey.images.items():
+        own, tree = distinct(layout, images), survey.trees[name]
         try:
-            listed, rows = official(layout, name, tree, images, found.classes)
+            listed, rows = official(layout, name, tree, images, survey.classes)
             split = f"{len(listed) - len(rows):,} / {len(rows):,}"
         except UnseenError as error:
             split, splitless[name] = "", str(error)
-        numbers = Counter(image.label for image in own)
-        counts = {label: numbers.get(label, 0) for label in found.classes}
+        labels = Counter(image.label for image in own)
+        counts = {label: labels[label] for label in survey.classes}
         known = layout.cells.get(name, {})
         domains.append(Found(name, counts, layout.totals.get(name), split, known))
-        for _, image in attempt(tree, [image.file for image in own], SMALL):
-            if isinstance(image, UnseenError):
-                faults.append(str(image))
-    return tuple(domains), tuple(faults), splitless
+        unreadable += _faults(tree, [image.file for image in own]).values()
+    if options.get("split") != "official":
+        splitless = {}
+    return replace(
+        report, domains=tuple(domains), unreadable=tuple(unreadable), splitless=splitless
+    )
+
+
+def _faults(tree: Tree, files: Sequence[File]) -> dict[int, str]:
+    """Place of each image that cannot be read -> why."""
+    images = attempt(tree, files, SMALL)
+    return {i: str(image) for i, image in images if isinstance(image, UnseenError)}
 
 
 def _differing(counts: Mapping[str, int], known: Mapping[str, int]) -> list[str]:
@@ -293,11 +280,10 @@ def _differing(counts: Mapping[str, int], known: Mapping[str, int]) -> list[str]
 
 def _compare(data_dir: str | Path | None, name: str, expected: str) -> str:
     """Whether a file, at most two folders below the data folder, is that of the checksum."""
-    if data_dir is None:
+    folders = ("", "*/", "*/*/") if data_dir is not None else ()
+    paths = [path for up in folders for path in Path(data_dir or ".").glob(f"{up}{name}")]
+    if not paths:
         return "not there"
-    found = [path for up in ("", "*/", "*/*/") for path in Path(data_dir).glob(f"{up}{name}")]
-    if not found:
-        return "not there"
-    with found[0].open("rb") as file:
+    with paths[0].open("rb") as file:
         same = hashlib.file_digest(file, "md5").hexdigest() == expected
     return "as distributed" if same else "differs"

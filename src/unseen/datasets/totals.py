@@ -10,26 +10,28 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from unseen.core.client import Client, Split
-from unseen.core.exchange import Reply, Turn
+from unseen.core.client import Client
+from unseen.core.exchange import Reply
 from unseen.core.scale import Scale
+from unseen.core.turn import Turn
 from unseen.core.types import Inbox, Memory
 from unseen.core.vector import Model
 from unseen.datasets import encoding
 from unseen.datasets.dataset import DataSet
-from unseen.datasets.encoding import FLAT, Schema, Sums
+from unseen.datasets.encoding import FLAT, Schema
 
 
 @dataclass(frozen=True)
 class Totals:
-    """`Sums` over the training rows of a table and of labels that are to be standardised.
-
-    Labels count as one more numeric column, so that the same rules hold for them as for columns:
-    one sum, one exchange, or one public range.
+    """`Schema.sums` of the training rows of a table and of labels that are to be standardised.
 
     Attributes:
         schema: Of the table, None for other data.
         label: What the labels are called, None where they are taken as they are.
+
+    Note:
+        Labels count as one more numeric column, so that the same rules hold for them as for
+        columns: one sum, one exchange, or one public range.
     """
 
     schema: Schema | None
@@ -44,17 +46,14 @@ class Totals:
     @cached_property
     def joint(self) -> Schema:
         """The table's columns with the labels as the last."""
-        if self.schema is None:
-            return Schema((str(self.label),))
-        if self.label is None:
-            return self.schema
-        columns = (*self.schema.columns, self.label)
-        return Schema(columns, self.schema.categories, self.schema.flags)
+        table = self.schema or Schema(())
+        labels = () if self.label is None else (self.label,)
+        return Schema((*table.columns, *labels), table.categories, table.flags)
 
     @property
     def size(self) -> int:
         """Length of the statistics."""
-        return Sums(self.joint).size
+        return sum(self.joint.parts)
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -65,15 +64,18 @@ class Totals:
         self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
     ) -> tuple[Reply, Memory]:
         """Reply with the statistics of the client's training rows; nothing else is touched."""
-        x = self._rows(client.split("train"))
-        return Reply(rows={"statistics": Sums(self.joint).of(x)}), memory
+        split = client.split("train")
+        columns = [] if self.schema is None else [split.x[:]]
+        if self.label is not None:
+            columns = [x.double() for x in (*columns, split.y[:, None])]
+        return Reply(rows={"statistics": self.joint.sums(torch.cat(columns, dim=1))}), memory
 
     def of_ranges(self, ranges: Mapping[str, tuple[float, float]]) -> Tensor:
         """Return statistics that follow from public ranges alone, see `encoding.of_ranges`."""
         return encoding.of_ranges(self.joint, ranges)
 
     def of_table(self, statistics: Tensor) -> Tensor | None:
-        """Return the table's part of the statistics, as `Sums` has it; None without a table."""
+        """Return the table's part of the statistics; None without a table."""
         if self.schema is None or self.label is None:
             return statistics if self.schema is not None else None
         numeric, codes = self._split(statistics)
@@ -82,7 +84,8 @@ class Totals:
     def scale(self, statistics: Tensor) -> Scale | None:
         """Return what the labels are standardised by; None where they are taken as they are.
 
-        The deviation is that of the population, and 1 where all labels are equal.
+        Returns:
+            The mean, and the deviation of the population, 1 where all labels are equal.
         """
         if self.label is None:
             return None
@@ -93,12 +96,5 @@ class Totals:
 
     def _split(self, statistics: Tensor) -> tuple[Tensor, Tensor]:
         """The numeric part [4, M + 1], the labels last, and the counts of codes."""
-        M = len(self.joint.numeric)
-        return statistics[: 4 * M].view(4, M), statistics[4 * M :]
-
-    def _rows(self, split: Split) -> Tensor:
-        """The joint raw table [N, C + 1] of a split whose labels are as they came."""
-        if self.label is None:
-            return split.x[:]
-        y = split.y.double()[:, None]
-        return y if self.schema is None else torch.cat([split.x[:].double(), y], dim=1)
+        size = self.joint.parts[0]
+        return statistics[:size].view(4, -1), statistics[size:]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
 
-from unseen.core.exchange import keyed
+from unseen.core.turn import keyed
 from unseen.datasets.cache import decoded
 from unseen.datasets.dataset import Domain
 from unseen.datasets.images import File, Tree, View
@@ -17,6 +17,10 @@ from unseen.errors import Unreadable, UnseenError, number
 
 #: The domains that pool what WILDS keeps for selection and for the test.
 VALIDATION, TEST = "ood-validation", "ood-test"
+OBTAIN = (
+    "is distributed by WILDS, wilds.stanford.edu; its package downloads it, and it is read as it "
+    "is unpacked."
+)
 CITATION = """@inproceedings{koh2021wilds,
   author = {Koh, Pang Wei and Sagawa, Shiori and Marklund, Henrik and Xie, Sang Michael and
             Zhang, Marvin and Balsubramani, Akshay and Hu, Weihua and Yasunaga, Michihiro and
@@ -30,11 +34,18 @@ CITATION = """@inproceedings{koh2021wilds,
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """One image: its path below the root, its label, whether it is held back for validation."""
+    """One image.
+
+    Attributes:
+        path: Below the root.
+        label: Its class, or the target of a regression.
+        validates: Whether it belongs to the official validation split.
+        meta: Metadata column -> code.
+    """
 
     path: str
     label: float
-    held: bool = False
+    validates: bool = False
     meta: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -49,9 +60,6 @@ def domains(
 ) -> tuple[Domain, ...]:
     """Return domains of these images, decoded once.
 
-    Clients are in alphabetic order, then the pooled domains; rows in the order given. Where no
-    image or every image of a domain is held back, the study draws the validation split.
-
     Args:
         root: The folder of the images.
         examples: Domain -> its examples.
@@ -59,50 +67,41 @@ def domains(
         limit: The most images of each domain, drawn by name.
         dtype: The type that the view's bytes spell.
         regression: Whether labels are numbers.
+
+    Returns:
+        The clients in alphabetic order, then the pooled domains; rows in their order. Where no
+        image or every image of a domain validates, the study draws the validation split.
     """
     if limit is not None:
         number("limit", limit, 2, whole=True)
     if not examples:
         raise UnseenError(f"the metadata in {root} name no image that could be used.")
-    examples = {name: _drawn(root, name, examples[name], limit) for name in ordered(examples)}
-    owners = [name for name, group in examples.items() for _ in group]
+    names = sorted(examples, key=lambda name: (name == TEST, name == VALIDATION, name))
+    drawn = {name: _drawn(root, name, examples[name], limit) for name in names}
+    owners = [name for name, own in drawn.items() for _ in own]
     try:
-        files = _files(root, [example.path for group in examples.values() for example in group])
+        files = _files(root, [example.path for own in drawn.values() for example in own])
         pixels, digest = decoded(Tree(root), files, view)
     except Unreadable as error:
         good = (name for i, name in enumerate(owners) if i not in error.places)
-        error.readable = dict.fromkeys(examples, 0) | Counter(good)
+        error.readable = dict.fromkeys(drawn, 0) | Counter(good)
         raise
     kind, result, start = torch.float32 if regression else torch.int64, [], 0
-    for name, group in examples.items():
-        end = start + len(group)
-        held = torch.tensor([example.held for example in group])
+    for name, own in drawn.items():
+        end = start + len(own)
+        validates = torch.tensor([example.validates for example in own])
         result.append(
             Domain(
                 name,
                 pixels[start:end].view(dtype),
-                torch.tensor([example.label for example in group]).to(kind),
-                held.nonzero().flatten() if 0 < int(held.sum()) < len(held) else None,
-                {column: torch.tensor([e.meta[column] for e in group]) for column in group[0].meta},
+                torch.tensor([example.label for example in own]).to(kind),
+                validates.nonzero().flatten() if 0 < int(validates.sum()) < len(own) else None,
+                {column: torch.tensor([e.meta[column] for e in own]) for column in own[0].meta},
                 f"{digest} {start}:{end}",
             )
         )
         start = end
     return tuple(result)
-
-
-def ordered(names: Iterable[str]) -> list[str]:
-    """Return the names of the clients in alphabetic order, then the pooled domains."""
-    last = (VALIDATION, TEST)
-    return sorted(names, key=lambda name: (last.index(name) + 1 if name in last else 0, name))
-
-
-def whole(cell: str, column: str, path: Path) -> int:
-    """Return the whole number in a cell, also where it was written as 3.0."""
-    value = real(cell, column, path)
-    if value != int(value):
-        raise UnseenError(f"{path} has {cell!r} in {column!r}, which is not a whole number.")
-    return int(value)
 
 
 def real(cell: str, column: str, path: Path) -> float:
@@ -130,13 +129,12 @@ def _files(root: Path, paths: Sequence[str]) -> list[File]:
     for i, path in enumerate(paths):
         try:
             status = (root / path).stat()
+            found.append(File(path, status.st_size, status.st_mtime_ns))
         except OSError:
             missing[i] = (
                 f"the image {path} is named by the metadata in {root} and is not there: unpack the "
                 "whole archive, or remove its row."
             )
-            continue
-        found.append(File(path, status.st_size, status.st_mtime_ns))
     if missing:
         raise Unreadable(missing.values(), len(paths), places=missing)
     return found

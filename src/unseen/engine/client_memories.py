@@ -16,27 +16,22 @@ MEMORY, KEPT = "memory.pt", "kept"
 
 
 def load(folder: Path) -> Memories:
-    """All memories in a folder; none where there is no file, or a damaged one."""
+    """Return all memories in a folder; none where there is no file, or a damaged one."""
     path = folder / MEMORY
     stored = path.read_bytes() if path.exists() else b""
     digest, payload = stored[:32], stored[32:]
     if not payload or hashlib.sha256(payload).digest() != digest:
         return Memories()
     content = torch.load(io.BytesIO(payload), weights_only=True)
-    return Memories(
-        {
-            client: [(tuple(label), memory) for label, memory in entries]
-            for client, entries in content.items()
-        }
-    )
+    return Memories({name: [(tuple(at), m) for at, m in own] for name, own in content.items()})
 
 
 def save(folder: Path, memories: Memories) -> None:
     """Write all memories in one step: a site that is killed has the old ones or the new ones."""
     content = {
         client: [
-            (list(label), {n: v.detach().cpu().clone() for n, v in memory.items()})
-            for label, memory in entries
+            (list(at), {n: v.detach().cpu().clone() for n, v in memory.items()})
+            for at, memory in entries
         ]
         for client, entries in memories.kept.items()
     }
@@ -47,10 +42,11 @@ def save(folder: Path, memories: Memories) -> None:
 
 
 def slug(text: str) -> str:
-    """A name for a folder: what is readable of the text, and a digest that keeps texts apart.
+    """Return a folder's name: what is readable of the text, and a digest that keeps texts apart.
 
-    >>> slug("ppdg(lam=0.2)/switzerland/0")
-    'ppdg_lam_0.2_switzerland_0-22fbe1a6'
+    Example:
+        >>> slug("ppdg(lam=0.2)/switzerland/0")
+        'ppdg_lam_0.2_switzerland_0-22fbe1a6'
     """
     readable = re.sub(r"[^A-Za-z0-9.-]+", "_", text).strip("_.")[:60]
     return f"{readable}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"

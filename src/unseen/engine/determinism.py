@@ -11,7 +11,12 @@ import torch
 
 @contextmanager
 def reproducible(threads: int, device: str) -> Iterator[None]:
-    """Fix the number of threads, which changes bits, and take deterministic kernels."""
+    """Fix the number of threads, which changes bits, and choose deterministic kernels.
+
+    Args:
+        threads: Of one training step.
+        device: Where models compute: off the CPU, kernels are told to be deterministic.
+    """
     before = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
     torch.set_num_threads(threads)
     if device != "cpu":

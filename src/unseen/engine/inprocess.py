@@ -5,29 +5,37 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-import torch
 from torch import Tensor
 
-from unseen.core.client import Client, Memories
-from unseen.core.exchange import Exchange, Reply, Turn
-from unseen.core.round import Backend
+from unseen.core import (
+    Backend,
+    Client,
+    DenseRows,
+    Exchange,
+    Inbox,
+    Memories,
+    Memory,
+    Model,
+    Reply,
+    Turn,
+)  # fmt: skip
+from unseen.core.replies import finished
 from unseen.core.row_store import Rows, keep_freed_memory
-from unseen.core.rows import DenseRows
-from unseen.core.types import Inbox, Memory
-from unseen.core.vector import Model, stack
+from unseen.core.vector import stack
 from unseen.errors import UnseenError
 
 
 class InProcess(Backend):
     """One module, bound in turn to each client's row of a [K, P] matrix.
 
-    Nothing is copied into state dicts. The replies' rows are views of the matrix, and live until
-    the next exchange.
+    Note:
+        Nothing is copied into state dicts. The replies' rows are views of the matrix, and live
+        until the next exchange.
 
     Args:
         model: The module that all clients share.
         clients: The clients by name.
-        memories: What they keep, from a checkpoint.
+        memories: What they remember, from a checkpoint.
         memory_limit: The bytes that the matrix may take in memory; a larger one lies in a file, see
             `unseen.core.row_store.Rows`.
     """
@@ -41,9 +49,13 @@ class InProcess(Backend):
     ) -> None:
         keep_freed_memory()
         self.model = model
-        for client in clients.values():
+        self.clients: dict[str, Client] = {}
+        for name, client in clients.items():
             check_types(model, client)
-        self.clients = {name: _on(client, model.device) for name, client in clients.items()}
+            train, validation = (
+                s and s.to(model.device) for s in (client.train, client.validation)
+            )
+            self.clients[name] = replace(client, train=train, validation=validation)
         self.memories = memories if memories is not None else Memories()
         self.memory_limit = memory_limit
         self._hold(1)
@@ -51,13 +63,11 @@ class InProcess(Backend):
     def map(
         self, exchange: Exchange, inbox: Inbox, clients: Sequence[str], turn: Turn
     ) -> list[Reply]:
-        """Run the exchange's local part at each client, in the order of the names."""
-        count = len(clients) if exchange.slots else 1  # an evaluation keeps no row
-        if len(self.matrix) < count:
-            self._hold(count)
+        places = range(len(clients)) if exchange.slots else [0] * len(clients)
+        if len(self.matrix) < max(places, default=0) + 1:
+            self._hold(len(clients))
         replies = []
-        for i, name in enumerate(clients):
-            k = i if exchange.slots else 0
+        for name, k in zip(clients, places, strict=True):
             replies.append(self._one(exchange, inbox, name, turn, k))
             self._rows.let_go()
         return replies
@@ -72,7 +82,8 @@ class InProcess(Backend):
         label = (turn.round, turn.order)
         turn = replace(turn, client=name)
         vector, buffers = self.matrix[k], self.buffers[k]
-        vector.copy_(inbox["model"])
+        for part in ((None, None),) if exchange.reads is None else exchange.reads:
+            vector[slice(*part)].copy_(inbox["model"][slice(*part)])
         buffers.copy_(inbox["buffers"])
         self.model.bind(vector, buffers)
         memory: Memory = self.memories.before(name, label)
@@ -85,7 +96,6 @@ class InProcess(Backend):
         return finished(reply, exchange, inbox, {"model": vector, "buffers": buffers})
 
     def rows(self, slot: str, replies: Sequence[Reply], reference: Tensor | None) -> DenseRows:
-        """The slot's rows as a matrix: a view where they still lie side by side."""
         found = stacked([reply.rows[slot] for reply in replies], self.memory_limit)
         return DenseRows(found, reference)
 
@@ -98,40 +108,19 @@ def check_types(model: Model, client: Client) -> None:
     for split in filter(None, (client.train, client.validation)):
         for label, values in (("inputs", split.x), ("labels", split.y)):
             if values.dtype.is_floating_point and values.dtype != expected:
-                found = str(values.dtype).removeprefix("torch.")
-                wanted = str(expected).removeprefix("torch.")
+                found, wanted = (str(t).removeprefix("torch.") for t in (values.dtype, expected))
                 raise UnseenError(
                     f"client {client.name!r} has {label} in {found}, and the model computes in "
                     f"{wanted}: give it {label}.to(torch.{wanted})."
                 )
 
 
-def finished(reply: Reply, exchange: Exchange, inbox: Inbox, own: Mapping[str, Tensor]) -> Reply:
-    """Keep the rows of the exchange's slots, and take differences in place.
-
-    This comes after the outermost local, so that what wraps a local still sees the model.
+def stacked(rows: Sequence[Tensor], memory_limit: int | None = None) -> Tensor:
+    """Stack rows [P] into one matrix [K, P]: a view of consecutive rows of one matrix, or a copy.
 
     Args:
-        reply: What the local returned.
-        exchange: The exchange.
-        inbox: What the client received.
-        own: Slot -> the tensor that the model is bound to.
-    """
-    rows = {}
-    for name, slot in exchange.slots.items():
-        if (row := reply.rows.get(name)) is None:
-            continue  # a bad reply, which the round refuses or leaves out
-        if row is own.get(name) and slot.sends == "difference":
-            row.sub_(inbox[slot.to or name])
-        rows[name] = row
-    return Reply(rows, reply.scalars)
-
-
-def stacked(rows: Sequence[Tensor], memory_limit: int | None = None) -> Tensor:
-    """Stack rows [P] into one matrix [K, P].
-
-    It is a view where they are consecutive rows of one matrix, else a copy, in memory up to the
-    limit.
+        rows: The rows.
+        memory_limit: The bytes that a copy may take in memory.
     """
     first = rows[0]
     step = rows[1].storage_offset() - first.storage_offset() if len(rows) > 1 else first.numel()
@@ -143,14 +132,8 @@ def stacked(rows: Sequence[Tensor], memory_limit: int | None = None) -> Tensor:
     )
     if consecutive:
         return first.as_strided((len(rows), first.numel()), (step, 1))
-    matrix = Rows(len(rows), first, memory_limit).matrix
+    widest = max(rows, key=lambda row: row.element_size())
+    matrix = Rows(len(rows), widest, memory_limit).matrix
     for target, row in zip(matrix, rows, strict=True):
         target.copy_(row)
     return matrix
-
-
-def _on(client: Client, device: torch.device) -> Client:
-    """The client with its data on the device."""
-    train = client.train.to(device) if client.train is not None else None
-    validation = client.validation.to(device) if client.validation is not None else None
-    return Client(client.name, train, validation, client.classes)

@@ -13,7 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from unseen.core.exchange import Reply, Turn
+from unseen.core.exchange import Reply
+from unseen.core.turn import Turn
 from unseen.core.types import Inbox
 from unseen.errors import UnseenError
 
@@ -40,7 +41,7 @@ QUIET = {
 
 
 def needs_flower() -> None:
-    """Refuse to go on without Flower, and keep it quiet."""
+    """Refuse to continue without Flower, and silence it."""
     if importlib.util.find_spec("flwr") is None:
         raise UnseenError("this needs Flower: pip install 'unseen[flower]'.")
     for name, value in QUIET.items():
@@ -48,7 +49,7 @@ def needs_flower() -> None:
 
 
 def pack(parcel: Parcel) -> RecordDict:
-    """A parcel as Flower sends it; Flower cuts arrays into pieces of 5 MiB by itself."""
+    """Return a parcel as Flower sends it; Flower cuts arrays into pieces of 5 MiB by itself."""
     from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 
     arrays, metrics, config = ArrayRecord(), MetricRecord(), ConfigRecord()
@@ -66,7 +67,7 @@ def pack(parcel: Parcel) -> RecordDict:
 
 
 def unpack(content: RecordDict) -> dict[str, Value]:
-    """The parcel that `pack` made; its tensors own their memory, aligned as torch aligns it."""
+    """Return the parcel that `pack` made; its tensors own their memory, aligned as torch does."""
     parcel: dict[str, Value] = {}
     for name, array in content.array_records[ARRAYS].items():
         if array.stype == BYTES:
@@ -82,13 +83,16 @@ def unpack(content: RecordDict) -> dict[str, Value]:
 
 
 def size(parcel: Parcel) -> int:
-    """Bytes of a parcel's values, without names and envelope."""
+    """Return the bytes of a parcel's values, without names and envelope."""
 
     def one(value: Value) -> int:
-        if isinstance(value, Tensor):
-            return value.numel() * value.element_size()
-        if isinstance(value, str | bytes):
-            return len(value if isinstance(value, bytes) else value.encode())
+        match value:
+            case Tensor():
+                return value.nbytes
+            case str():
+                return len(value.encode())
+            case bytes():
+                return len(value)
         return 8 * len(value) if isinstance(value, list) else 8
 
     return sum(map(one, parcel.values()))
@@ -124,7 +128,7 @@ def named(parcel: Parcel, prefix: str, kind: type[Kind]) -> dict[str, Kind]:
 
 
 def from_reply(reply: Reply) -> dict[str, Value]:
-    """All that leaves a client, as a parcel. Scalars keep their order, which records show."""
+    """Return all that leaves a client, as a parcel with scalars in order, which records show."""
     parcel: dict[str, Value] = {ROW + name: row for name, row in reply.rows.items()}
     for name, scalar in reply.scalars.items():
         value = torch.as_tensor(scalar, dtype=torch.float64)
@@ -134,7 +138,7 @@ def from_reply(reply: Reply) -> dict[str, Value]:
 
 
 def to_reply(parcel: Parcel) -> Reply:
-    """The reply that a parcel holds; other things in it are passed over."""
+    """Return the reply that a parcel holds; other things in it are passed over."""
     scalars: dict[str, float | Tensor] = {}
     for name in json.loads(str(parcel.get(ORDER, "[]"))):
         value = parcel.get(SCALAR + name)

@@ -15,14 +15,12 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.func import functional_call, vmap
 
-from unseen.core.client import Client, Split
-from unseen.core.exchange import Turn
+from unseen.core import Client, Inbox, Model, Split, Turn
 from unseen.core.losses import CrossEntropy, Loss, SquaredError
 from unseen.core.optimiser import Adam
-from unseen.core.types import Inbox
-from unseen.core.vector import Model, stack
+from unseen.core.vector import stack
 from unseen.errors import UnseenError
-from unseen.gradient import Proximal
+from unseen.local.accumulation import proximal
 from unseen.local.train import Train, batches
 
 PREFIX = "these models cannot be trained as one batch: "
@@ -42,14 +40,17 @@ class Member:
 class Plan:
     """What every step of the M models needs, on their device, before the first of them.
 
-    index [T, M, B]: rows of the pooled data; mask [T, M, B]: 1 for an example, 0 for padding; rates
-    [T, M, 1]: 0 from a model's last step on. The others are columns [M, 1]: one number per model.
+    Attributes:
+        index: Rows of the pooled data [T, M, B].
+        mask: 1 for an example, 0 for padding [T, M, B].
+        rates: Learning rates [T, M, 1]; 0 from a model's last step on.
+        columns: One number per model [M, 1], by the name of an option; `mu` is the pull of its
+            proximal terms.
     """
 
     index: Tensor
     mask: Tensor
     rates: Tensor
-    mu: Tensor
     columns: Mapping[str, Tensor]
 
 
@@ -70,7 +71,7 @@ class Pool:
         self.splits = kept  # alive, so that no other's images get the id of one's
 
     def batch(self, index: Tensor) -> tuple[Tensor, Tensor]:
-        """Inputs [M, B, ...] as floating point and labels [M, B]."""
+        """Return inputs [M, B, ...] as floating point and labels [M, B]."""
         x = self.x[index]
         return (x.float() / 255 if x.dtype == torch.uint8 else x), self.y[index]
 
@@ -78,10 +79,17 @@ class Pool:
 def train(
     model: Model, members: Sequence[Member], pool: Pool, graph: bool = False
 ) -> tuple[Tensor, list[dict[str, float]]]:
-    """The members' trained vectors [M, P] and what each reports.
+    """Return the members' trained vectors [M, P] and what each reports.
 
-    Nothing in a step waits for the device: batches, masks and rates are there before the first, and
-    losses are read after the last. graph: record a step once as a CUDA graph and replay it.
+    Note:
+        Nothing in a step waits for the device: batches, masks and rates are there before the first,
+        and losses are read after the last.
+
+    Args:
+        model: The network.
+        members: Who trains it, M times.
+        pool: Their data.
+        graph: Whether to record a step once as a CUDA graph and replay it.
     """
     plan = planned(members, pool, model.device)
     models = Models(model, members, pool, plan)
@@ -99,7 +107,8 @@ def train(
 class Models:
     """M models on their way: rows, moments and losses, changed in place by every step.
 
-    A step reads its batch from tensors of its own, so that a recorded step can be replayed.
+    Note:
+        A step reads its batch from tensors of its own, so that a recorded step can be replayed.
     """
 
     def __init__(self, model: Model, members: Sequence[Member], pool: Pool, plan: Plan) -> None:
@@ -117,7 +126,7 @@ class Models:
         self.rate = plan.rates[0].clone()
 
     def play(self, graph: bool) -> None:
-        """All steps of the plan."""
+        """Take all steps of the plan."""
         step = self.recorded() if graph else self.step
         self.begin()
         for t in range(len(self.plan.index)):
@@ -127,19 +136,19 @@ class Models:
             step()
 
     def begin(self) -> None:
-        """The models as they were received."""
+        """Start from the models as they were received."""
         self.matrix.copy_(self.received)
         for moments in (self.first, self.second, self.total, self.count):
             moments.zero_()
 
     def step(self) -> None:
-        """One step of every model on its batch."""
+        """Take one step of every model on its batch."""
         x, y = self.pool.batch(self.index)
         losses, gradient = descended(self.model, self.matrix, x, y, self.mask, self.loss)
         columns = self.plan.columns
         self.total += losses * self.mask.sum(1)
         self.count += 1
-        gradient.addcmul_(self.plan.mu, self.matrix - self.received)
+        gradient.addcmul_(columns["mu"], self.matrix - self.received)
         gradient.addcmul_(columns["weight_decay"], self.matrix)
         if not self.adam:
             self.first.mul_(columns["momentum"]).add_(gradient)
@@ -152,16 +161,16 @@ class Models:
         self.matrix.addcmul_(self.rate / (1 - b1**self.count), self.first / root, value=-1)
 
     def recorded(self) -> Callable[[], None]:
-        """The step as a CUDA graph, recorded after some steps that are then forgotten."""
+        """Return the step as a CUDA graph, recorded after some steps that are then forgotten."""
         if self.matrix.device.type != "cuda":
             refuse(f"a graph is recorded on cuda, and the model is on {self.matrix.device}")
         self.begin()
-        beside = torch.cuda.Stream()
-        beside.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(beside):
+        aside = torch.cuda.Stream()
+        aside.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(aside):
             for _ in range(3):
                 self.step()
-        torch.cuda.current_stream().wait_stream(beside)
+        torch.cuda.current_stream().wait_stream(aside)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
             self.step()
@@ -171,7 +180,7 @@ class Models:
 def descended(
     model: Model, matrix: Tensor, x: Tensor, y: Tensor, mask: Tensor, loss: Loss
 ) -> tuple[Tensor, Tensor]:
-    """Every model's mean loss [M] over its batch, and the gradients [M, P]."""
+    """Return every model's mean loss [M] over its batch, and the gradients [M, P]."""
     leaf = matrix.detach().requires_grad_()
 
     def outputs(parameters: dict[str, Tensor], inputs: Tensor) -> Tensor:
@@ -187,7 +196,7 @@ def descended(
 
 
 def per_example(loss: Loss, outputs: Tensor, y: Tensor) -> Tensor:
-    """The loss of every example [M, B] for outputs [M, B, C]."""
+    """Return the loss of every example [M, B] for outputs [M, B, C]."""
     if isinstance(loss, SquaredError):
         return (outputs.squeeze(-1) - y).square()
     assert isinstance(loss, CrossEntropy)  # `stackable` admits no other
@@ -201,7 +210,7 @@ def per_example(loss: Loss, outputs: Tensor, y: Tensor) -> Tensor:
 
 
 def planned(members: Sequence[Member], pool: Pool, device: torch.device) -> Plan:
-    """Every member's batches, drawn as it draws them when it trains alone, and its numbers."""
+    """Plan every member's batches, drawn as it draws them when it trains alone, and its numbers."""
     drawn = []
     for member in members:
         split = member.client.split("train")
@@ -217,30 +226,16 @@ def planned(members: Sequence[Member], pool: Pool, device: torch.device) -> Plan
             index[t, m, : len(rows)] = rows
             mask[t, m, : len(rows)] = 1
     names = ("momentum", "weight_decay", "beta1", "beta2", "eps")
-    columns = {
-        name: _column([getattr(m.local.training.optimiser, name, 0.0) for m in members], device)
-        for name in names
-    }
-    mu = _column([proximal(m.local) for m in members], device)
+    numbers = {n: [getattr(m.local.training.optimiser, n, 0.0) for m in members] for n in names}
+    numbers["mu"] = [proximal(member.local.gradient) for member in members]
+    columns = {n: torch.tensor(v, device=device).unsqueeze(1) for n, v in numbers.items()}
     kinds = {(type(m.local.training.optimiser), m.local.training.loss) for m in members}
     if len(kinds) > 1:
         refuse("the models of one batch share the kind of optimiser and the loss")
-    return Plan(index.to(device), mask.to(device), rates.to(device), mu, columns)
-
-
-def _column(values: Sequence[float], device: torch.device) -> Tensor:
-    return torch.tensor(values, device=device).unsqueeze(1)
-
-
-def proximal(local: Train) -> float:
-    """μ of the proximal terms around a local's gradient; 0 without any."""
-    gradient, mu = local.gradient, 0.0
-    while isinstance(gradient, Proximal):
-        mu += gradient.mu
-        gradient = gradient.inner
-    return mu
+    return Plan(index.to(device), mask.to(device), rates.to(device), columns)
 
 
 def refuse(reason: str) -> None:
     """Say why models cannot be trained as one batch."""
-    raise UnseenError(f"{PREFIX}{reason}. Train them one after the other (unseen.InProcess).")
+    remedy = "Train them one after the other (unseen.InProcess)."
+    raise UnseenError(f"{PREFIX}{reason}.", remedy=remedy)

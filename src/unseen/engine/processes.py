@@ -1,4 +1,4 @@
-"""Jobs over processes: independent work, one thread each, whichever is free takes the next."""
+"""Jobs over processes of this machine, or over a Ray cluster: whichever is free takes the next."""
 
 from __future__ import annotations
 
@@ -9,20 +9,23 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import TypeVar
+from importlib import import_module
+from typing import Any, TypeVar
 
-from unseen.errors import number
+from unseen.engine.messages import QUIET
+from unseen.errors import UnseenError, number
 
 T = TypeVar("T")
+#: A function, and what it is called with.
+Call = tuple[Callable[..., T], tuple[object, ...]]
 
 
-def in_processes(
-    calls: Iterable[tuple[Callable[..., T], tuple[object, ...]]], jobs: int
-) -> Iterator[T]:
-    """The results of the calls as they finish; with jobs = 1 in this process, in order.
+def in_processes(calls: Iterable[Call[T]], jobs: int) -> Iterator[T]:
+    """Yield the results of the calls as they finish; with jobs = 1 in this process, in order.
 
-    Clients that share a model's caches lose by being spread over processes (five clients on two
-    cores leave one idle a sixth of the time), so it is whole jobs that are spread.
+    Note:
+        Clients that share a model's caches lose by being spread over processes (five clients on two
+        cores leave one idle a sixth of the time), so it is whole jobs that are spread.
     """
     number("jobs", jobs, 1, whole=True)
     if jobs == 1:
@@ -38,15 +41,63 @@ def in_processes(
     yield from results
 
 
+def in_ray(calls: Iterable[Call[T]], jobs: int) -> Iterator[T]:
+    """Yield the results of the calls as they finish, at most `jobs` at a time.
+
+    Note:
+        The cluster is that of RAY_ADDRESS, or one made here for the time being. Data and records
+        are read and written by the workers: they must lie where every machine of the cluster sees
+        them under one path. A job whose machine is lost starts again elsewhere, from its last
+        checkpoint.
+    """
+    number("jobs", jobs, 1, whole=True)
+    for name, value in QUIET.items():
+        os.environ.setdefault(name, value)
+    try:
+        ray: Any = import_module("ray")
+    except ImportError:
+        raise UnseenError("--executor ray needs Ray: pip install 'unseen[flower]'.") from None
+    waiting = list(calls)
+    if not waiting:
+        return
+    begun = not ray.is_initialized()
+    if begun:
+        address = os.environ.get("RAY_ADDRESS")
+        here: dict[str, Any] = {} if address else {"num_cpus": jobs, "include_dashboard": False}
+        ray.init(address=address, log_to_driver=False, logging_level="ERROR", **here)
+    work = ray.remote(num_cpus=1, max_retries=2)(_called)
+    running: list[Any] = []
+    try:
+        while waiting or running:
+            while waiting and len(running) < jobs:
+                function, arguments = waiting.pop(0)
+                running.append(work.remote(function, arguments))
+            done, running = ray.wait(running, num_returns=1)
+            try:
+                yield ray.get(done[0])
+            except ray.exceptions.RayTaskError as error:
+                raise error.cause from error
+    finally:
+        for reference in running:
+            ray.cancel(reference, force=True)
+        if begun:
+            ray.shutdown()
+
+
+def _called(function: Callable[..., T], arguments: tuple[object, ...]) -> T:
+    """Make one call in a worker of Ray."""
+    return function(*arguments)
+
+
 def _work(parent: int, function: Callable[..., T], *arguments: object) -> T:
-    """One call in a worker that ends with its parent."""
+    """Make one call in a worker that ends with its parent."""
     _end_with(parent)
     return function(*arguments)
 
 
 @functools.cache
 def _end_with(parent: int) -> None:
-    """End this process soon after its parent, lest it write where a new run already writes."""
+    """End this process soon after its parent: a new run may already write where it writes."""
 
     def watch() -> None:
         while os.getppid() == parent:
@@ -58,8 +109,11 @@ def _end_with(parent: int) -> None:
 
 @contextmanager
 def _deaf_children() -> Iterator[None]:
-    """Processes begun here never see Ctrl-C, which a terminal sends to all: their parent ends
-    them. A signal that comes meanwhile reaches the parent afterwards."""
+    """Hide Ctrl-C, which a terminal sends to all, from processes that begin here.
+
+    Note:
+        Their parent ends them. A signal that comes meanwhile reaches the parent afterwards.
+    """
     if not hasattr(signal, "pthread_sigmask"):  # not on Windows
         yield
         return

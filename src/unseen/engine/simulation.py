@@ -1,7 +1,7 @@
 """Flower's own engine as the place where clients run: messages over Ray, in its worker processes.
 
 It is for what one process cannot hold or compute: hundreds of clients over a machine, or over a
-cluster with one file system. The bits are those of one process. What clients remember lies beside
+cluster with one file system. The bits are those of one process. What clients remember lies next to
 the job's checkpoint.
 """
 
@@ -19,27 +19,21 @@ from typing import Any
 
 from torch import Tensor
 
-from unseen.core.client import Client, Memories
-from unseen.core.exchange import Exchange, Method, Reply, Turn
-from unseen.core.round import Backend
-from unseen.core.rows import DenseRows
-from unseen.core.types import Inbox
-from unseen.core.vector import Model
-from unseen.engine import client_memories
+from unseen.core import (
+    Backend,
+    Client,
+    DenseRows,
+    Exchange,
+    Inbox,
+    Memories,
+    Method,
+    Model,
+    Reply,
+    Turn,
+)  # fmt: skip
+from unseen.engine import client_memories, messages
 from unseen.engine.determinism import reproducible
 from unseen.engine.inprocess import InProcess, stacked
-from unseen.engine.messages import (
-    Value,
-    from_inbox,
-    from_reply,
-    from_turn,
-    needs_flower,
-    pack,
-    to_inbox,
-    to_reply,
-    to_turn,
-    unpack,
-)
 from unseen.errors import UnseenError
 
 MEMORIES = "memories"
@@ -51,7 +45,12 @@ POLL = 0.005
 class Workplace:
     """What a worker needs to answer for any client of a job.
 
-    clients: all of them by name. threads, device: see `unseen.engine.determinism.reproducible`.
+    Attributes:
+        method: What the clients play.
+        model: The model that they share.
+        clients: All of them by name.
+        threads: See `unseen.engine.determinism.reproducible`.
+        device: Likewise.
     """
 
     method: Method
@@ -63,7 +62,7 @@ class Workplace:
 
 def simulate(main: Callable[[Any], None], nodes: int, jobs: int) -> None:
     """Run `main` with a Grid of `nodes` nodes, over `jobs` workers of Ray."""
-    needs_flower()
+    messages.needs_flower()
     from flwr.serverapp import ServerApp
     from flwr.simulation import run_simulation
 
@@ -88,7 +87,13 @@ def simulate(main: Callable[[Any], None], nodes: int, jobs: int) -> None:
 class Nodes(Backend):
     """A backend over the nodes of a simulation: any node can be any client.
 
-    job: a call that makes the job's `Workplace`, pickled for our own processes on machines of ours.
+    Attributes:
+        grid: Flower's grid.
+        job: A call that makes the job's `Workplace`, pickled for our own processes on our machines.
+        folder: Where the clients' memories lie.
+        model: The job's model.
+        memories: None: they lie in the folder.
+        clients: None: they are at the nodes.
     """
 
     grid: Any
@@ -103,41 +108,44 @@ class Nodes(Backend):
         cls, grid: Any, job: bytes, folder: Path, model: Model, clients: Mapping[str, Client],
         memories: Memories | None,
     ) -> Nodes:  # fmt: skip
-        """The backend of a job, the first three bound beforehand."""
-        if memories is None:  # from the beginning
+        """Return the backend of a job, whose clients forget all if there is no checkpoint."""
+        if memories is None:
             shutil.rmtree(folder, ignore_errors=True)
         return cls(grid, job, folder, model)
 
     def map(
         self, exchange: Exchange, inbox: Inbox, clients: Sequence[str], turn: Turn
     ) -> list[Reply]:
-        """One message to a node for each client."""
+        """Send one message to a node for each client, and wait for all replies."""
         from flwr.app import Message
 
         nodes = self._nodes()
-        common: dict[str, Value] = from_inbox(inbox)
-        common |= {"job": self.job, "turn": json.dumps(from_turn(turn)), "folder": str(self.folder)}
-        messages = [
-            Message(pack({**common, "client": name}), nodes[i % len(nodes)], "query")
+        common: dict[str, messages.Value] = messages.from_inbox(inbox)
+        common |= {
+            "job": self.job,
+            "turn": json.dumps(messages.from_turn(turn)),
+            "folder": str(self.folder),
+        }
+        sent = [
+            Message(messages.pack({**common, "client": name}), nodes[i % len(nodes)], "query")
             for i, name in enumerate(clients)
         ]
-        ids = list(self.grid.push_messages(messages))
+        ids = list(self.grid.push_messages(sent))
         found: dict[str, Reply] = {}
         while len(found) < len(ids):
             for message in self.grid.pull_messages([id for id in ids if id not in found]):
                 if message.has_error():
                     raise UnseenError(f"a client of the simulation failed: {message.error.reason}")
                 id = message.metadata.reply_to_message_id
-                found[id] = to_reply(unpack(message.content))
+                found[id] = messages.to_reply(messages.unpack(message.content))
             time.sleep(POLL)
         return [found[id] for id in ids]
 
     def rows(self, slot: str, replies: Sequence[Reply], reference: Tensor | None) -> DenseRows:
-        """The slot's rows as a matrix."""
         return DenseRows(stacked([reply.rows[slot] for reply in replies]), reference)
 
     def _nodes(self) -> list[int]:
-        """The simulation's nodes, once they are there."""
+        """Return the simulation's nodes, once they are there."""
         end = time.monotonic() + 120
         while time.monotonic() < end:
             if nodes := sorted(self.grid.get_node_ids()):
@@ -147,7 +155,7 @@ class Nodes(Backend):
 
 
 def client_app() -> Any:
-    """What runs in Ray's workers."""
+    """Return what runs in Ray's workers."""
     from flwr.clientapp import ClientApp
 
     app = ClientApp()
@@ -156,27 +164,27 @@ def client_app() -> Any:
 
 
 def answer(message: Any, context: Any) -> Any:
-    """One exchange of one client, as `InProcess` does it."""
+    """Play one exchange of one client, as `InProcess` does it."""
     from flwr.app import Message
 
-    parcel = unpack(message.content)
+    parcel = messages.unpack(message.content)
     job = parcel["job"]
     assert isinstance(job, bytes)
-    turn, name = to_turn(json.loads(str(parcel["turn"]))), str(parcel["client"])
+    turn, name = messages.to_turn(json.loads(str(parcel["turn"]))), str(parcel["client"])
     work = _made(job)
     with reproducible(work.threads, work.device):
         exchange = next(e for e in work.method.exchanges if e.name == turn.exchange)
-        inbox = to_inbox(parcel, work.model.device)
+        inbox = messages.to_inbox(parcel, work.model.device)
         folder = Path(str(parcel["folder"])) / client_memories.slug(name)
         backend = InProcess(work.model, {name: work.clients[name]}, client_memories.load(folder))
         (reply,) = backend.map(exchange, inbox, [name], turn)
         if exchange.slots:
             client_memories.save(folder, backend.memories)
-    return Message(pack(from_reply(reply)), reply_to=message)
+    return Message(messages.pack(messages.from_reply(reply)), reply_to=message)
 
 
 @lru_cache(maxsize=1)
 def _made(job: bytes) -> Workplace:
-    """What a worker needs for a job, made once."""
+    """Return what a worker needs for a job, made once."""
     make: Callable[[], Workplace] = pickle.loads(job)
     return make()

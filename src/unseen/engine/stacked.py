@@ -11,15 +11,27 @@ from dataclasses import dataclass, replace
 
 from torch import Tensor, nn
 
-from unseen.core.client import Client, Memories
-from unseen.core.exchange import Exchange, Local, Method, Outcome, Reply, State, Turn
+from unseen.core import (
+    Backend,
+    Client,
+    DenseRows,
+    Exchange,
+    Inbox,
+    Local,
+    Memories,
+    Method,
+    Model,
+    Outcome,
+    Reply,
+    State,
+    Turn,
+    play_round,
+)  # fmt: skip
 from unseen.core.losses import CrossEntropy
 from unseen.core.parts import able, innermost, layers
-from unseen.core.round import Backend, due, play_round, recipients, sample
-from unseen.core.rows import DenseRows
-from unseen.core.types import Inbox
-from unseen.core.vector import Model
-from unseen.engine.inprocess import InProcess, finished
+from unseen.core.replies import finished
+from unseen.core.round import due, recipients, sample
+from unseen.engine.inprocess import InProcess
 from unseen.engine.model_batch import PREFIX, Member, Pool, refuse, train
 from unseen.errors import UnseenError
 from unseen.gradient import Backprop
@@ -30,8 +42,15 @@ from unseen.recipe import Training
 class Stacked(Backend):
     """A `Backend` whose clients train as one batch of models; they are evaluated one by one.
 
-    For plain back-propagation and the proximal term, by SGD or Adam, on nets without BatchNorm and
-    Dropout. Everything else is refused with the reason. graph: see `train`.
+    Note:
+        For plain back-propagation and the proximal term, by SGD or Adam, on nets without BatchNorm
+        and Dropout. Everything else is refused with the reason.
+
+    Args:
+        model: The module that all clients share.
+        clients: The clients by name.
+        memories: What they remember, from a checkpoint.
+        graph: See `train`.
     """
 
     def __init__(
@@ -52,7 +71,6 @@ class Stacked(Backend):
     def map(
         self, exchange: Exchange, inbox: Inbox, clients: Sequence[str], turn: Turn
     ) -> list[Reply]:
-        """One reply for each client: a training exchange stacked, an evaluation one by one."""
         if exchange.name in self.ready:
             return self.ready.pop(exchange.name)
         if not exchange.slots:
@@ -63,7 +81,7 @@ class Stacked(Backend):
         return self.replies(exchange, members, matrix, scalars)
 
     def pool(self) -> Pool:
-        """All clients' training data, put together when first needed."""
+        """Return all clients' training data, put together when first needed."""
         if self._pool is None:
             splits = [c.train for c in self.clients.values() if c.train is not None]
             self._pool = Pool(splits, self.model.device)
@@ -76,7 +94,7 @@ class Stacked(Backend):
         matrix: Tensor,
         scalars: Sequence[Mapping[str, float]],
     ) -> list[Reply]:
-        """What the members send of their trained rows; they keep what they kept before."""
+        """Return what the members send of their trained rows; their memories stay as they were."""
         found = []
         for member, row, numbers in zip(members, matrix, scalars, strict=True):
             label = (member.turn.round, member.turn.order)
@@ -87,7 +105,6 @@ class Stacked(Backend):
         return found
 
     def rows(self, slot: str, replies: Sequence[Reply], reference: Tensor | None) -> DenseRows:
-        """The slot's rows as a matrix: a view where they still lie side by side."""
         return self.one_by_one.rows(slot, replies, reference)
 
 
@@ -95,7 +112,12 @@ class Stacked(Backend):
 class Run:
     """One federation of a sweep: a method of any learning rate or μ, its own clients and seed.
 
-    fraction: the share of the clients that takes part in a round, or how many.
+    Attributes:
+        method: What is played.
+        state: Where it stands.
+        backend: Where its clients run.
+        clients: The roster, by name.
+        fraction: The share of the clients that takes part in a round, or how many.
     """
 
     method: Method
@@ -106,10 +128,14 @@ class Run:
 
 
 def play_together(runs: Sequence[Run], rounds: int) -> list[list[Outcome]]:
-    """Play every run to `rounds`, all of their clients as one batch of models; moves their states.
+    """Play every run to `rounds`, all of their clients as one batch of models; move their states.
 
-    Outcomes per run, as `play` gives them. All runs are of one network, and every method has one
-    training exchange in every round.
+    Args:
+        runs: All of one network; every method has one training exchange in every round.
+        rounds: How far.
+
+    Returns:
+        Per run the outcomes that `play` would return.
     """
     outcomes: list[list[Outcome]] = [[] for _ in runs]
     pool = pooled(runs)
@@ -124,14 +150,14 @@ def play_together(runs: Sequence[Run], rounds: int) -> list[list[Outcome]]:
 
 
 def pooled(runs: Sequence[Run]) -> Pool | None:
-    """The training data of all runs' clients; None without runs."""
+    """Return the training data of all runs' clients; None without runs."""
     splits = [c.train for r in runs for c in r.backend.clients.values() if c.train is not None]
     return Pool(splits, runs[0].backend.model.device) if runs else None
 
 
 def train_together(runs: Sequence[Run], rounds: int, pool: Pool | None) -> None:
-    """Train the clients of every run's coming round as one batch; each backend has its replies."""
-    if not runs or pool is None:
+    """Train the clients of every run's next round as one batch; each backend has its replies."""
+    if pool is None:
         return
     asked = [_training(run, rounds) for run in runs]
     members = [member for _, own in asked for member in own]
@@ -146,19 +172,15 @@ def train_together(runs: Sequence[Run], rounds: int, pool: Pool | None) -> None:
 
 
 def _training(run: Run, rounds: int) -> tuple[Exchange, list[Member]]:
-    """The run's one training exchange of this round, and who trains in it."""
-    state, roster = run.state, sorted(run.clients)
-    found = [
-        (order, e)
-        for order, e in enumerate(run.method.exchanges)
-        if e.slots and due(e, state.round, rounds)
-    ]
-    if len(found) != 1:
-        refuse(f"{run.method.name} has {len(found)} training exchanges in round {state.round}")
-    order, exchange = found[0]
-    sampled = sample(roster, run.fraction, Turn(state.seed, state.round, rounds))
-    turn = Turn(state.seed, state.round, rounds, exchange.name, order=order, roster=tuple(roster))
-    names = recipients(exchange, roster, sampled)
+    """Return the run's one training exchange of this round, and who trains in it."""
+    state, roster, exchanges = run.state, sorted(run.clients), enumerate(run.method.exchanges)
+    training = [(i, e) for i, e in exchanges if e.slots and due(e, state.round, rounds)]
+    if len(training) != 1:
+        refuse(f"{run.method.name} has {len(training)} training exchanges in round {state.round}")
+    order, exchange = training[0]
+    turn = Turn(state.seed, state.round, rounds, roster=tuple(roster))
+    names = recipients(exchange, roster, sample(roster, run.fraction, turn))
+    turn = replace(turn, exchange=exchange.name, order=order)
     local = stackable(exchange.local, run.backend.model)
     clients = run.backend.clients
     return exchange, [
@@ -167,12 +189,12 @@ def _training(run: Run, rounds: int) -> tuple[Exchange, list[Member]]:
 
 
 def unstackable(method: Method, model: Model, clients: Mapping[str, Client]) -> str:
-    """Why a study cannot train the method's models in a batch with those of other jobs, or ""."""
+    """Return why the method's models cannot train in a batch with those of other jobs, or ""."""
     training = [exchange for exchange in method.exchanges if exchange.slots]
     if method.adapt is not None:
         return "the method changes the network"
     if len(training) != 1 or training[0].rounds != (0, 1):
-        return "it has not one training exchange in every round"
+        return "it does not have one training exchange in every round"
     if not set(training[0].slots) <= {"model", "buffers"}:
         return "its clients send more than their model"
     module = model.module
@@ -183,12 +205,12 @@ def unstackable(method: Method, model: Model, clients: Mapping[str, Client]) -> 
     try:
         stackable(training[0].local, model)
     except UnseenError as error:
-        return str(error).removeprefix(PREFIX).partition(". Train them")[0]
+        return error.what.removeprefix(PREFIX).removesuffix(".")
     return ""
 
 
 def stackable(local: Local, model: Model) -> Train:
-    """The local, if a batch of models can stand for it; else an error with the reason."""
+    """Return the local, if a batch of models can do its work; else raise the reason."""
     if not able(local, "stackable"):
         refuse(f"{type(local).__name__} does more than train")
     assert isinstance(local, Train)
@@ -206,7 +228,7 @@ def stackable(local: Local, model: Model) -> Train:
 
 
 def _reason(recipe: Training, module: nn.Module) -> str:
-    """Why a recipe or a net cannot be stacked, or nothing."""
+    """Return why a recipe or a net cannot be stacked, or ""."""
     if not able(recipe.optimiser, "stackable"):
         return f"its optimiser is {type(recipe.optimiser).__name__}, neither SGD nor Adam"
     loss = recipe.loss

@@ -11,197 +11,231 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, cast
 
 from unseen.errors import UnseenError
 from unseen.federation.kit_spec import is_address
 
-if TYPE_CHECKING:
-    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
-    from cryptography.x509 import Certificate
+try:
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes
+    from cryptography.hazmat.primitives import serialization as s
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+except ImportError:
+    raise UnseenError(
+        "keys and certificates need cryptography.", remedy="pip install 'unseen[flower]'."
+    ) from None
 
 #: Clocks of machines differ; a certificate is valid a little before it is made.
 SKEW = timedelta(minutes=10)
-NO_PRIVACY = (
-    "{what} asks for keys of sums that the server cannot read, which need unseen.privacy and its "
-    "libraries: pip install 'unseen[he]', or leave it out."
-)
-
-
-def needs_cryptography() -> None:
-    """Say which extra brings what keys are made with."""
-    try:
-        import cryptography  # noqa: F401
-    except ImportError:
-        raise UnseenError(
-            "keys and certificates need cryptography.", remedy="pip install 'unseen[flower]'."
-        ) from None
+#: What a key may be used for, as X.509 names it.
+USAGES = (
+    "digital_signature", "content_commitment", "key_encipherment", "data_encipherment",
+    "key_agreement", "key_cert_sign", "crl_sign", "encipher_only", "decipher_only",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Authority:
     """What signs the server's certificate. Its key is written to the authority's own kit only."""
 
-    certificate: Certificate
-    key: EllipticCurvePrivateKey
+    certificate: x509.Certificate
+    key: ec.EllipticCurvePrivateKey
 
     @classmethod
     def make(cls, name: str, days: int, now: datetime | None = None) -> Authority:
-        """Return a new authority for the federation `name`."""
-        from cryptography import x509
-        from cryptography.hazmat.primitives import hashes
-        from cryptography.x509.oid import NameOID
+        """Return a new authority.
 
+        Args:
+            name: The federation's name.
+            days: How long it is valid.
+            now: When it begins, for tests.
+        """
         key, begin = new_key(), now or datetime.now(UTC)
-        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"{name} federation CA")])
-        usage = x509.KeyUsage(
-            digital_signature=False, content_commitment=False, key_encipherment=False,
-            data_encipherment=False, key_agreement=False, key_cert_sign=True, crl_sign=True,
-            encipher_only=False, decipher_only=False,
-        )  # fmt: skip
-        identifier = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
-        certificate = (
-            x509.CertificateBuilder()
-            .subject_name(subject)
-            .issuer_name(subject)
-            .public_key(key.public_key())
-            .serial_number(x509.random_serial_number())
-            .not_valid_before(begin - SKEW)
-            .not_valid_after(begin + timedelta(days=days))
-            .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-            .add_extension(usage, critical=True)
-            .add_extension(identifier, critical=False)
-            .sign(key, hashes.SHA384())
+        extensions = (
+            (x509.BasicConstraints(ca=True, path_length=0), True),
+            (_usage("key_cert_sign", "crl_sign"), True),
+            (x509.SubjectKeyIdentifier.from_public_key(key.public_key()), False),
         )
-        return cls(certificate, key)
+        until = begin + timedelta(days=days)
+        return cls(_certificate(f"{name} federation CA", key, (begin, until), extensions), key)
 
     @classmethod
     def read(cls, folder: Path) -> Authority:
         """Return the authority of `kits/ca`."""
-        from cryptography import x509
-        from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
-        from cryptography.hazmat.primitives.serialization import load_pem_private_key
-
         if not (folder / "ca.key").is_file():
             raise UnseenError(
                 f"{folder / 'ca.key'} is not here.",
                 remedy="Bring the authority's folder back from where it is kept offline, or "
                 "provision again.",
             )
-        key = load_pem_private_key((folder / "ca.key").read_bytes(), None)
-        if not isinstance(key, EllipticCurvePrivateKey):
-            raise UnseenError(
-                f"{folder / 'ca.key'} is not an elliptic-curve key.", remedy="Provision again."
-            )
-        certificate = x509.load_pem_x509_certificate((folder / "ca.crt").read_bytes())
-        return cls(certificate, key)
+        key = s.load_pem_private_key((folder / "ca.key").read_bytes(), None)
+        certificate = read_certificate(folder / "ca.crt")
+        return cls(certificate, cast("ec.EllipticCurvePrivateKey", key))
 
     def sign(
         self,
-        key: EllipticCurvePrivateKey,
+        key: ec.EllipticCurvePrivateKey,
         hosts: Sequence[str],
         days: int,
         now: datetime | None = None,
-    ) -> Certificate:
-        """A server's certificate for all its names and addresses, and this machine's loopback.
+    ) -> x509.Certificate:
+        """Return a server's certificate, which never outlives the authority.
 
-        It never outlives the authority.
+        Args:
+            key: The server's key.
+            hosts: Its names and addresses; this machine's loopback is added.
+            days: How long it is valid.
+            now: When it begins, for tests.
         """
-        from cryptography import x509
-        from cryptography.hazmat.primitives import hashes
-        from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
-
         begin = now or datetime.now(UTC)
         until = min(begin + timedelta(days=days), self.certificate.not_valid_after_utc)
-        names: list[x509.GeneralName] = []
-        for host in dict.fromkeys((*hosts, "localhost", "127.0.0.1")):
-            if is_address(host):
-                names.append(x509.IPAddress(ipaddress.ip_address(host)))
-            else:
-                names.append(x509.DNSName(host))
-        usage = x509.KeyUsage(
-            digital_signature=True, content_commitment=False, key_encipherment=False,
-            data_encipherment=False, key_agreement=False, key_cert_sign=False, crl_sign=False,
-            encipher_only=False, decipher_only=False,
-        )  # fmt: skip
+        names = map(general_name, dict.fromkeys((*hosts, "localhost", "127.0.0.1")))
         issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self.key.public_key())
-        return (
-            x509.CertificateBuilder()
-            .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, hosts[0][:64])]))
-            .issuer_name(self.certificate.subject)
-            .public_key(key.public_key())
-            .serial_number(x509.random_serial_number())
-            .not_valid_before(begin - SKEW)
-            .not_valid_after(until)
-            .add_extension(x509.SubjectAlternativeName(names), critical=False)
-            .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-            .add_extension(usage, critical=True)
-            .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
-            .add_extension(issuer, critical=False)
-            .sign(self.key, hashes.SHA384())
+        extensions = (
+            (x509.SubjectAlternativeName(names), False),
+            (x509.BasicConstraints(ca=False, path_length=None), True),
+            (_usage("digital_signature"), True),
+            (x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), False),
+            (issuer, False),
         )
+        return _certificate(hosts[0][:64], key, (begin, until), extensions, self)
 
 
-def new_key() -> EllipticCurvePrivateKey:
+def _certificate(
+    name: str,
+    key: ec.EllipticCurvePrivateKey,
+    period: tuple[datetime, datetime],
+    extensions: Sequence[tuple[x509.ExtensionType, bool]],
+    issuer: Authority | None = None,
+) -> x509.Certificate:
+    """A certificate of a key, signed by the issuer or by itself.
+
+    Args:
+        name: Its common name.
+        key: The key.
+        period: From when until when it is valid.
+        extensions: Each with whether it is critical.
+        issuer: Who signs; the key itself, if None.
+    """
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    builder = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer.certificate.subject if issuer else subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(period[0] - SKEW)
+        .not_valid_after(period[1])
+    )
+    for extension, critical in extensions:
+        builder = builder.add_extension(extension, critical)
+    return builder.sign(issuer.key if issuer else key, hashes.SHA384())
+
+
+def read_certificate(path: Path) -> x509.Certificate:
+    """Return a certificate from PEM."""
+    try:
+        return x509.load_pem_x509_certificate(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise UnseenError(
+            f"{path} is not a certificate ({error}).", remedy="Copy it again."
+        ) from None
+
+
+def period(certificate: x509.Certificate, name: str, now: datetime) -> UnseenError | None:
+    """Return why a certificate is not valid at a moment, or None.
+
+    Args:
+        certificate: The certificate.
+        name: Its file.
+        now: The moment.
+    """
+    begins, ends = certificate.not_valid_before_utc, certificate.not_valid_after_utc
+    if now > ends:
+        one = "Make a new one with the authority's folder: unseen federation provision --renew"
+        every = "Make all kits again: unseen federation provision FILE.toml --out"
+        return UnseenError(
+            f"certificate expired: {name} was valid until {ends:%Y-%m-%d %H:%M} UTC.",
+            remedy=f"{one} server" if name == "server.crt" else f"{every} FOLDER",
+        )
+    if now < begins:
+        return UnseenError(
+            f"certificate not valid yet: {name} begins at {begins:%Y-%m-%d %H:%M} UTC, and this "
+            f"machine's clock says {now:%Y-%m-%d %H:%M} UTC.",
+            remedy="Set the clock.",
+        )
+    return None
+
+
+def covers(certificate: x509.Certificate, host: str) -> bool:
+    """Return whether a certificate is for this name or address."""
+    try:
+        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        return False
+    return str(general_name(host).value).lower() in {str(name.value).lower() for name in names}
+
+
+def _usage(*purposes: str) -> x509.KeyUsage:
+    return x509.KeyUsage(**{usage: usage in purposes for usage in USAGES})
+
+
+def general_name(host: str) -> x509.GeneralName:
+    """Return a host's name or address as certificates hold it."""
+    if is_address(host):
+        return x509.IPAddress(ipaddress.ip_address(host))
+    return x509.DNSName(host)
+
+
+def new_key() -> ec.EllipticCurvePrivateKey:
     """Return a private key on the curve P-384, which Flower's site authentication asks for."""
-    from cryptography.hazmat.primitives.asymmetric import ec
-
     return ec.generate_private_key(ec.SECP384R1())
 
 
-def write_certificate(path: Path, certificate: Certificate) -> None:
-    """A certificate as PEM."""
-    from cryptography.hazmat.primitives.serialization import Encoding
-
-    write(path, certificate.public_bytes(Encoding.PEM))
-
-
-def write_tls_key(path: Path, key: EllipticCurvePrivateKey) -> None:
-    """A private key as PEM, for its owner alone."""
-    from cryptography.hazmat.primitives import serialization as s
-
-    content = key.private_bytes(s.Encoding.PEM, s.PrivateFormat.PKCS8, s.NoEncryption())
-    write(path, content, private=True)
+def write_pair(stem: Path, certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> None:
+    """Write a certificate and its private key as PEM, to `stem`.crt and `stem`.key."""
+    private = key.private_bytes(s.Encoding.PEM, s.PrivateFormat.PKCS8, s.NoEncryption())
+    write(stem.with_suffix(".key"), private, private=True)
+    write(stem.with_suffix(".crt"), certificate.public_bytes(s.Encoding.PEM))
 
 
 def write_site_keys(site: Path, server: Path, name: str) -> None:
-    """A site's key pair: the private half into its own kit, the public half there and to the
-    server, both as OpenSSH writes them."""
-    from cryptography.hazmat.primitives import serialization as s
+    """Write a site's new key pair, as OpenSSH does.
 
+    Args:
+        site: Its kit, which gets both halves.
+        server: The server's kit, which gets the public half.
+        name: The site's name.
+    """
     key = new_key()
     private = key.private_bytes(s.Encoding.PEM, s.PrivateFormat.OpenSSH, s.NoEncryption())
     public = key.public_key().public_bytes(s.Encoding.OpenSSH, s.PublicFormat.OpenSSH)
-    line = public + b" " + name.encode() + b"\n"
     write(site / "site.key", private, private=True)
-    write(site / "site.pub", line)
-    write(server / "sites" / f"{name}.pub", line)
+    for path in (site / "site.pub", server / "sites" / f"{name}.pub"):
+        write(path, public + f" {name}\n".encode())
 
 
-def write_he(kits: Path, sites: Sequence[str], secret: bytes | None = None) -> bytes:
-    """Keys for encrypted sums: secret and public for each site, public alone for the server.
-
-    All sites hold the one secret key: a site that works together with the server can read every
-    other site's update.
+def write_he(kits: Path, sites: Sequence[str], secret: bytes | None = None) -> None:
+    """Write keys for encrypted sums: secret and public for sites, public alone for the server.
 
     Args:
         kits: Folder of the kits.
         sites: Who gets the keys.
         secret: The existing secret key, for a site that is added; None makes a new one.
 
-    Returns:
-        The secret key.
+    Note:
+        All sites hold the one secret key: a site that works together with the server can read every
+        other site's update.
     """
-    ckks = _privacy("ckks")
+    shared = kits / "server" / "ckks.public"
     if secret is None:
-        secret, public = ckks.make_keys()
-        write(kits / "server" / "ckks.public", public)
-    else:
-        public = (kits / "server" / "ckks.public").read_bytes()
+        secret, public = _privacy("ckks").make_keys()
+        write(shared, public)
     for name in sites:
         write(kits / name / "ckks.secret", secret, private=True)
-        write(kits / name / "ckks.public", public)
-    return bytes(secret)
+        write(kits / name / "ckks.public", shared.read_bytes())
 
 
 def write_masks(kits: Path, sites: Sequence[str], known: Mapping[str, str] | None = None) -> None:
@@ -212,10 +246,9 @@ def write_masks(kits: Path, sites: Sequence[str], known: Mapping[str, str] | Non
         sites: Who gets a new pair.
         known: Public halves of the other sites.
     """
-    masks = _privacy("masks")
     public = dict(known or {})
     for name in sites:
-        private, half = masks.make_keys()
+        private, half = _privacy("masks").make_keys()
         write(kits / name / "masks.private", private, private=True)
         public[name] = half.hex()
     content = json.dumps(public, indent=2, sort_keys=True).encode() + b"\n"
@@ -229,29 +262,57 @@ def _privacy(name: str) -> Any:
     try:
         return import_module(f"unseen.privacy.{name}")
     except ImportError:
-        raise UnseenError(NO_PRIVACY.format(what=f"{name} = true")) from None
+        raise UnseenError(
+            f"{name} = true asks for keys of sums that the server cannot read, which need "
+            "unseen.privacy and its libraries.",
+            remedy="pip install 'unseen[he]', or leave it out.",
+        ) from None
 
 
 def write(path: Path, content: bytes, private: bool = False) -> None:
-    """Write a file whole or not at all; a private one is 0600 from its first byte on."""
+    """Write a file whole or not at all; nobody else can open a private one at any moment."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        os.fchmod(descriptor, 0o600 if private else 0o644)
-        with os.fdopen(descriptor, "wb") as file:
+    with tempfile.TemporaryDirectory(dir=path.parent) as folder:  # for its owner alone
+        part = Path(folder) / path.name
+        with part.open("wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+        part.chmod(0o600 if private else 0o644)
+        part.replace(path)
 
 
-def registered(folder: Path) -> Mapping[str, bytes]:
-    """Site -> public key as Flower sends it, of the server's folder of public keys."""
-    from cryptography.hazmat.primitives import serialization as s
+def signature(path: Path, text: str) -> tuple[bytes, bytes]:
+    """Return the public half of a site's key as PEM, and what the key signs a text with."""
+    key = cast("ec.EllipticCurvePrivateKey", s.load_ssh_private_key(path.read_bytes(), None))
+    return public_pem(key.public_key()), key.sign(text.encode(), ec.ECDSA(hashes.SHA256()))
 
+
+def is_pair(private: bytes, public: bytes) -> bool:
+    """Return whether two files of a kit are halves of one pair.
+
+    Args:
+        private: A private key, as OpenSSH or PEM has it.
+        public: A public key as OpenSSH has it, or a certificate.
+
+    Raises:
+        ValueError: One of the two cannot be read.
+    """
+    if b"CERTIFICATE" in public:
+        key = s.load_pem_private_key(private, None)
+        other = x509.load_pem_x509_certificate(public).public_key()
+    else:
+        key, other = s.load_ssh_private_key(private, None), s.load_ssh_public_key(public)
+    return public_pem(key.public_key()) == public_pem(other)
+
+
+def public_pem(key: Any) -> bytes:
+    """Return a public key as PEM, which is how Flower sends it."""
+    return bytes(key.public_bytes(s.Encoding.PEM, s.PublicFormat.SubjectPublicKeyInfo))
+
+
+def registered(folder: Path) -> dict[str, bytes]:
+    """Return site -> public key from the folder of the server's kit."""
     keys = {}
     for path in sorted((folder / "sites").glob("*.pub")):
         try:
@@ -260,5 +321,5 @@ def registered(folder: Path) -> Mapping[str, bytes]:
             raise UnseenError(
                 f"{path} is not a public key.", remedy="Copy it again from the kits."
             ) from None
-        keys[path.stem] = key.public_bytes(s.Encoding.PEM, s.PublicFormat.SubjectPublicKeyInfo)
+        keys[path.stem] = public_pem(key)
     return keys

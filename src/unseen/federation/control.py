@@ -3,27 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from unseen.errors import UnseenError
 from unseen.federation.kit import Kit
 
-
-@dataclass(frozen=True)
-class Node:
-    """A site as the SuperLink lists it.
-
-    Attributes:
-        status: registered, online, offline or unregistered.
-    """
-
-    id: int
-    name: str
-    status: str
-    key: bytes
+#: What is said of a key that cannot be let in.
+SPENT = "its key was shut out before and stays out. A new key: unseen federation provision --renew"
 
 
 @dataclass(frozen=True)
@@ -31,7 +22,9 @@ class Run:
     """A run of the app.
 
     Attributes:
+        id: Flower's number of it.
         state: Flower's own words, `finished:completed` at the end.
+        details: What Flower says beyond that.
     """
 
     id: int
@@ -44,102 +37,114 @@ class Run:
         return self.state.startswith("finished")
 
 
-@dataclass(frozen=True)
-class Changes:
-    """Sites let in, sites shut out, and sites whose key was shut out before and stays so."""
-
-    new: tuple[str, ...]
-    out: tuple[str, ...]
-    spent: tuple[str, ...]
-
-
 class Control:
-    """A connection to the SuperLink on this machine."""
+    """A connection to the SuperLink on this machine, through Flower's client of its API."""
 
     def __init__(self, client: Any) -> None:
-        self.client = client
+        from flwr.proto import control_pb2
 
-    def nodes(self) -> list[Node]:
-        """All sites that are registered."""
-        from flwr.proto.control_pb2 import ListNodesRequest
+        self.client, self.proto = client, control_pb2
+        self.spent: set[str] = set()
 
-        listed = self.client.ListNodes(ListNodesRequest()).nodes_info
-        nodes = [Node(n.node_id, n.name, n.status, bytes(n.public_key)) for n in listed]
-        return [node for node in nodes if node.status != "unregistered"]
+    def nodes(self) -> list[Any]:
+        """Return all sites that are registered; without keys they have no name."""
+        listed = self.client.ListNodes(self.proto.ListNodesRequest()).nodes_info
+        return [node for node in listed if node.status != "unregistered"]
 
-    def agree(self, keys: Mapping[str, bytes]) -> Changes:
-        """Register these keys and no others."""
+    def online(self) -> set[str]:
+        """Return the sites that are connected, by name, or by number where they have none."""
+        return {node.name or str(node.node_id) for node in self.nodes() if node.status == "online"}
+
+    def agree(self, keys: Mapping[str, bytes]) -> list[str]:
+        """Register these keys and no others, and return what changed, in words.
+
+        Args:
+            keys: Site -> public key.
+        """
         import httpx
-        from flwr.proto.control_pb2 import RegisterNodeRequest, UnregisterNodeRequest
 
-        nodes = self.nodes()
-        registered = {node.key for node in nodes}
-        out = [node for node in nodes if node.key not in keys.values()]
+        nodes = {bytes(node.public_key): node for node in self.nodes()}
+        out = [node for key, node in nodes.items() if key not in keys.values()]
         for node in out:
-            self.client.UnregisterNode(UnregisterNodeRequest(node_id=node.id))
-        new, spent = [], []
-        for name in (name for name, key in keys.items() if key not in registered):
+            self.client.UnregisterNode(self.proto.UnregisterNodeRequest(node_id=node.node_id))
+        new, spent = [], set()
+        for name in (name for name, key in keys.items() if key not in nodes):
+            request = self.proto.RegisterNodeRequest(public_key=keys[name], name=name)
             try:
-                self.client.RegisterNode(RegisterNodeRequest(public_key=keys[name], name=name))
+                self.client.RegisterNode(request)
                 new.append(name)
             except httpx.HTTPStatusError:  # Flower never takes back a key that was shut out
-                spent.append(name)
-        return Changes(tuple(new), tuple(node.name for node in out), tuple(spent))
+                spent.add(name)
+        known, self.spent = self.spent, spent
+        return [
+            *(f"{name}: let in, its key is registered" for name in new),
+            *(f"{node.name}: shut out, its key is no longer in sites/" for node in out),
+            *(f"{name}: {SPENT} {name}" for name in sorted(spent - known)),
+        ]
 
     def start(self, app: Path, settings: Mapping[str, str | int | float | bool]) -> int:
-        """Start a run of the app in a folder; its number."""
-        import hashlib
+        """Start a run and return its number.
 
+        Args:
+            app: Folder of the app.
+            settings: Its run config.
+        """
         from flwr.cli.build import build_fab_from_disk
         from flwr.common.serde import fab_to_proto, user_config_to_proto
-        from flwr.proto.control_pb2 import StartRunRequest
         from flwr.supercore.fab import Fab
 
         try:
             packed = build_fab_from_disk(app)
         except ValueError as error:
-            raise UnseenError(
-                f"{app} is not a Flower app: {' '.join(str(error).split())}"
-            ) from None
+            why = " ".join(str(error).split())
+            raise UnseenError(f"{app} is not a Flower app: {why}") from None
         fab = fab_to_proto(Fab(hashlib.sha256(packed).hexdigest(), packed, {}))
         config = user_config_to_proto(dict(settings))
-        reply = self.client.StartRun(StartRunRequest(fab=fab, override_config=config))
+        reply = self.client.StartRun(self.proto.StartRunRequest(fab=fab, override_config=config))
         if not reply.HasField("run_id"):
             raise UnseenError(f"the server did not start the run. {reply.note}")
         return int(reply.run_id)
 
     def run(self, number: int) -> Run:
         """Return how a run stands."""
-        from flwr.proto.control_pb2 import ListRunsRequest
-
-        status = self.client.ListRuns(ListRunsRequest(run_id=number)).run_dict[number].status
+        listed = self.client.ListRuns(self.proto.ListRunsRequest(run_id=number))
+        status = listed.run_dict[number].status
         state = ":".join(part for part in (status.status, status.sub_status) if part)
         return Run(number, state, status.details)
 
     def running(self) -> list[int]:
-        """Runs that have not ended."""
-        from flwr.proto.control_pb2 import ListRunsRequest
-
-        runs = self.client.ListRuns(ListRunsRequest()).run_dict
+        """Return the numbers of the runs that have not ended."""
+        runs = self.client.ListRuns(self.proto.ListRunsRequest()).run_dict
         return [int(n) for n, run in runs.items() if run.status.status != "finished"]
 
     def stop(self, number: int) -> None:
         """Stop a run."""
-        from flwr.proto.control_pb2 import StopRunRequest
-
-        self.client.StopRun(StopRunRequest(run_id=number))
+        self.client.StopRun(self.proto.StopRunRequest(run_id=number))
 
 
 @contextlib.contextmanager
 def control(kit: Kit, insecure: bool = False) -> Iterator[Control]:
-    """Connect to this kit's SuperLink. HTTP errors are re-raised as a one-paragraph UnseenError."""
+    """Connect to this kit's SuperLink.
+
+    Args:
+        kit: The server's kit.
+        insecure: Whether to connect in plaintext.
+
+    Raises:
+        UnseenError: In the place of HTTP's errors.
+    """
     needs_flower()
     import httpx
     from flwr.supercore.control import ControlHttpClient
     from flwr.supercore.interceptors.http.runtime_version import RuntimeVersionHttpInterceptor
 
+    # A server that listens everywhere is reached at the loopback of its own machine.
+    host = {"0.0.0.0": "127.0.0.1", "localhost": "127.0.0.1", "::": "::1"}.get(
+        kit.listen, kit.listen
+    )
+    where = f"[{host}]:{kit.port}" if ":" in host else f"{host}:{kit.port}"
     client = ControlHttpClient.from_server_address(
-        f"{local(kit)}:{kit.port}",
+        where,
         insecure,
         None if insecure else (kit.folder / "ca.crt").read_bytes(),
         interceptors=[RuntimeVersionHttpInterceptor(component_name="flwr CLI")],
@@ -151,24 +156,14 @@ def control(kit: Kit, insecure: bool = False) -> Iterator[Control]:
         raise UnseenError(f"the server refused: {error.response.status_code} {text}") from None
     except httpx.TransportError as error:
         raise UnseenError(
-            f"no server answers on {local(kit)}:{kit.port} ({error}). Start it on this machine: "
-            f"unseen federation serve {kit.folder}"
+            f"no server answers on {where} ({error}).",
+            remedy=f"Start it on this machine: unseen federation serve {kit.folder}",
         ) from None
     finally:
         client.close()
 
 
-def local(kit: Kit) -> str:
-    """Return the server's address on its own machine."""
-    listen = str(kit.settings.get("listen", "127.0.0.1"))
-    if listen in ("0.0.0.0", "::", "localhost"):
-        return "127.0.0.1" if listen != "::" else "[::1]"
-    return f"[{listen}]" if ":" in listen else listen
-
-
 def needs_flower() -> None:
-    """Say which extra brings Flower."""
-    try:
-        import flwr  # noqa: F401
-    except ImportError:
-        raise UnseenError("a federation needs Flower: pip install 'unseen[flower]'.") from None
+    """Refuse to go on without Flower."""
+    if find_spec("flwr") is None:
+        raise UnseenError("a federation needs Flower.", remedy="pip install 'unseen[flower]'.")

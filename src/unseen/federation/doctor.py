@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import shutil
 import socket
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from unseen.errors import UnseenError
 from unseen.federation import kit as checks
-from unseen.federation import probe, serve
-from unseen.federation.findings import Finding
-from unseen.federation.handshake import versions
+from unseen.federation import probe
+from unseen.federation.certificates import covers, is_pair, period, registered
 from unseen.federation.kit import FILES, FOREIGN, SECRETS, Kit
+from unseen.federation.process import check_port
 
 #: Seconds that a site's clock may be ahead of the server's, and behind: what Flower allows.
 AHEAD, BEHIND = 5.0, 305.0
@@ -24,6 +26,37 @@ SOON = 30
 PART = 5 * 2**20 + 2**16
 #: Free space below which a server or site will soon stop, in bytes.
 ROOM = 2 * 2**30
+#: Under which check a trouble with the server is named, where that is not the port.
+ABOUT = {
+    "name": "name", "hostname": "names", "expired": "certificate", "authority": "certificate",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was looked at.
+
+    Attributes:
+        what: Which check it is of.
+        state: How it stands.
+        text: What was found.
+        remedy: What to do about it.
+    """
+
+    what: str
+    state: Literal["ok", "warning", "fault", "skipped"]
+    text: str
+    remedy: str = ""
+
+    @classmethod
+    def fault(cls, what: str, error: UnseenError) -> Finding:
+        """Return a fault from the error that a start of the kit would end with."""
+        return cls(what, "fault", error.what.rstrip("."), error.remedy)
+
+    def line(self) -> str:
+        """Return the finding as it is printed."""
+        remedy = f"  -> {self.remedy}" if self.remedy else ""
+        return f"{self.state:8}{self.what}: {self.text}{remedy}"
 
 
 def examine(
@@ -43,215 +76,159 @@ def examine(
         now: The time, for tests.
     """
     now = now or datetime.now(UTC)
-    findings = [*_files(kit), *_permissions(kit), *_certificates(kit, now), *_pair(kit)]
-    findings += _room(kit)
-    findings += _server(kit) if kit.kind == "server" else []
-    findings += _network(kit, insecure, now)
-    findings += _data(kit, study, data)
+    findings = [*_files(kit), *_permissions(kit), *_certificates(kit, now), *_pair(kit), _room(kit)]
+    if kit.kind == "server":
+        findings += [_sites(kit), *_network(kit, insecure, now)]
+    else:
+        findings += [*_network(kit, insecure, now), *_data(kit, study, data)]
     return findings
 
 
+def _faults(what: str, errors: Sequence[UnseenError], otherwise: str) -> list[Finding]:
+    """A fault for each error, or that all is well."""
+    return [Finding.fault(what, error) for error in errors] or [Finding(what, "ok", otherwise)]
+
+
 def _files(kit: Kit) -> Iterator[Finding]:
-    gone = checks.missing(kit)
-    yield from (Finding.fault("files", error) for error in gone)
-    if not gone:
-        yield Finding(
-            "files", "ok", f"{', '.join(FILES[kit.kind])} of {kit.name}, {kit.federation}"
-        )
+    names = f"{', '.join(FILES[kit.kind])} of {kit.name}, {kit.federation}"
+    yield from _faults("files", checks.missing(kit), names)
     for name in FOREIGN[kit.kind]:
         if (kit.folder / name).exists():
-            remedy = f"remove {kit.folder / name} from this machine"
-            yield Finding(
-                "keys", "fault", f"{name} does not belong into the kit of a {kit.kind}", remedy
-            )
+            text = f"{name} does not belong into the kit of a {kit.kind}"
+            yield Finding("keys", "fault", text, f"remove {kit.folder / name} from this machine")
 
 
 def _permissions(kit: Kit) -> Iterator[Finding]:
-    open_keys = checks.exposed(kit)
-    yield from (Finding.fault("permissions", error) for error in open_keys)
-    mode = stat.S_IMODE(kit.folder.stat().st_mode)
-    if mode & 0o077:
-        remedy = f"chmod 700 {kit.folder}"
-        yield Finding(
-            "permissions", "warning", f"others may look into the kit (mode {mode:04o})", remedy
-        )
-    elif not open_keys:
+    exposed = checks.exposed(kit)
+    yield from (Finding.fault("permissions", error) for error in exposed)
+    if (mode := stat.S_IMODE(kit.folder.stat().st_mode)) & 0o077:
+        text = f"others may look into the kit (mode {mode:04o})"
+        yield Finding("permissions", "warning", text, f"chmod 700 {kit.folder}")
+    elif not exposed:
         keys = [name for name in SECRETS if (kit.folder / name).is_file()]
         yield Finding("permissions", "ok", f"{', '.join(keys)}: for this account alone")
 
 
 def _certificates(kit: Kit, now: datetime) -> Iterator[Finding]:
-    for name in ("ca.crt", "server.crt") if kit.kind == "server" else ("ca.crt",):
+    read = {}
+    for name in kit.certificates:
         try:
-            certificate = kit.certificate(name)
+            read[name] = certificate = kit.certificate(name)
         except UnseenError as error:
             if (kit.folder / name).is_file():  # else it is said already
                 yield Finding.fault("certificate", error)
             continue
-        fault, ends = checks.period(certificate, name, now), certificate.not_valid_after_utc
-        if fault:
+        remedy = "unseen federation provision --renew server" if name != "ca.crt" else "new kits"
+        if fault := period(certificate, name, now):
             yield Finding.fault("certificate", fault)
-        elif (ends - now).days < SOON:
-            renewal = (
-                "unseen federation provision --renew server" if name == "server.crt" else "new kits"
-            )
-            yield Finding("certificate", "warning", f"{name} ends on {ends:%Y-%m-%d}", renewal)
         else:
-            yield Finding("certificate", "ok", f"{name} is valid until {ends:%Y-%m-%d}")
-        if name != "server.crt":
-            continue
-        for host in kit.settings["servers"]:
-            if not checks.covers(certificate, host):
-                remedy = "put it into `servers` of federation.toml and provision --renew server"
-                yield Finding("names", "fault", f"server.crt is not for {host}", remedy)
-        try:
-            if not checks.signed_by(certificate, kit.certificate("ca.crt")):
-                remedy = "copy ca.crt and server.crt from the same kits"
-                yield Finding("certificate", "fault", "server.crt is not signed by ca.crt", remedy)
-        except UnseenError:
-            pass  # said above
+            yield _ending(name, certificate.not_valid_after_utc, now, remedy)
+    if "server.crt" not in read:
+        return
+    for host in kit.servers:
+        if not covers(read["server.crt"], host):
+            remedy = "put it into `servers` of federation.toml and provision --renew server"
+            yield Finding("names", "fault", f"server.crt is not for {host}", remedy)
+    try:
+        if "ca.crt" in read:
+            read["server.crt"].verify_directly_issued_by(read["ca.crt"])
+    except Exception:  # of cryptography: another authority's name, key or signature
+        remedy = "copy ca.crt and server.crt from the same kits"
+        yield Finding("certificate", "fault", "server.crt is not signed by ca.crt", remedy)
+
+
+def _ending(name: str, ends: datetime, now: datetime, remedy: str) -> Finding:
+    if (ends - now).days < SOON:
+        return Finding("certificate", "warning", f"{name} ends on {ends:%Y-%m-%d}", remedy)
+    return Finding("certificate", "ok", f"{name} is valid until {ends:%Y-%m-%d}")
 
 
 def _pair(kit: Kit) -> Iterator[Finding]:
     """Whether the private key is that of the public one."""
-    from cryptography.hazmat.primitives import serialization as s
-
     if checks.missing(kit):
         return
-    remedy = "copy both files again from the kits"
+    files = FILES[kit.kind][1:]
+    public, private = ((kit.folder / name).read_bytes() for name in files)
     try:
-        private, public = _halves(kit)
-    except (ValueError, UnseenError) as error:
-        yield Finding("keys", "fault", f"a key cannot be read ({type(error).__name__})", remedy)
-        return
-    form = (s.Encoding.PEM, s.PublicFormat.SubjectPublicKeyInfo)
-    names = " and ".join(FILES[kit.kind][1:])
-    if private.public_bytes(*form) != public.public_bytes(*form):
-        yield Finding("keys", "fault", f"{names} are not of one pair", remedy)
-    else:
-        yield Finding("keys", "ok", f"{names} are one pair")
+        if is_pair(private, public):
+            yield Finding("keys", "ok", f"{' and '.join(files)} are one pair")
+            return
+        text = f"{' and '.join(files)} are not of one pair"
+    except ValueError as error:
+        text = f"a key cannot be read ({type(error).__name__})"
+    yield Finding("keys", "fault", text, "copy both files again from the kits")
 
 
-def _halves(kit: Kit) -> tuple[Any, Any]:
-    """The public key that belongs to the private one, and the one next to it."""
-    from cryptography.hazmat.primitives import serialization as s
-
-    content = kit.private_key.read_bytes()
-    if kit.kind == "site":
-        private = s.load_ssh_private_key(content, None)
-        return private.public_key(), s.load_ssh_public_key((kit.folder / "site.pub").read_bytes())
-    certified = kit.certificate("server.crt").public_key()
-    return s.load_pem_private_key(content, None).public_key(), certified
-
-
-def _room(kit: Kit) -> Iterator[Finding]:
-    import shutil
-
+def _room(kit: Kit) -> Finding:
     free = shutil.disk_usage(kit.folder).free
     text = f"{free / 2**30:.1f} GiB are free where the kit lies"
     if free < ROOM:
-        yield Finding("disk", "warning", text, "make room: a full disk ends a run")
-    else:
-        yield Finding("disk", "ok", text)
+        return Finding("disk", "warning", text, "make room: a full disk ends a run")
+    return Finding("disk", "ok", text)
 
 
-def _server(kit: Kit) -> Iterator[Finding]:
-    """Sites that are let in, and whether the port is free or ours."""
-    from unseen.federation.certificates import registered
-
+def _sites(kit: Kit) -> Finding:
+    """The sites that are let in."""
     try:
-        sites = list(registered(kit.folder))
+        sites = registered(kit.folder)
     except UnseenError as error:
-        yield Finding.fault("sites", error)
-        return
+        return Finding.fault("sites", error)
     if sites:
-        yield Finding("sites", "ok", f"let in: {', '.join(sites)}")
-    else:
-        yield Finding("sites", "fault", "sites/ holds no public key", "copy the .pub files there")
+        return Finding("sites", "ok", f"let in: {', '.join(sites)}")
+    return Finding("sites", "fault", "sites/ holds no public key", "copy the .pub files there")
 
 
 def _network(kit: Kit, insecure: bool, now: datetime) -> Iterator[Finding]:
     try:
-        found = socket.getaddrinfo(kit.host, kit.port, type=socket.SOCK_STREAM)
-        addresses = sorted({str(entry[4][0]) for entry in found})
-        yield Finding("name", "ok", f"{kit.host} is {', '.join(addresses)}")
-    except socket.gaierror as error:
-        text = f"{kit.host} is not known here ({error.strerror})"
-        yield Finding("name", "fault", text, probe.REMEDY["name"])
-        yield Finding("server", "skipped", "port, certificate, clock, registration, versions, size")
-        return
-    try:
         answer = probe.ask(kit, insecure)
-    except (UnseenError, OSError, ValueError) as error:
+    except (OSError, ValueError) as error:
         yield Finding("server", "skipped", f"not asked, the kit cannot be used: {error}")
         return
+    if answer.trouble != "name":
+        found = socket.getaddrinfo(kit.servers[0], kit.port, type=socket.SOCK_STREAM)
+        addresses = ", ".join(sorted({str(entry[4][0]) for entry in found}))
+        yield Finding("name", "ok", f"{kit.servers[0]} is {addresses}")
     if answer.trouble == "unreachable" and kit.kind == "server":
-        yield _own_port(kit)
+        try:
+            check_port(kit.listen, kit.port, str(kit.folder / "kit.toml"))
+            yield Finding("port", "ok", f"{kit.port} is free")
+        except UnseenError as error:
+            yield Finding.fault("port", error)
         yield Finding("server", "skipped", "not running: certificate as shown, versions, size")
         return
     if answer.trouble:
-        kind = {"unreachable": "port", "hostname": "names", "expired": "certificate"}
-        what = kind.get(answer.trouble, "certificate" if answer.trouble == "authority" else "port")
-        yield Finding(what, "fault", answer.text, answer.remedy)
+        yield Finding(ABOUT.get(answer.trouble, "port"), "fault", answer.text, answer.remedy)
         yield Finding("server", "skipped", "clock, registration, versions, size")
         return
     yield Finding("port", "ok", f"{kit.address} answers in {answer.seconds * 1000:.0f} ms")
     if answer.certificate:
-        yield from _shown(answer, now)
+        from cryptography import x509
+
+        ends = x509.load_der_x509_certificate(answer.certificate).not_valid_after_utc
+        remedy = "the organiser renews it: unseen federation provision --renew server"
+        yield _ending("the server's", ends, now, remedy)
     yield _clock(answer, now)
     if kit.kind == "site" and not insecure:
-        yield from _known(kit, answer)
-    yield _versions(answer)
+        unknown = probe.unregistered(kit, answer)
+        known = f"the server knows the key of {kit.name}"
+        yield from _faults("registration", [unknown] if unknown else [], known)
+    other, there = probe.other_versions(answer), answer.content
+    same = ", ".join(
+        f"{k} {v} here, {there.get(k, '?')} there" for k, v in probe.versions().items()
+    )
+    yield from _faults("versions", [other] if other else [], same)
     if answer.content.get("registered"):
         yield _size(kit, insecure)
-
-
-def _own_port(kit: Kit) -> Finding:
-    from unseen.federation.process import check_port
-
-    try:
-        check_port(str(kit.settings["listen"]), kit.port, str(kit.folder / "kit.toml"))
-    except UnseenError as error:
-        return Finding.fault("port", error)
-    return Finding("port", "ok", f"{kit.port} is free")
-
-
-def _shown(answer: probe.Answer, now: datetime) -> Iterator[Finding]:
-    from cryptography import x509
-
-    ends = x509.load_der_x509_certificate(answer.certificate).not_valid_after_utc
-    if (ends - now).days < SOON:
-        remedy = "the organiser renews it: unseen federation provision --renew server"
-        yield Finding("certificate", "warning", f"the server's ends on {ends:%Y-%m-%d}", remedy)
-    else:
-        yield Finding("certificate", "ok", f"the server's is valid until {ends:%Y-%m-%d}")
 
 
 def _clock(answer: probe.Answer, now: datetime) -> Finding:
     ahead = now.timestamp() + answer.seconds / 2 - answer.date
     text = f"this machine is {abs(ahead):.1f} s {'ahead of' if ahead > 0 else 'behind'} the server"
-    if not -BEHIND < ahead < AHEAD:
-        remedy = "set both clocks by the network (timedatectl set-ntp true)"
-        limits = f"; at most {AHEAD:.0f} s ahead and {BEHIND:.0f} s behind are let in"
-        return Finding("clock", "fault", text + limits, remedy)
-    return Finding("clock", "ok", text)
-
-
-def _known(kit: Kit, answer: probe.Answer) -> Iterator[Finding]:
-    if answer.content.get("registered") is True:
-        yield Finding("registration", "ok", f"the server knows the key of {kit.name}")
-        return
-    remedy = f"copy site.pub into the server's kit as sites/{kit.name}.pub"
-    yield Finding(
-        "registration", "fault", f"the server does not know the key of {kit.name}", remedy
-    )
-
-
-def _versions(answer: probe.Answer) -> Finding:
-    here, there = versions(), answer.content
-    text = ", ".join(f"{name} {v} here, {there.get(name, '?')} there" for name, v in here.items())
-    fault = serve.version_mismatch(answer)
-    return Finding("versions", "fault" if fault else "ok", text, fault)
+    if -BEHIND < ahead < AHEAD:
+        return Finding("clock", "ok", text)
+    limits = f"at most {AHEAD:.0f} s ahead and {BEHIND:.0f} s behind are let in"
+    remedy = "set both clocks by the network (timedatectl set-ntp true)"
+    return Finding("clock", "fault", f"{text}; {limits}", remedy)
 
 
 def _size(kit: Kit, insecure: bool) -> Finding:
@@ -266,14 +243,61 @@ def _size(kit: Kit, insecure: bool) -> Finding:
 
 def _data(kit: Kit, study: Path | None, data: Path | None) -> Iterator[Finding]:
     """The site's data against the study."""
-    if kit.kind != "site":
-        return
-    if data is None and not (kit.folder / "site.toml").is_file():
+    settled = (kit.folder / "site.toml").is_file()
+    if data is None and not settled:
         yield Finding("data", "skipped", "not named yet", "--data PATH, or join once")
         return
     if study is None:
         yield Finding("data", "skipped", "no study to compare with", "--study STUDY.toml")
         return
-    from unseen.federation import site_data
+    from unseen.federation.flower.site import Site, load
+    from unseen.spec.study import StudySpec
 
-    yield from site_data.compare(kit, study, data)
+    try:
+        chosen = StudySpec.read(study)
+        if settled:
+            site = Site.read(kit.folder)
+        else:
+            site = Site(kit.name, Path(), kit.state, kit.role, kit.folder)
+        dataset = load(site if data is None else replace(site, data=data.absolute()), chosen)
+    except UnseenError as error:
+        yield Finding.fault("data", error)
+    except OSError as error:
+        yield Finding("data", "fault", f"cannot be read: {error}", "check path and rights")
+    else:
+        yield from _judged(kit, chosen, dataset)
+
+
+def _judged(kit: Kit, study: Any, dataset: Any) -> Iterator[Finding]:
+    """Counts, classes and features of the one domain that was read."""
+    import torch
+
+    from unseen.study.prepare import rows_of
+
+    (domain,) = dataset.domains
+    columns = len(dataset.schema.columns) if dataset.schema is not None else 0
+    shape = "×".join(map(str, domain.x.shape[1:]))
+    yield Finding("features", "ok", f"{columns} columns" if columns else f"inputs of {shape}")
+    count, batch = len(domain.y), study.training.batch_size
+    if kit.role == "train":
+        try:
+            trained = len(rows_of(domain, study.validation, study.seed_list[0])[0])
+        except UnseenError as error:
+            yield Finding("counts", "fault", str(error), "more examples are needed")
+            return
+        if trained < batch:
+            text = f"{count} examples, {trained} to train on; a batch is {batch}"
+            remedy = f"set training.batch_size to {max(trained, 1)} or less in the study"
+            yield Finding("counts", "fault", text, remedy)
+    if kit.role == "evaluate" or trained >= batch:
+        yield Finding("counts", "ok", f"{count} examples")
+    if dataset.classes is None:
+        return
+    counts = torch.bincount(domain.y, minlength=len(dataset.classes)).tolist()
+    named = dict(zip(dataset.classes, counts, strict=True))
+    absent = [name for name, n in named.items() if not n]
+    remedy = f"no example of {', '.join(absent)}: is that right?" if absent else ""
+    if len(named) - len(absent) < 2:
+        remedy = "check the label column; a site of one class trains towards always answering it"
+    text = ", ".join(f"{name} {n}" for name, n in named.items())
+    yield Finding("classes", "warning" if remedy else "ok", text, remedy)

@@ -1,7 +1,8 @@
 """All that is replaced inside Flower 1.41, in places that it does not promise to keep.
 
-A replacement that protects ends the process where its place is gone, so that nothing starts without
-it; `unseen federation` therefore asks for flwr>=1.41,<1.42.
+Note:
+    A replacement that protects ends the process where its place is gone, so that nothing starts
+    without it; `unseen federation` therefore asks for flwr>=1.41,<1.42.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ def put_before_superlink(guard: Any) -> None:
 def wait_for_database() -> None:
     """Let requests wait for each other longer than SQLite's own 5 s, after which they fail.
 
-    One that fails may be the only answer of a site, or end the process that starts runs.
+    Note:
+        One that fails may be the only answer of a site, or end the process that starts runs.
     """
     from flwr.supercore import sql_mixin
 
@@ -57,15 +59,14 @@ def compare_apps(same: Callable[[bytes], bool]) -> None:
 def with_check(pull: Callable[..., Any]) -> Callable[..., Any]:
     """Return Flower's own function with its check of apps switched on."""
 
-    def pull_checked(*arguments: Any, **named: Any) -> Any:
-        fetch = named["get_fab"]
-
-        def get_fab(digest: str, run: int) -> Any:
-            fab = fetch(digest, run)
+    def pull_checked(*arguments: Any, get_fab: Callable[[str, int], Any], **named: Any) -> Any:
+        def licensed(digest: str, run: int) -> Any:
+            fab = get_fab(digest, run)
             fab.verifications["valid_license"] = "compared"
             return fab
 
-        return pull(*arguments, **{**named, "get_fab": get_fab, "trusted_entities": {"own": ""}})
+        named["trusted_entities"] = {"own": ""}
+        return pull(*arguments, get_fab=licensed, **named)
 
     return pull_checked
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ipaddress
+import json
 import re
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import Field, field_validator
+from pydantic import AfterValidator, Field
 
 from unseen.errors import UnseenError
 from unseen.spec.wording import Settings, WrongSettings, sentences
@@ -22,75 +24,70 @@ HOST = re.compile(r"(?=.{1,253}$)[A-Za-z0-9_](?:[A-Za-z0-9_.-]*[A-Za-z0-9])?")
 RESERVED = ("ca", "server")
 
 
+def _plain(name: str) -> str:
+    if not NAME.fullmatch(name):
+        raise ValueError("it must be lower-case letters, digits and dashes, 40 at most")
+    return name
+
+
+def _site(name: str) -> str:
+    if not NAME.fullmatch(name) or name in RESERVED:
+        raise ValueError(
+            f"{name!r} cannot name a site: lower-case letters, digits and dashes, 40 at most, and "
+            f"neither of {', '.join(RESERVED)}"
+        )
+    return name
+
+
+def _reachable(host: str) -> str:
+    if not is_address(host) and not HOST.fullmatch(host):
+        raise ValueError(f"{host!r} must be a host name or an IP address, without port or https://")
+    return host
+
+
 class Federation(Settings):
     """A federation as `unseen federation provision` reads it.
 
-    name: of the federation. servers: names and addresses by which sites reach the server, the one
-    that kits use first; all of them are put into its certificate. port: the one TCP port of the
-    server. listen: the address the server binds; by default 127.0.0.1 where all of `servers` are
-    of this machine, else 0.0.0.0. days: validity of the server's certificate; ca_days: of the
-    authority that signs it. sites: name -> `train` or `evaluate`. ckks: the kits get keys for
-    encrypted sums.
+    Attributes:
+        about: What an error message calls these settings.
+        name: Name of the federation.
+        servers: Names and addresses by which sites reach the server, the one that kits use first.
+            All of them are put into its certificate.
+        port: The one TCP port of the server.
+        listen: The address that the server binds. By default 127.0.0.1 where all of `servers` are
+            of this machine, else 0.0.0.0.
+        days: Validity of the server's certificate.
+        ca_days: Validity of the authority that signs it.
+        sites: Name -> `train` or `evaluate`.
+        ckks: Whether the kits get keys for encrypted sums.
+        masks: Whether the kits get keys for masked sums.
     """
 
     about: ClassVar[str] = "the federation's settings cannot work"
-    name: str
-    servers: Annotated[tuple[str, ...], Field(min_length=1)]
+    name: Annotated[str, AfterValidator(_plain)]
+    servers: Annotated[tuple[Annotated[str, AfterValidator(_reachable)], ...], Field(min_length=1)]
     port: Annotated[int, Field(ge=1, le=65535)] = 9443
     listen: str | None = None
     days: Annotated[int, Field(ge=1, le=3650)] = 365
     ca_days: Annotated[int, Field(ge=1, le=7300)] = 3650
-    sites: Annotated[dict[str, Role], Field(min_length=1)] = Field(
-        description="a table of one or more sites, each name = 'train' or 'evaluate'"
+    sites: dict[Annotated[str, AfterValidator(_site)], Role] = Field(
+        min_length=1, description="a table of one or more sites, each name = 'train' or 'evaluate'"
     )
     ckks: bool = False
     masks: bool = False
 
-    @field_validator("name")
-    @classmethod
-    def _plain(cls, value: str) -> str:
-        if not NAME.fullmatch(value):
-            raise ValueError("it must be lower-case letters, digits and dashes, 40 at most")
-        return value
-
-    @field_validator("servers")
-    @classmethod
-    def _reachable(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        for host in value:
-            if not is_address(host) and not HOST.fullmatch(host):
-                raise ValueError(
-                    f"{host!r} must be a host name or an IP address, without port or https://"
-                )
-        return value
-
-    @field_validator("sites")
-    @classmethod
-    def _named(cls, value: dict[str, Role]) -> dict[str, Role]:
-        for name in value:
-            if not NAME.fullmatch(name) or name in RESERVED:
-                raise ValueError(
-                    f"{name!r} cannot name a site: lower-case letters, digits and dashes, 40 at "
-                    f"most, and neither of {', '.join(RESERVED)}"
-                )
-        return value
-
-    @property
-    def host(self) -> str:
-        """The server's name that kits use."""
-        return self.servers[0]
-
     @property
     def bind(self) -> str:
         """The address that the server binds."""
-        if self.listen is not None:
-            return self.listen
-        return "127.0.0.1" if all(map(is_local, self.servers)) else "0.0.0.0"
+        return self.listen or ("127.0.0.1" if all(map(is_local, self.servers)) else "0.0.0.0")
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Return a federation from its TOML file; all that is wrong with it in one paragraph."""
+        """Return a federation from its TOML file, or name all that is wrong with it at once."""
         if not path.is_file():
-            raise UnseenError(f"{path} is not a file; a federation is described in a TOML file.")
+            raise UnseenError(
+                f"{path} is not a file.", remedy="Describe the federation in a TOML file."
+            )
         try:
             return cls(**tomllib.loads(path.read_text(encoding="utf-8")))
         except tomllib.TOMLDecodeError as error:
@@ -100,17 +97,21 @@ class Federation(Settings):
             raise UnseenError(f"{path} does not describe a federation: {faults}") from None
 
     def text(self) -> str:
-        """Return the same federation, written down for later additions and renewals."""
-        lines = [f'name = "{self.name}"', f"servers = {list(self.servers)}".replace("'", '"')]
-        lines += [f"port = {self.port}", f'listen = "{self.bind}"', f"days = {self.days}"]
-        lines += [f"ca_days = {self.ca_days}"]
-        lines += [f"{name} = true" for name in ("ckks", "masks") if getattr(self, name)]
-        lines += ["", "[sites]"]
-        return "\n".join([*lines, *(f'{n} = "{role}"' for n, role in self.sites.items())]) + "\n"
+        """Return the same federation in TOML, for later additions and renewals."""
+        settings = {**self.model_dump(exclude={"sites"}), "listen": self.bind}
+        said = {name: value for name, value in settings.items() if value is not False}
+        return f"{toml(said)}\n[sites]\n{toml(self.sites)}"
+
+
+def toml(settings: Mapping[str, Any]) -> str:
+    """Return texts, numbers and lists in TOML, which spells them as JSON does."""
+    return "".join(
+        f"{name} = {json.dumps(value, ensure_ascii=False)}\n" for name, value in settings.items()
+    )
 
 
 def is_address(host: str) -> bool:
-    """Return whether it is an IP address and not a name."""
+    """Return whether the host is an IP address and not a name."""
     try:
         ipaddress.ip_address(host)
     except ValueError:
@@ -120,4 +121,7 @@ def is_address(host: str) -> bool:
 
 def is_local(host: str) -> bool:
     """Return whether the host is this machine's loopback."""
-    return host == "localhost" or (is_address(host) and ipaddress.ip_address(host).is_loopback)
+    if not is_address(host):
+        return host == "localhost"
+    address = ipaddress.ip_address(host)
+    return (getattr(address, "ipv4_mapped", None) or address).is_loopback

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 import json
 import time
 from collections.abc import Callable, Mapping
@@ -10,9 +12,9 @@ from typing import Any
 
 from unseen.errors import UnseenError
 from unseen.federation.control import Control, Run, control
+from unseen.federation.flower import bundle
 from unseen.federation.kit import Kit
 from unseen.federation.process import until_told
-from unseen.federation.serve import bundle
 
 #: Written by the app: who is connected, which round and exchange, the last error.
 STANDING = "federation.json"
@@ -36,31 +38,27 @@ def run(
 ) -> None:
     """Start a study at the server of this kit and follow it to its end.
 
-    What the folder of records already has is not run again: the same command resumes it.
-
     Args:
         kit: The server's kit.
         study: A study's TOML file.
-        out: Folder of the records.
+        out: Folder of the records. What it already has is not run again: the same command resumes.
         app: The app to run; by default unseen's.
         insecure: Whether to connect in plaintext.
         say: Prints a line.
     """
-    path = study.expanduser().absolute()
+    path, target = study.expanduser().absolute(), out.expanduser().absolute()
     if not path.is_file():
         raise UnseenError(
             f"{study} is not a file.",
             remedy="`unseen federation run` takes a study's TOML file; for a study by name, write "
             'a file that says base = "NAME".',
         )
-    target = out.expanduser().absolute()
     target.mkdir(parents=True, exist_ok=True)
     with control(kit, insecure) as link:
         await_turn(link, say)
-        here = [node.name for node in link.nodes() if node.status == "online"]
-        say(f"connected: {', '.join(sorted(filter(None, here))) or len(here) or 'nobody yet'}")
+        say(f"connected: {', '.join(sorted(link.online())) or 'nobody yet'}")
         (target / STANDING).unlink(missing_ok=True)
-        folder = app.absolute() if app is not None else bundle(kit.state / "app")
+        folder = app.absolute() if app is not None else bundle.write(kit.state / "app")
         number = link.start(folder, {"study": str(path), "out": str(target)})
         say(f"run {number} of {path.name}; records: {target}")
         try:
@@ -73,8 +71,9 @@ def run(
     if not ended.state.endswith("completed"):
         error = str(standing(target).get("error") or ended.details or "see the server's log")
         raise UnseenError(
-            f"the run ended as {ended.state}: {error.rstrip('.')}. Log: {kit.logs / 'server.log'}. "
-            "When the cause is gone, run the same command to resume from the last finished round."
+            f"the run ended as {ended.state}: {error.rstrip('.')}. Log: {kit.log}.",
+            remedy="When the cause is gone, run the same command to resume from the last finished "
+            "round.",
         )
     table = target / "table.txt"
     if table.is_file():
@@ -85,25 +84,31 @@ def run(
 def await_turn(link: Control, say: Callable[[str], None]) -> None:
     """Wait until the SuperLink lists no active run.
 
-    After a crash it keeps listing the old run until the run's heartbeat times out.
+    Note:
+        After a crash it keeps listing the old run until the run's heartbeat times out.
     """
-    end, announced = time.monotonic() + GONE, False
+    end, once = time.monotonic() + GONE, functools.cache(say)
     while busy := link.running():
         if time.monotonic() > end:
             raise UnseenError(
-                f"run {busy[0]} has not ended: one at a time. `unseen federation status` shows it; "
-                "--stop ends it."
+                f"run {busy[0]} has not ended: one at a time.",
+                remedy="`unseen federation status` shows it; --stop ends it.",
             )
-        if not announced:
-            say(f"run {busy[0]} has not ended; if it was killed the server finds out in a minute")
-            announced = True
+        once(f"run {busy[0]} has not ended; if it was killed the server finds out in a minute")
         time.sleep(LOOK)
 
 
 def follow(link: Control, number: int, out: Path, say: Callable[[str], None]) -> Run:
-    """Say what changes until the run ends."""
-    last, waited, since, look = "", "", time.monotonic(), 0
-    while True:
+    """Say what changes until a run ends, and return how it ended.
+
+    Args:
+        link: The server.
+        number: The run.
+        out: Folder of its records.
+        say: Prints a line.
+    """
+    last, waited, since = "", "", time.monotonic()
+    for look in itertools.count():
         news = standing(out)
         line, waiting = progress(news), str(news.get("waiting", ""))
         if line and line != last:
@@ -115,9 +120,9 @@ def follow(link: Control, number: int, out: Path, say: Callable[[str], None]) ->
             say(f"waiting {waiting}")
             since = float("inf")
         if look % RARELY == 0 and (state := stands(link, number)).over:
-            return state
-        look += 1
+            break
         time.sleep(LOOK)
+    return state
 
 
 def stands(link: Control, number: int) -> Run:
@@ -135,7 +140,13 @@ def stands(link: Control, number: int) -> Run:
 
 
 def stop(kit: Kit, insecure: bool = False, say: Callable[[str], None] = print) -> None:
-    """Stop the run that has not ended."""
+    """Stop the run that has not ended.
+
+    Args:
+        kit: The server's kit.
+        insecure: Whether to connect in plaintext.
+        say: Prints a line.
+    """
     with control(kit, insecure) as link:
         busy = link.running()
         for number in busy:
@@ -148,11 +159,18 @@ def stop(kit: Kit, insecure: bool = False, say: Callable[[str], None] = print) -
 def status(
     kit: Kit, out: Path | None, insecure: bool = False, say: Callable[[str], None] = print
 ) -> None:
-    """Print who is connected, and how the run stands whose records are in `out`."""
+    """Print who is connected, and how the run stands.
+
+    Args:
+        kit: The server's kit.
+        out: Folder of the run's records, if any.
+        insecure: Whether to connect in plaintext.
+        say: Prints a line.
+    """
     try:
         with control(kit, insecure) as link:
             for node in sorted(link.nodes(), key=lambda n: n.name):
-                say(f"{node.name or node.id}: {node.status}")
+                say(f"{node.name or node.node_id}: {node.status}")
             busy = link.running()
             say(f"run {busy[0]}: {link.run(busy[0]).state}" if busy else "no run")
     except UnseenError as error:
@@ -165,33 +183,31 @@ def status(
     if not news:
         say(f"{out / STANDING}: not written yet")
         return
-    say(f"study {news.get('name', '?')}: {'finished' if news.get('finished') else 'not finished'}")
-    if line := progress(news):
+    waiting, connected = news.get("waiting"), ", ".join(map(str, news.get("connected", ())))
+    lines = (
+        f"study {news.get('name', '?')}: {'finished' if news.get('finished') else 'not finished'}",
+        progress(news),
+        waiting and f"waiting {waiting}",
+        connected and f"last seen by the run: {connected}",
+    )
+    for line in filter(None, lines):
         say(line)
-    if news.get("waiting"):
-        say(f"waiting {news['waiting']}")
-    if news.get("connected"):
-        say(f"last seen by the run: {', '.join(map(str, news['connected']))}")
 
 
 def standing(out: Path) -> Mapping[str, Any]:
     """Return what the app wrote last; empty before, or in the middle of a write."""
     try:
-        news = json.loads((out / STANDING).read_bytes())
+        return dict(json.loads((out / STANDING).read_bytes()))
     except (OSError, ValueError):
         return {}
-    return news if isinstance(news, dict) else {}
 
 
 def progress(news: Mapping[str, Any]) -> str:
-    """One line about it."""
-    if not news:
-        return ""
-    parts = [f"{news['method']} on {news['task']}, seed {news['seed']}"] if "seed" in news else []
-    if "round" in news:
-        parts.append(f"round {int(news['round']) + 1} of {news.get('rounds', '?')}")
-    if news.get("exchange"):
-        parts.append(str(news["exchange"]))
-    if news.get("error"):
-        parts.append(f"error: {news['error']}")
-    return "; ".join(parts)
+    """Return one line about it."""
+    known = {key: value for key, value in {"rounds": "?", **news}.items() if value != ""}
+    said = (
+        ("seed", "{method} on {task}, seed {seed}"), ("round", "round {from_one} of {rounds}"),
+        ("exchange", "{exchange}"), ("error", "error: {error}"),
+    )  # fmt: skip
+    known["from_one"] = int(known.get("round", 0)) + 1
+    return "; ".join(text.format_map(known) for key, text in said if key in known)

@@ -1,14 +1,14 @@
 """Processes of messages that are forked from one which has imported everything.
 
-Flower starts `flwr-clientapp` for each message, and seconds go by until torch is there. `start`
-puts a command of that name first on the PATH of a SuperNode, which asks a process of ours, over a
-socket in the kit, for a fork of itself. The fork does what Flower's own command would do and ends.
-Where nobody answers, Flower's own is started.
+Note:
+    Flower starts `flwr-clientapp` for each message, and importing torch takes seconds. `start`
+    puts a command of that name first on the PATH of a SuperNode, which asks a process of ours, over
+    a socket in the kit, for a fork of itself. The fork does what Flower's own command would do and
+    ends. Where nobody answers, Flower's own is started.
 """
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 import shlex
@@ -21,7 +21,7 @@ from contextlib import suppress
 from importlib import import_module, metadata
 from pathlib import Path
 
-from unseen.federation.process import PARENT, die_with_parent
+from unseen.federation.process import DEATH_SIGNAL, PARENT, die_with_parent, prctl
 
 COMMAND, SOCKET = "flwr-clientapp", "ask"
 SHELL = """#!/bin/sh
@@ -96,7 +96,7 @@ def answer(listener: socket.socket) -> tuple[list[str], str, dict[str, str]]:
                 words, folder, environment = json.load(request)
             if not os.fork():
                 listener.close()
-                ctypes.CDLL(None).prctl(1, signal.SIGTERM, 0, 0, 0)  # PR_SET_PDEATHSIG
+                prctl(DEATH_SIGNAL, signal.SIGTERM)
                 if os.getppid() != parent:
                     os._exit(1)
                 connection.sendall(b"+")

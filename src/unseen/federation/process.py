@@ -5,14 +5,16 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import FrameType
+from typing import Self
 
 from unseen.errors import UnseenError
 
@@ -22,12 +24,16 @@ PATIENCE = 8.0
 LOG_LIMIT = 16 * 2**20
 #: Which variable says who started a process.
 PARENT = "UNSEEN_PARENT"
+#: Linux: PR_SET_PDEATHSIG and PR_SET_CHILD_SUBREAPER.
+DEATH_SIGNAL, SUBREAPER = 1, 36
 
 
 def environment(home: Path, **more: str) -> dict[str, str]:
     """Return the environment of Flower's processes: quiet, offline, installing nothing.
 
-    home: where Flower keeps its own files.
+    Args:
+        home: Where Flower keeps its own files.
+        more: Further variables.
     """
     home.mkdir(parents=True, exist_ok=True)
     here = str(Path(sys.executable).parent)  # Flower starts its own tools by name
@@ -46,10 +52,16 @@ def environment(home: Path, **more: str) -> dict[str, str]:
 
 
 class Child:
-    """A process with a log, and everything that descends from it."""
+    """A process with a log, and everything that descends from it; leaving its context ends it.
+
+    Args:
+        command: The words of the command.
+        env: Its environment.
+        log: Where it writes.
+    """
 
     def __init__(self, command: Sequence[str], env: Mapping[str, str], log: Path) -> None:
-        _adopt()
+        prctl(SUBREAPER, 1)  # what our children leave behind becomes ours, so that it can be found
         log.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.log = log
         with log.open("ab") as file:
@@ -58,6 +70,12 @@ class Child:
                 list(command), env=dict(env), stdin=subprocess.DEVNULL, stdout=file, stderr=file,
                 start_new_session=True,  # Ctrl-C reaches us alone, and we end it in order
             )  # fmt: skip
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.stop()
 
     @property
     def code(self) -> int | None:
@@ -69,6 +87,25 @@ class Child:
         with self.log.open("rb") as file:
             file.seek(self.begin)
             return file.read().decode(errors="replace")
+
+    def ended(self, what: str) -> UnseenError:
+        """Return an error that says what ended, with the line of the log that says why."""
+        lines = [line.strip() for line in self.said().splitlines() if line.strip()]
+        telling = [line for line in lines if re.search("rror|refused|nvalid|[Ff]ailed", line)]
+        why = (telling or lines or [""])[-1][:300]
+        return UnseenError(f"{what} (status {self.code}). {why} Log: {self.log}")
+
+    def wait(self, every: Callable[[], None] = lambda: None, interval: float = 0.5) -> None:
+        """Wait until it ends by itself.
+
+        Args:
+            every: Called again and again meanwhile.
+            interval: Seconds between two calls.
+        """
+        while self.code is None:
+            every()
+            self.trim()
+            time.sleep(interval)
 
     def trim(self) -> None:
         """Put a large log aside; the process goes on writing at the end of what is left."""
@@ -84,9 +121,8 @@ class Child:
             self.process.terminate()
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self.process.wait(PATIENCE)
-        for sign in (signal.SIGTERM, signal.SIGKILL):
-            until = time.monotonic() + (PATIENCE if sign == signal.SIGTERM else 2.0)
-            left = descendants(os.getpid())
+        for sign, seconds in ((signal.SIGTERM, PATIENCE), (signal.SIGKILL, 2.0)):
+            until, left = time.monotonic() + seconds, descendants(os.getpid())
             for pid in left:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, sign)
@@ -94,27 +130,12 @@ class Child:
                 time.sleep(0.05)
                 self.process.poll()
                 left = [pid for pid in descendants(os.getpid()) if not _reaped(pid)]
-            if not left:
-                return
-
-
-def wait(child: Child, every: Callable[[], None], interval: float = 0.5) -> int:
-    """Call `every` again and again until the child ends by itself; its exit status."""
-    while child.code is None:
-        every()
-        child.trim()
-        time.sleep(interval)
-    return int(child.code)
 
 
 @contextlib.contextmanager
 def until_told() -> Iterator[None]:
-    """SIGTERM ends a command as Ctrl-C does, so that what it started is ended first."""
-
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, interrupt)
+    """Let SIGTERM end a command as Ctrl-C does, so that what it started is ended first."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         yield
     finally:
@@ -122,41 +143,39 @@ def until_told() -> Iterator[None]:
 
 
 def descendants(root: int) -> list[int]:
-    """All processes below one, children before grandchildren."""
-    parents = _parents()
-    pids = [root]
+    """Return all processes below one, children before grandchildren."""
+    parents, pids = _parents(), [root]
     for pid in pids:
         pids += [child for child, parent in parents.items() if parent == pid]
     return pids[1:]
 
 
 def check_port(host: str, port: int, what: str) -> None:
-    """Refuse a port that another process has."""
-    import socket
+    """Refuse a port that another process has.
 
+    Args:
+        host: The address to bind.
+        port: The port.
+        what: The file that names the port.
+    """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((host, port))
-        except PermissionError:
-            raise UnseenError(
-                f"port {port} of {host} may not be used by this account; ports below 1024 need "
-                "rights.",
-                remedy=f"Change `port` in {what}, and in the kits of the sites.",
-            ) from None
         except OSError as error:
+            fault = f"port taken: another process listens on {host}:{port} ({error.strerror})."
+            remedy = f"Stop it (`ss -ltnp | grep :{port}` names it), or change"
+            if isinstance(error, PermissionError):
+                fault = f"this account may not use port {port} of {host}: below 1024 needs rights."
+                remedy = "Change"
             raise UnseenError(
-                f"port taken: another process listens on {host}:{port} ({error.strerror}).",
-                remedy=f"Stop it (`ss -ltnp | grep :{port}` names it), or change `port` in {what} "
-                "and in the kits of the sites.",
+                fault, remedy=f"{remedy} `port` in {what} and in the kits of the sites."
             ) from None
 
 
 def free_port() -> int:
     """Return a port of this machine that nobody listens on."""
-    import socket
-
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
@@ -164,20 +183,19 @@ def free_port() -> int:
 
 def die_with_parent() -> None:
     """On Linux, end when the process that started this one (UNSEEN_PARENT) is killed."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(1, signal.SIGTERM, 0, 0, 0)  # PR_SET_PDEATHSIG
-        if os.environ.get(PARENT, str(os.getppid())) != str(os.getppid()):
-            sys.exit(1)  # it was killed before we asked
+    prctl(DEATH_SIGNAL, signal.SIGTERM)
+    if sys.platform == "linux" and os.environ.get(PARENT, str(os.getppid())) != str(os.getppid()):
+        sys.exit(1)  # it was killed before we asked
 
 
-def _adopt() -> None:
-    """On Linux, become the parent of what our children leave behind, so that it can be found."""
+def prctl(option: int, value: int) -> None:
+    """Set an attribute of this process on Linux; the manual page of this name lists them."""
     if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
+        ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
 
 
 def _reaped(pid: int) -> bool:
-    """Whether a process has ended; takes its exit status if it was left to us."""
+    """Whether a process has ended; its exit status is taken if it was left to us."""
     try:
         return os.waitpid(pid, os.WNOHANG)[0] == pid
     except ChildProcessError:

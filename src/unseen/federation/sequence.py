@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ class Exchange:
     """One exchange as it went.
 
     Attributes:
+        name: The exchange's name.
         sites: (site, bytes down, bytes up) of each.
         rows: What the sites send.
     """
@@ -26,7 +28,12 @@ class Exchange:
 
 
 def read(job: Path, round: int) -> list[Exchange]:
-    """Return the exchanges of one round of a job's folder, in the order of its records."""
+    """Return the exchanges of one round, in the order of its records.
+
+    Args:
+        job: Folder of a job's records.
+        round: Which round, from 0.
+    """
     path = job / "messages.jsonl"
     if not path.is_file():
         raise UnseenError(
@@ -34,7 +41,10 @@ def read(job: Path, round: int) -> list[Exchange]:
             remedy="Name the folder of one job of a federation, such as "
             "records/records/fedavg/target/seed-0.",
         )
-    lines = [*filter(None, map(_line, path.read_text("utf-8").splitlines()))]
+    lines: list[dict[str, Any]] = []
+    for text in path.read_text("utf-8").splitlines():
+        with suppress(ValueError):  # a record that was cut short when the server was killed
+            lines.append(json.loads(text))
     exchanges: dict[str, dict[str, tuple[int, int]]] = {}
     for line in lines:
         if line["round"] == round and line["kind"] == "exchange" and not line["fault"]:
@@ -48,15 +58,6 @@ def read(job: Path, round: int) -> list[Exchange]:
         Exchange(name, tuple((site, *sites[site]) for site in sorted(sites)))
         for name, sites in exchanges.items()
     ]
-
-
-def _line(text: str) -> dict[str, Any] | None:
-    """A message's record; nothing of one that was cut short when the server was killed."""
-    try:
-        record: dict[str, Any] = json.loads(text)
-    except ValueError:
-        return None
-    return record
 
 
 def with_rows(exchanges: Sequence[Exchange], expression: str) -> list[Exchange]:
@@ -87,5 +88,5 @@ def draw(exchanges: Sequence[Exchange], title: str) -> str:
 
 
 def _text(text: str) -> str:
-    """A text whose marks Mermaid does not take for its own."""
+    """Escape what Mermaid would take for its own marks."""
     return "".join(f"#{ord(c)};" if c in '#;<>"' else c for c in text)

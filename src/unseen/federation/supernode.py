@@ -1,8 +1,8 @@
 """Flower's SuperNode for one app alone: `python -m unseen.federation.supernode`, same options.
 
-A SuperNode runs what the server sends. This one compares it, file by file, with the app in the
-folder that UNSEEN_APP names, which `join` writes from this machine's own installation. And it
-gives a message's process longer to start than Flower's 30 s, after which Flower starts another.
+Note:
+    A SuperNode runs what the server sends. This one compares it, file by file, with the app in the
+    folder that UNSEEN_APP names, which `join` writes from this machine's own installation.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import io
 import os
 import sys
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Set
 from functools import partial
 from pathlib import Path
 
@@ -23,21 +23,24 @@ from unseen.federation.process import die_with_parent
 APP = "UNSEEN_APP"
 
 
-def files(bundle: bytes) -> dict[str, str]:
-    """Name -> digest of the files of an app as it is sent; packing and its date play no part."""
+def files(bundle: bytes) -> set[tuple[str, str]]:
+    """Return name and digest of each file of an app as it is sent; its packing plays no part."""
     with zipfile.ZipFile(io.BytesIO(bundle)) as packed:
-        names = [name for name in packed.namelist() if not name.startswith(".info/")]
-        return {name: hashlib.sha256(packed.read(name)).hexdigest() for name in names}
+        return {
+            (name, hashlib.sha256(packed.read(name)).hexdigest())
+            for name in packed.namelist()
+            if not name.startswith(".info/")
+        }
 
 
-def differences(sent: Mapping[str, str], own: Mapping[str, str]) -> list[str]:
-    """Return files that are not the same on both sides."""
-    return [name for name in sorted({*sent, *own}) if sent.get(name) != own.get(name)]
+def same_app(own: Set[tuple[str, str]], sent: bytes) -> bool:
+    """Return whether the server sent the app that this site has itself, and say if it did not.
 
-
-def same_app(own: Mapping[str, str], sent: bytes) -> bool:
-    """Return whether the server sent the app that this site has itself, and say if it did not."""
-    wrong = differences(files(sent), own)
+    Args:
+        own: The `files` of the site's own app.
+        sent: The app that the server sent.
+    """
+    wrong = sorted({name for name, _ in files(sent) ^ own})
     if wrong:
         print(
             f"refused: the server asks for another app than this site's own ({len(wrong)} files "

@@ -25,7 +25,7 @@ ROLES = {"source": "validation"}
 
 def points(job: JobFolder) -> Points:
     """Return every point of a job; what is undefined has none."""
-    return evaluated(job.source) | evaluated(job.target) | trained(job.rounds)
+    return evaluated([*job.source, *job.target]) | trained(job.rounds)
 
 
 def evaluated(rows: Iterable[Record]) -> Points:

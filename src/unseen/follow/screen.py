@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from unseen.follow.state import Progress, Snapshot
 from unseen.results.formats import decimals, scale_of
 from unseen.results.statistics import mean
-from unseen.results.study_folder import Curve
+from unseen.results.study_folder import Curve, State
 
 if TYPE_CHECKING:
     from rich.table import Table
 
 BARS = "▁▂▃▄▅▆▇█"
+STATES: dict[State, str] = {
+    "done": "done", "diverged": "diverged", "running": "running", "stopped": "stopped half-way",
+    "damaged": "damaged", "waiting": "left",
+}  # fmt: skip
+#: What the headline names even where there is none.
+ALWAYS = ("done", "running", "left")
 #: Columns of a curve; jobs and reasons that are listed one by one.
 WIDE, LISTED = 12, 8
 
@@ -26,40 +32,26 @@ def shown(snapshot: Snapshot) -> Any:
     from rich.progress_bar import ProgressBar
     from rich.text import Text
 
-    parts: list[Any] = [
-        Text(snapshot.title, "bold"),
-        Text(headline(snapshot)),
-        Text(outlook(snapshot)),
-    ]
-    if snapshot.rounds is not None and snapshot.jobs:
-        bar = ProgressBar(total=1.0, completed=snapshot.share(), width=60)
+    parts: list[Any] = [Text(snapshot.title, "bold")]
+    parts += [Text(headline(snapshot)), Text(outlook(snapshot))]
+    if (share := snapshot.share()) is not None:
+        bar = ProgressBar(total=1.0, completed=share, width=60)
         parts.append(Padding(bar, (0, 0, 1, 0), expand=False))
     if snapshot.jobs:
         parts.append(methods(snapshot))
     if at_work := snapshot.of("running", "stopped"):
         parts.append(jobs(snapshot, at_work[:LISTED]))
-        if len(at_work) > LISTED:
-            parts.append(Text(f"and {len(at_work) - LISTED} more"))
-    parts += [Text(line) for line in remarks(snapshot)]
-    return Group(*parts)
+        parts += [Text(line) for line in more(at_work)]
+    return Group(*parts, *map(Text, remarks(snapshot)))
 
 
 def headline(snapshot: Snapshot) -> str:
     """Return the jobs by state, and the share of rounds."""
-    counts = {
-        "done": len(snapshot.of("done")),
-        "diverged": len(snapshot.of("diverged")),
-        "running": len(snapshot.of("running")),
-        "stopped half-way": len(snapshot.of("stopped")),
-        "damaged": len(snapshot.of("damaged")),
-        "left": len(snapshot.of("waiting")),
-    }
-    always = ("done", "running", "left")
-    states = [f"{n} {name}" for name, n in counts.items() if n or name in always]
+    counts = {name: len(snapshot.of(state)) for state, name in STATES.items()}
+    states = [f"{n} {name}" for name, n in counts.items() if n or name in ALWAYS]
     line = f"{len(snapshot.jobs)} jobs: {', '.join(states)}"
-    if snapshot.rounds is not None and snapshot.jobs:
-        line += f" · {100 * snapshot.share():.0f} % of all rounds"
-    return line
+    share = snapshot.share()
+    return line if share is None else f"{line} · {100 * share:.0f} % of all rounds"
 
 
 def outlook(snapshot: Snapshot) -> str:
@@ -67,7 +59,7 @@ def outlook(snapshot: Snapshot) -> str:
     if snapshot.finished:
         return "finished"
     if not snapshot.active:
-        return "no run is at work here; `unseen study` goes on from here"
+        return "no run is at work here; `unseen study` resumes it"
     left = snapshot.left()
     return "time left unknown yet" if left is None else f"about {duration(left)} left"
 
@@ -86,70 +78,79 @@ def methods(snapshot: Snapshot) -> Table:
         table.add_column(name, justify="right", no_wrap=True)
         table.add_column("by round", no_wrap=True, min_width=WIDE)
     by_method = {m: [j for j in snapshot.jobs if j.job.method == m] for m in snapshot.methods}
-    curves = {m: (joint([j.validation for j in js]), joint([j.target for j in js]))
-              for m, js in by_method.items()}  # fmt: skip
-    limits = [spread([c[k] for c in curves.values()]) for k in (0, 1)]
-    for method, of_method in by_method.items():
-        done = sum(one.state in ("done", "diverged") for one in of_method)
-        validation, target = (spark(c, *lim) for c, lim in zip(curves[method], limits, strict=True))
-        table.add_row(
-            method,
-            f"{done}/{len(of_method)}",
-            rounds(of_method),
-            last([one.validation for one in of_method], snapshot.metric),
-            validation,
-            last([one.target for one in of_method], snapshot.metric),
-            target,
-        )
+    columns = [
+        {m: [job.validation for job in found] for m, found in by_method.items()},
+        {m: [job.target for job in found] for m, found in by_method.items()},
+    ]
+    joined = [{m: joint(curves) for m, curves in column.items()} for column in columns]
+    limits = [spread(curves.values()) for curves in joined]
+    for method, found in by_method.items():
+        done = sum(job.state in ("done", "diverged") for job in found)
+        figures = []
+        for column, curves, ends in zip(columns, joined, limits, strict=True):
+            figures += [last(column[method], snapshot.metric), spark(curves[method], *ends)]
+        table.add_row(method, f"{done}/{len(found)}", rounds(found), *figures)
     return table
 
 
 def jobs(snapshot: Snapshot, running: Sequence[Progress]) -> Table:
-    """Return a line per job that is running or stopped half-way."""
+    """Return a line per job.
+
+    Args:
+        snapshot: The study.
+        running: Its jobs that are running or stopped half-way.
+    """
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column("at work" if snapshot.active else "half-way", overflow="fold")
     for name in ("round", "validation", "target", "last record"):
         table.add_column(name, justify="right", no_wrap=True)
-    for one in running:
+    for job in running:
         of = f"/{snapshot.rounds}" if snapshot.rounds is not None else ""
-        age = "" if one.written is None else f"{duration(snapshot.now - one.written)} ago"
-        table.add_row(
-            f"{one.job.method} · {one.job.task} · seed {one.job.seed}",
-            f"{one.rounds}{of}",
-            last([one.validation], snapshot.metric),
-            last([one.target], snapshot.metric),
-            age + (" (stopped)" if one.state == "stopped" and snapshot.active else ""),
-        )
+        age = "" if job.written is None else f"{duration(snapshot.now - job.written)} ago"
+        stopped = " (stopped)" if job.state == "stopped" and snapshot.active else ""
+        figures = (last([curve], snapshot.metric) for curve in (job.validation, job.target))
+        table.add_row(named(job), f"{job.rounds}{of}", *figures, age + stopped)
     return table
 
 
 def remarks(snapshot: Snapshot) -> list[str]:
     """Return what went wrong and what a reader must know."""
-    lines = [f"not applicable: {method} ({why})" for method, why in snapshot.refused.items()]
-    lost = snapshot.of("diverged")
-    lines += [
-        f"diverged: {one.job.method} · {one.job.task} · seed {one.job.seed}: {one.why}"
-        for one in lost[:LISTED]
+    lost, damaged = snapshot.of("diverged"), snapshot.of("damaged")
+    return [
+        *(f"not applicable: {method} ({why})" for method, why in snapshot.refused.items()),
+        *(f"diverged: {named(job)}: {job.why}" for job in lost[:LISTED]),
+        *more(lost, " diverged"),
+        *(f"damaged, will run again: {named(job)}" for job in damaged[:LISTED]),
+        *(f"note: {note}" for note in snapshot.notes),
     ]
-    lines += [f"and {len(lost) - LISTED} more diverged"] if len(lost) > LISTED else []
-    lines += [
-        f"damaged, will run again: {one.job.method} · {one.job.task} · seed {one.job.seed}"
-        for one in snapshot.of("damaged")[:LISTED]
-    ]
-    return [*lines, *(f"note: {note}" for note in snapshot.notes)]
+
+
+def more(jobs: Sequence[Progress], what: str = "") -> list[str]:
+    """Return a line on the jobs that are not listed one by one, if there are any."""
+    return [f"and {len(jobs) - LISTED} more{what}"] if len(jobs) > LISTED else []
+
+
+def named(job: Progress) -> str:
+    """Return a job's name."""
+    return f"{job.job.method} · {job.job.task} · seed {job.job.seed}"
 
 
 def rounds(jobs: Sequence[Progress]) -> str:
     """Return how far a method's jobs are: one number, or from the least to the most."""
-    played = [one.rounds for one in jobs if one.state != "waiting"]
+    played = [job.rounds for job in jobs if job.state != "waiting"]
     low, high = min(played, default=0), max(played, default=0)
     return f"{high}" if low == high else f"{low}–{high}"
 
 
 def last(curves: Sequence[Curve], metric: str) -> str:
-    """Return the mean of the curves' last values, as tables show them."""
+    """Return the mean of the curves' last values, as tables show them.
+
+    Args:
+        curves: One per job.
+        metric: What they show, which decides scale and decimals.
+    """
     ends = [curve[max(curve)] for curve in curves if curve]
     return f"{mean(ends) * scale_of(metric):.{decimals(metric)}f}" if ends else ""
 
@@ -160,7 +161,7 @@ def joint(curves: Sequence[Curve]) -> Curve:
     return {r: mean([curve[r] for curve in curves if r in curve]) for r in every}
 
 
-def spread(curves: Sequence[Mapping[int, float]]) -> tuple[float, float]:
+def spread(curves: Iterable[Curve]) -> tuple[float, float]:
     """Return the lowest and the highest value of all curves."""
     values = [v for curve in curves for v in curve.values()]
     return (min(values), max(values)) if values else (0.0, 1.0)
@@ -169,8 +170,14 @@ def spread(curves: Sequence[Mapping[int, float]]) -> tuple[float, float]:
 def spark(curve: Curve, low: float, high: float) -> str:
     """Return a curve in at most 12 letters, each the mean of its share of the rounds.
 
-    >>> spark({0: 0.1, 1: 0.5, 2: 0.9}, 0.1, 0.9)
-    '▁▅█'
+    Args:
+        curve: Round -> value.
+        low: The value of the lowest bar.
+        high: The value of the highest.
+
+    Example:
+        >>> spark({0: 0.1, 1: 0.5, 2: 0.9}, 0.1, 0.9)
+        '▁▅█'
     """
     values = [curve[r] for r in sorted(curve)]
     count = min(len(values), WIDE)
@@ -183,8 +190,9 @@ def spark(curve: Curve, low: float, high: float) -> str:
 def duration(seconds: float) -> str:
     """Return a time in words.
 
-    >>> duration(4.2), duration(312), duration(7900), duration(200000)
-    ('4 s', '5 min', '2 h 12 min', '2 d 7 h')
+    Example:
+        >>> duration(4.2), duration(312), duration(7900), duration(200000)
+        ('4 s', '5 min', '2 h 12 min', '2 d 7 h')
     """
     seconds = max(seconds, 0)
     minutes = round(seconds / 60)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
@@ -84,7 +85,7 @@ class Snapshot:
     notes: tuple[str, ...] = ()
 
     def of(self, *states: State) -> tuple[Progress, ...]:
-        """The jobs in these states."""
+        """Return the jobs in these states."""
         return tuple(job for job in self.jobs if job.state in states)
 
     @property
@@ -98,18 +99,21 @@ class Snapshot:
         return bool(self.jobs) and len(self.of("done", "diverged")) == len(self.jobs)
 
     def ahead(self, job: Progress) -> int:
-        """A job's rounds still to play; 0 for one that diverged."""
+        """Return a job's rounds still to play; 0 for one that diverged."""
         over = job.state in ("done", "diverged")
         return 0 if over else max((self.rounds or 0) - job.rounds, 0)
 
-    def share(self) -> float:
-        """The share of all rounds that is played; a job that diverged counts as whole."""
+    def share(self) -> float | None:
+        """Return the share of all rounds that is played; a job that diverged counts as whole.
+
+        None where the number of rounds is unknown or there are no jobs.
+        """
         if self.rounds is None or not self.jobs:
-            return 0.0
+            return None
         return 1 - sum(map(self.ahead, self.jobs)) / (self.rounds * len(self.jobs))
 
     def left(self) -> float | None:
-        """Seconds until the end at the pace of this run; None where nothing tells it.
+        """Return the seconds until the end at the pace of this run; None where nothing tells it.
 
         Rounds are weighted by what a round of their method took in finished jobs. The pace is that
         of this run, over all its processes: what it has played since it was started.
@@ -123,11 +127,14 @@ class Snapshot:
         return (self.now - self.begun) * ahead / played if played else None
 
     def costs(self) -> dict[str, float]:
-        """Seconds per round by method; where no job of it is done, the mean of the others, or 1."""
-        seconds: dict[str, list[float]] = {}
+        """Return seconds per round by method.
+
+        Where no job of a method is done, the mean of the others; where none is, 1.
+        """
+        seconds: dict[str, list[float]] = defaultdict(list)
         for job in self.of("done"):
             if job.seconds and job.rounds:
-                seconds.setdefault(job.job.method, []).append(job.seconds / job.rounds)
+                seconds[job.job.method].append(job.seconds / job.rounds)
         means = {method: mean(values) for method, values in seconds.items()}
         usual = mean(list(means.values())) if means else 1.0
         return {method: means.get(method, usual) for method in self.methods}
@@ -148,27 +155,34 @@ class Reader:
     seen: dict[Path, tuple[object, Progress]] = field(default_factory=dict)
 
     def snapshot(self) -> Snapshot:
-        """The study as it is now; UnseenError for a metric that the records do not have."""
+        """Return the study as it is now.
+
+        Raises:
+            UnseenError: The records do not have the metric.
+        """
         study = StudyFolder.open(self.folder)
         if self.metric is not None and (first := study.first):
             value(first, self.metric)
-        settings = study.settings or study.identity.get("settings") or {}
-        rounds, metric = settings.get("rounds"), self.metric or study.metric
+        own, there = study.settings, list(study.jobs())
+        rounds = (own or study.identity.get("settings") or {}).get("rounds")
         active, begun = at_work(self.folder), modified(self.folder / NAME) or 0.0
-        there = list(study.jobs())
         places = wanted(study, there)
         notes = [UNKNOWN[study.problem]] if study.problem else []
         if others := len({job.folder for job in there} - {job.folder for job in places}):
-            notes.append(f"{others} more jobs, of earlier settings, lie in the same folder")
-        if study.settings and not (study.about.get("tasks") or study.settings.get("targets")):
+            notes.append(f"{others} more jobs, of earlier settings, are in the same folder")
+        if own and not (study.about.get("tasks") or own.get("targets")):
             notes.append("written by an earlier version: targets without records are not counted")
+        jobs = [self._progress(job, self.metric or study.metric) for job in places]
+        # Records that this run has written to are being written; others wait for their turn.
+        running = [j.state == "stopped" and active and (j.written or 0) > begun for j in jobs]
         return Snapshot(
-            title=str(
-                study.settings.get("title") or study.settings.get("name") or self.folder.name
-            ),
-            metric=metric,
+            title=str(own.get("title") or own.get("name") or self.folder.name),
+            metric=self.metric or study.metric,
             rounds=rounds if isinstance(rounds, int) else None,
-            jobs=tuple(self._progress(job, metric, active, begun) for job in places),
+            jobs=tuple(
+                replace(job, state="running") if now else job
+                for job, now in zip(jobs, running, strict=True)
+            ),
             active=active,
             begun=begun,
             now=time.time(),
@@ -176,32 +190,38 @@ class Reader:
             notes=tuple(notes),
         )
 
-    def _progress(self, job: JobFolder, metric: str, active: bool, begun: float) -> Progress:
+    def _progress(self, job: JobFolder, metric: str) -> Progress:
         key = (job.stamp(), metric)
         if self.seen.get(job.folder, (None,))[0] != key:
             self.seen[job.folder] = key, progress(job, metric)
-        last = self.seen[job.folder][1]
-        # Records that this run has written to are at work; others wait for it to come to them.
-        running = last.state == "stopped" and active and (last.written or 0) > begun
-        return replace(last, state="running") if running else last
+        return self.seen[job.folder][1]
 
 
-def wanted(study: StudyFolder, there: Sequence[JobFolder]) -> list[JobFolder]:
-    """Every job that the study asks for; where the folder does not say, those that are there."""
+def wanted(study: StudyFolder, there: Sequence[JobFolder]) -> Sequence[JobFolder]:
+    """Return every job that the study asks for; where the folder does not say, those in it.
+
+    Args:
+        study: The study's folder.
+        there: The jobs that have a folder in it.
+    """
     settings = study.settings
     if not settings:
-        return list(there)
+        return there
     methods = [m for m in map(canonical, settings.get("methods", ())) if m not in study.refused]
-    tasks = study.about.get("tasks") or dict.fromkeys(
-        [*(settings.get("targets") or ()), *(job.job.task for job in there)]
-    )
+    known = (*(settings.get("targets") or ()), *(job.job.task for job in there))
+    tasks = study.about.get("tasks") or dict.fromkeys(known)
     seeds = settings.get("seeds", 1)
     seeds = range(seeds) if isinstance(seeds, int) else seeds
     return [study.job(Job(*key)) for key in product(methods, tasks, seeds)]
 
 
 def progress(job: JobFolder, metric: str) -> Progress:
-    """Return how far a job is, as its records have it."""
+    """Return how far a job is, by its records.
+
+    Args:
+        job: The job's folder.
+        metric: What the curves show.
+    """
     seconds = job.mark.get("seconds")
     return Progress(
         job.job,
@@ -230,7 +250,6 @@ def at_work(folder: Path) -> bool:
 
         with (folder / ".lock").open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        return False
     except BlockingIOError:
         return True
     except FileNotFoundError:
@@ -238,3 +257,4 @@ def at_work(folder: Path) -> bool:
     except (ImportError, OSError):
         files = (job.folder / "rounds.jsonl" for job in StudyFolder(folder).jobs())
         return any((modified(file) or 0) > time.time() - STILL for file in files)
+    return False

@@ -1,4 +1,4 @@
-"""From records to trackers: points that a tracker lacks are written, those it has are left.
+"""From records to trackers: only points that a tracker lacks are written.
 
 A tracker that fails is dropped with a warning; the study goes on.
 """
@@ -10,16 +10,19 @@ import json
 import signal
 import threading
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.util import find_spec
+from math import isclose
 from pathlib import Path
 from typing import Any, Protocol
 
 from filelock import FileLock, Timeout
 
 from unseen.errors import UnseenError, nearest
+from unseen.follow.boards import MLflow, TensorBoard
 from unseen.follow.points import Points, points
 from unseen.results.records import Job
 from unseen.results.study_folder import JobFolder, StudyFolder
@@ -33,51 +36,28 @@ class Tracker(Protocol):
 
     def name(self, tag: str) -> str:
         """Return a tag in the letters that the tracker allows."""
-        ...
 
     def complete(self, place: str) -> str:
         """Return the digest of the records with which a job was done; "" where it is not."""
-        ...
 
     def known(self, place: str, job: Job) -> Points:
         """Return what the tracker holds of a job already."""
-        ...
 
     def forget(self, place: str) -> None:
         """Remove all of a job."""
-        ...
 
     def write(self, place: str, new: Points) -> None:
         """Add points, in the order of rounds."""
-        ...
 
     def done(self, place: str, mark: Mapping[str, Any], digest: str) -> None:
         """Mark the job as finished, or as diverged."""
-        ...
 
     def close(self) -> None:
         """Release everything: no more points come."""
-        ...
 
 
-def tensorboard(study: StudyFolder) -> Tracker:
-    """Return event files below the study's folder."""
-    from unseen.follow.tensorboard_tracker import TensorBoard
-
-    return TensorBoard(study.path / "tensorboard")
-
-
-def mlflow(study: StudyFolder) -> Tracker:
-    """Return runs in MLflow's store."""
-    from unseen.follow.mlflow_tracker import MLflow
-
-    return MLflow.of(study)
-
-
-TRACKERS: dict[str, Callable[[StudyFolder], Tracker]] = {
-    "tensorboard": tensorboard,
-    "mlflow": mlflow,
-}
+TRACKERS: dict[str, Callable[[StudyFolder], Tracker]]
+TRACKERS = {"tensorboard": TensorBoard.of, "mlflow": MLflow.of}
 #: What each needs; SQLAlchemy and Alembic are for MLflow's SQLite store.
 PACKAGES = {"tensorboard": ("tensorboard",), "mlflow": ("mlflow", "sqlalchemy", "alembic")}
 
@@ -89,7 +69,8 @@ def check(names: Sequence[str]) -> None:
             raise nearest("tracker", name, TRACKERS)
         for package in PACKAGES[name]:
             if find_spec(package) is None:
-                raise UnseenError(f"{name} needs {package}: pip install 'unseen[{name}]'.")
+                remedy = f"pip install 'unseen[{name}]'."
+                raise UnseenError(f"{name} needs {package}:", remedy=remedy)
 
 
 @dataclass
@@ -100,22 +81,19 @@ class Feed:
         tracker: The tracker.
         sent: Its points, by place.
         seen: The stamp of the files that these points are from, by place.
-        ended: Places of finished jobs that it holds completely.
-        points: How many points were new to it.
-        jobs: Places of jobs with new points.
+        new: How many points were new to it, by place.
     """
 
     tracker: Tracker
     sent: dict[str, Points] = field(default_factory=dict)
     seen: dict[str, object] = field(default_factory=dict)
-    ended: set[str] = field(default_factory=set)
-    points: int = 0
-    jobs: set[str] = field(default_factory=set)
+    new: Counter[str] = field(default_factory=Counter)
 
     def sync(self, study: StudyFolder) -> None:
         """Write what the tracker lacks of every job."""
         for job in study.jobs():
-            if job.place not in self.ended and self.seen.get(job.place) != (stamp := job.stamp()):
+            stamp = job.stamp()
+            if self.seen.get(job.place) != stamp:
                 self._write(job)
                 self.seen[job.place] = stamp
 
@@ -124,29 +102,22 @@ class Feed:
         mark = job.mark  # read before the records: those of a finished job grow no more
         digest = hashlib.sha256(json.dumps(mark.get("records")).encode()).hexdigest()
         if job.finished and tracker.complete(place) == digest:
-            self.ended.add(place)
             return
         recorded = {(tracker.name(tag), r): value for (tag, r), value in points(job).items()}
         sent = self.sent[place] if place in self.sent else tracker.known(place, job.job)
-        if any(key in sent and not same(sent[key], value) for key, value in recorded.items()):
+        # In single precision, which is what TensorBoard keeps.
+        if any(not isclose(sent[k], recorded[k], rel_tol=1e-6) for k in sent.keys() & recorded):
             tracker.forget(place)  # these points are of another run of the job
             sent = tracker.known(place, job.job)
         # By round, then by name.
         new = {k: recorded[k] for k in sorted(recorded.keys() - sent, key=lambda k: (k[1], k[0]))}
         if new:
             tracker.write(place, new)
-            self.points += len(new)
-            self.jobs.add(place)
+            self.new[place] += len(new)
         self.sent[place] = sent | new
         if job.finished:
             tracker.done(place, mark, digest)
-            self.ended.add(place)
             del self.sent[place]
-
-
-def same(a: float, b: float) -> bool:
-    """Return whether two values are equal in single precision, which is what TensorBoard keeps."""
-    return a == b or abs(a - b) <= 1e-6 * max(abs(a), abs(b))
 
 
 def listed(text: str) -> tuple[str, ...]:
@@ -161,7 +132,15 @@ def listed(text: str) -> tuple[str, ...]:
 
 
 def track(folder: Path, names: Sequence[str]) -> list[str]:
-    """Give trackers what they lack of a folder's jobs; return a line on each."""
+    """Give trackers what they lack of a folder's jobs; return a line on each.
+
+    Args:
+        folder: The study's folder.
+        names: Names in `TRACKERS`.
+
+    Raises:
+        UnseenError: A tracker is unknown or not installed, or the folder is being tracked.
+    """
     check(names)
     lines = []
     with alone(folder):
@@ -172,7 +151,7 @@ def track(folder: Path, names: Sequence[str]) -> list[str]:
                 feed.sync(study)
             finally:
                 feed.tracker.close()
-            lines.append(f"{name}: {feed.points} new points of {len(feed.jobs)} jobs")
+            lines.append(f"{name}: {feed.new.total()} new points of {len(feed.new)} jobs")
     return lines
 
 
@@ -183,7 +162,7 @@ def alone(folder: Path) -> Iterator[None]:
         with FileLock(folder / ".track", timeout=1):
             yield
     except Timeout:
-        raise UnseenError(f"{folder} is being tracked already, by the running study.") from None
+        raise UnseenError(f"{folder} is already being tracked, by the running study.") from None
 
 
 @contextmanager
@@ -191,6 +170,10 @@ def following(folder: Path, names: Sequence[str]) -> Iterator[None]:
     """Give trackers what a running study records, from a separate thread.
 
     Whatever a tracker does, the study goes on: a failure is a warning, once per tracker.
+
+    Args:
+        folder: The study's folder.
+        names: Names in `TRACKERS`.
     """
     if not names:
         yield
@@ -216,21 +199,19 @@ def _follow(folder: Path, names: Sequence[str], stop: threading.Event) -> None:
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     feeds: dict[str, Feed] = {}
     with _harmless("tracking", feeds), alone(folder):
-        study = StudyFolder.open(folder)
+        study, last = StudyFolder.open(folder), False
         for name in names:
             with _harmless(name, feeds):
                 feeds[name] = Feed(TRACKERS[name](study))
-        last = False
         while feeds:
             for name, feed in list(feeds.items()):
                 with _harmless(name, feeds):
                     feed.sync(study)
+                    if last:
+                        feed.tracker.close()
             if last:
                 break
             last = stop.wait(EVERY)  # once more after the end
-        for name, feed in list(feeds.items()):
-            with _harmless(name, feeds):
-                feed.tracker.close()
 
 
 @contextmanager

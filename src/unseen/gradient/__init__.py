@@ -14,20 +14,7 @@ from unseen.gradient.perturbation import Perturbed
 from unseen.gradient.proximal import Proximal
 
 __all__ = [
-    "AmplitudeMix",
-    "Around",
-    "Backprop",
-    "Calibration",
-    "CrossClient",
-    "Curvature",
-    "Environments",
-    "Episodic",
-    "Fishr",
-    "Gradient",
-    "LocalAlignment",
-    "Normalised",
-    "Perturbed",
-    "Proximal",
-    "SelfChallenging",
-    "Step",
-]
+    "AmplitudeMix", "Around", "Backprop", "Calibration", "CrossClient", "Curvature",
+    "Environments", "Episodic", "Fishr", "Gradient", "LocalAlignment", "Normalised",
+    "Perturbed", "Proximal", "SelfChallenging", "Step",
+]  # fmt: skip

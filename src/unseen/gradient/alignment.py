@@ -20,13 +20,16 @@ SIDES = ("fused", "own")
 class Projections:
     """Proj of CSAC's Eq. 5: maps [N, C, H, W] of each layer to [N, c, g, w], one convolution each.
 
-    g, w: the smallest height and width among the layers. Kernels as in the released code: 3 with
-    stride 2 where a side is twice the smallest, else as long as it takes without a stride, which
-    is 1 where nothing shrinks. The two models have their own; all lie in one vector [Q].
+    g, w: the smallest height and width among the layers.
 
     Attributes:
         layout: of the vector.
         strides, paddings: of each layer's convolution.
+
+    Note:
+        Kernels as in the released code: 3 with stride 2 where a side is twice the smallest, else as
+        long as it takes without a stride, which is 1 where nothing shrinks. The two models have
+        their own; all lie in one vector [Q].
     """
 
     layout: Layout
@@ -59,7 +62,6 @@ class Projections:
         return vector.to(like)
 
     def __call__(self, vector: Tensor, side: str, maps: Sequence[Tensor]) -> Tensor:
-        """Return the projected maps of one side, [R, N, c, g, w]."""
         views = self.layout.views(vector)
         each = zip(maps, self.strides, self.paddings, strict=True)
         return torch.stack(
@@ -84,8 +86,9 @@ def attention(
 
         α^p_l = softmax_m avg(A_lᵀ B_m)     α^c_l = softmax_m avg(A_l B_mᵀ)     α = (α^p + α^c)/2
 
-    The average of all entries of AᵀB is the product of A's and B's means over pixels, that of ABᵀ
-    of their means over channels: the [d, d] and [c, c] maps are never formed.
+    Note:
+        The average of all entries of AᵀB is the product of A's and B's means over pixels, that of
+        ABᵀ of their means over channels: the [d, d] and [c, c] maps are never formed.
     """
     R, N = fused.shape[:2]
     if kind == "none":

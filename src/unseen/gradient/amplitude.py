@@ -57,7 +57,6 @@ class AmplitudeMix(Around):
     def changed(
         self, inner: Step, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
     ) -> Step:
-        """Return the inner step on batches of which some are mixed."""
         generator, window = turn.generator("am"), Window()
         low, high = pixel_range(client.split("train"))
         pool = self.bank.others(inbox, turn) if self.bank is not None else None
@@ -81,8 +80,9 @@ class AmplitudeMix(Around):
 class Normalised(Wrapper):
     """Another local on a network whose inputs have the inbox's amplitude inside a window.
 
-    It is a hook on the whole network, so that all that the other local does to images before they
-    enter it, and all that it measures, is of the network as it predicts.
+    Note:
+        It is a hook on the whole network, so that all that the other local does to images before
+        they enter it, and all that it measures, is of the network as it predicts.
 
     Source:
         Jiang, Wang, Dou 2022, "HarmoFL", amplitude normalisation.

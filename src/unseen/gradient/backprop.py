@@ -33,7 +33,6 @@ class Around(Wrapper, ABC):
     def open(
         self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
     ) -> Iterator[Step]:
-        """Open the inner gradient, and yield its step as it is changed."""
         with self.inner.open(model, inbox, client, memory, turn) as inner:
             yield self.changed(inner, model, inbox, client, memory, turn)
 
@@ -57,7 +56,6 @@ class Backprop(Part):
     def open(
         self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
     ) -> Iterator[Step]:
-        """Open the plain step of back-propagation."""
         loss = self.loss.open(model, inbox, client, memory, turn)
 
         def step(x: Tensor, y: Tensor) -> Tensor:

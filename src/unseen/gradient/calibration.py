@@ -25,16 +25,11 @@ class Calibration:
 
     M: the model that is trained, in training mode; L: the client's own model, frozen and in
     evaluation mode, read from its memory (`own.model`, `own.buffers`) and run in the same module.
-    Both are projected by convolutions that are drawn for each client and round, take the steps of
-    the training's optimiser and rate on the same loss, weight decay included, and end with the
-    exchange.
 
     Attributes:
         training: the recipe, for its loss, its optimiser and its batches.
         lam: λ.
-        layers: R, by the names of the model's parts; none for its last two convolutions (MNIST);
-            the paper takes the last three convolutions of AlexNet and the last three blocks of
-            ResNet-18, ["layer2", "layer3", "layer4"].
+        layers: R, see `unseen.methods.csac.csac`.
         strategy: `same-layer` has α_lm = 1[l = m], `none` no alignment.
         attention: `channel` is the paper's "without (position)", `position` its "without
             (channel)", `none` has α = 1/|R|.
@@ -47,6 +42,11 @@ class Calibration:
         channels: c of the projections, or that of the `smallest` map.
         projections: drawn each round and never sent; trained with the model, or `fixed`.
         attention_gradient: let the gradient through α.
+
+    Note:
+        The projections are convolutions that are drawn for each client and round, take the steps
+        of the training's optimiser and rate on the same loss, weight decay included, and end with
+        the exchange.
     """
 
     training: Training = field(default_factory=Training)
@@ -86,7 +86,6 @@ class Calibration:
     def open(
         self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
     ) -> Iterator[Step]:
-        """Open the step that also draws the layers' features to those of the client's own model."""
         if not self.aligns:
             plain = Backprop(self.training.loss)
             with plain.open(model, inbox, client, memory, turn) as step:
@@ -119,13 +118,9 @@ class Calibration:
             yield step
 
     def discrepancy(
-        self,
-        project: Projections,
-        weights: Tensor,
-        fused: Sequence[Tensor],
-        own: Sequence[Tensor],
+        self, project: Projections, weights: Tensor, fused: Sequence[Tensor], own: Sequence[Tensor]
     ) -> Tensor:
-        """L_AL of Eq. 6 for the maps of both models, each list ending in the logits."""
+        """Return L_AL of Eq. 6 for the maps of both models; each list ends in the logits."""
         A = project(weights, "fused", fused[:-1])
         B = project(weights, "own", own[:-1])
         if self.strategy == "same-layer":
@@ -150,8 +145,8 @@ class Calibration:
         if self.metric == "mmd" and 1 in (n, batch, rest):
             raise UnseenError(
                 f"client {client.name!r} has {n} training examples, so that with batch_size = "
-                f"{batch} a batch of one occurs, on which CSAC cannot compare distributions. Set "
-                "training.drop_last = true, or another batch size."
+                f"{batch} a batch of one occurs, on which CSAC cannot compare distributions.",
+                remedy="Set training.drop_last = true, or another batch size.",
             )
         with recorded(model.module, layers) as take:
             own = model.vector, model.buffers

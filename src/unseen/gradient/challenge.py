@@ -30,10 +30,7 @@ class SelfChallenging(Wrapper):
                                               with the largest G, averaged over the other axis
         m_n = 1 for all but the `batch` share of examples whose p(y_n) falls most under m_n
 
-    Pixels or channels: one draw of 1/2 per batch; where z has no pixels, channels. G and p are
-    taken in evaluation mode, in two passes that leave the statistics of BatchNorm alone. Then
-    every pass of the inner step in training mode over as many examples is masked. Ties are not
-    dropped. drop = 0 or batch = 0 is the inner gradient bit for bit.
+    Pixels or channels: one draw of 1/2 per batch; where z has no pixels, channels.
 
     Attributes:
         inner: the gradient under the mask.
@@ -45,6 +42,11 @@ class SelfChallenging(Wrapper):
             maps, for the head's input, of which only channels can be muted.
         score: a pixel's, the mean of G over channels, as the paper has it, or the `"activation"`
             Σ_c z_c mean(G_c), as in its released code.
+
+    Note:
+        G and p are taken in evaluation mode, in two passes that leave the statistics of BatchNorm
+        alone. Then every pass of the inner step in training mode over as many examples is masked.
+        Ties are not dropped. drop = 0 or batch = 0 is the inner gradient bit for bit.
 
     Source:
         Huang, Wang, Xing, Huang 2020, "Self-Challenging Improves Cross-Domain Generalization",
@@ -66,7 +68,6 @@ class SelfChallenging(Wrapper):
     def open(
         self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
     ) -> Iterator[Step]:
-        """Open the inner step under masks that are computed for each batch."""
         with self.inner.open(model, inbox, client, memory, turn) as inner:
             if not self.drop or not self.batch:
                 yield inner
@@ -138,8 +139,9 @@ class SelfChallenging(Wrapper):
 def largest(values: Tensor, count: int) -> Tensor:
     """Return which of the last axis lie above the (count + 1)-th largest: `count` but for ties.
 
-    >>> largest(torch.tensor([3.0, 1.0, 2.0, 2.0]), 1), largest(torch.tensor([3.0, 1.0, 3.0]), 1)
-    (tensor([ True, False, False, False]), tensor([False, False, False]))
+    Example:
+        >>> [largest(torch.tensor(x), 1).tolist() for x in ([3.0, 1.0, 2.0], [3.0, 1.0, 3.0])]
+        [[True, False, False], [False, False, False]]
     """
     if count >= values.shape[-1]:
         return torch.ones_like(values, dtype=torch.bool)

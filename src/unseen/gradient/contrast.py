@@ -27,12 +27,11 @@ EPSILON = 1e-6
 
 @dataclass(frozen=True)
 class CrossClient:
-    """g = ∇ [mean_v F(x_v) + contrast · SupCon(z_0, z_1, z_2) + consistency · JS(p_0, p_1, p_2)]
+    """g = ∇ [mean_v F(x_v) + contrast · SupCon(z_0, z_1, z_2) + consistency · JS(p_0, p_1, p_2)].
 
     x_0 = x; x_1 and x_2: x with channel means and deviations (1 − λ)(μ, σ) + λ (μ', σ') of another
     client's image, λ ~ Beta(beta, beta) for each example, clipped to the range of the pixels, and
-    then AugMix; z: what enters the head; p: predicted probabilities. Three passes per batch, one
-    per view; without transfer and augment there is x alone.
+    then AugMix; z: what enters the head; p: predicted probabilities.
 
     Attributes:
         loss: F.
@@ -43,6 +42,9 @@ class CrossClient:
         beta: of the distribution of λ.
         transfer: whether views take foreign statistics.
         augment: the second half of a view; none for none.
+
+    Note:
+        Three passes per batch, one per view; without transfer and augment there is x alone.
 
     Source:
         Wang, Guo, Tang 2024, "FedCCRL".
@@ -67,7 +69,6 @@ class CrossClient:
     def open(
         self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
     ) -> Iterator[Step]:
-        """Open the step on a batch in three views."""
         loss = self.loss.open(model, inbox, client, memory, turn)
         pool, generator = self.bank.others(inbox, turn), turn.generator("fedccrl")
         low, high = pixel_range(client.split("train"))

@@ -27,7 +27,6 @@ class FirstHead:
     head: str | None = None
 
     def __call__(self, model: Model) -> Tensor:
-        """Return a copy of it, flat [Ph]."""
         return model.vector[Head.of(model, self.head).part].clone()
 
 
@@ -54,7 +53,6 @@ class Collaboration:
     def open(
         self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
     ) -> LossFunction:
-        """Open the loss of this client with the heads of this round."""
         inner = self.loss.open(model, inbox, client, memory, turn)
         head, rows = Head.of(model, self.head), inbox[HEADS]
         others = rows[torch.arange(len(rows), device=rows.device) != turn.index]
@@ -81,9 +79,12 @@ class Collaboration:
 class OwnHead(Wrapper):
     """Another local that works with the client's own head, which it sends as a separate row.
 
-    What the other local finds in the inbox as `model` is the received body under the client's own
-    head, so that a proximal term holds each client near its own. In the vector the head is put
-    back as received: the model's update is 0 there. A client that is not on the roster has none.
+    Note:
+        In the vector the head is put back as received: the model's update is 0 there. A client that
+        is not on the roster has none.
+
+        What the other local finds in the inbox as `model` is the received body under the client's
+        own head, so that a proximal term holds each client near its own.
     """
 
     outermost: ClassVar[bool] = True
@@ -94,7 +95,6 @@ class OwnHead(Wrapper):
     def __call__(
         self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
     ) -> tuple[Reply, Memory]:
-        """Train body and head, and part them."""
         part = Head.of(model, self.head).part
         if turn.index >= 0:
             model.vector[part] = inbox[HEADS][turn.index]
@@ -124,7 +124,6 @@ class Ensemble:
         choice("copa(ensemble)", self.of, ("probabilities", "logits"))
 
     def __call__(self, model: Model, inbox: Inbox, x: Tensor) -> Tensor:
-        """Return outputs [N, C] by one pass through the body."""
         head = Head.of(model, self.head)
         features, _ = head.run(model, x)
         z = head.apply(inbox[HEADS], features)

@@ -32,7 +32,8 @@ def mmd(x: Tensor, y: Tensor, estimator: Literal["unbiased", "biased"] = "unbias
     if N < 2:
         raise UnseenError(
             "the discrepancy of two distributions needs batches of two examples or more; found "
-            "one example. Set training.drop_last = true, or another batch size."
+            "one example.",
+            remedy="Set training.drop_last = true, or another batch size.",
         )
     xx, yy, xy = squared_distances(x, y)
     xx, yy = xx[:, None], yy[None]
@@ -63,12 +64,13 @@ def squared_distances(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 class _SquaredDistances(torch.autograd.Function):
-    """From inner products of points around their own sample's mean: x = μ + a, y = ν + b and
-    δ = μ − ν give ‖x − y‖² = ‖a‖² + ‖b‖² + ‖δ‖² − 2ab + 2δa − 2δb, in which nothing large
-    cancels, however far from 0 the samples lie.
+    """Squared distances, from inner products of points around their own sample's mean.
 
-    The gradient of Σ W_ij ‖z_i − z_j‖² is 2 L z with L the Laplacian of W + Wᵀ, one product for
-    all points together; torch's own, through every term above, takes twice as long.
+    Note:
+        x = μ + a, y = ν + b and δ = μ − ν give ‖x − y‖² = ‖a‖² + ‖b‖² + ‖δ‖² − 2ab + 2δa − 2δb, in
+        which nothing large cancels, however far from 0 the samples lie. The gradient of
+        Σ W_ij ‖z_i − z_j‖² is 2 L z with L the Laplacian of W + Wᵀ, one product for all points
+        together; torch's own, through every term above, takes twice as long.
     """
 
     @staticmethod

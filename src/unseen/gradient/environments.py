@@ -28,20 +28,23 @@ from unseen.gradient.per_example import (
 class Environments(Wrapper):
     """g ← mean_ε g_ε, coordinate by coordinate, over the environments ε inside a client.
 
-    All weigh equally, a short last batch too, as released. The gradients of environments are summed
-    up one after the other: no two of them exist at a time. Those of examples do not exist at all
-    where the net is made of linear layers; for other nets `chunk` of them are formed at a time.
-
     Attributes:
         inner: the gradient of an environment.
         by: what an environment is: a single `"example"` (FedILC, Algorithm 2), a mini-`"batch"` of
-            a random partition (FedILC §5 and its released code, hence the default), or the column
+            a random partition (FedILC §5 and its released code, so the default), or the column
             `"environment"` of the data.
         rule: `"geometric"`, the weighted geometric mean, or `"mean"`.
         zeros, agreement: see `unseen.combine.WeightedGeometricMean`.
         batch_size: of the mini-batches.
         chunk: by example in nets that are not all linear layers, how many gradients to hold at a
             time.
+
+    Note:
+        The gradients of environments are summed up one after the other: no two of them exist at a
+        time. Those of examples do not exist at all where the net is made of linear layers; for
+        other nets `chunk` of them are formed at a time.
+
+        All weigh equally, a short last batch too, as released.
     """
 
     inner: Gradient
@@ -74,7 +77,6 @@ class Environments(Wrapper):
     def open(
         self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
     ) -> Iterator[Step]:
-        """Open the step that leaves the mean over the environments of what it is given."""
         if self.by == "example" and self.rule == "geometric":
             yield self._over_examples(model, inbox, client, memory, turn)
             return
@@ -114,13 +116,15 @@ class Environments(Wrapper):
         if "environment" not in meta:
             raise UnseenError(
                 f"client {client.name!r} names no environments: its data have no column "
-                f"'environment', only {', '.join(sorted(meta)) or 'none'}. Choose by='batch'."
+                f"'environment', only {', '.join(sorted(meta)) or 'none'}.",
+                remedy="Choose by='batch'.",
             )
         codes = meta["environment"]
         if len(codes) != len(y):
             raise UnseenError(
                 f"named environments are of the whole training split, {len(codes)} examples; "
-                f"found a batch of {len(y)}. Take the gradient over the whole split."
+                f"found a batch of {len(y)}.",
+                remedy="Take the gradient over the whole split.",
             )
         return [(codes == code).nonzero().flatten() for code in codes.unique()]
 

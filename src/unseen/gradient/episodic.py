@@ -18,11 +18,10 @@ from unseen.images.frequency import Window, mixed, pixel_range
 
 @dataclass(frozen=True)
 class Episodic(Around):
-    """g = c [∇F(w; x) + ∇F(w'; x̃)],   w' = w − η clamp(∇F(w; x), ±bound)
+    """g = c [∇F(w; x) + ∇F(w'; x̃)],   w' = w − η clamp(∇F(w; x), ±bound).
 
     x̃: x with amplitudes of another client's image inside the window, |F(x̃)| = (1 − λ) |F(x)| + λ
-    A, clipped to the range of the pixels. The returned value is c [F(w; x) + F(w'; x̃)]. Statistics
-    of BatchNorm are updated by the first pass alone, at w.
+    A, clipped to the range of the pixels.
 
     Attributes:
         inner: the gradient of F.
@@ -39,6 +38,11 @@ class Episodic(Around):
             1 (`"sum"`) as released. The released code trains with Adam, whose step does not depend
             on c; under SGD the sum is twice FedAvg's learning rate, at which small networks with
             momentum collapse, so the mean is the default.
+
+    Note:
+        Statistics of BatchNorm are updated by the first pass alone, at w.
+
+        The returned value is c [F(w; x) + F(w'; x̃)].
 
     Source:
         Liu et al. 2021, "FedDG: ... Episodic Learning in Continuous Frequency Space", its released

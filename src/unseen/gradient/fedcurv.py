@@ -54,7 +54,6 @@ class Curvature(Around):
     def changed(
         self, inner: Step, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
     ) -> Step:
-        """Return the inner step with the pull towards the other clients."""
         u, v = inbox[FISHER], inbox[ANCHOR]
         if SENT in memory and int(memory[SENT]) == turn.round - 1:
             u, v = u - memory[OWN_FISHER], v - memory[OWN_ANCHOR]
@@ -71,9 +70,6 @@ class Curvature(Around):
 class WithFisher(Wrapper):
     """Another local that adds the Fisher information's diagonal F, and F ∘ w, to its reply.
 
-    Both are at the trained model w, and the client remembers them. In evaluation mode and in the
-    order of the training split; a short last batch counts as one.
-
     Attributes:
         inner: the local that trains.
         loss: whose curvature it is.
@@ -83,6 +79,11 @@ class WithFisher(Wrapper):
         batch_size: of the mini-batches.
         chunk: by example in nets that are not all linear layers, how many gradients to hold at a
             time.
+
+    Note:
+        In evaluation mode and in the order of the training split; a short last batch counts as one.
+
+        Both are at the trained model w, and the client remembers them.
     """
 
     inner: Local
@@ -100,7 +101,6 @@ class WithFisher(Wrapper):
     def __call__(
         self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
     ) -> tuple[Reply, Memory]:
-        """Train, then measure where the training ended."""
         reply, memory = self.inner(model, inbox, client, memory, turn)
         fisher = self._fisher(model, inbox, client, memory, turn)
         anchor = fisher * model.vector

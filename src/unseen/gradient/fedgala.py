@@ -22,8 +22,7 @@ class LocalAlignment(Around):
     """g_l ← 0 for each layer l with cos(−g_l, Δ_l) < threshold, Δ what the global model moved.
 
     Δ: the received model minus the one that this client received when it last took part, which it
-    remembers (`Remember`): with a sample of the clients, the sum of all rounds between. Nothing is
-    dropped the first time, nor where Δ_l or g_l is 0.
+    remembers (`Remember`): with a sample of the clients, the sum of all rounds between.
 
     Attributes:
         inner: the gradient of which layers are dropped.
@@ -32,6 +31,9 @@ class LocalAlignment(Around):
             cos(g_l, Δ_l), as the code has it, where a gradient that agrees with the global update
             is the one to be dropped, since Δ points downhill and g uphill.
         blocks: what a layer is.
+
+    Note:
+        Nothing is dropped the first time, nor where Δ_l or g_l is 0.
 
     Source:
         Pourpanah et al. 2025, "Federated Unsupervised Domain Generalization using Global and Local
@@ -57,7 +59,6 @@ class LocalAlignment(Around):
     def changed(
         self, inner: Step, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
     ) -> Step:
-        """Return the inner step with the layers dropped that point the other way."""
         if RECEIVED not in memory or self.threshold == -1:  # then nothing falls below
             return inner
         delta = inbox["model"] - memory[RECEIVED]
@@ -87,6 +88,5 @@ class Remember(Wrapper):
     def __call__(
         self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
     ) -> tuple[Reply, Memory]:
-        """Run the local, then remember."""
         reply, memory = self.inner(model, inbox, client, memory, turn)
         return reply, {**memory, RECEIVED: inbox["model"].clone()}

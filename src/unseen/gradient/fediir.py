@@ -21,15 +21,16 @@ MEAN = "head-gradient"
 class HeadGradient:
     """∇_h of the mean loss over a split, flat [Ph], with h the head.
 
-    In closed form, δᵀ(f, 1) with δ the loss's gradient at the outputs: nothing is propagated
-    through the body. In batches, the mean of which is weighted by their examples, so that
-    BatchNorm sees batches of the size it is trained with.
-
     Attributes:
         loss: the loss of a batch.
         batch_size: of the batches.
         drop_last: leave out a short last one.
         head: the layer's name.
+
+    Note:
+        In closed form, δᵀ(f, 1) with δ the loss's gradient at the outputs: nothing is propagated
+        through the body. In batches, the mean of which is weighted by their examples, so that
+        BatchNorm sees batches of the size it is trained with.
     """
 
     loss: Loss
@@ -40,7 +41,6 @@ class HeadGradient:
     def open(
         self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
     ) -> Callable[[Tensor, Tensor], Tensor]:
-        """Open (x, y) -> the gradient at the model's weights."""
         loss = self.loss.open(model, inbox, client, memory, turn)
         head, size = Head.of(model, self.head), self.batch_size
 
@@ -68,14 +68,15 @@ class HeadGradient:
 class Invariance:
     """ℓ + γ ‖∇_h ℓ − ḡ‖² on each batch, ḡ as received and held fixed.
 
-    ∇_h ℓ = δᵀ(f, 1) is plain differentiable arithmetic once δ is: one derivative of second order
-    at the outputs, and one backward pass through the net.
-
     Attributes:
         loss: ℓ.
         gamma: γ ≥ 0; 0 is FedAvg. The released code has 0.01 (RotatedMNIST), 0.005 (VLCS), 0.001
             (PACS, and the default elsewhere) and 0.0005 (OfficeHome).
         head: the layer's name, by default the last linear one.
+
+    Note:
+        ∇_h ℓ = δᵀ(f, 1) is plain differentiable arithmetic once δ is: one derivative of second
+        order at the outputs, and one backward pass through the net.
 
     Source:
         Guo et al. 2023, "Out-of-Distribution Generalization of Federated Learning via Implicit
@@ -92,7 +93,6 @@ class Invariance:
     def open(
         self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
     ) -> LossFunction:
-        """Open the loss with this round's mean gradient."""
         inner = self.loss.open(model, inbox, client, memory, turn)
         head, mean = Head.of(model, self.head), inbox[MEAN]
 

@@ -32,14 +32,16 @@ class HeadCovariance:
 
         Var = (δ²)ᵀ(a²)/N − (δᵀa/N)²
 
-    which is plain differentiable arithmetic, done in float64 since it is a difference. The
-    derivative reaches the backbone through a and δ.
+    which is plain differentiable arithmetic, done in float64 since it is a difference.
 
     Attributes:
         loss: the loss of a batch.
         covariance: `"diagonal"` [H], as the paper's experiments and the released code have it, or
             `"full"` [H²], as its formula has it, for heads of up to 1,024 numbers.
         head: the layer's name; by default the last linear layer in the order of the modules.
+
+    Note:
+        The derivative reaches the backbone through a and δ.
     """
 
     loss: Loss
@@ -52,7 +54,6 @@ class HeadCovariance:
     def open(
         self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
     ) -> Callable[[Tensor, Tensor], Tensor]:
-        """Open (x, y) -> the covariance at the model's weights, flat and differentiable in them."""
         loss = self.loss.open(model, inbox, client, memory, turn)
         name, head = self.layer(model)
 
@@ -81,8 +82,8 @@ class HeadCovariance:
         if self.covariance == "full" and size > FULL:
             raise UnseenError(
                 f"the head {name!r} has {size:,} weights and biases, whose full covariance would "
-                f"be {size:,} by {size:,}; it is formed up to {FULL:,}. Choose "
-                "covariance='diagonal'."
+                f"be {size:,} by {size:,}; it is formed up to {FULL:,}.",
+                remedy="Choose covariance='diagonal'.",
             )
         length = size if self.covariance == "diagonal" else size**2
         return torch.zeros(length, dtype=torch.float64, device=model.device)
@@ -96,8 +97,9 @@ class HeadCovariance:
 class Fishr:
     """g = λ ∇_w ‖C_e(w) − C̄‖², with C̄ = (1/E) Σ_e C_e held fixed.
 
-    Summed over the clients it is exactly λ ∇_w Σ_e ‖C_e(w) − C̄(w)‖²: what is missing is the
-    derivative of C̄ times Σ_e (C_e − C̄), which is 0.
+    Note:
+        Summed over the clients it is exactly λ ∇_w Σ_e ‖C_e(w) − C̄(w)‖²: what is missing is the
+        derivative of C̄ times Σ_e (C_e − C̄), which is 0.
 
     Source:
         Rame, Dancette, Cord 2022, "Fishr", Eq. 4; FedILC §3.2, Algorithm 1.

@@ -48,7 +48,6 @@ class Guided:
     def open(
         self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
     ) -> LossFunction:
-        """Open the loss with this round's head."""
         inner = self.loss.open(model, inbox, client, memory, turn)
         head = Head.of(model, self.head)
         received = inbox["model"][head.part][None]
@@ -65,13 +64,14 @@ class Guided:
 class OwnNorms(Wrapper):
     """Another local that starts from the received model under the client's own BatchNorm.
 
-    What the client sends is its whole model, so that the server's mean holds the mean of the
-    clients' BatchNorm; what it keeps is its own. A client that diverged keeps what it had.
-
     Attributes:
         inner: the local that trains.
         personal: `"batchnorm"` keeps BatchNorm's tensors alone; `"released"` also s_b's scalar, as
             the released code does since its name contains that of the layer.
+
+    Note:
+        What the client sends is its whole model, so that the server's mean holds the mean of the
+        clients' BatchNorm; what it keeps is its own. A client that diverged keeps what it had.
     """
 
     outermost: ClassVar[bool] = True
@@ -85,7 +85,6 @@ class OwnNorms(Wrapper):
     def __call__(
         self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
     ) -> tuple[Reply, Memory]:
-        """Put in what the client kept, train, keep what came of it."""
         names = self.names(model)
         weights = mask(model.layout, names, model.vector)
         statistics = mask(model.buffer_layout, names, model.buffers)

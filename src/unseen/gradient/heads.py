@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import cast
 
 import torch
 import torch.nn.functional as F
@@ -48,12 +48,13 @@ class Head:
             raise UnseenError(
                 f"the head {name!r} must be trained as a whole: it has {expected} weights and "
                 f"biases, of which {part.stop - part.start} are the model's to train under that "
-                "name. Thaw it, untie it from other layers, or name another head."
+                "name.",
+                remedy="Thaw it, untie it from other layers, or name another head.",
             )
         return cls(name, layer, part)
 
     def run(self, model: Model, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Features f [N, i] and outputs z [N, o] of one pass through the whole net."""
+        """Return features f [N, i] and outputs z [N, o] of one pass through the whole net."""
         seen: list[tuple[Tensor, Tensor]] = []
 
         def keep(_: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
@@ -76,7 +77,8 @@ class Head:
             raise UnseenError(
                 f"another head can stand in for {self.name!r} only where it runs once and its "
                 f"outputs [N, o] are the model's; it ran {len(seen)} times, and the model's "
-                f"outputs are of shape {list(outputs.shape)}. Name the layer that gives them."
+                f"outputs are of shape {list(outputs.shape)}.",
+                remedy="Name the layer that gives them.",
             )
         return seen[0][0].to(outputs.dtype), outputs
 
@@ -97,24 +99,13 @@ class Head:
     def gradient(self, delta: Tensor, features: Tensor) -> Tensor:
         """Return the loss's gradient at the head, flat [Ph], from that at the outputs, δ [N, o].
 
-        (δᵀf, Σ_n δ_n): differentiable in both.
+        Note:
+            (δᵀf, Σ_n δ_n): differentiable in both.
         """
         weight = (delta.T @ features).flatten()
         return weight if self.layer.bias is None else torch.cat([weight, delta.sum(0)])
 
 
-@dataclass(frozen=True)
-class Given:
-    """Stands in for a model whose outputs are there already."""
-
-    outputs: Tensor
-
-    def __call__(self, x: Tensor) -> Tensor:
-        """The outputs, whatever is asked."""
-        return self.outputs
-
-
 def loss_of(loss: LossFunction, outputs: Tensor, x: Tensor, y: Tensor) -> Tensor:
     """Return what a loss of outputs and labels makes of outputs [N, o] that are there already."""
-    model: Any = Given(outputs)
-    return loss(cast(Model, model), x, y)
+    return loss(cast(Model, lambda _: outputs), x, y)

@@ -66,8 +66,9 @@ def linear_layers(model: Model) -> dict[str, nn.Linear]:
                 )
                 raise UnseenError(
                     f"{part!r} of the layer {name!r} ({type(module).__name__}) {where}: single "
-                    "examples' gradients follow by algebra for linear layers only. Set chunk, for "
-                    "example chunk=16, to form them that many at a time, or choose batches."
+                    "examples' gradients follow by algebra for linear layers only.",
+                    remedy="Set chunk, for example chunk=16, to form them that many at a time, or "
+                    "choose batches.",
                 )
             layers[name] = module
             owned.add(id(parameter))
@@ -100,7 +101,8 @@ def linear_signals(
 ) -> tuple[Tensor, dict[str, tuple[Tensor, Tensor]]]:
     """Return the loss, and (δ [N, o], inputs [N, i] or with ones [N, i + 1]) of every linear layer.
 
-    In the parameters' type, whatever type the layers' products are computed in.
+    Note:
+        In the parameters' type, whatever type the layers' products are computed in.
     """
     layers = linear_layers(model)
     with recorded(layers, len(y)) as seen:

@@ -17,9 +17,6 @@ from unseen.gradient.backprop import Around, Gradient, Step
 class Perturbed(Around):
     """g ← ∇L(w + ε), ε = ρ ∇L(w) / ‖∇L(w)‖, both gradients on the same batch.
 
-    The norm is over all parameters together. Layers that draw, such as Dropout, draw again in the
-    second pass. A gradient of 0 perturbs nothing.
-
     Attributes:
         inner: ∇L.
         rho: ρ ≥ 0, the norm being that of the whole gradient; 0 is the inner gradient itself, in
@@ -27,6 +24,10 @@ class Perturbed(Around):
             own.
         statistics: whether those of BatchNorm are updated on the `"first"` pass only, at w, which
             is the model that is kept, or on `"both"`, as codes do that take no care of it.
+
+    Note:
+        The norm is over all parameters together. Layers that draw, such as Dropout, draw again in
+        the second pass. A gradient of 0 perturbs nothing.
 
     Source:
         Qu et al. 2022, "Generalized Federated Learning via Sharpness Aware Minimization", Algorithm
@@ -63,9 +64,10 @@ class Perturbed(Around):
 def ascent(gradient: Tensor, rho: float) -> Tensor:
     """Return ρ g / ‖g‖ along the last axis, and 0 for g = 0.
 
-    >>> ascent(torch.tensor([[3.0, 4.0], [0.0, 0.0]]), 0.5)
-    tensor([[0.3000, 0.4000],
-            [0.0000, 0.0000]])
+    Example:
+        >>> ascent(torch.tensor([[3.0, 4.0], [0.0, 0.0]]), 0.5)
+        tensor([[0.3000, 0.4000],
+                [0.0000, 0.0000]])
     """
     norm: Tensor = torch.linalg.vector_norm(gradient, dim=-1, keepdim=True)
     return gradient * rho / norm.clamp_min(torch.finfo(gradient.dtype).tiny)

@@ -39,7 +39,6 @@ class Proximal(Around):
     def changed(
         self, inner: Step, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
     ) -> Step:
-        """Return the inner step with the pull towards the received model."""
         received = inbox["model"]
 
         def step(x: Tensor, y: Tensor) -> Tensor:

@@ -1,13 +1,15 @@
 """Random changes of training images, a batch at a time: crops, flips, colours.
 
-Parts are joined by + and applied in that order, as in the released code of CSAC for PACS:
+Example:
+    Parts are joined by + and applied in that order, as in the released code of CSAC for PACS:
 
-    random-resized-crop(scale=(0.8, 1))+flip+colour-jitter(brightness=0.4, contrast=0.4,
-    saturation=0.4, hue=0.4)+grayscale(p=0.1)
+        random-resized-crop(scale=(0.8, 1))+flip+colour-jitter(brightness=0.4, contrast=0.4,
+        saturation=0.4, hue=0.4)+grayscale(p=0.1)
 
-Every image has its own draws. They come from the generator that is given and from nowhere else,
-on the CPU whatever device the images are on, and their number depends on the batch's size alone:
-not on the pixels, the strengths or what an earlier part did.
+Note:
+    Every image has its own draws. They come from the generator that is passed and from nowhere
+    else, on the CPU whatever device the images are on, and their number depends on the batch's size
+    alone: not on the pixels, the strengths or what an earlier part did.
 """
 
 from __future__ import annotations
@@ -15,12 +17,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from unseen.errors import UnseenError, choice, number
+from unseen.errors import UnseenError, number
 from unseen.expression import parse, resolve
 
 #: Weights of red, green and blue in the grey of an image (ITU-R 601), as in Pillow.
@@ -41,7 +43,7 @@ def build(expression: str) -> Chain:
     """Return what an expression of `AUGMENTS` names, as one call; a mistake shows here.
 
     Example:
-        >>> from unseen.core.exchange import keyed
+        >>> from unseen.core.turn import keyed
         >>> augment = build("random-resized-crop(size=8)+flip")
         >>> augment(torch.zeros(5, 3, 16, 16, dtype=torch.uint8), keyed("a turn")).shape
         torch.Size([5, 3, 8, 8])
@@ -54,18 +56,19 @@ def build(expression: str) -> Chain:
 class Chain:
     """Parts one after the other, on images [B, C, H, W]: floating point, or bytes.
 
-    Bytes are changed as numbers in [0, 1] and rounded once, at the end.
+    Attributes:
+        parts: In their order. Bytes are changed as numbers in [0, 1] and rounded once, at the end.
     """
 
     parts: tuple[Augment, ...]
 
     def __call__(self, x: Tensor, generator: torch.Generator) -> Tensor:
-        """Return the changed images; those that are given stay as they are."""
+        """Return the changed images; x stays as it is."""
         if x.ndim != 4 or not (x.is_floating_point() or x.dtype == torch.uint8):
             raise UnseenError(
                 "augmentation takes images [batch, channels, height, width] of floating-point "
-                f"numbers or bytes; found {x.dtype} of shape {list(x.shape)}. Leave it out for "
-                "inputs that are not images."
+                f"numbers or bytes; found {x.dtype} of shape {list(x.shape)}.",
+                remedy="Leave it out for inputs that are not images.",
             )
         out = x.float() / 255 if x.dtype == torch.uint8 else x
         for part in self.parts:
@@ -78,16 +81,19 @@ class RandomResizedCrop:
     """A random part of each image, resized to a square, by default to the image's own size.
 
     The part has the area a·HW, a ~ U(scale), and the width-to-height ratio r, log r ~ U(log
-    ratio); sides are rounded, and a part that is larger than the image is drawn again. After ten
-    tries it is the largest part in the middle of a ratio within bounds. Resizing is bilinear, over
-    all pixels that fall together where it makes smaller; for images of [0, 1] within 1/255 of
-    Pillow's, which rounds twice.
+    ratio).
 
     Attributes:
-        size: the side of the square.
-        scale: least and largest share of the area. CSAC's code: (0.8, 1); FedDG-GA's and
+        size: The side of the square.
+        scale: Least and largest share of the area. CSAC's code: (0.8, 1); FedDG-GA's and
             DomainBed's: (0.7, 1).
-        ratio: of width to height.
+        ratio: Of width to height.
+
+    Note:
+        Sides are rounded, and a part that is larger than the image is drawn again. After ten tries
+        it is the largest part in the middle of a ratio within bounds. Resizing is bilinear, over
+        all pixels that fall together where it makes smaller; for images of [0, 1] within 1/255 of
+        Pillow's, which rounds twice.
 
     Source:
         The operation of torchvision, RandomResizedCrop.
@@ -126,15 +132,13 @@ class RandomResizedCrop:
         top = (draws[2] * (height - tall + 1)).floor()
         left = (draws[3] * (width - wide + 1)).floor()
         first = fits.long().argmax(1, keepdim=True)
-        found = [part.gather(1, first).squeeze(1) for part in (top, left, tall, wide)]
         inside = min(max(width / height, self.ratio[0]), self.ratio[1])
-        wide_ = min(width, max(1, round(height * inside)))
-        tall_ = min(height, max(1, round(width / inside)))
-        middle = ((height - tall_) // 2, (width - wide_) // 2, tall_, wide_)
-        any_ = fits.any(1)
+        most_wide = min(width, max(1, round(height * inside)))
+        most_tall = min(height, max(1, round(width / inside)))
+        middle = (height - most_tall) // 2, (width - most_wide) // 2, most_tall, most_wide
         top, left, tall, wide = (
-            torch.where(any_, part, float(whole)).long()
-            for part, whole in zip(found, middle, strict=True)
+            torch.where(fits.any(1), tries.gather(1, first).squeeze(1), float(whole)).long()
+            for tries, whole in zip((top, left, tall, wide), middle, strict=True)
         )
         return top, left, tall, wide
 
@@ -157,10 +161,8 @@ class Flip:
 class Grayscale:
     """Each image of three channels made grey, all channels equal, with probability p.
 
-    Grey is 0.299 red + 0.587 green + 0.114 blue. Images of one channel stay as they are.
-
     Attributes:
-        p: 0.1 in CSAC's, FedDG-GA's and DomainBed's code.
+        p: 0.1 in CSAC's, FedDG-GA's and DomainBed's code. Images of one channel stay as they are.
     """
 
     p: float = 0.1
@@ -180,14 +182,16 @@ class ColourJitter:
 
     With f ~ U(max(0, 1 − strength), 1 + strength) and pixels cut to [0, 1]: brightness f·x;
     contrast f·x + (1 − f)·m, m the mean of the image's grey; saturation f·x + (1 − f)·grey(x). Hue:
-    turned by ~ U(−strength, strength) of a full circle of hue, saturation and value. A change of
-    strength 0 leaves the image as it is, bit for bit. Images have one channel or three, and pixels
-    in [0, 1]; those of one channel have neither saturation nor hue.
+    turned by ~ U(−strength, strength) of a full circle of hue, saturation and value.
 
     Attributes:
-        brightness, contrast, saturation: strengths, at least 0. CSAC's and FedDG-GA's code: 0.4 of
+        brightness, contrast, saturation: Strengths, at least 0. CSAC's and FedDG-GA's code: 0.4 of
             each; DomainBed's: 0.3.
-        hue: a strength, at most 0.5.
+        hue: A strength, at most 0.5.
+
+    Note:
+        A change of strength 0 leaves the image as it is, bit for bit. Images have one channel or
+        three, and pixels in [0, 1]; those of one channel have neither saturation nor hue.
 
     Source:
         The operation of torchvision, ColorJitter.
@@ -246,20 +250,15 @@ def grey(x: Tensor) -> Tensor:
     return (x * weights).sum(1, keepdim=True)
 
 
-def changed(
-    name: Literal["brightness", "contrast", "saturation", "hue"] | str, x: Tensor, amount: Tensor
-) -> Tensor:
+def changed(name: str, x: Tensor, amount: Tensor) -> Tensor:
     """Return images in [0, 1] with one of `CHANGES` by an amount [B, 1, 1, 1]."""
-    choice("change", name, CHANGES)
     if x.shape[1] == 1 and name in ("saturation", "hue"):
         return x
     if name == "hue":
         return turned(x, amount)
     if name == "brightness":
         return (amount * x).clamp(0, 1)
-    other = grey(x)
-    if name == "contrast":
-        other = other.mean((2, 3), keepdim=True)
+    other = grey(x).mean((2, 3), keepdim=True) if name == "contrast" else grey(x)
     return (amount * x + (1 - amount) * other).clamp(0, 1)
 
 
@@ -282,15 +281,15 @@ def turned(x: Tensor, amount: Tensor) -> Tensor:
 def _resampling(start: Tensor, length: Tensor, side: int, size: int) -> Tensor:
     """Return weights [B, size, side] that resize the pixels start ... start + length − 1 to `size`.
 
-    A triangle about the place of each new pixel, as wide as the step between two of them but at
-    least one pixel to either side, cut at the part's ends; rows add up to 1.
+    Returns:
+        A triangle about the place of each new pixel, as wide as the step between two of them but at
+        least one pixel to either side, cut at the part's ends; rows add up to 1.
     """
     step = (length.double() / size).view(-1, 1, 1)
     place = start.view(-1, 1, 1) + (torch.arange(size).view(1, -1, 1) + 0.5) * step
     pixel = torch.arange(side).view(1, 1, -1)
-    weights = (1 - (pixel + 0.5 - place).abs() / step.clamp(min=1)).clamp(min=0)
     within = (pixel >= start.view(-1, 1, 1)) & (pixel < (start + length).view(-1, 1, 1))
-    weights = weights * within
+    weights = (1 - (pixel + 0.5 - place).abs() / step.clamp(min=1)).clamp(min=0) * within
     return weights / weights.sum(2, keepdim=True)
 
 

@@ -22,12 +22,15 @@ class AugMix:
     """m x + (1 − m) Σ_i w_i chain_i(x) for images [N, C, H, W] with pixels in [0, 1].
 
     w ~ Dirichlet(1, 1, 1), m ~ U(0, 1) = Beta(1, 1), chain_i: 1 to 3 operations, each drawn among
-    nine with a level ~ U(0.1, severity), all of it for each image: rotation by up to 3° per
-    level, shear by 0.03, translation by a thirtieth of the side, posterize to 4 − ⌊0.4 level⌋ bits,
-    solarize above 1 − 0.1 level, autocontrast and equalize of each channel.
+    nine with a level ~ U(0.1, severity), all of it for each image.
 
     Attributes:
-        severity: the highest level, from 0.1 to 10.
+        severity: The highest level, from 0.1 to 10.
+
+    Note:
+        Rotation by up to 3° per level, shear by 0.03, translation by a thirtieth of the side,
+        posterize to 4 − ⌊0.4 level⌋ bits, solarize above 1 − 0.1 level, autocontrast and equalize
+        of each channel.
 
     Source:
         Hendrycks et al. 2020, "AugMix", Algorithm 1 and its released operations.
@@ -82,18 +85,19 @@ def warped(x: Tensor, kind: Tensor, level: Tensor) -> Tensor:
     amount = torch.tensor([math.radians(3), 0.03, 0.03, 1 / 30, 1 / 30])[kind] * level
     theta = torch.eye(2, 3).repeat(N, 1, 1)
     for n, (k, a) in enumerate(zip(kind.tolist(), amount.tolist(), strict=True)):
-        if AFFINE[k] == "rotate":
-            # Coordinates run from −1 to 1 along both sides, whatever their lengths are.
-            turn, aspect = (math.cos(a), math.sin(a)), height / width
-            theta[n, :, :2] = torch.tensor(
-                [[turn[0], turn[1] * aspect], [-turn[1] / aspect, turn[0]]]
-            )
-        elif AFFINE[k] == "shear-x":
-            theta[n, 0, 1] = a * height / width
-        elif AFFINE[k] == "shear-y":
-            theta[n, 1, 0] = a * width / height
-        else:
-            theta[n, 0 if AFFINE[k] == "translate-x" else 1, 2] = 2 * a
+        match AFFINE[k]:
+            case "rotate":
+                # Coordinates run from −1 to 1 along both sides, whatever their lengths are.
+                cos, sin, aspect = math.cos(a), math.sin(a), height / width
+                theta[n, :, :2] = torch.tensor([[cos, sin * aspect], [-sin / aspect, cos]])
+            case "shear-x":
+                theta[n, 0, 1] = a * height / width
+            case "shear-y":
+                theta[n, 1, 0] = a * width / height
+            case "translate-x":
+                theta[n, 0, 2] = 2 * a
+            case "translate-y":
+                theta[n, 1, 2] = 2 * a
     grid = F.affine_grid(theta.to(x), list(x.shape), align_corners=False)
     return F.grid_sample(x, grid, align_corners=False)
 

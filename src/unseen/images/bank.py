@@ -18,13 +18,13 @@ from unseen.errors import UnseenError, number
 class Bank:
     """The local of an exchange in which each client sends `describe(x)` of a few images.
 
-    The images are drawn from the training split without replacement, and again from the start
-    where it has fewer, so that all rows are of one length. Every client receives every row.
+    Every client receives every row.
 
     Attributes:
-        name: of the exchange, its slot and its inbox entry.
-        describe: images [N, C, H, W] -> [N, ...].
-        count: images per client.
+        name: Of the exchange, its slot and its inbox entry.
+        describe: Images [N, C, H, W] -> [N, ...].
+        count: Images per client, drawn from the training split without replacement, and again from
+            the start where it has fewer, so that all rows are of one length.
     """
 
     name: str
@@ -63,12 +63,12 @@ class Bank:
     def others(self, inbox: Inbox, turn: Turn) -> Tensor:
         """Return what the other clients sent, one row per image; a lone client's own."""
         rows = inbox[self.name]
-        held = rows.any(dim=1)  # the row of a client whose reply never came is all zeros
-        if 0 <= turn.index < len(held) and int(held.sum()) > int(held[turn.index]):
-            held[turn.index] = False
-        if not bool(held.any()):
+        answered = rows.any(dim=1)  # the row of a client whose reply never came is all zeros
+        if 0 <= turn.index < len(answered) and int(answered.sum()) > int(answered[turn.index]):
+            answered[turn.index] = False
+        if not bool(answered.any()):
             raise UnseenError(f"no client's reply to the exchange {self.name!r} was received.")
-        return rows[held].reshape(-1, rows.shape[1] // self.count)
+        return rows[answered].reshape(-1, rows.shape[1] // self.count)
 
     def draw(self, pool: Tensor, count: int, generator: torch.Generator) -> Tensor:
         """Return `count` rows of what `others` gave, each drawn uniformly and independently."""

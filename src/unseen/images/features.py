@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Literal
 
@@ -21,9 +21,9 @@ def chosen(module: nn.Module, layers: Sequence[str] | None = None, last: int = 2
     """Return the layers named, or the net's last convolutions.
 
     Args:
-        module: the net.
-        layers: names in the net; an unknown one is refused with the nearest.
-        last: how many convolutions.
+        module: The net.
+        layers: Names in the net; an unknown one is refused with the nearest.
+        last: How many convolutions.
 
     Example:
         >>> c = nn.Conv2d
@@ -36,9 +36,9 @@ def chosen(module: nn.Module, layers: Sequence[str] | None = None, last: int = 2
         found = [name for name, part in modules.items() if isinstance(part, nn.Conv2d)][-last:]
         if not found:
             raise UnseenError(
-                "feature maps are read from convolutions, and the model has none. Take a "
-                "convolutional model, or name layers that give maps [N, C, H, W]; its layers are "
-                f"{', '.join(modules) or 'none'}."
+                "feature maps are read from convolutions, and the model has none.",
+                remedy="Take a convolutional model, or name layers that give maps [N, C, H, W]; "
+                f"its layers are {', '.join(modules) or 'none'}.",
             )
         return found
     names = [layers] if isinstance(layers, str) else list(layers)
@@ -54,41 +54,58 @@ def chosen(module: nn.Module, layers: Sequence[str] | None = None, last: int = 2
 def recorded(module: nn.Module, layers: Sequence[str]) -> Iterator[Take]:
     """Hook the named layers; `take()` after a forward pass gives their outputs.
 
-    The name "" is the whole net, whose outputs may be of any shape. A layer that runs several
-    times in one pass is recorded at its last. Outputs are copied, for an activation in place
-    behind the layer would write into them.
+    Args:
+        module: The net.
+        layers: Names in it; "" is the whole net, whose outputs may be of any shape.
+
+    Note:
+        A layer that runs several times in one pass is recorded at its last. Outputs are copied,
+        for an activation in place behind the layer would write into them.
     """
     parts = dict(module.named_modules())
     found: dict[str, object] = {}
 
-    def hook(name: str) -> Callable[[nn.Module, object, object], None]:
-        def record(_: nn.Module, __: object, output: object) -> None:
-            found[name] = output.clone() if isinstance(output, Tensor) else output
-
-        return record
+    def record(output: object, name: str) -> None:
+        found[name] = output.clone() if isinstance(output, Tensor) else output
 
     def take() -> list[Tensor]:
         maps = [_checked(name, found.get(name)) for name in layers]
         found.clear()
         return maps
 
-    handles = [parts[name].register_forward_hook(hook(name)) for name in layers]
-    try:
+    with _read({name: parts[name] for name in layers}, record):
         yield take
+
+
+@contextmanager
+def _read(parts: Mapping[str, nn.Module], seen: Callable[[object, str], None]) -> Iterator[None]:
+    """Show `seen` the output of each of these layers, with its name, when it runs."""
+
+    def hook(name: str) -> Callable[[nn.Module, object, object], None]:
+        return lambda _layer, _inputs, output: seen(output, name)
+
+    with ExitStack() as hooks:
+        for name, part in parts.items():
+            hooks.enter_context(part.register_forward_hook(hook(name)))
+        yield
+
+
+@contextmanager
+def _evaluating(module: nn.Module) -> Iterator[None]:
+    """Run a net in evaluation mode and without gradients."""
+    mode = module.training
+    module.eval()
+    try:
+        with torch.no_grad():
+            yield
     finally:
-        for handle in handles:
-            handle.remove()
+        module.train(mode)
 
 
 def frozen(model: Model, own: tuple[Tensor, Tensor], x: Tensor, take: Take) -> list[Tensor]:
     """Return what `take` reads of a pass in evaluation mode with other parameters and buffers."""
-    mode = model.module.training
-    model.module.eval()
-    try:
-        with torch.no_grad():
-            model.at(own[0], x, own[1])
-    finally:
-        model.module.train(mode)
+    with _evaluating(model.module):
+        model.at(own[0], x, own[1])
     return take()
 
 
@@ -110,37 +127,23 @@ def tapped(module: nn.Module, layer: str, side: Literal["input", "output"]) -> I
     def entry(_: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         return inputs if tap.change is None else (tap.change(inputs[0]), *inputs[1:])
 
-    hooked = side == "output"
-    handle = part.register_forward_hook(output) if hooked else part.register_forward_pre_hook(entry)
-    try:
+    out = side == "output"
+    with part.register_forward_hook(output) if out else part.register_forward_pre_hook(entry):
         yield tap
-    finally:
-        handle.remove()
 
 
 def last_maps(model: Model, x: Tensor) -> str | None:
     """Return the last layer to run that gives maps [N, C, H, W] of more than one pixel, if any."""
-    last: list[str] = []
+    large: list[str] = []
 
-    def note(name: str) -> Callable[[nn.Module, object, object], None]:
-        def seen(_: nn.Module, __: object, output: object) -> None:
-            if isinstance(output, Tensor) and output.ndim == 4 and output[0, 0].numel() > 1:
-                last[:] = [name]
+    def note(output: object, name: str) -> None:
+        if isinstance(output, Tensor) and output.ndim == 4 and output[0, 0].numel() > 1:
+            large.append(name)
 
-        return seen
-
-    parts = model.module.named_modules()
-    handles = [part.register_forward_hook(note(name)) for name, part in parts if name]
-    mode = model.module.training
-    model.module.eval()
-    try:
-        with torch.no_grad():
-            model(x)
-    finally:
-        model.module.train(mode)
-        for handle in handles:
-            handle.remove()
-    return last[0] if last else None
+    parts = {name: part for name, part in model.module.named_modules() if name}
+    with _read(parts, note), _evaluating(model.module):
+        model(x)
+    return large[-1] if large else None
 
 
 def _checked(name: str, output: object) -> Tensor:
@@ -153,6 +156,6 @@ def _checked(name: str, output: object) -> Tensor:
     else:
         what = f"gives a {type(output).__name__}"
     raise UnseenError(
-        f"feature maps must be of shape [N, C, H, W]; the layer {name!r} {what}. Name "
-        "convolutions, or blocks that end in maps."
+        f"feature maps must be of shape [N, C, H, W]; the layer {name!r} {what}.",
+        remedy="Name convolutions, or blocks that end in maps.",
     )

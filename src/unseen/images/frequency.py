@@ -1,4 +1,4 @@
-"""Images by amplitude and phase: the amplitude is what is exchanged, the phase what is kept."""
+"""Images by amplitude and phase: what is exchanged is the amplitude; the phase stays."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from unseen.errors import UnseenError, number
 class Window:
     """The amplitudes of an image at low frequencies: |u| ≤ b and |v| ≤ b, b = ⌊share · min(H, W)⌋.
 
-    Only v ≥ 0 is held, since a real image's spectrum is Hermitian, F(−u, −v) = conj F(u, v).
+    Only v ≥ 0 is kept, since a real image's spectrum is Hermitian, F(−u, −v) = conj F(u, v).
 
     Attributes:
-        share: in [0, 0.5]; 0 is the DC coefficient alone, which is |mean of the channel| · H · W;
+        share: In [0, 0.5]; 0 is the DC coefficient alone, which is |mean of the channel| · H · W;
             None is the whole spectrum.
 
     Example:
@@ -63,15 +63,13 @@ def spectrum(x: Tensor) -> Tensor:
 def mixed(x: Tensor, other: Tensor, lam: Tensor | float, window: Window) -> Tensor:
     """Return images with amplitude (1 − λ) |F(x)| + λ A inside the window, and the phase of x.
 
-    The result has this amplitude where A is that of real images or a mean of them: symmetric in u
-    where v = 0 and, for even W, where v = W / 2.
-
     Args:
-        x: images [N, C, H, W].
+        x: Images [N, C, H, W].
         other: A, amplitudes in the window of one image per row of x or of one for all, of any
-            shape.
+            shape. The result has this amplitude where A is that of real images or a mean of them:
+            symmetric in u where v = 0 and, for even W, where v = W / 2.
         lam: λ [N] or a number.
-        window: the frequencies.
+        window: The frequencies.
     """
     rows, columns = window.index(x.shape[-2:])
     half = spectrum(x)
@@ -88,8 +86,8 @@ def mixed(x: Tensor, other: Tensor, lam: Tensor | float, window: Window) -> Tens
 def pixel_range(split: Split) -> tuple[float, float]:
     """Return the least and the largest value a pixel may take.
 
-    They are 0 and 1 for uint8 data, which are read as x / 255, and else what this client's images
-    hold.
+    Returns:
+        0 and 1 for uint8 data, which are read as x / 255, and else what this client's images hold.
     """
     if split.x.dtype == torch.uint8:
         return 0.0, 1.0

@@ -1,8 +1,9 @@
 """Layers that join batch and instance normalisation, and how they take BatchNorm's place.
 
-Instance normalisation standardises each channel of each example by its own mean and variance over
-the image, in training and in evaluation alike: there must be more than one pixel. It is for
-images, so BatchNorm over vectors is left as it is.
+Note:
+    Instance normalisation standardises each channel of each example by its own mean and variance
+    over the image, in training and in evaluation alike: there must be more than one pixel. It is
+    for images, so BatchNorm over vectors is left as it is.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ def instance_norm(x: Tensor, like: _BatchNorm) -> Tensor:
 class Assembled(nn.Module):
     """s_b BN(x) + s_i IN(x) with (s_b, s_i) = softmax of two scalars, and an affine map in each.
 
-    Both scalars start as 1 and IN's map as BN's.
+    Note:
+        Both scalars start as 1 and IN's map as BN's.
 
     Source:
         gPerXAN (Le et al. 2024).
@@ -31,13 +33,12 @@ class Assembled(nn.Module):
 
     def __init__(self, batch: _BatchNorm) -> None:
         super().__init__()
-        ones = torch.ones(batch.num_features)
-        weight = batch.weight.detach() if batch.affine else ones
-        bias = batch.bias.detach() if batch.affine else torch.zeros_like(ones)
+        plain = torch.ones(batch.num_features), torch.zeros(batch.num_features)
+        weight, bias = (batch.weight, batch.bias) if batch.affine else plain
         self.batch = batch
         self.score_batch = nn.Parameter(torch.ones_like(weight[:1]))
-        self.instance_weight = nn.Parameter(weight.clone())
-        self.instance_bias = nn.Parameter(bias.clone())
+        self.instance_weight = nn.Parameter(weight.detach().clone())
+        self.instance_bias = nn.Parameter(bias.detach().clone())
         self.score_instance = nn.Parameter(torch.ones_like(weight[:1]))
 
     def forward(self, x: Tensor) -> Tensor:
@@ -108,8 +109,10 @@ def halves(network: nn.Module) -> nn.Module:
 def replaced(network: nn.Module, make: Callable[[_BatchNorm], nn.Module]) -> nn.Module:
     """Return the network, changed in place, with `make(layer)` for each BatchNorm over images.
 
-    Images may be volumes. A layer that occurs in two places is one in both; layers that hold one
-    already are left.
+    Args:
+        network: What is changed. A layer that occurs in two places is one in both; layers that have
+            a BatchNorm inside already are left.
+        make: Takes a BatchNorm over images or volumes.
     """
     made: dict[int, nn.Module] = {}
 

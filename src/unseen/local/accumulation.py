@@ -8,17 +8,18 @@ from unseen.core import Client, Inbox, Local, Memory, Model, Reply, Turn
 from unseen.core.optimiser import SGD
 from unseen.core.parts import Wrapper, innermost, layers
 from unseen.errors import UnseenError
-from unseen.gradient.proximal import Proximal
+from unseen.gradient import Gradient, Proximal
 from unseen.recipe import Training
 
 
 def accumulation(steps: int, momentum: float = 0.0, pull: float = 0.0) -> tuple[float, float]:
     """Return (A, B) of `steps` steps of SGD: y − x = −η (A ḡ + B b₀), b₀ the first momentum.
 
-    ḡ = Σ_k a_k g_k / A and A = Σ_k a_k, which is ‖a‖₁. Plain SGD has a_k = 1, so that A is the
-    number of steps K; momentum m, which steps by b ← m b + g, has a_k = (1 − m^{K−k}) / (1 − m)
-    for k = 0, ..., K − 1; a proximal term μ(w − x) has a_k = (1 − α)^{K−1−k}. With both, it is what
-    they do together. Weight decay counts as part of g.
+    Note:
+        ḡ = Σ_k a_k g_k / A and A = Σ_k a_k, which is ‖a‖₁. Plain SGD has a_k = 1, so that A is the
+        number of steps K; momentum m, which steps by b ← m b + g, has a_k = (1 − m^{K−k}) / (1 − m)
+        for k = 0, ..., K − 1; a proximal term μ(w − x) has a_k = (1 − α)^{K−1−k}. With both, it is
+        what they do together. Weight decay counts as part of g.
 
     Args:
         steps: K.
@@ -46,8 +47,12 @@ def accumulated(local: Local, steps: int, turn: Turn) -> tuple[float, float]:
     """Return (A, B) of a local training in this round, proximal terms included."""
     training, gradient = innermost(local).training, innermost(local).gradient
     optimiser: SGD = training.optimiser
-    mu = sum(part.mu for part in layers(gradient) if isinstance(part, Proximal))
-    return accumulation(steps, optimiser.momentum, mu * rate(training, turn))
+    return accumulation(steps, optimiser.momentum, proximal(gradient) * rate(training, turn))
+
+
+def proximal(gradient: Gradient) -> float:
+    """Return μ of the proximal terms around a gradient; 0 without any."""
+    return sum((part.mu for part in layers(gradient) if isinstance(part, Proximal)), 0.0)
 
 
 def rate(training: Training, turn: Turn) -> float:
@@ -60,7 +65,8 @@ def check_sgd(name: str, training: Training, instead: str) -> None:
     if not isinstance(training.optimiser, SGD):
         raise UnseenError(
             f"{name} reads the clients' mean gradient off how far they moved, which needs sgd; "
-            f"{type(training.optimiser).__name__.lower()} rescales each coordinate. {instead}"
+            f"{type(training.optimiser).__name__.lower()} rescales each coordinate.",
+            remedy=instead,
         )
 
 
@@ -68,8 +74,9 @@ def check_sgd(name: str, training: Training, instead: str) -> None:
 class Accumulated(Wrapper):
     """Another local that adds `accumulated`, ‖a_i‖₁, to its reply.
 
-    That is the sum of the factors with which its gradients entered its update, in units of the
-    learning rate.
+    Attributes:
+        inner: The local whose gradients entered its update with the factors a_i, in units of the
+            learning rate.
     """
 
     clips_per_example = True
@@ -79,7 +86,6 @@ class Accumulated(Wrapper):
     def __call__(
         self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
     ) -> tuple[Reply, Memory]:
-        """Train, then count."""
         reply, memory = self.inner(model, inbox, client, memory, turn)
         A, _ = accumulated(self.inner, int(reply.scalars["steps"]), turn)
         return Reply(reply.rows, {**reply.scalars, "accumulated": A}), memory

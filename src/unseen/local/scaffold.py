@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 import torch
@@ -12,7 +12,7 @@ from unseen.core import Client, Inbox, Local, Memory, Model, Reply, Turn
 from unseen.core.parts import Wrapper, innermost
 from unseen.gradient.backprop import Around, Gradient, Step
 from unseen.local.accumulation import accumulated, rate
-from unseen.local.train import drawing
+from unseen.local.train import whole_gradient
 
 #: The slot and inbox entry of c, and the client's own c_i in its memory.
 CONTROL, OWN = "control", "scaffold.control"
@@ -22,9 +22,10 @@ RENEWED = "renewed"
 
 @dataclass(frozen=True)
 class Controlled(Around):
-    """g ← g − c_i + c: the client's own control taken off, the server's put in its place.
+    """g ← g − c_i + c; c_i estimates ∇F_i and c their mean, and both are 0 at first.
 
-    c_i estimates ∇F_i and c their mean; both are 0 at first.
+    Attributes:
+        inner: The gradient that is corrected.
 
     Source:
         Karimireddy et al. 2020, "SCAFFOLD: Stochastic Controlled Averaging for Federated Learning",
@@ -56,12 +57,13 @@ class Controls(Wrapper):
         option 1:  c_i⁺ = ∇F_i(x)                                        one more pass over the data
         option 2:  c_i⁺ = c_i − c + (x − y_i − ηB b₀) / (ηA)
 
-    x: received; y_i: trained; A, B: see `unseen.local.accumulation`; b₀: the momentum the round
-    began with, if the client keeps its optimiser; η: the rate as scheduled. The two differences are
-    the rows `control` and `renewed`, of which one is sent.
+    Note:
+        x: received; y_i: trained; A, B: see `unseen.local.accumulation`; b₀: the momentum the round
+        began with, if the client keeps its optimiser; η: the rate as scheduled. The two differences
+        are the rows `control` and `renewed`, of which one is sent.
 
     Attributes:
-        inner: the local that trains.
+        inner: The local that trains.
         option: 1 is in training mode, over the whole split; BatchNorm statistics stay as they were.
             2 is, for plain SGD with A = K and B = 0, line 12 as printed; in general it is the mean
             of the round's gradients, each weighed as the optimiser weighed it.
@@ -75,7 +77,6 @@ class Controls(Wrapper):
     def __call__(
         self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
     ) -> tuple[Reply, Memory]:
-        """Train with the old control, leave with the new one."""
         own = memory.get(OWN, torch.zeros_like(model.vector))
         fresh = self._gradient(model, inbox, client, memory, turn) if self.option == 1 else None
         first = memory.get("optimiser.momentum")
@@ -97,14 +98,7 @@ class Controls(Wrapper):
     ) -> Tensor:
         """Return ∇F_i(x) by what the local descends, without the correction."""
         gradient: Gradient = innermost(self.inner).gradient
-        buffers = model.buffers.clone()
         inbox = {**inbox, CONTROL: torch.zeros_like(model.vector)}
         memory = {name: value for name, value in memory.items() if name != OWN}
-        model.module.train()
-        with (
-            drawing(replace(turn, exchange="")),
-            gradient.open(model, inbox, client, memory, turn) as step,
-        ):
-            step(*client.split("train").batch(slice(None)))
-        model.buffers.copy_(buffers)
+        whole_gradient(gradient, model, inbox, client, memory, turn, aside=True)
         return model.gradient.clone()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import count
 from typing import Literal, Protocol, runtime_checkable
 
 import torch
@@ -30,7 +31,11 @@ class Descent(Protocol):
 class Train(Part):
     """E epochs or T steps of the training's optimiser on what the gradient leaves.
 
-    Reports `examples` (of the training split), `steps` taken and the mean `loss` on the way.
+    It reports `examples` (of the training split), `steps` taken and the mean `loss` on the way.
+
+    Attributes:
+        gradient: What each step descends.
+        training: The recipe.
     """
 
     clips_per_example = True
@@ -42,7 +47,6 @@ class Train(Part):
     def __call__(
         self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
     ) -> tuple[Reply, Memory]:
-        """Train the model where it is bound."""
         recipe, split = self.training, client.split("train")
         lr = recipe.optimiser.lr * recipe.schedule(turn.round, turn.rounds)
         moments = {k[10:]: v.clone() for k, v in memory.items() if k.startswith("optimiser.")}
@@ -51,8 +55,13 @@ class Train(Part):
         steps, seen, total = 0, 0, torch.zeros((), device=model.device)
         draws = turn.generator("augment")
         model.module.train()
+        indices = (
+            recipe.sampling(len(split), recipe, memory, turn)
+            if recipe.sampling is not None
+            else batches(split, recipe, turn)
+        )
         with drawing(turn), self.gradient.open(model, inbox, client, memory, turn) as step:
-            for index in drawn(split, recipe, memory, turn):
+            for index in indices:
                 x, y = split.batch(index.to(model.device))
                 if recipe.augment is not None and len(y):
                     x = recipe.augment(x, draws)
@@ -72,6 +81,9 @@ class Train(Part):
 class FullGradient(Part):
     """One gradient over the whole training split, sent as −g; the server's optimiser steps.
 
+    Attributes:
+        gradient: What is sent, at the received model.
+
     Source:
         McMahan et al. 2017, FedSGD.
     """
@@ -83,12 +95,8 @@ class FullGradient(Part):
     def __call__(
         self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
     ) -> tuple[Reply, Memory]:
-        """Return the gradient at the received model; the model is not moved."""
-        split = client.split("train")
-        model.module.train()
-        with drawing(turn), self.gradient.open(model, inbox, client, memory, turn) as step:
-            loss = step(*split.batch(slice(None)))
-        scalars = {"examples": len(split), "steps": 1, "loss": float(loss)}
+        loss = whole_gradient(self.gradient, model, inbox, client, memory, turn)
+        scalars = {"examples": len(client.split("train")), "steps": 1, "loss": float(loss)}
         rows = {"model": -model.gradient, "buffers": model.buffers}
         return Reply(rows, scalars), memory
 
@@ -103,7 +111,12 @@ class Statistic(Protocol):
 
 @dataclass(frozen=True)
 class Measure:
-    """Sends a statistic of the received model on the whole training split, in the slot `name`."""
+    """Sends a statistic of the received model, in training mode, on the whole training split.
+
+    Attributes:
+        name: The slot.
+        statistic: What is sent.
+    """
 
     name: str
     statistic: Statistic
@@ -111,7 +124,6 @@ class Measure:
     def __call__(
         self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
     ) -> tuple[Reply, Memory]:
-        """Return the statistic in training mode; the model is not moved."""
         split = client.split("train")
         model.module.train()
         with drawing(replace(turn, exchange="")):
@@ -135,7 +147,6 @@ class Reports(Wrapper):
     def __call__(
         self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
     ) -> tuple[Reply, Memory]:
-        """Measure, then run the other local."""
         scalars = self.measure(model, client)
         reply, memory = self.inner(model, inbox, client, memory, turn)
         return Reply(reply.rows, {**reply.scalars, **scalars}), memory
@@ -145,14 +156,12 @@ class Reports(Wrapper):
 class Penalised(Wrapper):
     """Another local that adds a penalty's gradient at the received model to its reply.
 
-    It is the row `penalty`, −∇ over the whole training split, with its value as a scalar. Dropout
-    draws as in this round's `Measure`, so that both see the same network, and the statistics of
-    BatchNorm are left to the other local.
+    It is the row `penalty`, −∇ over the whole training split, with its value as a scalar.
 
     Attributes:
-        inner: the other local.
-        penalty: the gradient of the penalty.
-        warmup: rounds in which both are 0.
+        inner: The other local.
+        penalty: The gradient of the penalty.
+        warmup: Rounds in which both are 0.
     """
 
     inner: Local
@@ -162,18 +171,10 @@ class Penalised(Wrapper):
     def __call__(
         self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
     ) -> tuple[Reply, Memory]:
-        """Take the penalty first, at the received model, then run the other local."""
         row, value = torch.zeros_like(model.vector), 0.0
         if turn.round >= self.warmup:
-            buffers = model.buffers.clone()
-            model.module.train()
-            with (
-                drawing(replace(turn, exchange="")),
-                self.penalty.open(model, inbox, client, memory, turn) as step,
-            ):
-                value = float(step(*client.split("train").batch(slice(None))))
+            value = float(whole_gradient(self.penalty, model, inbox, client, memory, turn, True))
             row = -model.gradient
-            model.buffers.copy_(buffers)
         reply, memory = self.inner(model, inbox, client, memory, turn)
         return Reply({**reply.rows, "penalty": row}, {**reply.scalars, "penalty": value}), memory
 
@@ -182,14 +183,17 @@ class Penalised(Wrapper):
 class GapProbe(Wrapper):
     """Another local that adds the generalization gap to its reply.
 
-    gap = risk of the received model − risk of this client's own model after its last local
-    training, both in evaluation mode; positive when the average serves the client worse.
-    `gap_known` is 0 until there is a last local training.
+        gap = risk of the received model − risk of the client's own after its last local training
+
+    It is positive when the average serves the client worse.
+
+    Note:
+        Both risks are in evaluation mode. `gap_known` is 0 until there is a last local training.
 
     Attributes:
-        inner: the other local.
-        gap: the risk: the loss, as in the paper, or the error rate (`"accuracy"`), as in GA's code.
-        on: the split; the paper takes the training split, its released code the validation split.
+        inner: The other local.
+        gap: The risk: the loss, as in the paper, or the error rate (`"accuracy"`), as in GA's code.
+        on: The split; the paper takes the training split, its released code the validation split.
 
     Source:
         GA §3.3.
@@ -206,7 +210,6 @@ class GapProbe(Wrapper):
     def __call__(
         self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
     ) -> tuple[Reply, Memory]:
-        """Measure, run the local, measure again."""
         received = self._risk(model, client)
         known = "gap.own" in memory
         gap = received - float(memory["gap.own"]) if known else 0.0
@@ -218,41 +221,57 @@ class GapProbe(Wrapper):
 
     def _risk(self, model: Model, client: Client) -> float:
         split = client.split(self.on)
-        outputs = forward(model, split)
-        value = METRICS[self.gap](outputs, split.y)
+        value = METRICS[self.gap](forward(model, split), split.y)
         assert value is not None  # both are defined for every non-empty split
         return value if self.gap == "loss" else 1 - value
 
 
-def drawn(split: Split, recipe: Training, memory: Memory, turn: Turn) -> Iterator[Tensor]:
-    """Row indices of each step's batch, as the recipe draws them."""
-    if recipe.sampling is not None:
-        return recipe.sampling(len(split), recipe, memory, turn)
-    return batches(split, recipe, turn)
-
-
 def batches(split: Split, recipe: Training, turn: Turn) -> Iterator[Tensor]:
-    """Row indices of each step's batch: a fresh permutation per pass, keyed by the turn."""
+    """Yield row indices of each step's batch: a fresh permutation per pass, keyed by the turn.
+
+    Args:
+        split: What batches are drawn from.
+        recipe: How many, of how many examples.
+        turn: Where the draws come from.
+    """
     generator = turn.generator("batches")
-    remaining = recipe.steps
-    passes = 0
-    while (passes < recipe.epochs) if recipe.epochs is not None else remaining:
+    steps = 0
+    for _ in range(recipe.epochs) if recipe.epochs is not None else count():
         permutation = torch.randperm(len(split), generator=generator)
         for index in permutation.split(recipe.batch_size):
             if recipe.drop_last and len(index) < recipe.batch_size:
                 continue
-            if remaining is not None:
-                if not remaining:
-                    return
-                remaining -= 1
             yield index
-        passes += 1
+            steps += 1
+            if steps == recipe.steps:
+                return
+
+
+def whole_gradient(
+    gradient: Gradient, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn,
+    aside: bool = False,
+) -> Tensor:  # fmt: skip
+    """Leave the gradient over the whole training split in `model.gradient`; return the loss.
+
+    Note:
+        What is computed `aside` of the training lets Dropout draw as this round's `Measure` does,
+        so that both see the same network, and leaves BatchNorm's statistics as they were.
+    """
+    buffers = model.buffers.clone()
+    model.module.train()
+    with (
+        drawing(replace(turn, exchange="") if aside else turn),
+        gradient.open(model, inbox, client, memory, turn) as step,
+    ):
+        loss = step(*client.split("train").batch(slice(None)))
+    if aside:
+        model.buffers.copy_(buffers)
+    return loss
 
 
 @contextmanager
 def drawing(turn: Turn) -> Iterator[None]:
-    """Layers that draw, such as Dropout, take from torch's global generator: key it by the turn,
-    and leave it as it was."""
+    """Key torch's global generator, from which Dropout draws, by the turn; then restore it."""
     before = torch.get_rng_state()
     torch.set_rng_state(turn.generator("layers").get_state())
     try:

@@ -8,11 +8,18 @@ from typing import Any, Literal
 from unseen.combine import Mean
 from unseen.core import Method
 from unseen.core.parts import layers
-from unseen.errors import Incompatible
 from unseen.gradient import AmplitudeMix, Normalised
 from unseen.images.bank import Bank, with_bank
 from unseen.images.frequency import Window
-from unseen.methods.base import asking, cited, citing, federated, trained, with_gradient
+from unseen.methods.base import (
+    asking,
+    cited,
+    citing,
+    federated,
+    incompatible,
+    trained,
+    with_gradient,
+)
 from unseen.methods.options import options_from
 from unseen.recipe import Training
 
@@ -33,13 +40,18 @@ def am(
         x̃ = F⁻¹[((1 − λ) |F(x)| + λ |F(x')|) e^{i arg F(x)}],   λ ~ U(0, strength)
 
     F: the discrete Fourier transform of each channel; x': another image of the same batch. p=0 is
-    FedAvg. GA's released scripts of this row end on an import that does not exist.
+    FedAvg.
 
     Args:
+        training: The recipe.
         across: x' is another client's, out of amplitude spectra that each client sends once before
             round 0 and everybody receives; neither paper's federated row has it.
         bank: images per client whose spectra are sent, if `across`.
         weights: see `fedavg`.
+        **options: The other options of the page.
+
+    Note:
+        GA's released scripts of this row end on an import that does not exist.
     """
     method = federated("am", training, Mean(weights), REFERENCE)
     return mixing(method, across, bank, options)
@@ -49,29 +61,23 @@ def am(
 def add_am(method: Method, *, across: bool = False, bank: int = 16, **options: Any) -> Method:
     """Mix amplitude spectra of images under any method's local training.
 
-    Under CSAC's calibration, that is, and not in its first round.
-
     Args:
-        across, bank: see `am`.
+        method: The method that is changed.
+        across: see `am`.
+        bank: see `am`.
+        **options: The other options of the page.
+
+    Note:
+        Under CSAC's calibration, that is, and not in its first round.
     """
-    name = f"{method.name}+am"
     if REFERENCE in method.references:
-        raise Incompatible(
-            name, f"{method.name} mixes amplitudes already.", remedy="Set its own p."
-        )
+        raise incompatible(method, "am", "mixes amplitudes already.", "Set its own p.")
     if across and method.gather is not None:
-        raise Incompatible(
-            name,
-            f"{method.name} pools the data, so that there is no other client to take an amplitude "
-            "from.",
-            remedy="Take across=False.",
-        )
+        why = "pools the data, so that there is no other client to take an amplitude from."
+        raise incompatible(method, "am", why, "Take across=False.")
     if erased(method):
-        raise Incompatible(
-            name,
-            f"{method.name} replaces the whole amplitude of every image, so that nothing of what "
-            "AM mixes would be left.",
-        )
+        why = "replaces the whole amplitude of every image, so that nothing of what AM mixes would "
+        raise incompatible(method, "am", f"{why}be left.")
     return citing(mixing(method, across, bank, options), REFERENCE)
 
 

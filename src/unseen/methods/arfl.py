@@ -24,13 +24,15 @@ def arfl(training: Training, **options: Any) -> Method:
         α_i = n_i max(η − L_i(x), 0) / Λ,   Σ_i α_i = 1,   Λ = reg_weight · Σ_i n_i
 
     L_i(x): the loss of the received model on client i's training split, in evaluation mode; n_i:
-    its examples. Against clients with corrupted data; a client that is merely hard is weighted down
-    all the same. Only those who take part send their loss; the others count with their last one.
-    For a sample whose weights are all 0 see `unseen.combine.AutoWeighted`.
+    its examples.
 
     Note:
         `arfl+ga` cannot be, since both own the weights; as the prior of a rule, as in `arfl+ppdg`,
         they replace p_i.
+
+        Against clients with corrupted data; a client that is merely hard is weighted down all the
+        same. Only those who take part send their loss; the others count with their last one. For a
+        sample whose weights are all 0 see `unseen.combine.AutoWeighted`.
 
     Departs from:
         the released code in the first round, which there has weights by examples, and in that a

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
 from typing import Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from unseen.combine import Combine, Krum, Mean, Median, RosterMean, TrimmedMean, Weighted
 from unseen.core import Add, Apply, Descend, Exchange, Local, Method, Model, Reference, Slot
+from unseen.core.exchange import Blueprint
 from unseen.core.metrics import plain
 from unseen.core.parts import Wrapper, able, innermost, rewrapped
 from unseen.errors import Incompatible, UnseenError
@@ -59,7 +60,8 @@ def gradient_method(
 ) -> Method:
     """Return the method whose clients send one gradient each, and whose server takes the step.
 
-    The step is that of the training's optimiser, unless the training sets a server optimiser.
+    Note:
+        The step is that of the training's optimiser, unless the training sets a server optimiser.
     """
     apply = Descend(training.optimiser) if training.server == Add() else training.server
     local = FullGradient(gradient or Backprop(training.loss))
@@ -74,10 +76,11 @@ def slots(rule: Combine, apply: Apply) -> dict[str, Slot]:
 def with_buffers(slot: Slot, rule: Combine) -> Slot:
     """Return the slot with BatchNorm's statistics combined to match the model's rule.
 
-    Statistics are not gradients: rules that mix updates with negative weights could make a
-    variance negative. So they are averaged with the rule's weights where those are a mean's, and
-    with its prior's otherwise. Where the rule outvotes wrong clients, a mean of all would let
-    them in again: it is applied to the statistics too.
+    Note:
+        Statistics are not gradients: rules that mix updates with negative weights could make a
+        variance negative. So they are averaged with the rule's weights where those are a mean's,
+        and with its prior's otherwise. Where the rule outvotes wrong clients, a mean of all would
+        let them in again: it is applied to the statistics too.
     """
     if isinstance(rule, TrimmedMean | Median):
         return replace(slot, like=None, combine=rule)
@@ -103,9 +106,15 @@ def trained(method: Method) -> Exchange:
 
 def model_rule(method: Method) -> Combine:
     """Return the server rule for the model."""
-    rule = trained(method).slots["model"].combine
-    assert rule is not None
-    return rule
+    slot = trained(method).slots.get("model")
+    if slot is None:
+        raise Incompatible(
+            method.name,
+            f"{method.name} is several federations, each with a rule of its own.",
+            remedy="Put the modifier on its members.",
+        )
+    assert slot.combine is not None
+    return slot.combine
 
 
 def local_training(method: Method) -> Local:
@@ -133,7 +142,8 @@ def with_exchange(method: Method, exchange: Exchange) -> Method:
 def with_rule(method: Method, rule: Combine) -> Method:
     """Return the method with another rule for the model, and the rules that follow it to match.
 
-    These are the rule of the buffers, and of all that is averaged over the roster.
+    Note:
+        These are the rule of the buffers, and of all that is averaged over the roster.
     """
     exchange, mean = trained(method), mean_of(rule)
     changed = {
@@ -163,29 +173,30 @@ def replace_rule(
     """
     old = model_rule(method)
     if method.gather is not None:
-        raise Incompatible(
-            f"{method.name}+{name}",
-            f"{method.name} pools the data into one client, so the server has nothing to combine.",
-        )
+        why = "pools the data into one client, so the server has nothing to combine."
+        raise incompatible(method, name, why)
     if not isinstance(old, Weighted) or not old.averages:
-        raise Incompatible(
-            f"{method.name}+{name}",
-            f"{method.name} already decides how updates are combined, and so would {name}.",
-            remedy=f"Put {name} on a method that averages, as in fedavg+{name}.",
-        )
+        why = f"already decides how updates are combined, and so would {name}."
+        remedy = f"Put {name} on a method that averages, as in fedavg+{name}."
+        raise incompatible(method, name, why, remedy)
     return citing(with_rule(method, rule(old)), reference)
 
 
 def with_weights(method: Method, weights: Literal["uniform", "examples"]) -> Method:
     """Return the method with this mean as the server's rule, or as the one its rule starts from.
 
-    Rules that set their own weights (GA, ARFL, medians) stay as they are around it.
+    Note:
+        Rules that set their own weights (GA, ARFL, medians) stay as they are around it.
     """
+    if "model" not in trained(method).slots or sets_weights(method):
+        return method
     return with_rule(method, _starting(model_rule(method), Mean(weights)))
 
 
 def sets_weights(method: Method) -> bool:
     """Return whether the rule has no mean to start from that `with_weights` could set."""
+    if "model" not in trained(method).slots:
+        return False  # several federations, which took the weights each for itself
     rule = model_rule(method)
     while rule.source is not None:
         rule = rule.source
@@ -204,8 +215,9 @@ def _starting(rule: Combine, mean: Mean) -> Combine:
 def with_local(method: Method, wrap: Callable[[Local], Local]) -> Method:
     """Return the method with its local part wrapped.
 
-    A local that puts the client's own part of the model in and takes it out again (`outermost`)
-    stays outside: what is added must see the model as the client has it.
+    Note:
+        A local that puts the client's own part of the model in and takes it out again (`outermost`)
+        stays outside: what is added must see the model as the client has it.
     """
 
     def around(local: Local) -> Local:
@@ -223,11 +235,43 @@ def with_gradient(method: Method, wrap: Callable[[Gradient], Gradient]) -> Metho
 
     def inside(local: Local) -> Local:
         if not isinstance(local, Descent):
-            raise UnseenError(f"the local part of {method.name} does not descend a gradient.")
+            raise Incompatible(
+                method.name,
+                f"{method.name} does not descend a gradient that could be changed.",
+                remedy="Put the modifier on a method that trains a network, or on the members.",
+            )
         changed: Local = replace(local, gradient=wrap(local.gradient))  # type: ignore[type-var]
         return changed
 
     return with_local(method, lambda local: rewrapped(local, inside))
+
+
+@dataclass(frozen=True)
+class Changed:
+    """Makes a method's network by changing the study's.
+
+    Attributes:
+        change: network -> the changed network.
+    """
+
+    change: Callable[[nn.Module], nn.Module]
+
+    def __call__(self, blueprint: Blueprint) -> nn.Module:
+        """Return the changed network."""
+        return self.change(blueprint.network)
+
+
+def incompatible(method: Method, modifier: str, why: str, remedy: str = "") -> Incompatible:
+    """Return the error for a modifier that does not go with a method.
+
+    Args:
+        method: The method.
+        modifier: The modifier's name.
+        why: The reason, as a sentence that begins with the method's name, which is left out here.
+        remedy: What to do, as sentences.
+    """
+    name = method.name
+    return Incompatible(f"{name}+{modifier}", f"{name} {why}", remedy=remedy)
 
 
 def zeros(model: Model) -> Tensor:
@@ -239,8 +283,9 @@ def zeros(model: Model) -> Tensor:
 def cited(key: str) -> Reference:
     """Return the reference with this BibTeX key.
 
-    `references.bib` has each entry under the line that lists and pages show; an empty line ends
-    it. BibTeX ignores text between entries.
+    Note:
+        `references.bib` has each entry under the line that lists and pages show; an empty line ends
+        it. BibTeX ignores text between entries.
     """
     text = (resources.files("unseen.methods") / "references.bib").read_text("utf-8")
     for block in text.split("\n\n"):

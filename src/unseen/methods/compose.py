@@ -6,10 +6,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from unseen.core import Method
-from unseen.errors import UnseenError
+from unseen.errors import Incompatible, UnseenError
 from unseen.expression import Call, parse, resolve, takes, text
-from unseen.methods import METHODS, MODIFIERS
+from unseen.methods import table
+from unseen.methods.bag import bag_of
 from unseen.methods.base import with_weights
+from unseen.methods.stack import stack_of
 from unseen.recipe import Training
 
 #: What a user's own part is called with in its place of an expression.
@@ -25,10 +27,6 @@ SIGNATURES = {
 def method(expression: str, training: Training | None = None) -> Method:
     """Return the method that an expression names, with the training's recipe.
 
-    The first part is a method, each further one a modifier, applied from left to right. Options
-    are keywords; a wrong name or keyword is refused with the nearest right one. The training's
-    `weights` are those of every method that does not name its own.
-
     Args:
         expression: such as `fedprox(mu=0.1)+ga`. `module:function` is your own: (training, *,
             options) -> Method, or as a modifier (method, *, options) -> Method.
@@ -37,6 +35,11 @@ def method(expression: str, training: Training | None = None) -> Method:
     Raises:
         UnseenError: the expression cannot be read, or names something unknown.
         Incompatible: its parts do not go together.
+
+    Note:
+        The first part is a method, each further one a modifier, applied from left to right. Options
+        are keywords; a wrong name or keyword is refused with the nearest right one. The training's
+        `weights` are those of every method that does not name its own.
 
     Example:
         >>> method("fedprox(mu=0.5)+ga").name
@@ -59,7 +62,22 @@ def method(expression: str, training: Training | None = None) -> Method:
                 f"joined with behind it, as in {text((call,))}+ga. Found {expression!r}."
             )
         built = _built("modifier", call, MODIFIERS, built)
+    if training is not None and built.rounds is None:
+        for call in added(training):
+            built = _built("modifier", call, MODIFIERS, built)
     return replace(built, name=text((first, *rest)))
+
+
+def added(training: Training) -> tuple[Call, ...]:
+    """Return the modifiers that the training asks for, of every method that trains by rounds."""
+    average = parse(training.average) if training.average else ()
+    if len(average) > 1 or any(call.name not in ("tail", "ema") for call in average):
+        raise UnseenError(
+            f"training.average must be one average of models; found {training.average!r}.",
+            remedy="Write tail(start=0.5) or ema(decay=0.9).",
+        )
+    several = (Call("ensemble", {"members": training.ensemble}),) if training.ensemble > 1 else ()
+    return (*average, *several)
 
 
 def base(call: Call, training: Training) -> Method:
@@ -78,6 +96,10 @@ def _built(
     """Return what a part makes of the training, or of the method before it."""
     try:
         return checked(call, resolve(kind, call, table, (before,), own=True))
+    except Incompatible as error:
+        if not isinstance(before, Method) or error.name != before.name:
+            raise
+        raise Incompatible(f"{before.name}+{call.name}", error.why) from error
     except AttributeError as error:
         # A user's part that was written for the other place reads what this one does not have.
         if error.obj is not before:
@@ -96,3 +118,13 @@ def checked(call: Call, built: object) -> Method:
             f"{type(built).__name__}."
         )
     return built
+
+
+#: (training, *, options) -> Method.
+METHODS: dict[str, Callable[..., Method]] = {
+    **table.METHODS,
+    "bag": bag_of(method),
+    "stack": stack_of(method),
+}
+#: (method, *, options) -> Method, written `+name`.
+MODIFIERS = table.MODIFIERS

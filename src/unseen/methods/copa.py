@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Literal
-
-from torch import nn
 
 from unseen.combine import Collect, Mean
 from unseen.core import Method, Put, Slot
@@ -16,11 +13,11 @@ from unseen.gradient import Backprop
 from unseen.gradient.copa import HEADS, Collaboration, Ensemble, FirstHead, OwnHead
 from unseen.images.norms import halves, hybrid
 from unseen.local.train import Train
-from unseen.methods.base import cited, federated, trained, with_exchange
+from unseen.methods.base import Changed, cited, federated, trained, with_exchange
 from unseen.recipe import Training
 
 REFERENCE = cited("wu2021copa")
-ADAPT: dict[str, Callable[[nn.Module], nn.Module]] = {"hybrid": hybrid, "half": halves}
+ADAPT = {"hybrid": Changed(hybrid), "half": Changed(halves)}
 
 
 def copa(
@@ -39,11 +36,9 @@ def copa(
         prediction: (1/N) Σ_j softmax(h_j(F(x))),  for numbers (1/N) Σ_j h_j(F(x))
 
     F: the body, all but the head; h_j: the head of client j as last sent, frozen at the others.
-    All heads start as one and go to every client, so traffic grows with N; with a sample of the
-    clients those who stay away keep their head, also one that was never trained. One client alone
-    is plain local training. The loss that is reported is the mean over heads, or the sum.
 
     Args:
+        training: The recipe.
         scale: c = 1/N (`"mean"`), so that body and head take steps of FedAvg's length, or 1
             (`"sum"`), which multiplies the learning rate of the body by up to N under SGD (exactly
             N in round 0, where all heads are equal) and wants one about N times smaller.
@@ -55,7 +50,7 @@ def copa(
         head: the layer, by default the last linear one.
 
     Note:
-        No released code was found, and of the paper only the abstract was to be had: feature
+        No released code was found, and of the paper only the abstract was available: feature
         extractors are averaged, classifiers assembled into an ensemble, "hybrid batch-instance
         normalization" and "collaboration of frozen classifiers". The rest is our reading: the mean
         over heads, where the one reimplementation that we know (in MarsFL, which averages no
@@ -67,6 +62,10 @@ def copa(
         the averaged body less that of the client's own, both under the client's own head. Such an
         addition finds the received body under the client's head wherever it looks at the received
         model.
+
+        All heads start as one and go to every client, so traffic grows with N; with a sample of the
+        clients those who stay away keep their head, also one that was never trained. One client
+        alone is plain local training. The loss that is reported is the mean over heads, or the sum.
     """
     choice("copa(norm)", norm, ("as-is", *ADAPT))
     loss = Collaboration(training.loss, scale, head)

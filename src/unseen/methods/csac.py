@@ -37,18 +37,26 @@ def csac(
         server:   x_l ← Σ_i c_il y_il,   c_il ∝ dist(y_il, ȳ_l)                       Eqs. 3-4
         round r:  y_i ← argmin CE(y) + λ Σ_l Σ_m α_lm MMD(Proj y_l(D_i), Proj G_i,m(D_i))  Eq. 11
 
-    y_l, G_m: feature maps of layers in R; α: attention, Eqs. 7-9; c: of each tensor. The paper
-    trains with sgd(lr=0.01, momentum=0.5), AlexNet at 0.001. As released: G_i is never updated (the
-    paper's Remark can be read either way), gradients stop at α, α is one number per batch, 32
-    channels, kernels of the projections and of the MMD. The paper's appendix, which describes Proj,
-    was not to be had.
+    y_l, G_m: feature maps of layers in R; α: attention, Eqs. 7-9; c: of each tensor.
 
     Args:
+        training: The recipe.
         acquisition: epochs of round 0, 30 in the paper, whatever the training sets for the later
             rounds, of which the paper has 40 (so rounds = 41) with 5 epochs (RotatedMNIST) or 10.
         smoothing: α of round 0's labels, α/C for each of C classes; 0 is the ablation. The later
             rounds take the training's own loss.
+        layers: R, by the names of the model's parts; none for its last two convolutions (MNIST);
+            the paper takes the last three convolutions of AlexNet and the last three blocks of
+            ResNet-18, ["layer2", "layer3", "layer4"].
         local: G_i stays what round 0 made of it, or is the client's `latest` model.
+        **options: The other options of the page.
+
+    Note:
+        As released: G_i is never updated (the paper's Remark can be read either way), gradients
+        stop at α, α is one number per batch, 32 channels, kernels of the projections and of the
+        MMD. The paper's appendix, which describes Proj, was not available.
+
+        The paper trains with sgd(lr=0.01, momentum=0.5), AlexNet at 0.001.
 
     Departs from:
         the released code, which always adds the logits' term, parses label smoothing without using
@@ -81,7 +89,8 @@ def csac(
 class Keep(Wrapper):
     """Runs another local and keeps the model that it leaves in the client's memory.
 
-    What calibration would refuse is refused before the first epoch.
+    Note:
+        What calibration would refuse is refused before the first epoch.
     """
 
     inner: Local
@@ -90,7 +99,6 @@ class Keep(Wrapper):
     def __call__(
         self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
     ) -> tuple[Reply, Memory]:
-        """The other local's reply, and its memory with `own.model` and `own.buffers`."""
         self.calibration.prepare(model, client)
         reply, memory = self.inner(model, inbox, client, memory, turn)
         own = {"own.model": model.vector.clone(), "own.buffers": model.buffers.clone()}
@@ -116,7 +124,8 @@ def smoothed(training: Training, smoothing: float) -> CrossEntropy:
 def add_csac(method: Method, **options: Any) -> Method:
     """Put CSAC's aggregation alone on any method that averages; its weights become the prior.
 
-    Eq. 4 as printed is `fedavg(weights="uniform")+csac`.
+    Note:
+        Eq. 4 as printed is `fedavg(weights="uniform")+csac`.
     """
     return replace_rule(
         method, "csac", REFERENCE, lambda prior: SemanticDivergence(prior=prior, **options)

@@ -23,6 +23,7 @@ def fedavg(training: Training, *, weights: Literal["examples", "uniform"] = "exa
     y_i: the model after client i's local training from x; n_i: examples of its training split.
 
     Args:
+        training: The recipe.
         weights: `"uniform"` takes p_i = 1/K. Which of the two a paper's FedAvg row used is often
             unsaid; in GA's Table 3 uniform weights are ahead by 0.7 points.
     """
@@ -34,11 +35,13 @@ def fedsgd(training: Training, *, weights: Literal["examples", "uniform"] = "uni
 
         x ← optimiser(x, Σ_i p_i ∇F_i(x))
 
-    The training's optimiser and learning rate run on the server, unless a server optimiser is
-    set; epochs and batch size have no effect.
-
     Args:
+        training: The recipe.
         weights: `"uniform"`, as FedILC's tables use it, or `"examples"`.
+
+    Note:
+        The training's optimiser and learning rate run on the server, unless a server optimiser is
+        set; epochs and batch size have no effect.
     """
     return gradient_method("fedsgd", training, Mean(weights), REFERENCE)
 
@@ -46,9 +49,12 @@ def fedsgd(training: Training, *, weights: Literal["examples", "uniform"] = "uni
 def deepall(training: Training) -> Method:
     """Train on all source data in one place: the pooled baseline that federation does without.
 
-    One client holds the union of the training splits and trains as FedAvg's clients do;
-    validation stays per source domain. There is nothing to combine, so nothing composes with it on
-    the server. The name is that of Li et al. 2017; PPDG and CSAC print it.
+    One client holds the union of the training splits and trains as FedAvg's clients do; validation
+    stays per source domain.
+
+    Note:
+        There is nothing to combine, so nothing composes with it on the server. The name is that of
+        Li et al. 2017; PPDG and CSAC print it.
     """
     method = federated("deepall", training, Mean("uniform"), POOLED)
     return replace(method, gather=gather)

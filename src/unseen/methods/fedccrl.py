@@ -39,10 +39,10 @@ def fedccrl(
 
     x_0 = x; μ, σ: mean and deviation of each channel over the image's pixels; μ', σ': those of an
     image of another client; λ ~ Beta(beta, beta) for each image; z: the head's input, at unit
-    length in SupCon with this temperature; p: class probabilities. Without transfer and without
-    augment, the two ablations, there is only x, and no agreement to ask for: that is FedAvg.
+    length in SupCon with this temperature; p: class probabilities.
 
     Args:
+        training: The recipe.
         augment: whether AugMix is a part of the views.
         severity: of AugMix, see `unseen.images.augmix.AugMix`.
         bank: images per client whose statistics are sent, two numbers per channel each. The paper
@@ -51,10 +51,14 @@ def fedccrl(
         refresh: rounds between two such exchanges; 0, once before round 0, shares least; the
             released code sends a fresh sample every round (1).
         weights: see `fedavg`.
+        **options: The other options of the page.
 
     Note:
         The three cross-entropies enter by their mean, so that they do not change the learning rate;
         contrast and consistency add to it what their gradients are.
+
+        Without transfer and without augment, the two ablations, there is only x, and no agreement
+        to ask for: that is FedAvg.
 
     Departs from:
         the released code, which sums the three cross-entropies (three times the rate under SGD),

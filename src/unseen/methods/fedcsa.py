@@ -28,14 +28,17 @@ def fedcsa(training: Training, **options: Any) -> Method:
         W_c ← Σ_i (n_ic / Σ_j n_jc) W_ic,  likewise b_c;     body ← Σ_i p_i body_i
 
     n_ic: examples of class c in client i's training split, which it counts and sends; W_ic, b_ic:
-    row c of its last linear layer, which needs one output per class. A class that nobody has seen
-    is averaged by p_i. BatchNorm statistics follow the body.
+    row c of its last linear layer, which needs one output per class.
 
     Note:
-        The paper was not to be had and no code was released. This is GA's description, "reallocates
+        The paper was not available, no code was released. This is GA's description, "reallocates
         weights of the classifier based on the percentage of each class on the client", read as
         above. `fedcsa+ga` is undefined in GA's paper; our reading has a_i in the body and a_i n_ic
         / Σ_j a_j n_jc in row c.
+
+        BatchNorm statistics follow the body.
+
+        A class that nobody has seen is averaged by p_i.
     """
     rule = ClassShares(**picked(ClassShares, options))
     local = Reports(Train(Backprop(training.loss), training), Counts(rule.head))
@@ -54,7 +57,6 @@ class Counts:
     head: str | None = None
 
     def __call__(self, model: Model, client: Client) -> dict[str, Tensor]:
-        """Return the scalar `counts`, after a check of the head's rows."""
         if client.classes is None:
             raise UnseenError(
                 f"FedCSA counts classes; client {client.name!r} has numbers for labels."

@@ -32,22 +32,26 @@ def feddg(
         w' = w − η clamp(∇F(w; x), ±100),      w ← w − lr · c [∇F(w; x) + ∇F(w'; x̃)]
         |F(x̃)| = (1 − λ) |F(x)| + λ A inside the window,   arg F(x̃) = arg F(x)
 
-    A: the amplitude of an image of another client, drawn for each image. This is CSAC's row FedDG,
-    the method without what it has for segmentation: the boundary term is left out.
+    A: the amplitude of an image of another client, drawn for each image.
 
     Args:
+        training: The recipe.
         L: the window, frequencies of at most ⌊L · min(H, W)⌋; 0 is the mean of each channel alone,
             which is what the released training code passes, although its demonstration shows 0.003
             (the DC coefficient too, below 334 pixels); try 0.1 for small images.
         bank: images per client whose amplitudes are sent, once, before round 0; the released code
             hands on an eighth of them.
         weights: see `fedavg`; the released ones are by examples, rounded to two decimals.
+        **options: The other options of the page.
 
     Note:
         x̃ is clipped to the range of the pixels. As released but for: the mean of the two losses;
         amplitudes outside the window, which nobody reads, are not sent; every image has one style
         per step, of any other client; statistics of BatchNorm are averaged like the weights, and
         come from the pass on x alone.
+
+        This is CSAC's row FedDG, the method without what it has for segmentation: the boundary term
+        is left out.
     """
     source = Bank("feddg", Window(L), bank)
     local = Train(Episodic(Backprop(training.loss), source, **options), training)

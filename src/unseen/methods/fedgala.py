@@ -40,7 +40,8 @@ def fedgala(training: Training, **options: Any) -> Method:
 def add_fedgala(method: Method, **options: Any) -> Method:
     """Put FedGaLA's server on any method that averages: layer by layer, weights by agreement.
 
-    The clients stay as they are; the method's weights become the prior.
+    Note:
+        The clients stay as they are; the method's weights become the prior.
     """
     return replace_rule(
         method, "fedgala", REFERENCE, lambda prior: GlobalAlignment(prior=prior, **options)

@@ -32,13 +32,18 @@ def fediir(
 
     h: the head, the last linear layer; F_k: the mean loss over client k's training split, at the
     model x that was received, in training mode; ḡ: 0 before round 0, and without a correction for
-    it, as released, so that it takes some 20 rounds to reach its size. The loss that is reported
-    contains the penalty, which is added to it: the rate of the loss's own part stays FedAvg's.
+    it, as released, so that it takes some 20 rounds to reach its size.
 
     Args:
+        training: The recipe.
         ema: β in [0, 1], 0.95 as released.
         weights: p_k, both of the models and of the gradients; the released code has uniform ones
             for the models and weighs gradients by batches, that is by examples.
+        **options: The other options of the page.
+
+    Note:
+        The loss that is reported contains the penalty, which is added to it: the rate of the loss's
+        own part stays FedAvg's.
 
     Departs from:
         the released code, whose classifier h is three layers for all but RotatedMNIST, where a

@@ -9,11 +9,18 @@ from unseen.combine import Combine, Mean, Sum, WeightedGeometricMean
 from unseen.core import Exchange, Method, Replace, Slot
 from unseen.core.losses import Loss
 from unseen.core.parts import innermost
-from unseen.errors import Incompatible, choice, number
+from unseen.errors import choice, number
 from unseen.gradient import Backprop, Environments, Fishr, Gradient
 from unseen.gradient.fishr import VARIANCE, HeadCovariance
 from unseen.local.train import FullGradient, Measure, Penalised
-from unseen.methods.base import cited, citing, gradient_method, local_training, trained
+from unseen.methods.base import (
+    cited,
+    citing,
+    gradient_method,
+    incompatible,
+    local_training,
+    trained,
+)
 from unseen.methods.options import options_from, picked
 from unseen.recipe import Training
 
@@ -54,10 +61,7 @@ class FishrPenalty:
         """Return the method with an exchange before the one that trains, and in that one a slot."""
         exchange, statistic = trained(method), HeadCovariance(loss, self.covariance, self.head)
         if VARIANCE in (e.name for e in method.exchanges):
-            raise Incompatible(
-                f"{method.name}+fishr", f"{method.name} has Fishr's penalty already.",
-                remedy="Set lam.",
-            )  # fmt: skip
+            raise incompatible(method, "fishr", "has Fishr's penalty already.", "Set lam.")
         mean = Slot(Mean("uniform"), apply=Replace(), sends="value", start=statistic.zeros)
         rounds = (self.warmup, 1)
         first = Exchange(VARIANCE, Measure(VARIANCE, statistic), {VARIANCE: mean}, rounds)
@@ -82,8 +86,11 @@ def fishr(training: Training, **options: Any) -> Method:
         x ← optimiser(x, (1/E) Σ_e ∇F_e + λ ∇L),      L = (1/E) Σ_e ‖C_e − C̄‖²
 
     C_e: covariance over examples of the gradients of the last linear layer on client e's whole
-    training split; C̄ = (1/E) Σ_e C_e. FedILC's tables call this row FedCurv; that of Shoham et
-    al. is `fedcurv`. How it is computed without pooled data: see `+fishr`.
+    training split; C̄ = (1/E) Σ_e C_e.
+
+    Note:
+        FedILC's tables call this row FedCurv; that of Shoham et al. is `fedcurv`. How it is
+        computed without pooled data: see `+fishr`.
     """
     method = gradient_method("fishr", training, Mean("uniform"), REFERENCE)
     return citing(FishrPenalty(**options).on(method, training.loss), FISHR)
@@ -97,12 +104,14 @@ def add_fishr(method: Method, **options: Any) -> Method:
 
     A round is two exchanges. In the first each client sends C_e; the second returns C̄, and each
     client sends ∇_w ‖C_e(w) − C̄‖² with C̄ held fixed, by differentiating its own variances. The
-    mean of these is exactly ∇L, since Σ_e (C_e − C̄) = 0. The released code differentiates on the
-    server, through the clients' data; with uploaded C_e alone, as printed, ∇L is undefined.
+    mean of these is exactly ∇L, since Σ_e (C_e − C̄) = 0.
 
     Note:
         As released, gradients of single examples are not scaled, and there is no moving average of
         C_e, unlike in Fishr's own code.
+
+        The released code differentiates on the server, through the clients' data; with uploaded C_e
+        alone, as printed, ∇L is undefined.
 
     Departs from:
         the released code in that variances are in float64, that the loss of C_e is the training's,
@@ -111,12 +120,11 @@ def add_fishr(method: Method, **options: Any) -> Method:
     """
     local = local_training(method)
     if not isinstance(local, FullGradient):
-        raise Incompatible(
-            f"{method.name}+fishr",
-            f"{method.name} trains on its clients, and Fishr's "
-            "penalty is exact only where all clients take their gradient at one model, as in "
-            "fedsgd+fishr.",
+        why = (
+            "trains on its clients, and Fishr's penalty is exact only where all clients take their "
+            "gradient at one model, as in fedsgd+fishr."
         )
+        raise incompatible(method, "fishr", why)
     return citing(FishrPenalty(**options).on(method, innermost(local.gradient).loss), FISHR)
 
 
@@ -126,8 +134,9 @@ def fedilc_inter(training: Training, **options: Any) -> Method:
 
         x ← optimiser(x, weightedgeo_e(∇F_e) + λ ∇L),      L = (1/E) Σ_e ‖C_e − C̄‖²
 
-    The geometric mean is of the gradients alone: ∇L is added to it on the server, before the one
-    step of its optimiser, as printed and as released. See `geometric` and `+fishr`.
+    Note:
+        The geometric mean is of the gradients alone: ∇L is added to it on the server, before the
+        one step of its optimiser, as printed and as released. See `geometric` and `+fishr`.
     """
     rule = WeightedGeometricMean(of="updates", **picked(WeightedGeometricMean, options))
     return _fedilc("fedilc-inter", training, rule, Backprop(training.loss), options)
@@ -158,8 +167,10 @@ def fedilc_intra_arith(
         x ← optimiser(x, (1/E) Σ_e mean_ε ∇F_e^ε + λ ∇L)
 
     Args:
+        training: The recipe.
         by: what an environment is: a mini-batch of the training's batch size, drawn each round, or
             the column "environment" of the data.
+        **options: The other options of the page.
 
     Note:
         Where all environments are of one size this is `fishr`, but for rounding: on FedILC's

@@ -21,21 +21,18 @@ REFERENCE = cited("wang2020fednova")
 
 @options_from(NormalizedAveraging, without=("prior",))
 def fednova(
-    training: Training,
-    *,
-    weights: Literal["examples", "uniform"] = "examples",
-    **options: Any,
+    training: Training, *, weights: Literal["examples", "uniform"] = "examples", **options: Any
 ) -> Method:
     """Average the clients' mean steps, so that those who take more of them do not pull more.
 
         x ← x + τ_eff Σ_i p_i Δ_i / ‖a_i‖₁,   τ_eff = Σ_i p_i ‖a_i‖₁
 
-    Δ_i = y_i − x; a_i: with which factors the gradients of client i's τ_i steps entered Δ_i. Plain
-    SGD has ‖a_i‖₁ = τ_i; momentum m has Σ_{k=1}^{τ_i} (1 − m^k) / (1 − m); `+fedprox`, with
-    α = ημ, has (1 − (1 − α)^{τ_i}) / α; see `unseen.local.accumulation`. Equal τ_i are FedAvg.
+    Δ_i = y_i − x; a_i: with which factors the gradients of client i's τ_i steps entered Δ_i.
 
     Args:
+        training: The recipe.
         weights: p_i; the paper's are by examples.
+        **options: The other options of the page.
 
     Note:
         At a fixed rate this does not remove all drift: on quadratics of curvature a with optima
@@ -46,6 +43,10 @@ def fednova(
         leaves it open. The clients' momentum starts from 0 in each round, as released, whatever the
         training says of keeping it. Adam is refused. BatchNorm statistics are averaged by p_i,
         since the weights sum to more than 1.
+
+        Plain SGD has ‖a_i‖₁ = τ_i; momentum m has Σ_{k=1}^{τ_i} (1 − m^k) / (1 − m); `+fedprox`,
+        with α = ημ, has (1 − (1 − α)^{τ_i}) / α; see `unseen.local.accumulation`. Equal τ_i are
+        FedAvg.
 
     Departs from:
         the released code with momentum and a proximal term together, whose factors it adds up and

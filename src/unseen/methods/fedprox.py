@@ -6,10 +6,16 @@ from typing import Any
 
 from unseen.combine import Mean
 from unseen.core import Method
-from unseen.errors import Incompatible
 from unseen.gradient import Backprop, Proximal
 from unseen.local.train import Train
-from unseen.methods.base import cited, citing, federated, local_training, with_gradient
+from unseen.methods.base import (
+    cited,
+    citing,
+    federated,
+    incompatible,
+    local_training,
+    with_gradient,
+)
 from unseen.methods.options import options_from
 from unseen.recipe import Training
 
@@ -27,15 +33,8 @@ def fedprox(training: Training, **options: Any) -> Method:
 def add_fedprox(method: Method, **options: Any) -> Method:
     """Hold any method's local training near the received model: + (μ/2) ‖w − x‖²."""
     if REFERENCE in method.references:
-        raise Incompatible(
-            f"{method.name}+fedprox",
-            f"{method.name} has its proximal term already.",
-            remedy="Set its mu.",
-        )
+        raise incompatible(method, "fedprox", "has its proximal term already.", "Set its mu.")
     if not isinstance(local_training(method), Train):
-        raise Incompatible(
-            f"{method.name}+fedprox",
-            f"{method.name} takes its gradient at the received model, where the proximal term is "
-            "0.",
-        )
+        why = "takes its gradient at the received model, where the proximal term is 0."
+        raise incompatible(method, "fedprox", why)
     return citing(with_gradient(method, lambda gradient: Proximal(gradient, **options)), REFERENCE)

@@ -10,7 +10,7 @@ from unseen.core.parts import Wrapper
 from unseen.errors import Incompatible, UnseenError
 from unseen.gradient import Backprop, Gradient, Perturbed
 from unseen.local.train import Train
-from unseen.methods.base import cited, citing, federated, with_gradient
+from unseen.methods.base import cited, citing, federated, incompatible, with_gradient
 from unseen.methods.options import options_from
 from unseen.recipe import Training
 
@@ -23,7 +23,8 @@ def fedsam(training: Training, **options: Any) -> Method:
 
         ε = ρ ∇L(w) / ‖∇L(w)‖,   w ← w − η ∇L(w + ε)          on each batch, two passes
 
-    Momentum and weight decay act on ∇L(w + ε). Twice the cost of FedAvg on the clients.
+    Note:
+        Momentum and weight decay act on ∇L(w + ε). Twice the cost of FedAvg on the clients.
     """
     local = Train(Perturbed(Backprop(training.loss), **options), training)
     return federated("fedsam", training, Mean("examples"), REFERENCE, local)
@@ -33,16 +34,16 @@ def fedsam(training: Training, **options: Any) -> Method:
 def add_fedsam(method: Method, **options: Any) -> Method:
     """Take the gradient of any method's loss where a step of length ρ uphill leads.
 
-    The loss alone is perturbed: what a method adds to its gradient, such as a proximal term or
-    SCAFFOLD's correction, stays as it is at w.
+    Note:
+        The loss alone is perturbed: what a method adds to its gradient, such as a proximal term or
+        SCAFFOLD's correction, stays as it is at w.
     """
     name = f"{method.name}+fedsam"
 
     def inside(gradient: Any) -> Gradient:
         if isinstance(gradient, Perturbed):
-            raise Incompatible(
-                name, f"{method.name} perturbs its weights already.", remedy="Set its own radius."
-            )
+            why = "perturbs its weights already."
+            raise incompatible(method, "fedsam", why, "Set its own radius.")
         if isinstance(gradient, Backprop):
             return Perturbed(gradient, **options)
         if not isinstance(gradient, Wrapper):

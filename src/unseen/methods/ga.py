@@ -13,6 +13,7 @@ from unseen.local.train import GapProbe
 from unseen.methods.base import (
     cited,
     citing,
+    incompatible,
     model_rule,
     trained,
     with_exchange,
@@ -30,19 +31,19 @@ def add_ga(method: Method, **options: Any) -> Method:
 
         G_i = risk_i(x) − risk_i(y_i),   a_i ← a_i + d^r (G_i − μ) / max_j |G_j − μ|
 
-    x: the received model; y_i: client i's own after its last local training; a_i: starts at 1/K
-    and replaces p_i wherever the method's rule starts from p_i, which is how GA reaches PPDG and
-    every other rule with a prior. For `variant` see `unseen.combine.GeneralizationAdjustment`.
+    x: the received model; y_i: client i's own after its last local training; a_i: starts at 1/K and
+    replaces p_i wherever the method's rule starts from p_i, which is how GA reaches PPDG and every
+    other rule with a prior.
 
     Note:
         step=0 is the method with uniform weights, which in the paper's Table 3 (63.79) is already
         ahead of weights by examples (63.10).
+
+        For `variant` see `unseen.combine.GeneralizationAdjustment`.
     """
     if method.gather is not None:
-        raise Incompatible(
-            f"{method.name}+ga",
-            f"{method.name} pools the data into one client, so there are no weights to adjust.",
-        )
+        why = "pools the data into one client, so there are no weights to adjust."
+        raise incompatible(method, "ga", why)
     adjustment = GeneralizationAdjustment(**picked(GeneralizationAdjustment, options))
     rule = adjusted(model_rule(method), adjustment, method.name)
     changed = renewing(with_rule(method, rule))
@@ -58,25 +59,18 @@ def adjusted(rule: Combine, ga: GeneralizationAdjustment, name: str) -> Combine:
     if isinstance(rule, GeneralizationAdjustment):
         raise Incompatible(f"{name}+ga", f"GA already sets the weights of {name}.")
     if isinstance(rule, AutoWeighted):
-        raise Incompatible(
-            f"{name}+ga",
-            f"both own the weights of the clients; {name} sets them by their "
-            "losses, GA would by their gaps.",
-        )
+        why = f"both own the weights of the clients; {name} sets them by their losses, GA would by "
+        raise Incompatible(f"{name}+ga", f"{why}their gaps.")
     if not any(field.name == "prior" for field in fields(rule)):  # type: ignore[arg-type]
-        raise Incompatible(
-            f"{name}+ga", f"the rule of {name} has no aggregation weights to adjust."
-        )
+        why = f"the rule of {name} has no aggregation weights to adjust."
+        raise Incompatible(f"{name}+ga", why)
     prior = adjusted(rule.source or Mean("uniform"), ga, name)
     assert isinstance(prior, Weighted)
     return replace(rule, prior=prior)  # type: ignore[type-var]
 
 
 def renewing(method: Method) -> Method:
-    """Return the method; one with SCAFFOLD's controls renews them by weights that move:
-
-    c ← (1 − |S|/N) c + (|S|/N) Σ a_i c_i⁺.
-    """
+    """Return the method; SCAFFOLD's controls are c ← (1 − |S|/N) c + (|S|/N) Σ a_i c_i⁺ in it."""
     exchange = trained(method)
     if CONTROL not in exchange.slots:
         return method

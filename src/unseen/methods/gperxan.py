@@ -11,7 +11,7 @@ from unseen.gradient import Backprop
 from unseen.gradient.gperxan import Guided, OwnNorms
 from unseen.images.norms import assembled
 from unseen.local.train import Train
-from unseen.methods.base import cited, federated
+from unseen.methods.base import Changed, cited, federated
 from unseen.methods.options import options_from, picked
 from unseen.recipe import Training
 
@@ -20,10 +20,7 @@ REFERENCE = cited("le2024gperxan")
 
 @options_from(Guided, OwnNorms)
 def gperxan(
-    training: Training,
-    *,
-    weights: Literal["examples", "uniform"] = "examples",
-    **options: Any,
+    training: Training, *, weights: Literal["examples", "uniform"] = "examples", **options: Any
 ) -> Method:
     """Mix BatchNorm, which stays each client's own, with instance normalisation, which is shared.
 
@@ -31,13 +28,12 @@ def gperxan(
         client k:    min  ℓ(h(F(x)), y) + λ ℓ(h₀(F(x)), y)
         server:      all but BatchNorm ← Σ_k p_k y_k
 
-    F: the body; h: the head, the last linear layer; h₀: the head as received, frozen. BN and IN
-    each have their own affine map, as released; IN's starts as BN's. A client trains on under its
-    own BatchNorm (weights, biases, running statistics) from its last round; one that comes for
-    the first time takes the received one.
+    F: the body; h: the head, the last linear layer; h₀: the head as received, frozen.
 
     Args:
+        training: The recipe.
         weights: p_k; by examples as released.
+        **options: The other options of the page.
 
     Note:
         Which BatchNorm an unseen site uses: the mean of the clients', p_k-weighted, which is what
@@ -49,8 +45,13 @@ def gperxan(
         there is one number per channel, and personal. The released training keeps the clients'
         momentum from round to round (keep_optimiser), steps along a cosine and starts from an
         ImageNet network trained with these layers.
+
+        A client trains on under its own BatchNorm (weights, biases, running statistics) from its
+        last round; one that comes for the first time takes the received one.
+
+        BN and IN each have their own affine map, as released; IN's starts as BN's.
     """
     guided = Guided(training.loss, **picked(Guided, options))
     local = OwnNorms(Train(Backprop(guided), training), **picked(OwnNorms, options))
     method = federated("gperxan", training, Mean(weights), REFERENCE, local)
-    return replace(method, adapt=assembled, asks=("batchnorm",))
+    return replace(method, adapt=Changed(assembled), asks=("batchnorm",))

@@ -35,13 +35,13 @@ def harmofl(
         x̃ = F⁻¹[Ā e^{i arg F(x)}] inside the window,   Ā = (1/K) Σ_i Ā_i
         Ā_i ← (1 − v) Ā_i + v mean_batch |F(x)|,        w ← w − η ∇F(w + α ∇F(w) / ‖∇F(w)‖; x̃)
 
-    Ā is what the target's images get too. Clients weigh equally, as released. Images of all clients
-    must be of one size.
+    Ā is what the target's images get too.
 
     Args:
-        alpha: α; 0 is no perturbation.
+        training: The recipe.
+        alpha: α; 0 means no perturbation.
         window: the frequencies whose amplitude is replaced: `"dc"`, the mean of each channel alone,
-            which is what the released code's L = 0 comes to and hence the default; `"low"`, those
+            which is what the released code's L = 0 comes to, and so the default; `"low"`, those
             of at most ⌊L · min(H, W)⌋; `"all"`; or `"none"`, no normalisation.
         L: of the window `"low"`, a share of the image's side.
         momentum: v, over the batches of one local training, the first of which sets Ā_i; v = 0 is
@@ -50,6 +50,8 @@ def harmofl(
     Note:
         alpha=0, window="none" is `fedavg(weights="uniform")`. With `+ga` the a_i replace 1/K in the
         mean of the models, and Ā stays uniform: our reading, since GA's paper leaves it open.
+
+        Clients weigh equally, as released. Images of all clients must be of one size.
 
     Departs from:
         the released code, whose clients train round 0 with their own Ā_i and average them after it:
@@ -90,7 +92,7 @@ class MeanAmplitude:
     def __call__(
         self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
     ) -> tuple[Reply, Memory]:
-        """The mean over the batches of one local training; the model is not moved."""
+        """Return the mean over the batches of one local training; the model stays."""
         split, running = client.split("train"), torch.zeros(0)
         for index in batches(split, self.training, turn):
             x, _ = split.batch(index.to(model.device))
@@ -109,5 +111,4 @@ class Predict:
     window: Window
 
     def __call__(self, model: Model, inbox: Inbox, x: Tensor) -> Tensor:
-        """Outputs [N, C]."""
         return model(mixed(x, inbox[AMPLITUDE], 1, self.window))

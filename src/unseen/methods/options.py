@@ -18,7 +18,9 @@ from typing import Any, Literal, get_type_hints
 from unseen.combine import Mean
 from unseen.core import Method
 
-_HEADING = re.compile(r"(Args|Attributes|Returns|Raises|Source|Departs from|Example|Note):")
+_HEADING = re.compile(
+    r"^(Args|Attributes|Returns|Raises|Source|Departs from|Example|Note):$", re.MULTILINE
+)
 _ENTRY = re.compile(r"(\w+(?:, \w+)*): (.*)", re.DOTALL)
 
 
@@ -27,13 +29,14 @@ def options_from(
 ) -> Callable[[Callable[..., Method]], Callable[..., Method]]:
     """Make the fields of parts options of a function, in the place of its `**options`.
 
-    The function receives every option, with its default where the call does not set it. An option
-    that the function declares itself hides the field of that name; what its docstring does not
-    describe is described by the parts.
-
     Args:
         parts: frozen dataclasses; of fields that share a name the first counts.
         without: names of fields that are not options.
+
+    Note:
+        The function receives every option, with its default where the call does not set it. An
+        option that the function declares itself hides the field of that name; what its docstring
+        does not describe is described by the parts.
     """
 
     def decorate(function: Callable[..., Method]) -> Callable[..., Method]:
@@ -90,20 +93,10 @@ def sections(docstring: str) -> dict[str, str]:
     Returns:
         The text of each section by its heading; of what precedes the first one by "".
     """
-    texts: dict[str, list[str]] = {"": []}
-    heading = ""
-    for line in docstring.splitlines():
-        if match := _HEADING.fullmatch(line):
-            heading = match[1]
-            texts[heading] = []
-        elif heading and line and not line[0].isspace():
-            heading = ""
-            texts[heading].append(line)
-        else:
-            texts[heading].append(line)
+    first, *rest = _HEADING.split(docstring)
     return {
-        name: inspect.cleandoc("\n".join(lines) if not name else "\n" + "\n".join(lines))
-        for name, lines in texts.items()
+        name: inspect.cleandoc(text)
+        for name, text in zip(["", *rest[::2]], [first, *rest[1::2]], strict=True)
     }
 
 

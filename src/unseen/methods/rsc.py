@@ -10,7 +10,7 @@ from unseen.core.losses import SquaredError
 from unseen.core.parts import Wrapper
 from unseen.errors import Incompatible, UnseenError
 from unseen.gradient import Backprop, CrossClient, Gradient, Perturbed, SelfChallenging
-from unseen.methods.base import asking, cited, citing, federated, with_gradient
+from unseen.methods.base import asking, cited, citing, federated, incompatible, with_gradient
 from unseen.methods.options import options_from
 from unseen.recipe import Training
 
@@ -19,22 +19,24 @@ REFERENCE = cited("huang2020rsc")
 
 @options_from(SelfChallenging)
 def rsc(
-    training: Training,
-    *,
-    weights: Literal["examples", "uniform"] = "examples",
-    **options: Any,
+    training: Training, *, weights: Literal["examples", "uniform"] = "examples", **options: Any
 ) -> Method:
     """Run FedAvg whose clients mute the features with the largest gradients while they learn.
 
         z ← z ∘ m,   m = 0 on the top `drop` of  G = ∂(logit of y) / ∂z  by pixels or by channels
 
     for the top `batch` of the examples, those whose probability of y falls most. drop=0 or batch=0
-    is FedAvg. GA's released code never sets the flag that switches its masks on, so that its row
-    RSC is FedAvg: this one masks. Which of pixels and channels is drawn once per batch, in equal
-    shares.
+    is FedAvg.
 
     Args:
+        training: The recipe.
         weights: see `fedavg`.
+        **options: The other options of the page.
+
+    Note:
+        GA's released code never sets the flag that switches its masks on, so that its row RSC is
+        FedAvg: this one masks. Which of pixels and channels is drawn once per batch, in equal
+        shares.
 
     Departs from:
         the released code in that the doubled, flipped batch is left out.
@@ -46,16 +48,13 @@ def rsc(
 def add_rsc(method: Method, **options: Any) -> Method:
     """Mute features under any method's loss.
 
-    Whatever else the method does to its gradient (a proximal term, mixed images, a mean over
-    environments) stays around it; both gradients of a sharpness-aware step are under one mask. Of
-    CSAC it is the calibration that is under masks, and not its first round.
+    Note:
+        Whatever else the method does to its gradient (a proximal term, mixed images, a mean over
+        environments) stays around it; both gradients of a sharpness-aware step are under one mask.
+        Of CSAC it is the calibration that is under masks, and not its first round.
     """
     if REFERENCE in method.references:
-        raise Incompatible(
-            f"{method.name}+rsc",
-            f"{method.name} mutes features already.",
-            remedy="Set its own drop.",
-        )
+        raise incompatible(method, "rsc", "mutes features already.", "Set its own drop.")
     try:
         return citing(challenged(method, options), REFERENCE)
     except UnseenError as error:
@@ -67,10 +66,8 @@ def challenged(method: Method, options: dict[str, Any]) -> Method:
 
     def inside(gradient: Any) -> Gradient:
         if isinstance(gradient, CrossClient):
-            raise UnseenError(
-                f"a step of {method.name} takes each image in three views, and a mask belongs to "
-                "one."
-            )
+            step = f"a step of {method.name} takes each image in three views"
+            raise UnseenError(f"{step}, and a mask belongs to one.")
         if isinstance(gradient, Backprop) and isinstance(gradient.loss, SquaredError):
             raise UnseenError("rsc is for classes: it mutes what speaks for an example's own.")
         if not isinstance(gradient, Wrapper) or isinstance(gradient, Perturbed):

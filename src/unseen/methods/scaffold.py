@@ -32,14 +32,12 @@ def scaffold(
         c_i⁺ = ∇F_i(x)  (option 1)   or   c_i − c + (x − y_i) / (Kη)  (option 2)
         x ← x + Σ_i p_i (y_i − x),   c ← c + (|S|/N) Σ_{i∈S} p_i (c_i⁺ − c_i)
 
-    y_i: client i's model, from x, after K steps at the rate η of this round's schedule; c_i, c:
-    the client's control and the server's, 0 at first, so that round 0 is FedAvg; S: those present
-    of the roster of N. A rule such as `+ppdg` combines the models, while the controls keep their
-    mean. The server's rate η_g is that of the training's server optimiser. Adam is admitted with
-    option 1 only. Weight decay counts as part of the gradient. BatchNorm statistics are averaged
-    as the model is.
+    y_i: client i's model, from x, after K steps at the rate η of this round's schedule; c_i, c: the
+    client's control and the server's, 0 at first, so that round 0 is FedAvg; S: those present of
+    the roster of N.
 
     Args:
+        training: The recipe.
         option: 2 is the paper's choice and needs no pass over the data; 1 takes one, over the
             whole training split.
         momentum: the paper has plain SGD. With client momentum m the model moves further than Kη
@@ -57,6 +55,11 @@ def scaffold(
         c_i⁺, our reading, since GA's paper leaves it open, and what its released code does. The sum
         of changes would keep weights that have since moved.
 
+        A rule such as `+ppdg` combines the models, while the controls keep their mean. The server's
+        rate η_g is that of the training's server optimiser. Adam is admitted with option 1 only.
+        Weight decay counts as part of the gradient. BatchNorm statistics are averaged as the model
+        is.
+
     Departs from:
         GA's released code, whose controls lack 1/η and so are a thousand times too small at its
         rate.
@@ -68,7 +71,8 @@ def scaffold(
     if momentum == "refuse" and training.optimiser != SGD(training.optimiser.lr):
         raise UnseenError(
             "scaffold(momentum='refuse') is for plain sgd, with neither momentum nor weight decay; "
-            f"found {training.optimiser}. Set those to 0, or take momentum='correct'."
+            f"found {training.optimiser}.",
+            remedy="Set those to 0, or take momentum='correct'.",
         )
     local = Controls(Train(Controlled(Backprop(training.loss)), training), option)
     method = federated("scaffold", training, Mean(weights), REFERENCE, local)

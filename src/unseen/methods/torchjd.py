@@ -42,7 +42,8 @@ def torchjd(training: Training, **options: Any) -> Method:
 def add_torchjd(method: Method, **options: Any) -> Method:
     """Put a weighting of TorchJD on the server of any method that averages (needs the extra).
 
-    The method's weights become those of the clients' objectives.
+    Note:
+        The method's weights become those of the clients' objectives.
     """
     source = SOURCES.get(options["weighting"], TORCHJD)
     return replace_rule(
@@ -56,10 +57,10 @@ def mgda(training: Training, **options: Any) -> Method:
 
         x ← x + Σ_i w_i u_i,   w = argmin over the simplex of ‖Σ_i w_i u_i‖²
 
-    The smallest update counts most, and the exact step is never longer than it.
-
     Args:
+        training: The recipe.
         weights: the K p_i that scale the updates; the original has none.
+        **options: The other options of the page.
 
     Note:
         By TorchJD's Frank-Wolfe (Sener and Koltun 2018, Algorithm 2): at most 100 steps, until one
@@ -69,6 +70,8 @@ def mgda(training: Training, **options: Any) -> Method:
         equally long; by 2 to 3 %, 11 to 14 % and 24 % where the logarithms of lengths have a
         standard deviation of 0.5 to 1, and once by 93 %. More clients make it worse: of ten
         independent ones, 8 to 14 % in the median.
+
+        The smallest update counts most, and the exact step is never longer than it.
     """
     return _named("mgda", training, options)
 
@@ -79,11 +82,14 @@ def cagrad(training: Training, **options: Any) -> Method:
 
         d = argmax min_i <u_i, d>  among ‖d − ū‖ ≤ c ‖ū‖,   x ← x + d / (1 + c)
 
-    `fedomg` is the same direction divided by 1 + c² and times its η, with another solver.
-
     Args:
+        training: The recipe.
         c: how far from the mean; the paper tunes it between 0.1 and 0.9.
         scale: `"torchjd"` leaves out the division.
+        **options: The other options of the page.
+
+    Note:
+        `fedomg` is the same direction divided by 1 + c² and times its η, with another solver.
     """
     return _named("cagrad", training, options)
 
@@ -94,8 +100,6 @@ def upgrad(training: Training, **options: Any) -> Method:
 
         x ← x + Σ_i p_i π(u_i),   π(u) the nearest d with <u_j, d> ≥ 0 for all j
 
-    Along the projections' mean no client's loss grows, to first order.
-
     Note:
         TorchJD adds 1e-4 to the diagonal of the inner products, whose trace it makes 1, so that
         small updates count less than they should. Against exact projections, 360 random sets of
@@ -103,6 +107,8 @@ def upgrad(training: Training, **options: Any) -> Method:
         alike, 1 % where their logarithms have a standard deviation of 0.5, and 21 % at 1 (1.4 % in
         one case of ten); there one step in 40 opposed a client by a cosine below -0.01, at worst
         -0.19.
+
+        Along the projections' mean no client's loss grows, to first order.
     """
     return _named("upgrad", training, options)
 
@@ -113,13 +119,16 @@ def nash_mtl(training: Training, **options: Any) -> Method:
 
         x ← x + Σ_i α_i u_i,   Σ_j <u_i, u_j> α_j = 1/α_i
 
-    The direction does not depend on how long single updates are. <u_i, u_j> is divided by its
-    Frobenius norm first. α minimises ½ Σ_ij α_i α_j <u_i, u_j> − Σ_i log α_i, by Newton's method to
-    rounding. Where some mean of the updates vanishes no bargain exists: that round takes the plain
-    mean, and the table counts such rounds.
-
     Args:
+        training: The recipe.
         scale: `"mean"` divides by K, so that equal updates give that update.
+        **options: The other options of the page.
+
+    Note:
+        The direction does not depend on how long single updates are. <u_i, u_j> is divided by its
+        Frobenius norm first. α minimises ½ Σ_ij α_i α_j <u_i, u_j> − Σ_i log α_i, by Newton's
+        method to rounding. Where some mean of the updates vanishes no bargain exists: that round
+        takes the plain mean, and the table counts such rounds.
 
     Departs from:
         TorchJD's class and the released code, which solve a sequence of linearised problems from

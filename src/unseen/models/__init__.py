@@ -1,9 +1,10 @@
 """Models by name, which return logits.
 
-The last linear layer is the head: `head` in the papers' small nets, and what torchvision calls it
-(`fc`, `classifier`) in those that keep its names. A factory takes the shape of one input and the
-number of outputs; what may be set on the command line is keyword-only. A user's own model is named
-`module:factory`.
+Note:
+    The last linear layer is the head: `head` in the papers' small nets, and what torchvision calls
+    it (`fc`, `classifier`) in those that keep its names. A factory takes the shape of one input and
+    the number of outputs; what may be set on the command line is keyword-only. A user's own model
+    is named `module:factory`.
 """
 
 from __future__ import annotations
@@ -46,23 +47,23 @@ def build(
 ) -> nn.Module:
     """Build the module that `model` names, with initial weights that depend on `generator` alone.
 
-    One number is drawn from `generator`; torch's global CPU generator is left as it was.
-
-    >>> from unseen.core.exchange import keyed
-    >>> build("mlp(widths=[8])", (2, 3), 4, keyed("a seed"))
-    Sequential(
-      (flatten): Flatten(start_dim=1, end_dim=-1)
-      (fc1): Linear(in_features=6, out_features=8, bias=True)
-      (relu1): ReLU()
-      (head): Linear(in_features=8, out_features=4, bias=True)
-    )
-
     Args:
         model: An expression with a name from `MODELS`, or `module:factory(option=...)` for a user's
             own, which is called with those of `shape` and `outputs` that its parameters name.
         shape: Of one input, without the batch.
         outputs: Number of classes, or of targets.
-        generator: Decides the initial weights.
+        generator: Decides the initial weights: one number is drawn from it, and torch's global CPU
+            generator is left as it was.
+
+    Example:
+        >>> from unseen.core.turn import keyed
+        >>> build("mlp(widths=[8])", (2, 3), 4, keyed("a seed"))
+        Sequential(
+          (flatten): Flatten(start_dim=1, end_dim=-1)
+          (fc1): Linear(in_features=6, out_features=8, bias=True)
+          (relu1): ReLU()
+          (head): Linear(in_features=8, out_features=4, bias=True)
+        )
     """
     if not shape:
         raise UnseenError("the shape of an input needs at least one axis; found none.")
@@ -72,9 +73,10 @@ def build(
     seed = torch.randint(2**63 - 1, (), generator=generator, device=generator.device)
     before = torch.get_rng_state()  # layers draw their weights from torch's global generator
     try:
-        make = _own(model, shape, outputs) if _is_path(model) else _by_name(model, shape, outputs)
+        make = _own if ":" in model.partition("(")[0] else _by_name
+        factory = make(model, shape, outputs)
         torch.default_generator.manual_seed(int(seed))
-        module = make()
+        module = factory()
     finally:
         torch.set_rng_state(before)
     if not isinstance(module, nn.Module):
@@ -82,10 +84,6 @@ def build(
             f"{model!r} must make a torch.nn.Module; it made {type(module).__name__}."
         )
     return module
-
-
-def _is_path(model: str) -> bool:
-    return ":" in model.partition("(")[0]
 
 
 def _by_name(model: str, shape: tuple[int, ...], outputs: int) -> Callable[[], object]:
@@ -106,22 +104,22 @@ def _own(model: str, shape: tuple[int, ...], outputs: int) -> Callable[[], objec
             f"{type(factory).__name__}."
         )
     values = {"shape": shape, "outputs": outputs}
-    parameters = inspect.signature(factory).parameters
+    parameters = inspect.signature(factory).parameters.values()
     variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    unknown = [] if any(p.kind is variadic[1] for p in parameters.values()) else [*options]
-    for option in unknown:
-        if option not in parameters or option in values:
-            theirs = [name for name in parameters if name not in values]
-            raise nearest(f"option of {path!r}:", option, theirs)
+    plain = {p.name: p for p in parameters if p.kind not in variadic}
+    theirs = [name for name in plain if name not in values]
+    if not any(p.kind is p.VAR_KEYWORD for p in parameters):
+        for option in options:
+            if option not in theirs:
+                raise nearest(f"option of {path!r}:", option, theirs)
     foreign = [
-        name
-        for name, p in parameters.items()
-        if p.default is p.empty and p.kind not in variadic and name not in {**values, **options}
+        n for n in theirs if plain[n].default is inspect.Parameter.empty and n not in options
     ]
     if foreign:
         raise UnseenError(
             f"{path!r} asks for {', '.join(foreign)}; a factory may ask for shape and outputs "
-            "only. Give the others defaults, or set them: module:factory(option=...)."
+            "only.",
+            remedy="Give the others defaults, or set them: module:factory(option=...).",
         )
-    arguments = {name: value for name, value in values.items() if name in parameters} | options
+    arguments = {name: value for name, value in values.items() if name in plain} | options
     return lambda: factory(**arguments)

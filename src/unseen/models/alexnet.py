@@ -1,11 +1,13 @@
 """AlexNet under torchvision's names, and FedBN's with BatchNorm under its own.
 
-No activation here works in place: hooks read what lies before it.
+Note:
+    No activation here works in place: hooks read what lies before it.
 """
 
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 from typing import Literal
 
 import torch
@@ -30,10 +32,7 @@ def alexnet(
     """AlexNet in torchvision's widths, for images of 63×63 and larger, any number of bands.
 
     Five convolutions (features.0, .3, .6, .8, .10) and three linear layers, the last of them
-    classifier.6. With 3 bands and 1000 outputs: 61 100 840 parameters. At 224×224 the maps after
-    the convolutions are 64×55², 192×27², 384×13², 256×13², 256×13², and 256×6² are flattened.
-    CSAC's last three convolutions are `csac(layers=["features.6", "features.8", "features.10"])`;
-    its released code reads them after ReLU and pooling: features.7, features.9, features.12.
+    classifier.6.
 
     Args:
         shape: Of one input, without the batch.
@@ -43,15 +42,21 @@ def alexnet(
         dropout: Before the first two linear layers.
         standardise: See `resnet18`.
 
+    Note:
+        With 3 bands and 1000 outputs: 61 100 840 parameters. At 224×224 the maps after the
+        convolutions are 64×55², 192×27², 384×13², 256×13², 256×13², and 256×6² are flattened.
+        CSAC's last three convolutions are
+        `csac(layers=["features.6", "features.8", "features.10"])`; its released code reads them
+        after ReLU and pooling: features.7, features.9, features.12.
+
     Source:
         Krizhevsky 2014 (one column, no response normalisation), as in torchvision.
     """
     bands, _, _ = image("alexnet", shape, SMALLEST)
     choice("alexnet(head)", head, ("plain", "csac"))
     number("alexnet(dropout)", dropout, 0, math.nextafter(1, 0))
-    first = {"standardise": standardising("alexnet", bands)} if standardise else {}
     net = named(
-        **first,
+        **standardising("alexnet", bands, standardise),
         features=Sequential(
             nn.Conv2d(bands, 64, 11, stride=4, padding=2), nn.ReLU(), nn.MaxPool2d(3, stride=2),
             nn.Conv2d(64, 192, 5, padding=2), nn.ReLU(), nn.MaxPool2d(3, stride=2),
@@ -76,14 +81,16 @@ def alexnet(
 def alexnet_bn(shape: tuple[int, ...], outputs: int) -> nn.Sequential:
     """FedBN's AlexNet: BatchNorm after every layer but the last, no dropout, head classifier.fc3.
 
-    Images of 63×63 and larger, any number of bands. The names are those of FedBN's released net:
-    features.conv1 to features.bn5, classifier.fc1, bn6, fc2, bn7, fc3. GA's DomainNet has "the same
-    model structure"; FedBN trains it from scratch on 256×256 images. With 3 bands and ten classes:
-    57 063 498 parameters.
+    Images of 63×63 and larger, any number of bands.
 
     Args:
         shape: Of one input, without the batch.
         outputs: Number of classes, or of targets.
+
+    Note:
+        The names are those of FedBN's released net: features.conv1 to features.bn5, classifier.fc1,
+        bn6, fc2, bn7, fc3. GA's DomainNet has "the same model structure"; FedBN trains it from
+        scratch on 256×256 images. With 3 bands and ten classes: 57 063 498 parameters.
 
     Source:
         Li et al. 2021, "FedBN: Federated Learning on Non-IID Features via Local Batch
@@ -91,16 +98,14 @@ def alexnet_bn(shape: tuple[int, ...], outputs: int) -> nn.Sequential:
     """
     bands, _, _ = image("alexnet-bn", shape, SMALLEST)
     features: dict[str, nn.Module] = {}
-    widths, kernels = (64, 192, 384, 256, 256), (11, 5, 3, 3, 3)
-    before = bands
-    for i, (width, kernel) in enumerate(zip(widths, kernels, strict=True), start=1):
-        stride, padding = (4, 2) if i == 1 else (1, kernel // 2)
-        features[f"conv{i}"] = nn.Conv2d(before, width, kernel, stride, padding)
+    widths, kernels = (bands, 64, 192, 384, 256, 256), (11, 5, 3, 3, 3)
+    for i, (before, width) in enumerate(pairwise(widths), start=1):
+        stride, padding = (4, 2) if i == 1 else (1, kernels[i - 1] // 2)
+        features[f"conv{i}"] = nn.Conv2d(before, width, kernels[i - 1], stride, padding)
         features[f"bn{i}"] = nn.BatchNorm2d(width)
         features[f"relu{i}"] = nn.ReLU()
         if i in (1, 2, 5):
             features[f"maxpool{i}"] = nn.MaxPool2d(3, stride=2)
-        before = width
     return named(
         features=named(**features),
         avgpool=MeanPool(6),
@@ -120,8 +125,9 @@ def alexnet_bn(shape: tuple[int, ...], outputs: int) -> nn.Sequential:
 class MeanPool(nn.Module):
     """Means over side × side cells of a map, which overlap where the sides do not divide.
 
-    What `nn.AdaptiveAvgPool2d(side)` computes, as two matrix products, since that layer has no
-    deterministic gradient on a GPU. A map of that size passes as it is.
+    Note:
+        What `nn.AdaptiveAvgPool2d(side)` computes, as two matrix products, since that layer has no
+        deterministic gradient on a GPU. A map of that size passes as it is.
     """
 
     def __init__(self, side: int) -> None:
@@ -135,7 +141,11 @@ class MeanPool(nn.Module):
         return self.means(x.shape[-2], x) @ x @ self.means(x.shape[-1], x).T
 
     def means(self, length: int, like: Tensor) -> Tensor:
-        """[side, length]: row i averages the entries ⌊i·length/side⌋ to ⌈(i+1)·length/side⌉ − 1."""
+        """Return the weights of the means.
+
+        Returns:
+            [side, length]: row i averages the entries ⌊i·length/side⌋ to ⌈(i+1)·length/side⌉ − 1.
+        """
         cell = torch.arange(self.side, device=like.device)[:, None]
         entry = torch.arange(length, device=like.device)
         first, end = cell * length // self.side, -(-(cell + 1) * length // self.side)
@@ -143,5 +153,5 @@ class MeanPool(nn.Module):
         return inside / inside.sum(1, keepdim=True)
 
     def extra_repr(self) -> str:
-        """The side."""
+        """Return the side."""
         return f"side={self.side}"

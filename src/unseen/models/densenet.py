@@ -15,16 +15,18 @@ GROWTH = 32
 def densenet121(
     shape: tuple[int, ...], outputs: int, *, standardise: bool = False
 ) -> nn.Sequential:
-    """DenseNet-121: four blocks in which each layer reads the maps of all before it, head
-    classifier.
+    """DenseNet-121: four blocks in which each layer reads the maps of all before it.
 
-    Images of 29×29 and larger, any number of bands. With 3 bands and 1000 outputs: 7 978 856
-    parameters. At 224×224 the blocks' maps are 256×56², 512×28², 1024×14², 1024×7².
+    The head is classifier. Images of 29×29 and larger, any number of bands.
 
     Args:
         shape: Of one input, without the batch.
         outputs: Number of classes, or of targets.
         standardise: See `resnet18`.
+
+    Note:
+        With 3 bands and 1000 outputs: 7 978 856 parameters. At 224×224 the blocks' maps are
+        256×56², 512×28², 1024×14², 1024×7².
 
     Source:
         Huang et al. 2017, Table 1, growth 32 and compression 1/2, the first weights as in
@@ -49,9 +51,8 @@ def densenet121(
                 pool=nn.AvgPool2d(2),
             )
             width //= 2
-    first = {"standardise": standardising("densenet121", bands)} if standardise else {}
     net = named(
-        **first,
+        **standardising("densenet121", bands, standardise),
         features=named(**parts, norm5=nn.BatchNorm2d(width)),
         relu=nn.ReLU(),
         mean=nn.AdaptiveAvgPool2d(1),

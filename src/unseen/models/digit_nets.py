@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from itertools import pairwise
 
@@ -20,8 +21,7 @@ def mnist_cnn(
     hidden: int = 128,
     standardise: bool = False,
 ) -> nn.Sequential:
-    """Two 5×5 convolutions that keep the size, each with ReLU and 2×2 max pooling, and two linear
-    layers.
+    """Two 5×5 convolutions that keep the size, with ReLU and 2×2 max pooling, two linear layers.
 
     Inputs of 4×4 and larger.
 
@@ -38,24 +38,9 @@ def mnist_cnn(
         channels=[10, 20], hidden=50, standardise=True are those of PyTorch's own MNIST example of
         its day, which also trains with SGD(0.01, momentum 0.5) in batches of 64.
     """
-    depth, height, width = image("mnist-cnn", shape, smallest=4)
-    whole_numbers("mnist-cnn(channels)", channels, count=2)
-    number("mnist-cnn(hidden)", hidden, 1, whole=True)
-    a, b = channels
     first = {"standardise": Standardise()} if standardise else {}
-    return named(
-        **first,
-        conv1=nn.Conv2d(depth, a, 5, padding=2),
-        relu1=nn.ReLU(),
-        pool1=nn.MaxPool2d(2),
-        conv2=nn.Conv2d(a, b, 5, padding=2),
-        relu2=nn.ReLU(),
-        pool2=nn.MaxPool2d(2),
-        flatten=nn.Flatten(),
-        fc1=nn.Linear(b * (height // 4) * (width // 4), hidden),
-        relu3=nn.ReLU(),
-        head=nn.Linear(hidden, outputs),
-    )
+    layers = _two_convolutions("mnist-cnn", shape, outputs, channels, hidden, padding=2, smallest=4)
+    return named(**first, **layers)
 
 
 class Standardise(nn.Module):
@@ -86,35 +71,46 @@ def lenet(
     Departs from:
         Caffe's, which has a ReLU after fc1 only: here after every layer but the head.
     """
-    depth, height, width = image("lenet", shape, smallest=16)
-    whole_numbers("lenet(channels)", channels, count=2)
-    number("lenet(hidden)", hidden, 1, whole=True)
+    return named(**_two_convolutions("lenet", shape, outputs, channels, hidden, 0, smallest=16))
+
+
+def _two_convolutions(
+    name: str, shape: tuple[int, ...], outputs: int, channels: Sequence[int], hidden: int,
+    padding: int, smallest: int,
+) -> dict[str, nn.Module]:  # fmt: skip
+    depth, *sides = image(name, shape, smallest)
+    whole_numbers(f"{name}(channels)", channels, count=2)
+    number(f"{name}(hidden)", hidden, 1, whole=True)
     a, b = channels
-    return named(
-        conv1=nn.Conv2d(depth, a, 5),
-        relu1=nn.ReLU(),
-        pool1=nn.MaxPool2d(2),
-        conv2=nn.Conv2d(a, b, 5),
-        relu2=nn.ReLU(),
-        pool2=nn.MaxPool2d(2),
-        flatten=nn.Flatten(),
-        fc1=nn.Linear(b * _valid(height) * _valid(width), hidden),
-        relu3=nn.ReLU(),
-        head=nn.Linear(hidden, outputs),
-    )
+    for _ in channels:
+        sides = [(side + 2 * padding - 4) // 2 for side in sides]
+    return {
+        "conv1": nn.Conv2d(depth, a, 5, padding=padding),
+        "relu1": nn.ReLU(),
+        "pool1": nn.MaxPool2d(2),
+        "conv2": nn.Conv2d(a, b, 5, padding=padding),
+        "relu2": nn.ReLU(),
+        "pool2": nn.MaxPool2d(2),
+        "flatten": nn.Flatten(),
+        "fc1": nn.Linear(b * math.prod(sides), hidden),
+        "relu3": nn.ReLU(),
+        "head": nn.Linear(hidden, outputs),
+    }
 
 
 def domainbed_cnn(shape: tuple[int, ...], outputs: int, *, width: int = 64) -> nn.Sequential:
     """DomainBed's MNIST_CNN, for any image size.
 
     Four 3×3 convolutions, the second with stride 2, each followed by ReLU and then GroupNorm(8);
-    the mean over the image; a linear head. With width 64, one input channel and ten classes: 371
-    850 parameters.
+    the mean over the image; a linear head.
 
     Args:
         shape: Of one input, without the batch.
         outputs: Number of classes, or of targets.
         width: Channels of the first convolution, twice as many in the others; a multiple of 8.
+
+    Note:
+        With width 64, one input channel and ten classes: 371 850 parameters.
 
     Source:
         Gulrajani and Lopez-Paz 2021, as in their `domainbed/networks.py`.
@@ -123,19 +119,9 @@ def domainbed_cnn(shape: tuple[int, ...], outputs: int, *, width: int = 64) -> n
     number("domainbed-cnn(width)", width, 8, whole=True)
     if width % 8:
         raise UnseenError(f"domainbed-cnn(width) must be a multiple of 8; found {width}.")
+    widths = (depth, width, 2 * width, 2 * width, 2 * width)
     return named(
-        conv1=nn.Conv2d(depth, width, 3, padding=1),
-        relu1=nn.ReLU(),
-        norm1=nn.GroupNorm(8, width),
-        conv2=nn.Conv2d(width, 2 * width, 3, stride=2, padding=1),
-        relu2=nn.ReLU(),
-        norm2=nn.GroupNorm(8, 2 * width),
-        conv3=nn.Conv2d(2 * width, 2 * width, 3, padding=1),
-        relu3=nn.ReLU(),
-        norm3=nn.GroupNorm(8, 2 * width),
-        conv4=nn.Conv2d(2 * width, 2 * width, 3, padding=1),
-        relu4=nn.ReLU(),
-        norm4=nn.GroupNorm(8, 2 * width),
+        **_grouped(widths, strides=(1, 2, 1, 1)),
         mean=nn.AdaptiveAvgPool2d(1),
         flatten=nn.Flatten(),
         head=nn.Linear(2 * width, outputs),
@@ -146,13 +132,15 @@ def fedilc_cnn(shape: tuple[int, ...], outputs: int) -> nn.Sequential:
     """FedILC's CifarCNN, for inputs of 14×14 and larger.
 
     3×3 convolutions to 64, 128 (stride 2) and 128 channels, each followed by ReLU, GroupNorm(8) and
-    2×2 max pooling; a linear layer to 128 with no ReLU after it; a linear head. With three channels
-    and ten classes: 241 674 parameters at 16×16, where one pixel is left of the image, and 290 826
-    at 32×32, where four are.
+    2×2 max pooling; a linear layer to 128 with no ReLU after it; a linear head.
 
     Args:
         shape: Of one input, without the batch.
         outputs: Number of classes, or of targets.
+
+    Note:
+        With three channels and ten classes: 241 674 parameters at 16×16, where one pixel is left of
+        the image, and 290 826 at 32×32, where four are.
 
     Source:
         Zhu et al. 2022, §5.1.2, "a 3-layer CNN"; the layers are those of the released `model.py`.
@@ -161,24 +149,28 @@ def fedilc_cnn(shape: tuple[int, ...], outputs: int) -> nn.Sequential:
         That code in the side of the image: its first linear layer takes the 128 features of 16×16
         images, which the released loader makes of CIFAR-10, and no others.
     """
-    depth, height, width = image("fedilc-cnn", shape, smallest=14)
+    depth, *sides = image("fedilc-cnn", shape, smallest=14)
+    sides = [(side // 2 + 1) // 8 for side in sides]  # a pooling, a stride of 2, two poolings
     return named(
-        conv1=nn.Conv2d(depth, 64, 3, padding=1),
-        relu1=nn.ReLU(),
-        norm1=nn.GroupNorm(8, 64),
-        pool1=nn.MaxPool2d(2),
-        conv2=nn.Conv2d(64, 128, 3, stride=2, padding=1),
-        relu2=nn.ReLU(),
-        norm2=nn.GroupNorm(8, 128),
-        pool2=nn.MaxPool2d(2),
-        conv3=nn.Conv2d(128, 128, 3, padding=1),
-        relu3=nn.ReLU(),
-        norm3=nn.GroupNorm(8, 128),
-        pool3=nn.MaxPool2d(2),
+        **_grouped((depth, 64, 128, 128), strides=(1, 2, 1), pooled=True),
         flatten=nn.Flatten(),
-        fc1=nn.Linear(128 * _sixteenth(height) * _sixteenth(width), 128),
+        fc1=nn.Linear(128 * math.prod(sides), 128),
         head=nn.Linear(128, outputs),
     )
+
+
+def _grouped(
+    widths: Sequence[int], strides: Sequence[int], pooled: bool = False
+) -> dict[str, nn.Module]:
+    """3×3 convolutions, each with ReLU and GroupNorm(8), and 2×2 max pooling if pooled."""
+    layers: dict[str, nn.Module] = {}
+    for i, (before, after) in enumerate(pairwise(widths), start=1):
+        layers[f"conv{i}"] = nn.Conv2d(before, after, 3, strides[i - 1], padding=1)
+        layers[f"relu{i}"] = nn.ReLU()
+        layers[f"norm{i}"] = nn.GroupNorm(8, after)
+        if pooled:
+            layers[f"pool{i}"] = nn.MaxPool2d(2)
+    return layers
 
 
 def bn_cnn(
@@ -186,15 +178,16 @@ def bn_cnn(
 ) -> nn.Sequential:
     """3×3 convolutions, each with BatchNorm, ReLU and 2×2 max pooling, and a linear head.
 
-    With two of them the smallest net on which the ways of treating BatchNorm's statistics differ.
-    The convolutions have no bias, since BatchNorm subtracts it. With [16, 32, 64, 128], three input
-    channels, 64×64 images and seven classes: 112 023 parameters.
-
     Args:
         shape: Of one input, without the batch.
         outputs: Number of classes, or of targets.
         channels: Of each convolution, in order; each halves the image, which is at least 2^n wide
             for n of them.
+
+    Note:
+        With two of them the smallest net on which the ways of treating BatchNorm's statistics
+        differ. The convolutions have no bias, since BatchNorm subtracts it. With [16, 32, 64, 128],
+        three input channels, 64×64 images and seven classes: 112 023 parameters.
     """
     whole_numbers("bn-cnn(channels)", channels)
     if not channels:
@@ -211,21 +204,12 @@ def bn_cnn(
     return named(**layers, flatten=nn.Flatten(), head=head)
 
 
-def _valid(side: int) -> int:
-    """The side of the image after twice a 5×5 convolution without padding and 2×2 pooling."""
-    return ((side - 4) // 2 - 4) // 2
-
-
-def _sixteenth(side: int) -> int:
-    """The side of the image after 2×2 pooling, a convolution of stride 2 and twice 2×2 pooling."""
-    return (side // 2 + 1) // 2 // 2 // 2
-
-
 def image(name: str, shape: tuple[int, ...], smallest: int) -> tuple[int, int, int]:
     """Return channels, height and width of an image; refuse other inputs and smaller images."""
     if len(shape) != 3 or min(shape[1:]) < smallest:
         raise UnseenError(
             f"{name} takes images [channels, height, width] of at least {smallest} by {smallest}; "
-            f"found inputs of shape {list(shape)}. For inputs without an image's shape take mlp."
+            f"found inputs of shape {list(shape)}.",
+            remedy="For inputs without an image's shape take mlp.",
         )
     return shape[0], shape[1], shape[2]

@@ -15,9 +15,10 @@ MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 class Sequential(nn.Sequential):
     """torch's own, to the bit, with the ReLU in front of a max pooling taken after it.
 
-    The maximum of rectified numbers is the rectified maximum, and a gradient takes the same path,
-    so nothing changes but that three quarters of the numbers need no ReLU: a tenth of a training
-    step of LeNet. Where a hook reads either layer, they run in their order.
+    Note:
+        The maximum of rectified numbers is the rectified maximum, and a gradient takes the same
+        path, so nothing changes but that three quarters of the numbers need no ReLU: a tenth of a
+        training step of LeNet. Where a hook reads either layer, they run in their order.
     """
 
     def forward(self, x: Tensor) -> Tensor:
@@ -47,14 +48,15 @@ class Standardise(nn.Module):
         return (x - mean) / deviation
 
 
-def standardising(net: str, bands: int) -> Standardise:
-    """Return the layer, for a net of three bands."""
-    if bands != 3:
+def standardising(net: str, bands: int, wanted: bool) -> dict[str, nn.Module]:
+    """Return the layer under its name if it is wanted, which takes a net of three bands."""
+    if wanted and bands != 3:
         raise UnseenError(
             f"{net}(standardise=True) takes images of three bands, red, green and blue; found "
-            f"{bands}. Leave it out."
+            f"{bands}.",
+            remedy="Leave it out.",
         )
-    return Standardise()
+    return {"standardise": Standardise()} if wanted else {}
 
 
 def named(**layers: nn.Module) -> Sequential:
@@ -65,12 +67,9 @@ def named(**layers: nn.Module) -> Sequential:
 def _unseen(*layers: nn.Module) -> bool:
     """Whether no hook reads the layers' inputs, outputs or gradients."""
     return not any(
-        hooks
+        layer._forward_hooks
+        or layer._forward_pre_hooks
+        or layer._backward_hooks
+        or layer._backward_pre_hooks
         for layer in layers
-        for hooks in (
-            layer._forward_hooks,
-            layer._forward_pre_hooks,
-            layer._backward_hooks,
-            layer._backward_pre_hooks,
-        )
     )

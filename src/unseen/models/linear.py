@@ -14,9 +14,14 @@ from unseen.errors import UnseenError, choice, number
 
 
 def logistic(shape: tuple[int, ...], outputs: int) -> nn.Sequential:
-    """z = W x + b: logistic regression under cross entropy, linear regression under squared error.
+    """Return z = W x + b: logistic under cross entropy, linear under squared error.
 
-    Parameters: (d + 1) · outputs for inputs of d numbers.
+    Args:
+        shape: Of one input, without the batch.
+        outputs: Number of classes, or of targets.
+
+    Note:
+        Inputs of d numbers make (d + 1) · outputs parameters.
     """
     return mlp(shape, outputs, widths=())
 
@@ -32,12 +37,6 @@ def mlp(
 ) -> nn.Sequential:
     """A perceptron with ReLU after every hidden layer: fc1, fc2, ..., head.
 
-    FedILC's net for Color-MNIST (392-390-390-1) is `mlp(widths=[390, 390], init='xavier',
-    logits=1)`; the sigmoid belongs to the loss.
-
-    >>> [name for name, _ in mlp((2, 14, 14), 1, widths=[390, 390]).named_children()]
-    ['flatten', 'fc1', 'relu1', 'fc2', 'relu2', 'head']
-
     Args:
         shape: Of one input, without the batch.
         outputs: Number of classes, or of targets.
@@ -46,13 +45,20 @@ def mlp(
         init: torch's own, or "xavier": Glorot's uniform weights and zero biases.
         logits: Number of outputs (default: one per class); 1 separates two classes by the logit of
             class 1.
+
+    Example:
+        FedILC's net for Color-MNIST (392-390-390-1) is `mlp(widths=[390, 390], init='xavier',
+        logits=1)`; the sigmoid belongs to the loss.
+
+        >>> [name for name, _ in mlp((2, 14, 14), 1, widths=[390, 390]).named_children()]
+        ['flatten', 'fc1', 'relu1', 'fc2', 'relu2', 'head']
     """
     whole_numbers("mlp(widths)", widths)
     number("mlp(dropout)", dropout, 0, math.nextafter(1, 0))
     choice("mlp(init)", init, ("torch", "xavier"))
     if logits is not None:
         number("mlp(logits)", logits, 1, whole=True)
-    layers: OrderedDict[str, nn.Module] = OrderedDict(flatten=nn.Flatten())
+    layers: dict[str, nn.Module] = {"flatten": nn.Flatten()}
     sizes = [math.prod(shape), *widths]
     for i, (before, after) in enumerate(pairwise(sizes), start=1):
         layers[f"fc{i}"] = nn.Linear(before, after)
@@ -60,17 +66,16 @@ def mlp(
         if dropout:
             layers[f"dropout{i}"] = nn.Dropout(dropout)
     layers["head"] = nn.Linear(sizes[-1], outputs if logits is None else logits)
-    if init == "xavier":
-        for layer in layers.values():
-            if isinstance(layer, nn.Linear):
-                nn.init.xavier_uniform_(layer.weight)
-                nn.init.zeros_(layer.bias)
-    return nn.Sequential(layers)
+    for layer in layers.values():
+        if init == "xavier" and isinstance(layer, nn.Linear):
+            nn.init.xavier_uniform_(layer.weight)
+            nn.init.zeros_(layer.bias)
+    return nn.Sequential(OrderedDict(layers))
 
 
 def whole_numbers(name: str, values: Sequence[int], count: int | None = None) -> None:
-    """Refuse what is not a list of positive integers, of length `count` if it is given."""
-    if not isinstance(values, list | tuple) or (count is not None and len(values) != count):
+    """Refuse what is not a list of positive integers, of length `count` unless that is None."""
+    if not isinstance(values, list | tuple) or count not in (None, len(values)):
         many = "a list of" if count is None else f"a list of {count}"
         raise UnseenError(f"{name} must be {many} positive integers; found {values!r}.")
     for i, value in enumerate(values):

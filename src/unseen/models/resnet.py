@@ -1,6 +1,7 @@
 """ResNets under torchvision's names, so that published weights fit.
 
-No activation here works in place: hooks read what lies before it.
+Note:
+    No activation here works in place: hooks read what lies before it.
 """
 
 from __future__ import annotations
@@ -22,9 +23,7 @@ def resnet18(
 ) -> ResNet:
     """ResNet-18, for images of any size and number of bands.
 
-    3×3 convolutions in pairs with a shortcut, layer1 to layer4, head fc. With 3 bands and 1000
-    plain outputs: 11 689 512 parameters. At 224×224 the layers' maps are 64×56², 128×28², 256×14²,
-    512×7²; the whole net halves the side five times, so small images end in one pixel.
+    3×3 convolutions in pairs with a shortcut, layer1 to layer4, head fc.
 
     Args:
         shape: Of one input, without the batch.
@@ -34,13 +33,15 @@ def resnet18(
         standardise: Subtract the mean of ImageNet's pixels and divide by their deviation, by band,
             as for the images that torchvision's weights were trained on.
 
+    Note:
+        With 3 bands and 1000 plain outputs: 11 689 512 parameters. At 224×224 the layers' maps are
+        64×56², 128×28², 256×14², 512×7²; the whole net halves the side five times, so small images
+        end in one pixel.
+
     Source:
         He et al. 2016, Table 1, the first weights as in torchvision.
     """
-    bands, _, _ = image("resnet18", shape, smallest=1)
-    choice("resnet18(head)", head, ("plain", "csac"))
-    first = standardising("resnet18", bands) if standardise else nn.Identity()
-    return ResNet(bands, outputs, (2, 2, 2, 2), False, head, first)
+    return ResNet("resnet18", shape, outputs, (2, 2, 2, 2), False, head, standardise)
 
 
 def resnet50(
@@ -48,15 +49,17 @@ def resnet50(
 ) -> ResNet:
     """ResNet-50, for images of any size and number of bands.
 
-    1×1, 3×3, 1×1 convolutions with a shortcut, layer1 to layer4, head fc. With 3 bands and 1000
-    plain outputs: 25 557 032 parameters. At 224×224 the layers' maps are 256×56², 512×28²,
-    1024×14², 2048×7².
+    1×1, 3×3, 1×1 convolutions with a shortcut, layer1 to layer4, head fc.
 
     Args:
         shape: Of one input, without the batch.
         outputs: Number of classes, or of targets.
         head: See `resnet18`.
         standardise: See `resnet18`.
+
+    Note:
+        With 3 bands and 1000 plain outputs: 25 557 032 parameters. At 224×224 the layers' maps are
+        256×56², 512×28², 1024×14², 2048×7².
 
     Source:
         He et al. 2016, Table 1.
@@ -65,36 +68,41 @@ def resnet50(
         The paper as torchvision does: where the side is halved, the 3×3 convolution has the stride
         and not the first 1×1.
     """
-    bands, _, _ = image("resnet50", shape, smallest=1)
-    choice("resnet50(head)", head, ("plain", "csac"))
-    first = standardising("resnet50", bands) if standardise else nn.Identity()
-    return ResNet(bands, outputs, (3, 4, 6, 3), True, head, first)
+    return ResNet("resnet50", shape, outputs, (3, 4, 6, 3), True, head, standardise)
 
 
 class ResNet(nn.Module):
     """A stem, four stages of blocks and a head, under torchvision's names.
 
-    depths: blocks per stage. deep: of three convolutions each, the last four times as wide. first:
-    what the images pass before the stem.
+    Args:
+        name: The net, as errors name it.
+        shape: Of one input, without the batch.
+        outputs: Number of classes, or of targets.
+        depths: Blocks of each stage.
+        deep: Whether blocks are of three convolutions, the last four times as wide.
+        head: See `resnet18`.
+        standardise: See `resnet18`.
     """
 
     def __init__(
-        self, bands: int, outputs: int, depths: tuple[int, ...], deep: bool, head: HeadKind,
-        first: nn.Module,
+        self, name: str, shape: tuple[int, ...], outputs: int, depths: tuple[int, ...],
+        deep: bool, head: HeadKind, standardise: bool,
     ) -> None:  # fmt: skip
         super().__init__()
-        self.standardise = first
+        bands, _, _ = image(name, shape, smallest=1)
+        choice(f"{name}(head)", head, ("plain", "csac"))
+        first = standardising(name, bands, standardise)
+        self.standardise = first.get("standardise", nn.Identity())
         self.conv1 = nn.Conv2d(bands, 64, 7, stride=2, padding=3, bias=False)
         self.bn1 = nn.BatchNorm2d(64)
         self.relu = nn.ReLU()
         self.maxpool = nn.MaxPool2d(3, stride=2, padding=1)
-        block = Deep if deep else Basic
         before, stages = 64, []
         for i, depth in enumerate(depths):
-            width, blocks = 64 * 2**i, []
+            blocks = []
             for j in range(depth):
-                blocks.append(block(before, width, stride=2 if i > 0 and j == 0 else 1))
-                before = width * block.expansion
+                blocks.append(Block(before, 64 * 2**i, 2 if i > 0 and j == 0 else 1, deep))
+                before = 64 * 2**i * (4 if deep else 1)
             stages.append(nn.Sequential(*blocks))
         self.layer1, self.layer2, self.layer3, self.layer4 = stages
         self.avgpool = nn.AdaptiveAvgPool2d(1)
@@ -108,7 +116,7 @@ class ResNet(nn.Module):
                 nn.init.kaiming_normal_(layer.weight, mode="fan_out", nonlinearity="relu")
 
     def forward(self, x: Tensor) -> Tensor:
-        """Logits [N, outputs] of images [N, bands, H, W]."""
+        """Return logits [N, outputs] of images [N, bands, H, W]."""
         x = self.maxpool(self.relu(self.bn1(self.conv1(self.standardise(x)))))
         x = self.layer4(self.layer3(self.layer2(self.layer1(x))))
         x = self.bottleneck(torch.flatten(self.avgpool(x), 1))
@@ -116,57 +124,33 @@ class ResNet(nn.Module):
         return z
 
 
-class Basic(nn.Module):
-    """relu(x + two 3×3 convolutions of x)."""
+class Block(nn.ModuleDict):
+    """relu(x + convolutions of x), each with BatchNorm, and ReLU between them.
 
-    expansion = 1
+    Two of 3×3, or, if deep, a 1×1, a 3×3 and a 1×1 that is four times as wide. Where they change
+    the shape, a 1×1 convolution takes x there too.
+    """
 
-    def __init__(self, before: int, width: int, stride: int) -> None:
+    def __init__(self, before: int, width: int, stride: int, deep: bool) -> None:
         super().__init__()
-        self.conv1 = nn.Conv2d(before, width, 3, stride=stride, padding=1, bias=False)
-        self.bn1 = nn.BatchNorm2d(width)
-        self.relu = nn.ReLU()
-        self.conv2 = nn.Conv2d(width, width, 3, padding=1, bias=False)
-        self.bn2 = nn.BatchNorm2d(width)
-        self.downsample = _shortcut(before, width, stride)
+        plain = ((3, width, stride), (3, width, 1))
+        layers = ((1, width, 1), (3, width, stride), (1, 4 * width, 1)) if deep else plain
+        self.depth, inner = len(layers), before
+        for i, (kernel, after, step) in enumerate(layers, start=1):
+            self[f"conv{i}"] = nn.Conv2d(inner, after, kernel, step, kernel // 2, bias=False)
+            self[f"bn{i}"] = nn.BatchNorm2d(after)
+            inner = after
+        self["relu"] = nn.ReLU()
+        if stride > 1 or inner != before:
+            shortcut = nn.Conv2d(before, inner, 1, stride=stride, bias=False)
+            self["downsample"] = nn.Sequential(shortcut, nn.BatchNorm2d(inner))
 
     def forward(self, x: Tensor) -> Tensor:
-        """The block's maps."""
-        y = self.relu(self.bn1(self.conv1(x)))
-        y = self.bn2(self.conv2(y))
-        out: Tensor = self.relu(y + (x if self.downsample is None else self.downsample(x)))
+        """Return the block's maps."""
+        y = x
+        for i in range(1, self.depth + 1):
+            y = self[f"bn{i}"](self[f"conv{i}"](y))
+            if i < self.depth:
+                y = self["relu"](y)
+        out: Tensor = self["relu"](y + (self["downsample"](x) if "downsample" in self else x))
         return out
-
-
-class Deep(nn.Module):
-    """relu(x + a 1×1, a 3×3 and a 1×1 convolution of x); four times as wide at the end."""
-
-    expansion = 4
-
-    def __init__(self, before: int, width: int, stride: int) -> None:
-        super().__init__()
-        self.conv1 = nn.Conv2d(before, width, 1, bias=False)
-        self.bn1 = nn.BatchNorm2d(width)
-        self.conv2 = nn.Conv2d(width, width, 3, stride=stride, padding=1, bias=False)
-        self.bn2 = nn.BatchNorm2d(width)
-        self.conv3 = nn.Conv2d(width, 4 * width, 1, bias=False)
-        self.bn3 = nn.BatchNorm2d(4 * width)
-        self.relu = nn.ReLU()
-        self.downsample = _shortcut(before, 4 * width, stride)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """The block's maps."""
-        y = self.relu(self.bn1(self.conv1(x)))
-        y = self.relu(self.bn2(self.conv2(y)))
-        y = self.bn3(self.conv3(y))
-        out: Tensor = self.relu(y + (x if self.downsample is None else self.downsample(x)))
-        return out
-
-
-def _shortcut(before: int, after: int, stride: int) -> nn.Sequential | None:
-    """A 1×1 convolution where the block changes the shape; none where x can be added as it is."""
-    if stride == 1 and before == after:
-        return None
-    return nn.Sequential(
-        nn.Conv2d(before, after, 1, stride=stride, bias=False), nn.BatchNorm2d(after)
-    )

@@ -1,8 +1,4 @@
-"""Initial weights from a file.
-
-What fits is taken, a head for other classes keeps its random weights, and all else that differs is
-refused by name.
-"""
+"""Initial weights from a file: what fits is taken, and what differs is refused by name."""
 
 from __future__ import annotations
 
@@ -10,7 +6,7 @@ import hashlib
 import pickle
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -34,8 +30,6 @@ _DOTTED = re.compile(r"(\bdenselayer\d+\.(?:norm|conv))\.(\d\.)")
 class Report:
     """What became of a file's tensors.
 
-    What `missing`, `unexpected` and `wrong` name was let pass, for the reasons in `notes`.
-
     Attributes:
         origin: The file.
         taken: How many of the module's tensors came from the file.
@@ -43,7 +37,7 @@ class Report:
         missing: The module's that the file lacks.
         unexpected: The file's that the module lacks.
         wrong: Those of another shape.
-        notes: Why differences were let pass.
+        notes: Why these differences were let pass.
     """
 
     origin: str
@@ -61,7 +55,13 @@ class Report:
 
 @dataclass(frozen=True)
 class Source:
-    """A file of weights as it was when the study was planned: digest of its bytes, 16 digits."""
+    """A file of weights as it was when the study was planned.
+
+    Attributes:
+        path: Where it lies.
+        digest: 16 digits of the SHA-256 of its bytes.
+        bands: See `fill`.
+    """
 
     path: Path
     digest: str
@@ -75,57 +75,48 @@ class Source:
             if place.is_file():
                 return cls(place.absolute(), _digest(place), bands)
         raise UnseenError(
-            f"no file of weights at {' nor at '.join(map(str, places))}. Name a .pth or "
-            ".safetensors file, absolute or relative to the current or the data folder. Nothing is "
-            "downloaded: torchvision's documentation of its models names the file of each and says "
-            "where it lies. weights = '' begins at random."
+            f"no file of weights at {' nor at '.join(map(str, places))}.",
+            remedy="Name a .pth or .safetensors file, absolute or relative to the current or the "
+            "data folder. Nothing is downloaded: torchvision's documentation of its models names "
+            "the file of each and says where it lies. weights = '' begins at random.",
         )
 
     def load(self, module: nn.Module) -> Report:
         """Load the file into a module; refuse it if it is no longer what it was."""
         if _digest(self.path) != self.digest:
             raise UnseenError(
-                f"{self.path} changed while the study was running. Run it again, into another "
-                "folder."
+                f"{self.path} changed while the study was running.",
+                remedy="Run it again, into another folder.",
             )
-        return load(module, self.path, self.bands)
+        return fill(module, read(self.path), self.bands, self.path.name)
 
     def __str__(self) -> str:
         return f"{self.path.name} (sha256 {self.digest})"
 
 
-def load(module: nn.Module, path: str | Path, bands: Bands | None = None) -> Report:
-    """Fill a module with the weights of a .pth or .safetensors file. See `fill`."""
-    return fill(module, read(path), bands, Path(path).name)
-
-
 def read(path: str | Path) -> dict[str, Tensor]:
     """Read the named tensors of a file, on the CPU. No code in it is run: pickles are refused."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
     path = Path(path)
     try:
         if path.suffix == ".safetensors":
-            from safetensors import SafetensorError
-            from safetensors.torch import load_file
-
-            try:
-                return load_file(path)
-            except SafetensorError as error:
-                raise UnseenError(f"{path} is not a whole safetensors file: {error}.") from None
+            return load_file(path)
         content = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError:
         raise UnseenError(
             f"{path} holds more than tensors (a pickled object, which could run code when it is "
-            "read) or is damaged, and is not loaded. Where you trust it, save the tensors alone: "
-            "torch.save(model.state_dict(), ...), or as safetensors."
+            "read) or is damaged, and is not loaded.",
+            remedy="Where you trust it, save the tensors alone: "
+            "torch.save(model.state_dict(), ...), or as safetensors.",
         ) from None
-    except (OSError, EOFError, RuntimeError, KeyError, ValueError) as error:
-        if isinstance(error, UnseenError):
-            raise
-        kind, reason = type(error).__name__, (str(error).splitlines() or [""])[0]
-        why = f"{kind}: {reason}" if reason else kind
+    except (OSError, EOFError, RuntimeError, KeyError, ValueError, SafetensorError) as error:
+        why = ": ".join([type(error).__name__, *str(error).splitlines()[:1]])
         raise UnseenError(
             f"{path} cannot be read as a file of weights ({why}). A whole .pth or .safetensors "
-            "file was expected: fetch or save it again."
+            "file was expected.",
+            remedy="Fetch or save it again.",
         ) from None
     return _tensors(content, path)
 
@@ -138,13 +129,11 @@ def fill(
 ) -> Report:
     """Copy tensors into a module by their names in its state dict.
 
-    The head (the last linear layer, and a part called `bottleneck` before it) keeps the weights it
-    has where it is made for other outputs or the file has none of its name. Whatever else is
-    missing, unexpected or of another shape is refused. Prefixes `module.` and `model.` are cut off.
-
     Args:
-        module: What is filled.
-        tensors: By name.
+        module: What is filled. Its head (the last linear layer, and a part called `bottleneck`
+            before it) keeps the weights it has where it is made for other outputs or the file has
+            none of its name. Whatever else is missing, unexpected or of another shape is refused.
+        tensors: By name; prefixes `module.` and `model.` are cut off.
         bands: What becomes of a first convolution for another number of bands: it keeps its weights
             ("fresh") or each of its bands takes the mean over the file's, scaled so that equal
             bands give what they gave ("mean"); None: it is refused.
@@ -157,53 +146,43 @@ def fill(
         choice("bands", bands, ("fresh", "mean"))
     own = module.state_dict()
     found = _renamed(tensors, own)
-    different = _Difference.of(own, found)
-    notes = [*_head(module, different), *_first(module, different, bands, origin)]
+    different = _Difference(own, found)
+    notes = (*_head(module, different), *_first(module, different, bands, origin))
     different.refuse(origin)
     taken = [name for name in own if name in found and name not in different.kept]
     for name in taken:
         if not bool(torch.isfinite(found[name]).all()):
             raise UnseenError(
-                f"{origin}: {name!r} holds NaN or infinite values. Take another file."
+                f"{origin}: {name!r} holds NaN or infinite values.", remedy="Take another file."
             )
     with torch.no_grad():
         for name in taken:
             own[name].copy_(found[name])
     total = sum(name in found or not _counts(name) for name in own)
-    return Report(
-        origin,
-        len(taken),
-        total,
-        tuple(different.missing),
-        tuple(different.unexpected),
-        tuple(different.wrong),
-        tuple(notes),
-    )
+    missing, unexpected = different.missing, different.unexpected
+    return Report(origin, len(taken), total, missing, unexpected, different.wrong, notes)
 
 
-@dataclass
 class _Difference:
-    """Where names and shapes differ. kept: the module's that stay as they are; excused: the names
-    whose difference is let pass."""
+    """Where names and shapes differ; BatchNorm's counts of batches, which old files lack, do not.
 
-    own: dict[str, Tensor]
-    found: dict[str, Tensor]
-    missing: list[str]
-    unexpected: list[str]
-    wrong: list[str]
-    kept: set[str] = field(default_factory=set)
-    excused: set[str] = field(default_factory=set)
+    Attributes:
+        own: The module's tensors.
+        found: The file's.
+        missing: Names of the module's that the file lacks.
+        unexpected: Names of the file's that the module lacks.
+        wrong: Names of those of another shape.
+        kept: Names of the module's that stay as they are.
+        excused: Names whose difference is let pass.
+    """
 
-    @classmethod
-    def of(cls, own: dict[str, Tensor], found: dict[str, Tensor]) -> _Difference:
-        """BatchNorm's counts of batches, which old files lack, are not a difference."""
-        return cls(
-            own,
-            found,
-            [name for name in own if name not in found and not _counts(name)],
-            [name for name in found if name not in own and not _counts(name)],
-            [name for name in own if name in found and found[name].shape != own[name].shape],
-        )
+    def __init__(self, own: dict[str, Tensor], found: dict[str, Tensor]) -> None:
+        self.own, self.found = own, found
+        self.missing = tuple(n for n in own if n not in found and not _counts(n))
+        self.unexpected = tuple(n for n in found if n not in own and not _counts(n))
+        self.wrong = tuple(n for n in own if n in found and found[n].shape != own[n].shape)
+        self.kept: set[str] = set()
+        self.excused: set[str] = set()
 
     def refuse(self, origin: str) -> None:
         """Refuse what is not excused, up to `NAMED` of each kind by name."""
@@ -213,8 +192,7 @@ class _Difference:
             ("the model has no", self.unexpected),
             ("of another shape", self.wrong),
         ):
-            left = [name for name in names if name not in self.excused]
-            if left:
+            if left := [name for name in names if name not in self.excused]:
                 few = ", ".join(map(self._shown, left[:NAMED]))
                 more = f" and {len(left) - NAMED} more" if len(left) > NAMED else ""
                 faults.append(f"{what}: {few}{more}")
@@ -234,13 +212,11 @@ class _Difference:
 def _head(module: nn.Module, different: _Difference) -> list[str]:
     """Keep a head that is made for other outputs, or that the file does not have, and say so."""
     linear = [name for name, layer in module.named_modules() if isinstance(layer, nn.Linear)]
-    if not linear or not linear[-1]:
-        return []
-    head, own, found = linear[-1], different.own, different.found
+    head, own, found = linear[-1] if linear else "", different.own, different.found
     weight = f"{head}.weight"
     before = [name for name in own if name.startswith("bottleneck.") and not _counts(name)]
     added = bool(before) and not any(name in found for name in before)
-    renamed: list[str] = []
+    renamed: tuple[str, ...] = ()
     if weight in different.wrong:
         (theirs, *inputs), (ours, *expected) = found[weight].shape, own[weight].shape
         if not added and (inputs != expected or theirs == ours):
@@ -260,12 +236,12 @@ def _head(module: nn.Module, different: _Difference) -> list[str]:
     return [f"{what} begin{'' if added else 's'} with random weights, {reason}"]
 
 
-def _lone_layer(different: _Difference) -> list[str]:
+def _lone_layer(different: _Difference) -> tuple[str, ...]:
     """The file's tensors that the module lacks, if they are one linear layer."""
     names = different.unexpected
     layers = {name.rpartition(".")[0] for name in names}
     flat = all(different.found[name].ndim <= 2 for name in names)
-    return names if len(layers) == 1 and len(names) <= 2 and flat else []
+    return names if len(layers) == 1 and len(names) <= 2 and flat else ()
 
 
 def _first(
@@ -282,9 +258,9 @@ def _first(
     theirs, ours = kernel.shape[1], own.shape[1]
     if bands is None:
         raise UnseenError(
-            f"{origin}: {name!r} is for {theirs} bands, and the images have {ours}. Set "
-            "weights_bands = 'mean' to begin each band with the mean over the file's, or 'fresh' "
-            "to begin this convolution at random."
+            f"{origin}: {name!r} is for {theirs} bands, and the images have {ours}.",
+            remedy="Set weights_bands = 'mean' to begin each band with the mean over the file's, "
+            "or 'fresh' to begin this convolution at random.",
         )
     different.excused.add(name)
     if bands == "fresh":
@@ -297,21 +273,15 @@ def _first(
 
 def _renamed(tensors: Mapping[str, Tensor], own: Collection[str]) -> dict[str, Tensor]:
     """The tensors under the module's names, where a prefix or an old spelling hides them."""
-    names = {name: name for name in tensors}
-    cut = True
-    while cut:
-        cut = False
-        for prefix in PREFIXES:
-            if any(name.startswith(prefix) for name in own):
-                continue
-            if names and all(name.startswith(prefix) for name in names.values()):
-                names = {old: name.removeprefix(prefix) for old, name in names.items()}
-                cut = True
-    found = {}
-    for old, name in names.items():
-        dotless = _DOTTED.sub(r"\1\2", name)
-        found[dotless if name not in own and dotless in own else name] = tensors[old]
-    return found
+    found = dict(tensors)
+    foreign = [prefix for prefix in PREFIXES if not any(n.startswith(prefix) for n in own)]
+    while prefix := next((p for p in foreign if found and all(n.startswith(p) for n in found)), ""):
+        found = {name.removeprefix(prefix): tensor for name, tensor in found.items()}
+    dotless = {name: _DOTTED.sub(r"\1\2", name) for name in found}
+    return {
+        dotless[name] if name not in own and dotless[name] in own else name: tensor
+        for name, tensor in found.items()
+    }
 
 
 def _tensors(content: object, path: Path) -> dict[str, Tensor]:
@@ -319,14 +289,14 @@ def _tensors(content: object, path: Path) -> dict[str, Tensor]:
     for key in WRAPPERS:
         if isinstance(content, Mapping) and isinstance(content.get(key), Mapping):
             content = content[key]
-    if isinstance(content, Mapping):
-        odd = [k for k, v in content.items() if not isinstance(v, Tensor)]
-        if content and not odd:
-            return {str(name): tensor for name, tensor in content.items()}
-        kind = type(content[odd[0]]).__name__ if odd else ""
-        what = f"{odd[0]!r} is not a tensor but of type {kind}" if odd else "it is empty"
-    else:
+    if not isinstance(content, Mapping):
         what = f"it is of type {type(content).__name__}"
+    elif odd := [(k, type(v)) for k, v in content.items() if not isinstance(v, Tensor)]:
+        what = f"{odd[0][0]!r} is not a tensor but of type {odd[0][1].__name__}"
+    elif content:
+        return {str(name): tensor for name, tensor in content.items()}
+    else:
+        what = "it is empty"
     raise UnseenError(
         f"{path} must hold tensors by name, as model.state_dict() gives them, alone or under one "
         f"of the keys {', '.join(WRAPPERS)}; {what}."

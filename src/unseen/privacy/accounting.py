@@ -5,18 +5,21 @@ from __future__ import annotations
 import logging
 import math
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal
 
-from unseen.core.client import Client
-from unseen.core.exchange import Exchange, Method
+import numpy as np
+from numpy.typing import NDArray
+
+from unseen.core.exchange import Exchange
 from unseen.core.parts import innermost
-from unseen.errors import UnseenError, choice, number
+from unseen.errors import choice, number
 from unseen.local.train import Train
-from unseen.privacy.dp import Clients, Examples, Guarded, NoisedRows, mechanism, rate_of, steps_of
+from unseen.privacy.dp import Guarded, NoisedRows, mechanism, rate_of, steps_of
+from unseen.privacy.wire import optional
 
 Accountant = Literal["rdp", "prv"]
 #: (noise, rate, steps): σ over the most that a sum can change, the probability with which a term
@@ -27,7 +30,7 @@ History = tuple[tuple[float, float, int], ...]
 def epsilon(
     noise: float, rate: float, steps: int, delta: float, accountant: Accountant = "prv"
 ) -> float:
-    """ε of `steps` sums of clipped terms with Gaussian noise; see `composed`."""
+    """Return ε of `steps` sums of clipped terms with Gaussian noise; see `composed`."""
     return composed(((noise, rate, steps),), delta, accountant)
 
 
@@ -70,14 +73,11 @@ def _prv(history: History, delta: float) -> float:
 
 @cache
 def _rdp(history: History, delta: float) -> float:
-    orders = _orders()
-    total = [0.0] * len(orders)
-    for noise, rate, steps in history:
-        total = [t + steps * v for t, v in zip(total, _curve(noise, rate), strict=True)]
+    total = sum(steps * _curve(noise, rate) for noise, rate, steps in history)
     analysis = opacus("accountants.analysis.rdp")
     with _quiet():
-        epsilon_rdp, _ = analysis.get_privacy_spent(orders=orders, rdp=total, delta=delta)
-    return float(epsilon_rdp)
+        found, _ = analysis.get_privacy_spent(orders=_orders(), rdp=total, delta=delta)
+    return float(found)
 
 
 def _orders() -> list[float]:
@@ -85,32 +85,23 @@ def _orders() -> list[float]:
 
 
 @cache
-def _curve(noise: float, rate: float) -> list[float]:
-    """Rényi divergences of one step at Opacus' orders; those of many are multiples."""
+def _curve(noise: float, rate: float) -> NDArray[np.float64]:
+    """Return the Rényi divergences of one step at Opacus' orders; those of many are multiples."""
     analysis = opacus("accountants.analysis.rdp")
     with _quiet():
         curve = analysis.compute_rdp(q=rate, noise_multiplier=noise, steps=1, orders=_orders())
-    return [float(value) for value in curve]
+    return np.asarray(curve, dtype=np.float64)
 
 
 def opacus(module: str) -> Any:
     """Return a module of Opacus, which is imported only here: it takes two seconds."""
-    import importlib
-
-    try:
-        return importlib.import_module(f"opacus.{module}")
-    except ImportError as error:
-        raise UnseenError(
-            "noise is accounted for by Opacus, which is not installed. Install it with pip install "
-            "'unseen[dp]'."
-        ) from error
+    what = "noise is accounted for by Opacus"
+    return optional(f"opacus.{module}", what, "dp")
 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Opacus warns of orders at the end of its list, and divides by 0 where that does no harm."""
-    import numpy as np
-
+    """Silence Opacus, which warns of the last of its orders and divides by 0 without harm."""
     logging.disable(logging.WARNING)
     try:
         with warnings.catch_warnings(), np.errstate(all="ignore"):
@@ -128,7 +119,9 @@ class Release:
         protects: An `example` of the training split, added or removed, or the whole `client`, its
             data replaced by any other.
         noise: σ per sensitivity.
-        rate, steps: Of one reply.
+        rate, steps: Of one reply, as for `composed`.
+        delta: The δ that ε is stated for.
+        clip: C.
         secret: Whether nobody can know the noise.
     """
 
@@ -151,29 +144,20 @@ def releases(exchange: Exchange, count: int, present: int, planned: int) -> tupl
         planned: For how many the noise was shared out, where only their sum is private.
     """
     spent = []
-    guarded = mechanism(exchange.local, Guarded)
-    if guarded is not None and count:
-        spent.append(_of_examples(guarded, count))
-    noised = mechanism(exchange.local, NoisedRows)
-    if noised is not None:
-        spent.append(_of_client(noised.dp, present, planned))
+    if (guarded := mechanism(exchange.local, Guarded)) is not None and count:
+        dp, local, rate, steps = guarded.dp, innermost(guarded), 1.0, 1
+        if isinstance(local, Train):
+            rate, steps = rate_of(count, local.training), steps_of(count, local.training)
+        secret = dp.seed is None
+        spent.append(Release("example", dp.noise, rate, steps, dp.delta, dp.clip, secret))
+    if (noised := mechanism(exchange.local, NoisedRows)) is not None:
+        # Replacing a client's data moves its clipped row by at most 2 C. Where the sum alone is
+        # private, its noise is that of the clients present, less the share that another one knows.
+        dp = noised.dp
+        share = 1.0 if dp.trust == "nobody" else math.sqrt(max(0, present - 1) / planned)
+        noise, secret = dp.noise * share / 2, dp.seed is None
+        spent.append(Release("client", noise, 1.0, 1, dp.delta, dp.clip, secret))
     return tuple(spent)
-
-
-def _of_examples(guarded: Guarded, count: int) -> Release:
-    dp: Examples = guarded.dp
-    local = innermost(guarded)
-    rate, steps = 1.0, 1
-    if isinstance(local, Train):
-        rate, steps = rate_of(count, local.training), steps_of(count, local.training)
-    return Release("example", dp.noise, rate, steps, dp.delta, dp.clip, dp.seed is None)
-
-
-def _of_client(dp: Clients, present: int, planned: int) -> Release:
-    """Replacing a client's data moves its clipped row by at most 2 C. Where the sum alone is
-    private, its noise is that of the clients present, less the share that a fellow client knows."""
-    share = 1.0 if dp.trust == "nobody" else math.sqrt(max(0, present - 1) / planned)
-    return Release("client", dp.noise * share / 2, 1.0, 1, dp.delta, dp.clip, dp.seed is None)
 
 
 @dataclass(frozen=True)
@@ -181,6 +165,7 @@ class Guarantee:
     """What one client was promised: all that left it.
 
     Attributes:
+        client: The client.
         replies: Each kind of release, and how many replies gave it away.
     """
 
@@ -188,7 +173,7 @@ class Guarantee:
     replies: tuple[tuple[Release, int], ...]
 
     def spent(self, accountant: Accountant = "prv") -> float:
-        """ε so far; inf where the noise follows from a known seed."""
+        """Return ε so far; inf where the noise follows from a known seed."""
         if any(not release.secret for release, _ in self.replies):
             return math.inf
         history = tuple((r.noise, r.rate, r.steps * n) for r, n in self.replies)
@@ -196,7 +181,7 @@ class Guarantee:
 
     @property
     def release(self) -> Release:
-        """The one with the least noise."""
+        """The kind of release with the least noise."""
         return min((r for r, _ in self.replies), key=lambda r: r.noise)
 
     @property
@@ -219,16 +204,3 @@ class Guarantee:
             f"{self.client}: ε = {prv:.3g} (PRV; RDP {rdp:.3g}) at δ = {r.delta:g} for {who}; "
             f"clip {r.clip:g}, noise {r.noise:.3g} per sensitivity, {how}."
         )
-
-
-def promised(
-    method: Method, clients: Mapping[str, Client], replies: int, present: int
-) -> list[Guarantee]:
-    """Return what a method promises each client for a number of replies, before anything is run."""
-    promises = []
-    for exchange in method.exchanges:
-        for name, client in clients.items() if exchange.slots else ():
-            count = len(client.split("train"))
-            for release in releases(exchange, count, present, present):
-                promises.append(Guarantee(name, ((release, replies),)))
-    return promises

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Protocol, cast
 
 from torch import Tensor
 
-from unseen.core.client import Client, Memories
-from unseen.core.disclosure import Disclosure, Undecided
-from unseen.core.exchange import Exchange, Method, Reply, Turn
+from unseen.core.client import Memories
+from unseen.core.exchange import Disclosure, Exchange, Method, Reply, Undecided
 from unseen.core.round import Backend
 from unseen.core.rows import Rows
+from unseen.core.turn import Turn
 from unseen.core.types import Inbox
-from unseen.core.vector import Model
 from unseen.errors import BadReply
-from unseen.privacy.kinds import CPU, STATE, Cargo, Sealed, SealedReply, ServerSide, Site
+from unseen.privacy.kinds import CPU, STATE, Cargo, Sealed, ServerSide, Site
 from unseen.privacy.wire import unpack
 
 if TYPE_CHECKING:
@@ -26,53 +25,60 @@ if TYPE_CHECKING:
 STATES = "state (blind)"
 
 
-class Mail(NamedTuple):
-    """What the server sends with an exchange.
+@dataclass(frozen=True)
+class SealedReply:
+    """What leaves a site in one exchange.
 
     Attributes:
-        inbox: The entries that travel in the clear.
-        cargo: What is sent in the place of the others.
+        scalars: As they are.
+        rows: Slot -> the row's message; none in an evaluation.
+        state: The sealed state that the site works with, where the server has no newer one.
+    """
+
+    scalars: Mapping[str, float | Tensor] = field(default_factory=dict)
+    rows: Mapping[str, bytes] = field(default_factory=dict)
+    state: bytes = b""
+
+
+#: (client, what came from it) -> its reply; raises BadReply.
+Opened = Callable[[str, SealedReply], Reply]
+
+
+@dataclass(frozen=True)
+class Mail:
+    """One exchange as the server sends it.
+
+    Attributes:
+        exchange: What is asked for.
+        inbox: What the server has, stand-ins included: replies must fit it.
+        clients: To whom it goes.
+        turn: Which round it is.
+        clear: The entries of the inbox that travel in the clear.
+        cargo: What is sent in place of the others.
         hello: What begins the exchange, see `ServerSide.hello`.
     """
 
+    exchange: Exchange
     inbox: Inbox
+    clients: Sequence[str]
+    turn: Turn
+    clear: Inbox
     cargo: Cargo
     hello: str
 
 
 class Transport(Protocol):
-    """How the server's side and the sites' reach one another.
+    """How the server's side and the sites' reach each other.
 
     Attributes:
-        model, clients, memories: Those of the backend, see `unseen.core.round.Backend`.
+        backend: The backend without a channel, whose model, clients and memories are taken.
     """
 
     @property
-    def model(self) -> Model: ...
-    @property
-    def clients(self) -> Mapping[str, Client]: ...
-    @property
-    def memories(self) -> Memories: ...
+    def backend(self) -> Backend: ...
 
-    def exchange(
-        self,
-        exchange: Exchange,
-        inbox: Inbox,
-        mail: Mail,
-        clients: Sequence[str],
-        turn: Turn,
-        opened: Callable[[str, SealedReply], Reply],
-    ) -> list[Reply]:
-        """Return one reply for each client, in the order of the names.
-
-        Args:
-            exchange: What is asked for.
-            inbox: What the server has, stand-ins included: replies must fit it.
-            mail: What is sent.
-            clients: To whom.
-            turn: Which round it is.
-            opened: (client, what came from it) -> its reply; raises BadReply.
-        """
+    def exchange(self, mail: Mail, opened: Opened) -> list[Reply]:
+        """Return one reply for each client, in the order of the names."""
         ...
 
     def ask(self, questions: Mapping[str, bytes], turn: Turn) -> Mapping[str, bytes]:
@@ -90,60 +96,40 @@ class Transport(Protocol):
 
 @dataclass
 class LocalSites:
-    """Sites in this process: every message is bytes both ways."""
+    """Sites in this process: every message is bytes both ways.
+
+    Attributes:
+        backend: Where clients train.
+        sites: Name -> the channel's side.
+    """
 
     backend: InProcess
     sites: dict[str, Site]
 
-    @property
-    def model(self) -> Model:
-        """The module that all clients here train."""
-        return self.backend.model
-
-    @property
-    def clients(self) -> Mapping[str, Client]:
-        """All clients are here."""
-        return self.backend.clients
-
-    @property
-    def memories(self) -> Memories:
-        """What the clients keep."""
-        return self.backend.memories
-
-    def exchange(
-        self,
-        exchange: Exchange,
-        inbox: Inbox,
-        mail: Mail,
-        clients: Sequence[str],
-        turn: Turn,
-        opened: Callable[[str, SealedReply], Reply],
-    ) -> list[Reply]:
+    def exchange(self, mail: Mail, opened: Opened) -> list[Reply]:
         """Let each client train on what its site makes of the mail."""
         replies = []
-        for name in clients:
-            site, context = self.sites[name], replace(turn, client=name)
-            entries = site.receive(mail.inbox, mail.cargo, context)
-            received = {n: entry.to(self.model.device) for n, entry in entries.items()}
-            (reply,) = self.backend.map(exchange, received, [name], turn)
-            replies.append(
-                opened(name, leave(site, exchange, reply, received, context, mail.hello))
-            )
+        for name in mail.clients:
+            site, turn = self.sites[name], replace(mail.turn, client=name)
+            entries = site.receive(mail.clear, mail.cargo, turn)
+            inbox = {n: entry.to(self.backend.model.device) for n, entry in entries.items()}
+            (reply,) = self.backend.map(mail.exchange, inbox, [name], mail.turn)
+            replies.append(opened(name, leave(site, mail.exchange, reply, inbox, turn, mail.hello)))
         return replies
 
     def ask(self, questions: Mapping[str, bytes], turn: Turn) -> dict[str, bytes]:
-        """Return every site's answer."""
         return {name: self.sites[name].answer(q) for name, q in questions.items()}
 
     def save(self, server: ServerSide, turn: Turn) -> Memories:
         """Return what the clients keep, and for a blind server the model as the sites have it.
 
-        It is in the clear, since keys end with their process and no checkpoint has them.
+        Note:
+            It is in the clear, since keys end with their process and no checkpoint has them.
         """
         site = next(iter(self.sites.values()))
         state = site.to_memory(server.cargo(), turn)
         states = {STATES: [((0, 0), dict(state))]} if state else {}
-        return Memories({**self.memories.kept, **states})
+        return Memories({**self.backend.memories.kept, **states})
 
     def load(self, server: ServerSide, memories: Memories) -> None:
         """Seal the model of a checkpoint with this run's key."""
@@ -155,7 +141,7 @@ class LocalSites:
 def leave(
     site: Site, exchange: Exchange, reply: Reply, inbox: Inbox, turn: Turn, hello: str
 ) -> SealedReply:
-    """Return all that leaves a site in an exchange: scalars as they are, rows and state sealed."""
+    """Return all that leaves a site: scalars as they are, rows sealed by `Site.seal`, the state."""
     rows = site.seal(exchange, reply, inbox, turn, hello) if exchange.slots else {}
     return SealedReply(reply.scalars, rows, site.state())
 
@@ -178,8 +164,8 @@ class Channelled(Backend):
         memories: Memories | None = None,
     ) -> None:
         self.transport, self.serve, self.saved = transport, serve, memories or Memories()
-        self.model, self.clients = transport.model, transport.clients
-        self.memories = transport.memories
+        backend = transport.backend
+        self.model, self.clients, self.memories = backend.model, backend.clients, backend.memories
         self.turn = Turn(0, 0, 1)
         self.disclosures: list[Disclosure] = []
 
@@ -188,7 +174,6 @@ class Channelled(Backend):
         return self.transport.save(self.server, self.turn)
 
     def carries_channel(self) -> bool:
-        """Return true."""
         return True
 
     def played(self, method: Method) -> Method:
@@ -203,32 +188,26 @@ class Channelled(Backend):
         """Return the replies; rows come sealed, and from a blind server the model goes sealed."""
         self.turn, self.disclosures = turn, []
         server, wanted = self.server, self.server.stale
-        mail = Mail(server.clear(inbox), server.cargo(), server.hello(exchange, turn))
+        clear, cargo, hello = server.clear(inbox), server.cargo(), server.hello(exchange, turn)
 
         def opened(name: str, sealed: SealedReply) -> Reply:
             if wanted:
-                self._take(name, sealed.state)
+                if not sealed.state:
+                    raise BadReply(f"site {name!r} sent no sealed state with its answer.")
+                server.take(name, sealed.state)
+                self._disclose(name, STATE, "encrypted", sealed.state)
             if not exchange.slots:
                 return Reply(scalars=sealed.scalars)
-            if server.form:
-                self._disclose(
-                    name, {slot: (server.form, row) for slot, row in sealed.rows.items()}
-                )
+            for slot, row in sealed.rows.items() if server.form else ():
+                self._disclose(name, slot, server.form, row)
             rows = cast("Mapping[str, Tensor]", server.opened(name, sealed.rows))
             return Reply(rows, sealed.scalars)
 
-        return self.transport.exchange(exchange, inbox, mail, clients, turn, opened)
+        mail = Mail(exchange, inbox, clients, turn, clear, cargo, hello)
+        return self.transport.exchange(mail, opened)
 
-    def _take(self, name: str, state: bytes) -> None:
-        if not state:
-            raise BadReply(f"site {name!r} sent no sealed state with its answer.")
-        self.server.take(name, state)
-        self._disclose(name, {STATE: ("encrypted", state)})
-
-    def _disclose(self, name: str, content: Mapping[str, tuple[str, bytes]]) -> None:
-        self.disclosures += [
-            Disclosure(name, label, form, len(part)) for label, (form, part) in content.items()
-        ]
+    def _disclose(self, name: str, label: str, form: str, content: bytes) -> None:
+        self.disclosures.append(Disclosure(name, label, form, len(content)))
 
     def rows(self, slot: str, replies: Sequence[Reply], reference: Tensor | None) -> Rows:
         """Return one slot's rows, whose questions go to the sites."""
@@ -240,27 +219,20 @@ class Channelled(Backend):
         """Return the answers of the sites that give one."""
         answers = self.transport.ask(questions, self.turn)
         for name, answer in answers.items():
-            label, form = describe_answer(answer)
-            if form:
-                self._disclose(name, {label: (form, answer)})
+            header, _ = unpack(answer, "an answer")
+            if form := ANSWERS.get(header.get("kind", "")):
+                self._disclose(name, form[0].format(header.get("slot", "")), form[1], answer)
         return answers
 
     def undecided(self) -> list[Undecided]:
-        """Return pairs whose inner product could not be told from 0, since the last call."""
         pairs, self.server.undecided = self.server.undecided, []
         return pairs
 
     def disclosed(self) -> list[Disclosure]:
-        """Return what left each client since the last `map` began."""
         return list(self.disclosures)
 
 
-def describe_answer(message: bytes) -> tuple[str, str]:
-    """Return what a ledger calls an answer, and its form; nothing for a bare acknowledgement."""
-    header, _ = unpack(message, "an answer")
-    slot = header.get("slot", "")
-    return {
-        "weights": (f"{slot} weights", "plain"),
-        "sum": (f"{slot} sum", "plain"),
-        "masked": (slot, "masked"),
-    }.get(header.get("kind", ""), ("", ""))
+#: Kind of answer -> what a ledger calls it, with its slot, and its form. A refusal says nothing.
+ANSWERS = {
+    "weights": ("{} weights", "plain"), "sum": ("{} sum", "plain"), "masked": ("{}", "masked"),
+}  # fmt: skip

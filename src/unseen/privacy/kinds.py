@@ -6,22 +6,20 @@ import json
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Generic, Literal, Self, TypeVar
 
 import torch
 from torch import Tensor
 
 from unseen.core.client import Memories
-from unseen.core.disclosure import Undecided
-from unseen.core.exchange import Exchange, Method, Reply, Turn
-from unseen.core.rows import Rows
+from unseen.core.exchange import Exchange, Method, Reply, Undecided
+from unseen.core.replies import NOT_FINITE
+from unseen.core.turn import Turn
 from unseen.core.types import Inbox, Memory
-from unseen.errors import UnseenError, number
-from unseen.privacy.wire import Parts, expect, nonce, unpack
+from unseen.errors import BadReply, UnseenError, number
+from unseen.privacy import wire
 
-#: site -> question, and site -> answer of those who answered.
-Ask = Callable[[Mapping[str, bytes]], Mapping[str, bytes]]
 #: What a message carries where the server has no model to send: see `unseen.privacy.blind`.
 Cargo = Mapping[str, bytes]
 Server = Literal["clear", "blind"]
@@ -29,8 +27,10 @@ Server = Literal["clear", "blind"]
 #: each site has its own key and everybody's public ones.
 SECRET, PUBLIC = "ckks.secret", "ckks.public"
 PRIVATE, PUBLICS = "masks.private", "masks.public.json"
-#: What a sealed state is called in the cargo, and in the ledger.
-STATE = "state"
+#: What a sealed state is called in the cargo and the ledger, and a question in errors.
+STATE, QUESTION = "state", "the server's question"
+#: site -> question, and site -> answer of those who answered.
+Ask = Callable[[Mapping[str, bytes]], Mapping[str, bytes]]
 CPU = torch.device("cpu")
 
 
@@ -39,6 +39,8 @@ class Sealed:
     """A row that the server holds and cannot read.
 
     Attributes:
+        client: Whose row it is.
+        shape, dtype: Those of the row.
         header: What its message says of it.
         parts: The row itself.
         fault: What its client found wrong with it; only the client could look.
@@ -48,49 +50,84 @@ class Sealed:
     shape: torch.Size
     dtype: torch.dtype
     header: Mapping[str, Any]
-    parts: Parts
+    parts: wire.Parts
     fault: str = ""
 
 
-@dataclass(frozen=True)
-class SealedReply:
-    """What leaves a site in one exchange.
-
-    Attributes:
-        rows: Slot -> the row's message; none in an evaluation.
-        state: The sealed state that the site works with, where the server has no newer one.
-    """
-
-    scalars: Mapping[str, float | Tensor] = field(default_factory=dict)
-    rows: Mapping[str, bytes] = field(default_factory=dict)
-    state: bytes = b""
-
-
 class Site(ABC):
-    """A channel's side at one site.
+    """A channel's side at one site. It holds a key, and is never pickled.
 
     Attributes:
         blind: Whether the server is blind: the site has the model from the cargo alone, and
             remembers what it knows of the sums from one exchange to the next.
+        name: The site.
+        mark: What every message about rows says of the keys.
+        pending: What must be remembered between the messages of one exchange, as plain data.
     """
 
     blind: ClassVar[bool] = False
+
+    def __init__(self, name: str, mark: Mapping[str, str] | None = None) -> None:
+        self.name, self.mark = name, mark or {}
+        self.pending: dict[str, Any] = {}
+
+    def __repr__(self) -> str:
+        return f"Site({self.name!r})"
+
+    def __reduce__(self) -> Any:
+        raise UnseenError("a site's side holds its key and is never pickled.")
+
+    @property
+    def label(self) -> Any:
+        """The exchange that rows were last sealed for; questions about any other are refused."""
+        return self.pending.get("label", {"round": None})
 
     def receive(self, inbox: Inbox, cargo: Cargo, turn: Turn) -> Inbox:
         """Return the inbox as this site's local part sees it.
 
         Args:
             inbox: The entries that travel in the clear.
-            cargo: What is sent in the place of the others.
+            cargo: What is sent in place of the others.
             turn: The exchange that it is for.
         """
         return inbox
 
-    @abstractmethod
     def seal(
         self, exchange: Exchange, reply: Reply, inbox: Inbox, turn: Turn, hello: str
     ) -> dict[str, bytes]:
-        """Return a reply's rows as they leave: slot -> message."""
+        """Seal a reply's rows; of a row that is not finite the fault alone leaves.
+
+        Args:
+            exchange: What the reply is to.
+            reply: The client's reply.
+            inbox: What the client received.
+            turn: Which round it is.
+            hello: What the server began the exchange with.
+
+        Returns:
+            Slot -> message.
+        """
+        number = json.loads(hello)["nonce"]
+        label = {"round": turn.round, "exchange": exchange.name, "nonce": number}
+        self.pending = {"label": label, **self.start(inbox)}
+        messages = {}
+        for slot in exchange.sent:
+            row = reply.rows[slot].detach().cpu()
+            head = {"kind": "row", "slot": slot, "client": self.name, **label, **self.mark}
+            head |= {"shape": list(row.shape), "dtype": wire.name_of(row.dtype)}
+            if bool(torch.isfinite(row).all()):
+                messages[slot] = self.message(row, head, exchange, turn)
+            else:
+                messages[slot] = wire.pack({**head, "fault": NOT_FINITE})
+        return messages
+
+    @abstractmethod
+    def start(self, inbox: Inbox) -> dict[str, Any]:
+        """Return what must be remembered of an exchange that begins."""
+
+    @abstractmethod
+    def message(self, row: Tensor, head: dict[str, Any], exchange: Exchange, turn: Turn) -> bytes:
+        """Return the message of one finite row [P] on the CPU, with what its header says so far."""
 
     def state(self) -> bytes:
         """Return the sealed state that goes along with a reply; empty where none is needed."""
@@ -104,17 +141,24 @@ class Site(ABC):
         """Return the sealed state of what `to_memory` returned, under this site's key."""
         raise UnseenError("the server has the model itself: no state is sealed for it.")
 
-    @abstractmethod
     def answer(self, question: bytes) -> bytes:
-        """Return the answer to a question; a refusal is an answer too."""
+        """Return the answer to a question; a refusal, with the reason, is an answer too."""
+        try:
+            return self.respond(*wire.unpack(question, QUESTION))
+        except (UnseenError, KeyError, ValueError, TypeError, IndexError, RuntimeError) as error:
+            return wire.pack({"kind": "refused", "why": str(error)})
 
     @abstractmethod
+    def respond(self, header: dict[str, Any], parts: wire.Parts) -> bytes:
+        """Return the answer to a question, or raise what is wrong with it."""
+
     def save(self) -> bytes:
-        """Return what a new process must be given to go on within an exchange."""
+        """Return what a new process must be given to go on within an exchange; it stays here."""
+        return wire.pack({"pending": wire.encode(self.pending)})
 
-    @abstractmethod
     def load(self, content: bytes) -> None:
         """Go on from what `save` returned."""
+        self.pending = wire.decode(wire.unpack(content, "a site's saved state")[0]["pending"])
 
 
 class ServerSide(ABC):
@@ -122,13 +166,16 @@ class ServerSide(ABC):
 
     Attributes:
         form: In what form rows leave with the replies; empty where none does.
+        mark: What every message about rows must say of the keys.
         label: Which exchange messages must be of; before the first, none is.
-        undecided: Pairs of clients whose inner product could not be told from 0.
+        undecided: Pairs of clients whose inner product could not be distinguished from 0.
     """
 
     form: ClassVar[str]
+    stack: ClassVar[type[SealedRows[Any]]]
 
-    def __init__(self) -> None:
+    def __init__(self, mark: Mapping[str, str] | None = None) -> None:
+        self.mark = mark or {}
         self.label: dict[str, Any] = {"round": -1, "exchange": "", "nonce": ""}
         self.undecided: list[Undecided] = []
 
@@ -138,7 +185,7 @@ class ServerSide(ABC):
 
     def hello(self, exchange: Exchange, turn: Turn) -> str:
         """Begin an exchange: return a fresh number, which every message of it must bear."""
-        self.label = {"round": turn.round, "exchange": exchange.name, "nonce": nonce()}
+        self.label = {"round": turn.round, "exchange": exchange.name, "nonce": wire.nonce()}
         return json.dumps({"nonce": self.label["nonce"]})
 
     def opened(self, name: str, messages: Mapping[str, bytes]) -> dict[str, Sealed]:
@@ -146,20 +193,28 @@ class ServerSide(ABC):
         rows = {}
         for slot, message in messages.items():
             what = f"the row {slot!r} of client {name!r}"
-            head, parts = unpack(message, what)
-            expect(head, what, kind="row", client=name, slot=slot, **self.label)
-            rows[slot] = self.sealed(name, head, parts, what)
+            head, parts = wire.unpack(message, what)
+            wire.expect(head, what, kind="row", client=name, slot=slot, **self.label, **self.mark)
+            kind, fault = wire.type_of(head, what), str(head.get("fault", ""))
+            try:
+                shape = torch.Size(head["shape"])
+                whole = bool(fault) or self.whole(head, parts, shape.numel())
+            except (KeyError, TypeError, ValueError):
+                whole = False
+            if not whole:
+                raise BadReply(f"{what} does not hold what its header speaks of.")
+            rows[slot] = Sealed(name, shape, kind, head, parts, fault)
         return rows
 
-    @abstractmethod
-    def sealed(self, name: str, head: dict[str, Any], parts: Parts, what: str) -> Sealed:
-        """Return the row in a message; raise BadReply, which calls it `what`."""
+    def whole(self, head: Mapping[str, Any], parts: wire.Parts, size: int) -> bool:
+        """Return whether the parts of a row of `size` numbers are those that its header names."""
+        return True
 
-    @abstractmethod
-    def rows(self, slot: str, rows: Sequence[Sealed], ask: Ask, device: torch.device = CPU) -> Rows:
+    def rows(
+        self, slot: str, rows: Sequence[Sealed], ask: Ask, device: torch.device = CPU
+    ) -> SealedRows[Any]:
         """Return a stack of rows for a rule, whose results lie on the device."""
-
-    # --- of a server that is blind; see `unseen.privacy.blind` ---
+        return self.stack(self, slot, tuple(rows), ask, device)
 
     @property
     def stale(self) -> bool:
@@ -171,7 +226,7 @@ class ServerSide(ABC):
         return inbox
 
     def cargo(self) -> Cargo:
-        """Return what goes out with every message in the place of the other entries."""
+        """Return what goes out with every message in place of the other entries."""
         return {}
 
     def take(self, name: str, content: bytes) -> None:
@@ -188,6 +243,60 @@ class ServerSide(ABC):
 
     def load(self, memories: Memories) -> None:  # noqa: B027 (most have nothing to load)
         """Go on from what `save` returned, if it is among the memories."""
+
+
+Side = TypeVar("Side", bound=ServerSide)
+
+
+@dataclass
+class SealedRows(ABC, Generic[Side]):
+    """Rows of one slot that the server cannot read.
+
+    Attributes:
+        unread, unmultiplied: Why there are no rows, and no inner products, for a rule.
+        server: The channel's side that opened them.
+        slot: The slot.
+        sealed: The rows, one for each client.
+        ask: How sites are asked about them.
+        device: Where results lie.
+        reference: None: what the clients received is not to be had.
+    """
+
+    unread: ClassVar[str]
+    unmultiplied: ClassVar[str]
+    server: Side
+    slot: str
+    sealed: tuple[Sealed, ...]
+    ask: Ask
+    device: torch.device = CPU
+    reference: Tensor | None = None
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """[K, P]."""
+        return len(self.sealed), self.sealed[0].shape.numel()
+
+    @property
+    def names(self) -> list[str]:
+        """The clients, in the order of the rows."""
+        return [row.client for row in self.sealed]
+
+    @abstractmethod
+    def linear(self, weights: Tensor, blocks: Sequence[slice] | None = None) -> Tensor:
+        """Return Σ w_i u_i [P], or a stand-in where the server must not read it."""
+
+    def take(self, order: Tensor) -> Self:
+        """Return the same rows in another order."""
+        return replace(self, sealed=tuple(self.sealed[i] for i in order.tolist()))
+
+    def dense(self) -> Tensor:
+        raise UnseenError(self.unread)
+
+    def gram(self, *asked: Any, **named: Any) -> Any:
+        """Refuse; `weigh` too, where the sites cannot do it either."""
+        raise UnseenError(self.unmultiplied)
+
+    weigh = gram
 
 
 @dataclass(frozen=True)

@@ -5,17 +5,17 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from unseen.core.disclosure import Disclosure
-from unseen.core.exchange import Exchange, Method, Reply, Turn
+from unseen.core.exchange import Disclosure, Exchange, Method, Reply
 from unseen.core.round import Backend
 from unseen.core.rows import Rows
+from unseen.core.turn import Turn
 from unseen.core.types import Inbox
 from unseen.privacy.accounting import Guarantee, Release, releases
 from unseen.privacy.dp import NoisedRows, mechanism
@@ -31,7 +31,13 @@ LARGEST = 2**53
 
 @dataclass(frozen=True)
 class _Call:
-    """One exchange as it went out: with whom, and how many examples each says it has."""
+    """One exchange as it went out.
+
+    Attributes:
+        exchange, turn: Which one it was.
+        names, counts: With whom, and how many examples each says it has.
+        left: What left them.
+    """
 
     exchange: Exchange
     turn: Turn
@@ -43,13 +49,17 @@ class _Call:
 class Metered(Backend):
     """A backend whose replies are measured on the way.
 
-    A channel that changes what leaves a client reports it itself, see `Backend.disclosed`.
+    Args:
+        backend: The backend.
+        method: The method that it plays.
+
+    Note:
+        A channel that changes what leaves a client reports it itself, see `Backend.disclosed`.
     """
 
     def __init__(self, backend: Backend, method: Method) -> None:
         self.backend, self.method = backend, method
-        self.model, self.clients = backend.model, backend.clients
-        self.memories = backend.memories
+        self.model, self.clients, self.memories = backend.model, backend.clients, backend.memories
         self.calls: list[_Call] = []
         self.spending: dict[tuple[str, str], Counter[Release]] = {}
         #: How many examples each client has, and replies that came before it said so.
@@ -62,24 +72,28 @@ class Metered(Backend):
         """Return the backend's replies; those of the exchange before are done with."""
         self._settle()
         replies = self.backend.map(exchange, inbox, clients, turn)
-        left = [item for n, r in zip(clients, replies, strict=True) for item in measured(n, r)]
-        counts = tuple(self._count(n, r) for n, r in zip(clients, replies, strict=True))
-        self.calls.append(_Call(exchange, turn, tuple(clients), counts, tuple(left)))
+        pairs = list(zip(clients, replies, strict=True))
+        left = tuple(item for name, reply in pairs for item in measured(name, reply))
+        counts = tuple(self._count(name, reply) for name, reply in pairs)
+        self.calls.append(_Call(exchange, turn, tuple(clients), counts, left))
         return replies
 
     def rows(self, slot: str, replies: Sequence[Reply], reference: Tensor | None) -> Rows:
-        """Return the backend's own."""
         return self.backend.rows(slot, replies, reference)
 
     def lines(self) -> list[Record]:
         """Return the records of all exchanges since the last call."""
         self._settle()
-        lines = [self._line(call) for call in self.calls]
-        self.calls = []
-        return lines
+        calls, self.calls = self.calls, []
+        return [self._line(call) for call in calls]
 
     def resume(self, folder: Path, roster: Sequence[str]) -> None:
-        """Count what an earlier run of the same job spent, from its ledger."""
+        """Count what an earlier run of the same job spent.
+
+        Args:
+            folder: The job's, with its ledger.
+            roster: All clients of the study.
+        """
         exchanges = {exchange.name: exchange for exchange in self.method.exchanges}
         for line in read_lines(folder / LEDGER):
             if line.get("exchange") in exchanges:
@@ -90,18 +104,19 @@ class Metered(Backend):
 
     def closing(self) -> list[Record]:
         """Return the last record: what each client was promised, if anything."""
-        guarantees = [
-            Guarantee(client, tuple(counter.items()))
-            for (client, _), counter in sorted(self.spending.items())
-        ]
-        if not guarantees:
-            return []
-        return [{"guarantees": [_promise(guarantee) for guarantee in guarantees]}]
+        guarantees = []
+        for (client, protects), counter in sorted(self.spending.items()):
+            promise = Guarantee(client, tuple(counter.items()))
+            spent = {name: finite(promise.spent(name)) for name in ("prv", "rdp")}
+            line = {"client": client, "protects": protects, "delta": promise.release.delta}
+            guarantees.append({**line, **spent, "text": promise.text})
+        return [{"guarantees": guarantees}] if guarantees else []
 
     def _count(self, name: str, reply: Reply) -> int:
-        """How many examples a client says it has, or is known to have; 0 if nobody says.
+        """Return how many examples a client says it has, or is known to have; 0 if nobody says.
 
-        A reply that no rule will use, since it is broken, has left its client all the same.
+        Note:
+            A reply that no rule will use, since it is broken, has left its client all the same.
         """
         reported = torch.as_tensor(reply.scalars.get("examples", 0), dtype=torch.float64)
         if reported.numel() == 1 and 1 <= float(reported) <= LARGEST:
@@ -111,42 +126,36 @@ class Metered(Backend):
 
     def _settle(self) -> None:
         """Let a channel say what left in the last exchange, now that its rules have run."""
-        if not self.calls:
-            return
-        last = self.calls[-1]
-        if disclosed := tuple(self.backend.disclosed()):
-            scalars = () if any(item.slot == SCALARS for item in disclosed) else _scalars(last.left)
-            self.calls[-1] = _Call(last.exchange, last.turn, last.names, last.counts,
-                                   (*disclosed, *scalars))  # fmt: skip
+        if self.calls and (disclosed := tuple(self.backend.disclosed())):
+            last = self.calls[-1]
+            reported = any(item.slot == SCALARS for item in disclosed)
+            scalars = () if reported else tuple(item for item in last.left if item.slot == SCALARS)
+            self.calls[-1] = replace(last, left=(*disclosed, *scalars))
 
     def _line(self, call: _Call) -> Record:
         noised = self._spend(call.exchange, call.turn, call.names, call.counts)
-        slots: dict[tuple[str, str], dict[str, int]] = {}
+        slots: dict[tuple[str, str], Counter[str]] = {}
         for item in call.left:
-            form = _form(item, noised)
-            by_client = slots.setdefault((item.slot, form), {})
-            by_client[item.client] = by_client.get(item.client, 0) + item.bytes
-        line: Record = {
-            "round": call.turn.round,
-            "exchange": call.exchange.name,
-            "clients": list(call.names),
-            "left": [
-                {"slot": slot, "form": form, "bytes": [by_client.get(n, 0) for n in call.names]}
-                for (slot, form), by_client in slots.items()
-            ],
-        }
+            form = item.form
+            if noised and item.slot != SCALARS:
+                form = "noised" if form == "plain" else f"noised+{form}"
+            slots.setdefault((item.slot, form), Counter())[item.client] += item.bytes
+        names = list(call.names)
+        left = [
+            {"slot": slot, "form": form, "bytes": [sizes[n] for n in names]}
+            for (slot, form), sizes in slots.items()
+        ]
+        head = {"round": call.turn.round, "exchange": call.exchange.name}
+        line: Record = {**head, "clients": names, "left": left}
         if noised:
             line["examples"] = list(call.counts)
-            line["epsilon"] = {
-                protects: [self._so_far(name, protects) for name in call.names]
-                for protects in noised
-            }
+            line["epsilon"] = {p: [self._so_far(name, p) for name in names] for p in noised}
         return line
 
     def _spend(
         self, exchange: Exchange, turn: Turn, names: Sequence[str], counts: Sequence[int]
     ) -> list[str]:
-        """Count an exchange; what its noise protects."""
+        """Count an exchange, and return what its noise protects."""
         noised = mechanism(exchange.local, NoisedRows)
         planned = noised.count(turn) if noised is not None else len(names)
         protects: dict[str, None] = {}
@@ -163,10 +172,9 @@ class Metered(Backend):
         return list(protects)
 
     def _so_far(self, client: str, protects: str) -> float | None:
-        counter = self.spending.get((client, protects))
-        if counter is None:  # nobody knows, until it says how many examples it has
-            return None
-        return finite(Guarantee(client, tuple(counter.items())).spent("rdp"))
+        """Return ε; None until the client says how many examples it has."""
+        counter = self.spending.get((client, protects), Counter())
+        return finite(Guarantee(client, tuple(counter.items())).spent("rdp")) if counter else None
 
 
 def measured(client: str, reply: Reply) -> list[Disclosure]:
@@ -181,7 +189,12 @@ def measured(client: str, reply: Reply) -> list[Disclosure]:
 
 
 def before_training(clients: Iterable[str], statistics: Tensor) -> list[Record]:
-    """Return the record of the sums by which tables are standardised, exchanged before round 0."""
+    """Return the record of what is exchanged before round 0.
+
+    Args:
+        clients: Who exchanges it.
+        statistics: The sums by which tables are standardised.
+    """
     names, size = sorted(clients), statistics.numel() * statistics.element_size()
     left = {"slot": "statistics", "form": "plain", "bytes": [size] * len(names)}
     return [{"round": 0, "exchange": "statistics", "clients": names, "left": [left]}]
@@ -190,27 +203,6 @@ def before_training(clients: Iterable[str], statistics: Tensor) -> list[Record]:
 def finite(value: float) -> float | None:
     """Return a number of five digits, or None for infinity, which JSON lacks."""
     return float(f"{value:.5g}") if math.isfinite(value) else None
-
-
-def _scalars(left: Iterable[Disclosure]) -> tuple[Disclosure, ...]:
-    return tuple(item for item in left if item.slot == SCALARS)
-
-
-def _form(item: Disclosure, noised: Sequence[str]) -> str:
-    if not noised or item.slot == SCALARS:
-        return item.form
-    return "noised" if item.form == "plain" else f"noised+{item.form}"
-
-
-def _promise(guarantee: Guarantee) -> Record:
-    return {
-        "client": guarantee.client,
-        "protects": guarantee.release.protects,
-        "delta": guarantee.release.delta,
-        "prv": finite(guarantee.spent("prv")),
-        "rdp": finite(guarantee.spent("rdp")),
-        "text": guarantee.text,
-    }
 
 
 @dataclass(frozen=True)
@@ -240,10 +232,13 @@ def summary(lines: Iterable[Record]) -> Summary:
 
 
 def card(folder: Path | str) -> list[str]:
-    """What a model card says of a job's privacy, as lines of Markdown; none without a ledger.
+    """Return what a model card says of a job's privacy.
 
     Args:
         folder: Folder of one job, which has its `ledger.jsonl`.
+
+    Returns:
+        Lines of Markdown; none without a ledger.
     """
     text = summary(read_lines(Path(folder) / LEDGER))
     if not text.rows:
@@ -257,6 +252,5 @@ def card(folder: Path | str) -> list[str]:
         ),
         "",
     ]
-    if text.guarantees:
-        return [*lines, *(f"- {promise['text']}" for promise in text.guarantees)]
-    return [*lines, "Differential privacy: none. No noise was put on what left the clients."]
+    none = "Differential privacy: none. No noise was put on what left the clients."
+    return lines + ([f"- {promise['text']}" for promise in text.guarantees] or [none])

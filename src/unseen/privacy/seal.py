@@ -1,20 +1,26 @@
-"""Microsoft SEAL through TenSEAL: contexts, ciphertexts as bytes, and plaintexts by coefficient.
+"""Microsoft SEAL through TenSEAL: contexts, keys, ciphertexts as bytes, plaintexts by coefficient.
 
-All of the scheme that is not arithmetic on vectors: `unseen.privacy.ckks` never sees SEAL itself.
+Note:
+    All of the scheme that is not arithmetic on vectors: `unseen.privacy.ckks` never sees SEAL
+    itself.
 """
 
 from __future__ import annotations
 
+import hashlib
+import math
 import os
 import struct
 import tempfile
-from functools import cache
+from collections.abc import Iterable
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from unseen.errors import UnseenError
+from unseen.errors import BadReply, UnseenError
+from unseen.privacy.wire import expect, optional, pack, unpack
 
 #: Degree of the polynomials, and numbers in one ciphertext.
 DEGREE, SLOTS = 8192, 4096
@@ -23,26 +29,20 @@ DEGREE, SLOTS = 8192, 4096
 MODULI = {1: (60, 40, 60), 2: (60, 40, 40, 60)}
 
 
-def sealapi() -> Any:
-    """TenSEAL's bindings of SEAL, or an error that names the extra."""
-    try:
-        import tenseal.sealapi as api
-    except ImportError as error:
-        raise UnseenError(
-            "encrypted aggregation needs TenSEAL: install it with pip install 'unseen[he]'."
-        ) from error
-    return api
-
-
 class Scheme:
     """CKKS with fixed parameters, for vectors of at most SLOTS numbers; holds no key.
 
-    A ciphertext's bytes are SEAL's own, compressed. SEAL's bindings read and write files only;
-    this one lies in memory where the system can do that.
+    Args:
+        levels: Multiplicative levels, as in `MODULI`.
+
+    Note:
+        A ciphertext's bytes are SEAL's own, compressed. SEAL's bindings read and write files only;
+        this one lies in memory where the system can do that.
     """
 
     def __init__(self, levels: int) -> None:
-        self.api = api = sealapi()
+        what = "encrypted aggregation needs TenSEAL"
+        self.api = api = optional("tenseal.sealapi", what, "he")
         parameters = api.EncryptionParameters(api.SCHEME_TYPE.CKKS)
         parameters.set_poly_modulus_degree(DEGREE)
         parameters.set_coeff_modulus(api.CoeffModulus.Create(DEGREE, list(MODULI[levels])))
@@ -59,7 +59,16 @@ class Scheme:
         return os.pread(self._descriptor, os.fstat(self._descriptor).st_size, 0)
 
     def read(self, thing: Any, content: bytes | memoryview, what: str) -> Any:
-        """Load saved bytes into a fresh object; SEAL checks them against the parameters."""
+        """Load saved bytes into a fresh object; SEAL checks them against the parameters.
+
+        Args:
+            thing: The fresh object.
+            content: The bytes.
+            what: What an error calls them.
+
+        Raises:
+            UnseenError: They are not an object of this kind and these parameters.
+        """
         os.ftruncate(self._descriptor, 0)
         os.pwrite(self._descriptor, content, 0)
         try:
@@ -75,7 +84,13 @@ class Scheme:
         return self.read(self.api.Ciphertext(self.context), content, what)
 
     def encoded(self, values: NDArray[np.float64] | float, scale: float, level: Any = None) -> Any:
-        """Up to SLOTS numbers, or one number in every slot, as a plaintext."""
+        """Encode up to SLOTS numbers, or one number in every slot, as a plaintext.
+
+        Args:
+            values: The numbers.
+            scale: What they are multiplied by before they are rounded.
+            level: SEAL's id of the modulus; that of a fresh ciphertext where there is none.
+        """
         plain = self.api.Plaintext()
         numbers = float(values) if np.ndim(values) == 0 else np.asarray(values).tolist()
         self.encoder.encode(numbers, level if level is not None else self.first, scale, plain)
@@ -83,21 +98,22 @@ class Scheme:
 
     def decoded(self, decryptor: Any, ciphertext: Any) -> NDArray[np.float64]:
         """Return the SLOTS numbers of a ciphertext."""
+        return np.array(self.encoder.decode_double(self._decrypted(decryptor, ciphertext)))
+
+    def _decrypted(self, decryptor: Any, ciphertext: Any) -> Any:
         plain = self.api.Plaintext()
         decryptor.decrypt(ciphertext, plain)
-        return np.array(self.encoder.decode_double(plain))
+        return plain
 
     def mean(self, decryptor: Any, ciphertext: Any) -> float:
         """Return the mean over all slots, which is the constant coefficient; no other is looked at.
 
-        The values of a polynomial at all roots sum to DEGREE times its constant coefficient, in
-        each modulus; the remainders make the integer.
+        Note:
+            The values of a polynomial at all roots sum to DEGREE times its constant coefficient,
+            in each modulus; the remainders make the integer.
         """
-        plain = self.api.Plaintext()
-        decryptor.decrypt(ciphertext, plain)
-        numbers, total, modulus = plain.dyn_array(), 0, 1
-        for m in self.moduli:
-            modulus *= m
+        plain = self._decrypted(decryptor, ciphertext)
+        numbers, total, modulus = plain.dyn_array(), 0, math.prod(self.moduli)
         for k, m in enumerate(self.moduli):
             values = map(numbers.__getitem__, range(k * DEGREE, (k + 1) * DEGREE))
             rest = sum(values) * pow(DEGREE, -1, m) % m
@@ -110,7 +126,9 @@ class Scheme:
     def blanket(self, encryptor: Any, scale: float) -> Any:
         """Return a fresh encryption of uniformly random coefficients whose constant one is 0.
 
-        Added to a ciphertext it leaves the mean over the slots, and nothing else, to be decrypted.
+        Note:
+            Added to a ciphertext it leaves the mean over the slots, and nothing else, to be
+            decrypted.
         """
         columns = []
         for m in self.moduli:
@@ -127,13 +145,16 @@ class Scheme:
         return covered
 
     def _framed(self, body: bytes) -> bytes:
-        """SEAL's header for bytes that are not compressed, of the version of this library."""
-        sample = _sample(self)
-        return sample[:5] + bytes(3) + struct.pack("<Q", 16 + len(body)) + body
+        """Frame bytes that are not compressed by SEAL's header, of the version of this library."""
+        return self._sample[:5] + bytes(3) + struct.pack("<Q", 16 + len(body)) + body
+
+    @cached_property
+    def _sample(self) -> bytes:
+        return self.to_bytes(self.encoded(1.0, 2.0**20))
 
 
 def _uniform(modulus: int) -> NDArray[np.uint64]:
-    """DEGREE numbers below the modulus from the system's own randomness."""
+    """Draw DEGREE numbers below the modulus from the system's own randomness."""
     mask = np.uint64((1 << modulus.bit_length()) - 1)
     numbers = np.empty(0, np.uint64)
     while len(numbers) < DEGREE:  # a modulus is just below a power of 2, so that few are refused
@@ -142,13 +163,8 @@ def _uniform(modulus: int) -> NDArray[np.uint64]:
     return numbers[:DEGREE].copy()
 
 
-@cache
-def _sample(scheme: Scheme) -> bytes:
-    return scheme.to_bytes(scheme.encoded(1.0, 2.0**20))
-
-
 def _file() -> tuple[int, str]:
-    """A file that this process alone can open, in memory where there is such a thing."""
+    """Open a file that this process alone can open, in memory where there is such a thing."""
     if hasattr(os, "memfd_create"):
         descriptor = os.memfd_create("unseen")
         return descriptor, f"/proc/self/fd/{descriptor}"
@@ -163,3 +179,86 @@ def scheme(levels: int) -> Scheme:
 @cache
 def _scheme(levels: int, process: int) -> Scheme:
     return Scheme(levels)
+
+
+def make_keys() -> tuple[bytes, bytes]:
+    """Return fresh keys, (secret, public): the one for every site, the other for the server too."""
+    secrets, publics = [], []
+    for levels in MODULI:
+        own = scheme(levels)
+        generator, public = own.api.KeyGenerator(own.context), own.api.PublicKey()
+        generator.create_public_key(public)
+        secrets.append(own.to_bytes(generator.secret_key()))
+        publics.append(own.to_bytes(public))
+    head = {"identity": _identity(publics), "levels": list(MODULI)}
+    secret = pack({"kind": "ckks secret", **head}, secrets)
+    return secret, pack({"kind": "ckks public", **head}, publics)
+
+
+def _identity(publics: Iterable[bytes | memoryview]) -> str:
+    return hashlib.sha256(b"".join(publics)).hexdigest()[:16]
+
+
+def check_public(content: bytes) -> str:
+    """Return the identity of a server's key.
+
+    Raises:
+        UnseenError: The bytes are or hold a secret key, or are not a key.
+    """
+    try:
+        header, parts = unpack(content, "the public context")
+    except BadReply:
+        header, parts = {"kind": _foreign(content)}, ()
+    kind = str(header.get("kind"))
+    if kind != "ckks public" or b"ckks secret" in content:
+        raise UnseenError(
+            "the server's context must be the public one of unseen.privacy.ckks.make_keys; found "
+            f"{'a secret key' if 'secret' in kind else 'something else'}. A server that holds the "
+            "secret key reads every update.",
+            remedy="Take it away from there, make new keys, and give the server the public part.",
+        )
+    identity = _identity(parts)
+    expect(header, "the public context", identity=identity)
+    return identity
+
+
+def _foreign(content: bytes) -> str:
+    """Tell what a context of TenSEAL's own is."""
+    try:
+        import tenseal
+
+        return "secret" if tenseal.context_from(content).has_secret_key() else "tenseal"
+    except Exception:  # whatever it is, it is none of ours
+        return "unknown"
+
+
+class Keys:
+    """A side's keys as SEAL has them. They are never pickled and show nothing.
+
+    Args:
+        content: The file of the key.
+        kind: `"secret"` or `"public"`.
+    """
+
+    def __init__(self, content: bytes, kind: str) -> None:
+        header, parts = unpack(content, f"the file of the {kind} key")
+        expect(header, f"the file of the {kind} key", kind=f"ckks {kind}")
+        self.identity: str = header["identity"]
+        self.kind = kind
+        self._tools: dict[int, tuple[Scheme, Any, Any]] = {}
+        for levels, part in zip(header["levels"], parts, strict=True):
+            own, public = scheme(levels), kind == "public"
+            empty = own.api.PublicKey() if public else own.api.SecretKey()
+            key = own.read(empty, part, f"the {kind} key")
+            decryptor = None if public else own.api.Decryptor(own.context, key)
+            self._tools[levels] = (own, own.api.Encryptor(own.context, key), decryptor)
+
+    def tools(self, levels: int) -> tuple[Scheme, Any, Any]:
+        """Return the scheme, its encryptor, and its decryptor (none with a public key)."""
+        return self._tools[levels]
+
+    def __repr__(self) -> str:
+        return f"Keys({self.identity}, {self.kind})"
+
+    def __reduce__(self) -> Any:
+        raise UnseenError("keys are never pickled: pass the file that holds them.")

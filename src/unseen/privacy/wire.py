@@ -9,7 +9,8 @@ import secrets
 import struct
 from base64 import b64decode, b64encode
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
+from importlib import import_module
+from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
@@ -21,15 +22,23 @@ from unseen.errors import BadReply, UnseenError
 MAGIC = b"unseen-1"
 #: What a message carries behind its header, uncopied.
 Parts = tuple[memoryview, ...]
+
+
+def name_of(dtype: torch.dtype) -> str:
+    """Return what a header calls a type, such as `float32`."""
+    return str(dtype).removeprefix("torch.")
+
+
 #: The types that a row may have.
-TYPES = {str(t).removeprefix("torch."): t for t in (torch.float32, torch.float64, torch.float16)}
+TYPES = {name_of(t): t for t in (torch.float32, torch.float64, torch.float16)}
 
 
 def pack(header: Mapping[str, Any], parts: Sequence[bytes | memoryview] = ()) -> bytes:
-    """One message: a JSON header, any number of parts, and a digest over all of it.
+    """Return one message: a JSON header, any number of parts, and a digest over all of it.
 
-    The digest finds accidents. That nobody else wrote the message is for the transport (TLS with
-    known keys) to see to.
+    Note:
+        The digest finds accidents. That nobody else wrote the message is for the transport (TLS
+        with known keys) to see to.
     """
     head = json.dumps({**header, "lengths": [len(part) for part in parts]}).encode()
     body = b"".join([MAGIC, struct.pack("<I", len(head)), head, *parts])
@@ -45,26 +54,22 @@ def unpack(message: bytes, what: str) -> tuple[dict[str, Any], Parts]:
     (length,) = struct.unpack("<I", view[8:12])
     try:
         header = json.loads(bytes(body[12 : 12 + length]))
-        lengths = [int(n) for n in header["lengths"]]
-        whole = 12 + length + sum(lengths) == len(body)
+        ends = list(accumulate(map(int, header["lengths"]), initial=12 + length))
     except (ValueError, KeyError, TypeError):
-        header, lengths, whole = {}, [], False
-    if not whole or hashlib.sha256(body).digest() != bytes(digest):
+        header, ends = {}, [-1]
+    if ends[-1] != len(body) or hashlib.sha256(body).digest() != bytes(digest):
         raise BadReply(
-            f"{what} was changed or cut short on its way: its digest does not fit. Send it again."
+            f"{what} was changed or cut short on its way: its digest does not fit.",
+            remedy="Send it again.",
         )
-    ends = np.cumsum([12 + length, *lengths]).tolist()
     return header, tuple(body[a:b] for a, b in pairwise(ends))
 
 
 def expect(header: Mapping[str, Any], what: str, **expected: object) -> None:
-    """Refuse a message whose header says something else than what was expected."""
+    """Refuse a message of another round, exchange or key: its header must say what is expected."""
     for name, value in expected.items():
-        if header.get(name) != value:
-            raise BadReply(
-                f"{what} is of another {name}: expected {value!r}, found {header.get(name)!r}. A "
-                "message of another round, exchange or key is refused."
-            )
+        if (found := header.get(name)) != value:
+            raise BadReply(f"{what} is of another {name}: expected {value!r}, found {found!r}.")
 
 
 def type_of(header: Mapping[str, Any], what: str) -> torch.dtype:
@@ -74,15 +79,16 @@ def type_of(header: Mapping[str, Any], what: str) -> torch.dtype:
     return TYPES[header["dtype"]]
 
 
-def refusal(error: Exception) -> bytes:
-    """Return a site's refusal, with the reason."""
-    return pack({"kind": "refused", "why": str(error)})
-
-
 def accepted(
     answers: Mapping[str, bytes], kind: str, label: Mapping[str, Any]
 ) -> dict[str, tuple[dict[str, Any], Parts]]:
-    """The answers, each of the right kind and exchange; a refusal stops the round by name."""
+    """Return the answers as header and parts; one site's refusal stops the round.
+
+    Args:
+        answers: Site -> answer.
+        kind: What the header of each must say it is.
+        label: What else it must say.
+    """
     contents = {}
     for name, answer in answers.items():
         header, parts = unpack(answer, f"the answer of {name!r}")
@@ -99,7 +105,7 @@ def nonce() -> str:
 
 
 def encode(value: Any) -> Any:
-    """Nested tables of tensors, numbers and texts as JSON can hold them; the tensors whole."""
+    """Return nested tables of tensors, numbers and texts as JSON can hold them, exactly."""
     if isinstance(value, Tensor):
         array = value.detach().cpu().contiguous().numpy()
         content = b64encode(array.tobytes()).decode()
@@ -134,13 +140,13 @@ def decode(value: Any) -> Any:
 
 
 def digest(state: object) -> str:
-    """Sixteen digits of a rule's state."""
+    """Return sixteen digits of a rule's state."""
     return hashlib.sha256(json.dumps(encode(state)).encode()).hexdigest()[:16]
 
 
 def randomness(generator: torch.Generator | None) -> str | None:
     """Return a generator's state as text."""
-    return None if generator is None else b64encode(bytes(generator.get_state().tolist())).decode()
+    return None if generator is None else b64encode(from_tensor(generator.get_state())).decode()
 
 
 def generator_of(text: str | None) -> torch.Generator | None:
@@ -148,5 +154,60 @@ def generator_of(text: str | None) -> torch.Generator | None:
     if text is None:
         return None
     generator = torch.Generator()
-    generator.set_state(torch.frombuffer(bytearray(b64decode(text)), dtype=torch.uint8))
+    generator.set_state(to_tensor(b64decode(text)))
     return generator
+
+
+def to_tensor(content: bytes) -> Tensor:
+    """Return bytes as a tensor of uint8, as memories and checkpoints hold them."""
+    return torch.from_numpy(np.frombuffer(content, np.uint8).copy())
+
+
+def from_tensor(content: Tensor) -> bytes:
+    """Return the bytes of a tensor of uint8."""
+    return content.cpu().numpy().tobytes()
+
+
+def digest_of(tensors: Mapping[str, Tensor]) -> bytes:
+    """Return a digest of named tensors: of their names, shapes and every byte."""
+    digest = hashlib.sha256()
+    for name in sorted(tensors):
+        value = tensors[name].detach().cpu().contiguous()
+        digest.update(f"{name} {value.dtype} {tuple(value.shape)}\n".encode())
+        digest.update(value.numpy().data.cast("B") if value.numel() else b"")
+    return digest.digest()
+
+
+def optional(module: str, what: str, extra: str) -> Any:
+    """Return a module that an extra of the package installs.
+
+    Args:
+        module: Its dotted name.
+        what: What an error says of its absence.
+        extra: The extra.
+
+    Raises:
+        UnseenError: It is not installed.
+    """
+    try:
+        return import_module(module)
+    except ImportError as error:
+        remedy = f"Install it with pip install 'unseen[{extra}]'."
+        raise UnseenError(f"{what}, which is not installed.", remedy=remedy) from error
+
+
+def primitives(module: str) -> Any:
+    """Return a module of cryptography's primitives."""
+    name = f"cryptography.hazmat.primitives.{module}"
+    return optional(name, "this channel needs the package cryptography", "he")
+
+
+def derived_key(secret: bytes, info: bytes, salt: bytes | None = None) -> bytes:
+    """Derive a key of 32 bytes from a secret, for one use that `info` and `salt` name.
+
+    Source:
+        HKDF-SHA-256, RFC 5869.
+    """
+    hkdf, hashes = primitives("kdf.hkdf"), primitives("hashes")
+    key: bytes = hkdf.HKDF(hashes.SHA256(), 32, salt=salt, info=info).derive(secret)
+    return key

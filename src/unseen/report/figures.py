@@ -2,18 +2,36 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from itertools import chain
+from typing import Literal
+
+from unseen.results.formats import comma_separated
 
 #: Line kinds: a client, the target, what is only for comparison, one of many.
 Kind = Literal["plain", "strong", "dotted", "faint"]
 #: Colours are 0, 1, ...; INK is that of the text, for what stands out.
 INK = -1
 Limits = tuple[float, float]
+#: A row of a small table: texts, numbers, or nothing.
+Fields = tuple[str | float | None, ...]
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One drawing of a figure."""
+
+    title: str
+
+    def words(self) -> str:
+        """Return the text alternative for screen readers."""
+        raise NotImplementedError
+
+    def points(self) -> Iterable[Sequence[object]]:
+        """Yield the rows of the figure's csv: name, x, y, low, high; the last may be missing."""
+        raise NotImplementedError
 
 
 @dataclass(frozen=True)
@@ -21,8 +39,10 @@ class Line:
     """A curve.
 
     Attributes:
-        low: Lower bounds of a band around it, or nothing; `high`: the upper ones.
+        low: Lower bounds of a band around it, or nothing.
+        high: Upper bounds of that band.
         colour: The number of its series, or `INK`.
+        dots: Whether every value has a mark.
         group: What the legend calls it together with others, instead of each by its name.
     """
 
@@ -38,16 +58,16 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Lines:
+class Lines(Panel):
     """A panel of curves.
 
     Attributes:
+        y_label: What the vertical axis shows; panels with the same label can share a scale.
         percent: Whether values are shares, to be shown in percent.
         marks: Places on the x axis to point at.
         limits: The ends of the y axis, to share with other panels.
     """
 
-    title: str
     x_label: str
     y_label: str
     lines: tuple[Line, ...]
@@ -57,30 +77,38 @@ class Lines:
     log_x: bool = False
 
     @property
+    def values(self) -> list[float]:
+        """Everything that the y axis must hold."""
+        return [v for line in self.lines for v in (*line.y, *line.low, *line.high)]
+
+    @property
     def extent(self) -> Limits:
         """The ends of the y axis."""
-        return self.limits or spread(v for line in self.lines for v in _span(line))
+        return self.limits or spread(self.values)
 
     def words(self) -> str:
-        """Return the text alternative (screen readers)."""
         scale, unit = (100, " percent") if self.percent else (1, "")
         lines = sorted(self.lines, key=lambda line: line.kind != "strong")
         ends = [f"{x.name} {x.y[0] * scale:.3g} to {x.y[-1] * scale:.3g}" for x in lines[:6]]
         rest = f" and {len(lines) - 6} more" if len(lines) > 6 else ""
         return f"{self.title}: {self.y_label}{unit} by {self.x_label}; {', '.join(ends)}{rest}"
 
-    def points(self) -> list[list[object]]:
-        """Return one row per point: name, x, y, low, high."""
-        return [
-            [line.name, x, y, *(bound[i] if bound else "" for bound in (line.low, line.high))]
-            for line in self.lines
-            for i, (x, y) in enumerate(zip(line.x, line.y, strict=True))
-        ]
+    def points(self) -> Iterable[Sequence[object]]:
+        for line in self.lines:
+            bounds = [line.low, line.high] if line.low else []
+            for x, y, *ends in zip(line.x, line.y, *bounds, strict=True):
+                yield line.name, x, y, *ends
 
 
 @dataclass(frozen=True)
 class Row:
-    """One line of a panel of dots: a value, and an interval where there is one."""
+    """One line of a panel of dots.
+
+    Attributes:
+        low: The lower end of an interval around it, where there is one.
+        text: The value as it is written next to the name.
+        colour: The number of its series, or `INK`.
+    """
 
     name: str
     value: float
@@ -91,16 +119,15 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Dots:
+class Dots(Panel):
     """A panel of one value per row, in the order given.
 
     Attributes:
-        spans: (first, last row), joined by a bar, for what cannot be told apart.
+        spans: (first, last row), joined by a bar, for what does not differ.
+        zero: Whether the axis starts at 0.
         limits: The ends of the x axis, to share with other panels.
-        zero: Whether the axis starts there.
     """
 
-    title: str
     x_label: str
     rows: tuple[Row, ...]
     spans: tuple[tuple[int, int], ...] = ()
@@ -109,7 +136,7 @@ class Dots:
 
     @property
     def values(self) -> list[float]:
-        """Everything that the axis must hold."""
+        """Everything that the x axis must hold."""
         return [v for r in self.rows for v in (r.value, r.low, r.high) if v is not None]
 
     @property
@@ -118,75 +145,75 @@ class Dots:
         return self.limits or spread(self.values, self.zero)
 
     def words(self) -> str:
-        """Return the text alternative (screen readers)."""
         rows = [f"{row.name} {row.text}" for row in self.rows]
         few = rows if len(rows) <= 6 else [*rows[:3], "…", *rows[-2:]]
         return f"{self.title}, {self.x_label}: {', '.join(few)}"
 
-    def points(self) -> list[list[object]]:
-        """Return one row per dot: name, value, nothing, low, high."""
-        return [[r.name, r.value, "", _or_empty(r.low), _or_empty(r.high)] for r in self.rows]
+    def points(self) -> Iterable[Sequence[object]]:
+        return [(row.name, row.value, None, row.low, row.high) for row in self.rows]
 
 
 @dataclass(frozen=True)
-class Points:
-    """A panel of labelled points of a plane: a map, whose axes have no unit."""
+class Points(Panel):
+    """A panel of labelled points of a plane: a map, whose axes have no unit.
 
-    title: str
+    Attributes:
+        labels: The labels, once each, in the order of their colours.
+    """
+
     x: tuple[float, ...]
     y: tuple[float, ...]
     label: tuple[str, ...]
-    names: tuple[str, ...] = ()
-
-    @property
-    def labels(self) -> tuple[str, ...]:
-        """The labels, once each, in the order of their colours."""
-        return self.names or tuple(dict.fromkeys(self.label))
+    labels: tuple[str, ...]
 
     def words(self) -> str:
-        """Return the text alternative (screen readers)."""
         return f"{self.title}: map of {len(self.x)} points in {len(self.labels)} groups"
 
-    def points(self) -> list[list[object]]:
-        """Return one row per point: label, x, y."""
-        return [[n, x, y, "", ""] for n, x, y in zip(self.label, self.x, self.y, strict=True)]
+    def points(self) -> Iterable[Sequence[object]]:
+        return zip(self.label, self.x, self.y, strict=True)
 
 
 @dataclass(frozen=True)
-class Surface:
-    """Values on a grid, `values[row][column]` with rows from below, and named points on it."""
+class Surface(Panel):
+    """Values on a grid, with named points on it.
 
-    title: str
+    Attributes:
+        y: Its rows, from below.
+        values: `values[row][column]`.
+        names: (name, x, y) of each point.
+    """
+
     x: tuple[float, ...]
     y: tuple[float, ...]
     values: tuple[tuple[float, ...], ...]
     names: tuple[tuple[str, float, float], ...] = ()
     unit: str = "loss"
 
-    def ends(self) -> str:
-        """Return the unit with the lowest and the highest value."""
+    @property
+    def range(self) -> str:
+        """The unit with the lowest and the highest value."""
         flat = [v for row in self.values for v in row]
         return f"{self.unit} from {min(flat):.3g} to {max(flat):.3g}"
 
     def words(self) -> str:
-        """Return the text alternative (screen readers)."""
-        return f"{self.title}: {self.ends()} around {', '.join(name for name, *_ in self.names)}"
+        return f"{self.title}: {self.range} around {', '.join(name for name, *_ in self.names)}"
 
-    def points(self) -> list[list[object]]:
-        """Return one row per place of the grid, then one per named point."""
-        grid: list[list[object]] = [
-            [self.unit, x, y, value, ""]
-            for y, row in zip(self.y, self.values, strict=True)
-            for x, value in zip(self.x, row, strict=True)
-        ]
-        return grid + [[name, x, y, "", ""] for name, x, y in self.names]
+    def points(self) -> Iterable[Sequence[object]]:
+        for y, row in zip(self.y, self.values, strict=True):
+            for x, value in zip(self.x, row, strict=True):
+                yield self.unit, x, y, value
+        yield from self.names
 
 
 @dataclass(frozen=True)
-class Matrix:
-    """A confusion matrix: `counts[true class][predicted class]`."""
+class Matrix(Panel):
+    """A confusion matrix.
 
-    title: str
+    Attributes:
+        names: The classes.
+        counts: `counts[true class][predicted class]`.
+    """
+
     names: tuple[str, ...]
     counts: tuple[tuple[int, ...], ...]
 
@@ -195,22 +222,14 @@ class Matrix:
         return [[n / max(1, sum(row)) for n in row] for row in self.counts]
 
     def words(self) -> str:
-        """Return the text alternative (screen readers)."""
         diagonal = [row[i] for i, row in enumerate(self.shares())]
         hits = ", ".join(f"{n} {100 * x:.0f}" for n, x in zip(self.names, diagonal, strict=True))
         return f"{self.title}: percent of each true class that is predicted as it: {hits}"
 
-    def points(self) -> list[list[object]]:
-        """Return one row per pair: the true class, the predicted one, the count."""
-        named = zip(self.names, self.counts, strict=True)
-        return [
-            [true, predicted, count, "", ""]
-            for true, row in named
-            for predicted, count in zip(self.names, row, strict=True)
-        ]
-
-
-Panel = Lines | Dots | Points | Surface | Matrix
+    def points(self) -> Iterable[Sequence[object]]:
+        for true, row in zip(self.names, self.counts, strict=True):
+            for predicted, count in zip(self.names, row, strict=True):
+                yield true, predicted, count
 
 
 @dataclass(frozen=True)
@@ -242,23 +261,24 @@ class Figure:
 
     def to_csv(self) -> str:
         """Return the figure's data: one row per point."""
+        header = ("panel", "name", "x", "y", "low", "high")
         rows = [[panel.title, *row] for panel in self.panels for row in panel.points()]
-        return to_csv(("panel", "name", "x", "y", "low", "high"), rows)
+        return comma_separated([header, *(row + [""] * (len(header) - len(row)) for row in rows)])
 
 
 @dataclass(frozen=True)
 class Grid:
-    """A small table next to figures; a field may be text, a number or nothing.
+    """A small table next to figures.
 
     Attributes:
+        rows: Fields: a text, a number or nothing.
         digits: Decimals of each column's numbers.
     """
 
     title: str
     header: tuple[str, ...]
-    rows: tuple[tuple[str | float | None, ...], ...]
+    rows: Sequence[Fields]
     digits: tuple[int, ...]
-    notes: tuple[str, ...] = ()
 
     def fields(self, row: int) -> list[tuple[str, float | None]]:
         """Return a row's fields as texts, each with the number that it is sorted by."""
@@ -271,7 +291,7 @@ class Grid:
 
     def to_csv(self) -> str:
         """Return the numbers as they are, unrounded."""
-        return to_csv(self.header, self.rows)
+        return comma_separated([self.header, *self.rows])
 
 
 @dataclass(frozen=True)
@@ -279,25 +299,17 @@ class Section:
     """A chapter of the page: figures and small tables about one thing.
 
     Attributes:
-        needs: What a study must record for it, to be said where there is nothing to show.
+        key: Which one; `chapters.html` has its title, its text and what it needs.
+        remarks: What this study's chapter leaves out, as sentences.
     """
 
     key: str
-    title: str
-    text: str
     figures: tuple[Figure, ...] = ()
     grids: tuple[Grid, ...] = ()
-    needs: str = ""
+    remarks: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
         return bool(self.figures or self.grids)
-
-
-def to_csv(header: Sequence[object], rows: Iterable[Sequence[object]]) -> str:
-    """Return rows as comma-separated text."""
-    file = io.StringIO()
-    csv.writer(file, lineterminator="\n").writerows([header, *rows])
-    return file.getvalue()
 
 
 def spread(values: Iterable[float], zero: bool = False, margin: float = 0.06) -> Limits:
@@ -321,28 +333,15 @@ def spread(values: Iterable[float], zero: bool = False, margin: float = 0.06) ->
     return (low if zero and low == 0 else low - room), high + room
 
 
-def on_one_scale(figures: Sequence[Figure]) -> tuple[Figure, ...]:
-    """Return the figures with one scale for all panels of lines that show the same quantity."""
+def on_one_scale(figures: Iterable[Figure]) -> tuple[Figure, ...]:
+    """Return the figures that have curves, one scale for all panels of the same quantity."""
+    panels_of = {f: [p for p in f.panels if isinstance(p, Lines) and p.lines] for f in figures}
     values: dict[str, list[float]] = {}
-    for panel in _line_panels(figures):
-        values.setdefault(panel.y_label, []).extend(v for x in panel.lines for v in _span(x))
+    for panel in chain(*panels_of.values()):
+        values.setdefault(panel.y_label, []).extend(panel.values)
     limits = {label: spread(numbers) for label, numbers in values.items()}
-
-    def scaled(panel: Any) -> Any:
-        if not isinstance(panel, Lines) or panel.limits:
-            return panel
-        return replace(panel, limits=limits[panel.y_label])
-
-    return tuple(replace(f, panels=tuple(map(scaled, f.panels))) for f in figures)
-
-
-def _line_panels(figures: Sequence[Figure]) -> list[Lines]:
-    return [p for f in figures for p in f.panels if isinstance(p, Lines)]
-
-
-def _span(line: Line) -> tuple[float, ...]:
-    return (*line.y, *line.low, *line.high)
-
-
-def _or_empty(value: float | None) -> object:
-    return "" if value is None else value
+    return tuple(
+        replace(f, panels=tuple(replace(p, limits=p.limits or limits[p.y_label]) for p in panels))
+        for f, panels in panels_of.items()
+        if panels
+    )

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from unseen.report import theme
 from unseen.report.figures import Dots, Figure, Line, Lines, Matrix, Panel, Points, Surface
-from unseen.report.labels import shortened, tick
 from unseen.report.svg import compact
-from unseen.report.theme import LIGHT
+from unseen.report.theme import LIGHT, shortened, tick
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -55,6 +54,8 @@ def files(figure: Figure, columns: int = 3) -> tuple[bytes, bytes]:
         figure: What to draw.
         columns: The most panels that stand next to each other.
     """
+    from matplotlib.lines import Line2D
+
     columns = min(columns, len(figure.panels)) or 1
     cell = WIDTH + 2 * EDGE
     width = max(columns, 2) * cell
@@ -66,7 +67,8 @@ def files(figure: Figure, columns: int = 3) -> tuple[bytes, bytes]:
     with _sheet(width, top + sum(heights)) as sheet:
         _text(sheet, EDGE, 20, shortened(figure.title, int(width / 7.5)), "title")
         if legend:
-            _legend(sheet, [_handle(line) for line in legend], names, (EDGE, 28), width)
+            handles = [Line2D((), (), **theme.stroke(line.colour, line.kind)) for line in legend]
+            _legend(sheet, handles, names, (EDGE, 28), width)
         for row, height in zip(rows, heights, strict=True):
             for i, panel in enumerate(row):
                 _draw(sheet, panel, i * cell + EDGE, top)
@@ -136,12 +138,6 @@ def _legend(
         ncols=_columns(names, width), borderpad=0, borderaxespad=0, handlelength=1.9,
         labelspacing=(KEY - 11) / 11, columnspacing=1, labelcolor=LIGHT["soft"],
     )  # fmt: skip
-
-
-def _handle(line: Line) -> Any:
-    from matplotlib.lines import Line2D
-
-    return Line2D([0, 0.5, 1], [0, 0, 0], **theme.stroke(line.colour, line.kind))
 
 
 @cache
@@ -268,12 +264,13 @@ def _lanes(spans: Sequence[tuple[int, int]]) -> dict[tuple[int, int], int]:
 
 
 def _square(sheet: Sheet, left: float, top: float) -> Axes:
-    return _axes(sheet, left + 8, top + TOP, WIDTH - 16, WIDTH - 16)
+    axes = _axes(sheet, left + 8, top + TOP, WIDTH - 16, WIDTH - 16)
+    axes.set_axis_off()
+    return axes
 
 
 def _points(sheet: Sheet, data: Points, left: float, top: float) -> None:
     axes = _square(sheet, left, top)
-    axes.set_axis_off()
     groups = []
     for i, name in enumerate(data.labels):
         here = [k for k, label in enumerate(data.label) if label == name]
@@ -284,13 +281,14 @@ def _points(sheet: Sheet, data: Points, left: float, top: float) -> None:
 
 
 def _surface(sheet: Sheet, data: Surface, left: float, top: float) -> None:
-    """Draw equal shares of all values in steps of one colour, so that a few steep corners do not
-    flatten the rest, and the named points on top."""
+    """Draw equal shares of all values in steps of one colour, and the named points on top.
+
+    With equal shares a few steep corners do not flatten the rest.
+    """
     flat = sorted(v for row in data.values for v in row)
     bounds = [flat[min(len(flat) - 1, len(flat) * k // theme.STEPS)] for k in range(theme.STEPS)]
     bounds = sorted({*bounds, flat[-1]})
     axes = _square(sheet, left, top)
-    axes.set_axis_off()
     if len(bounds) > 1:
         steps = [LIGHT[f"h{k}"] for k in range(theme.STEPS)]
         axes.contourf(data.x, data.y, data.values, levels=bounds, colors=steps)
@@ -303,7 +301,7 @@ def _surface(sheet: Sheet, data: Surface, left: float, top: float) -> None:
             ha="right" if right else "left", va="center", color=LIGHT["ink"],
             bbox={"fc": LIGHT["paper"], "lw": 0, "alpha": 0.8, "pad": 1},
         )  # fmt: skip
-    words = f"{data.ends()}, in {theme.STEPS} equal shares"
+    words = f"{data.range}, in {theme.STEPS} equal shares"
     _text(sheet, left + 8, top + TOP + WIDTH + 4, words)
 
 

@@ -3,82 +3,81 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
 
 from unseen.core.exchange import Method
+from unseen.datasets import DATASETS
 from unseen.datasets.standin import NO_RESULT
 from unseen.errors import UnseenError
-from unseen.expression import parse
+from unseen.expression import Call, parse
 from unseen.methods.compose import method as compose
 from unseen.report.study_report import StudyReport
 
 Pairs = list[tuple[str, str]]
 
 
+def _dataset(part: StudyReport) -> Call:
+    try:
+        return parse(part.study.dataset)[0]
+    except UnseenError:
+        return Call(part.study.dataset, {})
+
+
 def data(part: StudyReport) -> str:
     """Return the data in a line: the file or folder with its columns, or the data set's name."""
-    try:
-        options = dict(parse(part.study.dataset)[0].arguments)
-    except UnseenError:
-        options = {}
-    path = options.pop("path", None)
-    if path is None:
+    options = _dataset(part).arguments
+    if "path" not in options:
         return part.study.dataset
-    columns = {name: x for name in ("label", "domain") if isinstance(x := options.get(name), str)}
-    return ", ".join([str(path), *(f"{name} column {column}" for name, column in columns.items())])
+    columns = [
+        f"{n} column {x}" for n in ("label", "domain") if isinstance(x := options.get(n), str)
+    ]
+    return ", ".join([str(options["path"]), *columns])
 
 
 def run(part: StudyReport) -> Pairs:
     """Return the run in a few lines: jobs, data with its checksum, model, versions, commits."""
-    expected = len(part.methods) * len(part.tasks) * len(part.seeds)
+    able = [method for method in part.methods if method not in part.refused]
+    expected = len(able) * len(part.tasks) * len(part.seeds)
     data = str(part.identity.get("data", "unknown"))
-    lines = [
-        ("study", part.title),
-        ("jobs", f"{len(part.runs)} finished of {expected} (method, target, seed)"),
-        ("folders", ", ".join(folder.path.name for folder in part.folders)),
-        ("data and checksum", f"{data}, {NO_RESULT}" if part.stand_in else data),
-        ("model", str(part.identity.get("model", "unknown"))),
-        ("initial weights", str(part.identity.get("weights", ""))),
-        ("versions", "; ".join(_versions(part))),
-        ("commit", ", ".join(commits(part))),
-    ]
-    return [(name, value) for name, value in (*lines, *_licence(part)) if value]
+    info = None if part.stand_in else DATASETS.get(_dataset(part).name)
+    marks = [one.raw.mark for one in part.runs]
+    commits = dict.fromkeys(mark["commit"] for mark in marks if mark.get("commit"))
+    lines = {
+        "study": part.title,
+        "jobs": f"{len(part.runs)} finished of {expected} (method, target, seed)",
+        "folders": ", ".join(folder.path.name for folder in part.folders),
+        "data and checksum": f"{data}, {NO_RESULT}" if part.stand_in else data,
+        "model": str(part.identity.get("model", "unknown")),
+        "initial weights": str(part.identity.get("weights", "")),
+        "versions": _versions(marks),
+        # A + behind a commit marks changes since.
+        "commit": ", ".join(commits),
+        "source of the data": info.source if info else "",
+        "its licence": info.licence if info else "",
+    }
+    return [(name, value) for name, value in lines.items() if value]
 
 
-def _versions(part: StudyReport) -> Iterator[str]:
-    """Yield each set of versions with the number of jobs that ran with it."""
-    counts: dict[str, int] = {}
-    for one in part.runs:
-        versions = one.raw.mark.get("versions", {})
-        text = ", ".join(f"{name} {version}" for name, version in versions.items())
-        counts[text] = counts.get(text, 0) + 1
-    for text, count in counts.items():
-        yield text if len(counts) == 1 else f"{text} ({count} jobs)"
+def _versions(marks: Sequence[Mapping[str, Any]]) -> str:
+    """Return each set of versions with the number of jobs that ran with it."""
+    counts = Counter(
+        ", ".join(f"{name} {version}" for name, version in mark.get("versions", {}).items())
+        for mark in marks
+    )
+    if len(counts) == 1:
+        return next(iter(counts))
+    return "; ".join(f"{text} ({count} jobs)" for text, count in counts.items())
 
 
-def commits(part: StudyReport) -> list[str]:
-    """Return the commits that the jobs ran at; a + marks changes since."""
-    return list(dict.fromkeys(c for r in part.runs if (c := r.raw.mark.get("commit"))))
+def settings(part: StudyReport) -> Mapping[str, str]:
+    """Return every setting by its dotted name, as JSON."""
+    return dict(_flat(part.study.model_dump(mode="json", exclude={"published"}), ""))
 
 
-def _licence(part: StudyReport) -> Pairs:
-    from unseen.datasets import DATASETS
-
-    if part.stand_in:
-        return []
-    try:
-        info = DATASETS.get(parse(part.study.dataset)[0].name)
-    except UnseenError:
-        return []
-    return [("source of the data", info.source), ("its licence", info.licence)] if info else []
-
-
-def settings(part: StudyReport) -> Pairs:
-    """Return every setting, dotted."""
-    return list(_flat(part.study.model_dump(mode="json", exclude={"published"}), ""))
-
-
-def _flat(values: dict[str, object], prefix: str) -> Iterator[tuple[str, str]]:
+def _flat(values: Mapping[str, object], prefix: str) -> Iterator[tuple[str, str]]:
     for name, value in values.items():
         if isinstance(value, dict):
             yield from _flat(value, f"{prefix}{name}.")
@@ -86,28 +85,17 @@ def _flat(values: dict[str, object], prefix: str) -> Iterator[tuple[str, str]]:
             yield f"{prefix}{name}", json.dumps(value, ensure_ascii=False)
 
 
-def composed(part: StudyReport) -> dict[str, Method]:
+def composed(part: StudyReport) -> Mapping[str, Method]:
     """Return the methods of the study that this version knows."""
     methods = {}
     for name in part.methods:
-        try:
+        with suppress(UnseenError):
             methods[name] = compose(name)
-        except UnseenError:
-            continue
     return methods
-
-
-def sources(part: StudyReport) -> list[tuple[str, str, str]]:
-    """Return each method with where it comes from and what leaves a client."""
-    return [
-        (name, " ".join(r.text for r in method.references), ", ".join(method.shares) or "nothing")
-        for name, method in composed(part).items()
-    ]
 
 
 def bibtex(part: StudyReport) -> str:
     """Return the BibTeX entries of the methods that ran, once each."""
     ran = {one.method for one in part.runs}
-    methods = (m for name, m in composed(part).items() if name in ran)
-    entries = dict.fromkeys(r.bibtex for m in methods for r in m.references if r.bibtex)
-    return "\n\n".join(entries)
+    references = [r for n, method in composed(part).items() if n in ran for r in method.references]
+    return "\n\n".join(dict.fromkeys(r.bibtex for r in references if r.bibtex))

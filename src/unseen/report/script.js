@@ -81,6 +81,7 @@
   // Opening and closing all of a list.
   all("button[data-open]").forEach((button) => {
     const folds = all("details", document.getElementById(button.dataset.open));
+    button.closest(".tools").hidden = false;
     button.addEventListener("click", () => {
       const open = folds.some((fold) => !fold.hidden && !fold.open);
       folds.forEach((fold) => { if (!fold.hidden) fold.open = open; });

@@ -1,4 +1,4 @@
-"""A study of one protocol with its finished runs: what the chapters of a report are made from."""
+"""A study of one protocol: the folders of its records, and the finished runs in them."""
 
 from __future__ import annotations
 
@@ -6,17 +6,89 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
-from unseen.report.folders import Folder, Omission
 from unseen.results.published_rows import Printed, printed
 from unseen.results.selection import Selected, less_is_better
-from unseen.results.study_folder import JobFolder
+from unseen.results.statistics import Cell
+from unseen.results.study_folder import JobFolder, StudyFolder
 from unseen.results.study_results import Results
 from unseen.results.table_of_runs import table
 from unseen.results.tables import Table
-from unseen.spec.holdout import Growing, Task
+from unseen.spec.holdout import Task
 from unseen.spec.study import StudySpec
+
+#: What identifies a job in the lines of its records.
+KEYS = ("method", "task", "seed")
+
+
+@dataclass(frozen=True)
+class Omission:
+    """Something that is not on the page.
+
+    Attributes:
+        place: Where it is.
+        reason: Why it is left out.
+    """
+
+    place: str
+    reason: str
+
+
+class Folder(StudyFolder):
+    """A folder of which at least the protocol is known."""
+
+    @cached_property
+    def _reasons(self) -> list[tuple[JobFolder, str]]:
+        targets = self.settings.get("holdout") != "none"
+        return [(job, unusable(job, targets)) for job in self.jobs()]
+
+    @property
+    def runs(self) -> tuple[JobFolder, ...]:
+        """The finished jobs."""
+        return tuple(job for job, reason in self._reasons if not reason)
+
+    @property
+    def left(self) -> tuple[Omission, ...]:
+        """The jobs that are left out."""
+        above = self.path.parent
+        return tuple(
+            Omission(str(job.folder.relative_to(above)), why) for job, why in self._reasons if why
+        )
+
+
+def read_folder(path: Path) -> Folder | Omission:
+    """Return a folder, or why there is nothing to show of it."""
+    if not path.is_dir():
+        return Omission(str(path), "is not a folder")
+    folder = Folder.open(path)
+    if folder.problem == "missing":
+        return Omission(str(path), "has no study.json, so its protocol is unknown")
+    if not isinstance(folder.identity.get("settings"), dict):
+        return Omission(str(path), "its study.json is damaged, so its protocol is unknown")
+    return folder
+
+
+def unusable(job: JobFolder, targets: bool) -> str:
+    """Return why a job is left out; "" for one to show.
+
+    Args:
+        job: The job's folder.
+        targets: Whether its study has targets.
+    """
+    if not (job.folder / "done.json").exists():
+        return f"unfinished: {len({r.get('round') for r in job.rounds})} rounds are recorded"
+    if job.state == "damaged":
+        return "damaged: its records have changed since it finished"
+    jobs = {tuple(row.get(key) for key in KEYS) for row in (*job.source, *job.target)}
+    if job.state == "diverged" and not jobs:
+        return ""
+    if job.state == "done" and not (job.source and (job.target or not targets)):
+        return "it holds no evaluations"
+    if len(jobs) != 1 or None in next(iter(jobs)):
+        return "its records are those of several jobs"
+    return ""
 
 
 @dataclass(frozen=True)
@@ -74,7 +146,7 @@ class StudyReport:
         return any(folder.stand_in for folder in self.folders)
 
     def paper(self, metric: str) -> Printed:
-        """The paper's figures of a metric; none next to a stand-in, which is not a result."""
+        """Return the paper's figures of a metric; none next to a stand-in, not a result."""
         return Printed() if self.stand_in else printed(self.study.published, metric)
 
     @property
@@ -99,14 +171,9 @@ class StudyReport:
         """Methods that the data or the model cannot serve, with the reason."""
         return {name: why for folder in self.folders for name, why in folder.refused.items()}
 
-    @cached_property
-    def of(self) -> Mapping[tuple[str, str], tuple[Run, ...]]:
-        """(method, task) -> its runs, by seed."""
-        runs: dict[tuple[str, str], tuple[Run, ...]] = {}
-        for run in self.runs:
-            key = (run.method, run.task)
-            runs[key] = (*runs.get(key, ()), run)
-        return runs
+    def of(self, method: str, *tasks: str) -> tuple[Run, ...]:
+        """Return a method's runs at these tasks."""
+        return tuple(run for run in self.runs if run.method == method and run.task in tasks)
 
     @cached_property
     def tables(self) -> Mapping[str, Table]:
@@ -117,6 +184,10 @@ class StudyReport:
     def main(self) -> Table:
         """The table of the study's metric."""
         return self.tables[self.metric]
+
+    def main_column(self, name: str) -> Mapping[str, Cell]:
+        """Return method -> its cell in a column of the main table."""
+        return column(self.main, name)
 
     @property
     def panels(self) -> Mapping[str, tuple[str, ...]]:
@@ -145,7 +216,7 @@ class StudyReport:
         return tuple(dict.fromkeys(x for view in views for x in view.protocol(self.selection)))
 
     def table(self, metric: str) -> Table:
-        """Methods × tasks for a metric, with the protocol under it."""
+        """Return methods × tasks for a metric, with the protocol under it."""
         paper = self.paper(metric)
         return table(
             [run.chosen for run in self.runs],
@@ -164,7 +235,7 @@ class StudyReport:
         )
 
     def diverged(self) -> list[str]:
-        """A line for each job whose numbers stopped being finite."""
+        """Return a line for each job whose numbers stopped being finite."""
         return [
             f"diverged, counted as undefined: {run.method} at {run.task}, "
             f"seed {run.raw.job.seed}: {why}"
@@ -189,13 +260,17 @@ class StudyReport:
 def natural(text: str) -> list[tuple[int, float, str]]:
     """Return a key that sorts M5 before M15, and -1 before 2.
 
-    >>> sorted(["M15", "M5", "a2"], key=natural)
-    ['M5', 'M15', 'a2']
+    Example:
+        >>> sorted(["M15", "M5", "a2"], key=natural)
+        ['M5', 'M15', 'a2']
     """
     pieces = re.split(r"(\d+(?:\.\d+)?)", text)
     return [(0, float(p), "") if i % 2 else (1, 0.0, p) for i, p in enumerate(pieces)]
 
 
-def growing(study: StudySpec) -> bool:
-    """Return whether sources join one by one."""
-    return isinstance(study.holdout, Growing)
+def column(table: Table, name: str) -> Mapping[str, Cell]:
+    """Return method -> its cell in a column, which may be that of the percentile."""
+    if name == table.tail_name:
+        return dict(zip(table.methods, table.tail, strict=True))
+    at = table.columns.index(name)
+    return {m: row[at] for m, row in zip(table.methods, table.cells, strict=True)}

@@ -1,24 +1,18 @@
-"""The result table as the page shows it: cells with their marks, and a paper's figures in them."""
+"""The result table as the page shows it, with a paper's figures in its cells, and the cards.
+
+Neither claims anything that the significance test does not support.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 
-from unseen.report.study_report import StudyReport
+from unseen.report.study_report import StudyReport, column
 from unseen.results.comparison import LEVEL
-from unseen.results.formats import LEGEND
 from unseen.results.published_rows import Printed
 from unseen.results.statistics import Cell, mean
 from unseen.results.tables import Table
-
-
-@dataclass(frozen=True)
-class Column:
-    """A column's name, and the direction in which a first click sorts: the best on top."""
-
-    name: str
-    first: str
 
 
 @dataclass(frozen=True)
@@ -26,12 +20,16 @@ class Field:
     """One field of the table.
 
     Attributes:
+        value: The number as it is shown.
         sort: The number that it is sorted by.
+        error: Its standard error.
+        remark: Seeds that are missing or undefined.
+        mark: `best` or `second` of its column.
         paper: The published figure.
         gap: How far ours is from it.
     """
 
-    value: str
+    value: str = ""
     sort: float | None = None
     error: str = ""
     remark: str = ""
@@ -41,21 +39,18 @@ class Field:
 
 
 @dataclass(frozen=True)
-class Sign:
-    """A significant difference: ▲ better, ▼ worse than the reference."""
-
-    mark: str
-    why: str
-
-
-@dataclass(frozen=True)
 class TableRow:
-    """One method, or one row of a paper that no method of ours makes (kind `paper`)."""
+    """One method, or one row of a paper that no method of ours makes.
+
+    Attributes:
+        kind: `ref` for the reference, `paper` for a paper's row.
+        sign: ▲ or ▼ for a significant difference from the reference, and what it means.
+    """
 
     name: str
     cells: tuple[Field, ...]
     kind: str = ""
-    sign: Sign | None = None
+    sign: tuple[str, str] = ("", "")
 
 
 @dataclass(frozen=True)
@@ -63,91 +58,84 @@ class PageTable:
     """A table ready to be written.
 
     Attributes:
-        turned: The targets as rows, where they are many.
+        unit: What a row is.
+        header: Every further column's name, and how a first click sorts it: the best on top.
     """
 
-    id: str
     name: str
     caption: str
-    header: tuple[Column, ...]
-    rows: tuple[TableRow, ...]
-    key: str
-    notes: tuple[str, ...]
-    filter: str = "methods"
-    turned: PageTable | None = None
+    unit: str
+    header: Sequence[tuple[str, str]]
+    rows: Sequence[TableRow]
 
 
-def page_table(part: StudyReport, table: Table, id: str) -> PageTable:
-    """Return a metric's table with everything that its fields show."""
+def page_tables(part: StudyReport, table: Table) -> list[PageTable]:
+    """Return a metric's table; of many targets the summaries, then the targets as rows.
+
+    Args:
+        part: The study, with the paper's figures and the reference.
+        table: Its table of the metric.
+    """
     paper = part.paper(table.metric)
-    compared = table.comparison
-    first = "ascending" if table.lower else "descending"
-    header = [Column("method", "ascending"), *(Column(c, first) for c in table.columns)]
-    header += [Column(c, "ascending") for c in compared.columns] if compared else []
-    rows = [*_methods(part, table, paper), *_others(table, paper, len(header) - 1)]
-    key = LEGEND
-    if any(row.sign for row in rows):
-        key += (
-            f"; ▲ ▼: better or worse than {part.reference} with a Holm-corrected p below {LEVEL:g}"
-        )
-    if any(cell.paper for row in rows for cell in row.cells):
-        key += "; paper: the published figure, and below it how far ours is from it"
-    first, *others = table.footnotes
-    whole = PageTable(id, table.metric, first, tuple(header), tuple(rows), key + ".", tuple(others))
-    return _split(whole, table) if table.many else whole
-
-
-def _split(whole: PageTable, table: Table) -> PageTable:
-    """Return the summaries by method, with the targets as rows of a second table."""
-    n, end = len(table.tasks), len(table.columns)
-    tails = [
-        _field(table, cell, table.marked(table.tail).get(i, ""))
-        for i, cell in enumerate(table.tail)
+    taken = {paper.row_of(method) for method in table.methods}
+    others = [
+        label
+        for label, figures in paper.rows.items()
+        if label not in taken and any(name in figures for name in table.columns)
     ]
-    tails += [Field("")] * (len(whole.rows) - len(tails))
+    names = (*table.columns, *[table.tail_name] * table.many)
+    fields = {name: _column(table, name, paper, others) for name in names}
+    heads = dict.fromkeys(names, "ascending" if table.lower else "descending")
+    if compared := table.comparison:
+        numbers = zip(compared.columns, (compared.ranks, compared.p), strict=True)
+        for i, (name, found) in enumerate(numbers):
+            of_methods = [Field(compared.fields(m)[i], found.get(m)) for m in table.methods]
+            fields[name] = of_methods + [Field()] * len(others)
+            heads[name] = "ascending"
+    shown = [name for name in fields if not (table.many and name in table.tasks)]
+    across = list(zip(*(fields[name] for name in shown), strict=True))
     rows = [
-        replace(row, cells=(*row.cells[n:end], tail, *row.cells[end:]))
-        for row, tail in zip(whole.rows, tails, strict=True)
+        TableRow(m, cells, "ref" * (m == part.reference), _sign(table, part.reference, m))
+        for m, cells in zip(table.methods, across, strict=False)
     ]
-    header = whole.header
-    tail = Column(table.tail_name, header[1].first)
-    names = [Column(row.name, header[1].first) for row in whole.rows]
-    sites = [
-        TableRow(task, tuple(row.cells[i] for row in whole.rows))
-        for i, task in enumerate(table.tasks)
+    rows += [
+        TableRow(f"{label} (published)", cells, "paper")
+        for label, cells in zip(others, across[len(rows) :], strict=True)
     ]
+    caption = table.footnotes[0]
+    header = [(name, heads[name]) for name in shown]
+    if not table.many:
+        return [PageTable(table.metric, caption, "method", header, rows)]
+    named = [row for row in rows if any(cell.value for cell in row.cells)]
     turned = PageTable(
-        f"{whole.id}-{table.unit}s", f"{whole.name} by {table.unit}",
-        f"{whole.caption}; one row per {table.unit}",
-        (Column(table.unit, "ascending"), *names), tuple(sites), whole.key, (), f"{table.unit}s",
+        f"{table.metric} by {table.unit}", f"{caption}; one row per {table.unit}", table.unit,
+        [(row.name, heads["average"]) for row in rows],
+        [TableRow(task, tuple(fields[task])) for task in table.tasks],
     )  # fmt: skip
-    return replace(
-        whole, header=(header[0], *header[1 + n : 1 + end], tail, *header[1 + end :]),
-        rows=tuple(row for row in rows if any(cell.value for cell in row.cells)), turned=turned,
-    )  # fmt: skip
+    return [PageTable(table.metric, caption, "method", header, named), turned]
 
 
-def _methods(part: StudyReport, table: Table, paper: Printed) -> Iterator[TableRow]:
-    marks = [table.marks(j) for j in range(len(table.columns))]
-    for i, (method, cells) in enumerate(zip(table.methods, table.cells, strict=True)):
-        label = paper.row_of(method)
-        figures = paper.rows[label] if label is not None else {}
-        gaps = table.differences.get(label or "", {}).get(method, {})
-        fields = []
-        for j, (column, cell) in enumerate(zip(table.columns, cells, strict=True)):
-            figure = str(figures[column]) if column in figures else ""
-            gap = gaps[column].text(1 if table.scale == 100 else 3) if column in gaps else ""
-            fields.append(_field(table, cell, marks[j].get(i, ""), figure, gap))
-        kind = "ref" if method == part.reference else ""
-        fields += _compared(table, method)
-        yield TableRow(method, tuple(fields), kind, _sign(table, part.reference, method))
+def _column(table: Table, name: str, paper: Printed, others: Sequence[str]) -> list[Field]:
+    """Return a column's fields: each method's, then those of the paper's other rows."""
+    cells, fields = column(table, name), []
+    marks = table.marked(list(cells.values()))
+    for i, (method, cell) in enumerate(cells.items()):
+        label = paper.row_of(method) or ""
+        figure = paper.rows.get(label, {}).get(name)
+        gap = table.differences.get(label, {}).get(method, {}).get(name)
+        printed = "" if figure is None else str(figure)
+        away = "" if gap is None else gap.text(1 if table.scale == 100 else 3)
+        fields.append(_field(table, cell, marks.get(i, ""), printed, away))
+    for label in others:
+        figure = paper.rows[label].get(name)
+        fields.append(Field(str(figure), float(figure.value) / table.scale) if figure else Field())
+    return fields
 
 
-def _field(table: Table, cell: Cell, mark: str, paper: str = "", gap: str = "") -> Field:
+def _field(table: Table, cell: Cell, mark: str, paper: str, gap: str) -> Field:
     value, error, n = cell.fields()
     if isinstance(value, str):
-        text = value or f"{n}/{cell.seeds} seeds"
-        return Field(text, paper=paper)
+        return Field(value or f"{n}/{cell.seeds} seeds", paper=paper)
     finished = n + cell.undefined
     remarks = [f"{finished}/{cell.seeds} seeds"] * (finished < cell.seeds)
     remarks += [f"{cell.undefined} undefined"] * bool(cell.undefined)
@@ -155,40 +143,49 @@ def _field(table: Table, cell: Cell, mark: str, paper: str = "", gap: str = "") 
     return Field(table.shown(value), value, spread, ", ".join(remarks), mark, paper, gap)
 
 
-def _compared(table: Table, method: str) -> list[Field]:
-    """Rank and p."""
-    if table.comparison is None:
-        return []
-    numbers = (table.comparison.ranks.get(method), table.comparison.p.get(method))
-    texts = table.comparison.fields(method)
-    return [Field(text, number) for text, number in zip(texts, numbers, strict=True)]
-
-
-def _sign(table: Table, reference: str | None, method: str) -> Sign | None:
+def _sign(table: Table, reference: str | None, method: str) -> tuple[str, str]:
     """Return whether a method differs from the reference, and in which direction."""
     p = table.comparison.p.get(method) if table.comparison else None
     if p is None or p >= LEVEL or reference is None:
-        return None
-    at = table.columns.index("average")
-    ours, theirs = (
-        mean(table.cells[table.methods.index(m)][at].values) for m in (method, reference)
-    )
+        return "", ""
+    cells = column(table, "average")
+    ours, theirs = (mean(cells[m].values) for m in (method, reference))
     better = (ours < theirs) == table.lower
     word = "better" if better else "worse"
-    return Sign("▲" if better else "▼", f"{word} than {reference}, p = {p:.3g} after Holm")
+    return "▲" if better else "▼", f"{word} than {reference}, p = {p:.3g} after Holm"
 
 
-def _others(table: Table, paper: Printed, width: int) -> Iterator[TableRow]:
-    """Yield published rows that none of our methods matches."""
-    taken = {paper.row_of(method) for method in table.methods}
-    for label, figures in paper.rows.items():
-        if label in taken or not any(column in figures for column in table.columns):
-            continue
-        fields = [
-            Field(str(figures[c]), float(figures[c].value) / table.scale)
-            if c in figures
-            else Field("")
-            for c in table.columns
-        ]
-        fields += [Field("")] * (width - len(fields))
-        yield TableRow(f"{label} (published)", tuple(fields), "paper")
+def cards(table: Table) -> list[tuple[str, str]]:
+    """Return which methods are significantly ahead of the reference, and its average.
+
+    An average is named only where its corrected p against the reference is below the level.
+
+    Returns:
+        Cards: a figure or a name, and what it is.
+    """
+    averages = {m: mean(c.values) for m, c in column(table, "average").items() if c.complete}
+    if len(averages) < 2:
+        return []
+    tested = table.comparison
+    if tested is None or tested.reference not in averages:
+        what = "a reference" if tested is None else f"all runs of {tested.reference}"
+        return [("not tested", f"no method may be called best: the test needs {what}")]
+    reference, sign = tested.reference, -1 if table.lower else 1
+    lead = {m: sign * (x - averages[reference]) for m, x in averages.items()}
+    p = {m: tested.p[m] for m in lead if lead[m] > 0 and m in tested.p}
+    unit = "\N{NO-BREAK SPACE}%" if table.scale == 100 else ""
+    named = {m: f"{m}: {table.shown(x)}{unit}" for m, x in averages.items()}
+    level = (named[reference], f"average {table.metric} of the reference")
+    leaders = [m for m in p if p[m] < LEVEL]
+    if not leaders:
+        least = f" (smallest corrected p {_p(min(p.values()))})" if p else ""
+        return [("no method", f"is significantly ahead of {reference}{least}"), level]
+    first = max(leaders, key=lead.__getitem__)
+    why = f"average {table.metric}, significantly ahead of {reference} (corrected p {_p(p[first])})"
+    if len(leaders) > 1:
+        why += f", as are {len(leaders) - 1} more; these were not tested against each other"
+    return [(named[first], why), level]
+
+
+def _p(value: float) -> str:
+    return "< 0.001" if value < 0.001 else f"{value:.2g}"

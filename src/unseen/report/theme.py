@@ -1,4 +1,4 @@
-"""Colours and line styles, the same on the page, in the SVG files and in the PNG files.
+"""Colours, line styles and labels, the same on the page, in the SVG files and in the PNG files.
 
 The eight colours are those of Okabe and Ito, made darker or lighter until each has a contrast of
 3:1 or more with its background. Dashes and markers tell the lines apart a second time.
@@ -73,3 +73,30 @@ def stroke(index: int, kind: str) -> dict[str, Any]:
 def variables(theme: int) -> str:
     """Return the colours as CSS variables; theme 0 is light, 1 is dark."""
     return ";".join(f"--{name}:{pair[theme]}" for name, pair in COLOURS.items())
+
+
+def tick(value: float, percent: bool = False) -> str:
+    """Return a tick's text.
+
+    Args:
+        value: The tick's place.
+        percent: Whether values are shares, to be shown in percent.
+
+    Example:
+        >>> tick(0.5), tick(0.5, percent=True), tick(12000.0), tick(0.00001)
+        ('0.5', '50', '12k', '1e-05')
+    """
+    value = value * 100 if percent else value
+    if abs(value) < 1e4:
+        return f"{value:.4g}"
+    return f"{value / 1e6:.3g}M" if abs(value) >= 1e6 else f"{value / 1e3:.3g}k"
+
+
+def shortened(text: str, length: int) -> str:
+    """Return a text that is not longer than `length` letters.
+
+    Example:
+        >>> shortened("fedprox(mu=0.1)", 10)
+        'fedprox(m…'
+    """
+    return text if len(text) <= length else text[: length - 1] + "…"

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
-import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from unseen.core.atomic import write_atomically
 from unseen.report import (
     curves,
-    disclosures,
     gaps,
     outcome,
     plot,
@@ -19,17 +16,12 @@ from unseen.report import (
     sensitivity,
     updates,
 )
-from unseen.report.figures import Section, to_csv
-from unseen.report.folders import Omission
-from unseen.report.page import Chapters, page
+from unseen.report.figures import Figure, Section
+from unseen.report.page import Chapters, page, slug
 from unseen.report.read import Choice, read
-from unseen.report.study_report import StudyReport
+from unseen.report.study_report import Omission, StudyReport
+from unseen.results.formats import comma_separated
 
-#: What needs the saved models and the data.
-SAVED = Section(
-    "saved", "Saved models", "", needs="confusion matrices, accuracies per class, maps of features "
-    'and loss surfaces (save = ["final", "locals"] in the study and --data-dir here)',
-)  # fmt: skip
 #: Further sections of a part, such as those that need the data.
 Further = Callable[[StudyReport], Sequence[Section]]
 
@@ -55,60 +47,63 @@ def report(
     """
     parts, left = read([Path(f) for f in folders], choice or Choice())
     chapters = [
-        chaptered(part, "" if len(parts) == 1 else f"{i}-", further)
+        Chapters(part, sections(part, further), f"p{i}", f"{i}-" if len(parts) > 1 else "")
         for i, part in enumerate(parts, 1)
     ]
     target = Path(out)
-    write_atomically(target / "report.html", page(chapters, left).encode())
-    for name, content in texts(chapters, left):
+    contents = [("report.html", page(chapters, left)), *texts(chapters, left)]
+    for name, content in contents:
         write_atomically(target / name, content.encode())
-    if files:
-        for one in chapters:
-            _figures(one, target / "figures")
+    for one in chapters if files else ():
+        for figure in (figure for section in one.sections for figure in section.figures):
+            _draw(figure, target / "figures" / one.name(figure))
     return target / "report.html"
 
 
-def chaptered(part: StudyReport, prefix: str = "", further: Further | None = None) -> Chapters:
-    """Return all sections of a study, with the names of its figures' files."""
-    overview = (outcome.averages(part, part.main), *outcome.ranked(part, part.main))
-    sections = (
-        Section("overview", "Overview", "", overview), curves.section(part),
-        rule_weights.section(part), gaps.section(part),
-        updates.section(part), sensitivity.section(part), *(further(part) if further else [SAVED]),
-        outcome.fair(part), outcome.cost(part), *disclosures.sections(part),
-    )  # fmt: skip
-    keys = [figure.key for section in sections for figure in section.figures]
-    absent = [section.needs for section in sections if section.needs and not section]
-    words = f"Not shown: {'; '.join(absent)}." if absent else ""
-    return Chapters(part, sections, {key: prefix + slug(key) for key in keys}, words)
+def _draw(figure: Figure, stem: Path) -> None:
+    """Write a figure as SVG and PNG, with its data."""
+    svg, png = plot.files(figure)
+    for ending, content in (("svg", svg), ("png", png), ("csv", figure.to_csv().encode())):
+        write_atomically(stem.with_name(f"{stem.name}.{ending}"), content)
 
 
-def slug(text: str) -> str:
-    """Return a file's name for a figure; a digest keeps different ones apart.
+def sections(part: StudyReport, further: Further | None = None) -> tuple[Section, ...]:
+    """Return all chapters of a study.
 
-    >>> slug("cost"), slug("curves-loss-ppdg(lam=0.2)")
-    ('cost', 'curves-loss-ppdg_lam=0.2-cb9ec3')
+    Args:
+        part: The study.
+        further: Makes those that need the data.
     """
-    safe = re.sub(r"[^A-Za-z0-9.=+_-]+", "_", text).strip("_.")[:80]
-    return safe if safe == text else f"{safe}-{hashlib.sha256(text.encode()).hexdigest()[:6]}"
+    return (
+        outcome.overview(part), curves.section(part), rule_weights.section(part),
+        gaps.section(part), updates.section(part), sensitivity.section(part),
+        *(further(part) if further else [Section("saved")]),
+        outcome.fair(part), outcome.cost(part), *outcome.disclosed(part),
+    )  # fmt: skip
 
 
 def texts(chapters: Sequence[Chapters], left: Sequence[Omission]) -> Iterator[tuple[str, str]]:
-    """Yield each file with its text: tables, the runs, small tables, and the citations."""
+    """Yield each file with its text: tables, the runs, small tables, and the citations.
+
+    Args:
+        chapters: One for each study.
+        left: What could not be read.
+    """
     whole, tex = [], []
-    for i, one in enumerate(chapters, 1):
-        part, prefix = one.part, "" if len(chapters) == 1 else f"{i}-"
+    for one in chapters:
+        part, tables = one.part, f"tables/{one.prefix}"
         for metric, table in part.tables.items():
-            yield f"tables/{prefix}{slug(metric)}.csv", table.to_csv()
-            yield f"tables/{prefix}{slug(metric)}.notes.txt", table.to_notes()
+            yield f"{tables}{slug(metric)}.csv", table.to_csv()
+            yield f"{tables}{slug(metric)}.notes.txt", table.to_notes()
             tex.append(table.to_latex())
             whole.append(table.to_markdown())
-        yield f"tables/{prefix}runs.csv", _runs(part)
+        yield f"{tables}runs.csv", _runs(part)
         for section in one.sections:
             for grid in section.grids:
-                yield f"tables/{prefix}{section.key}.csv", grid.to_csv()
-        whole.append(_provenance(part))
-        yield f"{prefix}citations.bib", provenance.bibtex(part) + "\n"
+                yield f"{tables}{section.key}.csv", grid.to_csv()
+        run = "".join(f"- {name}: {value}\n" for name, value in provenance.run(part))
+        whole.append(f"What was run:\n\n{run}")
+        yield f"{one.prefix}citations.bib", provenance.bibtex(part) + "\n"
     items = [*left, *(item for one in chapters for item in one.part.left)]
     omitted = "".join(f"- `{item.place}`: {item.reason}\n" for item in items)
     whole += [f"Left out or incomplete:\n\n{omitted}"] if omitted else []
@@ -118,23 +113,10 @@ def texts(chapters: Sequence[Chapters], left: Sequence[Omission]) -> Iterator[tu
 
 def _runs(part: StudyReport) -> str:
     """Return one row per finished job: its selected round and all its metrics there."""
+    header = ("method", "task", "seed", "round", *part.metrics)
     rows = [
         [r.method, r.task, r.raw.job.seed, r.chosen.round]
         + [r.chosen.metrics.get(m) for m in part.metrics]  # what is undefined is empty
         for r in part.runs
     ]
-    return to_csv(("method", "task", "seed", "round", *part.metrics), rows)
-
-
-def _provenance(part: StudyReport) -> str:
-    """Return what was run, as Markdown."""
-    lines = [f"- {name}: {value}" for name, value in provenance.run(part)]
-    return "\n".join(["What was run:", "", *lines, ""])
-
-
-def _figures(one: Chapters, folder: Path) -> None:
-    for figure in one.figures:
-        name = one.names[figure.key]
-        svg, png = plot.files(figure)
-        for ending, content in (("svg", svg), ("png", png), ("csv", figure.to_csv().encode())):
-            write_atomically(folder / f"{name}.{ending}", content)
+    return comma_separated([header, *rows])

@@ -1,24 +1,42 @@
-"""A table's rows of (text, mark) as plain text, Markdown, LaTeX or csv."""
+"""A table's rows of (text, mark) as plain text, Markdown, LaTeX, csv or lines of a terminal."""
 
 from __future__ import annotations
 
 import csv
 import io
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
 
 from unseen.results.metric_name import MetricName
 from unseen.results.statistics import RESAMPLES
 
-#: The header, then a row per method; a field is its text and what it is among its column.
+if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions
+    from rich.text import Text
+
+#: The header, then a row per method; a field is its text and its mark within the column.
 Rows = Sequence[Sequence[tuple[str, str]]]
+#: How many columns of a terminal a text takes.
+Measure = Callable[[str], int]
 BEST, SECOND, PLAIN = "best", "second", ""
 LEGEND = (
     "bold: the best mean among the methods, underlined: the second best; neither says anything of "
     "significance"
 )
-#: Rows that one page of LaTeX holds.
+#: How many tasks Markdown, LaTeX, plain text and the report show as columns; where there are more,
+#: tasks are rows, and so many methods stand side by side.
+LIMIT, BLOCK = 12, 8
+#: How many rows a page of LaTeX holds.
 PAGE = 40
+#: How many lines the targets may take in a terminal; more of them are only in files.
+LINES = 200
+#: A number replaces a name that is longer than this share of the terminal's width.
+SHARE = 3
+STYLES = {PLAIN: "", BEST: "bold", SECOND: "underline"}
+UNITS = {1: "", 10: " in nats x 10", 100: " in percent", 1000: " x 1000"}
 _LATEX = {c: f"\\{c}" for c in "&%$#_{}"} | {
     "\\": r"\textbackslash{}", "^": r"\textasciicircum{}", "~": r"\textasciitilde{}",
     "|": r"\textbar{}", "<": r"$<$", ">": r"$>$", "±": r"$\pm$", "×": r"$\times$", "−": "$-$",
@@ -26,20 +44,17 @@ _LATEX = {c: f"\\{c}" for c in "&%$#_{}"} | {
 
 
 def plain(title: str, grids: Sequence[Rows], notes: Sequence[str]) -> str:
-    """Plain text, columns aligned, an empty line between grids."""
-    tables = ["\n".join(_aligned(rows)) for rows in grids]
+    """Return plain text with aligned columns, and an empty line between grids."""
+    tables = []
+    for rows in grids:
+        fields = _aligned(_flat(rows), len)
+        header, *body = ("".join(blanks + text for blanks, text, _ in row) for row in fields)
+        tables.append("\n".join([header, "-" * len(header), *body]))
     return "\n".join([*filter(None, [title]), "\n\n".join(tables), *notes])
 
 
-def _aligned(rows: Rows) -> list[str]:
-    texts = [[line(text) for text, _ in row] for row in rows]
-    first, *widths = (max(map(len, column)) for column in zip(*texts, strict=True))
-    lines = ["  ".join([r[0].ljust(first), *map(str.rjust, r[1:], widths)]) for r in texts]
-    return [lines[0], "-" * len(lines[0]), *lines[1:]]
-
-
 def markdown(title: str, grids: Sequence[Rows], notes: Sequence[str]) -> str:
-    """Tables as GitHub reads them: best bold, second best underlined."""
+    """Return tables as GitHub reads them: the best bold, the second best underlined."""
     tags = {PLAIN: "{}", BEST: "**{}**", SECOND: "<ins>{}</ins>"}
     lines = [f"**{_markdown(title)}**", ""] if title else []
     for rows in grids:
@@ -50,9 +65,13 @@ def markdown(title: str, grids: Sequence[Rows], notes: Sequence[str]) -> str:
 
 
 def latex(caption: str, grids: Sequence[Rows], notes: Sequence[str], unit: str = "target") -> str:
-    """Tables for the package booktabs: best bold, second best underlined.
+    """Return tables for the package booktabs: the best bold, the second best underlined.
 
-    Further grids are tables of their own, the notes under the first; none is longer than a page.
+    Args:
+        caption: Above the first table, and the beginning of the captions of the others.
+        grids: The tables; all but the first are cut into tables of at most a page.
+        notes: Lines under the first table.
+        unit: What a row of the other tables is.
     """
     first, *others = grids
     floats = [_float(caption, first, notes)]
@@ -77,10 +96,155 @@ def _float(caption: str, rows: Rows, notes: Sequence[str]) -> str:
 
 
 def comma_separated(rows: Iterable[Sequence[object]]) -> str:
-    """Raw fields as csv, which has no place for notes."""
+    """Return raw fields as csv, which has no place for notes."""
     file = io.StringIO()
     csv.writer(file, lineterminator="\n").writerows(rows)
     return file.getvalue()
+
+
+@dataclass(frozen=True)
+class Terminal:
+    """A table that rich prints as wide as the terminal is, without breaking a figure or a name.
+
+    Attributes:
+        title: Above the table.
+        rows: The whole table, shown where it fits.
+        summaries: One row per method, shown with `turned` where `rows` does not fit.
+        turned: One row per target.
+        notes: Lines under the table.
+        tail: The note on the percentile, which only the summaries may have.
+        legend: What bold and underlined mean.
+    """
+
+    title: str
+    rows: Rows
+    summaries: Rows
+    turned: Rows
+    notes: Sequence[str]
+    tail: Sequence[str]
+    legend: Sequence[str]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Text]:
+        """Yield every line by itself."""
+        from rich.cells import cell_len
+        from rich.text import Text
+
+        tables, notes = self.fitted(options.max_width, cell_len)
+        if self.title:
+            yield Text(self.title, "bold")
+        for rows in tables:
+            yield Text()
+            for i, row in enumerate(_aligned(rows, cell_len)):
+                drawn = Text(no_wrap=True)
+                for blanks, text, mark in row:
+                    drawn.append(blanks).append(text, STYLES[mark])
+                yield drawn
+                if i == 0:
+                    yield Text("─" * drawn.cell_len, no_wrap=True)
+        yield Text()
+        yield from map(Text, notes)
+
+    def fitted(self, width: int, measure: Measure) -> tuple[list[Rows], list[str]]:
+        """Return the tables that a terminal of this width shows, and the lines under them."""
+        rows, summaries, turned = map(_flat, (self.rows, self.summaries, self.turned))
+        first, *notes = self.notes
+        under = [first, *self.legend]
+        if sum(_widths(rows, measure)) <= width:
+            return [rows], [*under, *notes]
+        texts = dict.fromkeys([row[0][0] for row in rows] + [text for text, _ in rows[0]])
+        long = [text for text in texts if measure(text) > width // SHARE]
+        numbers = {name: f"[{i}]" for i, name in enumerate(long, 1)}
+        named = [f"{number}: {name}" for name, number in numbers.items()]
+        short = _keyed(rows, numbers)
+        if sum(_widths(short, measure)) <= width:
+            return [short], [*named, *under, *notes]
+        cut = partial(_cut, width=width, measure=measure)
+        tables, targets = (list(cut(_keyed(grid, numbers))) for grid in (summaries, turned))
+        # Each piece has a rule and an empty line.
+        if sum(len(piece) + 2 for piece in targets) > LINES:
+            targets = []
+            named.append(
+                f"the {len(turned) - 1} {turned[0][0][0]}s would take more than {LINES} lines here:"
+                " they are in table.csv and table.md, and in --format csv or markdown"
+            )
+        return [*tables, *targets], [*named, *under, *self.tail, *notes]
+
+
+def parts(rows: Rows, tasks: int, corner: str) -> tuple[Rows, Rows]:
+    """Split a table of many tasks into its summaries by method and its tasks as rows.
+
+    Args:
+        rows: The table.
+        tasks: How many columns, after the first, are tasks.
+        corner: The first field of the header in which methods are columns.
+
+    Returns:
+        The columns after the tasks, and the tasks as rows with methods as columns. Methods, or
+        published rows, without any figure in a part are left out of it.
+
+    Example:
+        >>> rows = [["method", "a", "b", "average"], ["fedavg", "1", "2", "1.5"]]
+        >>> rows.append(["old", "3", "", ""])
+        >>> first, second = parts([[(text, "") for text in row] for row in rows], 2, "target")
+        >>> [[text for text, _ in row] for row in first]
+        [['method', 'average'], ['fedavg', '1.5']]
+        >>> [[text for text, _ in row] for row in second]
+        [['target', 'fedavg', 'old'], ['a', '1', '3'], ['b', '2', '']]
+    """
+
+    def with_figures(rows: Rows) -> Rows:
+        header, *body = rows
+        return [header, *(row for row in body if any(text for text, _ in row[1:]))]
+
+    at_tasks = [[(corner, PLAIN), *rows[0][1 : 1 + tasks]], *(row[: 1 + tasks] for row in rows[1:])]
+    turned = [list(row) for row in zip(*with_figures(at_tasks), strict=True)]
+    return with_figures([[row[0], *row[1 + tasks :]] for row in rows]), turned
+
+
+def blocks(rows: Rows) -> list[Rows]:
+    """Cut rows into pieces of at most `BLOCK` columns, each beginning with the first column."""
+    starts = range(1, len(rows[0]), BLOCK)
+    return [[[row[0], *row[i : i + BLOCK]] for row in rows] for i in starts]
+
+
+def _cut(rows: Rows, width: int, measure: Measure) -> Iterator[Rows]:
+    """Cut rows into pieces of at most `width`, each beginning with the first column."""
+    widths = _widths(rows, measure)
+    first = 1
+    while first < len(widths):
+        end, used = first + 1, widths[0] + widths[first]
+        while end < len(widths) and used + widths[end] <= width:
+            used += widths[end]
+            end += 1
+        yield [[row[0], *row[first:end]] for row in rows]
+        first = end
+
+
+def _widths(rows: Rows, measure: Measure) -> list[int]:
+    """Return the width of each column, with two spaces before all but the first."""
+    columns = enumerate(zip(*rows, strict=True))
+    return [2 * (j > 0) + max(measure(text) for text, _ in column) for j, column in columns]
+
+
+def _aligned(rows: Rows, measure: Measure) -> Iterator[list[tuple[str, str, str]]]:
+    """Yield each row as (blanks, text, mark): the first column to the left, others to the right."""
+    widths = _widths(rows, measure)
+    for (name, mark), *others in rows:
+        fields = [("", name + " " * (widths[0] - measure(name)), mark)]
+        for (text, mark), width in zip(others, widths[1:], strict=True):
+            fields.append((" " * (width - measure(text)), text, mark))
+        yield fields
+
+
+def _keyed(rows: Rows, numbers: Mapping[str, str]) -> Rows:
+    """Replace the long names in the first row and in the first column by their numbers."""
+    header, *body = rows
+    top = [(numbers.get(text, text), mark) for text, mark in header]
+    return [top, *([(numbers.get(t, t), m), *row] for (t, m), *row in body)]
+
+
+def _flat(rows: Rows) -> Rows:
+    return [[(line(text), mark) for text, mark in row] for row in rows]
 
 
 def scale_of(metric: str) -> int:
@@ -89,10 +253,17 @@ def scale_of(metric: str) -> int:
 
 
 def decimals(metric: str, largest: float = 0.0) -> int:
-    """How many a number is shown with. largest: the largest that stands beside it.
+    """Return how many decimals a number is shown with.
 
-    >>> decimals("accuracy"), decimals("rmse", 4.2), decimals("rmse", 1234.5), decimals("loss", 2e8)
-    (1, 3, 1, 0)
+    Args:
+        metric: The metric's name.
+        largest: The largest absolute value of the numbers next to it.
+
+    Example:
+        >>> decimals("accuracy"), decimals("rmse", 4.2), decimals("rmse", 1234.5)
+        (1, 3, 1)
+        >>> decimals("loss", 2e8)
+        0
     """
     if scale_of(metric) == 100:
         return 1
@@ -100,18 +271,24 @@ def decimals(metric: str, largest: float = 0.0) -> int:
 
 
 def caption(metric: str, seeds: int, spread: str, lower: bool) -> str:
-    """What a number is and over how many seeds; one seed is marked as such."""
+    """Return the line that says what a number is and over how many seeds.
+
+    Args:
+        metric: The metric's name.
+        seeds: How many seeds there are; a single one is marked as such.
+        spread: `error`, the standard error, or `interval`, the bootstrap interval.
+        lower: Whether less of the metric is better.
+    """
     error, interval = "± standard error", f"[95% bootstrap interval, {RESAMPLES} samples]"
     over = f"mean {interval if spread == 'interval' else error} over {seeds} seeds"
     if seeds == 1:
         over = "one seed: no standard error, differences may be noise"
-    units = {1: "", 10: " in nats x 10", 100: " in percent", 1000: " x 1000"}
-    unit = units[scale_of(metric)]
-    return f"{metric}{unit}, {over}; {'lower' if lower else 'higher'} is better"
+    better = "lower" if lower else "higher"
+    return f"{metric}{UNITS[scale_of(metric)]}, {over}; {better} is better"
 
 
 def line(text: str) -> str:
-    """The text on one line, single spaces."""
+    """Return the text on one line, with single spaces."""
     return " ".join(text.split())
 
 

@@ -20,10 +20,11 @@ class MetricName:
         column: The metadata column that it is grouped by, or "".
         words: The words before it.
 
-    >>> MetricName.parse("validation worst accuracy@region")
-    MetricName(metric='accuracy', column='region', words=('validation', 'worst'))
-    >>> str(_)
-    'validation worst accuracy@region'
+    Example:
+        >>> MetricName.parse("validation worst accuracy@region")
+        MetricName(metric='accuracy', column='region', words=('validation', 'worst'))
+        >>> str(_)
+        'validation worst accuracy@region'
     """
 
     metric: str
@@ -52,7 +53,7 @@ class MetricName:
 
     @property
     def undefined(self) -> str:
-        """What an evaluation says whether it is undefined by."""
+        """The name under which an evaluation says whether it is undefined."""
         return str(MetricName(f"{self.metric}.undefined", self.column))
 
     @property
@@ -64,7 +65,11 @@ class MetricName:
 
     @property
     def scale(self) -> int:
-        """100 for accuracies, which are shown in percent; for their variance and entropy as
-        FedILC's Table 3 has them; 1 for everything else."""
+        """The unit of what is shown over that of the records.
+
+        Returns:
+            100 for accuracies, which are shown in percent; for their variance and entropy as
+            FedILC's Table 3 has them; 1 for everything else.
+        """
         percent = 100 if "accuracy" in self.metric else 1
         return {VARIANCE: 1000, ENTROPY: 10}.get(next(iter(self.words), ""), percent)

@@ -24,7 +24,7 @@ DIFFERENCES = (
 
 @dataclass(frozen=True)
 class Printed:
-    """What papers printed of one metric, in the units of our tables.
+    """The figures that papers printed of one metric, in the units of our tables.
 
     Attributes:
         rows: Label -> column -> figure.
@@ -41,14 +41,15 @@ class Printed:
     def row_of(self, method: str) -> str | None:
         """Return the label of the row that a method is to be compared with.
 
-        It has the row's parts and every option that the row's method sets; of several such rows,
-        the one that sets most.
+        The method has the parts of the row's method and sets each option that it sets; of several
+        such rows, the one that sets most.
 
-        >>> row = {"average": Figure("84.1")}
-        >>> made_by = {"CSAC": "csac", "MSE": "csac(metric='mse')"}
-        >>> paper = Printed({"CSAC": row, "MSE": row}, made_by)
-        >>> paper.row_of("csac(layers=['fc'])"), paper.row_of("csac(lam=1.0, metric='mse')")
-        ('CSAC', 'MSE')
+        Example:
+            >>> row = {"average": Figure("84.1")}
+            >>> made_by = {"CSAC": "csac", "MSE": "csac(metric='mse')"}
+            >>> paper = Printed({"CSAC": row, "MSE": row}, made_by)
+            >>> paper.row_of("csac(layers=['fc'])"), paper.row_of("csac(lam=1.0, metric='mse')")
+            ('CSAC', 'MSE')
         """
         ours = _calls(method)
         options: dict[str, int] = {}
@@ -61,10 +62,15 @@ class Printed:
         return max(options, key=options.__getitem__, default=None)
 
     def texts(self, tested: str | None = None) -> dict[str, dict[str, str]]:
-        """label -> column -> text; tested: the column of p/h, none where there is none."""
+        """Return label -> column -> text.
+
+        Args:
+            tested: The column of p/h; None where there is none.
+        """
         rows = {label: {c: str(f) for c, f in row.items()} for label, row in self.rows.items()}
-        for label, text in self.tests.items() if tested is not None else ():
-            rows.setdefault(label, {})[str(tested)] = text
+        if tested is not None:
+            for label, text in self.tests.items():
+                rows.setdefault(label, {})[tested] = text
         return rows
 
     def differences(
@@ -74,17 +80,22 @@ class Printed:
         cells: Sequence[Sequence[Cell]],
         scale: float,
     ) -> dict[str, dict[str, dict[str, Gap]]]:
-        """label -> method -> column -> ours minus theirs, where there is a difference to tell."""
-        found: dict[str, dict[str, dict[str, Gap]]] = {}
+        """Return label -> method -> column -> ours minus theirs, where there is a difference.
+
+        Args:
+            methods: Our methods.
+            columns: The columns of our table.
+            cells: Our figures, one row per method and one cell per column.
+            scale: The table's unit over the cells', 100 for percent.
+        """
+        differences: dict[str, dict[str, dict[str, Gap]]] = {}
         for method, row in zip(methods, cells, strict=True):
-            label = self.row_of(method)
-            figures = self.rows[label] if label is not None else {}
-            ours = dict(zip(columns, row, strict=True))
-            gaps = {c: gap(ours[c], figure, scale) for c, figure in figures.items() if c in ours}
-            if label is not None and any(gaps.values()):
-                there = {c: g for c, g in gaps.items() if g is not None}
-                found.setdefault(label, {})[method] = there
-        return found
+            if (label := self.row_of(method)) is not None:
+                ours, figures = dict(zip(columns, row, strict=True)), self.rows[label]
+                shared = ((c, gap(ours[c], figures[c], scale)) for c in figures if c in ours)
+                if gaps := {c: g for c, g in shared if g is not None}:
+                    differences.setdefault(label, {})[method] = gaps
+        return differences
 
 
 @dataclass(frozen=True)
@@ -101,18 +112,22 @@ class Gap:
     errors: float | None
 
     def text(self, decimals: int) -> str:
-        """The difference in standard errors where there are any.
+        """Return the difference in standard errors where there are any.
 
-        >>> Gap(-0.6, -0.49).text(1), Gap(-0.6, None).text(1)
-        ('-0.5 se', '-0.6')
+        Example:
+            >>> Gap(-0.6, -0.49).text(1), Gap(-0.6, None).text(1)
+            ('-0.5 se', '-0.6')
         """
         return f"{self.value:+z.{decimals}f}" if self.errors is None else f"{self.errors:+z.1f} se"
 
 
 def gap(cell: Cell, figure: Figure, scale: float) -> Gap | None:
-    """How far a cell is from a printed figure; None unless the cell is complete.
+    """Return how far a cell is from a printed figure; None unless the cell is complete.
 
-    scale: the table's unit over the cell's, 100 for percent.
+    Args:
+        cell: Our figure.
+        figure: The paper's figure.
+        scale: The table's unit over the cell's, 100 for percent.
     """
     theirs, error = _number(figure.text), _number(figure.error)
     value, own, _ = cell.fields()
@@ -124,31 +139,28 @@ def gap(cell: Cell, figure: Figure, scale: float) -> Gap | None:
 
 
 def printed(published: str | tuple[str, ...] | Published, metric: str) -> Printed:
-    """The rows of a study's own figures, or of the tables that it names."""
-    if isinstance(published, Mapping):
-        own = published.get(metric, {})
-        made = {label: {c: _figure(f) for c, f in row.items()} for label, row in own.items()}
-        return Printed(made, {label: label for label in made})
-    found: dict[str, dict[str, Figure]] = {}
+    """Return the rows of a study's own figures, or of the tables that it names."""
+    rows: dict[str, dict[str, Figure]] = {}
     methods: dict[str, str] = {}
     tests: dict[str, str] = {}
     notes: list[str] = []
+    if isinstance(published, Mapping):
+        for label, row in published.get(metric, {}).items():
+            pairs = {c: (f,) if isinstance(f, str) else f for c, f in row.items()}
+            rows[label] = {c: Figure(*pair) for c, pair in pairs.items()}
+        return Printed(rows, {label: label for label in rows})
     for name in (published,) if isinstance(published, str) else published:
         whole = table(name)
-        rows = whole.shown().get(metric, {})
-        for label, row in rows.items():
-            found[label] = found.get(label, {}) | row
-        if any(figure.error for row in rows.values() for figure in row.values()):
+        shown = whole.shown().get(metric, {})
+        for label, figures in shown.items():
+            rows[label] = rows.get(label, {}) | figures
+        if any(figure.error for figures in shown.values() for figure in figures.values()):
             notes.append(f"± of {name}: {whole.error or 'unsaid'}")
         if metric in whole.metrics and (verdicts := whole.tests()):
             tests |= verdicts
             notes.append(f"{name}: {whole.caption}")
         methods |= whole.methods
-    return Printed(found, methods, tests, tuple(notes))
-
-
-def _figure(figure: str | tuple[str, str]) -> Figure:
-    return Figure(figure) if isinstance(figure, str) else Figure(*figure)
+    return Printed(rows, methods, tests, tuple(notes))
 
 
 def _calls(text: str) -> tuple[Call, ...]:

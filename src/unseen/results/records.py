@@ -12,6 +12,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Self
 
@@ -25,15 +26,18 @@ if TYPE_CHECKING:
 FILES = ("source.jsonl", "target.jsonl", "rounds.jsonl")
 #: Every local model on every domain, where a study asks for it.
 CROSS = "cross.jsonl"
-#: What left each client in each exchange; older folders have none.
+#: What left each client in each exchange; older folders have no such file.
 LEDGER = "ledger.jsonl"
-#: Pairs of clients whose encrypted inner product could not be told from 0.
+#: Pairs of clients whose encrypted inner product was indistinguishable from 0.
 UNDECIDED = "undecided.jsonl"
-#: What an answer that looks at no input scores where figures are reported; older folders have none.
+#: What an answer that looks at no input scores where figures are reported; not in older folders.
 CONSTANT = "constant.jsonl"
 OPTIONAL = (CROSS, LEDGER, UNDECIDED, CONSTANT)
 #: The exchanges that evaluate.
 VALIDATE, TEST = "validate", "test"
+EVALUATIONS = {VALIDATE: "source.jsonl", TEST: "target.jsonl"}
+#: What a table says of the turn and not of the replies.
+TURN = ("client", "progress", "rounds")
 Record = dict[str, Any]
 
 
@@ -46,58 +50,63 @@ class Job:
     seed: int
 
     def folder(self, out: Path) -> Path:
-        """Where its records lie."""
+        """Return where its records lie."""
         return out / "records" / _slug(self.method) / _slug(self.task) / f"seed-{self.seed}"
 
 
+def parsed(line: bytes) -> Record | None:
+    """Return the record of a line; None where it is damaged."""
+    try:
+        record = json.loads(line)
+    except ValueError:
+        return None
+    return record if isinstance(record, dict) else None
+
+
 def read_lines(path: Path) -> list[Record]:
-    """The whole records of a file; what follows the first damaged line is left out."""
-    records: list[Record] = []
-    if not path.exists():
-        return records
-    for line in path.read_bytes().split(b"\n")[:-1]:  # the last piece has no newline: unfinished
-        try:
-            record = json.loads(line)
-        except ValueError:
-            break
-        if not isinstance(record, dict):
-            break
-        records.append(record)
-    return records
+    """Return the whole records of a file; what follows the first damaged line is left out."""
+    lines = path.read_bytes().split(b"\n") if path.exists() else []
+    whole = map(parsed, lines[:-1])  # the last piece has no newline: unfinished
+    return list(takewhile(lambda record: record is not None, whole))  # type: ignore[arg-type]
 
 
 def to_line(record: Mapping[str, Any]) -> bytes:
-    """One record as a line of JSON; NaN cannot be written."""
+    """Return a record as a line of JSON; NaN cannot be written."""
     return json.dumps(record, allow_nan=False, separators=(",", ":")).encode() + b"\n"
 
 
 @dataclass
 class Log:
-    """The record files of one running job, opened for appending."""
+    """The record files of one running job, opened for appending.
+
+    Attributes:
+        folder: The job's folder.
+        files: Name -> file.
+    """
 
     folder: Path
     files: dict[str, IO[bytes]] = field(default_factory=dict)
 
     @classmethod
     def resume(cls, folder: Path, lengths: Mapping[str, int]) -> Self:
-        """Keep the first `lengths` bytes of each file (0 for a new job), drop what came later."""
+        """Open the files, and drop what they hold beyond these lengths.
+
+        Args:
+            folder: The job's folder.
+            lengths: Name -> how many bytes to keep, 0 where it is missing.
+        """
         folder.mkdir(parents=True, exist_ok=True)
-        files: dict[str, IO[bytes]] = {}
-        for name in FILES:
-            files[name] = (folder / name).open("ab")
-            files[name].truncate(lengths.get(name, 0))
-        for name in OPTIONAL:
-            if (folder / name).exists():
-                files[name] = (folder / name).open("ab")
-                files[name].truncate(lengths.get(name, 0))
+        names = (*FILES, *(name for name in OPTIONAL if (folder / name).exists()))
+        files: dict[str, IO[bytes]] = {name: (folder / name).open("ab") for name in names}
+        for name, file in files.items():
+            file.truncate(lengths.get(name, 0))
         return cls(folder, files)
 
     def append(self, name: str, records: Iterable[Record]) -> None:
-        """Add records; a reader sees them at once."""
+        """Add records to a file; a reader sees them at once."""
         if name not in self.files:
             self.files[name] = (self.folder / name).open("ab")
-        for record in records:
-            self.files[name].write(to_line(record))
+        self.files[name].writelines(map(to_line, records))
         self.files[name].flush()
 
     def close(self) -> None:
@@ -115,29 +124,37 @@ def mark_done(
     diverged: str = "",
     fallbacks: int = 0,
 ) -> None:
-    """Write the mark of a finished job: its records' digests, what made them, what it cost, why it
-    ended early if it diverged, and how often a rule's solver failed and its prior stood in."""
+    """Write the mark of a finished job, with its records' digests, and remove its checkpoint.
+
+    Args:
+        folder: The job's folder.
+        versions: Package -> the version that made the records.
+        seconds: How long the job took.
+        peak_mib: How much memory it took.
+        commit: The commit of the code, where it is known.
+        diverged: Why the job ended early, if its numbers stopped being finite.
+        fallbacks: How often a rule's solver failed and its prior replaced the result.
+    """
+    extras = {"commit": commit, "diverged": diverged, "fallbacks": fallbacks}
     mark: Record = {
         "records": digests(folder),
         "versions": dict(versions),
         "seconds": round(seconds, 3),
         "peak_mib": round(peak_mib),
+        **{key: value for key, value in extras.items() if value},
     }
-    mark |= {"commit": commit} if commit else {}
-    mark |= {"diverged": diverged} if diverged else {}
-    mark |= {"fallbacks": fallbacks} if fallbacks else {}
     write_atomically(folder / "done.json", json.dumps(mark, indent=1).encode())
     (folder / "checkpoint.pt").unlink(missing_ok=True)
 
 
 def mark(folder: Path) -> Record:
-    """The mark of a finished job."""
-    found: Record = json.loads((folder / "done.json").read_bytes())
-    return found
+    """Return the mark of a finished job."""
+    content: Record = json.loads((folder / "done.json").read_bytes())
+    return content
 
 
 def is_done(folder: Path) -> bool:
-    """Whether the job is finished and its records are as they were then."""
+    """Return whether the job is finished and its records are as they were then."""
     try:
         return bool(mark(folder)["records"] == digests(folder))
     except (OSError, ValueError, KeyError, TypeError):
@@ -145,7 +162,7 @@ def is_done(folder: Path) -> bool:
 
 
 def save_checkpoint(folder: Path, state: State, memories: Memories) -> None:
-    """The server's state and every client's memory, in one file and one step."""
+    """Write the server's state and every client's memory in one file and one step."""
     import io
 
     import torch
@@ -160,7 +177,7 @@ def save_checkpoint(folder: Path, state: State, memories: Memories) -> None:
         return value
 
     content = {
-        "lengths": {name: _size(folder / name) for name in _files(folder)},
+        "lengths": _lengths(folder),
         "digests": digests(folder),
         "round": state.round,
         "seed": state.seed,
@@ -175,8 +192,12 @@ def save_checkpoint(folder: Path, state: State, memories: Memories) -> None:
 
 
 def load_checkpoint(folder: Path, device: str) -> tuple[State, Memories, Mapping[str, int]] | None:
-    """What `save_checkpoint` wrote, with the records' lengths then; None if there is nothing to
-    go on from: no checkpoint, a damaged one, or records that are not those of its time."""
+    """Read what `save_checkpoint` wrote, with the records' lengths at that time.
+
+    Returns:
+        None where nothing can be resumed: no checkpoint, a damaged one, or other records than those
+        of its time.
+    """
     import io
 
     import torch
@@ -212,60 +233,61 @@ def written(
     levels: Mapping[str, Sequence[str]],
     traffic: Mapping[str, tuple[int, int]],
 ) -> tuple[str, list[Record]]:
-    """The file that an exchange's records belong in, and the records.
+    """Return the file that an exchange's records belong in, and the records.
 
-    traffic: bytes to and from each client by exchange.
+    Args:
+        outcome: What the exchange gave.
+        job: The job.
+        roles: Domain -> what it is in the task.
+        levels: Metadata column -> the names of its groups.
+        traffic: Exchange -> bytes to and from each client.
     """
-    if outcome.turn.exchange == TEST:
-        return "target.jsonl", evaluations(outcome, job, roles, levels)
-    if outcome.turn.exchange == VALIDATE:
-        return "source.jsonl", evaluations(outcome, job, roles, levels)
-    return "rounds.jsonl", [training(outcome, traffic[outcome.turn.exchange])]
+    exchange = outcome.turn.exchange
+    if exchange not in EVALUATIONS:
+        return "rounds.jsonl", [training(outcome, traffic[exchange])]
+    return EVALUATIONS[exchange], evaluations(outcome, job, roles, levels)
 
 
 def evaluations(
     outcome: Outcome, job: Job, roles: Mapping[str, str], levels: Mapping[str, Sequence[str]]
 ) -> list[Record]:
-    """One record per participant of an evaluation exchange."""
-    names = [n for n in outcome.table if n not in ("client", "progress", "rounds")]
-    plain = [n for n in names if "@" not in n and not n.endswith(".undefined")]
-    grouped = [n for n in names if "@" in n and ".undefined@" not in n]
+    """Return one record per participant of an evaluation exchange; see `written`."""
+    table = outcome.table
+    metrics = [MetricName.parse(n) for n in table if n not in TURN]
+    metrics = [metric for metric in metrics if not metric.metric.endswith(".undefined")]
     records = []
     for i, domain in enumerate(outcome.names):
         record: Record = {"method": job.method, "task": job.task, "seed": job.seed}
         record |= {"round": outcome.turn.round, "role": roles[domain], "domain": domain}
-        for name in plain:
-            value = float(outcome.table[name][i])
-            unknown = outcome.table.get(f"{name}.undefined")
-            record[name] = None if unknown is not None and float(unknown[i]) else value
-        for name in grouped:
-            metric = MetricName.parse(name)
-            unknown = outcome.table.get(metric.undefined)
-            record[name] = {
-                level: None if unknown is not None and float(unknown[i][g]) else float(value)
-                for g, (level, value) in enumerate(
-                    zip(levels[metric.column], outcome.table[name][i], strict=True)
-                )
-            }
-        for name in ("examples", *(n for n in grouped if n.startswith("examples@"))):
-            value = record[name]
-            record[name] = (
-                {k: int(v) for k, v in value.items()} if isinstance(value, dict) else int(value)
-            )
+        for metric in sorted(metrics, key=lambda metric: bool(metric.column)):
+            row, kind = table[str(metric)][i], int if metric.metric == "examples" else float
+            unknown = table[metric.undefined][i] if metric.undefined in table else row.new_zeros(())
+            pairs = zip(row.reshape(-1), unknown.expand_as(row).reshape(-1), strict=True)
+            values = [None if missing else kind(value) for value, missing in pairs]
+            record[str(metric)] = values[0]
+            if metric.column:
+                record[str(metric)] = dict(zip(levels[metric.column], values, strict=True))
         records.append(record)
     return records
 
 
 def training(outcome: Outcome, traffic: tuple[int, int]) -> Record:
-    """One record of a training exchange: who took part, their scalars, the rules' weights, the
-    bytes sent down and up, and what a study asked for besides."""
+    """Return the record of a training exchange.
+
+    Args:
+        outcome: What the exchange gave.
+        traffic: Bytes to and from each client.
+
+    Returns:
+        Who took part, their scalars, the rules' weights, the bytes sent down and up, and what else
+        a study asked for.
+    """
     down, up = (size * len(outcome.names) for size in traffic)
-    skipped = ("client", "progress", "rounds")
     return {
         "round": outcome.turn.round,
         "exchange": outcome.turn.exchange,
         "clients": list(outcome.names),
-        "scalars": {n: v.tolist() for n, v in outcome.table.items() if n not in skipped},
+        "scalars": {n: v.tolist() for n, v in outcome.table.items() if n not in TURN},
         "weights": {n: v.tolist() for n, v in outcome.weights.items() if n != "buffers"},
         "dropped": dict(outcome.dropped),
         "bytes": {"down": down, "up": up},
@@ -274,25 +296,27 @@ def training(outcome: Outcome, traffic: tuple[int, int]) -> Record:
 
 
 def digests(folder: Path, lengths: Mapping[str, int] | None = None) -> dict[str, str]:
-    """SHA-256 of each record file, or of its first bytes."""
+    """Return the SHA-256 of each record file, or of its first bytes.
+
+    Args:
+        folder: The job's folder.
+        lengths: Name -> how many bytes count; None: all bytes of all files.
+    """
     found = {}
-    for name in lengths if lengths is not None else _files(folder):
-        path = folder / name
-        content = path.read_bytes() if path.exists() else b""
-        part = content if lengths is None else content[: lengths[name]]
-        found[name] = hashlib.sha256(part).hexdigest()
+    for name, end in (_lengths(folder) if lengths is None else lengths).items():
+        content = (folder / name).read_bytes() if (folder / name).exists() else b""
+        found[name] = hashlib.sha256(content[:end]).hexdigest()
     return found
 
 
-def _files(folder: Path) -> tuple[str, ...]:
-    return (*FILES, *(name for name in OPTIONAL if _size(folder / name)))
-
-
-def _size(path: Path) -> int:
-    return path.stat().st_size if path.exists() else 0
+def _lengths(folder: Path) -> dict[str, int]:
+    """Return the size in bytes of each record file; an optional file that is empty is left out."""
+    paths = {name: folder / name for name in (*FILES, *OPTIONAL)}
+    sizes = {name: path.stat().st_size if path.exists() else 0 for name, path in paths.items()}
+    return {name: size for name, size in sizes.items() if size or name in FILES}
 
 
 def _slug(text: str) -> str:
-    """A name for a folder; a short digest keeps different texts apart."""
+    """Return a name for a folder; a short digest keeps different texts apart."""
     safe = re.sub(r"[^A-Za-z0-9.=+_-]+", "_", text).strip("_.") or "_"
     return safe if safe == text else f"{safe}-{hashlib.sha256(text.encode()).hexdigest()[:6]}"

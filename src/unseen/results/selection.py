@@ -34,20 +34,29 @@ WORST = f"{metric_name.WORST} "
 def source_validation(source: Records, target: Records, metric: str, lower: bool) -> int:
     """Return the round with the best mean of the metric over the source domains' validation splits.
 
-    Each domain counts once, and the earliest round wins ties. Where the metric is undefined at
-    some domain, the mean is over the others; UnseenError where it is defined nowhere.
+    Each domain counts once, and the earliest round wins ties.
+
+    Args:
+        source: The source records.
+        target: The target records, which are not read.
+        metric: The study's metric.
+        lower: Whether less of it is better.
+
+    Raises:
+        UnseenError: The metric is defined nowhere. Where it is undefined at some domain, the mean
+            is over the others.
     """
     found = [record for record in source if record["role"] == "source"]
     return _best("source-validation", found, metric, lower)
 
 
 def ood_validation(source: Records, target: Records, metric: str, lower: bool) -> int:
-    """As `source_validation`, over the domains that are neither source nor target."""
+    """Return the round as `source_validation`, over the domains neither source nor target."""
     found = [record for record in source if record["role"] == "ood-validation"]
     if not found:
         raise UnseenError(
-            "ood-validation needs a domain that is neither source nor target; this study has "
-            "none. Name one: [holdout] source = ['a', 'b'], validation = ['c'], target = ['d']."
+            "ood-validation needs a domain that is neither source nor target; this study has none.",
+            remedy="Name one: [holdout] source = ['a', 'b'], validation = ['c'], target = ['d'].",
         )
     return _best("ood-validation", found, metric, lower)
 
@@ -55,7 +64,7 @@ def ood_validation(source: Records, target: Records, metric: str, lower: bool) -
 def last(source: Records, target: Records, metric: str, lower: bool) -> int:
     """Return the last round that was evaluated."""
     if not source:
-        raise UnseenError("the last round is asked for; the job has no evaluations.")
+        raise UnseenError("the job has no evaluations, so it has no last round.")
     return max(int(record["round"]) for record in source)
 
 
@@ -68,10 +77,7 @@ def target_oracle(
     metric: str | None = None,
     after: int = 0,
 ) -> int:
-    """The round that is best on the target itself, which nobody has before deployment.
-
-    It shows how far selection is from the best round, and reruns papers that selected so: CSAC by
-    the highest accuracy, FedILC by the lowest loss after some rounds.
+    """Return the round that is best on the target itself, which nobody has before deployment.
 
     Args:
         source: The source records.
@@ -80,11 +86,17 @@ def target_oracle(
         lower: Whether less of it is better.
         metric: What to select by instead.
         after: How many rounds are left out at the start.
+
+    Note:
+        It shows how far selection is from the best round, and reruns papers that selected so: CSAC
+        by the highest accuracy, FedILC by the lowest loss after some rounds.
     """
     number("after", after, 0, whole=True)
     found = [record for record in target if record["round"] >= after]
     if not found:
-        raise UnseenError(f"target-oracle: no round is left after {after}; choose a smaller after.")
+        raise UnseenError(
+            f"target-oracle: no round is left after {after};", remedy="choose a smaller after."
+        )
     if metric is not None:
         study_metric, lower = str(metric), less_is_better(str(metric))
     return _best("target-oracle", found, study_metric, lower)
@@ -101,9 +113,10 @@ SELECTIONS: dict[str, Callable[..., int]] = {
 def rule(expression: str) -> Rule:
     """Return the rule that an expression names; a mistake shows before any training.
 
-    >>> rule("source-validaton")
-    Traceback (most recent call last):
-    unseen.errors.UnseenError: unknown selection rule 'source-validaton'; did you mean ...
+    Example:
+        >>> rule("source-validaton")
+        Traceback (most recent call last):
+        unseen.errors.UnseenError: unknown selection rule 'source-validaton'; did you mean ...
     """
     calls = parse(expression)
     if len(calls) != 1:
@@ -116,9 +129,18 @@ def rule(expression: str) -> Rule:
 def select(expression: str, source: Records, target: Records, metric: str, lower: bool) -> int:
     """Return the round that the rule chooses from one job's records.
 
-    >>> source = [{"round": r, "role": "source", "accuracy": a} for r, a in enumerate([0.7, 0.9])]
-    >>> select("source-validation", source, [], "accuracy", lower=False)
-    1
+    Args:
+        expression: The rule.
+        source: The source records.
+        target: The target records.
+        metric: What to select by.
+        lower: Whether less of it is better.
+
+    Example:
+        >>> scores = enumerate([0.7, 0.9])
+        >>> source = [{"round": r, "role": "source", "accuracy": a} for r, a in scores]
+        >>> select("source-validation", source, [], "accuracy", lower=False)
+        1
     """
     return rule(expression)(source, target, metric, lower)
 
@@ -127,18 +149,16 @@ def select(expression: str, source: Records, target: Records, metric: str, lower
 class Selected:
     """What a job reports: every metric on the target at the chosen round, None for undefined.
 
-    With several target domains a metric is the mean over those where it is defined, each counting
-    once.
-
     Attributes:
         method: The method.
         task: The task.
         seed: The seed.
         round: The chosen round; -1 for a job that diverged.
-        metrics: Metric -> its value.
+        metrics: Metric -> its value; with several target domains the mean over those where it is
+            defined, each counting once.
         undefined: Metric -> target domains where it is not defined.
-        worse: Metric -> target domains where it is worse than that of an answer that looks at no
-            input, as far as that is recorded.
+        worse: Metric -> target domains where an answer that looks at no input is better, as far as
+            that is recorded.
     """
 
     method: str
@@ -156,11 +176,19 @@ def no_selection(job: Job, metrics: Iterable[str]) -> Selected:
 
 
 def main_metric(asked: str | None, metrics: Sequence[str]) -> str:
-    """Return what a study selects and reports by: what it asks for, else accuracy, else the root
-    of the mean squared error, which is in the label's own unit, else its first.
+    """Return the metric that a study selects and reports by.
 
-    >>> main_metric(None, ("loss", "mae", "rmse")), main_metric(None, ("loss", "pearson"))
-    ('rmse', 'loss')
+    Args:
+        asked: What the study asks for.
+        metrics: The metrics that it records.
+
+    Returns:
+        What the study asks for, else accuracy, else the root of the mean squared error, which is in
+        the label's own unit, else the first metric.
+
+    Example:
+        >>> main_metric(None, ("loss", "mae", "rmse")), main_metric(None, ("loss", "pearson"))
+        ('rmse', 'loss')
     """
     if asked is not None:
         return asked
@@ -171,8 +199,9 @@ def selected(
     source: Records, target: Records, selection: str, metric: str, lower: bool,
     constants: Records = (),
 ) -> Selected:  # fmt: skip
-    """Choose a round of one job, then read the target there; where the plan holds nothing out, and
-    so nothing was recorded of a target, the sources' validation splits.
+    """Choose a round of one job, and return what the job reports there.
+
+    Where nothing is held out, the sources' validation splits replace the target.
 
     Args:
         source: The source records.
@@ -190,34 +219,50 @@ def selected(
     found = [record for record in reported if record["round"] == chosen]
     if not found:
         raise UnseenError(f"{jobs.pop()}: the target has no record of round {chosen}, the chosen.")
+    run = _reported(Selected(*jobs.pop(), chosen, {}), found, {n: n for n in names(found[0])})
+    return replace(run, worse=beaten(found, constants))
+
+
+def _reported(run: Selected, records: Records, shown: Mapping[str, str]) -> Selected:
+    """Return the run with the means of metrics over the records' domains where they are defined.
+
+    Args:
+        run: The run.
+        records: One evaluation per domain.
+        shown: The name that the run has -> the name in the records.
+    """
     metrics: dict[str, float | None] = {}
     undefined: dict[str, tuple[str, ...]] = {}
-    for name in names(found[0]):
-        values = {record["domain"]: value(record, name) for record in found}
+    for name, metric in shown.items():
+        values = {record["domain"]: value(record, metric) for record in records}
         defined = [v for v in values.values() if v is not None]
         metrics[name] = mean(defined) if defined else None
         if missing := sorted(domain for domain, v in values.items() if v is None):
             undefined[name] = tuple(missing)
-    return Selected(*jobs.pop(), chosen, metrics, undefined, beaten(found, constants))
+    return replace(run, metrics=metrics, undefined=undefined)
 
 
 def beaten(found: Records, constants: Records) -> dict[str, tuple[str, ...]]:
-    """Return the domains where a metric is worse than the constant's, by metric.
+    """Return metric -> the domains where an answer that looks at no input is better.
 
-    What the constant's record lacks is judged by the squared error: so are all metrics of numbers.
+    Args:
+        found: One evaluation per domain.
+        constants: What such an answer scores. What a domain's record lacks is judged by the squared
+            error: so are all metrics of numbers.
 
-    >>> found = [{"domain": "a", "rmse": 2.0, "r2": 0.1}]
-    >>> beaten(found, [{"domain": "a", "loss": 1.0, "rmse": 1.0}])
-    {'rmse': ('a',), 'r2': ('a',)}
+    Example:
+        >>> found = [{"domain": "a", "rmse": 2.0, "r2": 0.1}]
+        >>> beaten(found, [{"domain": "a", "loss": 1.0, "rmse": 1.0}])
+        {'rmse': ('a',), 'r2': ('a',)}
     """
     figures = {record["domain"]: record for record in constants}
     worse: dict[str, tuple[str, ...]] = {}
     for record in found:
         constant = figures.get(record["domain"], {})
         for name in (k for k in names(record) if k in record and "@" not in k):
-            by = next((m for m in (name, "loss", "rmse") if m in constant and m in record), None)
-            ours, theirs = (None, None) if by is None else (record[by], constant[by])
-            if by is None or ours is None or theirs is None or ours == theirs:
+            by = next((m for m in (name, "loss", "rmse") if m in constant and m in record), name)
+            ours, theirs = record[by], constant.get(by)
+            if ours is None or theirs is None or ours == theirs:
                 continue
             if (ours > theirs) == less_is_better(by):
                 worse[name] = (*worse.get(name, ()), record["domain"])
@@ -225,32 +270,36 @@ def beaten(found: Records, constants: Records) -> dict[str, tuple[str, ...]]:
 
 
 def at_validation(run: Selected, source: Records, shown: str) -> Selected:
-    """Return the run with `validation METRIC` of the chosen round alone: the mean over the
-    validation domains where the metric is defined.
+    """Return the run with `validation METRIC` of the chosen round alone.
 
-    >>> run = Selected("fedavg", "target", 0, 1, {})
-    >>> rows = [{"round": r, "role": "ood-validation", "domain": "v", "accuracy": 0.5 + r / 10}
-    ...         for r in range(3)]
-    >>> at_validation(run, rows, "validation accuracy").metrics
-    {'validation accuracy': 0.6}
+    Args:
+        run: The run.
+        source: Its source records.
+        shown: The metric's name, whose value is the mean over the validation domains.
+
+    Example:
+        >>> run = Selected("fedavg", "target", 0, 1, {})
+        >>> rows = [{"round": r, "role": "ood-validation", "domain": "v", "accuracy": 0.5 + r / 10}
+        ...         for r in range(3)]
+        >>> at_validation(run, rows, "validation accuracy").metrics
+        {'validation accuracy': 0.6}
     """
-    metric = MetricName.parse(shown).inner
     found = [r for r in source if r["role"] == "ood-validation" and r["round"] == run.round]
-    values = {record["domain"]: value(record, metric) for record in found}
-    defined = [v for v in values.values() if v is not None]
-    missing = tuple(sorted(domain for domain, v in values.items() if v is None))
-    undefined = {shown: missing} if missing else {}
-    return replace(run, metrics={shown: mean(defined) if defined else None}, undefined=undefined)
+    return _reported(run, found, {shown: MetricName.parse(shown).inner})
 
 
 def value(record: Mapping[str, Any], metric: str) -> float | None:
     """Return a metric of one evaluation, None where it is undefined.
 
-    `worst accuracy@region` is the worst over the groups of `region` that have examples.
+    Args:
+        record: The evaluation.
+        metric: The metric's name; `worst accuracy@region` is the worst over the groups of `region`
+            that have examples.
 
-    >>> record = {"accuracy@region": {"W": 0.9, "S": 0.6}, "examples@region": {"W": 9, "S": 5}}
-    >>> value(record, "worst accuracy@region")
-    0.6
+    Example:
+        >>> record = {"accuracy@region": {"W": 0.9, "S": 0.6}, "examples@region": {"W": 9, "S": 5}}
+        >>> value(record, "worst accuracy@region")
+        0.6
     """
     if metric not in names(record):
         raise nearest("metric", metric, names(record))
@@ -264,7 +313,7 @@ def value(record: Mapping[str, Any], metric: str) -> float | None:
 
 
 def names(record: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the metrics that a record has, with the worst group of each that is grouped."""
+    """Return the metrics that a record has; of a grouped metric the worst of its groups."""
     metrics = [k for k in record if k not in KEYS and not k.startswith("examples@")]
     return tuple(WORST + name if "@" in name else name for name in metrics)
 
@@ -275,7 +324,7 @@ def less_is_better(metric: str) -> bool:
 
 
 def _best(name: str, records: Records, metric: str, lower: bool) -> int:
-    """The round with the best mean over the records' domains, the earliest among equals."""
+    """Return the round with the best mean over the records' domains, the earliest among equals."""
     rounds: dict[int, list[float]] = defaultdict(list)
     for record in records:
         found = value(record, metric)
@@ -284,8 +333,9 @@ def _best(name: str, records: Records, metric: str, lower: bool) -> int:
     if not rounds:
         raise UnseenError(
             f"{name} cannot select by {metric}: it is undefined in all {len(records)} evaluations "
-            f"(at {', '.join(sorted({r['domain'] for r in records}))}). Choose another metric for "
-            "the study (AUROC, for one, needs both classes), or selection = 'last'."
+            f"(at {', '.join(sorted({r['domain'] for r in records}))}).",
+            remedy="Choose another metric for the study (AUROC, for one, needs both classes), or "
+            "selection = 'last'.",
         )
     sign = 1 if lower else -1
     return min(rounds, key=lambda r: (sign * mean(rounds[r]), r))

@@ -1,22 +1,22 @@
 """A study's folder, read: what `study.json` says of it, its jobs, their states and records.
 
-Everything is read from disk, so that it can be read from another process, or from another machine
-that shares the disk; nothing is written, and no lock is taken.
+Note:
+    Nothing is written, and no lock is taken: another process, or another machine that shares the
+    disk, may read while the study runs.
 """
 
 from __future__ import annotations
 
-import json
 import os
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, Self
 
 from unseen.errors import UnseenError
-from unseen.results import records
+from unseen.results import records, study_file
 from unseen.results.records import Job, Record
 from unseen.results.selection import Records, main_metric, names, value
 from unseen.results.statistics import mean
@@ -30,9 +30,19 @@ Curve = Mapping[int, float]
 TAIL = 1 << 16
 
 
+def _lines(name: str, doc: str) -> cached_property[list[Record]]:
+    """Return a property that is a job's records of one file, read when first used."""
+
+    def lines(self: JobFolder) -> list[Record]:
+        return records.read_lines(self.folder / name)
+
+    lines.__doc__ = doc
+    return cached_property(lines)
+
+
 @dataclass(frozen=True)
 class JobFolder:
-    """One job and its records, each file read when it is first asked for and then kept.
+    """One job and its records; each file is read once, when it is first used.
 
     Attributes:
         job: The job.
@@ -44,14 +54,15 @@ class JobFolder:
 
     @property
     def place(self) -> str:
-        """METHOD/TASK/seed-N, the place below `records`."""
+        """The folder below `records`, METHOD/TASK/seed-N."""
         return "/".join(self.folder.parts[-3:])
 
     @cached_property
     def state(self) -> State:
         """Whether the job is done, diverged or damaged, has begun ("stopped") or not ("waiting").
 
-        A running job is "stopped" here: its records do not tell whether a run is active.
+        Note:
+            A running job is "stopped" here: its records do not show whether a run is active.
         """
         if not (self.folder / "done.json").exists():
             return "stopped" if self.folder.is_dir() else "waiting"
@@ -69,33 +80,14 @@ class JobFolder:
         """The mark of a finished job; empty for any other."""
         return records.mark(self.folder) if self.finished else {}
 
-    @cached_property
-    def source(self) -> list[Record]:
-        """Evaluations at the sources and at validation domains."""
-        return records.read_lines(self.folder / "source.jsonl")
-
-    @cached_property
-    def target(self) -> list[Record]:
-        """Evaluations at the targets."""
-        return records.read_lines(self.folder / "target.jsonl")
-
-    @cached_property
-    def rounds(self) -> list[Record]:
-        """Training exchanges."""
-        return records.read_lines(self.folder / "rounds.jsonl")
-
-    @cached_property
-    def cross(self) -> list[Record]:
-        """Evaluations of local models on every domain."""
-        return records.read_lines(self.folder / records.CROSS)
-
-    @cached_property
-    def constant(self) -> list[Record]:
-        """What an answer without any input scores."""
-        return records.read_lines(self.folder / records.CONSTANT)
+    source = _lines("source.jsonl", "Evaluations at the sources and at validation domains.")
+    target = _lines("target.jsonl", "Evaluations at the targets.")
+    rounds = _lines("rounds.jsonl", "Training exchanges.")
+    cross = _lines(records.CROSS, "Evaluations of local models on every domain.")
+    constant = _lines(records.CONSTANT, "What an answer without any input scores.")
 
     def stamp(self) -> object:
-        """Sizes and times of all files: equal stamps, equal records."""
+        """Return sizes and times of all files: equal stamps, equal records."""
         stats = ((file.name, file.stat()) for file in sorted(self.folder.glob("*.json*")))
         return [(name, stat.st_size, stat.st_mtime_ns) for name, stat in stats]
 
@@ -112,7 +104,7 @@ class StudyFolder:
 
     Attributes:
         path: The folder.
-        about: The content of `study.json`; empty where there is none or it is damaged.
+        about: The content of `study.json`; {} where it is missing or damaged.
         problem: "missing" or "damaged" where there is no `study.json` to read, else "".
     """
 
@@ -123,13 +115,9 @@ class StudyFolder:
     @classmethod
     def open(cls, path: Path) -> Self:
         """Read the folder's `study.json`."""
-        try:
-            about = json.loads((path / NAME).read_bytes())
-        except FileNotFoundError:
-            return cls(path, problem="missing")
-        except (OSError, ValueError):
-            return cls(path, problem="damaged")
-        return cls(path, about) if isinstance(about, dict) else cls(path, problem="damaged")
+        if about := study_file.read(path):
+            return cls(path, about)
+        return cls(path, problem="damaged" if (path / NAME).exists() else "missing")
 
     @property
     def identity(self) -> Record:
@@ -138,7 +126,7 @@ class StudyFolder:
 
     @property
     def settings(self) -> Record:
-        """The study's settings as last run; empty where the file does not say."""
+        """The study's settings as last run; {} where the file does not say."""
         return self._section("study")
 
     @property
@@ -158,24 +146,23 @@ class StudyFolder:
 
     @property
     def metric(self) -> str:
-        """The study's metric; where the file does not say, the one its first record has."""
-        metrics = self.identity.get("metrics") or [
-            name for name, x in self.first.items() if isinstance(x, float) and "@" not in name
-        ]
+        """The study's metric; where the file does not say, that of its first record."""
+        recorded = (name for name, x in self.first.items() if isinstance(x, float))
+        metrics = self.identity.get("metrics") or list(recorded)
         return main_metric(self.settings.get("metric") or None, metrics or ["accuracy"])
 
     @property
     def first(self) -> Record:
-        """The first evaluation of the first job that has one; empty where there is none."""
+        """The first evaluation of the first job that has one; {} where there is none."""
         rows = (first_record(folder / "source.jsonl") for folder in self._folders())
         return next(filter(None, rows), {})
 
     def job(self, job: Job) -> JobFolder:
-        """A job's folder, whether or not it is there."""
+        """Return a job's folder, whether or not it exists."""
         return JobFolder(job, job.folder(self.path))
 
     def jobs(self) -> Iterator[JobFolder]:
-        """Every job that has a folder, whether or not the study asks for it."""
+        """Yield every job that has a folder, whether or not the study asks for it."""
         for folder in self._folders():
             yield JobFolder(self._named(folder), folder)
 
@@ -183,7 +170,7 @@ class StudyFolder:
         return (p for p in sorted((self.path / "records").glob("*/*/seed-*")) if p.is_dir())
 
     def _named(self, folder: Path) -> Job:
-        """The job of a folder by its first evaluation, else by the method that would be there."""
+        """Return a folder's job by its first evaluation, else by the names of the folders."""
         slug, task, seed = folder.parts[-3:]
         number = seed.removeprefix("seed-")
         slugs = {Job(m, "", 0).folder(Path()).parts[1]: m for m in self.settings.get("methods", ())}
@@ -199,11 +186,17 @@ class StudyFolder:
 
 
 def curve(rows: Records, metric: str, domain: str | None = None) -> dict[int, float]:
-    """Return a metric by round: the mean over the domains where it is defined, or at one of them.
+    """Return a metric by round.
 
-    >>> rows = [{"round": 0, "domain": d, "accuracy": a} for d, a in (("a", 0.5), ("b", 1.0))]
-    >>> curve(rows, "accuracy"), curve(rows, "accuracy", "b")
-    ({0: 0.75}, {0: 1.0})
+    Args:
+        rows: Evaluations.
+        metric: The metric's name.
+        domain: Where; None: the mean over the domains where it is defined.
+
+    Example:
+        >>> rows = [{"round": 0, "domain": d, "accuracy": a} for d, a in (("a", 0.5), ("b", 1.0))]
+        >>> curve(rows, "accuracy"), curve(rows, "accuracy", "b")
+        ({0: 0.75}, {0: 1.0})
     """
     values: dict[int, list[float]] = defaultdict(list)
     for row in rows:
@@ -215,17 +208,16 @@ def curve(rows: Records, metric: str, domain: str | None = None) -> dict[int, fl
 
 
 def first_record(path: Path) -> Record:
-    """Return a file's first record; empty where there is none."""
+    """Return a file's first record; {} where there is none."""
     try:
         with path.open("rb") as file:
-            record = json.loads(file.readline())
-    except (OSError, ValueError):
+            return records.parsed(file.readline()) or {}
+    except OSError:
         return {}
-    return record if isinstance(record, dict) else {}
 
 
 def last_record(path: Path) -> Record:
-    """Return a file's last whole record, without reading all of it; empty where there is none."""
+    """Return a file's last whole record, without reading all of it; {} where there is none."""
     try:
         with path.open("rb") as file:
             size = file.seek(0, os.SEEK_END)
@@ -234,11 +226,7 @@ def last_record(path: Path) -> Record:
     except OSError:
         return {}
     for line in reversed(lines):
-        try:
-            record = json.loads(line)
-        except ValueError:
-            continue
-        if isinstance(record, dict):
+        if (record := records.parsed(line)) is not None:
             return record
     return next(reversed(records.read_lines(path)), {}) if size > TAIL else {}
 
@@ -247,33 +235,31 @@ def find(path: Path) -> Path:
     """Return the folder of a study: the path or, if it is the only one, a folder below it."""
     if not path.exists():
         raise UnseenError(
-            f"there is no folder {path}. Name the study's --out: results/NAME without --out."
+            f"there is no folder {path}.",
+            remedy="Name the study's --out: results/NAME without --out.",
         )
     if not path.is_dir():
-        raise UnseenError(f"{path} is a file; name the folder that a study writes to.")
+        raise UnseenError(f"{path} is a file;", remedy="name the folder that a study writes to.")
     if (path / NAME).exists() or (path / "records").is_dir():
         return path
     below = [file.parent for file in (*path.glob(f"*/{NAME}"), *path.glob(f"*/*/{NAME}"))]
     if len(below) == 1:
         return below[0]
     if below:
+        below.sort(key=lambda folder: -(modified(folder / NAME) or 0))
+        newest = ", ".join([*map(str, below[:8]), *["..."] * (len(below) > 8)])
         raise UnseenError(
-            f"{path} holds several studies; name one, newest first: {_newest(below)}."
+            f"{path} holds several studies;", remedy=f"name one, newest first: {newest}."
         )
     if not any(path.iterdir()):
         raise UnseenError(f"{path} is empty: no study has begun to write there.")
     raise UnseenError(
-        f"{path} holds no study: neither {NAME} nor records/. Name the study's --out."
+        f"{path} holds no study: neither {NAME} nor records/.", remedy="Name the study's --out."
     )
 
 
-def _newest(folders: Sequence[Path]) -> str:
-    ordered = sorted(folders, key=lambda folder: -(modified(folder / NAME) or 0))
-    return ", ".join(map(str, ordered[:8])) + (", ..." if len(ordered) > 8 else "")
-
-
 def modified(path: Path) -> float | None:
-    """Return when a file was last written, in seconds since the epoch; None where it is not."""
+    """Return when a file was last written, in seconds since the epoch; None where it is missing."""
     try:
         return path.stat().st_mtime
     except OSError:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from itertools import product
 
 from unseen.errors import UnseenError, choice, nearest
@@ -14,17 +16,11 @@ from unseen.results.selection import Selected
 from unseen.results.statistics import Cell, mean, quantile
 from unseen.results.tables import FEW, Summary, Table
 
-#: Why a metric may have no value.
+#: Why a metric may have no value, in a word or two where targets are listed, and in a sentence.
 REASONS = {
-    **dict.fromkeys(("auroc", "auprc"), "its examples are of one class"),
-    "r2": "its labels are all equal",
-    "pearson": "its labels or the predictions are all equal",
-}
-#: The same in a word or two, where targets are listed.
-SHORT = {
-    **dict.fromkeys(("auroc", "auprc"), "one class"),
-    "r2": "equal labels",
-    "pearson": "equal labels or predictions",
+    **dict.fromkeys(("auroc", "auprc"), ("one class", "its examples are of one class")),
+    "r2": ("equal labels", "its labels are all equal"),
+    "pearson": ("equal labels or predictions", "its labels or the predictions are all equal"),
 }
 
 
@@ -36,10 +32,6 @@ def table(
     spread: str = "error", unit: str = "target",
 ) -> Table:  # fmt: skip
     """Return the table of a metric over methods, tasks and seeds.
-
-    `average` is the mean over tasks per seed, over the seeds that finished all tasks; `worst` the
-    same with the worst task. A task whose data leave the metric undefined, whatever the method, is
-    left out of both, and of ranks and tests.
 
     Args:
         results: The selected round of every finished job.
@@ -58,14 +50,20 @@ def table(
         spread: `error`, the standard error, or `interval`, the bootstrap interval.
         unit: What a task is, in a word.
 
-    >>> runs = [Selected("fedavg", t, s, 9, {"accuracy": a}) for t, s, a in
-    ...         [("0", 0, 0.90), ("0", 1, 0.92), ("15", 0, 0.80), ("15", 1, 0.86)]]
-    >>> print(table(runs, metric="accuracy", protocol=["selection: source-validation"]))
-    method           0          15     average
-    ------------------------------------------
-    fedavg  91.0 ± 1.0  83.0 ± 3.0  87.0 ± 2.0
-    accuracy in percent, mean ± standard error over 2 seeds; higher is better
-    selection: source-validation
+    Note:
+        `average` is the mean over tasks per seed, over the seeds that finished all tasks; `worst`
+        the same with the worst task. Both, and ranks and tests, leave out a task whose data leave
+        the metric undefined, whatever the method.
+
+    Example:
+        >>> runs = [Selected("fedavg", t, s, 9, {"accuracy": a}) for t, s, a in
+        ...         [("0", 0, 0.90), ("0", 1, 0.92), ("15", 0, 0.80), ("15", 1, 0.86)]]
+        >>> print(table(runs, metric="accuracy", protocol=["selection: source-validation"]))
+        method           0          15     average
+        ------------------------------------------
+        fedavg  91.0 ± 1.0  83.0 ± 3.0  87.0 ± 2.0
+        accuracy in percent, mean ± standard error over 2 seeds; higher is better
+        selection: source-validation
     """
     choice("spread", spread, ("error", "interval"))
     refused, printed = not_applicable or {}, published or Printed()
@@ -84,7 +82,7 @@ def table(
     shown = tuple(runs[key] for key in product(methods, tasks, seeds) if key in runs)
 
     def cell(method: str, over: Sequence[str], summary: Summary) -> Cell:
-        """The summary of the tasks in `over`, per seed that finished all of them."""
+        """Return the summary of the tasks in `over`, per seed that finished all of them."""
         keys = [[(method, t, s) for t in over] for s in seeds]
         done = [[runs[k].metrics[metric] for k in ks] for ks in keys if all(k in runs for k in ks)]
         values = [summary([x for x in xs if x is not None]) for xs in done if None not in xs]
@@ -97,14 +95,17 @@ def table(
     columns = (*tasks, "average", *["worst"] * worst)
     cells = tuple(tuple(cell(m, *part) for part in parts) for m in methods)
     bad = 0.9 if lower else 0.1
-    tail = tuple(
-        cell(m, counted, lambda xs: quantile(xs, bad)) for m in methods if len(tasks) >= FEW
-    )
+    bad_end = partial(quantile, share=bad)
+    tail = tuple(cell(m, counted, bad_end) for m in methods if len(tasks) >= FEW)
     notes = [caption(metric, len(seeds), spread, lower)]
     summaries = (*columns[len(tasks) :], *[f"{100 * bad:.0f}th percentile"] * bool(tail))
     if lacking:
         ranked = ("rank", "p") if reference is not None else ()
-        notes.append(_over(metric, (*summaries, *ranked), lacking, len(tasks), unit))
+        omitted = ", ".join(f"{task} ({why})" if why else task for task, why in lacking.items())
+        notes.append(
+            f"{_joined((*summaries, *ranked))} over the {len(counted)} of {len(tasks)} {unit}s "
+            f"where {metric} is defined; not at: {omitted}"
+        )
     notes += _undefined(shown, metric, summaries, lacking)
     notes += _worse(shown, metric, len(seeds))
     notes += [f"n/a: {m} {refused[m]}" for m in methods if m in refused]
@@ -125,37 +126,24 @@ def table(
 
 
 def _lacking(runs: Sequence[Selected], metric: str, tasks: Sequence[str]) -> dict[str, str]:
-    """Task -> why, in short, where some seed has the metric of no method: the data's doing. Empty
-    where that is so of every task, since then nothing would be left to sum up.
+    """Return the tasks whose data leave the metric undefined, each with why, in short.
 
-    A job that diverged says nothing of the data.
+    Returns:
+        Those where no method has the metric with some seed, jobs that diverged aside. {} where that
+        is so of every task, since no task would remain to average over.
     """
-    known: dict[tuple[str, int], bool] = {}
-    for run in runs:
-        if run.round >= 0:
-            key = run.task, run.seed
-            known[key] = known.get(key, False) or run.metrics[metric] is not None
-    without = {task for (task, _), some in known.items() if not some}
-    reason = SHORT.get(MetricName.parse(metric).metric, "")
+    ended = [run for run in runs if run.round >= 0]
+    known = {(run.task, run.seed) for run in ended if run.metrics[metric] is not None}
+    without = {run.task for run in ended if (run.task, run.seed) not in known}
+    reason, _ = REASONS.get(MetricName.parse(metric).metric, ("", ""))
     return {t: reason for t in tasks if t in without} if len(without) < len(tasks) else {}
-
-
-def _over(
-    metric: str, summaries: Sequence[str], lacking: Mapping[str, str], tasks: int, unit: str
-) -> str:
-    """What the summaries are over where the metric is undefined at some tasks."""
-    omitted = ", ".join(f"{task} ({why})" if why else task for task, why in lacking.items())
-    return (
-        f"{_joined(summaries)} over the {tasks - len(lacking)} of {tasks} {unit}s where {metric} "
-        f"is defined; not at: {omitted}"
-    )
 
 
 def _undefined(
     runs: Sequence[Selected], metric: str, summaries: Sequence[str], lacking: Mapping[str, str]
 ) -> list[str]:
-    """Where else a metric has no value, why, and what becomes of the means it would be in."""
-    reason = REASONS.get(MetricName.parse(metric).metric, "")
+    """Return where else a metric has no value, why, and what happens to the means over it."""
+    _, reason = REASONS.get(MetricName.parse(metric).metric, ("", ""))
     why = f": {reason}" if reason else ""
     notes = []
     for run in runs:
@@ -173,25 +161,22 @@ def _undefined(
 
 
 def _joined(names: Sequence[str], last: str = "and") -> str:
-    """The names as a list in a sentence."""
+    """Return the names as a list in a sentence."""
     *first, end = names
     return f"{', '.join(first)} {last} {end}" if first else end
 
 
 def _worse(runs: Sequence[Selected], metric: str, seeds: int) -> list[str]:
-    """The methods and domains at which an answer without any input is better, in one line."""
+    """Return the methods and domains at which an answer without any input is better, in a line."""
     single = len({run.task for run in runs}) == 1
-    counts: dict[str, dict[str, int]] = {}
+    counts: dict[str, Counter[str]] = {}
     for run in runs:
-        places = counts.setdefault(run.method, {})
         for domain in run.worse.get(metric, ()):
             # Plans of several tasks may have one target, such as growing ones.
             at = domain if single or run.task == domain else f"{domain} (task {run.task})"
-            places[at] = places.get(at, 0) + 1
-    lines = [
-        f"{method} at "
-        + ", ".join(f"{at} ({n} of {seeds} seeds)" if n < seeds else at for at, n in places.items())
-        for method, places in counts.items()
-        if places
-    ]
+            counts.setdefault(run.method, Counter())[at] += 1
+    lines = []
+    for method, places in counts.items():
+        often = {at: f" ({n} of {seeds} seeds)" if n < seeds else "" for at, n in places.items()}
+        lines.append(f"{method} at {', '.join(at + some for at, some in often.items())}")
     return [f"worse than a constant: {'; '.join(lines)}"] if lines else []

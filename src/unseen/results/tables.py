@@ -5,18 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
-from unseen.results import formats, table_layout
+from unseen.results import formats
 from unseen.results.comparison import Comparison
 from unseen.results.formats import BEST, PLAIN, SECOND, Rows, decimals, scale_of
 from unseen.results.published_rows import Gap
-from unseen.results.ranking import Ranking, rank
 from unseen.results.selection import Selected
-from unseen.results.statistics import Cell, mean
-
-if TYPE_CHECKING:
-    from unseen.results.terminal import Terminal
+from unseen.results.statistics import Cell, Ranking, mean, rank
 
 T = TypeVar("T")
 Summary = Callable[[Sequence[float]], float]
@@ -75,8 +71,12 @@ class Table:
         return scale_of(self.metric)
 
     def shown(self, value: float) -> str:
-        """Accuracies in percent with one decimal, everything else with three, or fewer where the
-        table's numbers are large, as those in a label's own unit may be."""
+        """Return a number as the table shows it.
+
+        Returns:
+            Accuracies in percent with one decimal, everything else with three, or fewer where the
+            table's numbers are large, as those in a label's own unit may be.
+        """
         return f"{self.scale * value:z.{self.places}f}"
 
     @cached_property
@@ -88,7 +88,7 @@ class Table:
     @property
     def many(self) -> bool:
         """Whether the tasks are too many for columns of a document."""
-        return len(self.tasks) > table_layout.LIMIT
+        return len(self.tasks) > formats.LIMIT
 
     @property
     def tail_name(self) -> str:
@@ -96,11 +96,15 @@ class Table:
         return "90th percentile" if self.lower else "10th percentile"
 
     def marks(self, column: int) -> dict[int, str]:
-        """Row -> best or second best, by the numbers as shown; equal ones share the mark."""
+        """Return row -> best or second best in a column; see `marked`."""
         return self.marked([row[column] for row in self.cells])
 
     def marked(self, column: Sequence[Cell]) -> dict[int, str]:
-        """As `marks`, of one cell per method."""
+        """Return row -> best or second best, by the numbers as shown; equal ones share the mark.
+
+        Args:
+            column: One cell per method.
+        """
         cells = {i: cell for i, cell in enumerate(column) if cell.complete}
         values = {i: float(self.shown(mean(cell.values))) for i, cell in cells.items()}
         levels = sorted(set(values.values()), reverse=not self.lower)
@@ -108,21 +112,28 @@ class Table:
         return {i: names.get(x, PLAIN) for i, x in values.items()}
 
     def ranking(self, alpha: float = 0.05) -> Ranking:
-        """Mean ranks over tasks of the methods that have every number, and which do not differ."""
+        """Rank the methods that have every number by their means at each task."""
         places = [self.tasks.index(task) for task in self.counted or self.tasks]
-        rows = ([row[i] for i in places] for row in self.cells)
-        pairs = zip(self.methods, rows, strict=True)
-        whole = {m: row for m, row in pairs if all(cell.complete for cell in row)}
-        means = {m: [mean(cell.values) for cell in row] for m, row in whole.items()}
+        rows = [[row[i] for i in places] for row in self.cells]
+        means = {
+            method: [mean(cell.values) for cell in row]
+            for method, row in zip(self.methods, rows, strict=True)
+            if all(cell.complete for cell in row)
+        }
         return rank(means, self.lower, alpha)
 
-    def rows(self, cell: Callable[[str, str], T], tail: bool = False) -> list[list[T]]:
-        """The header and a row per method; every field is `cell(text, mark)`.
+    def _tails(self, shown: bool) -> list[list[Cell]]:
+        """Return each method's percentile as a list of one cell, or of none if it is not shown."""
+        return [[x] for x in self.tail] if shown else [[] for _ in self.methods]
 
-        tail: with the percentile, behind the other summaries.
+    def rows(self, cell: Callable[[str, str], T], tail: bool = False) -> list[list[T]]:
+        """Return the header and a row per method.
+
+        Args:
+            cell: Makes a field of a text and its mark.
+            tail: Whether the percentile follows the other summaries.
         """
-        tails = [[x] for x in self.tail] if tail else [[] for _ in self.methods]
-        cells = [[*row, *more] for row, more in zip(self.cells, tails, strict=True)]
+        cells = [[*row, *more] for row, more in zip(self.cells, self._tails(tail), strict=True)]
         marks = [self.marked(column) for column in zip(*cells, strict=True)]
         further = self.comparison.columns if self.comparison else ()
         columns = (*self.columns, *[self.tail_name] * tail, *further)
@@ -132,21 +143,20 @@ class Table:
             fields = (cell(t, m.get(i, PLAIN)) for t, m in zip(texts, marks, strict=True))
             compared = self.comparison.fields(method) if self.comparison else ()
             rows.append([cell(method, PLAIN), *fields, *(cell(t, PLAIN) for t in compared)])
-        beside = {}
+        below = {}
         for label, figures in self.published.items():
-            beside[f"{label} (published)"] = figures
+            below[f"{label} (published)"] = figures
             for method, gaps in self.differences.get(label, {}).items():
-                beside[f"{method} − published"] = {c: g.text(self.places) for c, g in gaps.items()}
-        for label, figures in beside.items():
+                below[f"{method} − published"] = {c: g.text(self.places) for c, g in gaps.items()}
+        for label, figures in below.items():
             texts = (figures.get(column, "") for column in columns)
             rows.append([cell(label, PLAIN), *(cell(t, PLAIN) for t in texts)])
         return rows
 
     @property
     def parts(self) -> tuple[Rows, Rows]:
-        """What is shown where tasks are too many to be columns: the summaries by method, and the
-        tasks as rows with methods as columns."""
-        return table_layout.parts(self.rows(_pair, bool(self.tail)), len(self.tasks), self.unit)
+        """The summaries by method, and the tasks as rows, shown where tasks are too many."""
+        return formats.parts(self.rows(_pair, bool(self.tail)), len(self.tasks), self.unit)
 
     @property
     def legend(self) -> list[str]:
@@ -169,65 +179,56 @@ class Table:
         return (*self.notes[:1], *[self.tail_note] * self.many, *self.notes[1:])
 
     def _grids(self) -> list[Rows]:
-        """The grids of a document: one, or the summaries and then the tasks, a few methods each."""
+        """Return the grids of a document: one, or the summaries and then a few methods each."""
         if not self.many:
             return [self.rows(_pair)]
         summaries, turned = self.parts
-        return [summaries, *table_layout.blocks(turned, table_layout.BLOCK)]
+        return [summaries, *formats.blocks(turned)]
 
     def __str__(self) -> str:
-        """Plain text, columns aligned."""
         return formats.plain(self.title, self._grids(), self.footnotes)
 
     def to_markdown(self) -> str:
-        """A table as GitHub reads it: highest mean bold, second underlined."""
+        """Return a table as GitHub reads it: the best mean bold, the second best underlined."""
         return formats.markdown(self.title, self._grids(), [*self.footnotes, *self.legend])
 
     def to_latex(self) -> str:
-        """A table for the package booktabs: highest mean bold, second underlined."""
+        """Return a table for booktabs: the best mean bold, the second best underlined."""
         notes = [*self.footnotes[1:], *self.legend]
         return formats.latex(self.caption, self._grids(), notes, self.unit)
 
-    def to_rich(self) -> Terminal:
-        """A table for a terminal, as wide as it is, the notes below it."""
-        from unseen.results.terminal import Terminal
-
-        return Terminal(
-            self.title, self.rows(_pair), *self.parts, self.notes,
-            [self.tail_note] * bool(self.tail), self.legend,
-        )  # fmt: skip
+    def to_rich(self) -> formats.Terminal:
+        """Return a table for a terminal, as wide as that is, with the notes below it."""
+        tail = [self.tail_note] * bool(self.tail)
+        rows = self.rows(_pair)
+        return formats.Terminal(self.title, rows, *self.parts, self.notes, tail, self.legend)
 
     def to_notes(self) -> str:
-        """The title and the notes, a line each: what csv has no place for."""
+        """Return the title and the notes, which csv has no place for, a line each."""
         return "".join(f"{text}\n" for text in (self.title, *self.footnotes) if text)
 
     def to_csv(self) -> str:
-        """The raw numbers of every cell: mean, standard error, bootstrap interval, seeds.
+        """Return the raw numbers of every cell: mean, standard error, bootstrap interval, seeds.
 
-        A mean is `n/a` where a method does not apply, and empty where it is undefined or no seed
-        is finished.
-        Every task is a column, however many there are.
+        Returns:
+            A row per method, with five columns per task, however many tasks there are. A mean is
+            `n/a` where a method does not apply, and empty where it is undefined or no seed is
+            finished.
         """
         fields = ("mean", "se", "low", "high", "n")
         columns = (*self.columns, *[self.tail_name] * self.many)
         header = ["method", *(f"{c} {part}" for c in columns for part in fields)]
-        tails = [[x] for x in self.tail] if self.many else [[] for _ in self.methods]
-        parts = zip(self.methods, self.cells, tails, strict=True)
-        rows = [
-            [m, *(f for cell in (*row, *tail) for f in cell.raw_fields())] for m, row, tail in parts
-        ]
-        if self.comparison:
-            header += self.comparison.raw_columns
-            rows = [[*row, *self.comparison.raw_fields(str(row[0]))] for row in rows]
+        rows: list[list[object]] = []
+        for method, row, tail in zip(self.methods, self.cells, self._tails(self.many), strict=True):
+            compared = self.comparison.raw_fields(method) if self.comparison else []
+            rows.append([method, *(f for c in (*row, *tail) for f in c.raw_fields()), *compared])
+        header += self.comparison.raw_columns if self.comparison else []
         return formats.comma_separated([header, *rows])
 
     def runs_csv(self) -> str:
-        """One row per finished job: the round that was selected and the target's raw number."""
-        header = ["method", "task", "seed", "round", self.metric]
-        rows = (
-            [run.method, run.task, run.seed, run.round, run.metrics[self.metric]]
-            for run in self.runs
-        )
+        """Return a row per finished job: the round that was selected, the target's raw number."""
+        header = ("method", "task", "seed", "round", self.metric)
+        rows = ((r.method, r.task, r.seed, r.round, r.metrics[self.metric]) for r in self.runs)
         return formats.comma_separated([header, *rows])
 
 

@@ -11,7 +11,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from unseen.datasets.encoding import FLAT
 from unseen.errors import UnseenError
 from unseen.serving.inputs import Images, Inputs, Table
 from unseen.serving.new_rows import Item
@@ -43,8 +42,8 @@ class Quantity:
         deviation: Over training's inputs; 0 where training had one value alone.
         low: No input of training was below; None where that did not leave the sites.
         high: No input of training was above; None where that did not leave the sites.
-        log: Mean, deviation and range are those of the logarithm.
-        public: The range was given beforehand, and mean and deviation follow from it.
+        log: Whether mean, deviation and range are those of the logarithm.
+        public: Whether the range is the study's, so that mean and deviation follow from it.
     """
 
     name: str
@@ -74,33 +73,44 @@ class Quantity:
             value: The value, as the quantity has it.
             cell: The value as it is written in a csv file, if it is from one.
         """
-        reasons = []
-        if self.public:
-            reasons.append(f"range {_short(self.low or 0.0)} to {_short(self.high or 0.0)}")
+        ends = ""
+        if self.low is not None and self.high is not None:
+            ends = f"{self._natural(self.low)} to {self._natural(self.high)}"
+        if self.public and ends:
+            why = f"range {ends}"
         elif not self.deviation or (self.low is not None and self.low == self.high):
-            reasons.append(f"training always {_short(self._natural(self.mean))}")
+            why = f"training always {self._natural(self.mean)}"
         else:
-            reasons.append(f"z {_short((value - self.mean) / self.deviation)}")
-            if self.low is not None and self.high is not None:
-                low, high = self._natural(self.low), self._natural(self.high)
-                reasons.append(f"training {_short(low)} to {_short(high)}")
-        return f"{cell or _short(self._natural(value))} ({'; '.join(reasons)})"
+            why = f"z {_short((value - self.mean) / self.deviation)}"
+            why += f"; training {ends}" if ends else ""
+        return f"{cell or self._natural(value)} ({why})"
 
-    def _natural(self, value: float) -> float:
-        if not self.log:
-            return value
-        return round(math.exp(value) - (0.0 if self.name in SIDES else STEP), 5) + 0.0
+    def _natural(self, value: float) -> str:
+        """Return a value in its own unit, in three digits."""
+        if self.log:
+            value = round(math.exp(value) - (0.0 if self.name in SIDES else STEP), 5) + 0.0
+        return _short(value)
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """What `predict` knows of training's inputs; no quantities where the directory holds none."""
+    """What `predict` knows of training's inputs.
+
+    Attributes:
+        inputs: What the model takes.
+        quantities: How its inputs were distributed; none where the directory holds none.
+    """
 
     inputs: Inputs
     quantities: tuple[Quantity, ...]
 
     def mark(self, items: Sequence[Item], strict: bool = False) -> list[Item]:
-        """Mark what is far from training in the items; strict: as items that have an error."""
+        """Return the items, with what is far from training in them.
+
+        Args:
+            items: The items.
+            strict: Whether an item far from training gets an error and loses its input.
+        """
         places = [i for i, item in enumerate(items) if item.x is not None]
         marked = list(items)
         if not places or not self.quantities:
@@ -126,16 +136,14 @@ class Bounds:
         return marked
 
     def _values(self, items: Sequence[Item]) -> Tensor:
-        """The quantities [N, Q], float64, of items with an input; the mean where one is missing."""
+        """Return quantities [N, Q] of items with an input; the mean where a value is missing."""
         x = torch.stack([item.x for item in items if item.x is not None])
         if isinstance(self.inputs, Table):
-            columns_by_name = {name: i for i, name in enumerate(_numeric(self.inputs))}
-            scaling = self.inputs.scaling
-            columns = [
-                x[:, columns_by_name[q.name]].double() * scaling[q.name][1]
-                + (scaling[q.name][0] or 0.0)
-                for q in self.quantities
-            ]
+            columns = []
+            for quantity in self.quantities:
+                mean, deviation = self.inputs.scaling[quantity.name]
+                column = x[:, self.inputs.numeric.index(quantity.name)].double()
+                columns.append(column * deviation + (mean or 0.0))
             return torch.stack(columns, 1)
         quantities = measures(x)
         for k, name in enumerate(SIDES):
@@ -145,7 +153,7 @@ class Bounds:
 
 
 class Tally:
-    """How many inputs were far from training, and by what."""
+    """Counts inputs far from training, and what they are far in."""
 
     def __init__(self, bounds: Bounds) -> None:
         self.bounds, self.read, self.far = bounds, 0, 0
@@ -184,26 +192,10 @@ def bounds_of(spec: Mapping[str, Any], inputs: Inputs) -> Bounds:
     public = spec["study"]["privacy"].get("columns")
     ranges: Mapping[str, Sequence[float]] = public or stored.get("ranges") or {}
     quantities = []
-    for name, (mean, deviation) in scatter(inputs).items():
+    for name, (mean, deviation) in inputs.moments.items():
         low, high = ranges.get(name, (None, None))
         quantities.append(Quantity(name, mean, deviation, low, high, public=public is not None))
     return Bounds(inputs, tuple(quantities))
-
-
-def scatter(inputs: Table) -> dict[str, tuple[float, float]]:
-    """Return mean and deviation of each numeric column known in training; 0 where constant."""
-    names = _numeric(inputs)
-    counts, _, total, squares = inputs.statistics[: 4 * len(names)].view(4, -1).tolist()
-    scales = {}
-    for name, n, s, q in zip(names, counts, total, squares, strict=True):
-        if n > 0.5:
-            variance = q / n - (s / n) ** 2
-            scales[name] = (s / n, 0.0 if variance <= FLAT * q / n else math.sqrt(variance))
-    return scales
-
-
-def _numeric(inputs: Table) -> list[str]:
-    return [inputs.schema.columns[j] for j in inputs.schema.numeric]
 
 
 def outward(low: float, high: float, deviation: float) -> tuple[float, float]:
@@ -211,8 +203,9 @@ def outward(low: float, high: float, deviation: float) -> tuple[float, float]:
 
     So no end is the value of a single example.
 
-    >>> outward(29, 77, 9.1), outward(0.0, 6.2, 1.1), outward(-2.6, -0.3, 0.5)
-    ((20.0, 80.0), (0.0, 8.0), (-3.0, 0.0))
+    Example:
+        >>> outward(29, 77, 9.1), outward(0.0, 6.2, 1.1), outward(-2.6, -0.3, 0.5)
+        ((20.0, 80.0), (0.0, 8.0), (-3.0, 0.0))
     """
     exponent = math.floor(math.log10(deviation))
     steps = [m * 10.0**e for e in (exponent, exponent + 1) for m in (1, 2, 5)]
@@ -223,22 +216,32 @@ def outward(low: float, high: float, deviation: float) -> tuple[float, float]:
 
 
 def ranges_of(inputs: Table, tables: Iterable[Tensor]) -> dict[str, tuple[float, float]]:
-    """Return rounded ranges of the numeric columns over the sites' raw tables [N, C]."""
+    """Return rounded ranges of the numeric columns.
+
+    Args:
+        inputs: What the model takes.
+        tables: The sites' raw tables [N, C].
+    """
     rows = torch.cat([table[:, inputs.schema.numeric].double() for table in tables])
     ranges = {}
-    scales = scatter(inputs)
-    for k, name in enumerate(_numeric(inputs)):
+    for k, name in enumerate(inputs.numeric):
         values = rows[:, k][~rows[:, k].isnan()]
-        if len(values) and scales.get(name, (0.0, 0.0))[1]:
-            ranges[name] = outward(float(values.min()), float(values.max()), scales[name][1])
+        _, deviation = inputs.moments.get(name, (0.0, 0.0))
+        if len(values) and deviation:
+            ranges[name] = outward(float(values.min()), float(values.max()), deviation)
     return ranges
 
 
 def measures(x: Tensor) -> dict[str, Tensor]:
-    """Return brightness and contrast of each channel, detail and colour of images [N, C, S, S].
+    """Return brightness and contrast of each channel, detail and colour of images.
 
-    Brightness: the mean of the pixels, in [0, 1]. The others are logarithms: contrast of their
-    deviation, detail of the mean difference of neighbours, colour of that of the channels.
+    Args:
+        x: The images [N, C, S, S].
+
+    Returns:
+        Name -> values [N]. Brightness is the mean of the pixels, in [0, 1]. The others are
+        logarithms: contrast of the pixels' deviation, detail of the mean difference of neighbours,
+        colour of that of the channels.
     """
     pixels = x.float() / 255 if x.dtype == torch.uint8 else x.float()
     names = CHANNELS.get(x.shape[1], tuple(f"channel {c} " for c in range(x.shape[1])))
@@ -268,12 +271,6 @@ def quantities_of(measured: Mapping[str, Tensor]) -> tuple[Quantity, ...]:
     return tuple(quantities)
 
 
-def to_json(quantities: Sequence[Quantity]) -> dict[str, Any]:
-    """Return the statistics of images as `model.json` has them."""
-    keys = ("name", "mean", "deviation", "low", "high", "log")
-    return {"quantities": [{key: getattr(q, key) for key in keys} for q in quantities]}
-
-
 def check_strict(bounds: Bounds) -> None:
     """Refuse to be strict about images of which nothing is known; a table may have no numbers."""
     if not bounds.quantities and isinstance(bounds.inputs, Images):
@@ -281,6 +278,6 @@ def check_strict(bounds: Bounds) -> None:
 
 
 def _short(value: float) -> str:
-    """Three significant digits, and whole numbers as such."""
+    """Return a number in three significant digits, and a whole one as such."""
     rounded = float(f"{value:.3g}")
     return f"{rounded:.0f}" if rounded.is_integer() and abs(rounded) < 1e15 else f"{rounded:g}"

@@ -1,25 +1,51 @@
-"""What `model.json` says of a model: everything but the results."""
+"""What `model.json` and the model card say of a model: how it was made, and from what inputs."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import inspect
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict
 from typing import Any
 
+import torch
 from safetensors import safe_open
+from torch import Tensor
 
-from unseen.core.exchange import Method
-from unseen.datasets.dataset import DataSet
+from unseen.core.client import Client
+from unseen.core.templates import render
+from unseen.datasets import info
+from unseen.datasets.cache import readable
+from unseen.datasets.files import below
+from unseen.datasets.images import File, Tree, pixels
+from unseen.datasets.layout import survey
+from unseen.datasets.standin import NO_RESULT
 from unseen.datasets.totals import Totals
+from unseen.errors import UnseenError
+from unseen.expression import parse
 from unseen.privacy.ledger import card as ledger_card
 from unseen.results import records
+from unseen.results.recipe_words import counted
 from unseen.results.records import Job
 from unseen.results.selection import main_metric
-from unseen.serving.gather import usual_inputs, words
-from unseen.serving.inputs import inputs_of
+from unseen.serving.bounds import BOUND, SIDES, measures, quantities_of, ranges_of
+from unseen.serving.evaluate import cells
+from unseen.serving.inputs import Images, Inputs, Table, from_json, inputs_of
+from unseen.serving.site_means import KEY, kept
+from unseen.serving.site_means import words as site_words
+from unseen.spec.study import StudySpec
 from unseen.study.best_model import INBOX, SELECTED, SITES
 from unseen.study.plan import Plan
-from unseen.study.prepare import Prepared
+from unseen.study.prepare import Prepared, split_rows
 from unseen.study.runtime import composed
+
+#: At most how many images of each site are measured, and how many files' sizes are read, at even
+#: distances; and how many images are in memory at once.
+MOST, AT_ONCE = 2000, 64
+
+
+#: What a site's examples were to the training.
+ROLES = {"source": "validation split", "validation": "selection only", "target": "held out"}
 
 
 def selection_metric(planned: Plan) -> str:
@@ -30,7 +56,14 @@ def selection_metric(planned: Plan) -> str:
 def described(
     planned: Plan, prepared: Prepared, job: Job, ranges: bool | None = None
 ) -> dict[str, Any]:
-    """Return all of `model.json` but the results."""
+    """Return all of `model.json` but the results.
+
+    Args:
+        planned: The study.
+        prepared: Its clients.
+        job: Its only job, which is done.
+        ranges: Whether to keep what training's inputs were like; see `usual_inputs`.
+    """
     setting, data, (task,) = planned.setting, planned.data, planned.tasks
     study, folder, metric = setting.study, job.folder(setting.out), selection_metric(planned)
     mark = records.mark(folder)
@@ -38,7 +71,14 @@ def described(
         names = list(file.keys())
         chosen = int((file.metadata() or {})["round"])
     inputs = inputs_of(study.dataset, data, prepared.shape, prepared.statistics)
-    usual = usual_inputs(planned, prepared, inputs, job.seed, ranges)
+    usual, label = usual_inputs(planned, prepared, inputs, job.seed, ranges), {}
+    sites: dict[str, Any] = {}
+    private = not_in_the_clear(study) or study.privacy.columns is not None  # no sums leave
+    if ranges is not False and not private:
+        sites = kept(planned, prepared, composed(job.method, study, data), job.seed)
+    if (scale := prepared.scale) is not None:
+        moments = {"mean": scale.mean, "deviation": scale.deviation}
+        label = {"label": {"name": data.standardise, **moments}}
     return {
         "name": study.title or study.name,
         "task": "regression" if data.classes is None else "classification",
@@ -46,9 +86,11 @@ def described(
         "outputs": prepared.outputs,
         "input": inputs.to_json(),
         "usual inputs": usual,
-        **label_of(data, prepared),
+        **({KEY: sites} if sites else {}),
+        **label,
         "model": setting.model,
         "method": job.method,
+        "own_rounds": composed(job.method, study, data).rounds is not None,
         "precision": study.precision,
         "prediction reads": [n.removeprefix(INBOX) for n in names if n.startswith(INBOX)],
         "sites with statistics": [n.removeprefix(SITES) for n in names if n.startswith(SITES)],
@@ -65,7 +107,7 @@ def described(
             "dataset": study.dataset, "name": data.name, "digest": setting.data,
             "source": data.source, "licence": data.licence,
         } | ({"stand-in": True} if planned.stand_in else {}),
-        "left the sites": ledger(planned, prepared, job, usual),
+        "left the sites": ledger(planned, prepared, job, usual, sites),
         "warnings": list(planned.warnings),
         "seed": job.seed,
         "weights": str(setting.weights) if setting.weights is not None else None,
@@ -75,42 +117,49 @@ def described(
     }  # fmt: skip
 
 
-def label_of(data: DataSet, prepared: Prepared) -> dict[str, Any]:
-    """Return the labels' scaling for `model.json`; {} if they were not standardised."""
-    if prepared.scale is None:
-        return {}
-    scale = prepared.scale
-    label = {"name": data.standardise, "mean": scale.mean, "deviation": scale.deviation}
-    return {"label": label}
-
-
 def ledger(
-    planned: Plan, prepared: Prepared, job: Job, usual: dict[str, Any] | None = None
+    planned: Plan,
+    prepared: Prepared,
+    job: Job,
+    usual: dict[str, Any] | None,
+    sites: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Return what left each training site, in words and in bytes, as the records have it."""
+    """Return what left each training site, in words and in bytes, as the records have it.
+
+    Args:
+        planned: The study.
+        prepared: Its clients.
+        job: Its only job, which is done.
+        usual: What `usual_inputs` keeps.
+        sites: What `site_means.kept` keeps.
+    """
     study, data = planned.setting.study, planned.data
-    method = composed(job.method, study, data)
-    pooled = method.gather is not None
+    folder, method = job.folder(planned.setting.out), composed(job.method, study, data)
     totals = Totals.of(data) if study.privacy.columns is None else None
     statistics = totals.size * 8 if totals is not None else 0
     flagged, size = words(usual)
+    counted, more = site_words(sites, prepared.classes, prepared.scale is not None)
+    flagged, size = [*flagged, *counted], size + more
     moved = {
         name: {"rounds": 0, "down": statistics, "up": statistics + size}
         for name in prepared.sources
     }
     scalars: set[str] = set()
-    for line in records.read_lines(job.folder(planned.setting.out) / "rounds.jsonl"):
+    for line in records.read_lines(folder / "rounds.jsonl"):
         scalars |= set(line["scalars"])
-        for name in line["clients"]:
-            if name in moved:
-                site, share = moved[name], len(line["clients"])
-                site["rounds"] += line["exchange"] == "train"
-                site["down"] += line["bytes"]["down"] // share
-                site["up"] += line["bytes"]["up"] // share
+        for name in moved.keys() & set(line["clients"]):
+            site, share = moved[name], len(line["clients"])
+            site["rounds"] += line["exchange"] == "train"
+            site["down"] += line["bytes"]["down"] // share
+            site["up"] += line["bytes"]["up"] // share
+    pooled = method.gather is not None
+    what = [
+        "every round: what local training changed in the model",
+        f"with it: {', '.join(sorted(scalars))}",
+        *method.shares,
+    ]
     if pooled:
         what = ["its training data: this method pools them in one place"]
-    else:
-        what = _words(method, sorted(scalars))
     if totals is not None:
         table, label = totals.schema is not None, totals.label is not None
         parts = ["each numeric column"] * table + [f"the label {totals.label}"] * label
@@ -120,12 +169,124 @@ def ledger(
             "of its training rows"
         )
     what.append(f"at each evaluation: {', '.join(planned.setting.metrics)} of its validation split")
-    what += flagged
-    by_site, lines = {} if pooled else moved, ledger_card(job.folder(planned.setting.out))
-    return {"what": what, "pooled": pooled, "by site": by_site, "ledger": lines}
+    by_site = {} if pooled else moved
+    return {
+        "what": [*what, *flagged], "pooled": pooled, "by site": by_site,
+        "ledger": ledger_card(folder),
+    }  # fmt: skip
 
 
-def _words(method: Method, scalars: Sequence[str]) -> list[str]:
-    update = "every round: what local training changed in the model"
-    counts = f"with it: {', '.join(scalars)}"
-    return [update, counts, *method.shares]
+def usual_inputs(
+    planned: Plan, prepared: Prepared, inputs: Inputs, seed: int, ranges: bool | None = None
+) -> dict[str, Any] | None:
+    """Return what `predict` flags inputs by: ranges of columns, rounded, or statistics of images.
+
+    Args:
+        planned: The study.
+        prepared: Its clients, whose training examples count.
+        inputs: What the model takes.
+        seed: The seed of the study's job.
+        ranges: Whether to keep them; None for where what leaves a site is in the clear and without
+            noise.
+
+    Returns:
+        What `model.json` keeps; None for nothing, or where public ranges of columns replace it.
+    """
+    study, data = planned.setting.study, planned.data
+    if reason := not_in_the_clear(study):
+        if ranges:
+            raise UnseenError(
+                "--ranges keeps rounded ranges of columns, or statistics of images, which would "
+                f"leave each site in the clear; this study has {reason}.",
+                remedy="Leave it out, or state ranges that are public in privacy.columns.",
+            )
+        return None
+    if ranges is False:
+        return None
+    if isinstance(inputs, Table) and study.privacy.columns is None:
+        raw = (data[name].x[split_rows(data[name], study, seed)[0]] for name in prepared.sources)
+        return {"ranges": {name: list(ends) for name, ends in ranges_of(inputs, raw).items()}}
+    if isinstance(inputs, Images):
+        parts = [measures(x) for client in prepared.sources.values() for x in _batches(client)]
+        measured = {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+        measured |= file_sizes(planned, tuple(prepared.sources))
+        quantities = map(asdict, quantities_of(measured))
+        return {"quantities": [{k: x for k, x in q.items() if k != "public"} for q in quantities]}
+    return None
+
+
+def not_in_the_clear(study: StudySpec) -> str:
+    """Return the setting that keeps a site's statistics from leaving it in the clear, or ""."""
+    settings = {n: getattr(study.privacy, n) for n in ("channel", "server", "examples", "clients")}
+    reasons = (f"privacy.{n} = {x!r}" for n, x in settings.items() if x not in ("", "clear"))
+    return next(reasons, "")
+
+
+def words(usual: dict[str, Any] | None) -> tuple[list[str], int]:
+    """Return what left each site for the usual inputs, in words, and how many bytes that is."""
+    if not usual:
+        return [], 0
+    if "ranges" in usual:
+        size = 16 * len(usual["ranges"])
+        what = "smallest and largest value of each numeric column of its training rows, rounded "
+        what += "outward to steps of a deviation or more"
+    else:
+        names = [quantity["name"] for quantity in usual["quantities"]]
+        size = 8 + 32 * len(names)
+        what = f"count, sum, sum of squares and rounded range of {', '.join(names)} of its images"
+    return [f"for `predict` to flag what is far from training: {what}"], size
+
+
+def _batches(client: Client) -> Iterator[Tensor]:
+    split = client.split("train")
+    rows = torch.arange(0, len(split), max(1, -(-len(split) // MOST)))
+    for part in rows.split(AT_ONCE):
+        yield split.batch(part)[0]
+
+
+def file_sizes(planned: Plan, sources: Sequence[str]) -> dict[str, Tensor]:
+    """Return logarithms of the sides of the sites' image files, if these are in folders."""
+    (call,) = parse(planned.setting.study.dataset)
+    parameter = inspect.signature(info(call.name).loader).parameters.get("path")
+    path: Any = call.arguments.get("path", parameter.default if parameter else None)
+    where = planned.setting.data_dir
+    layout = info(call.name).layout
+    trees: list[tuple[Tree, list[File]]] = []
+    if layout is not None:
+        surveyed = survey(layout, where, path)
+        trees = [(surveyed.trees[n], [i.file for i in surveyed.images[n]]) for n in sources]
+    elif call.name == "folder":
+        tree = Tree(below(where, path, "folder"))
+        files = [file for file in tree.files(depth=3) if len(file.parts) >= 3]
+        trees = [(tree, [file for file in files if file.parts[-3] == n]) for n in sources]
+    sides = []
+    for tree, files in trees:
+        if tree.root.is_dir():  # to look at one file of an archive is to read through all of it
+            for file in files[:: max(1, -(-len(files) // MOST))]:
+                with suppress(OSError, ValueError):
+                    sides.append(pixels(tree.root / file.path))
+    pairs = torch.tensor([pair for pair in sides if pair], dtype=torch.float64)
+    return {name: pairs[:, k].log() for k, name in enumerate(SIDES)} if len(pairs) else {}
+
+
+def card(spec: Mapping[str, Any], references: Sequence[str]) -> str:
+    """Return the card, as Markdown.
+
+    Args:
+        spec: The content of `model.json`.
+        references: The papers of the method, as text.
+    """
+    return render(
+        "unseen.serving", "card.md.jinja",
+        spec=spec, references=references, steps=from_json(spec["input"]).steps(), roles=ROLES,
+        bound=BOUND, cells=cells, counted=counted, line=_line,
+        lines=_lines, no_result=NO_RESULT, readable=readable,
+    )  # fmt: skip
+
+
+def _line(value: object) -> str:
+    return " ".join(str(value).replace("|", "\\|").split())
+
+
+def _lines(values: Iterable[object]) -> str:
+    return ", ".join(map(_line, values))

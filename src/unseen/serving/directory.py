@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from unseen.core.atomic import write_atomically
-from unseen.core.exchange import Method, keyed
+from unseen.core.exchange import Blueprint, Method
 from unseen.core.scale import Scale
+from unseen.core.turn import keyed
 from unseen.core.types import Inbox
 from unseen.core.vector import Model
 from unseen.errors import UnseenError
@@ -24,11 +25,12 @@ from unseen.serving.bounds import Bounds, bounds_of
 from unseen.serving.inputs import Inputs, from_json
 from unseen.spec.study import StudySpec, recorded
 from unseen.study.best_model import INBOX, SITES
-from unseen.study.network import as_model, formed
+from unseen.study.network import adapted, as_model, formed
 
 SPEC, TENSORS = "model.json", "model.safetensors"
+COPY = "copy the directory again."
 FORMAT = 1
-#: The format of a model whose outputs are to be put into the label's own units, which versions that
+#: The format of a model whose outputs need conversion into the label's units, which versions that
 #: read format 1 alone would not do.
 SCALED = 2
 
@@ -76,12 +78,16 @@ class Trained:
         return str(self.spec["name"])
 
     def at(self, site: str | None) -> None:
-        """Take a training site's own statistics, or those for everyone else."""
+        """Use a training site's own statistics, or those for everyone else.
+
+        Args:
+            site: The site; None for everyone else.
+        """
         if site is not None and site not in self.sites:
             sites = ", ".join(sorted(self.sites)) or "none"
             raise UnseenError(
-                f"the model has no separate statistics for the site {site!r} (it has: {sites}). "
-                "They exist for models trained with training.buffers = 'local'."
+                f"the model has no separate statistics for the site {site!r} (it has: {sites}).",
+                remedy="They exist for models trained with training.buffers = 'local'.",
             )
         self.model.buffers.copy_(self.buffers if site is None else self.sites[site])
 
@@ -92,22 +98,19 @@ class Trained:
             return self.answered(x.to(self.model.device)).cpu()
 
     def answered(self, x: Tensor) -> Tensor:
-        """Return what `outputs` are computed by, wherever the model is; exports are made of it."""
+        """Return the outputs [N, C] where the model is; exports are made of this function."""
         outputs = self.method.predict(self.model, self.inbox, x)
         if self.scale is None:
             return outputs
         return self.scale.restored(outputs).to(outputs.dtype)
 
-    def probabilities(self, outputs: Tensor) -> Tensor:
-        """Return probabilities [N, classes] of the model's outputs."""
-        return probabilities(outputs)
-
 
 def probabilities(outputs: Tensor) -> Tensor:
-    """Return the softmax of logits [N, C]; of one logit, that of class 1, the two probabilities.
+    """Return the softmax of logits [N, C]; for one logit, that of class 1, two probabilities.
 
-    >>> probabilities(torch.tensor([[0.0]])).tolist()
-    [[0.5, 0.5]]
+    Example:
+        >>> probabilities(torch.tensor([[0.0]])).tolist()
+        [[0.5, 0.5]]
     """
     if outputs.shape[-1] == 1:
         return torch.cat([torch.sigmoid(-outputs), torch.sigmoid(outputs)], dim=-1)
@@ -115,14 +118,19 @@ def probabilities(outputs: Tensor) -> Tensor:
 
 
 def write(folder: Path, spec: Mapping[str, Any], tensors: bytes) -> None:
-    """Write the tensors, then the description with their digest; each in one step."""
+    """Write the tensors, then the description with their digest; each in one step.
+
+    Args:
+        folder: The directory.
+        spec: The description, without format, digest and fingerprint.
+        tensors: The content of the safetensors file.
+    """
     form = SCALED if spec.get("label") is not None else FORMAT
     full = {"format": form, **spec, "tensors": hashlib.sha256(tensors).hexdigest()}
     full["fingerprint"] = fingerprint(full)
     write_atomically(folder / TENSORS, tensors)
-    write_atomically(
-        folder / SPEC, (json.dumps(full, indent=1, ensure_ascii=False) + "\n").encode()
-    )
+    text = json.dumps(full, indent=1, ensure_ascii=False) + "\n"
+    write_atomically(folder / SPEC, text.encode())
 
 
 def fingerprint(spec: Mapping[str, Any]) -> str:
@@ -138,21 +146,22 @@ def read_spec(folder: Path) -> dict[str, Any]:
         spec = json.loads(path.read_bytes())
     except FileNotFoundError:
         raise UnseenError(
-            f"{folder} is not a model's directory: it has no {SPEC}. `unseen train FILE.toml --out "
-            "DIR` makes one."
+            f"{folder} is not a model's directory: it has no {SPEC}.",
+            remedy="`unseen train FILE.toml --out DIR` makes one.",
         ) from None
     except (OSError, ValueError) as error:
-        raise UnseenError(f"{path} is damaged ({error}): copy the directory again.") from None
+        raise UnseenError(f"{path} is damaged ({error}):", remedy=COPY) from None
     if not isinstance(spec, dict) or spec.get("format") not in (FORMAT, SCALED):
         form = spec.get("format") if isinstance(spec, dict) else None
         raise UnseenError(
             f"{path} is of format {form!r}; this version of unseen reads formats {FORMAT} and "
-            f"{SCALED}. Train the model again, or take the version of unseen that wrote it."
+            f"{SCALED}.",
+            remedy="Train the model again, or take the version of unseen that wrote it.",
         )
     if spec.get("fingerprint") != fingerprint(spec):
         raise UnseenError(
-            f"{path} was changed after it was written: its fingerprint is no longer that of its "
-            "content. Copy the directory again, or train the model again."
+            f"{path} was changed after it was written: its fingerprint is not that of its content.",
+            remedy="Copy the directory again, or train the model again.",
         )
     return spec
 
@@ -160,8 +169,13 @@ def read_spec(folder: Path) -> dict[str, Any]:
 def read(folder: str | Path, device: str = "cpu") -> Trained:
     """Read the model of a directory. Only JSON and safetensors are read; nothing is unpickled.
 
-    A model of the user's own (`module:factory`) is built by that factory, imported from the current
-    directory as in training.
+    Args:
+        folder: The directory.
+        device: `cpu` or `cuda`.
+
+    Note:
+        A model of the user's own (`module:factory`) is built by that factory, imported from the
+        current directory as in training.
     """
     from unseen.study.plan import check_device
 
@@ -173,13 +187,22 @@ def read(folder: str | Path, device: str = "cpu") -> Trained:
     classes = spec["classes"]
     method = compose(spec["method"], study.training.build(classes is None))
     shape = tuple(spec["input"]["shape"])
-    network = build(spec["model"], shape, spec["outputs"], keyed("0/model"))
-    model = as_model(formed(network, study), study, shape, method, device)
+
+    def another(m: int) -> nn.Module:
+        return formed(build(spec["model"], shape, spec["outputs"], keyed(f"{m}/model")), study)
+
+    plan = Blueprint(
+        another(0), shape, spec["outputs"], another,
+        None if classes is None else len(classes), study.rounds, len(spec["sites"]["sources"]),
+    )  # fmt: skip
+    model = as_model(adapted(method, plan), study, shape, device)
     weights = {name: t for name, t in tensors.items() if "/" not in name}
     _fits(spec, weights, model.module.state_dict())
     model.module.load_state_dict(weights)
-    inbox = {n.removeprefix(INBOX): t.to(device) for n, t in tensors.items() if n.startswith(INBOX)}
-    sites = {n.removeprefix(SITES): t.to(device) for n, t in tensors.items() if n.startswith(SITES)}
+    inbox, sites = (
+        {n.removeprefix(kind): t.to(device) for n, t in tensors.items() if n.startswith(kind)}
+        for kind in (INBOX, SITES)
+    )
     inbox |= {"model": model.vector, "buffers": model.buffers}
     inputs = from_json(spec["input"])
     buffers, bounds = model.buffers.clone(), bounds_of(spec, inputs)
@@ -195,8 +218,7 @@ def _tensors(folder: Path, spec: Mapping[str, Any]) -> dict[str, Tensor]:
         content = path.read_bytes()
     except OSError as error:
         raise UnseenError(
-            f"the model's tensors cannot be read from {path} ({error.strerror}): copy the "
-            "directory again."
+            f"the model's tensors cannot be read from {path} ({error.strerror}):", remedy=COPY
         ) from None
     if hashlib.sha256(content).hexdigest() != spec["tensors"]:
         raise UnseenError(
@@ -223,6 +245,6 @@ def _fits(
     ]
     if faults:
         raise UnseenError(
-            f"{TENSORS} does not fit the model {spec['model']}: {'; '.join(sorted(faults)[:5])}. "
-            "Has the code of the model changed since it was trained?"
+            f"{TENSORS} does not fit the model {spec['model']}: {'; '.join(sorted(faults)[:5])}.",
+            remedy="Has the code of the model changed since it was trained?",
         )

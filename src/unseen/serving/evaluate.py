@@ -2,28 +2,102 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from unseen.core.metrics import accuracy, check_metric
-from unseen.results.formats import markdown, plain
+from unseen.core.bootstrap import bootstrap
+from unseen.core.metrics import METRICS, accuracy, check_metric
+from unseen.core.turn import keyed
+from unseen.core.weighted_metrics import WEIGHTED
+from unseen.results.formats import comma_separated, decimals, markdown, plain
 from unseen.serving.directory import Trained
-from unseen.serving.intervals import Measured, measured
 from unseen.serving.labelled import LabelledData, Request, check_domains
 from unseen.serving.new_rows import Item
 from unseen.serving.predict import Runtime
 
+#: Bootstrap samples, and the share of them inside the interval.
+RESAMPLES, LEVEL = 1000, 0.95
+
+
+class Measured(NamedTuple):
+    """A metric of one site.
+
+    Attributes:
+        value: The value; None where it is undefined.
+        low: The lower end of its interval; None where there is none.
+        high: The upper end.
+    """
+
+    value: float | None
+    low: float | None = None
+    high: float | None = None
+
+    def text(self, percent: bool = False) -> str:
+        """Return the value with its interval, as tables print them.
+
+        Example:
+            >>> Measured(0.8125, 0.75, 0.875).text(percent=True)
+            '81.2 [75.0, 87.5]'
+        """
+        if self.value is None:
+            return "undefined"
+        scale, digits = (100, 1) if percent else (1, decimals("loss", abs(self.value)))
+        shown = f"{self.value * scale:.{digits}f}"
+        if self.low is None or self.high is None:
+            return shown
+        return f"{shown} [{self.low * scale:.{digits}f}, {self.high * scale:.{digits}f}]"
+
+
+def cells(metrics: Mapping[str, Sequence[float | None]]) -> list[str]:
+    """Return each metric of a site as text, from its value and the ends of its interval."""
+    return [Measured(*found).text("accuracy" in name) for name, found in metrics.items()]
+
+
+def measured(outputs: Tensor, y: Tensor, metrics: Sequence[str]) -> dict[str, Measured]:
+    """Return each metric with its 95% percentile interval over 1000 resamples of the examples.
+
+    Args:
+        outputs: The model's outputs [N, C].
+        y: The labels [N].
+        metrics: Names in `METRICS`.
+
+    Note:
+        The draws are keyed, so the same outputs give the same interval. It is about further
+        examples of the same site, and says nothing about another one. Samples in which a metric is
+        undefined are left out; with fewer than two examples there is no interval.
+    """
+    weighted = {name: WEIGHTED[name](outputs, y) for name in metrics if name in WEIGHTED}
+    draws = RESAMPLES if len(y) > 1 else 0
+    samples = bootstrap(weighted, len(y), draws, keyed("bootstrap/examples"))
+    return {
+        name: _with_ends(METRICS[name](outputs, y), samples.get(name, outputs[:0]))
+        for name in metrics
+    }
+
+
+def _with_ends(value: float | None, samples: Tensor) -> Measured:
+    samples = samples[samples.isfinite()].sort().values
+    if value is None or len(samples) < RESAMPLES / 2:
+        return Measured(value)
+    low, high = (round((1 + side * LEVEL) / 2 * (len(samples) - 1)) for side in (-1, 1))
+    return Measured(value, float(samples[low]), float(samples[high]))
+
 
 @dataclass(frozen=True)
 class Site:
-    """A domain's result. role: what it was in training."""
+    """A domain's result.
+
+    Attributes:
+        name: The domain.
+        role: What it was in training.
+        examples: How many examples were measured.
+        metrics: Metric -> its value with an interval.
+    """
 
     name: str
     role: str
@@ -39,55 +113,34 @@ class Evaluation:
     faults: tuple[Item, ...]
     notes: tuple[str, ...]
 
-    def rows(self) -> list[list[tuple[str, str]]]:
-        """Return a header and a row per domain, as `unseen.results.formats` prints them."""
-        metrics = list(self.sites[0].metrics) if self.sites else []
-        head = ["domain", "in training", "examples", *metrics]
-        body = [
-            [s.name, s.role, str(s.examples)]
-            + [s.metrics[m].text("accuracy" in m) for m in metrics]
-            for s in self.sites
-        ]
-        return [[(text, "") for text in row] for row in (head, *body)]
-
     def text(self, form: str) -> str:
         """Return the evaluation as text, Markdown, csv or JSON."""
         if form == "json":
             return json.dumps(self.to_json(), indent=1, ensure_ascii=False) + "\n"
+        names = list(self.sites[0].metrics) if self.sites else []
+        head = ["domain", "in training", "examples"]
         if form == "csv":
-            return self._csv()
+            ends = (f"{name}{end}" for name in names for end in ("", " low", " high"))
+            values = ([x for m in s.metrics.values() for x in m] for s in self.sites)
+            places = ((s.name, s.role, s.examples) for s in self.sites)
+            rows = ([*at, *found] for at, found in zip(places, values, strict=True))
+            return comma_separated([[*head, *ends], *rows])
+        body = ([s.name, s.role, str(s.examples), *cells(s.metrics)] for s in self.sites)
+        grid = [[(text, "") for text in row] for row in ([*head, *names], *body)]
         if form == "markdown":
-            return markdown("", [self.rows()], self.notes)
-        return plain("", [self.rows()], self.notes) + "\n"
+            return markdown("", [grid], self.notes)
+        return plain("", [grid], self.notes) + "\n"
 
     def to_json(self) -> dict[str, Any]:
         """Return the evaluation as plain data, unrounded."""
         return {
             "domains": [
-                {
-                    "domain": s.name, "in training": s.role, "examples": s.examples,
-                    **{m: [v.value, v.low, v.high] for m, v in s.metrics.items()},
-                }
+                {"domain": s.name, "in training": s.role, "examples": s.examples, **s.metrics}
                 for s in self.sites
             ],
             "faults": [str(fault) for fault in self.faults],
             "notes": list(self.notes),
-        }  # fmt: skip
-
-    def _csv(self) -> str:
-        file = io.StringIO()
-        writer = csv.writer(file, lineterminator="\n")
-        metrics = list(self.sites[0].metrics) if self.sites else []
-        ends = [f"{m}{end}" for m in metrics for end in ("", " low", " high")]
-        writer.writerow(["domain", "in training", "examples", *ends])
-        for s in self.sites:
-            values = [v for m in metrics for v in _ends(s.metrics[m])]
-            writer.writerow([s.name, s.role, s.examples, *values])
-        return file.getvalue()
-
-
-def _ends(metric: Measured) -> list[float | str]:
-    return ["" if v is None else v for v in (metric.value, metric.low, metric.high)]
+        }
 
 
 def evaluate(trained: Trained, request: Request, runtime: Runtime | None = None) -> Evaluation:
@@ -112,7 +165,7 @@ def evaluate(trained: Trained, request: Request, runtime: Runtime | None = None)
             difference = max(difference, float((outputs - trained.outputs(batch.x)).abs().max()))
         parts.setdefault(batch.domain, []).append((outputs, batch.y))
     check_domains(request.domains, {**parts, **data.domains})
-    # A domain that was met and of which no example could be used has no part.
+    # A domain of which no example could be used has no part.
     answers = {
         name: (torch.cat([z for z, _ in parts[name]]), torch.cat([y for _, y in parts[name]]))
         for name in request.domains or parts
@@ -122,20 +175,20 @@ def evaluate(trained: Trained, request: Request, runtime: Runtime | None = None)
         Site(name, role(trained, name), len(y), measured(outputs, y, names))
         for name, (outputs, y) in answers.items()
     )
-    notes = [f"model {trained.name}, fingerprint {trained.spec['fingerprint']}"]
-    if any("accuracy" in name for name in names):
-        notes.append("accuracies in percent")
-    notes.append("[...]: 95% bootstrap interval over the domain's examples, not over domains")
-    if any(site.role == "trained on" for site in sites):
-        notes.append("a domain that was trained on flatters the model: these are all its examples")
-    notes += data.lines()
-    if below := beaten(trained, names, answers):
-        notes.append(below)
-    if runtime is not None:
-        notes.append(
-            f"outputs by {runtime}; largest difference from the model's own: {difference:.1e}"
-        )
-    return Evaluation(sites, tuple(data.faults), tuple(notes))
+    notes = {
+        f"model {trained.name}, fingerprint {trained.spec['fingerprint']}": True,
+        "accuracies in percent": any("accuracy" in name for name in names),
+        "[...]: 95% bootstrap interval over the domain's examples, not over domains": True,
+        "a domain that was trained on flatters the model: these are all its examples": any(
+            site.role == "trained on" for site in sites
+        ),
+        **dict.fromkeys(data.lines(), True),
+        (below := beaten(trained, names, answers)): bool(below),
+        f"outputs by {runtime}; largest difference from the model's own: {difference:.1e}": (
+            runtime is not None
+        ),
+    }
+    return Evaluation(sites, tuple(data.faults), tuple(note for note in notes if notes[note]))
 
 
 def beaten(
@@ -143,14 +196,15 @@ def beaten(
 ) -> str:
     """Return the domains at which a constant answer is better, as a line; "" for none.
 
-    The constant is the mean of the training labels, judged by rmse. A model of classes does not say
-    how frequent they were in training: the constant is then the most frequent class of the domain's
-    own examples, judged by accuracy, where it is not the only one.
-
     Args:
         trained: The model.
         metrics: Names of the metrics that are shown.
         answers: Domain -> outputs [N, C] and labels [N].
+
+    Note:
+        The constant is the mean of the training labels, judged by rmse. A model of classes does not
+        say how frequent they were in training: the constant is then the most frequent class of the
+        domain's own examples, judged by accuracy, where it is not the only one.
     """
     classes, scale, below = trained.classes, trained.scale, []
     for name, (outputs, y) in answers.items():

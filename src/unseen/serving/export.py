@@ -6,10 +6,12 @@ import io
 import json
 import logging
 import math
+import tempfile
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -40,13 +42,13 @@ class Exported:
 
     Attributes:
         path: The file.
-        inputs: Number of inputs that were compared.
+        inputs: How many inputs were compared.
         difference: How far the export's numbers are from the model's, for the input that is nearest
             to its bound.
         allowed: The bound for that input.
         rounding: How far the model's numbers in bfloat16 are from those in float32, in which an
             export computes; None for a model that computes in float32 itself.
-        unit: Of a difference, in words, empty where it has none.
+        unit: The unit of a difference, in words; empty where it has none.
     """
 
     path: Path
@@ -66,26 +68,26 @@ class Served(nn.Module):
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
         """Return outputs [N, C], then probabilities [N, classes] where there are classes."""
-        trained = self.trained
-        outputs = trained.answered(x)
-        if trained.classes is None:
-            return (outputs,)
-        return outputs, probabilities(outputs)
+        return _results(self.trained, self.trained.answered(x))
+
+
+def _results(trained: Trained, outputs: Tensor) -> tuple[Tensor, ...]:
+    return (outputs,) if trained.classes is None else (outputs, probabilities(outputs))
 
 
 class OnnxModel:
-    """An ONNX export by onnxruntime, on the CPU."""
+    """An ONNX export, run by onnxruntime on the CPU."""
 
     def __init__(self, path: Path) -> None:
         onnxruntime = _needs("onnxruntime")
         if not path.is_file():
             raise UnseenError(
-                f"there is no ONNX file {path}: `unseen export MODEL_DIR --format onnx` writes one."
+                f"there is no ONNX file {path}:",
+                remedy="`unseen export MODEL_DIR --format onnx` writes one.",
             )
         try:
-            self.session = onnxruntime.InferenceSession(
-                str(path), providers=["CPUExecutionProvider"]
-            )
+            providers = ["CPUExecutionProvider"]
+            self.session = onnxruntime.InferenceSession(str(path), providers=providers)
         except Exception as error:  # onnxruntime's own kinds share no base
             raise UnseenError(f"{path} cannot be run: {str(error).splitlines()[0]}") from None
         self.path = path
@@ -124,9 +126,6 @@ def export(
 ) -> Exported:
     """Write `model.onnx` or `model.pt2`, if it reproduces the model's numbers.
 
-    They may differ by 1e-4, or by that share of the deviation that labels were standardised by,
-    and by a few roundings of the number itself. The first axis of the input is free.
-
     Args:
         folder: The model's directory.
         form: "onnx" or "torch-export".
@@ -134,45 +133,56 @@ def export(
             training is read again: its held-out domains, or all.
         data_dir: Where the files of the data set are.
         out: The file to write (default: in the model's directory).
+
+    Note:
+        The numbers may differ by 1e-4, or by that share of the deviation that labels were
+        standardised by, and by a few roundings of the number itself. The first axis of the input is
+        free.
     """
     choice("--format", form, tuple(FILES))
     if form == "onnx":
-        _needs("onnx"), _needs("onnxscript"), _needs("onnxruntime")
+        for name in ("onnx", "onnxscript", "onnxruntime"):
+            _needs(name)
     trained = directory.read(folder)
     x = real_inputs(trained, check, data_dir)
-    rounding = _unrounded(trained, x)
+    rounding = None
+    if trained.model.precision != "float32":
+        # bfloat16 differs between runtimes: they round in other places, or lack it.
+        before = trained.outputs(x)
+        trained.model.precision = "float32"
+        rounding = float((trained.outputs(x) - before).abs().max())
     target = out or folder / FILES[form]
     content, results = _onnx(trained, x) if form == "onnx" else _torch_export(trained, x)
     # All of them, one alone, and two: the first axis is free.
     with _quiet(form):
         parts = (x, x[:1], x[:2])
-        difference, allowed = max((_apart(trained, p, results(p)) for p in parts), key=_share)
+        _, difference, allowed = max(_apart(trained, part, results(part)) for part in parts)
     if not difference <= allowed:
         raise UnseenError(
             f"the export's numbers differ from the model's by up to {difference:.1e} on "
             f"{len(x)} inputs, more than {allowed:.0e}: nothing was written."
         )
     write_atomically(target, content)
-    exported = Exported(target, len(x), difference, allowed, rounding, unit_of(trained))
-    notes = _notes(trained, form, exported)
+    label = trained.spec.get("label")
+    unit = f" in the units of {label['name']}" if label is not None else ""
+    exported = Exported(target, len(x), difference, allowed, rounding, unit)
+    notes = render(
+        "unseen.serving", "export.md.jinja",
+        export=exported, form=form, spec=trained.spec, steps=trained.inputs.steps(),
+        version=__version__, torch=torch.__version__,
+    )  # fmt: skip
     write_atomically(target.with_name(target.name + ".md"), notes.encode())
     return exported
 
 
-def _unrounded(trained: Trained, x: Tensor) -> float | None:
-    """Let the model compute in float32, as its weights are; how far its outputs were from that.
-
-    bfloat16 differs between runtimes: they round in other places, or do not have it.
-    """
-    if trained.model.precision == "float32":
-        return None
-    before = trained.outputs(x)
-    trained.model.precision = "float32"
-    return float((trained.outputs(x) - before).abs().max())
-
-
 def real_inputs(trained: Trained, check: Sequence[Path], data_dir: Path | None) -> Tensor:
-    """Return up to 512 inputs that the model is meant for, of the files or of the data set."""
+    """Return up to 512 inputs that the model is meant for.
+
+    Args:
+        trained: The model.
+        check: Files of inputs; if there are none, the data set of training is read again.
+        data_dir: Where the files of the data set are.
+    """
     parts: list[Tensor] = []
     if check:
         fault = ""
@@ -188,8 +198,9 @@ def real_inputs(trained: Trained, check: Sequence[Path], data_dir: Path | None) 
             parts = [batch.x for batch in of_data_set(trained, data_dir, targets)]
         except UnseenError as error:
             raise UnseenError(
-                "an export is checked on real inputs: name some by --check INPUT, or the data set "
-                f"by --data-dir. Without --check the data set was tried: {error}"
+                "an export is checked on real inputs, and without --check the data set cannot be "
+                f"read: {error}",
+                remedy="Name some by --check INPUT, or the data set by --data-dir.",
             ) from None
     x = torch.cat(parts)
     every = -(-len(x) // CHECKED)
@@ -199,65 +210,45 @@ def real_inputs(trained: Trained, check: Sequence[Path], data_dir: Path | None) 
 def tolerance(trained: Trained, wanted: Tensor) -> Tensor:
     """Return how far an export's numbers may be from the model's, for each row [N].
 
-    A share of the unit that the model was trained in, and a few roundings of the row's largest
-    number.
-
     Args:
         trained: The model.
         wanted: Its outputs [N, C].
+
+    Returns:
+        A share of the unit that the model was trained in, and a few roundings of the row's largest
+        number.
     """
     unit = 1.0 if trained.scale is None else trained.scale.deviation
     rounding = ROUNDINGS * torch.finfo(torch.float32).eps * wanted.double().abs().amax(1)
     return TOLERANCE * unit + rounding
 
 
-def _apart(trained: Trained, x: Tensor, results: Sequence[Tensor]) -> tuple[float, float]:
-    """Difference and bound of the row that is nearest to its bound, or farthest beyond."""
-    outputs = trained.outputs(x)
-    wanted = [outputs] if trained.classes is None else [outputs, probabilities(outputs)]
-    pairs: list[tuple[float, float]] = []
-    for a, b in zip(results, wanted, strict=True):
-        if len(b):
-            differences = (a.double() - b.double()).abs().amax(1)
-            pairs += zip(differences.tolist(), tolerance(trained, b).tolist(), strict=True)
-    return max(pairs, key=_share, default=(0.0, TOLERANCE))
-
-
-def _share(pair: tuple[float, float]) -> float:
-    """How much of its bound a difference is; NaN is beyond all."""
-    share = pair[0] / pair[1]
-    return math.inf if math.isnan(share) else share
-
-
-def unit_of(trained: Trained) -> str:
-    """Return the unit of a difference of outputs, in words: that of the label, or none."""
-    label = trained.spec.get("label")
-    return f" in the units of {label['name']}" if label is not None else ""
+def _apart(trained: Trained, x: Tensor, results: Sequence[Tensor]) -> tuple[float, float, float]:
+    """Return share of its bound, difference and bound of the row that is nearest to its bound."""
+    rows = [(0.0, 0.0, TOLERANCE)]
+    for a, b in zip(results, _results(trained, trained.outputs(x)), strict=True):
+        differences, bounds = (a.double() - b.double()).abs().amax(1), tolerance(trained, b)
+        shares = (differences / bounds).nan_to_num(math.inf)  # NaN is beyond all
+        rows += zip(shares.tolist(), differences.tolist(), bounds.tolist(), strict=True)
+    return max(rows)
 
 
 def _program(trained: Trained, x: Tensor) -> Any:
-    """The model as torch.export has it, its first axis free."""
-    served = Served(_apart_from_vector(trained)).eval()
+    """Return the model as torch.export has it, its first axis free."""
+    fresh = directory.read(trained.folder)
+    module = fresh.model.module
+    for tensor in (*module.parameters(), *module.buffers()):  # with memory of its own
+        tensor.data = tensor.data.clone(memory_format=torch.contiguous_format)
+        tensor.requires_grad_(False)
+        tensor.grad = None
+    fresh.model.channels_last, fresh.model.precision = False, "float32"
+    served = Served(fresh).eval()
     example = torch.cat([x, x, x])[:3]  # an axis of length 1 would count as fixed
     shapes = {"x": {0: torch.export.Dim("batch", min=1)}}
     return torch.export.export(served, (example,), dynamic_shapes=shapes, strict=False)
 
 
-def _apart_from_vector(trained: Trained) -> Trained:
-    """The same model read again, with separate memory for each tensor."""
-    fresh = directory.read(trained.folder)
-    module = fresh.model.module
-    for tensor in (*module.parameters(), *module.buffers()):
-        tensor.data = tensor.data.clone(memory_format=torch.contiguous_format)
-        tensor.requires_grad_(False)
-        tensor.grad = None
-    fresh.model.channels_last, fresh.model.precision = False, "float32"
-    return fresh
-
-
 def _onnx(trained: Trained, x: Tensor) -> tuple[bytes, Any]:
-    import tempfile
-
     names = ["outputs"] if trained.classes is None else ["outputs", "probabilities"]
     with _quiet("onnx"):
         program = torch.onnx.export(
@@ -283,9 +274,9 @@ def _torch_export(trained: Trained, x: Tensor) -> tuple[bytes, Any]:
         torch.export.save(program, buffer, extra_files={ABOUT: json.dumps(about(trained))})
         loaded = torch.export.load(io.BytesIO(buffer.getvalue())).module()
 
+    @torch.no_grad()
     def run(part: Tensor) -> Sequence[Tensor]:
-        with torch.no_grad():
-            results: Sequence[Tensor] = loaded(part)
+        results: Sequence[Tensor] = loaded(part)
         return results
 
     return buffer.getvalue(), run
@@ -293,7 +284,7 @@ def _torch_export(trained: Trained, x: Tensor) -> tuple[bytes, Any]:
 
 @contextmanager
 def _quiet(form: str) -> Iterator[None]:
-    """Silence the exporters, and turn their failures into one sentence."""
+    """Silence the exporters, and make one sentence of their failures."""
     chatter = io.StringIO()
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
@@ -320,31 +311,11 @@ def about(trained: Trained) -> dict[str, Any]:
     return {key: spec[key] for key in keys if key in spec}
 
 
-def _notes(trained: Trained, form: str, export: Exported) -> str:
-    """The page about the export: what goes in, what comes out."""
-    spec = trained.spec
-    return render(
-        "unseen.serving",
-        "export.md.jinja",
-        export=export,
-        name=trained.name,
-        form=form,
-        spec=spec,
-        input=spec["input"],
-        shape=("N", *spec["input"]["shape"]),
-        classes=trained.classes,
-        steps=trained.inputs.steps(),
-        version=__version__,
-        torch=torch.__version__,
-    )
-
-
 def _needs(name: str) -> Any:
-    from importlib import import_module
-
     try:
         return import_module(name)
     except ImportError as error:
         raise UnseenError(
-            f"ONNX needs the package {name}, which is not installed: pip install 'unseen[onnx]'."
+            f"ONNX needs the package {name}, which is not installed:",
+            remedy="pip install 'unseen[onnx]'.",
         ) from error

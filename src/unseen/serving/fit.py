@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import math
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -13,18 +13,17 @@ from safetensors import safe_open
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from unseen.core.atomic import write_atomically
-from unseen.core.client import Client
 from unseen.core.exchange import Method
 from unseen.core.metrics import forward
 from unseen.errors import UnseenError
-from unseen.results import records
-from unseen.results.records import Job
+from unseen.results.recipe_words import counted
+from unseen.results.records import Job, Record
 from unseen.results.selection import beaten, less_is_better, select, value
-from unseen.results.study_results import counted
-from unseen.serving import card, directory
-from unseen.serving.description import described, selection_metric
+from unseen.results.study_folder import JobFolder, last_record
+from unseen.serving import directory
+from unseen.serving.description import ROLES, card, described, selection_metric
 from unseen.serving.directory import Trained
-from unseen.serving.intervals import Measured, measured
+from unseen.serving.evaluate import cells, measured
 from unseen.spec.holdout import PLANS
 from unseen.spec.named import settings_of
 from unseen.spec.study import StudySpec
@@ -40,16 +39,13 @@ RECORDS, REPORT = "training", "report"
 
 
 def study_of(file: str, overrides: Mapping[str, Any], method: str | None = None) -> StudySpec:
-    """Return the study of one model: one method, one seed, and no domain held out, or one plan's
-    task.
-
-    A file that says nothing of `holdout` holds nothing out; `holdout = "name"` holds out that
-    domain. Of several seeds the first is taken.
+    """Return the study of one model: one method, one seed, one task.
 
     Args:
-        file: A study's file or name.
+        file: A study's file or name. Without `holdout` it holds no domain out; `holdout = "name"`
+            holds out that domain. The first of several seeds is used.
         overrides: Settings that replace the file's.
-        method: Instead of the file's.
+        method: The method; None for the file's.
     """
     settings, _ = settings_of(file)
     changed = dict(overrides)
@@ -63,11 +59,11 @@ def study_of(file: str, overrides: Mapping[str, Any], method: str | None = None)
     study = StudySpec.read(file, changed)
     if len(study.methods) > 1:
         raise UnseenError(
-            f"a model is trained by one method; the file has {', '.join(study.methods)}. Choose "
-            "with --method."
+            f"a model is trained by one method; the file has {', '.join(study.methods)}.",
+            remedy="Choose with --method.",
         )
     if {"locals"} & set(study.save):
-        raise UnseenError("save = ['locals'] is for studies; leave it out.")
+        raise UnseenError("save = ['locals'] is for studies;", remedy="leave it out.")
     return study.model_copy(
         update={"seeds": study.seed_list[:1], "save": ("selected",), "published": {}}
     )
@@ -83,17 +79,17 @@ def train(
 ) -> Trained:
     """Train the study's one model, choose its round, and write the directory.
 
-    What was trained before with the same settings is not trained again. The model that was written
-    is read back, and must give the figures that were recorded.
-
     Args:
         study: As `study_of` returns it.
-        out: The directory.
+        out: The directory. What was trained there with the same settings is not trained again.
         data_dir: The data folder.
         say: Receives lines of progress.
-        progress: Show a bar of the rounds.
+        progress: Whether to show a bar of the rounds.
         ranges: Whether the directory keeps what training's inputs were like; see
-            `gather.usual_inputs`.
+            `description.usual_inputs`.
+
+    Raises:
+        UnseenError: The model that was written, read again, does not give the recorded figures.
     """
     planned = prepare_study(study, out / RECORDS, data_dir)
     job = one_job(planned)
@@ -102,28 +98,33 @@ def train(
     prepared = prepare(data, task, study, job.seed)
     check_served(planned, prepared, job)
     folder = job.folder(setting.out)
-    if records.is_done(folder) and not _current(folder, planned):
+    if (before := JobFolder(job, folder)).finished and not _current(before, planned):
         (folder / "done.json").unlink()
         planned = prepare_study(study, out / RECORDS, data_dir)
     say(f"data: {data.name}; training sites: {', '.join(task.sources)}; held out: "
         f"{', '.join(task.targets) or 'none'}")  # fmt: skip
-    say(f"model: {setting.model}; method: {job.method}; {counted(study.rounds, 'round')}")
+    own = composed(job.method, study, data).rounds is not None
+    rounds = "rounds as the method takes" if own else counted(study.rounds, "round")
+    say(f"model: {setting.model}; method: {job.method}; {rounds}")
     with _rounds(folder, study.rounds, progress and bool(planned.missing)):
         carry_out(planned)
-    mark = records.mark(folder)
-    if "diverged" in mark:
-        raise UnseenError(f"there is no model: {mark['diverged']}")
+    done = JobFolder(job, folder)
+    if done.state == "diverged":
+        raise UnseenError(f"there is no model: {done.mark['diverged']}")
     spec = described(planned, prepared, job, ranges)
     tensors = (folder / SELECTED).read_bytes()
     directory.write(out, spec, tensors)
     trained = directory.read(out)
     spec["results"] = results(trained, prepared, planned.setting.metrics)
-    _agrees(spec, folder)
-    spec |= worse(spec, folder)
+    evaluated = [r for r in (*done.source, *done.target) if r["round"] == spec["round"] - 1]
+    _check_results(spec, evaluated)
+    if worse := beaten(evaluated, done.constant).get(spec["metric"]):
+        spec["worse than a constant"] = list(worse)
     directory.write(out, spec, tensors)
     trained = directory.read(out)
     _write_documents(trained, composed(job.method, study, data), planned)
-    say(f"round {spec['round']} of {study.rounds}, by {spec['selection']} on {spec['metric']}")
+    of = "" if own else f" of {study.rounds}"
+    say(f"round {spec['round']}{of}, by {spec['selection']} on {spec['metric']}")
     return trained
 
 
@@ -132,8 +133,8 @@ def one_job(planned: Plan) -> Job:
     if len(planned.tasks) > 1:
         names = ", ".join(task.name for task in planned.tasks)
         raise UnseenError(
-            f"a model is trained on one plan; this one has {len(planned.tasks)} tasks: {names}. "
-            "Hold out one domain, holdout = 'NAME', or none, holdout = 'none'."
+            f"a model is trained on one task; this study has {len(planned.tasks)} tasks: {names}.",
+            remedy="Hold out one domain, holdout = 'NAME', or none, holdout = 'none'.",
         )
     if not planned.jobs:
         method, reason = next(iter(planned.not_applicable.items()))
@@ -149,106 +150,88 @@ def check_served(planned: Plan, prepared: Prepared, job: Job) -> None:
     if any(isinstance(layer, _BatchNorm) for layer in network.modules()):
         raise UnseenError(
             "training.buffers = 'batch' normalises every example by the others of its batch, so a "
-            "prediction would depend on what else is asked. Take 'average' or 'local' for a model "
-            "that is to be used."
+            "prediction would depend on what else is predicted.",
+            remedy="Take 'average' or 'local' for a model that is to be used.",
         )
 
 
-def _current(folder: Path, planned: Plan) -> bool:
-    """Whether the model that was kept is the one that these settings select."""
+def _current(job: JobFolder, planned: Plan) -> bool:
+    """Return whether the model in the records is the one that these settings select."""
     study, metric = planned.setting.study, selection_metric(planned)
     try:
-        with safe_open(folder / SELECTED, "pt") as file:
+        with safe_open(job.folder / SELECTED, "pt") as file:
             notes = file.metadata() or {}
     except Exception:  # missing or damaged: it is made again
         return False
-    if "diverged" in records.mark(folder):
+    if job.state == "diverged":
         return True
-    return (notes.get("selection"), notes.get("metric"), notes.get("round")) == (
-        study.selection, metric, str(_round(folder, study.selection, metric)),
-    )  # fmt: skip
-
-
-def _round(folder: Path, selection: str, metric: str) -> int:
-    source, target = (records.read_lines(folder / name) for name in records.FILES[:2])
-    return select(selection, source, target, metric, less_is_better(metric))
+    chosen = select(study.selection, job.source, job.target, metric, less_is_better(metric))
+    selected = {"selection": study.selection, "metric": metric, "round": str(chosen)}
+    return {name: notes.get(name) for name in selected} == selected
 
 
 def results(trained: Trained, prepared: Prepared, metrics: Sequence[str]) -> list[dict[str, Any]]:
-    """Return every site's metrics with intervals: sources by their validation splits."""
-    groups: Sequence[tuple[str, Mapping[str, Client]]] = (
+    """Return every site's metrics with intervals, as `model.json` has them.
+
+    Args:
+        trained: The model.
+        prepared: The clients; sources are measured on their validation splits.
+        metrics: Names of the metrics.
+    """
+    roles = (
         ("source", prepared.sources),
         ("validation", prepared.validators),
         ("target", prepared.targets),
     )
     sites = []
-    for role, clients in groups:
-        for name, client in clients.items():
-            trained.at(name if name in trained.sites else None)
-            split = client.split("validation")
-            outputs = forward(trained.model, split, trained.method.predict, trained.inbox)
-            y = split.y
-            if prepared.scale is not None:
-                outputs, y = prepared.scale.restored(outputs), prepared.scale.restored(y)
-            metrics_of_site = measured(outputs, y, metrics)
-            values = {m: [v.value, v.low, v.high] for m, v in metrics_of_site.items()}
-            trains = len(client.train) if client.train is not None else 0
-            sites.append(
-                {
-                    "site": name, "role": role, "trained on": trains, "examples": len(split),
-                    "metrics": values,
-                }
-            )  # fmt: skip
+    for role, name, client in ((r, n, c) for r, clients in roles for n, c in clients.items()):
+        trained.at(name if name in trained.sites else None)
+        split = client.split("validation")
+        outputs = forward(trained.model, split, trained.method.predict, trained.inbox)
+        y = split.y
+        if prepared.scale is not None:
+            outputs, y = prepared.scale.restored(outputs), prepared.scale.restored(y)
+        values = {m: list(v) for m, v in measured(outputs, y, metrics).items()}
+        trains = len(client.train) if client.train is not None else 0
+        sites.append({"site": name, "role": role, "trained on": trains, "examples": len(split),
+                      "metrics": values})  # fmt: skip
     trained.at(None)
     return sites
 
 
-def worse(spec: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """Return the sites where a constant answer is better, for `model.json`; {} for none."""
-    lines = [r for n in records.FILES[:2] for r in records.read_lines(folder / n)]
-    chosen = [r for r in lines if r["round"] == spec["round"] - 1]
-    sites = beaten(chosen, records.read_lines(folder / records.CONSTANT)).get(spec["metric"])
-    return {"worse than a constant": list(sites)} if sites else {}
-
-
-def _agrees(spec: Mapping[str, Any], folder: Path) -> None:
+def _check_results(spec: Mapping[str, Any], evaluated: Sequence[Record]) -> None:
     """Refuse a model whose figures are not those that its training recorded for its round."""
-    lines = [r for n in records.FILES[:2] for r in records.read_lines(folder / n)]
-    there = {r["domain"]: r for r in lines if r["round"] == spec["round"] - 1}
+    records = {record["domain"]: record for record in evaluated}
     for site in spec["results"]:
         for metric, (now, _, _) in site["metrics"].items():
-            then = value(there[site["site"]], metric)
-            if not _same(now, then):
+            then = value(records[site["site"]], metric)
+            # Equal but for the rounding of another batch; NaN stands for an undefined metric.
+            pair = [math.nan if x is None else x for x in (now, then)]
+            if now is not then and not math.isclose(*pair, rel_tol=1e-4, abs_tol=1e-4):
                 raise UnseenError(
                     f"the model that was written gives {metric} {now} at {site['site']}, and "
                     f"{then} was recorded in training: its directory does not hold all that it "
-                    "predicts with. Please report this with the study's file."
+                    "predicts with.",
+                    remedy="Please report this with the study's file.",
                 )
 
 
-def _same(a: float | None, b: float | None) -> bool:
-    """Whether two values of a metric are equal but for the rounding of another batch."""
-    if a is None or b is None:
-        return a is b
-    return abs(a - b) <= 1e-4 * max(1.0, abs(b))
-
-
 def _write_documents(trained: Trained, method: Method, planned: Plan) -> None:
-    """The card, the citations and the report."""
+    """Write the card, the citations and the report."""
     from unseen.report.write import report
 
     citations = [*(r.bibtex for r in method.references), planned.data.citation]
     entries = [entry for entry in dict.fromkeys(citations) if entry]
     out = trained.folder
     write_atomically(out / "citations.bib", ("\n\n".join(entries) + "\n").encode())
-    text = card.text(trained.spec, [r.text for r in method.references])
+    text = card(trained.spec, [r.text for r in method.references])
     write_atomically(out / "README.md", text.encode())
     report([out / RECORDS], out / REPORT, files=False)
 
 
 @contextmanager
 def _rounds(folder: Path, total: int, shown: bool) -> Iterator[None]:
-    """A bar of the rounds that are recorded, looked up twice a second."""
+    """Show a bar of the rounds that are recorded, read twice a second."""
     if not shown:
         yield
         return
@@ -260,7 +243,8 @@ def _rounds(folder: Path, total: int, shown: bool) -> Iterator[None]:
         with Progress(transient=True) as bar:
             task = bar.add_task("rounds", total=total)
             while not over.wait(0.5):
-                bar.update(task, completed=_played(folder / "rounds.jsonl"))
+                last = last_record(folder / "rounds.jsonl").get("round", -1)
+                bar.update(task, completed=last + 1)
 
     thread = threading.Thread(target=follow, daemon=True)
     thread.start()
@@ -271,20 +255,9 @@ def _rounds(folder: Path, total: int, shown: bool) -> Iterator[None]:
         thread.join()
 
 
-def _played(path: Path) -> int:
-    lines = path.read_bytes().rsplit(b"\n", 2)[-2:-1] if path.exists() else []
-    try:
-        return int(json.loads(lines[0])["round"]) + 1 if lines else 0
-    except (ValueError, KeyError):
-        return 0
-
-
 def shown(results: Sequence[Mapping[str, Any]], metrics: Sequence[str]) -> list[list[str]]:
     """Return a header and a row per site, as text."""
-    head = ["site", "role", "examples", *metrics]
-    body = [
-        [r["site"], card.ROLES[r["role"]], str(r["examples"])]
-        + [Measured(*r["metrics"][m]).text("accuracy" in m) for m in metrics]
-        for r in results
-    ]
-    return [head, *body]
+    body = (
+        [r["site"], ROLES[r["role"]], str(r["examples"]), *cells(r["metrics"])] for r in results
+    )
+    return [["site", "role", "examples", *metrics], *body]

@@ -69,8 +69,8 @@ class Table:
         statistics: Sums over the training sites' rows.
         missing: Cells that hold no value.
         blank: Columns in which 0 means that there is no value.
-        label: The column that held the label in training, if the data set was a csv file.
-        domain: The column that held the domain in training.
+        label: The column of the label in training, if the data set was a csv file.
+        domain: The column of the domain in training.
         dialect: How the training file was written, as files of new rows may be.
     """
 
@@ -120,7 +120,11 @@ class Table:
         return {c: tuple(n for n in names if f"{c}={n}" in features) for c, names in named}
 
     def values(self, cells: Mapping[str, str]) -> tuple[list[float], list[str]]:
-        """Return a row's numbers and codes, NaN where missing, and what no training site had."""
+        """Return a row's numbers and codes, NaN where missing, and what no training site had.
+
+        Args:
+            cells: Column -> cell.
+        """
         numbers, unseen = [], []
         for column in self.schema.columns:
             cell = cells[column].strip()
@@ -156,7 +160,12 @@ class Table:
         return encode(*self.wide, torch.tensor(rows, dtype=torch.float64))
 
     def recode(self, schema: Schema, x: Tensor) -> Tensor:
-        """Return the inputs for a raw table [N, C] read again, whose codes may differ."""
+        """Return the inputs for a raw table that was read again, whose codes may differ.
+
+        Args:
+            schema: The table's columns.
+            x: The table [N, C].
+        """
         lacking = [c for c in self.schema.columns if c not in schema.columns]
         if lacking:
             raise UnseenError(f"the data lack the columns {', '.join(lacking)}.")
@@ -166,8 +175,8 @@ class Table:
             if column in self.codes:
                 own, names = self.codes[column], schema.categories.get(column, ())
                 codes = torch.tensor([float(own.get(identity(n), len(own))) for n in names])
-                here = ~values.isnan()
-                values[here] = codes.double()[values[here].long()]
+                present = ~values.isnan()
+                values[present] = codes.double()[values[present].long()]
             columns.append(values)
         return encode(*self.wide, torch.stack(columns, 1))
 
@@ -197,33 +206,39 @@ class Table:
         return {"name": column, "kind": "number", "mean": mean, "deviation": deviation}
 
     @cached_property
+    def numeric(self) -> list[str]:
+        """The numeric columns."""
+        return [self.schema.columns[j] for j in self.schema.numeric]
+
+    @cached_property
+    def moments(self) -> dict[str, tuple[float, float]]:
+        """Mean and deviation of each numeric column known in training; 0 where it is constant."""
+        sums = self.statistics[: 4 * len(self.numeric)].view(4, -1).T.tolist()
+        moments = {}
+        for name, (n, _, s, q) in zip(self.numeric, sums, strict=True):
+            if n > 0.5:
+                mean = s / n
+                variance = q / n - mean * mean
+                moments[name] = mean, 0.0 if variance <= FLAT * q / n else variance**0.5
+        return moments
+
+    @cached_property
     def scaling(self) -> dict[str, tuple[float | None, float]]:
         """Numeric column -> the mean and the deviation that it is standardised by."""
-        scales: dict[str, tuple[float | None, float]] = {}
-        M = len(self.schema.numeric)
-        counts, _, total, squares = self.statistics[: 4 * M].view(4, M).tolist()
-        for j, n, s, q in zip(self.schema.numeric, counts, total, squares, strict=True):
-            mean = s / n if n > 0.5 else None
-            variance = 0.0 if mean is None else q / n - mean * mean
-            flat = mean is None or variance <= FLAT * q / n
-            scales[self.schema.columns[j]] = (mean, 1.0 if flat else variance**0.5)
-        return scales
+        pairs = ((name, self.moments.get(name, (None, 0.0))) for name in self.numeric)
+        return {name: (mean, deviation or 1.0) for name, (mean, deviation) in pairs}
 
     def steps(self) -> list[str]:
         """Return what is done to make an input, in words."""
-        steps = []
-        if self.dialect.decimal == ",":
-            steps.append("the decimal sign of numbers is a comma")
-        steps.append(f"cells {', '.join(map(repr, self.missing))} are missing")
-        if self.blank:
-            steps.append(f"0 in {', '.join(self.blank)} is missing")
         return [
-            *steps,
+            *["the decimal sign of numbers is a comma"] * (self.dialect.decimal == ","),
+            f"cells {', '.join(map(repr, self.missing))} are missing",
+            *[f"0 in {', '.join(self.blank)} is missing"] * bool(self.blank),
             "a number becomes (x - mean) / deviation, those of its column, a missing one 0",
             "the feature 'COLUMN missing' is 1 where a number is missing, else 0",
             "the feature 'COLUMN=CATEGORY' is 1 where the column has that category, else 0; the "
             "feature 'COLUMN missing' of such a column is 1 where the cell is missing, else 0",
-            "the features stand in the order of `features`, as float32",
+            "the features are in the order of `features`, as float32",
         ]
 
 
@@ -254,8 +269,8 @@ def inputs_of(
     Args:
         expression: The data set, as the study names it.
         data: The data set.
-        shape: Of one input.
-        statistics: Sums over the training sites' rows, of a table.
+        shape: The shape of one input.
+        statistics: Sums over the training sites' rows, for a table.
     """
     (call,) = parse(expression)
     entry = info(call.name)
@@ -263,15 +278,12 @@ def inputs_of(
     options |= call.arguments
     if data.schema is not None and statistics is not None:
         missing = options.get("missing", MISSING)
+        missing = (missing,) if isinstance(missing, str) else tuple(missing)
+        blank = ZERO_IS_MISSING if call.name == "heart-disease" else ()
+        dialect = Dialect(*(options.get(n) for n in ("separator", "decimal", "encoding")))
+        label, domain = options.get("label"), options.get("domain")
         return Table(
-            data.schema,
-            statistics,
-            (missing,) if isinstance(missing, str) else tuple(missing),
-            ZERO_IS_MISSING if call.name == "heart-disease" else (),
-            options.get("label"),
-            options.get("domain"),
-            data.dialect
-            or Dialect(*(options.get(n) for n in ("separator", "decimal", "encoding"))),
+            data.schema, statistics, missing, blank, label, domain, data.dialect or dialect
         )
     if (entry.layout is not None or call.name == "folder") and len(shape) == 3:
         return Images(View(shape[1], shape[0] == 1, options.get("crop", "none")))
@@ -279,7 +291,7 @@ def inputs_of(
 
 
 def from_json(spec: Mapping[str, Any]) -> Inputs:
-    """Return what `to_json` wrote."""
+    """Return the inputs that `to_json` describes."""
     if spec["kind"] == "images":
         return Images(View(spec["size"], spec["grey"], spec["crop"]))
     if spec["kind"] == "arrays":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from unseen.datasets import info, load
 from unseen.datasets.layout import folded
 from unseen.datasets.sheet import identity
 from unseen.errors import UnseenError, nearest
-from unseen.expression import parse
+from unseen.expression import Call, parse
 from unseen.serving.bounds import Tally
 from unseen.serving.directory import Trained
 from unseen.serving.inputs import Images, Table
@@ -27,13 +27,13 @@ class Request:
     """What is to be evaluated.
 
     Attributes:
-        data: A csv file, a folder of images or the folder of the data set's files; None: the data
-            set of training, where its files are known to be.
-        domains: Only these.
-        metrics: Instead of those of training.
-        label: The csv file's column of labels.
-        domain: The csv file's column of domains.
-        batch: Inputs per pass.
+        data: A csv file, a folder of images or the folder of the data set's files; None for the
+            data set of training, where UNSEEN_DATA says.
+        domains: The domains to evaluate; None for all.
+        metrics: The metrics; None for those of training.
+        label: The csv file's column of labels; None for that of training.
+        domain: The csv file's column of domains; None for that of training.
+        batch: Inputs per pass; None for the default.
     """
 
     data: Path | None = None
@@ -59,16 +59,16 @@ class Labelled:
 
 @dataclass
 class LabelledData:
-    """The data of a request, read batch by batch, and what was noticed on the way.
+    """The data of a request, read batch by batch, and remarks on them.
 
     Attributes:
         trained: The model.
         request: What to read.
         faults: What could not be used.
-        domains: Every domain that was met.
-        tally: Counts inputs far from training, of the domains that are evaluated.
-        unseen: Number of rows with a category that no training site had.
-        unlabelled: Number of rows that are left out as in training.
+        domains: Every domain of the data.
+        tally: Counts inputs far from training, in the domains that are evaluated.
+        unseen: How many rows have a category that no training site had.
+        unlabelled: How many rows are left out, as in training.
     """
 
     trained: Trained
@@ -82,7 +82,7 @@ class LabelledData:
         self.tally = Tally(self.trained.bounds)
 
     def lines(self) -> list[str]:
-        """Return a line for each thing that was noticed about the rows or images."""
+        """Return the remarks on the rows or images."""
         lines = []
         if self.unlabelled:
             lines.append(f"rows left out, which have no label: {self.unlabelled}")
@@ -105,83 +105,90 @@ class LabelledData:
                 yield batch
 
     def _by_folder(self, root: Path) -> Iterator[Labelled]:
-        """Images below root/domain/class, or below root/class, which is then one domain."""
-        layout = info(parse(self.trained.spec["data"]["dataset"])[0].name).layout
+        """Yield images below root/domain/class, or below root/class, which is then one domain."""
+        layout = info(self._training.name).layout
         classes = self.trained.classes or ()
         names = {folded(name): name for name in classes}
-        for items in read(self.trained.inputs, [root], self.request.batch):
-            groups: dict[str, list[tuple[Item, float]]] = {}
-            for item in items:
-                folder = item.parts[-2] if len(item.parts) > 1 else ""
-                label = names.get(folded(folder)) or (layout.label(folder) if layout else None)
-                if item.error is None and label not in classes:
-                    classes_text = ", ".join(classes)
-                    what = f"its folder {folder!r} is not a class of the model ({classes_text})"
-                    item = Item(item.source, error=what)
-                if item.x is None or label is None:
-                    self.faults.append(item)
-                    continue
-                domain = item.parts[-3] if len(item.parts) > 2 else root.resolve().name
-                groups.setdefault(domain, []).append((item, classes.index(label)))
-            yield from self._grouped(groups, torch.int64)
+
+        def answer(item: Item) -> tuple[str, float | str]:
+            folder = item.parts[-2] if len(item.parts) > 1 else ""
+            label = names.get(folded(folder)) or (layout.label(folder) if layout else None)
+            domain = item.parts[-3] if len(item.parts) > 2 else root.resolve().name
+            if label in classes:
+                return domain, classes.index(label)
+            known = ", ".join(classes)
+            return domain, f"its folder {folder!r} is not a class of the model ({known})"
+
+        return self._answered(read(self.trained.inputs, [root], self.request.batch), answer)
 
     def _by_column(self, inputs: Table, path: Path) -> Iterator[Labelled]:
-        """Rows of a csv file with a column of labels and perhaps one of domains."""
+        """Yield rows of a csv file with a column of labels and perhaps one of domains."""
         label = self.request.label or inputs.label
         if label is None:
             raise UnseenError("name the column that holds the labels: --label COLUMN.")
         domain, classes = self.request.domain or inputs.domain or "", self.trained.classes
         codes = {identity(name): i for i, name in enumerate(classes or ())}
         inputs = fitted(replace(inputs, label=label), path)
-        drop = _drops_unlabelled(self.trained)
-        for items in read(inputs, [path], self.request.batch, lenient=True):
-            groups: dict[str, list[tuple[Item, float]]] = {}
-            for item in items:
-                if item.error is None and label not in item.cells:
-                    raise nearest(f"column of {path} (for --label)", label, item.cells)
-                value: float | None = None
-                name, cell = item.cells.get(domain) or path.stem, item.cells.get(label, "")
-                if drop and label in item.cells and cell.strip() in inputs.missing:
-                    self.domains[name] = None
-                    self.unlabelled += self.request.includes(name)
-                    continue
-                if item.error is None:
-                    number = inputs.dialect.number
-                    value = number(cell) if classes is None else codes.get(inputs.identity(cell))
-                    if value is None:
-                        kind = "a number" if classes is None else f"a class of the model: {classes}"
-                        what = f"its label {label} = {cell!r} is not {kind}"
-                        item = Item(item.source, item.line, error=what)
-                if item.x is None or value is None:
-                    self.faults.append(item)
-                    continue
-                groups.setdefault(name, []).append((item, value))
-            yield from self._grouped(groups, torch.float32 if classes is None else torch.int64)
+        drop = self._training.arguments.get("missing_label") == "drop"
 
-    def _grouped(
-        self, groups: Mapping[str, Sequence[tuple[Item, float]]], kind: torch.dtype
+        def answer(item: Item) -> tuple[str, float | str | None]:
+            name, cell = item.cells.get(domain) or path.stem, item.cells.get(label, "")
+            if drop and label in item.cells and cell.strip() in inputs.missing:
+                return name, None
+            if item.error is not None:
+                return name, item.error
+            if label not in item.cells:
+                raise nearest(f"column of {path} (for --label)", label, item.cells)
+            number = inputs.dialect.number
+            value = number(cell) if classes is None else codes.get(inputs.identity(cell))
+            kind = "a number" if classes is None else f"a class of the model: {classes}"
+            return name, f"its label {label} = {cell!r} is not {kind}" if value is None else value
+
+        return self._answered(read(inputs, [path], self.request.batch, lenient=True), answer)
+
+    @property
+    def _training(self) -> Call:
+        """The data set of training."""
+        (call,) = parse(self.trained.spec["data"]["dataset"])
+        return call
+
+    def _answered(
+        self,
+        batches: Iterable[Iterable[Item]],
+        answer: Callable[[Item], tuple[str, float | str | None]],
     ) -> Iterator[Labelled]:
-        """The items of the domains that are asked for as batches."""
-        self.domains |= dict.fromkeys(groups)
-        for name, group in groups.items():
-            if not self.request.includes(name):
-                continue
-            items = [item for item, _ in group]
-            self._count(items)
-            x = stacked(items)
-            if x is not None:
-                yield Labelled(name, x, torch.tensor([value for _, value in group]).to(kind))
+        """Yield the items of the domains that are asked for, one batch per domain and list.
+
+        Args:
+            batches: The items, in lists.
+            answer: Returns an item's domain, and its label or why it has none; None where it is
+                left out as in training.
+        """
+        kind = torch.float32 if self.trained.classes is None else torch.int64
+        for batch in batches:
+            groups: dict[str, list[tuple[Item, float]]] = {}
+            for item in batch:
+                domain, value = answer(item)
+                if value is None:
+                    self.domains[domain] = None
+                    self.unlabelled += self.request.includes(domain)
+                elif item.x is None:
+                    self.faults.append(item)
+                elif isinstance(value, str):
+                    self.faults.append(Item(item.source, item.line, error=value))
+                else:
+                    groups.setdefault(domain, []).append((item, value))
+            self.domains |= dict.fromkeys(groups)
+            for name in filter(self.request.includes, groups):
+                items, values = zip(*groups[name], strict=True)
+                self._count(items)
+                if (x := stacked(items)) is not None:
+                    yield Labelled(name, x, torch.tensor(values).to(kind))
 
     def _count(self, items: Iterable[Item]) -> None:
         for item in self.trained.bounds.mark(list(items)):
             self.tally.add(item)
             self.unseen += bool(item.unseen)
-
-
-def _drops_unlabelled(trained: Trained) -> bool:
-    """Whether training left out the rows without a label."""
-    (call,) = parse(trained.spec["data"]["dataset"])
-    return call.arguments.get("missing_label") == "drop"
 
 
 def check_domains(wanted: Sequence[str] | None, domains: Mapping[str, object]) -> None:
@@ -199,8 +206,8 @@ def of_data_set(
     Args:
         trained: The model.
         folder: The data folder (default: where UNSEEN_DATA says).
-        domains: Only these.
-        batch: Inputs per batch.
+        domains: The domains to read; None for all.
+        batch: Inputs per batch; None for the default.
     """
     (call,) = parse(trained.spec["data"]["dataset"])
     data = load(call.name, folder or os.environ.get("UNSEEN_DATA"), **call.arguments)
@@ -221,7 +228,6 @@ def of_data_set(
                 f"the data's inputs are of shape {list(x.shape[1:])}; the model takes "
                 f"{list(inputs.shape)}."
             )
-        split = Split(x, domain.y)
-        size = batch or IMAGES
+        split, size = Split(x, domain.y), batch or IMAGES
         for i in range(0, len(split), size):
             yield Labelled(domain.name, *split.batch(slice(i, i + size)))

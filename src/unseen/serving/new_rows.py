@@ -6,8 +6,10 @@ import csv
 import difflib
 import io
 import os
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
@@ -16,18 +18,45 @@ import torch
 from torch import Tensor
 
 from unseen.datasets.dialect import BROKEN, Dialect, dialect_like, open_text
-from unseen.datasets.images import File, Tree, pixels
+from unseen.datasets.images import Tree, pixels
 from unseen.datasets.sheet import cells_by_line
 from unseen.errors import UnseenError
-from unseen.serving.clock import Clock
 from unseen.serving.inputs import Arrays, Images, Inputs, Table
 
 #: Images and rows per forward pass by default: so few images that what a small net makes of them
 #: stays in the processor's cache.
 IMAGES, ROWS = 32, 512
 DECODING, CELLS = "decoding", "reading"
-#: Name of an image, its folders and name below the path that was given, and how to read it.
+#: Name of an image, its folders and name below the path that was asked for, and how to read it.
 Listed = tuple[str, tuple[str, ...], Callable[[], bytes]]
+
+
+@dataclass
+class Clock:
+    """Seconds spent in named phases, none inside another."""
+
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Add the time of a block to a phase."""
+        begun = time.perf_counter()
+        try:
+            yield
+        finally:
+            spent = time.perf_counter() - begun
+            self.seconds[name] = self.seconds.get(name, 0.0) + spent
+
+    def lines(self) -> list[str]:
+        """Return each phase with its seconds and its share of all phases.
+
+        Example:
+            >>> Clock({"decoding": 3.0, "model": 1.0}).lines()
+            ['decoding      3.00 s   75%', 'model         1.00 s   25%', 'total         4.00 s']
+        """
+        total = sum(self.seconds.values())
+        shares = [(n, s, f"  {s / (total or 1):4.0%}") for n, s in self.seconds.items()]
+        return [f"{n:<12}{s:6.2f} s{share}" for n, s, share in (*shares, ("total", total, ""))]
 
 
 @dataclass(frozen=True)
@@ -36,15 +65,16 @@ class Item:
 
     Attributes:
         source: The file.
-        line: Of a row, its line in the file.
+        line: A row's line in the file.
         x: The input.
         error: Why there is no input.
-        parts: Folders and name of an image below the path that was given.
-        cells: Of a row, by column.
-        unseen: Categories that no training site had, where they were let pass.
+        parts: Folders and name of an image below the path that was asked for.
+        cells: A row's cells, by column.
+        unseen: Categories that no training site had, where they are accepted.
         size: Width and height of an image's file.
         unusual: What is far from training, and how far, by the name of the column or of the image's
             statistic.
+        numbers: A row's numbers and codes as `Table.values` has them, NaN where missing.
     """
 
     source: str
@@ -56,6 +86,7 @@ class Item:
     unseen: tuple[str, ...] = ()
     size: tuple[int, int] | None = None
     unusual: Mapping[str, str] = field(default_factory=dict)
+    numbers: tuple[float, ...] = ()
 
     def __str__(self) -> str:
         at = f", line {self.line}" if self.line is not None else ""
@@ -116,7 +147,7 @@ def stacked(items: Sequence[Item]) -> Tensor | None:
 
 
 def _images(inputs: Images, path: Path, batch: int, clock: Clock) -> Iterator[list[Item]]:
-    """Images decoded by several threads: Pillow releases the interpreter's lock as it decodes."""
+    """Yield images, decoded by several threads: Pillow releases the interpreter's lock."""
 
     def decode(image: Listed) -> Item:
         name, parts, read = image
@@ -147,20 +178,18 @@ def _images(inputs: Images, path: Path, batch: int, clock: Clock) -> Iterator[li
 
 
 def _listed(path: Path) -> Iterable[Listed]:
-    """The images of a path: a file, a folder or an archive."""
-    archive = ".tar" in path.suffixes or path.suffix in (".tar", ".tgz")
+    """Return the images of a path: a file, a folder or an archive."""
+    archive = ".tar" in path.suffixes or path.suffix == ".tgz"
     if path.is_file() and not archive:
         return [(str(path), (path.name,), path.read_bytes)]
     tree = Tree(path)
     files = tree.files()
     if tree.root.is_dir():
         return [(str(path / f.path), f.parts, (path / f.path).read_bytes) for f in files]
-    return _unpacked(tree, files)
-
-
-def _unpacked(tree: Tree, files: Sequence[File]) -> Iterator[Listed]:
-    for i, content in tree.contents(files):
-        yield f"{tree.root}:{files[i].path}", files[i].parts, io.BytesIO(content).getvalue
+    unpacked = ((files[i], io.BytesIO(content)) for i, content in tree.contents(files))
+    return (
+        (f"{tree.root}:{file.path}", file.parts, content.getvalue) for file, content in unpacked
+    )
 
 
 def _table(
@@ -177,7 +206,7 @@ def _table(
 
 
 def _encoded(inputs: Table, rows: Sequence[Item], lenient: bool) -> list[Item]:
-    """The rows with their inputs, or with what is wrong with them."""
+    """Return the rows with their inputs, or with what is wrong with them."""
     items = list(rows)
     values: dict[int, list[float]] = {}
     for i, row in enumerate(rows):
@@ -185,15 +214,16 @@ def _encoded(inputs: Table, rows: Sequence[Item], lenient: bool) -> list[Item]:
             continue
         try:
             numbers, unseen = inputs.values(row.cells)
-            if unseen and not lenient:
-                raise UnseenError(f"no training site had {', '.join(unseen)}")
-            values[i] = numbers
-            items[i] = replace(row, unseen=tuple(unseen))
         except UnseenError as error:
             items[i] = replace(row, error=str(error))
+            continue
+        if unseen and not lenient:
+            items[i] = replace(row, error=f"no training site had {', '.join(unseen)}")
+        else:
+            items[i], values[i] = replace(row, unseen=tuple(unseen)), numbers
     if values:
         for i, x in zip(values, inputs.encode(list(values.values())), strict=True):
-            items[i] = replace(items[i], x=x)
+            items[i] = replace(items[i], x=x, numbers=tuple(values[i]))
     return items
 
 
@@ -209,7 +239,7 @@ def fitted(inputs: Table, path: Path) -> Table:
 
 
 def _rows(path: Path, columns: Sequence[str], dialect: Dialect) -> Iterator[Item]:
-    """The rows of a csv file as cells; one item with an error for each that cannot be read."""
+    """Yield the rows of a csv file as cells; an item with an error for each unreadable one."""
     name, line, empty = str(path), 1, True
     if not path.is_file():
         yield Item(name, error="is not a csv file; the model takes the rows of one")
@@ -226,7 +256,7 @@ def _rows(path: Path, columns: Sequence[str], dialect: Dialect) -> Iterator[Item
             for line, cells in rows:
                 if cells:
                     empty = False
-                    yield _row(name, line, header, cells, encoding)
+                    yield _row(Item(name, line), header, cells, encoding)
             if empty:
                 yield Item(name, error="has no rows")
     except (*BROKEN, csv.Error) as error:
@@ -234,11 +264,10 @@ def _rows(path: Path, columns: Sequence[str], dialect: Dialect) -> Iterator[Item
 
 
 def _header_fault(header: Sequence[str], columns: Sequence[str]) -> str:
-    """Why a file with this header cannot be used, "" where it can."""
+    """Return why a file with this header cannot be used, "" where it can."""
     if twice := sorted({name for name in header if header.count(name) > 1}):
-        return (
-            f"has more than one column called {' and more than one called '.join(map(repr, twice))}"
-        )
+        names = " and more than one called ".join(map(repr, twice))
+        return f"has more than one column called {names}"
     if not header or any("\x00" in name or _broken(name) for name in header):
         return "is not a csv file"
     if missing := [name for name in columns if name not in header]:
@@ -248,14 +277,14 @@ def _header_fault(header: Sequence[str], columns: Sequence[str]) -> str:
     return ""
 
 
-def _row(name: str, line: int, header: Sequence[str], cells: Sequence[str], encoding: str) -> Item:
+def _row(item: Item, header: Sequence[str], cells: Sequence[str], encoding: str) -> Item:
+    """Return the item with its cells, or with what is wrong with them."""
     if len(cells) != len(header):
-        return Item(name, line, error=f"has {len(cells)} cells where {len(header)} were expected")
+        return replace(item, error=f"has {len(cells)} cells where {len(header)} were expected")
     if any(map(_broken, cells)):
-        return Item(
-            name, line, error=f"holds bytes that are not {encoding.removesuffix('-sig').upper()}"
-        )
-    return Item(name, line, cells=dict(zip(header, cells, strict=True)))
+        name = encoding.removesuffix("-sig").upper()
+        return replace(item, error=f"holds bytes that are not {name}")
+    return replace(item, cells=dict(zip(header, cells, strict=True)))
 
 
 def _broken(text: str) -> bool:

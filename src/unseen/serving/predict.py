@@ -6,7 +6,7 @@ import csv
 import io
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,20 +17,22 @@ from torch import Tensor
 from unseen.core.metrics import predicted
 from unseen.errors import UnseenError, choice
 from unseen.serving.bounds import check_strict, spelt
-from unseen.serving.clock import Clock
 from unseen.serving.directory import Trained, probabilities
-from unseen.serving.new_rows import Item, Line, read, stacked
-from unseen.serving.parquet import ParquetWriter, needed
+from unseen.serving.new_rows import Clock, Item, Line, read, stacked
 
 #: format -> how names of its files end.
 FORMATS = {"csv": (".csv",), "jsonl": (".jsonl", ".ndjson", ".json"), "parquet": (".parquet",)}
+#: How many rows of a Parquet file are in memory until they are written as one group.
+GROUP = 10_000
+#: Writes one line.
+Write = Callable[[Line], object]
 
 
 class Runtime(Protocol):
     """What computes outputs: the model itself, or an export of it."""
 
     def outputs(self, x: Tensor) -> Tensor:
-        """Outputs [N, C] for inputs [N, ...]."""
+        """Return outputs [N, C] for inputs [N, ...]."""
         ...
 
 
@@ -71,111 +73,191 @@ def predict(
 
 
 def answers(
-    classes: Sequence[str] | None, items: Sequence[Item], outputs: Tensor | None
+    classes: Sequence[str] | None, items: Iterable[Item], outputs: Tensor | None
 ) -> Iterator[Line]:
-    """Yield the items with what the outputs, one row for each that has an input, say of them."""
-    rows = iter(_labelled(classes, outputs) if outputs is not None else ())
+    """Yield a line for each item.
+
+    Args:
+        classes: The model's classes; None for numbers.
+        items: What was predicted, or could not be.
+        outputs: One row [C] for each item that has an input; None if there are none.
+    """
+    rows: Iterator[tuple[str | float, tuple[float, ...], bool]] = iter(())
+    if outputs is not None:
+        finite = outputs.isfinite().all(dim=-1).tolist()
+        if classes is None:
+            rows = zip(outputs.squeeze(-1).tolist(), [()] * len(finite), finite, strict=True)
+        else:
+            labels = (classes[k] for k in predicted(outputs).tolist())
+            shares = map(tuple, probabilities(outputs.double()).tolist())
+            rows = zip(labels, shares, finite, strict=True)
     for item in items:
         if item.x is None:
             yield Line(item)
+            continue
+        label, share, sound = next(rows)
+        if sound:
+            yield Line(item, label, share)
         else:
-            label, shares, finite = next(rows)
-            fault = "the model's outputs are not finite"
-            yield (
-                Line(item, label, shares) if finite else Line(replace(item, x=None, error=fault))
-            )
+            yield Line(replace(item, x=None, error="the model's outputs are not finite"))
 
 
-def _labelled(
-    classes: Sequence[str] | None, outputs: Tensor
-) -> list[tuple[str | float, tuple[float, ...], bool]]:
-    finite = outputs.isfinite().all(dim=-1).tolist()
-    if classes is None:
-        return [(v, (), f) for v, f in zip(outputs.squeeze(-1).tolist(), finite, strict=True)]
-    shares = probabilities(outputs.double()).tolist()
-    rows = zip(predicted(outputs).tolist(), shares, finite, strict=True)
-    return [(classes[k], tuple(row), f) for k, row, f in rows]
-
-
-@dataclass
-class Writer:
-    """Writes lines as csv or as JSON lines.
+@dataclass(frozen=True)
+class Columns:
+    """The columns of a file of predictions.
 
     Attributes:
-        file: Where to.
-        form: "csv" or "jsonl".
-        classes: The model's, None for numbers.
+        classes: The model's classes; None for numbers.
         rows: Whether inputs are rows of csv files, which have line numbers.
         keep: Columns of the csv input to copy, such as that of an identifier.
+        adapted: By what predictions were adapted to each other, if they were.
     """
 
-    file: IO[str]
-    form: str
     classes: Sequence[str] | None
     rows: bool
     keep: Sequence[str] = ()
+    adapted: Sequence[str] = ()
 
-    def __post_init__(self) -> None:
-        choice("--format", self.form, ("csv", "jsonl"))
-        self.csv = csv.writer(self.file, lineterminator="\n")
-        if self.form == "csv":
-            at = ["input", "line"] if self.rows else ["input"]
-            shares = [f"p({name})" for name in self.classes or ()]
-            self.csv.writerow([*at, *self.keep, "prediction", *shares, "error", "unusual"])
+    @property
+    def names(self) -> list[str]:
+        """The names of the columns."""
+        at = ["input", "line"] if self.rows else ["input"]
+        told = ["transductive"] if self.adapted else []
+        return [*at, *self.keep, "prediction", *self.shares, "error", "unusual", *told]
 
-    def write(self, line: Line) -> None:
-        """Write one line; numbers with nine digits, which distinguish any two float32."""
-        item, answer = line.item, line.label
-        if self.form == "csv":
-            at: list[Any] = [item.source, item.line] if self.rows else [item.source]
-            shares: list[Any] = [_short(p) for p in line.probabilities]
-            shares = shares or [""] * len(self.classes or ())
-            label = "" if answer is None else answer if isinstance(answer, str) else _short(answer)
-            copied = [item.cells.get(name, "") for name in self.keep]
-            ends = item.error or "", spelt(item.unusual)
-            self.csv.writerow([*at, *copied, label, *shares, *ends])
-            return
+    @property
+    def shares(self) -> list[str]:
+        """The names of the columns of probabilities."""
+        return [f"p({name})" for name in self.classes or ()]
+
+    def values(self, line: Line) -> list[Any]:
+        """Return a line's value in each column, None where it has none."""
+        item = line.item
+        at = [item.source, item.line] if self.rows else [item.source]
+        copied = [item.cells.get(name) for name in self.keep]
+        shares = line.probabilities or [None] * len(self.shares)
+        values = [*at, *copied, line.label, *shares, item.error, spelt(item.unusual) or None]
+        by = ",".join(self.adapted) if item.error is None else None
+        return [*values, by] if self.adapted else values
+
+
+def _csv(file: IO[str], columns: Columns) -> Write:
+    """Write a csv header, and return what writes the lines."""
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(columns.names)
+    return lambda line: writer.writerow(map(_short, columns.values(line)))
+
+
+def _jsonl(file: IO[str], columns: Columns) -> Write:
+    """Return what writes JSON lines, each with the entries that it has."""
+
+    def write(line: Line) -> None:
+        item = line.item
         record: dict[str, Any] = {"input": item.source}
         record |= {"line": item.line} if item.line is not None else {}
-        record |= {name: item.cells.get(name) for name in self.keep}
+        record |= {name: item.cells.get(name) for name in columns.keep}
         if item.error is not None:
             record["error"] = item.error
         else:
-            record["prediction"] = answer if isinstance(answer, str) else _short(answer or 0.0)
-            if self.classes is not None:
-                shares = [_short(p) for p in line.probabilities]
-                record["probabilities"] = dict(zip(self.classes, shares, strict=True))
-        if item.unseen:
-            record["unseen categories"] = list(item.unseen)
-        if item.unusual:
-            record["unusual"] = dict(item.unusual)
-        self.file.write(json.dumps(record, ensure_ascii=False) + "\n")
+            record["prediction"] = _short(line.label)
+            if columns.classes is not None:
+                shares = map(_short, line.probabilities)
+                record["probabilities"] = dict(zip(columns.classes, shares, strict=True))
+            record |= {"transductive": list(columns.adapted)} if columns.adapted else {}
+        extras = {"unseen categories": list(item.unseen), "unusual": dict(item.unusual)}
+        record |= {name: value for name, value in extras.items() if value}
+        file.write(json.dumps(record, ensure_ascii=False) + "\n")
+
+    return write
 
 
 @contextmanager
-def opened(out: Path | None) -> Iterator[IO[str]]:
-    """Open the file to write to, or stdout."""
-    if out is None:
-        if isinstance(sys.stdout, io.TextIOWrapper):  # names of files need not be UTF-8
-            sys.stdout.reconfigure(errors="surrogateescape")
-        yield sys.stdout
-        return
-    out.parent.mkdir(parents=True, exist_ok=True)
-    with out.open("w", encoding="utf-8", errors="surrogateescape", newline="") as file:
-        yield file
+def _parquet(path: Path, columns: Columns) -> Iterator[Write]:
+    """Open a Parquet file, which takes its name when it is whole.
+
+    Its columns are those of the csv form, each of one type; what is missing is null.
+    """
+    arrow, names = _pyarrow(), columns.names
+    if twice := [name for name in columns.keep if names.count(name) > 1]:
+        raise UnseenError(
+            f"--keep {twice[0]}: a Parquet file has no two columns of one name, and this one would "
+            "be there twice.",
+            remedy="Leave it out, or take --out FILE.csv.",
+        )
+    kinds = dict.fromkeys(names, arrow.string())
+    kinds |= dict.fromkeys(columns.shares, arrow.float64())
+    kinds |= {"line": arrow.int64()} if columns.rows else {}
+    kinds |= {"prediction": arrow.float64()} if columns.classes is None else {}
+    schema = arrow.schema(list(kinds.items()))
+    waiting: list[dict[str, Any]] = []
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f".{path.name}.part")
+    try:
+        with arrow.parquet.ParquetWriter(part, schema) as file:
+
+            def flush() -> None:
+                file.write_table(arrow.Table.from_pylist(waiting, schema=schema))
+                waiting.clear()
+
+            def write(line: Line) -> None:
+                values = map(_unicode, columns.values(line))
+                waiting.append(dict(zip(names, values, strict=True)))
+                if len(waiting) >= GROUP:
+                    flush()
+
+            yield write
+            flush()
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _pyarrow() -> Any:
+    """Import pyarrow; an error says how to get it."""
+    try:
+        import pyarrow  # type: ignore[import-not-found,import-untyped,unused-ignore]
+        import pyarrow.parquet  # type: ignore[import-not-found,import-untyped,unused-ignore]
+    except ImportError:
+        raise UnseenError(
+            "Parquet files are written by pyarrow, which is not installed:",
+            remedy="pip install 'unseen[parquet]'. Or take --out FILE.csv.",
+        ) from None
+    return pyarrow
 
 
 @contextmanager
 def writing(
-    out: Path | None, form: str, classes: Sequence[str] | None, rows: bool, keep: Sequence[str] = ()
-) -> Iterator[Writer | ParquetWriter]:
-    """Open what writes lines to a file or to stdout."""
+    out: Path | None,
+    form: str,
+    classes: Sequence[str] | None,
+    rows: bool,
+    keep: Sequence[str] = (),
+    adapted: Sequence[str] = (),
+) -> Iterator[Write]:
+    """Open a file or stdout, and yield what writes lines there.
+
+    Args:
+        out: The file; None for stdout.
+        form: As `form_of` returns it.
+        classes: The model's classes; None for numbers.
+        rows: Whether inputs are rows of csv files.
+        keep: Columns of the csv input to copy.
+        adapted: By what predictions were adapted to each other, which a column then says.
+    """
+    columns = Columns(classes, rows, keep, adapted)
     if form == "parquet" and out is not None:
-        with ParquetWriter(out, classes, rows, keep) as table:
-            yield table
+        with _parquet(out, columns) as write:
+            yield write
         return
-    with opened(out) as file:
-        yield Writer(file, form, classes, rows, keep)
+    writer = _csv if form == "csv" else _jsonl
+    if out is None:
+        if isinstance(sys.stdout, io.TextIOWrapper):  # names of files need not be UTF-8
+            sys.stdout.reconfigure(errors="surrogateescape")
+        yield writer(sys.stdout, columns)
+        return
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with out.open("w", encoding="utf-8", errors="surrogateescape", newline="") as file:
+        yield writer(file, columns)
 
 
 def form_of(chosen: str | None, out: Path | None) -> str:
@@ -183,16 +265,18 @@ def form_of(chosen: str | None, out: Path | None) -> str:
     if chosen is not None:
         choice("--format", chosen, tuple(FORMATS))
     suffix = out.suffix.lower() if out is not None else ""
-    named = next((chosen for chosen, ends in FORMATS.items() if suffix in ends), None)
+    named = next((form for form, ends in FORMATS.items() if suffix in ends), None)
     if suffix and (named is None or chosen not in (None, named)):
-        ends = ", ".join(end for chosen in FORMATS for end in FORMATS[chosen])
-        why = f"its name says {named}, --format {chosen}" if named else f"it may end in {ends}"
-        raise UnseenError(f"--out {out} cannot be written: {why}. Choose another name.")
+        known = ", ".join(end for ends in FORMATS.values() for end in ends)
+        why = f"its name says {named}, --format {chosen}" if named else f"it may end in {known}"
+        raise UnseenError(f"--out {out} cannot be written: {why}.", remedy="Choose another name.")
     chosen = chosen or named or "csv"
     if chosen == "parquet":
         if out is None:
-            raise UnseenError("Parquet is not text for stdout: name a file, --out FILE.parquet.")
-        needed()
+            raise UnseenError(
+                "Parquet is not text for stdout:", remedy="name a file, --out FILE.parquet."
+            )
+        _pyarrow()
     return chosen
 
 
@@ -202,5 +286,13 @@ def check_kept(trained: Trained, keep: Sequence[str]) -> None:
         raise UnseenError("--keep copies columns of a csv file; this model takes images.")
 
 
-def _short(value: float) -> float:
-    return float(f"{value:.9g}")
+def _short(value: Any) -> Any:
+    """Return a number with nine digits, which distinguish any two float32; other values as is."""
+    return float(f"{value:.9g}") if isinstance(value, float) else value
+
+
+def _unicode(value: Any) -> Any:
+    """Return text as Unicode, which the name of a file need not be; other values as is."""
+    if not isinstance(value, str):
+        return value
+    return value.encode("utf-8", "surrogateescape").decode("utf-8", "replace")

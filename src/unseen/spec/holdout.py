@@ -75,19 +75,24 @@ EVERYTHING = "all"
 def plan(
     holdout: Holdout, domains: Sequence[str], only: Sequence[str] | None = None
 ) -> tuple[Task, ...]:
-    """Return the tasks of a plan, or those of them named in `only`. `none` holds nothing out.
+    """Return the tasks of a plan; `none` holds nothing out.
+
+    Args:
+        holdout: The plan.
+        domains: The names of all domains, in the data set's order.
+        only: The names of the tasks to return; None for all.
 
     >>> [task.sources for task in plan("leave-one-domain-out", ["a", "b", "c"], only=["b"])]
     [('a', 'c')]
     """
-    tasks: tuple[Task, ...]
     if holdout == "none":
-        tasks = (Task(EVERYTHING, tuple(domains), ()),)
+        tasks: tuple[Task, ...] = (Task(EVERYTHING, tuple(domains), ()),)
     elif isinstance(holdout, str):
         if len(domains) < 2:
             raise UnseenError(
                 f"leave-one-domain-out needs at least two domains; found {list(domains)}. With "
-                "one domain there is nothing unseen: give each site its own domain."
+                "one domain there is nothing unseen.",
+                remedy="Give each site its own domain.",
             )
         tasks = tuple(
             Task(target, tuple(d for d in domains if d != target), (target,)) for target in domains
@@ -102,7 +107,7 @@ def plan(
             "`growing`; it has fewer."
         )
     if only is not None and not only:
-        raise UnseenError("targets names no task; leave it out to have them all.")
+        raise UnseenError("targets names no task.", remedy="Leave it out to have them all.")
     names = [task.name for task in tasks]
     for name in only or ():
         if name not in names:
@@ -115,8 +120,7 @@ def _check(task: Task, domains: Sequence[str], whole: bool) -> None:
     for name in used:
         if name not in domains:
             raise nearest("domain", name, domains)
-    if len(set(used)) != len(used):
-        twice = sorted({name for name in used if used.count(name) > 1})
+    if twice := sorted({name for name in used if used.count(name) > 1}):
         raise UnseenError(
             "a domain may be source, validation or target, and only one of them; found "
             f"{', '.join(twice)} twice."

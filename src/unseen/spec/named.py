@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -14,22 +12,16 @@ from unseen.spec.published import contents, tables
 
 def named_studies() -> dict[str, str]:
     """Return the studies that come with the package: name -> text of the TOML file."""
-    root = resources.files("unseen.spec") / "studies"
-    studies: dict[str, str] = {}
-    stack: list[tuple[str, Any]] = [("", root)]
-    while stack:
-        prefix, folder = stack.pop()
-        for entry in folder.iterdir():
-            if entry.is_dir():
-                stack.append((f"{prefix}{entry.name}/", entry))
-            elif entry.name.endswith(".toml"):
-                studies[prefix + entry.name.removesuffix(".toml")] = entry.read_text("utf-8")
-    return dict(sorted(studies.items()))
+    root = Path(__file__).with_name("studies")
+    names = {path.relative_to(root).with_suffix(""): path for path in root.rglob("*.toml")}
+    texts = {name.as_posix(): path.read_text("utf-8") for name, path in names.items()}
+    return dict(sorted(texts.items()))
 
 
 def members(name: str) -> tuple[str, ...]:
-    """Return the studies that a name refers to: itself, those of a paper's table or figure, or
-    those of a folder.
+    """Return the studies that a name refers to.
+
+    They are the study itself, those of a paper's table or figure, or those of a folder.
 
     >>> members("ga/table1")
     ('ga/table1/pacs', 'ga/table1/office-home', 'ga/table1/terra-incognita')
@@ -45,14 +37,16 @@ def members(name: str) -> tuple[str, ...]:
     inside = tuple(other for other in studies if other.startswith(f"{name}/"))
     if name.lower().endswith((".csv", ".csv.gz", ".tsv")):
         raise UnseenError(
-            f"{name} is a table, not a study. To look at its columns: unseen data check {name}. To "
-            f"study it: unseen study table \"dataset=table(path='{name}', domain='SITE', "
-            "label='LABEL')\", with the columns of the sites and of the labels for SITE and LABEL."
+            f"{name} is a table, not a study.",
+            remedy=f"To look at its columns: unseen data check {name}. To study it: unseen study "
+            f"table \"dataset=table(path='{name}', domain='SITE', label='LABEL')\", with the "
+            "columns of the sites and of the labels for SITE and LABEL.",
         )
     if not inside and Path(name).is_dir():
         raise UnseenError(
-            f"{name} is a folder, not a study. If it holds images as SITE/CLASS/image.png, write: "
-            f"unseen study images --data-dir {name}"
+            f"{name} is a folder, not a study.",
+            remedy="If it holds images as SITE/CLASS/image.png, write: unseen study images "
+            f"--data-dir {name}",
         )
     if not inside:
         raise nearest("study", name, {*studies, *printed})
@@ -65,14 +59,13 @@ def texts(name: str) -> list[str]:
     >>> texts("ppdg/table4")[0].splitlines()[0]
     '# unseen study ppdg/table4 --data-dir DIR --jobs 2'
     """
-    studies, files = named_studies(), list[str]()
+    files: dict[str, str] = {}
     wanted = list(members(name))
     for one in wanted:
-        path = Path(one)
-        files.append(path.read_text("utf-8") if path.suffix == ".toml" else studies[one])
-        base = _toml(files[-1], one).get("base")
-        wanted += [base] if base is not None and base not in wanted else []
-    return files
+        files[one] = _written(one)
+        base = _toml(files[one], one).get("base", one)
+        wanted += [base] if base not in wanted else []
+    return list(files.values())
 
 
 def metrics_of(name: str) -> tuple[str, ...]:
@@ -90,27 +83,30 @@ def settings_of(source: str) -> tuple[dict[str, Any], str]:
 
     A file may say `base = "another"`: what it sets itself wins over that study's settings.
     """
+    settings = _toml(_written(source), source)
     path = Path(source)
-    if path.suffix == ".toml":
-        if not path.is_file():
-            raise UnseenError(f"no study file {source!r}; `unseen list studies` has names.")
-        settings, name = _toml(path.read_text("utf-8"), source), path.stem
-    else:
-        studies = named_studies()
-        if source not in studies:
-            several = members(source)
+    name = path.stem if path.suffix == ".toml" else source
+    if (base := settings.pop("base", None)) is None:
+        return settings, name
+    # `[training]` changes key by key, all else as a whole.
+    below = settings_of(base)[0]
+    training = {**below.get("training", {}), **settings.get("training", {})}
+    return {**below, **settings} | ({"training": training} if training else {}), name
+
+
+def _written(name: str) -> str:
+    """Return the text of a study's file."""
+    if Path(name).suffix != ".toml":
+        several = members(name)
+        if several != (name,):
             raise UnseenError(
-                f"{source!r} stands for several studies; name one of them: {', '.join(several)}."
+                f"{name!r} stands for several studies.",
+                remedy=f"Name one of them: {', '.join(several)}.",
             )
-        settings, name = _toml(studies[source], source), source
-    base = settings.pop("base", None)
-    return (settings if base is None else _over(settings_of(base)[0], settings)), name
-
-
-def _over(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the base with changes; `[training]` changes key by key, all else as a whole."""
-    training = {**base.get("training", {}), **changes.get("training", {})}
-    return {**base, **changes} | ({"training": training} if training else {})
+        return named_studies()[name]
+    if not Path(name).is_file():
+        raise UnseenError(f"no study file {name!r}; `unseen list studies` has names.")
+    return Path(name).read_text("utf-8")
 
 
 def _toml(text: str, origin: str) -> dict[str, Any]:

@@ -16,8 +16,9 @@ LISTS = {
 
 
 def parse_override(text: str) -> tuple[str, Any]:
-    """`key=value` with the value in TOML's spelling; what is not a TOML value is a string, and in
-    the place of a list the parts between its commas.
+    """Return the key and the value of `key=value`, the value in TOML's spelling.
+
+    What is not a TOML value is a string, or where a list belongs the parts between its commas.
 
     >>> parse_override("training.epochs=5"), parse_override("model=mlp(widths=[64])")
     (('training.epochs', 5), ('model', 'mlp(widths=[64])'))
@@ -63,12 +64,10 @@ def split_list(text: str) -> list[str]:
             parts.append("")
         else:
             parts[-1] += character
-    names = [part.strip() for part in parts]
-    if names[-1] == "":  # nothing at all, or a comma at the end
-        names.pop()
+    *names, last = (part.strip() for part in parts)
     if "" in names:
         raise UnseenError(
-            f"the list {text!r} has nothing between two commas or before the first: write a name "
-            "there, or take a comma away."
+            f"the list {text!r} has nothing between two commas or before the first.",
+            remedy="Write a name there, or take a comma away.",
         )
-    return names
+    return [*names, last] if last else names  # nothing at all, or a comma at the end

@@ -1,11 +1,10 @@
 """The code of a user's own parts, as far as it decides what a study computes.
 
 Of `module:name` the file of the module counts, the file where the part is defined if that is
-another one, and what these import from their own folder or package, and so on from there. What is
-installed beside them, Python's own library and this package do not: their versions stand in the
-records. A part of `__main__`, as in a notebook or at Python's prompt, has no file of its own: there
-the source of the function or class counts, or else its bytecode, with those of `__main__` that it
-names.
+another one, and what these import from their own folder or package, and so on from there. Installed
+packages, Python's own library and this package do not: their versions stand in the records. A part
+of `__main__`, as in a notebook or at Python's prompt, has no file of its own: there the source of
+the function or class counts, or else its bytecode, with those of `__main__` that it names.
 """
 
 from __future__ import annotations
@@ -28,34 +27,37 @@ INSTALLED = {"site-packages", "dist-packages"}
 
 
 def code_of(methods: Iterable[str], **others: str) -> dict[str, dict[str, str]]:
-    """The code of the user's own parts among the methods, by their names, and in what else is
-    named; what has none is left out."""
-    named = {method: method for method in methods} | others
+    """Return the code of the user's own parts; an expression without any is left out.
+
+    Args:
+        methods: The methods' expressions, which are their names.
+        others: The other expressions by name, such as `model`.
+    """
     found = {}
-    for where, expression in named.items():
-        parts = [path for path in _paths(expression) if _is_own(path)]
-        if parts:
-            found[where] = {path: digest(path) for path in dict.fromkeys(parts)}
+    for where, expression in ({method: method for method in methods} | others).items():
+        paths = (call.name for call in parse(expression) if ":" in call.name)
+        if parts := {path: digest(path) for path in paths if _is_own(path)}:
+            found[where] = parts
     return found
 
 
 def changed(before: Code, now: Code) -> dict[str, tuple[str, ...]]:
-    """The parts whose code is another one, by where they stand."""
-    both = {where: (before[where], now[where]) for where in now if where in before}
+    """Return the parts whose code differs, by their expression."""
     differ = {
-        where: tuple(path for path in new if path in old and old[path] != new[path])
-        for where, (old, new) in both.items()
+        where: tuple(p for p, new in now[where].items() if before[where].get(p, new) != new)
+        for where in now
+        if where in before
     }
     return {where: parts for where, parts in differ.items() if parts}
 
 
 def remarks(before: Code) -> list[str]:
-    """A sentence on the parts whose code is another one today than that of the records.
+    """Return a sentence on the parts whose code is no longer that of the records, if any.
 
     Parts that cannot be imported here are left out.
     """
     stale: dict[str, None] = {}
-    for path, old in ((path, old) for parts in before.values() for path, old in parts.items()):
+    for path, old in (pair for parts in before.values() for pair in parts.items()):
         with suppress(UnseenError):
             if digest(path) != old:
                 stale[path] = None
@@ -68,12 +70,12 @@ def remarks(before: Code) -> list[str]:
 
 
 def digest(path: str) -> str:
-    """Sixteen hexadecimal digits that change with the code of `module:name`."""
+    """Return sixteen hexadecimal digits that change with the code of `module:name`."""
     part = load_object(path)
     module = sys.modules[path.partition(":")[0]]
     found = hashlib.sha256()
     if module.__name__ == "__main__":
-        for text in _spoken(part):
+        for text in _spoken(part, set()):
             found.update(text)
         return found.hexdigest()[:16]
     home = sys.modules.get(getattr(part, "__module__", "") or "", module)
@@ -82,35 +84,29 @@ def digest(path: str) -> str:
     return found.hexdigest()[:16]
 
 
-def _paths(expression: str) -> list[str]:
-    """The `module:name` of an expression; a model may be one without brackets of its own."""
-    return [call.name for call in parse(expression) if ":" in call.name]
-
-
 def _is_own(path: str) -> bool:
     top = path.partition(":")[0].partition(".")[0]
     return top != "unseen" and top not in sys.stdlib_module_names - {"__main__"}
 
 
 def _files(module: types.ModuleType) -> set[Path]:
-    """The module's file and those that it imports from its own folder or package."""
+    """Return the module's file and those that it imports from its own folder or package."""
     first = _file(module)
     if first is None:
         return set()
     depth = module.__name__.count(".") + (first.stem == "__init__")
     root = first.parents[depth]  # the folder in which imports begin
     package = root / module.__name__.partition(".")[0] if depth else None
-    found, later = set(), [first]
-    while later:
-        file = later.pop()
-        if file not in found:
-            found.add(file)
-            later += _imported(file, root, package)
+    found, later = {first}, [first]
+    for file in later:
+        new = set(_imported(file, root, package)) - found
+        found |= new
+        later += new
     return found
 
 
 def _file(module: types.ModuleType) -> Path | None:
-    """The source of a module, or what it was made from where that is not to be had."""
+    """Return the source of a module, or its compiled file where there is no source."""
     try:
         name = inspect.getsourcefile(module) or getattr(module, "__file__", None)
     except TypeError:
@@ -119,7 +115,7 @@ def _file(module: types.ModuleType) -> Path | None:
 
 
 def _imported(file: Path, root: Path, package: Path | None) -> Iterator[Path]:
-    """The files of imports, anywhere in a file, that lie in the package or else in the folder."""
+    """Yield the files of imports, anywhere in a file, in the package or else in the folder."""
     if file.suffix != ".py" or (package is None and INSTALLED & set(root.parts)):
         return
     try:
@@ -127,21 +123,20 @@ def _imported(file: Path, root: Path, package: Path | None) -> Iterator[Path]:
     except (SyntaxError, ValueError):
         return
     for node in ast.walk(tree):
-        names: list[tuple[Path, str]] = []
-        if isinstance(node, ast.Import):
-            names = [(root, alias.name) for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            begin = file.parents[node.level - 1] if node.level else root
-            stem = [node.module] if node.module else []
-            names = [(begin, ".".join([*stem, alias.name])) for alias in node.names]
-        for begin, name in names:
-            for candidate in _candidates(begin, name):
+        if not isinstance(node, ast.Import | ast.ImportFrom):
+            continue
+        level, stem = 0, ""
+        if isinstance(node, ast.ImportFrom):
+            level, stem = node.level, f"{node.module}." if node.module else ""
+        begin = file.parents[level - 1] if level else root
+        for alias in node.names:
+            for candidate in _candidates(begin, stem + alias.name):
                 if package is None or candidate.is_relative_to(package):
                     yield candidate
 
 
 def _candidates(begin: Path, dotted: str) -> Iterator[Path]:
-    """The files that `import a.b.c` would read below a folder, as far as they are there."""
+    """Yield the files that `import a.b.c` would read below a folder, as far as they exist."""
     place = begin
     for word in dotted.split("."):
         place = place / word
@@ -150,9 +145,8 @@ def _candidates(begin: Path, dotted: str) -> Iterator[Path]:
                 yield file.resolve()
 
 
-def _spoken(part: object, seen: set[str] | None = None) -> Iterator[bytes]:
-    """The source or the bytecode of a function or class of `__main__`, then of those it names."""
-    seen = seen if seen is not None else set()
+def _spoken(part: object, seen: set[str]) -> Iterator[bytes]:
+    """Yield the source or bytecode of a function or class of `__main__`, then of those it names."""
     name = getattr(part, "__qualname__", "")
     if name in seen or getattr(part, "__module__", None) != "__main__":
         return
@@ -169,7 +163,7 @@ def _spoken(part: object, seen: set[str] | None = None) -> Iterator[bytes]:
 
 
 def _codes(part: object) -> Iterator[types.CodeType]:
-    """The code of a function, or of a class's own methods."""
+    """Yield the code of a function, or of a class's own methods."""
     members = [part, *(vars(part).values() if isinstance(part, type) else ())]
     for member in members:
         plain = getattr(member, "__func__", None) or getattr(member, "fget", None) or member
@@ -179,12 +173,12 @@ def _codes(part: object) -> Iterator[types.CodeType]:
 
 
 def _words(code: types.CodeType) -> set[str]:
-    """The names that code looks up, also inside the functions that it makes."""
+    """Return the names that code looks up, also inside the functions that it makes."""
     inner = (const for const in code.co_consts if isinstance(const, types.CodeType))
     return set(code.co_names).union(*map(_words, inner))
 
 
 def _bytecode(code: types.CodeType) -> bytes:
-    """Code without its place in a file."""
+    """Return code without its place in a file."""
     consts = [_bytecode(c) if isinstance(c, types.CodeType) else repr(c) for c in code.co_consts]
     return repr((code.co_code, consts, code.co_names, code.co_varnames)).encode()

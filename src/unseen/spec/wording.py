@@ -14,12 +14,8 @@ from pydantic_core import ErrorDetails, PydanticUndefined
 from unseen.errors import UnseenError
 
 #: How limits of a number are said, by the attribute that pydantic keeps them in.
-LIMITS = {
-    "gt": "greater than {}",
-    "ge": "of at least {}",
-    "lt": "less than {}",
-    "le": "at most {}",
-}
+LIMITS = {"gt": "greater than {}", "ge": "of at least {}", "lt": "less than {}", "le": "at most {}"}
+#: One value of a type and several of them, in words.
 SINGLE = {bool: "true or false", int: "an integer", float: "a number", str: "a text"}
 MANY = {bool: "true or false", int: "integers", float: "numbers", str: "texts"}
 
@@ -35,7 +31,7 @@ class Fault(NamedTuple):
         return f"{self.place if self.known else f'unknown setting {self.place!r}'}{self.words}"
 
     def below(self, table: str) -> Fault:
-        """The same fault of the table's setting, or of the table as a whole."""
+        """Return the same fault of the table's setting, or of the table as a whole."""
         if self.place:
             return self._replace(place=f"{table}.{self.place}")
         return Fault(table, f": {self.words}")
@@ -100,14 +96,13 @@ def faults(
 def _words(
     kind: type[Settings], name: str, problem: ErrorDetails, settings: Mapping[str, Any]
 ) -> str:
-    field = kind.model_fields.get(name)
     value = settings.get(name)
     said = problem.get("ctx", {}).get("error")
     if problem["type"] == "value_error" and said is not None:
         text = f"{': ' if name else ''}{str(said).rstrip('.')}"
         whole = isinstance(value, Mapping) or isinstance(said, UnseenError) or not name
         return text if whole else f"{text}; found {shown(value)}"
-    wanted = expected(field) if field is not None else "another value"
+    wanted = expected(kind.model_fields[name])
     if problem["type"] == "missing" and len(problem["loc"]) == 1:
         return f" is missing: it must be {wanted}"
     where = next((part for part in problem["loc"][1:] if isinstance(part, int)), None)
@@ -133,46 +128,30 @@ def expected(field: FieldInfo) -> str:
     'an integer of at least 1, such as 20'
     """
     words = field.description or _phrase(field.annotation, field.metadata)
-    default = field.default
-    if default is PydanticUndefined or isinstance(default, BaseModel) or default in (None, "", ()):
-        return words
-    if isinstance(default, bool) or repr(default) in words:
-        return words
-    return f"{words}, such as {list(default) if isinstance(default, tuple) else default!r}"
+    default = list(field.default) if isinstance(field.default, tuple) else field.default
+    silent = isinstance(default, bool | BaseModel) or default in (PydanticUndefined, None, "", [])
+    return words if silent or repr(default) in words else f"{words}, such as {default!r}"
 
 
-def _phrase(annotation: Any, notes: Sequence[Any] = ()) -> str:
-    """One value of a type, in words."""
+def _phrase(annotation: Any, notes: Sequence[Any] = (), many: bool = False) -> str:
+    """Say what one value of a type is, or what several are."""
     annotation, limits = _bare(annotation, notes)
     origin, inside = get_origin(annotation), get_args(annotation)
+    one, these = ("lists", "tables") if many else ("a list", "a table")
     if origin in (Union, types.UnionType):
-        parts = [_phrase(part) for part in inside if part is not types.NoneType]
+        parts = [_phrase(part, many=many) for part in inside if part is not types.NoneType]
         return " or ".join(dict.fromkeys(parts))
     if origin is Literal:
         return _either([repr(choice) for choice in inside])
-    if origin is tuple and Ellipsis not in inside:
-        return f"a list of {len(inside)} {_plural(inside[0])}"
     if origin is tuple:
-        return f"a list of {'one or more ' if 'min_length' in limits else ''}{_plural(inside[0])}"
+        count = len(inside) if Ellipsis not in inside else "one or more"
+        said = f"{count} " if Ellipsis not in inside or "min_length" in limits else ""
+        return f"{one} of {said}{_phrase(inside[0], many=True)}"
     if origin is not None:  # a mapping
-        return f"a table of {_plural(inside[1])} by name"
+        return f"{these} of {_phrase(inside[1], many=True)} by name"
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return f"a table of {_either(list(annotation.model_fields), 'and')}"
-    return _limited(SINGLE.get(annotation, "a value"), limits)
-
-
-def _plural(annotation: Any) -> str:
-    """Several values of a type, in words."""
-    bare, limits = _bare(annotation, ())
-    if bare in MANY:
-        return _limited(MANY[bare], limits)
-    text = _phrase(annotation)
-    for one, many in (("a list", "lists"), ("a table", "tables"), ("a text", "texts")):
-        text = text.replace(one, many)
-    return text
-
-
-def _limited(text: str, limits: Mapping[str, Any]) -> str:
+        return f"{these} of {_either(list(annotation.model_fields), 'and')}"
+    text = (MANY if many else SINGLE).get(annotation, "a value")
     if "ge" in limits and "le" in limits:
         return f"{text} from {limits['ge']:g} to {limits['le']:g}"
     bounds = [form.format(f"{limits[key]:g}") for key, form in LIMITS.items() if key in limits]
@@ -180,7 +159,7 @@ def _limited(text: str, limits: Mapping[str, Any]) -> str:
 
 
 def _bare(annotation: Any, notes: Sequence[Any]) -> tuple[Any, dict[str, Any]]:
-    """A type without its annotations, and the limits that they set."""
+    """Return a type without its annotations, and the limits that they set."""
     notes = list(notes)
     while get_origin(annotation) is Annotated:
         annotation, *more = get_args(annotation)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from unseen.errors import UnseenError
 from unseen.spec.study import StudySpec
 
 if TYPE_CHECKING:
@@ -27,13 +29,34 @@ class Study(StudySpec):
         backend: str = "in-process",
         executor: str = "processes",
     ) -> Results:
-        """Run what is missing, in `jobs` processes, and read all records back.
+        """Run the jobs that have no records yet, and read all records back.
 
-        out: the folder of the records; none for a temporary one. data_dir: where the data set's
-        files are (default: the environment variable UNSEEN_DATA). track: `tensorboard`, `mlflow`.
-        backend: where clients run, `in-process` or `flower-simulation`. executor: where jobs run,
-        `processes` or `ray`.
+        Args:
+            out: The folder of the records; None for a temporary one.
+            jobs: How many processes run jobs.
+            data_dir: Where the data set's files are (default: the environment variable
+                UNSEEN_DATA).
+            progress: Whether a bar shows the jobs that are done.
+            track: `tensorboard`, `mlflow`.
+            backend: Where clients run, `in-process` or `flower-simulation`.
+            executor: Where jobs run, `processes` or `ray`.
         """
-        from unseen.study.runner import run
+        from unseen.follow.trackers import check
+        from unseen.study.plan import prepare_study
+        from unseen.study.runner import carry_out, worker
 
-        return run(self, out, jobs, data_dir, progress, track, backend, executor)
+        check(track)
+        if track and out is None:
+            raise UnseenError(
+                "trackers read the records on disk.", remedy="Name their folder (out)."
+            )
+        work = worker(backend, executor)
+        if self.stacked and (backend, executor) != ("in-process", "processes"):
+            raise UnseenError(
+                f"stacked = {self.stacked} trains models as one batch in this process.",
+                remedy="Leave backend and executor out, or set stacked = 0.",
+            )
+        temporary = tempfile.TemporaryDirectory(prefix="unseen-") if out is None else None
+        folder = Path(temporary.name if temporary else out or "")
+        planned = prepare_study(self, folder, data_dir)
+        return carry_out(planned, jobs, progress, temporary, track, work)

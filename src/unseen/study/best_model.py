@@ -1,8 +1,9 @@
-"""The model of the selected round, kept on disk while the rounds go by."""
+"""The model of the selected round, kept on disk while the rounds run."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import UserDict
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
@@ -25,25 +26,20 @@ SELECTED = "selected.safetensors"
 INBOX, SITES = "inbox/", "sites/"
 
 
-class Reading(Mapping[str, Tensor]):
+class Reading(UserDict[str, Tensor]):
     """An inbox that notes what is read from it."""
 
     def __init__(self, inbox: Inbox) -> None:
-        self.inbox, self.read = inbox, set[str]()
+        super().__init__(inbox)
+        self.read = set[str]()
 
     def __getitem__(self, name: str) -> Tensor:
         self.read.add(name)
-        return self.inbox[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.inbox)
-
-    def __len__(self) -> int:
-        return len(self.inbox)
+        return super().__getitem__(name)
 
 
 def read_by(method: Method, model: Model, inbox: Inbox, x: Tensor) -> tuple[str, ...]:
-    """The entries besides the model that the method's prediction reads, tried on inputs `x`."""
+    """Return the entries besides the model that prediction reads, tried on inputs `x`."""
     if method.predict is plain:
         return ()
     noted = Reading(inbox)
@@ -63,10 +59,20 @@ def keep_selected(
     x: Tensor,
     notes: Mapping[str, str],
 ) -> None:
-    """Write `selected.safetensors` if the selection rule, by what is recorded so far, takes the
-    round that has just been played. What is selected in the end was so when it was played.
+    """Write `selected.safetensors` if the selection rule takes the latest round.
 
-    rule: the selection and its metric. x: a few inputs to try the prediction on.
+    The rule reads the records so far. The round that it selects in the end was selected when it was
+    played.
+
+    Args:
+        folder: The job's folder.
+        rule: The selection and its metric.
+        method: The method.
+        model: The model.
+        state: The state after the round.
+        memories: What clients keep, their own BatchNorm statistics among it.
+        x: A few inputs to try the prediction on.
+        notes: The notes of the file.
     """
     selection, metric = rule
     source, target = (records.read_lines(folder / name) for name in records.FILES[:2])

@@ -5,14 +5,14 @@ from __future__ import annotations
 import resource
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
-from types import TracebackType
+from dataclasses import replace
 from typing import Self
 
 from unseen.core.client import Client, Memories
-from unseen.core.exchange import Exchange, Method, Outcome, State, Turn
+from unseen.core.exchange import Exchange, Method, Outcome, State
 from unseen.core.replies import tabulate
 from unseen.core.round import Backend, play_round
+from unseen.core.turn import Turn
 from unseen.core.types import Inbox
 from unseen.core.vector import Model
 from unseen.datasets.dataset import DataSet
@@ -48,25 +48,19 @@ def run_job(setting: Setting, job: Job, task: Task, place: Place | None = None) 
 def run_prepared(
     setting: Setting, job: Job, data: DataSet, prepared: Prepared, place: Place | None = None
 ) -> Job:
-    """Run a job whose clients are made; of the data, names of classes and levels are enough.
+    """Run a job whose clients are prepared.
 
-    place: what runs the clients, by default this process.
+    Args:
+        setting: What all jobs share.
+        job: The job.
+        data: The data set, of which names of classes and levels are enough.
+        prepared: The clients.
+        place: What runs the clients; None for this process.
     """
     with Running(setting, job, data, prepared, place) as running:
         while not running.finished:
             running.round()
     return job
-
-
-@dataclass(frozen=True)
-class Pending:
-    """A round of a job that is about to be played."""
-
-    method: Method
-    state: State
-    backend: Backend
-    clients: tuple[str, ...]
-    participation: float | int
 
 
 class Running:
@@ -91,14 +85,16 @@ class Running:
         self.runtime = runtime = Runtime.of(setting, data, prepared, job.method, job.seed)
         checkpoint = records.load_checkpoint(self.folder, study.device)
         self.state, memories, lengths = checkpoint or (runtime.start(), None, {})
-        if place is None:
-            backend: Backend = runtime.in_process(memories)
-        else:
-            backend = place(runtime.model, runtime.clients, memories)
+        backend = (
+            runtime.in_process(memories)
+            if place is None
+            else place(runtime.model, runtime.clients, memories)
+        )
         if study.stacked and not isinstance(backend, InProcess | Stacked):
             raise UnseenError(
                 f"stacked = {study.stacked} trains models of one process as one batch, and sites "
-                "train their own: set stacked = 0."
+                "train their own.",
+                remedy="Set stacked = 0.",
             )
         self.backend, self.method = behind(study, runtime.method, backend)
         self.watcher = Watcher(
@@ -114,28 +110,17 @@ class Running:
     @property
     def finished(self) -> bool:
         """Whether no round is left to play."""
-        return bool(self.diverged) or self.state.round >= self.setting.study.rounds
-
-    @property
-    def pending(self) -> Pending:
-        """The next round."""
-        runtime = self.runtime
-        return Pending(self.method, self.state, self.backend, runtime.names, runtime.participation)
+        return bool(self.diverged) or self.state.round >= self.runtime.rounds
 
     def round(self) -> None:
         """Play the next round, and write down what came of it."""
         study, watcher = self.setting.study, self.watcher
         try:
             self.state, outcomes = play_round(
-                self.method,
-                self.state,
-                self.metered,
-                self.runtime.names,
-                study.rounds,
-                self.runtime.participation,
-                study.on_bad_reply,
+                self.method, self.state, self.metered, self.runtime.names, self.runtime.rounds,
+                self.runtime.participation, study.on_bad_reply,
                 watcher if watcher.gram or watcher.keep else None,
-            )
+            )  # fmt: skip
         except Diverged as error:  # the study's other jobs go on
             self.diverged = str(error)
             return
@@ -143,10 +128,8 @@ class Running:
         if doubts := [pair._asdict() for pair in self.backend.undecided()]:
             self.log.append(records.UNDECIDED, doubts)
         for outcome in outcomes:
-            name, lines = records.written(
-                outcome, self.job, self.prepared.roles, self.levels, self.traffic
-            )
-            self.log.append(name, lines)
+            roles = self.prepared.roles
+            self.log.append(*records.written(outcome, self.job, roles, self.levels, self.traffic))
         played = [outcome.turn.exchange for outcome in outcomes]
         if "selected" in study.save and played[-1] in (records.VALIDATE, records.TEST):
             self._keep_selected()
@@ -170,12 +153,7 @@ class Running:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self.close()
         if kind is None:
             self._mark_done()
@@ -183,9 +161,8 @@ class Running:
     @property
     def _notes(self) -> dict[str, str]:
         """The notes in files of models."""
-        job = self.job
-        named = {"method": job.method, "task": job.task, "seed": str(job.seed)}
-        return {**named, "model": self.setting.model}
+        named = {name: str(value) for name, value in vars(self.job).items()}
+        return named | {"model": self.setting.model}
 
     def _before_training(self) -> None:
         """Write down what was exchanged before the first round, and what a model must beat."""
@@ -200,16 +177,10 @@ class Running:
     def _keep_selected(self) -> None:
         study = self.setting.study
         one = next(iter(self.prepared.sources.values())).split("validation")
-        keep_selected(
-            self.folder,
-            (study.selection, main_metric(study.metric, self.setting.metrics)),
-            self.method,
-            self.runtime.model,
-            self.state,
-            self.backend.to_checkpoint(),
-            one.batch(slice(0, 2))[0],
-            self._notes,
-        )
+        rule = study.selection, main_metric(study.metric, self.setting.metrics)
+        memories, x = self.backend.to_checkpoint(), one.batch(slice(0, 2))[0]
+        model, state = self.runtime.model, self.state
+        keep_selected(self.folder, rule, self.method, model, state, memories, x, self._notes)
 
     def _evaluate_locals(self, turn: Turn) -> None:
         """Evaluate every local model of the round on every domain."""
@@ -234,19 +205,19 @@ class Running:
 
 
 def fallen_back(state: State) -> int:
-    """How often a rule's solver failed and the prior's weights stood in."""
+    """Return how often a rule's solver failed and the prior's weights stood in."""
     return sum(int(rule["combine"].get("fallbacks", 0)) for rule in state.rules.values())
 
 
 def traffic(method: Method, inbox: Inbox) -> dict[str, tuple[int, int]]:
-    """Bytes to and from one client in each training exchange: every entry down, its rows up.
+    """Return the bytes to and from a client in each training exchange: entries down, rows up.
 
     Scalars and the envelope of a message are left out.
     """
     down = sum(entry.numel() * entry.element_size() for entry in inbox.values())
     found = {}
     for exchange in method.exchanges:
-        entries = [(slot, inbox[slot.to or name]) for name, slot in exchange.slots.items()]
+        entries = [(slot, slot.entry(inbox, name)) for name, slot in exchange.sent.items()]
         up = sum(slot.row_shape(e).numel() * e.element_size() for slot, e in entries)
         found[exchange.name] = (down, up)
     return found
@@ -255,7 +226,7 @@ def traffic(method: Method, inbox: Inbox) -> dict[str, tuple[int, int]]:
 def crossed(
     method: Method, state: State, backend: Backend, watcher: Watcher, turn: Turn
 ) -> Iterator[tuple[str, Outcome]]:
-    """Every local model of the round on every domain: client -> what an evaluation leaves.
+    """Yield every client, and what an evaluation of its local model on every domain leaves.
 
     The clients' memories stay out of it: a model is evaluated as it was sent.
     """

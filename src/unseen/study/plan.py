@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from unseen.spec import user_code
 from unseen.spec.holdout import Task, plan
 from unseen.spec.study import StudySpec, recorded
 from unseen.study import stacked_jobs
-from unseen.study.network import adapted, first_network, first_network_and_report
+from unseen.study.network import adapted, blueprint, first_network_and_report, has_layer
 from unseen.study.prepare import Prepared, check_batches, check_clients, check_model, prepare
 from unseen.study.private_jobs import check_private
 from unseen.study.runtime import composed
@@ -43,50 +44,45 @@ FREE = {
 class Plan:
     """A checked study.
 
-    jobs: all of them; missing: those still to run. not_applicable: methods that this data or
-    model cannot serve, with the reason. alone: methods whose models train one after the other
-    although the study asks for batches of models, with the reason. stand_in: whether the data are a
-    synthetic stand-in, by their marker or by what the folder's study file says of them. code:
-    digests of the user's own parts.
+    Attributes:
+        setting: What all its jobs share.
+        data: The data set.
+        methods: All methods, by their canonical expressions.
+        tasks: The tasks of its hold-out plan.
+        not_applicable: Methods that this data or model cannot serve, with the reason.
+        code: Digests of the user's own parts.
+        warnings: What deserves one.
+        alone: Methods whose models train one after the other although the study asks for batches of
+            models, with the reason.
+        stand_in: Whether the data are a synthetic stand-in, by their marker or by what the folder's
+            study file says of them.
     """
 
     setting: Setting
     data: DataSet
     methods: tuple[str, ...]
     tasks: tuple[Task, ...]
-    jobs: tuple[Job, ...]
-    missing: tuple[Job, ...]
     not_applicable: dict[str, str]
-    warnings: tuple[str, ...]
+    code: user_code.Code
+    warnings: tuple[str, ...] = ()
     alone: dict[str, str] = field(default_factory=dict)
     stand_in: bool = False
-    code: user_code.Code = field(default_factory=dict)
 
-    @classmethod
-    def of(
-        cls,
-        setting: Setting,
-        data: DataSet,
-        methods: Sequence[str],
-        tasks: tuple[Task, ...],
-        not_applicable: dict[str, str],
-        code: user_code.Code,
-        warnings: tuple[str, ...] = (),
-        alone: dict[str, str] | None = None,
-    ) -> Plan:
-        """Return the plan with its jobs, and those of them that have no records yet."""
-        jobs = tuple(
+    @cached_property
+    def jobs(self) -> tuple[Job, ...]:
+        """All jobs."""
+        return tuple(
             Job(name, task.name, seed)
-            for name in methods
-            if name not in not_applicable
-            for task in tasks
-            for seed in setting.study.seed_list
+            for name in self.methods
+            if name not in self.not_applicable
+            for task in self.tasks
+            for seed in self.setting.study.seed_list
         )
-        missing = tuple(job for job in jobs if not records.is_done(job.folder(setting.out)))
-        return cls(
-            setting, data, tuple(methods), tasks, jobs, missing, not_applicable, warnings,
-            alone or {}, code=code,
-        )  # fmt: skip
+
+    @cached_property
+    def missing(self) -> tuple[Job, ...]:
+        """The jobs that have no records yet."""
+        return tuple(job for job in self.jobs if not records.is_done(job.folder(self.setting.out)))
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -103,7 +99,7 @@ class Plan:
         study_file.check_code(self.setting.out, self.code, self.methods)
 
     def content(self) -> study_file.Content:
-        """What the folder's study file says of it."""
+        """Return what the folder's study file says of it."""
         return study_file.Content(
             identity=self.identity,
             study=self.setting.study.model_dump(mode="json"),
@@ -135,40 +131,50 @@ def prepare_study(study: StudySpec, out: Path, data_dir: str | Path | None = Non
     check_selection(study, metrics, tasks)
     warnings, refused = check_tasks(setting, data, tasks, methods)
     alone = stacked_jobs.alone(setting, data, tasks, methods) if study.stacked else {}
-    warnings += tuple(f"{name} trains one model after the other: {alone[name]}" for name in alone)
-    warnings = (*data.notes, *warnings)
+    slow = (f"{name} trains one model after the other: {alone[name]}" for name in alone)
+    warnings = (*data.notes, *warnings, *slow)
     code = user_code.code_of(methods, model=model, dataset=study.dataset)
-    planned = Plan.of(setting, data, [*methods], tasks, refused, code, warnings, alone)
+    planned = Plan(setting, data, tuple(methods), tasks, refused, code, warnings, alone)
     return marked(planned, data.stand_in)
 
 
 def marked(planned: Plan, stand_in: bool) -> Plan:
-    """The study of its folder, on a stand-in if the data are one now or were when it was begun."""
+    """Mark the study as on a stand-in if the data are one now or were when its folder was begun."""
     check_folder(planned)
     before = {} if differs(planned) else study_file.read(planned.setting.out)
     return replace(planned, stand_in=stand_in or bool(before.get("stand_in")))
 
 
 def initial_weights(study: StudySpec, directory: Path | None) -> Source | None:
-    """The study's file of initial weights, if it has one."""
+    """Return the study's file of initial weights, if it has one."""
     if study.weights is not None:
         return Source.of(study.weights, directory, study.weights_bands)
     if study.weights_bands is not None:
-        raise UnseenError("weights_bands is for a file of weights: set weights, or leave it out.")
+        raise UnseenError(
+            "weights_bands is for a file of weights.", remedy="Set weights, or leave it out."
+        )
     return None
 
 
 def check_device(device: str) -> None:
-    """Refuse a device that is not here."""
+    """Refuse a device that this machine lacks."""
     kind = device.split(":")[0]
     if kind not in ("cpu", "cuda"):
         raise UnseenError(f"device must be cpu or cuda (or cuda:1, ...); found {device!r}.")
     if kind == "cuda" and not torch.cuda.is_available():
-        raise UnseenError(f"device = {device!r}, but torch finds no GPU here. Use device = 'cpu'.")
+        raise UnseenError(
+            f"device = {device!r}, but torch finds no GPU here.", remedy="Use device = 'cpu'."
+        )
 
 
 def chosen_metrics(study: StudySpec, data: DataSet, usual: Sequence[str]) -> tuple[str, ...]:
-    """The metrics to record: the study's, or those usual for the data set, or for numbers."""
+    """Return the metrics to record.
+
+    Args:
+        study: The study, whose own metrics come first.
+        data: The data set.
+        usual: Those usual for it, in the place of which others stand where labels are numbers.
+    """
     classes = len(data.classes) if data.classes is not None else None
     if classes is None and not {"loss", *OF_NUMBERS}.issuperset(usual):
         usual = FOR_NUMBERS
@@ -187,15 +193,16 @@ def chosen_metrics(study: StudySpec, data: DataSet, usual: Sequence[str]) -> tup
 def check_selection(study: StudySpec, metrics: Sequence[str], tasks: Sequence[Task]) -> None:
     """Refuse a selection rule or a metric that the records will not serve."""
     selection.rule(study.selection)
-    if parse(study.selection)[0].name == "target-oracle" and not all(t.targets for t in tasks):
+    rule = parse(study.selection)[0].name
+    if rule == "target-oracle" and not all(task.targets for task in tasks):
         raise UnseenError(
-            "selection = 'target-oracle' goes by a target, and holdout = 'none' leaves none. Take "
-            "source-validation."
+            "selection = 'target-oracle' looks at a target, and holdout = 'none' leaves none.",
+            remedy="Take source-validation.",
         )
-    if parse(study.selection)[0].name == "ood-validation" and not all(t.validation for t in tasks):
+    if rule == "ood-validation" and not all(task.validation for task in tasks):
         raise UnseenError(
-            "selection = 'ood-validation' needs domains that are neither source nor target: name "
-            "them as validation = [...] in the study's [holdout]."
+            "selection = 'ood-validation' needs domains that are neither source nor target.",
+            remedy="Name them as validation = [...] in the study's [holdout].",
         )
     shown = (*metrics, *(f"worst {m}@{column}" for m in metrics for column in study.groups))
     if study.metric is not None and study.metric not in shown:
@@ -205,16 +212,19 @@ def check_selection(study: StudySpec, metrics: Sequence[str], tasks: Sequence[Ta
 def check_tasks(
     setting: Setting, data: DataSet, tasks: Sequence[Task], methods: dict[str, Method]
 ) -> tuple[tuple[str, ...], dict[str, str]]:
-    """Check clients and model of every task; what deserves a warning, and what cannot run."""
+    """Check clients and model of every task.
+
+    Returns:
+        What deserves a warning; and the methods that cannot run, with the reason.
+    """
     study, seed = setting.study, setting.study.seed_list[0]
-    warnings: list[str] = []
-    refused: dict[str, str] = {}
+    count, warnings, refused = study.participation, list[str](), dict[str, str]()
     for task in tasks:
-        count = study.participation
         if isinstance(count, int) and count > len(task.sources):
             raise UnseenError(
                 f"participation = {count} clients per round, but task {task.name!r} has "
-                f"{len(task.sources)} source domains. A share, such as 0.5, fits every task."
+                f"{len(task.sources)} source domains.",
+                remedy="A share, such as 0.5, fits every task.",
             )
         prepared = prepare(data, task, study, seed)
         network, report = first_network_and_report(setting, prepared, seed)
@@ -229,20 +239,18 @@ def check_tasks(
             if lacking:
                 refused[name] = f"needs {' and '.join(lacking)}"
             elif method.adapt is not None:
-                check_model(
-                    adapted(method, first_network(setting, prepared, seed)), prepared, study
-                )
+                plan = blueprint(setting, prepared, seed, len(roster))
+                check_model(adapted(method, plan), prepared, study)
     return tuple(dict.fromkeys(warnings)), refused
 
 
 def has(ask: str, network: torch.nn.Module, prepared: Prepared) -> bool:
-    """Whether the data or the model is what a method asks for."""
+    """Return whether the data or the model is what a method asks for."""
     if ask == "images":
         return len(prepared.shape) == 3
     if ask == "classes":
         return prepared.classes is not None
-    kind: Any = torch.nn.Conv2d if ask == "convolutions" else _BatchNorm
-    return any(isinstance(layer, kind) for layer in network.modules())
+    return has_layer(network, torch.nn.Conv2d if ask == "convolutions" else _BatchNorm)
 
 
 def check_folder(planned: Plan, strict: bool = False) -> None:
@@ -253,38 +261,34 @@ def check_folder(planned: Plan, strict: bool = False) -> None:
     difference = differs(planned)
     if difference and (strict or study_file.begun(planned.setting.out)):
         raise UnseenError(
-            f"{planned.setting.out} holds another study: {difference}. Choose another --out, or "
-            "remove that folder."
+            f"{planned.setting.out} holds another study: {difference}.",
+            remedy="Choose another --out, or remove that folder.",
         )
 
 
 def differs(planned: Plan) -> str:
-    """What the folder's study file says otherwise; nothing where it says nothing."""
+    """Return what the folder's study file says otherwise; nothing where it says nothing."""
     try:
         identity = study_file.read(planned.setting.out)["identity"]
-        found = recorded(identity["settings"])
+        settings = recorded(identity["settings"])
     except (ValueError, KeyError, TypeError):
         return ""
-    # A setting that is younger than the folder had its default.
-    settings = _filled(found, StudySpec().model_dump(mode="json", exclude=FREE))
     now = planned.identity
     # The metrics that are recorded decide, not how the study asks for them.
     settings["metrics"] = now["settings"]["metrics"]
-    return _difference(identity | {"settings": settings}, now)
+    # A setting that is younger than the folder had its default.
+    usual = {"settings": StudySpec().model_dump(mode="json", exclude=FREE)}
+    return _difference(identity | {"settings": settings}, now, usual)
 
 
-def _filled(found: dict[str, Any], defaults: dict[str, Any]) -> dict[str, Any]:
-    inner = {k: _filled(found[k], v) for k, v in defaults.items()
-             if isinstance(v, dict) and isinstance(found.get(k), dict)}  # fmt: skip
-    return defaults | found | inner
-
-
-def _difference(before: dict[str, Any], now: dict[str, Any], prefix: str = "") -> str:
+def _difference(before: Any, now: Any, usual: Any, prefix: str = "") -> str:
+    """Name the keys, dotted, that differ between two tables of settings."""
+    usual = usual if isinstance(usual, dict) else {}
     found = []
     for key in sorted({*before, *now}):
-        a, b = before.get(key), now.get(key)
+        a, b = before.get(key, usual.get(key)), now.get(key)
         if isinstance(a, dict) and isinstance(b, dict):
-            found.append(_difference(a, b, f"{prefix}{key}."))
+            found.append(_difference(a, b, usual.get(key), f"{prefix}{key}."))
         elif json.dumps(a) != json.dumps(b):  # 1 client is not 1.0, all of them
             found.append(f"{prefix}{key} was {a!r} and is {b!r}")
     return ", ".join(filter(None, found))

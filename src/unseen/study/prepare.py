@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -13,11 +13,12 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from unseen.combine import Sum
 from unseen.core.apply import Replace
 from unseen.core.client import Client, Split, Stored, oversampled
-from unseen.core.exchange import Exchange, Method, Slot, keyed
+from unseen.core.exchange import Exchange, Method, Slot
 from unseen.core.metrics import plain
 from unseen.core.round import play, start
 from unseen.core.scale import Scale
 from unseen.core.share import round_share
+from unseen.core.turn import keyed
 from unseen.core.vector import Model
 from unseen.datasets.dataset import DataSet, Domain
 from unseen.datasets.encoding import Schema, encode
@@ -91,26 +92,15 @@ def prepare(
         UnseenError: If the domains cannot be split as the study says.
     """
     classes = len(data.classes) if data.classes is not None else None
+    if study.split == "shared":
+        _check_shared([data[name] for name in task.sources])
     sources = {}
-    sizes = {len(data[name].y) for name in task.sources}
-    if study.split == "shared" and len(sizes) > 1:
-        raise UnseenError(
-            "split = 'shared' holds back the same rows of every source, which must be of one size; "
-            f"found sizes {', '.join(map(str, sorted(sizes)))}. Take split = 'separate'."
-        )
-    if study.split == "shared" and any(data[name].units is not None for name in task.sources):
-        raise UnseenError(
-            "split = 'shared' holds back the same rows of every source, and the data's option "
-            "'unit' keeps rows together that differ from source to source. Take split = 'separate'."
-        )
     for name in task.sources:
-        domain = data[name]
-        train, validation = split_rows(domain, study, seed)
-        sources[name] = _client(domain, classes, train, validation)
-    observers = [
-        {name: _client(data[name], classes, None, None) for name in names}
+        sources[name] = _client(data[name], classes, split_rows(data[name], study, seed))
+    validators, targets = (
+        {name: _client(data[name], classes) for name in names}
         for names in (task.validation, task.targets)
-    ]
+    )
     sums, columns, scale = None, None, None
     prior = prior_of(sources, classes)
     if (totals := Totals.of(data)) is not None:
@@ -118,19 +108,35 @@ def prepare(
             statistics = totals.of_ranges(study.privacy.columns)
         sums = statistics if statistics is not None else summed(totals, sources)
         columns, scale = totals.of_table(sums), totals.scale(sums)
-        sources, *observers = (
-            _encoded(data.schema, columns, scale, group) for group in (sources, *observers)
+        sources, validators, targets = (
+            _encoded(data.schema, columns, scale, group) for group in (sources, validators, targets)
         )
     if study.training.oversample:
         for name, client in sources.items():
             split = oversampled(client.split("train"), keyed(f"{seed}/oversample/{name}"))
             sources[name] = replace(client, train=split)
-    first = next(iter((sources | observers[0] | observers[1]).values()))
-    held = first.train or first.split("validation")
+    first = next(iter((sources | validators | targets).values()))
+    shape = tuple((first.train or first.split("validation")).x.shape[1:])
+    outputs = classes or 1
     return Prepared(
-        sources, observers[0], observers[1], tuple(held.x.shape[1:]), classes or 1, classes,
-        columns, scale, sums, prior,
-    )  # fmt: skip
+        sources, validators, targets, shape, outputs, classes, columns, scale, sums, prior
+    )
+
+
+def _check_shared(sources: Sequence[Domain]) -> None:
+    """Refuse sources of which the same rows cannot be held back."""
+    sizes = {len(domain.y) for domain in sources}
+    why = ""
+    if len(sizes) > 1:
+        sized = ", ".join(map(str, sorted(sizes)))
+        why = f"which must be of one size; found sizes {sized}"
+    elif any(domain.units is not None for domain in sources):
+        why = "and the data's option 'unit' keeps rows together that differ from source to source"
+    if why:
+        raise UnseenError(
+            f"split = 'shared' holds back the same rows of every source, {why}.",
+            remedy="Take split = 'separate'.",
+        )
 
 
 def prior_of(sources: Mapping[str, Client], classes: int | None) -> Tensor | None:
@@ -152,8 +158,8 @@ def check_clients(prepared: Prepared, study: StudySpec, task: Task) -> list[str]
     warnings = []
     if study.training.augment and len(prepared.shape) != 3:
         raise UnseenError(
-            f"training.augment changes images; inputs here have the shape {list(prepared.shape)}. "
-            "Leave it out."
+            f"training.augment changes images; inputs here have the shape {list(prepared.shape)}.",
+            remedy="Leave it out.",
         )
     for name, client in prepared.sources.items():
         train = client.split("train")
@@ -161,8 +167,8 @@ def check_clients(prepared: Prepared, study: StudySpec, task: Task) -> list[str]
         where = f"client {name!r} (task {task.name!r})"
         if batch > n:
             raise UnseenError(
-                f"batch_size = {batch} is larger than the {n} training examples of {where}. Set "
-                f"training.batch_size to {n} or less."
+                f"batch_size = {batch} is larger than the {n} training examples of {where}.",
+                remedy=f"Set training.batch_size to {n} or less.",
             )
         for split in (train, client.split("validation")):
             _check_finite(split.x, where)
@@ -190,11 +196,9 @@ def check_model(module: torch.nn.Module, prepared: Prepared, study: StudySpec) -
             f"the model {study.model or 'of the data set'} cannot take inputs of shape "
             f"{list(x.shape[1:])}: {str(error).splitlines()[0]}"
         ) from None
-    fitting = [(len(x), prepared.outputs)]
-    if prepared.classes == 2:
-        fitting.append((len(x), 1))
-    if not isinstance(outputs, Tensor) or tuple(outputs.shape) not in fitting:
-        found = list(outputs.shape) if isinstance(outputs, Tensor) else type(outputs).__name__
+    found = list(outputs.shape) if isinstance(outputs, Tensor) else type(outputs).__name__
+    widths = (prepared.outputs, 1) if prepared.classes == 2 else (prepared.outputs,)
+    if found not in [[len(x), width] for width in widths]:
         what = f"{prepared.classes} classes" if prepared.classes else "one number per example"
         raise UnseenError(
             f"the model's output does not fit {what}: expected shape "
@@ -212,8 +216,8 @@ def check_batches(module: torch.nn.Module, roster: Mapping[str, Client], study: 
         if batch == 1 or (n % batch == 1 and not study.training.drop_last):
             raise UnseenError(
                 f"client {name!r} has {n} training examples, so that with batch_size = {batch} a "
-                "batch of one remains, which BatchNorm cannot normalise. Set "
-                "training.drop_last = true, or another batch size."
+                "batch of one remains, which BatchNorm cannot normalise.",
+                remedy="Set training.drop_last = true, or another batch size.",
             )
 
 
@@ -234,45 +238,40 @@ def rows_of(domain: Domain, share: float, seed: int, shared: bool = False) -> tu
         shared: Whether domains of equal size hold back equal rows.
     """
     n = len(domain.y)
+    held = torch.zeros(n, dtype=torch.bool)
+    units = torch.arange(n) if domain.units is None else domain.units
     if domain.validation is not None:
-        held = torch.zeros(n, dtype=torch.bool)
         held[domain.validation] = True
-    elif domain.units is not None:
-        if len(domain.units.unique()) < 2:
-            raise UnseenError(
-                f"all {n} examples of domain {domain.name!r} are of one unit; a source needs one "
-                "to train on and one to validate on."
-            )
-        draw = keyed(f"{seed}/split/{domain.name}")
-        held = held_back(domain.y, domain.units, share, draw)
+    elif len(units.unique()) < 2:
+        few = f"domain {domain.name!r} has {n} example"
+        same = f"all {n} examples of domain {domain.name!r} are of one unit"
+        raise UnseenError(
+            f"{few if domain.units is None else same}; a source needs one to train on and one to "
+            "validate on."
+        )
     else:
-        if n < 2:
-            raise UnseenError(
-                f"domain {domain.name!r} has {n} example; a source needs one to train on and one "
-                "to validate on."
-            )
-        count = min(n - 1, max(1, round_share(share, n)))
-        held = torch.zeros(n, dtype=torch.bool)
-        name = "" if shared else domain.name
-        order = torch.randperm(n, generator=keyed(f"{seed}/split/{name}"))
-        held[order[:count]] = True
+        draw = keyed(f"{seed}/split/{'' if shared else domain.name}")
+        if domain.units is not None:
+            held = held_back(domain.y, units, share, draw)
+        else:
+            count = min(n - 1, max(1, round_share(share, n)))
+            held[torch.randperm(n, generator=draw)[:count]] = True
     return (~held).nonzero().flatten(), held.nonzero().flatten()
 
 
 def _client(
-    domain: Domain, classes: int | None, train: Tensor | None, validation: Tensor | None
+    domain: Domain, classes: int | None, splits: tuple[Tensor, Tensor] | None = None
 ) -> Client:
-    """A client of a domain: with its training rows, or with all of it to validate on."""
+    """Return a client of a domain, with rows to train on and to validate on or all to validate."""
     # An array with a digest of its own stays on disk.
     x = domain.x if domain.digest is None else Stored.of(domain.x)
     everything = Split(x, domain.y, domain.meta)
-    if train is None or validation is None:
-        return Client(domain.name, None, everything, classes)
-    return Client(domain.name, everything.take(train), everything.take(validation), classes)
+    train, validation = map(everything.take, splits) if splits else (None, everything)
+    return Client(domain.name, train, validation, classes)
 
 
 def statistics(totals: Totals) -> Method:
-    """The one exchange in which the training clients' rows are summed up, before training."""
+    """Return the one exchange that sums up the training clients' rows, before training."""
     slot = Slot(Sum(), apply=Replace(), sends="value", start=partial(_zeros, totals.size))
     exchange = Exchange("statistics", totals, {"statistics": slot}, rounds=(0, 0), who="all")
     shares = ("count, sum and sum of squares per column, and counts of categories",)
@@ -284,7 +283,7 @@ def _zeros(size: int, model: Model) -> Tensor:
 
 
 def summed(totals: Totals, sources: Mapping[str, Client]) -> Tensor:
-    """The training clients' statistics of their raw rows, exchanged in this process."""
+    """Exchange the training clients' statistics of their raw rows, in this process."""
     method, nothing, roster = statistics(totals), Model(torch.nn.Module()), sorted(sources)
     begun = start(method, nothing, roster, seed=0)
     state, _ = play(method, begun, InProcess(nothing, sources), roster, rounds=1)
@@ -294,7 +293,7 @@ def summed(totals: Totals, sources: Mapping[str, Client]) -> Tensor:
 def _encoded(
     schema: Schema | None, sums: Tensor | None, scale: Scale | None, clients: Mapping[str, Client]
 ) -> dict[str, Client]:
-    """Raw tables as numbers and labels standardised, by the training clients' statistics alone."""
+    """Encode raw tables and standardise labels, by the training clients' statistics alone."""
 
     def numbers(split: Split | None) -> Split | None:
         if split is None:
@@ -316,6 +315,6 @@ def _check_finite(values: Tensor | Stored, where: str) -> None:
     bad = sum(int((~torch.isfinite(part)).sum()) for part in parts)
     if bad:
         raise UnseenError(
-            f"{where} has {bad} values that are NaN or infinite. Repair the file, or name the "
-            "token for missing values so that they are imputed."
+            f"{where} has {bad} values that are NaN or infinite.",
+            remedy="Repair the file, or name the token for missing values, to have them imputed.",
         )

@@ -21,7 +21,7 @@ SUMMED = ("masks", "ckks")
 
 
 def privatised(method: Method, study: StudySpec) -> Method:
-    """The method with the noise that the study asks for."""
+    """Return the method with the noise that the study asks for."""
     if not study.privacy.noised:
         return method
     from unseen.privacy.dp import private, read
@@ -34,18 +34,20 @@ def check_columns(study: StudySpec, data: DataSet) -> None:
     """Refuse sums over columns that no noise protects, and ranges where there are no columns."""
     ranges, totals = study.privacy.columns, Totals.of(data)
     if totals is None and ranges is not None:
-        raise UnseenError(f"privacy.columns is for tables, and {data.name} is none. Leave it out.")
+        raise UnseenError(
+            f"privacy.columns is for tables, and {data.name} is none.", remedy="Leave it out."
+        )
     if totals is not None and ranges is not None:
         totals.of_ranges(ranges)
     if totals is None or ranges is not None or not study.privacy.noised:
         return
-    numeric = totals.columns
     also = f", the label {totals.label!r} among them" if totals.label is not None else ""
+    example = ", ".join(f"{name} = [0, 100]" for name in totals.columns)
     raise UnseenError(
         f"privacy: {data.name} is standardised and imputed with sums that leave the clients "
-        f"before training, without noise. Say in which ranges its numeric columns lie{also}, by "
-        "what is known without looking at the data, such as privacy.columns = "
-        f"{{{', '.join(f'{name} = [0, 100]' for name in numeric)}}}; or leave the noise out."
+        "before training, without noise.",
+        remedy=f"Say in which ranges its numeric columns lie{also}, by what is known without "
+        f"looking at the data, such as privacy.columns = {{{example}}}; or leave the noise out.",
     )
 
 
@@ -54,12 +56,13 @@ def check_noised(study: StudySpec, data: DataSet, network: nn.Module) -> None:
     check_columns(study, data)
     if not study.privacy.noised:
         return
-    from unseen.privacy.clipped import check_layers
+    from unseen.privacy.dp.examples import check_layers
 
     if study.training.oversample:
         raise UnseenError(
             "privacy: training.oversample repeats examples, so that one of them may enter a step "
-            "many times and no bound on its part holds. Leave it out."
+            "many times and no bound on its part holds.",
+            remedy="Leave it out.",
         )
     check_layers(network, f"{study.model or 'the model'}+dp")
 
@@ -67,7 +70,11 @@ def check_noised(study: StudySpec, data: DataSet, network: nn.Module) -> None:
 def check_private(
     study: StudySpec, data: DataSet, network: nn.Module, clients: Mapping[str, Client]
 ) -> list[str]:
-    """As `check_noised`, before anything runs; what deserves a warning."""
+    """Check as `check_noised` does, before anything runs.
+
+    Returns:
+        What deserves a warning.
+    """
     check_noised(study, data, network)
     if not study.privacy.noised:
         return []
@@ -76,15 +83,14 @@ def check_private(
 
     opacus("accountants")
     examples, whole = read(study.privacy.examples, study.privacy.clients)
-    warnings = []
-    for name, client in clients.items() if examples is not None else ():
-        n = len(client.split("train"))
-        if examples is not None and examples.delta >= 1 / n:
-            warnings.append(
-                f"privacy.examples: δ = {examples.delta:g} is no less than 1/{n}, one over the "
-                f"number of examples of client {name!r}: publishing one example whole would count "
-                "as private."
-            )
+    delta = examples.delta if examples is not None else 0.0
+    sizes = {name: len(client.split("train")) for name, client in clients.items()}
+    warnings = [
+        f"privacy.examples: δ = {delta:g} is not less than 1/{n}, one over the number of examples "
+        f"of client {name!r}: publishing one example whole would count as private."
+        for name, n in sizes.items()
+        if delta >= 1 / n
+    ]
     for where, dp in (("examples", examples), ("clients", whole)):
         if dp is not None and (dp.seed is not None or not dp.noise):
             why = "its noise follows from a known seed" if dp.seed is not None else "noise = 0"
@@ -93,7 +99,7 @@ def check_private(
 
 
 def checked(method: Method, study: StudySpec) -> Method:
-    """The method, if the study's channel and server can serve it."""
+    """Return the method, if the study's channel and server can serve it."""
     kind = channel.read(study.privacy.channel, study.privacy.server)
     if isinstance(kind, kinds.Clear):
         return method
@@ -104,7 +110,8 @@ def checked(method: Method, study: StudySpec) -> Method:
     if looks:
         raise UnseenError(
             f"{', '.join(looks)} looks at updates in the clear, which nobody sees on the channel "
-            f"{study.privacy.channel!r}. Leave it out, or take the channel 'clear'."
+            f"{study.privacy.channel!r}.",
+            remedy="Leave it out, or take the channel 'clear'.",
         )
     if study.privacy.server == "blind" and study.save:
         raise UnseenError(
@@ -115,15 +122,16 @@ def checked(method: Method, study: StudySpec) -> Method:
 
 
 def behind(study: StudySpec, method: Method, backend: Backend) -> tuple[Backend, Method]:
-    """The backend behind the study's channel, and the method as the server plays it."""
+    """Return the backend behind the study's channel, and the method as the server plays it."""
     kind = channel.read(study.privacy.channel, study.privacy.server)
-    if isinstance(backend, InProcess) and not isinstance(kind, kinds.Clear):
-        names = sorted(backend.clients)
-        backend = channel.wrap(kind, study.privacy.server, method, backend, names)
-    if not isinstance(kind, kinds.Clear) and not backend.carries_channel():
-        raise UnseenError(
-            f"{type(backend).__name__} does not carry privacy.channel = "
-            f"{study.privacy.channel!r}: updates would travel in the clear. Run the study in "
-            "process, or leave the channel out."
-        )
+    if not isinstance(kind, kinds.Clear):
+        if isinstance(backend, InProcess):
+            names = sorted(backend.clients)
+            backend = channel.wrap(kind, study.privacy.server, method, backend, names)
+        if not backend.carries_channel():
+            raise UnseenError(
+                f"{type(backend).__name__} does not carry privacy.channel = "
+                f"{study.privacy.channel!r}: updates would travel in the clear.",
+                remedy="Run the study in process, or leave the channel out.",
+            )
     return backend, backend.played(method)

@@ -10,17 +10,18 @@ from __future__ import annotations
 import copy
 import math
 import time
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, replace
 
 import torch
 from torch import nn
 
 from unseen.core.client import Client
-from unseen.core.exchange import Exchange, Local, Reply, State, Turn
+from unseen.core.exchange import Exchange, Local, Reply, State
 from unseen.core.metrics import EVALUATION_BATCH
 from unseen.core.parts import Wrapper, innermost, rewrapped
 from unseen.core.round import due, play_round, sample
+from unseen.core.turn import Turn
 from unseen.core.types import Inbox, Memory
 from unseen.core.vector import Model
 from unseen.engine.inprocess import InProcess
@@ -37,6 +38,8 @@ from unseen.study.runtime import Runtime, composed
 EVALUATION = 3.0
 #: Examples of the first batches: BatchNorm needs two.
 FIRST = 2
+#: Exchanges that begin after this many rounds are left out where rounds are played one by one.
+LATE = 12
 
 
 @dataclass(frozen=True)
@@ -66,14 +69,10 @@ class Stage:
 
     def bench(self, name: str) -> Bench:
         """Return where a method is measured."""
-        network, setting = copy.deepcopy(self.network), self.planned.setting
-        runtime = Runtime.of(
-            setting, self.planned.data, self.prepared, name, self.job.seed, network=network
-        )
-        study = setting.study
-        limit = None if study.memory_limit is None else int(study.memory_limit * 2**30)
-        backend = Sampled(runtime.model, runtime.roster, ticker(study), limit)
-        return Bench(self, runtime, backend)
+        setting, data, seed = self.planned.setting, self.planned.data, self.job.seed
+        network = copy.deepcopy(self.network)
+        runtime = Runtime.of(setting, data, self.prepared, name, seed, network=network)
+        return Bench(self, runtime, Sampled(runtime, ticker(setting.study)))
 
 
 def ticker(study: StudySpec) -> Callable[[], float]:
@@ -95,21 +94,16 @@ class Sampled(InProcess):
         trained: Seconds of their steps alone, where these are timed.
     """
 
-    def __init__(
-        self,
-        model: Model,
-        clients: Mapping[str, Client],
-        tick: Callable[[], float],
-        memory_limit: int | None,
-    ) -> None:
-        super().__init__(model, clients, memory_limit=memory_limit)
-        self.whole, self.tick, self.worked = dict(self.clients), tick, 1
-        self.busy = self.idle = self.trained = 0.0
-        self.replies: list[tuple[Reply, Memory]] = []
+    def __init__(self, runtime: Runtime, tick: Callable[[], float]) -> None:
+        limit = runtime.setting.study.memory_bytes
+        super().__init__(runtime.model, runtime.roster, memory_limit=limit)
+        self.whole, self.tick = dict(self.clients), tick
+        self.begin(1, None)
 
     def begin(self, worked: int, rows: int | None) -> None:
         """Let `worked` clients work at the next exchange, on `rows` of their rows or on all."""
-        self.worked, self.busy, self.idle, self.trained, self.replies = worked, 0.0, 0.0, 0.0, []
+        self.worked, self.busy, self.idle, self.trained = worked, 0.0, 0.0, 0.0
+        self.replies: list[tuple[Reply, Memory]] = []
         self.clients = dict(self.whole)
         if rows is not None:
             self.clients = {n: shortened(c, rows, "train") for n, c in self.whole.items()}
@@ -118,8 +112,7 @@ class Sampled(InProcess):
         begun, label = self.tick(), (turn.round, turn.order)
         if len(self.replies) < self.worked:
             reply = super()._one(exchange, inbox, name, turn, k)
-            after = self.memories.before(name, (turn.round, turn.order + 1))
-            self.replies.append((reply, after))
+            self.replies.append((reply, self.memories.before(name, (label[0], label[1] + 1))))
             self.busy += self.tick() - begun
             return reply
         reply, memory = self.replies[k % self.worked]
@@ -167,18 +160,15 @@ class Bench:
         """The study."""
         return self.stage.planned.setting.study
 
-    @property
-    def sizes(self) -> list[int]:
-        """Examples of every client's training split, in roster order."""
-        return [len(self.backend.whole[name].split("train")) for name in self.runtime.names]
-
     def job(self, budget: float) -> tuple[float, bool]:
         """Return the seconds of one job, and whether whole batches were measured.
 
         Args:
             budget: Seconds for measuring its training.
         """
-        method, rounds = self.runtime.method, self.study.rounds
+        method, rounds = self.runtime.method, self.runtime.rounds
+        if method.sized is not None:
+            return self.first_rounds(), True
         # What begins later, such as a penalty after its warm-up, is on.
         late = max(exchange.rounds[0] for exchange in method.exchanges if exchange.slots)
         state = replace(self.runtime.start(), round=late)
@@ -194,9 +184,29 @@ class Bench:
             whole = whole and complete
         return total, whole
 
+    def first_rounds(self) -> float:
+        """Return the seconds of a job whose messages depend on the network, from its first rounds.
+
+        Every exchange is timed once, with all clients; what comes in the end alone is left out.
+        """
+        method, rounds, state = self.runtime.method, self.runtime.rounds, self.runtime.start()
+        training = [exchange for exchange in method.exchanges if exchange.slots]
+        backend, names, total = self.runtime.in_process(), self.runtime.names, 0.0
+        early = max((e.rounds[0] for e in training if e.rounds[0] < LATE), default=0)
+        for round in range(early + 1):
+            for exchange in training:
+                alone, state = replace(method, exchanges=(exchange,)), replace(state, round=round)
+                begun = self.backend.tick()
+                state, outcomes = play_round(alone, state, backend, names, rounds)
+                took = self.backend.tick() - begun
+                if outcomes and exchange.rounds[0] == round:
+                    total += took * sum(due(exchange, r, rounds) for r in range(rounds))
+        return total
+
     def exchange(self, state: State, order: int, budget: float) -> tuple[State, float, bool]:
         """Return the state after an exchange, its seconds, and whether a whole batch was seen."""
-        exchange, sizes = self.runtime.method.exchanges[order], self.sizes
+        exchange = self.runtime.method.exchanges[order]
+        sizes = [len(self.backend.whole[name].split("train")) for name in self.runtime.names]
         batch = min(self.study.training.batch_size, *sizes)
         steps: dict[int, float] = {}  # of one client's step, by its examples
         rests: dict[int, float] = {}  # of the rest of its work
@@ -219,12 +229,10 @@ class Bench:
                 break
             n = min(2 * n, batch)
         (step, each), (rest, row) = (line(*list(x.items())[-2:]) for x in (steps, rests))
-        recipe = recipe_of(exchange.local)
-        work = [(0, 0) if recipe is None else drawn(size, recipe) for size in sizes]
-        costs = [
-            step * count + each * examples + rest + row * size
-            for size, (count, examples) in zip(sizes, work, strict=True)
-        ]
+        costs, trains = [], innermost(exchange.local)
+        for size in sizes:
+            count, examples = drawn(size, trains.training) if isinstance(trains, Train) else (0, 0)
+            costs.append(step * count + each * examples + rest + row * size)
         total, fitting = sum(costs), 0
         while n == batch and fitting < len(costs) and sum(costs[: fitting + 1]) < budget - spent:
             fitting += 1
@@ -232,7 +240,7 @@ class Bench:
             total *= sum(play(fitting, None)) / sum(costs[:fitting])
         names = self.runtime.names
         if exchange.who == "sampled":
-            turn = Turn(0, 0, self.study.rounds)
+            turn = Turn(0, 0, self.runtime.rounds)
             total *= len(sample(names, self.runtime.participation, turn)) / len(names)
         return state, total + server, n >= self.study.training.batch_size
 
@@ -246,20 +254,19 @@ class Bench:
             rows: Examples of the one step that they take; None for all that the study asks for.
         """
         method, backend = self.runtime.method, self.backend
+        local = method.exchanges[order].local
         if rows is not None:
             recipe = {"epochs": None, "steps": 1, "batch_size": rows}
             training = self.study.training.model_copy(update=recipe)
             study = self.study.model_copy(update={"training": training})
             method = composed(method.name, study, self.stage.planned.data)
-        exchange = replace(method.exchanges[order], rounds=(0, 1), who="all")
-        if rows is not None:
-            local = rewrapped(exchange.local, self._one_step)
-            exchange = replace(exchange, local=local)
+            local = rewrapped(method.exchanges[order].local, self._one_step)
+        exchange = replace(method.exchanges[order], local=local, rounds=(0, 1), who="all")
         backend.begin(worked, rows)
         # Every measurement begins with the first model: many in a row may diverge where a job's
         # rounds, of whole batches, do not.
         first = {name: state.inbox[name].clone() for name in ("model", "buffers")}
-        rounds = max(self.study.rounds, state.round + 1)
+        rounds = max(self.runtime.rounds, state.round + 1)
         begun = backend.tick()
         state, _ = play_round(
             replace(method, exchanges=(exchange,)), state, backend, self.runtime.names, rounds,
@@ -276,8 +283,10 @@ class Bench:
         return Timed(replace(local, training=training), self.backend)
 
     def evaluation(self, inbox: Inbox) -> tuple[float, bool]:
-        """Return the seconds of evaluating every validation split and target once, and whether the
-        largest passes were measured."""
+        """Return the seconds of evaluating every validation split and target once.
+
+        The second value says whether the largest passes were measured.
+        """
         exchanges = [e for e in self.runtime.method.exchanges if e.name in (VALIDATE, TEST)]
         everyone, tick = self.stage.prepared.everyone, self.backend.tick
         sizes = {n: len(everyone[n].split("validation")) for e in exchanges for n in e.who}
@@ -299,8 +308,9 @@ class Bench:
 
 
 def line(*points: tuple[float, float]) -> tuple[float, float]:
-    """Return the constant and the slope, neither negative, of a line through the last point, and
-    near the one before if there is one.
+    """Return the constant and the slope of a line through the last point, neither negative.
+
+    The line is near the point before, if there is one.
 
     >>> line((2, 5.0), (4, 9.0)), line((2, 9.0), (4, 8.0)), line((4, 8.0))
     ((1.0, 2.0), (8.0, 0.0), (0.0, 2.0))
@@ -321,18 +331,13 @@ def drawn(size: int, recipe: Training) -> tuple[int, int]:
     return recipe.steps, round(recipe.steps * examples / max(1, steps))
 
 
-def recipe_of(local: Local) -> Training | None:
-    """Return how the innermost local trains; None if it does not."""
-    trains = innermost(local)
-    return trains.training if isinstance(trains, Train) else None
-
-
 def shortened(client: Client, rows: int, name: str) -> Client:
-    """Return the client with at most `rows` rows of one split, spread over it so that all classes
-    are there, and without the other split."""
+    """Return the client with at most `rows` rows of one split, and without the other split.
+
+    The rows are spread over the split, so that all classes are there.
+    """
     split = client.split(name)
     spread = torch.linspace(0, len(split) - 1, min(rows, len(split)), dtype=torch.float64)
     short = split.take(spread.round().long())
-    if name == "train":
-        return replace(client, train=short, validation=None)
-    return replace(client, train=None, validation=short)
+    empty = replace(client, train=None, validation=None)
+    return replace(empty, train=short) if name == "train" else replace(empty, validation=short)

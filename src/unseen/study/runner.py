@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -13,44 +12,15 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from unseen.engine.messages import needs_flower
-from unseen.engine.processes import in_processes
-from unseen.engine.ray_cluster import in_ray
+from unseen.engine.processes import in_processes, in_ray
 from unseen.errors import UnseenError, choice
-from unseen.follow.trackers import check, following
+from unseen.follow.trackers import following
 from unseen.results import study_file
 from unseen.results.records import Job
 from unseen.results.study_results import Results
-from unseen.spec.study import StudySpec
 from unseen.study.job import run_job
-from unseen.study.plan import Plan, check_folder, differs, prepare_study
+from unseen.study.plan import Plan, check_folder, differs
 from unseen.study.stacked_jobs import in_batches
-
-
-def run(
-    study: StudySpec,
-    out: str | Path | None = None,
-    jobs: int = 1,
-    data_dir: str | Path | None = None,
-    progress: bool = False,
-    track: Sequence[str] = (),
-    backend: str = "in-process",
-    executor: str = "processes",
-) -> Results:
-    """See `Study.run`."""
-    check(track)
-    work = worker(backend, executor)
-    if study.stacked and work is not in_processes:
-        raise UnseenError(
-            f"stacked = {study.stacked} trains models as one batch in this process: leave backend "
-            "and executor out, or set stacked = 0."
-        )
-    if track and out is None:
-        raise UnseenError("trackers read the records on disk: name their folder (out).")
-    temporary = tempfile.TemporaryDirectory(prefix="unseen-") if out is None else None
-    folder = Path(temporary.name if temporary else out or "")
-    planned = prepare_study(study, folder, data_dir)
-    return carry_out(planned, jobs, progress, temporary, track, work)
-
 
 #: (calls, processes) -> their results, as they finish.
 Worker = Callable[[Iterable[tuple[Callable[..., Job], tuple[Any, ...]]], int], Iterator[Job]]
@@ -71,7 +41,8 @@ def worker(backend: str, executor: str) -> Worker:
     if backend == "flower-simulation":
         if executor == "ray":
             raise UnseenError(
-                "flower-simulation spreads clients over Ray by itself: leave executor out."
+                "flower-simulation spreads clients over Ray by itself.",
+                remedy="Leave executor out.",
             )
         needs_flower()
         from unseen.study.simulated_jobs import in_simulation
@@ -88,7 +59,16 @@ def carry_out(
     track: Sequence[str] = (),
     work: Worker = in_processes,
 ) -> Results:
-    """Run what is missing of a checked study, and write its tables."""
+    """Run the missing jobs of a checked study, and write its tables.
+
+    Args:
+        planned: The study.
+        jobs: How many processes run jobs.
+        progress: Whether a bar shows the jobs that are done.
+        temporary: What removes the folder when the results are gone.
+        track: The trackers to write to.
+        work: What carries out the jobs, see `worker`.
+    """
     study, folder = planned.setting.study, planned.setting.out
     for warning in planned.warnings:
         warnings.warn(warning, stacklevel=2)
@@ -139,45 +119,34 @@ def only_one(folder: Path) -> Iterator[None]:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except FileExistsError:
-        raise UnseenError(
-            f"{folder} is a file; results need a folder. Choose another --out."
-        ) from None
+        what = f"{folder} is a file; results need a folder."
+        raise UnseenError(what, remedy="Choose another --out.") from None
     try:
-        with FileLock(
-            folder / ".lock", timeout=1
-        ):  # `unseen watch` takes a shared lock for a moment
+        # `unseen watch` takes a shared lock for a moment.
+        with FileLock(folder / ".lock", timeout=1):
             yield
     except Timeout:
-        raise UnseenError(
-            f"another run is writing to {folder}. Wait for it, or choose another --out."
-        ) from None
+        what = f"another run is writing to {folder}."
+        raise UnseenError(what, remedy="Wait for it, or choose another --out.") from None
 
 
 @contextmanager
 def bar(total: int, done: int, shown: bool) -> Iterator[Callable[[Job], None]]:
-    """Show a progress bar over jobs, with the time left."""
+    """Show a progress bar over jobs, with the time left.
+
+    Args:
+        total: How many jobs there are.
+        done: How many are done already.
+        shown: Whether there is a bar at all.
+    """
     if not shown:
         yield lambda job: None
         return
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
+    from rich import progress as rich
 
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("jobs"),
-        TimeElapsedColumn(),
-        TextColumn("left:"),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, transient=True) as progress:
+    times = (rich.TimeElapsedColumn(), "left:", rich.TimeRemainingColumn())
+    columns = ("{task.description}", rich.BarColumn(), rich.MofNCompleteColumn(), "jobs", *times)
+    with rich.Progress(*columns, transient=True) as progress:
         task = progress.add_task("running", total=total, completed=done)
 
         def step(job: Job) -> None:

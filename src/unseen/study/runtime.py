@@ -18,7 +18,7 @@ from unseen.engine.inprocess import InProcess
 from unseen.methods.compose import method as compose
 from unseen.results.records import TEST, VALIDATE
 from unseen.spec.study import StudySpec
-from unseen.study.network import as_model, first_network
+from unseen.study.network import adapted, as_model, blueprint, completed
 from unseen.study.prepare import Prepared
 from unseen.study.private_jobs import checked, privatised
 from unseen.study.setting import Setting
@@ -29,8 +29,13 @@ from unseen.study.watcher import check_locals, probed
 class Runtime:
     """What a job runs.
 
-    method: as the study trains and records it. model: the study's network with its first weights,
-    as the method trains it. roster: the clients that train.
+    Attributes:
+        setting: What all jobs share.
+        prepared: The clients.
+        method: The method as the study trains and records it.
+        model: The study's network with its first weights, as the method trains it.
+        roster: The clients that train.
+        seed: The job's seed.
     """
 
     setting: Setting
@@ -52,19 +57,29 @@ class Runtime:
         evaluates: bool = True,
         network: nn.Module | None = None,
         device: str | None = None,
+        clients: int | None = None,
     ) -> Self:
-        """The runtime of a method's expression.
+        """Make the runtime of a method's expression.
 
-        data: names of classes and levels are enough. evaluates: with the study's evaluations.
-        network: with other weights than the study's first. device: another than the study's.
+        Args:
+            setting: What all jobs share.
+            data: The data set, of which names of classes and levels are enough.
+            prepared: The clients.
+            text: The expression.
+            seed: The job's seed.
+            evaluates: Whether the study's evaluations are exchanges of the method.
+            network: A network with other weights than the study's first.
+            device: Another device than the study's.
+            clients: How many clients train, where not all of them are here.
         """
         study = setting.study
         method = composed(text, study, data)
+        roster = method.gather(prepared.sources) if method.gather else prepared.sources
+        plan = blueprint(setting, prepared, seed, clients or len(roster), network)
+        model = as_model(adapted(method, plan), study, prepared.shape, device)
+        method = completed(method, model, plan)
         if evaluates:
             method = evaluated(method, prepared, setting, data)
-        network = network if network is not None else first_network(setting, prepared, seed)
-        model = as_model(network, study, prepared.shape, method, device)
-        roster = method.gather(prepared.sources) if method.gather else prepared.sources
         return cls(setting, prepared, method, model, dict(roster), seed)
 
     @property
@@ -78,24 +93,27 @@ class Runtime:
         return tuple(sorted(self.roster))
 
     @property
+    def rounds(self) -> int:
+        """How many rounds the method takes: its own, or the study's."""
+        return self.method.rounds or self.setting.study.rounds
+
+    @property
     def participation(self) -> float | int:
         """The share of the roster that takes part in a round, or how many."""
         # The pool of DeepAll is one client, of which no share can stay away.
         return 1.0 if self.method.gather else self.setting.study.participation
 
     def start(self) -> State:
-        """The state before the first round."""
+        """Return the state before the first round."""
         return start(self.method, self.model, self.names, self.seed)
 
     def in_process(self, memories: Memories | None = None) -> InProcess:
-        """The clients in this process, their rows in memory up to the study's limit."""
-        limit = self.setting.study.memory_limit
-        size = None if limit is None else int(limit * 2**30)
-        return InProcess(self.model, self.clients, memories, size)
+        """Return the clients in this process, their rows in memory up to the study's limit."""
+        return InProcess(self.model, self.clients, memories, self.setting.study.memory_bytes)
 
 
 def composed(text: str, study: StudySpec, data: DataSet) -> Method:
-    """The method of an expression, as the study trains and records it."""
+    """Return the method of an expression, as the study trains and records it."""
     # What is for classes is composed for them: on numbers the plan then says that it cannot serve.
     numbers = data.classes is None and "classes" not in compose(text).asks
     method = compose(text, study.training.build(numbers))
@@ -105,13 +123,13 @@ def composed(text: str, study: StudySpec, data: DataSet) -> Method:
 
 
 def evaluated(method: Method, prepared: Prepared, setting: Setting, data: DataSet) -> Method:
-    """The method with two more exchanges: sources validate, targets, if there are any, test."""
-    every = setting.study.evaluate_every
+    """Add two exchanges to the method: sources validate, targets, if there are any, test."""
+    every = setting.study.evaluate_every * method.cycle
     groups = {column: len(data.levels[column]) for column in setting.study.groups}
     evaluate = Evaluate("validation", setting.metrics, method.predict, groups, prepared.scale)
-    validators = (*sorted(prepared.sources), *sorted(prepared.validators))
-    schedule = (every - 1, every)
-    exchanges = [Exchange(VALIDATE, evaluate, rounds=schedule, who=validators)]
-    if targets := tuple(sorted(prepared.targets)):
-        exchanges.append(Exchange(TEST, evaluate, rounds=schedule, who=targets))
-    return replace(method, exchanges=(*method.exchanges, *exchanges))
+    who = {
+        VALIDATE: (*sorted(prepared.sources), *sorted(prepared.validators)),
+        TEST: tuple(sorted(prepared.targets)),
+    }
+    more = [Exchange(n, evaluate, rounds=(every - 1, every), who=w) for n, w in who.items() if w]
+    return replace(method, exchanges=(*method.exchanges, *more))

@@ -46,6 +46,11 @@ class Setting:
 def dataset(expression: str, data_dir: Path | None, digest: str) -> DataSet:
     """Return the data set of an expression, kept for this process's next job.
 
+    Args:
+        expression: The expression.
+        data_dir: Where data files are.
+        digest: What `digest_of` said of them when the study began.
+
     Raises:
         UnseenError: If its files are no longer those of the digest.
     """
@@ -54,8 +59,8 @@ def dataset(expression: str, data_dir: Path | None, digest: str) -> DataSet:
         data = read(expression, data_dir)
         if digest_of(data) != digest:
             raise UnseenError(
-                f"the files of {expression} changed while the study was running. Run it again, "
-                "into another folder."
+                f"the files of {expression} changed while the study was running.",
+                remedy="Run it again, into another folder.",
             )
         keep(key, data)
     return _read[key]
@@ -80,13 +85,11 @@ def digest_of(data: DataSet) -> str:
     names += [data.standardise] if data.standardise is not None else []
     digest.update(repr(names).encode())
     for domain in data.domains:
-        digest.update(domain.name.encode())
-        held = [] if domain.validation is None else [domain.validation]
-        meta = [domain.meta[column] for column in sorted(domain.meta)]
         # An array that stays on disk brings its digest along: it may be larger than the memory.
-        x = [domain.x] if domain.digest is None else []
-        digest.update((domain.digest or "").encode())
-        units = [] if domain.units is None else [domain.units]
-        for tensor in (*x, domain.y, *held, *meta, *units):
-            digest.update(tensor.contiguous().numpy().data)
+        digest.update(f"{domain.name}{domain.digest or ''}".encode())
+        x = domain.x if domain.digest is None else None
+        meta = (domain.meta[column] for column in sorted(domain.meta))
+        for tensor in (x, domain.y, domain.validation, *meta, domain.units):
+            if tensor is not None:
+                digest.update(tensor.contiguous().numpy().data)
     return digest.hexdigest()[:16]

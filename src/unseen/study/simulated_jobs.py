@@ -23,15 +23,19 @@ Call = tuple[Callable[..., Job], tuple[Any, ...]]
 
 
 def in_simulation(calls: Iterable[Call], jobs: int) -> Iterator[Job]:
-    """The jobs of a study one after the other, each one's clients over `jobs` workers of Ray.
+    """Yield a study's jobs one after the other, each one's clients over workers of Ray.
 
-    calls: `run_job` with a setting, a job and a task.
+    Args:
+        calls: `run_job` with a setting, a job and a task.
+        jobs: How many workers there are.
     """
     listed = [arguments for _, arguments in calls]
     if not listed:
         return
     if any(setting.study.cross_evaluation for setting, _, _ in listed):
-        raise UnseenError("cross_evaluation looks at clients in this process: leave it out.")
+        raise UnseenError(
+            "cross_evaluation looks at clients in this process.", remedy="Leave it out."
+        )
     done: list[Job] = []
 
     def main(grid: Any) -> None:
@@ -53,11 +57,10 @@ def in_simulation(calls: Iterable[Call], jobs: int) -> Iterator[Job]:
 
 
 def workplace(setting: Setting, job: Job, task: Task) -> Workplace:
-    """What a worker needs to answer for any client of the job."""
+    """Return what a worker needs to answer for any client of the job."""
     study = setting.study
     with reproducible(study.threads, study.device):
         data = dataset(study.dataset, setting.data_dir, setting.data)
         prepared = prepare(data, task, study, job.seed)
-        runtime = Runtime.of(setting, data, prepared, job.method, job.seed)
-        clients = runtime.clients
-        return Workplace(runtime.method, runtime.model, clients, study.threads, study.device)
+        made = Runtime.of(setting, data, prepared, job.method, job.seed)
+        return Workplace(made.method, made.model, made.clients, study.threads, study.device)

@@ -21,7 +21,7 @@ from unseen.engine.stacked import Run, Stacked, pooled, train_together, unstacka
 from unseen.results.records import Job
 from unseen.spec.holdout import Task
 from unseen.spec.study import StudySpec
-from unseen.study.job import Pending, Running, run_job
+from unseen.study.job import Running, run_job
 from unseen.study.network import first_model
 from unseen.study.prepare import Prepared, prepare
 from unseen.study.setting import Setting, dataset
@@ -32,47 +32,45 @@ Arguments = tuple[Setting, Job, Task]
 def alone(
     setting: Setting, data: DataSet, tasks: Sequence[Task], methods: Mapping[str, Method]
 ) -> dict[str, str]:
-    """The methods whose models cannot train in a batch, with the reason."""
-    study, found = setting.study, {}
-    prepared = prepare(data, tasks[0], study, study.seed_list[0])
-    model = first_model(setting, prepared, study.seed_list[0], device="cpu")
-    for name, method in methods.items():
-        if reason := unstackable(method, model, prepared.sources):
-            found[name] = reason
-    return found
+    """Return the methods whose models cannot train in a batch, with the reason."""
+    seed = setting.study.seed_list[0]
+    prepared = prepare(data, tasks[0], setting.study, seed)
+    model = first_model(setting, prepared, seed, device="cpu")
+    reasons = {name: unstackable(m, model, prepared.sources) for name, m in methods.items()}
+    return {name: reason for name, reason in reasons.items() if reason}
 
 
 def in_batches(
     alone: Mapping[str, str], calls: Iterable[tuple[Callable[..., Job], tuple[Any, ...]]], jobs: int
 ) -> Iterator[Job]:
-    """The jobs of a study in batches of up to `stacked` models, each batch in one of the processes;
-    those of the methods in `alone` one by one.
+    """Yield a study's jobs in batches of up to `stacked` models, each batch in one process.
 
-    calls: `run_job` with a setting, a job and a task.
+    Args:
+        alone: The methods whose jobs run one by one.
+        calls: `run_job` with a setting, a job and a task.
+        jobs: How many processes there are.
     """
-    listed: list[Arguments] = [(s, job, task) for _, (s, job, task) in calls]
-    single = [one for one in listed if one[1].method in alone]
+    listed: list[Arguments] = [arguments for _, arguments in calls]  # type: ignore[misc]
     groups = filled([one for one in listed if one[1].method not in alone])
     work: list[tuple[Callable[..., list[Job]], tuple[object, ...]]] = [
         *((run_together, (group,)) for group in groups),
-        *((_one, one) for one in single),
+        *((_one, one) for one in listed if one[1].method in alone),
     ]
     for done in in_processes(work, jobs):
         yield from done
 
 
 def filled(jobs: Sequence[Arguments]) -> list[list[Arguments]]:
-    """The jobs in groups of at most `stacked` models, or of one job that has more."""
+    """Return the jobs in groups of at most `stacked` models, or of one job that has more."""
     groups: list[list[Arguments]] = []
     models = 0
     for one in jobs:
         setting, _, task = one
-        count = len(task.sources)
-        if not groups or models + count > setting.study.stacked:
+        models += len(task.sources)
+        if not groups or models > setting.study.stacked:
             groups.append([])
-            models = 0
+            models = len(task.sources)
         groups[-1].append(one)
-        models += count
     return groups
 
 
@@ -91,45 +89,43 @@ def run_together(group: Sequence[Arguments]) -> list[Job]:
             if (job.task, job.seed) not in clients:
                 clients[job.task, job.seed] = placed(prepare(data, task, study, job.seed), study)
         with ExitStack() as stack:
-            going = [
-                stack.enter_context(
-                    Running(setting, job, data, clients[job.task, job.seed], Stacked)
-                )
-                for _, job, _ in group
-            ]
+            going = []
+            for _, job, _ in group:
+                prepared = clients[job.task, job.seed]
+                running = Running(setting, job, data, prepared, Stacked)
+                going.append(stack.enter_context(running))
             play(going, study.rounds)
     return [job for _, job, _ in group]
 
 
 def play(going: Sequence[Running], rounds: int) -> None:
-    """Round after round of all jobs, until the last of them is done."""
+    """Play round after round of all jobs, until the last of them is done."""
     pool = None
     while left := [running for running in going if not running.finished]:
-        runs = [stacked_run(running.pending) for running in left]
+        runs = [pending(running) for running in left]
         pool = pool or pooled(runs)
         train_together(runs, rounds, pool)
         for running in left:
             running.round()
 
 
-def stacked_run(at: Pending) -> Run:
-    """A job's coming round, as one federation of a batch."""
-    assert isinstance(at.backend, Stacked)
-    return Run(at.method, at.state, at.backend, at.clients, at.participation)
+def pending(job: Running) -> Run:
+    """Return a job's coming round, as one federation of a batch."""
+    assert isinstance(job.backend, Stacked)
+    runtime = job.runtime
+    return Run(job.method, job.state, job.backend, runtime.names, runtime.participation)
 
 
 def placed(prepared: Prepared, study: StudySpec) -> Prepared:
-    """The clients with their data on the study's device, once for all jobs that share them."""
+    """Return the clients with their data on the study's device, for all jobs that share them."""
 
     def there(clients: Mapping[str, Client]) -> dict[str, Client]:
-        return {
-            name: replace(
-                client,
-                train=None if client.train is None else client.train.to(study.device),
-                validation=client.split("validation").to(study.device),
-            )
-            for name, client in clients.items()
-        }
+        moved = {}
+        for name, client in clients.items():
+            train = None if client.train is None else client.train.to(study.device)
+            validation = client.split("validation").to(study.device)
+            moved[name] = replace(client, train=train, validation=validation)
+        return moved
 
     return replace(
         prepared,

@@ -10,9 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from unseen.core.exchange import Exchange, Method, Turn
+from unseen.core.exchange import Exchange, Method
 from unseen.core.parts import layers
 from unseen.core.rows import GRAM_WIDTH, Rows
+from unseen.core.turn import Turn
 from unseen.core.types import Inbox, Table
 from unseen.core.vector import Model
 from unseen.errors import UnseenError
@@ -27,8 +28,10 @@ FINAL, LOCALS = "final.safetensors", "locals.safetensors"
 class Watcher:
     """A `unseen.core.round.Watch` for one job.
 
-    gram: record inner products. keep: hold on to the local models of each round, by client, as
-    (parameters [P], buffers [B]) before the server's rule.
+    Attributes:
+        gram: Whether inner products are recorded.
+        keep: Whether each round's local models stay in `locals`.
+        locals: Client -> (parameters [P], buffers [B]) before the server's rule.
     """
 
     gram: bool = False
@@ -45,7 +48,11 @@ class Watcher:
         turn: Turn,
     ) -> Mapping[str, Any]:
         """Note what the study asks for; `gram` by slot is what goes to the records."""
-        own = [name for name, slot in exchange.slots.items() if (slot.to or name) == "model"]
+        own = [
+            name
+            for name, slot in exchange.sent.items()
+            if (slot.to or name) == "model" and slot.part is None
+        ]
         if self.keep and "model" in own:
             names = [turn.roster[int(i)] for i in table["client"]]
             self.locals = dict(zip(names, local_models(exchange, inbox, rows), strict=True))
@@ -55,10 +62,13 @@ class Watcher:
 
 
 def products(rows: Rows, vector: Tensor) -> dict[str, Any]:
-    """Inner products of the updates u_i and of the step v that the server's rules made of them.
+    """Return inner products of the updates u_i and of the step v that the rules made of them.
 
-    inner: <u_i, u_j> [K][K]; update: <u_i, v> [K]; norm: <v, v>. With several slots for the model,
-    v is their sum. Cosines, conflicts and the domain variance of PPDG's Eq. 4 follow from these.
+    With several slots for the model, v is their sum. Cosines, conflicts and the domain variance of
+    PPDG's Eq. 4 follow from these.
+
+    Returns:
+        `inner`: <u_i, u_j> [K][K]; `update`: <u_i, v> [K]; `norm`: <v, v>.
     """
     dense = rows.dense()
     parts = (slice(i, i + GRAM_WIDTH) for i in range(0, dense.shape[1], GRAM_WIDTH))
@@ -76,7 +86,7 @@ def products(rows: Rows, vector: Tensor) -> dict[str, Any]:
 
 
 def short(values: Sequence[float]) -> list[float]:
-    """Six significant digits, which is what a figure can show.
+    """Return six significant digits of each, which is what a figure can show.
 
     >>> short([0.123456789, 1234567.0])
     [0.123457, 1234570.0]
@@ -87,7 +97,7 @@ def short(values: Sequence[float]) -> list[float]:
 def local_models(
     exchange: Exchange, inbox: Inbox, rows: Mapping[str, Rows]
 ) -> list[tuple[Tensor, Tensor]]:
-    """Each participant's model as it was before the rule: (parameters [P], buffers [B])."""
+    """Return each participant's (parameters [P], buffers [B]) as they were before the rule."""
     models = _values(exchange, "model", inbox, rows)
     statistics = (
         _values(exchange, "buffers", inbox, rows)
@@ -104,7 +114,7 @@ def _values(exchange: Exchange, slot: str, inbox: Inbox, rows: Mapping[str, Rows
 
 
 def probed(method: Method) -> Method:
-    """The method with GA's gaps among its scalars, measured as GA does by default."""
+    """Add GA's gaps to the method's scalars, measured as GA does by default."""
     if any(isinstance(part, GapProbe) for part in layers(trained(method).local)):
         return method
     return with_local(method, GapProbe)
@@ -114,15 +124,19 @@ def check_locals(method: Method) -> None:
     """Refuse to look at the local models of a method that trains none."""
     if isinstance(local_training(method), FullGradient):
         raise UnseenError(
-            f"{method.name} sends gradients, so there are no local models: leave out save = "
-            "['locals'], cross_evaluation and record = ['gaps'], or this method."
+            f"{method.name} sends gradients, so there are no local models.",
+            remedy="Leave out save = ['locals'], cross_evaluation and record = ['gaps'], or this "
+            "method.",
         )
 
 
 def save_models(folder: Path, names: Sequence[str], model: Model, inbox: Inbox, watcher: Watcher,
                 notes: Mapping[str, str]) -> None:  # fmt: skip
-    """Write `final.safetensors`, the global model, and `locals.safetensors`, the local models of
-    the last round as `client/tensor`; names are those of the module's state dict."""
+    """Write `final.safetensors`, the global model, and `locals.safetensors`, the local models.
+
+    Local models are those of the last round, as `client/tensor`. Tensors have the names of the
+    module's state dict.
+    """
     if "final" in names:
         save_tensors(folder / FINAL, tensors_of(model, inbox["model"], inbox["buffers"]), notes)
     if "locals" in names:
@@ -135,7 +149,7 @@ def save_models(folder: Path, names: Sequence[str], model: Model, inbox: Inbox, 
 
 
 def tensors_of(model: Model, vector: Tensor, buffers: Tensor) -> dict[str, Tensor]:
-    """The state of the module at these vectors, by its own names."""
+    """Return the state of the module at these vectors, by its own names."""
     model.bind(vector, buffers)
     state = model.module.state_dict()
     return {name: t.detach().cpu().contiguous().clone() for name, t in state.items()}

@@ -10,36 +10,55 @@ import sys
 from collections.abc import Iterable
 from importlib import resources
 from pathlib import Path
+from typing import Annotated
+
+import typer
 
 from unseen.errors import UnseenError, choice
 from unseen.expression import fold
 
-__all__ = ["check_name", "rendered", "write"]
+__all__ = ["check_name", "new", "rendered", "write"]
 
-#: kind -> template -> the file that it becomes.
+Kind = Annotated[str, typer.Argument(metavar="method|study|dataset")]
+Name = Annotated[str, typer.Argument(help="Of the file and of what is in it, such as my_rule.")]
+Out = Annotated[Path, typer.Option(help="Folder to write into.")]
+
+#: Kind -> template -> the file that it becomes.
 FILES = {
-    "method": {
-        "method.py.txt": "{}.py", "method_test.py.txt": "test_{}.py", "method.md.txt": "{}.md"
-    },
-    "dataset": {
-        "dataset.py.txt": "{}.py", "dataset_test.py.txt": "test_{}.py", "dataset.md.txt": "{}.md"
-    },
-    "study": {
-        "study.toml.txt": "{}.toml", "study_test.py.txt": "test_{}.py", "study.md.txt": "{}.md"
-    },
-}  # fmt: skip
+    kind: {f"{kind}.{end}.txt": f"{{}}.{end}", f"{kind}_test.py.txt": "test_{}.py"}
+    | {f"{kind}.md.txt": "{}.md"}
+    for kind, end in {"method": "py", "dataset": "py", "study": "toml"}.items()
+}
+#: What to try next.
+NEXT = {
+    "method": 'unseen study digits --methods "fedavg,{0}:{0}"',
+    "dataset": "unseen study digits dataset={0}:{0} --out results/{0}",
+    "study": "unseen study {0}.toml --dry-run",
+}
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,29}")
 
 
+def new(kind: Kind, name: Name, out: Out = Path()) -> None:
+    """Write a first method, study or data set of your own, with its test and its page.
+
+    They pass as they are; write over them. Existing files are not overwritten.
+    """
+    for path in write(kind, name, out):
+        print(path)
+    where = "" if out == Path() else f"cd {out} && "
+    print(f"try:   {where}pytest test_{name}.py")
+    print(f"then:  {where}{NEXT[kind].format(name)}")
+
+
 def write(kind: str, name: str, folder: Path) -> list[Path]:
-    """Write the files of a new method, data set or study; nothing that is there is touched."""
+    """Write the files of a new method, data set or study; existing files are not touched."""
     choice("unseen new", kind, tuple(FILES))
     check_name(kind, name, folder)
     templates = {folder / target.format(name): source for source, target in FILES[kind].items()}
     if there := [str(path) for path in templates if path.exists()]:
         raise UnseenError(
-            f"{', '.join(there)} exists, and nothing is overwritten. Choose another name, or "
-            "another folder by --out."
+            f"{', '.join(there)} exists, and nothing is overwritten.",
+            remedy="Choose another name, or another folder by --out.",
         )
     folder.mkdir(parents=True, exist_ok=True)
     for path, source in templates.items():
@@ -61,17 +80,20 @@ def check_name(kind: str, name: str, folder: Path) -> None:
             "a name is that of a file and a function: 1 to 30 lower-case letters, digits and "
             f"underscores, with a letter first, and not test...; found {name!r}, such as my_rule."
         )
+    why = ""
     if keyword.iskeyword(name) or name in keyword.softkwlist or hasattr(builtins, name):
-        raise UnseenError(f"{name!r} is a Python keyword or builtin. Choose another name.")
-    if fold(name) in {fold(known) for known in taken(kind)}:
-        raise UnseenError(f"unseen has a {kind} {fold(name)!r}. Choose another name.")
-    if (folder / f"{name}.py").exists():
-        return  # said better where files are looked for
-    if name in sys.stdlib_module_names or importlib.util.find_spec(name) is not None:
-        raise UnseenError(
+        why = f"{name!r} is a Python keyword or builtin."
+    elif fold(name) in {fold(known) for known in taken(kind)}:
+        why = f"unseen has a {kind} {fold(name)!r}."
+    elif (folder / f"{name}.py").exists():
+        return  # `write` says it better
+    elif name in sys.stdlib_module_names or importlib.util.find_spec(name) is not None:
+        why = (
             f"there is a module {name!r}, which a file {name}.py would hide from all that import "
-            "it. Choose another name."
+            "it."
         )
+    if why:
+        raise UnseenError(why, remedy="Choose another name.")
 
 
 def taken(kind: str) -> Iterable[str]:

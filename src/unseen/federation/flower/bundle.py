@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
+
+from unseen.version import __version__
 
 PYPROJECT = """\
 [build-system]
@@ -31,16 +34,21 @@ study = ""
 out = ""
 sites = ""
 """
-LICENSE = "Apache-2.0\n"
 
 
 def write(folder: str | Path) -> Path:
-    """Write the app's folder: the code is that of the installed package, at every site its own."""
-    from unseen.version import __version__
+    """Write the app's folder; the code is that of the package installed at each end.
 
+    Args:
+        folder: The folder, which is replaced.
+
+    Returns:
+        The same folder.
+    """
     target = Path(folder)
-    target.mkdir(parents=True, exist_ok=True)
+    shutil.rmtree(target, ignore_errors=True)
+    target.mkdir(parents=True)
     (target / "pyproject.toml").write_text(PYPROJECT.format(version=__version__))
-    (target / "LICENSE").write_text(LICENSE)
+    (target / "LICENSE").write_text("Apache-2.0\n")
     (target / "README.md").write_text("# unseen\n\nA study of `unseen` over real sites.\n")
     return target

@@ -11,8 +11,8 @@ from typing import Any
 from unseen.datasets import heart
 from unseen.datasets import load as load_named
 from unseen.datasets.dataset import DataSet
-from unseen.datasets.delimited import READING, assemble, opened
-from unseen.datasets.sheet import Sheet
+from unseen.datasets.delimited import READING, assemble
+from unseen.datasets.sheet import Sheet, read
 from unseen.datasets.standin import marker
 from unseen.errors import UnseenError, choice, nearest
 from unseen.expression import Call, parse
@@ -28,6 +28,7 @@ class Site:
     """What `site.toml` in a kit says.
 
     Attributes:
+        name: The site's name.
         data: Folder or csv file of this site's data.
         state: Folder of its memories.
         role: `train`, or `evaluate` for a site that never trains.
@@ -58,23 +59,18 @@ class Site:
         for key in ("name", "data"):
             if not isinstance(settings.get(key), str):
                 raise UnseenError(f'{file} must say {key} = "..."; found {settings.get(key)!r}.')
-        state = Path(settings.get("state", "state"))
-        return cls(
-            settings["name"],
-            folder / settings["data"],
-            folder / state,
-            settings.get("role", "train"),
-            folder,
-            tuple(settings.get("allow", ())),
-        )
+        data, state = folder / settings["data"], folder / settings.get("state", "state")
+        role, allow = settings.get("role", "train"), tuple(settings.get("allow", ()))
+        return cls(settings["name"], data, state, role, folder, allow)
 
 
 def load(site: Site, study: StudySpec) -> DataSet:
-    """Return the site's own data, as a data set of the one domain that bears the site's name.
+    """Return the site's own data, as a data set of the one domain that has the site's name.
 
-    A table is read from the site's csv file, images of `folder` from the site's domain/class or
-    class folders, heart disease from the one hospital's file; of every other data set the domain of
-    the site's name is taken.
+    Note:
+        A table is read from the site's csv file, images of `folder` from the site's domain/class or
+        class folders, heart disease from the one hospital's file; of every other data set the
+        domain of the site's name is taken.
     """
     (call,) = parse(study.dataset)
     check_parts(site, [study.dataset])
@@ -93,8 +89,9 @@ def check_parts(site: Site, expressions: Sequence[str]) -> None:
         for call in parse(expression):
             if ":" in call.name and call.name not in site.allow:
                 raise UnseenError(
-                    f"the study names {call.name!r}, which is not a part of unseen. Site "
-                    f'{site.name!r} may allow it: allow = ["{call.name}"] in its site.toml.'
+                    f"the study names {call.name!r}, which is not a part of unseen.",
+                    remedy=f'Site {site.name!r} may allow it: allow = ["{call.name}"] in its '
+                    "site.toml.",
                 )
             for option, value in call.arguments.items():
                 if isinstance(value, str) and (Path(value).is_absolute() or ".." in value):
@@ -104,16 +101,16 @@ def check_parts(site: Site, expressions: Sequence[str]) -> None:
                     )
 
 
-def expressions(study: StudySpec, method: str) -> list[str]:
-    """All of a study that names parts."""
+def expressions(study: StudySpec, method: str, model: str | None) -> list[str]:
+    """Return all that names parts: a study's settings, and what a message says next to them."""
     recipe = study.training
     texts = [study.dataset, method, recipe.optimiser, recipe.schedule, recipe.server]
-    return [*texts, *filter(None, (study.model, recipe.augment))]
+    return [*texts, *filter(None, (study.model, recipe.augment, model))]
 
 
 def _heart(site: Site, call: Call) -> DataSet:
     if site.data.is_dir() and site.name in heart.HOSPITALS:
-        sheet = heart._hospital(site.data, site.name)
+        sheet = heart.hospital(heart.path_of(site.data, site.name), site.name)
     else:  # one more hospital, in a file of the same form
         sheet = heart.hospital(_only(site, (".data", ".csv")), site.name)
     options = {"domain": "hospital", "label": "num", "categorical": heart.CATEGORICAL}
@@ -125,7 +122,7 @@ def _table(site: Site, call: Call) -> DataSet:
     named = site.data / str(options.pop("path", ""))
     file = named if site.data.is_dir() and named.is_file() else _only(site, (".csv", ".csv.gz"))
     needs = [str(options[key]) for key in ("label", "unit") if options.get(key) is not None]
-    sheet = opened(file, needs, **{key: options.pop(key) for key in READING if key in options})
+    sheet = read(file, needs, **{key: options.pop(key) for key in READING if key in options})
     return _own(sheet, site, options, "table")
 
 
@@ -153,7 +150,8 @@ def _own(sheet: Sheet, site: Site, options: Mapping[str, Any], name: str) -> Dat
             names = ", ".join(sorted({str(owner) for owner in owners})[:5])
             raise UnseenError(
                 f"the column {column!r} of {sheet.name} says {names} and the site is called "
-                f"{site.name!r}. Rename the site, or leave the column out."
+                f"{site.name!r}.",
+                remedy="Rename the site, or leave the column out.",
             )
         rows = [i for i, owner in enumerate(owners) if owner == site.name]
         columns = {key: [cells[i] for i in rows] for key, cells in columns.items()}
@@ -168,18 +166,16 @@ def _own(sheet: Sheet, site: Site, options: Mapping[str, Any], name: str) -> Dat
 
 
 def _folder(site: Site, call: Call) -> DataSet:
-    options: dict[str, Any] = dict(call.arguments)
-    options.pop("path", None)
-    if (site.data / site.name).is_dir():
-        return load_named("folder", site.data, **{**options, "path": "."})
-    # The site's folder holds the classes themselves: a link makes it a domain of its name.
-    above = site.state / "images"
-    above.mkdir(parents=True, exist_ok=True)
-    link = above / site.name
-    if not link.is_symlink() or link.resolve() != site.data.resolve():
-        link.unlink(missing_ok=True)
-        link.symlink_to(site.data.resolve(), target_is_directory=True)
-    return load_named("folder", above, **{**options, "path": "."})
+    above = site.data
+    if not (site.data / site.name).is_dir():
+        # The site's folder holds the classes themselves: a link makes it a domain of its name.
+        above = site.state / "images"
+        above.mkdir(parents=True, exist_ok=True)
+        link = above / site.name
+        if not link.is_symlink() or link.resolve() != site.data.resolve():
+            link.unlink(missing_ok=True)
+            link.symlink_to(site.data.resolve(), target_is_directory=True)
+    return load_named("folder", above, **{**call.arguments, "path": "."})
 
 
 def _named(site: Site, call: Call) -> DataSet:

@@ -1,8 +1,9 @@
 """The site's side of a message: what was asked is checked, done, and answered.
 
-Nothing is kept in the process, which ends with the message. What leaves is the answer alone: of an
-error only its kind leaves too, since its words may quote the site's data; they stay in the site's
-log.
+Note:
+    Nothing is kept in the process, which ends with the message. What leaves is the answer alone: of
+    an error only its kind leaves too, since its words may quote the site's data; they stay in the
+    site's log.
 """
 
 from __future__ import annotations
@@ -10,72 +11,193 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
+from unseen.core.atomic import write_atomically
+from unseen.core.exchange import Exchange, Reply
+from unseen.core.turn import Turn
+from unseen.core.types import Inbox
 from unseen.core.vector import Model
+from unseen.datasets.dataset import DataSet
 from unseen.datasets.totals import Totals
 from unseen.engine import client_memories
 from unseen.engine.determinism import reproducible
 from unseen.engine.inprocess import InProcess
-from unseen.engine.messages import Parcel, Value, from_reply, to_inbox
+from unseen.engine.messages import Parcel, Value, from_reply, named, to_inbox, to_turn
 from unseen.errors import UnseenError
-from unseen.federation.flower import sealed_sites
-from unseen.federation.flower.desk import Desk, match
-from unseen.federation.flower.protocol import (
+from unseen.federation.flower.site import Site, check_parts, expressions, load
+from unseen.federation.flower.terms import (
+    ASK,
+    CARGO,
     FAILED,
     PROTOCOL,
     REFUSED,
+    SEALED,
+    STATISTICS,
+    Facts,
     Refused,
+    Terms,
+    fingerprint,
 )
-from unseen.federation.flower.site import Site
-from unseen.federation.flower.terms import Facts
+from unseen.privacy import channel, channelled, kinds
+from unseen.spec.holdout import Task
+from unseen.spec.study import StudySpec
 from unseen.study.made_with import versions
-from unseen.study.prepare import check_batches, prepare, statistics
+from unseen.study.prepare import Prepared, check_batches, check_clients, prepare, statistics
 from unseen.study.private_jobs import check_noised
-from unseen.study.setting import digest_of
+from unseen.study.runtime import Runtime
+from unseen.study.setting import Setting, digest_of
+from unseen.study.watcher import FINAL, save_tensors, tensors_of
+from unseen.version import __version__
+
+LOG = logging.getLogger("flwr")
+#: Files of a kit that a channel's side needs.
+FILES = (kinds.SECRET, kinds.PRIVATE, kinds.PUBLICS)
+TASK_ROLES = ("source", "validation", "target")
 
 
-def handle(parcel: Parcel, site: Site) -> dict[str, Value]:
-    """Return the answer to a message: what was asked for, a refusal, or that it failed."""
-    kind = str(parcel.get("kind", ""))
-    echo: dict[str, Value] = {"site": site.name, "protocol": PROTOCOL, "kind": kind}
-    try:
-        match("the protocol", parcel.get("protocol"), PROTOCOL)
-        desk = Desk(site, parcel)
-        with reproducible(desk.study.threads, desk.study.device):
-            answer = answering(kind)(parcel, desk)
-        return {**echo, "about": str(parcel["about"]), **answer}
-    except Refused as error:
-        logging.getLogger("flwr").warning("refused: %s", error)
-        return {**echo, REFUSED: str(error)}
-    except Exception as error:
-        logging.getLogger("flwr").exception("site %s could not answer", site.name)
-        why = f"{type(error).__name__} at site {site.name!r}; its log says what happened"
-        return {**echo, FAILED: why}
+@dataclass(frozen=True)
+class Desk:
+    """One message at one site, opened; what it needs is made when it is asked for."""
+
+    site: Site
+    parcel: Parcel
+
+    @cached_property
+    def head(self) -> Mapping[str, Any]:
+        """All of the message that is text."""
+        return dict(json.loads(str(self.parcel["head"])))
+
+    @cached_property
+    def study(self) -> StudySpec:
+        """The study, whose parts are unseen's own or allowed by the site."""
+        study, method = StudySpec(**self.head["study"]), self.head["method"]
+        check_parts(self.site, expressions(study, method, self.head.get("model")))
+        return study
+
+    @cached_property
+    def turn(self) -> Turn:
+        """Which exchange of which round."""
+        return to_turn(self.head["turn"])
+
+    @cached_property
+    def terms(self) -> Terms:
+        """What the sites agreed on."""
+        return Terms.read(self.head["terms"])
+
+    @cached_property
+    def own(self) -> DataSet:
+        """The site's data as it names them itself."""
+        return load(self.site, self.study)
+
+    @cached_property
+    def data(self) -> DataSet:
+        """The site's data by the terms; refuses data that changed since the study began."""
+        match("the digest of the site's data", self.head["digest"], digest_of(self.own))
+        return self.terms.coded(self.own)
+
+    @cached_property
+    def task(self) -> Task:
+        """The task as this site sees it: its own role only; other sites' names are withheld."""
+        role, me = self.head["role"], (self.site.name,)
+        if role == "source" and self.site.role == "evaluate":
+            raise Refused(f"site {self.site.name!r} only evaluates; it was asked to train.")
+        names = {name: me if name == role else () for name in TASK_ROLES}
+        return Task(self.head["task"], names["source"], names["target"], names["validation"])
+
+    @cached_property
+    def prepared(self) -> Prepared:
+        """The site's own share of the study's clients."""
+        sums = self.parcel.get(STATISTICS)
+        statistics = sums if isinstance(sums, Tensor) else None
+        prepared = prepare(self.data, self.task, self.study, self.head["seed"], statistics)
+        check_clients(prepared, self.study, self.task)
+        return prepared
+
+    @cached_property
+    def runtime(self) -> Runtime:
+        """What this site runs of the job, by what the server chose for all sites."""
+        head = self.head
+        setting = Setting(self.study, Path(), None, "", head["model"], tuple(head["metrics"]))
+        runtime = Runtime.of(
+            setting, self.data, self.prepared, head["method"], head["seed"],
+            clients=len(self.turn.roster),
+        )  # fmt: skip
+        match("the method", head["method"], runtime.method.name)
+        return runtime
+
+    @cached_property
+    def exchange(self) -> Exchange:
+        """The exchange that is asked for."""
+        method = self.runtime.method
+        exchanges = {exchange.name: exchange for exchange in method.exchanges}
+        if self.turn.exchange not in exchanges:
+            raise Refused(
+                f"asked for the exchange {self.turn.exchange!r} of {method.name}; here it has "
+                f"{', '.join(exchanges)}."
+            )
+        return exchanges[self.turn.exchange]
+
+    @cached_property
+    def model(self) -> Model:
+        """The study's network; its numbers come with the message."""
+        model = self.runtime.model
+        match("the layout of the model", self.head["layout"], fingerprint(model))
+        return model
+
+    @cached_property
+    def side(self) -> kinds.Site | None:
+        """The channel's side here, made of the kit's files; None on a clear channel."""
+        privacy, kit, method = self.study.privacy, self.site.kit or Path(), self.runtime.method
+        kind = channel.read(privacy.channel, privacy.server)
+        if isinstance(kind, kinds.Clear):
+            return None
+        files = {name: (kit / name).read_bytes() for name in FILES if (kit / name).is_file()}
+        try:
+            return channel.site_side(kind, privacy.server, method, self.site.name, files, self.job)
+        except KeyError as error:
+            raise UnseenError(
+                f"the kit of {self.site.name!r} has no {error} for the channel."
+            ) from None
+
+    @property
+    def job(self) -> str:
+        """Which job of which run this is."""
+        return "/".join(str(self.head[key]) for key in ("run", "method", "task", "seed"))
+
+    @property
+    def folder(self) -> Path:
+        """Where this site keeps what belongs to this job."""
+        run, _, job = self.job.partition("/")
+        return self.site.state / client_memories.slug(run) / client_memories.slug(job)
+
+    @property
+    def kept(self) -> Path:
+        """Where the channel's side is kept until the next exchange begins."""
+        return self.folder / client_memories.KEPT / "channel"
 
 
-def answering(kind: str) -> Callable[[Parcel, Desk], Mapping[str, Value]]:
-    """Who answers a kind of message."""
-    handlers = {
-        "hello": hello,
-        "statistics": sums,
-        "exchange": exchange,
-        sealed_sites.ASK: sealed_sites.answer,
-    }
-    if kind not in handlers:
-        raise Refused(f"was asked for {kind!r}; this site knows {', '.join(handlers)}.")
-    return handlers[kind]
+def match(what: str, server: object, site: object) -> None:
+    """Refuse a message that says something else than the site finds."""
+    if server != site:
+        raise Refused(
+            f"{what} does not match: the server says {server!r}, the site {site!r} "
+            f"(unseen {__version__})."
+        )
 
 
-def hello(parcel: Parcel, desk: Desk) -> dict[str, Value]:
-    """Who the site is and what its data are called."""
+def hello(desk: Desk) -> dict[str, Value]:
+    """Return who the site is and what its data are called."""
     facts = Facts.of(desk.own, desk.site.role, digest_of(desk.own), versions())
     return {"facts": json.dumps(vars(facts))}
 
 
-def sums(parcel: Parcel, desk: Desk) -> dict[str, Value]:
+def sums(desk: Desk) -> dict[str, Value]:
     """Return the sums over the site's training rows by which tables are standardised."""
     totals = Totals.of(desk.terms.empty())
     if totals is None:
@@ -92,23 +214,92 @@ def sums(parcel: Parcel, desk: Desk) -> dict[str, Value]:
     return from_reply(reply)
 
 
-def exchange(parcel: Parcel, desk: Desk) -> dict[str, Value]:
-    """One exchange of the method, as `InProcess` does it, with the memory that lies on disk."""
-    this_exchange, model, name = desk.exchange, desk.model, desk.site.name
-    inbox = to_inbox(parcel, model.device)
-    if this_exchange.slots:
+def exchange(desk: Desk) -> dict[str, Value]:
+    """Do one exchange of the method as `InProcess` does it, with the memory that lies on disk."""
+    model, name = desk.model, desk.site.name
+    inbox = to_inbox(desk.parcel, model.device)
+    if desk.exchange.slots:
         check_batches(model.module, desk.prepared.sources, desk.study)
         try:
             check_noised(desk.study, desk.data, model.module)
         except UnseenError as error:  # it speaks of the study and the network, not of the data
             raise Refused(str(error)) from None
     memories = client_memories.load(desk.folder)
-    side = sealed_sites.site_side(desk)
-    turn = replace(desk.turn, client=name)
-    received = inbox if side is None else sealed_sites.receive(side, desk, inbox, turn)
-    backend = InProcess(model, {name: desk.client()}, memories)
-    (reply,) = backend.map(this_exchange, received, [name], desk.turn)
+    received = inbox if desk.side is None else receive(desk, desk.side, inbox)
+    backend = InProcess(model, {name: desk.prepared.everyone[name]}, memories)
+    (reply,) = backend.map(desk.exchange, received, [name], desk.turn)
     client_memories.save(desk.folder, memories)
-    if side is None:
-        return from_reply(reply)
-    return sealed_sites.leave(side, desk, this_exchange, reply, received, turn)
+    return from_reply(reply) if desk.side is None else leave(desk, desk.side, reply, received)
+
+
+def receive(desk: Desk, side: kinds.Site, inbox: Inbox) -> Inbox:
+    """Return the inbox as this site's local part sees it, of what came in the clear and sealed."""
+    if not side.blind:
+        desk.kept.unlink(missing_ok=True)
+    elif desk.kept.exists():  # what it knows of the sums that come now
+        side.load(desk.kept.read_bytes())
+    turn = replace(desk.turn, client=desk.site.name)
+    entries = side.receive(inbox, named(desk.parcel, CARGO, bytes), turn)
+    return {name: entry.to(desk.model.device) for name, entry in entries.items()}
+
+
+def leave(desk: Desk, side: kinds.Site, reply: Reply, inbox: Inbox) -> dict[str, Value]:
+    """Return all that leaves the site: scalars as they are, rows and state sealed.
+
+    Args:
+        desk: The message.
+        side: The channel's side here.
+        reply: What the site would send in the clear.
+        inbox: What its local part saw.
+    """
+    exchange, turn = desk.exchange, replace(desk.turn, client=desk.site.name)
+    if side.blind and not exchange.slots and turn.round == turn.rounds - 1:
+        notes = {key: str(desk.head[key]) for key in ("run", "method", "task", "seed", "model")}
+        trained = tensors_of(desk.model, inbox["model"], inbox["buffers"])
+        save_tensors(desk.folder / FINAL, trained, notes)  # nobody else has it
+    hello = str(desk.parcel["hello"])
+    sealed = channelled.leave(side, exchange, reply, inbox, turn, hello)
+    if exchange.slots:
+        write_atomically(desk.kept, side.save())
+    parcel = from_reply(Reply(scalars=sealed.scalars))
+    if sealed.state:
+        parcel[CARGO + kinds.STATE] = sealed.state
+    return parcel | {SEALED + slot: row for slot, row in sealed.rows.items()}
+
+
+def answer(desk: Desk) -> dict[str, Value]:
+    """Return a site's answer to a question about the rows that it sealed last."""
+    side, question = desk.side, desk.parcel["question"]
+    if side is None or not desk.kept.exists() or not isinstance(question, bytes):
+        raise UnseenError("no question is answered before rows were sealed here.")
+    side.load(desk.kept.read_bytes())
+    reply = side.answer(question)
+    write_atomically(desk.kept, side.save())
+    return {"answer": reply}
+
+
+#: Who answers each kind of message.
+ANSWERS: Mapping[str, Callable[[Desk], Mapping[str, Value]]] = {
+    "hello": hello, "statistics": sums, "exchange": exchange, ASK: answer,
+}  # fmt: skip
+
+
+def handle(parcel: Parcel, site: Site) -> dict[str, Value]:
+    """Return the answer to a message: what was asked for, a refusal, or that it failed."""
+    kind = str(parcel.get("kind", ""))
+    echo: dict[str, Value] = {"site": site.name, "protocol": PROTOCOL, "kind": kind}
+    try:
+        match("the protocol", parcel.get("protocol"), PROTOCOL)
+        desk = Desk(site, parcel)
+        if kind not in ANSWERS:
+            raise Refused(f"was asked for {kind!r}; this site knows {', '.join(ANSWERS)}.")
+        with reproducible(desk.study.threads, desk.study.device):
+            answer = ANSWERS[kind](desk)
+        return {**echo, "about": str(parcel["about"]), **answer}
+    except Refused as error:
+        LOG.warning("refused: %s", error)
+        return {**echo, REFUSED: str(error)}
+    except Exception as error:
+        LOG.exception("site %s could not answer", site.name)
+        why = f"{type(error).__name__} at site {site.name!r}; its log says what happened"
+        return {**echo, FAILED: why}

@@ -8,14 +8,13 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from unseen.engine.messages import Parcel, Value, pack, size, unpack
 from unseen.errors import BadReply, UnseenError
-from unseen.federation.flower.protocol import FAILED, PROTOCOL, REFUSED, Refused
-from unseen.federation.flower.terms import Facts
+from unseen.federation.flower.terms import FAILED, PROTOCOL, REFUSED, Facts, Refused
 from unseen.spec.study import Federation
 from unseen.version import __version__
 
@@ -29,6 +28,11 @@ ATTEMPTS = 3
 QUIET, SETTLED = 10.0, 60.0
 AWAY = "was not connected"
 KEPT = "Progress up to the last finished round is saved. Run the same command again to resume."
+
+#: A SuperNode's number, and when it was started: a site that starts again is another node.
+Node = tuple[int, str]
+#: Returns what is wrong with an answer that was read, or nothing.
+Judge = Callable[[Mapping[str, Value]], str | None]
 
 
 class Grid(Protocol):
@@ -47,13 +51,27 @@ class Waiting(UnseenError):
 
 @dataclass
 class Question:
-    """What one site is asked, and what became of it."""
+    """What one site is asked, and what became of it.
+
+    Attributes:
+        site: The site's name.
+        parcel: What it is sent.
+        sent: When it was sent last.
+        id: Number of the message that has no answer yet; empty if there is none.
+        node: Which node got it.
+        attempts: How often this node was asked.
+        answer: The answer, if it can be used.
+        fault: Else why there is none.
+        final: Whether the site is not asked again.
+        up: Bytes of the answer.
+        seconds: How long it took.
+    """
 
     site: str
     parcel: Parcel
     sent: float = 0.0
     id: str = ""
-    node: tuple[int, str] = (0, "")
+    node: Node = (0, "")
     attempts: int = 0
     answer: dict[str, Value] | None = None
     fault: str = AWAY
@@ -61,7 +79,7 @@ class Question:
     up: int = 0
     seconds: float = 0.0
 
-    def again(self, here: Mapping[str, tuple[int, str]]) -> bool:
+    def again(self, here: Mapping[str, Node]) -> bool:
         """Return whether the site is to be asked, for the first time or once more."""
         return not self.final and not self.id and self.site in here and self.attempts < ATTEMPTS
 
@@ -71,51 +89,46 @@ class Link:
     """The sites behind Flower's Grid, by name.
 
     Attributes:
+        grid: Flower's Grid.
+        limits: The study's deadline, patience and minimum.
         introduce: The parcel by which a new node is asked who it is.
         tell: Called with whatever changes, for `unseen federation status`.
-        nodes: (node, start) -> site, the newest last where two have one name.
+        nodes: Node -> site, the newest last where two have one name.
         hellos: Message -> the node that was asked who it is.
         facts: What each site says of its data.
         refused: Site -> why it cannot take part.
-        keyed: Node -> the name that its key is registered for.
+        keyed: Node that is online -> the name that its key is registered for.
+        looked: When the sites were looked for last.
     """
 
     grid: Grid
     limits: Federation
     introduce: Parcel
     tell: Callable[..., None] = field(default=lambda **news: None)
-    nodes: dict[tuple[int, str], str] = field(default_factory=dict)
-    hellos: dict[str, tuple[int, str]] = field(default_factory=dict)
+    nodes: dict[Node, str] = field(default_factory=dict)
+    hellos: dict[str, Node] = field(default_factory=dict)
     facts: dict[str, Facts] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
-    keyed: dict[tuple[int, str], str] = field(default_factory=dict)
-    online: frozenset[tuple[int, str]] = frozenset()
+    keyed: dict[Node, str] = field(default_factory=dict)
     looked: float = -1e9
 
-    def sites(self) -> dict[str, tuple[int, str]]:
-        """Return the sites that are there: name -> node, the newest where two bear one name."""
-        return {name: node for node, name in self.nodes.items() if node in self.online}
+    def sites(self) -> dict[str, Node]:
+        """Return the sites that are there: name -> node, the newest where two have one name."""
+        return {name: node for node, name in self.nodes.items() if node in self.keyed}
 
-    def look(self, at_once: bool = False) -> None:
-        """See who came and who left; ask those who came who they are."""
-        if not at_once and time.monotonic() - self.looked < LOOK:
-            return
-        self.looked = time.monotonic()
-        # A node that was started again keeps its number where it has a key, and loses its messages.
-        # Its name is what its key was registered for; without keys there is none.
-        self.keyed = {(n.node_id, n.last_activated_at): n.name for n in self.grid.get_nodes()}
-        online = frozenset(self.keyed)
-        before = set(self.sites())
-        self.online = online
-        self.hellos = {id: node for id, node in self.hellos.items() if node in online}
-        fresh = [n for n in online if n not in self.nodes and n not in self.hellos.values()]
-        for node in fresh:
-            self.hellos[self._push(node, self.introduce, LOOK + self.limits.deadline, "0")] = node
-        if set(self.sites()) != before:
-            self.tell(connected=sorted(self.sites()))
-
-    def meet(self) -> None:
-        """Take in the answers of those who were asked who they are."""
+    def look(self) -> None:
+        """See who came and who left, ask those who came who they are, and read their answers."""
+        if time.monotonic() - self.looked >= LOOK:
+            self.looked, before = time.monotonic(), set(self.sites())
+            # A node that was started again keeps its number where it has a key, and loses its
+            # messages. Its name is what its key was registered for; without keys there is none.
+            self.keyed = {(n.node_id, n.last_activated_at): n.name for n in self.grid.get_nodes()}
+            self.hellos = {id: node for id, node in self.hellos.items() if node in self.keyed}
+            for node in set(self.keyed) - set(self.nodes) - set(self.hellos.values()):
+                id = self._push(node, self.introduce, LOOK + self.limits.deadline, "0")
+                self.hellos[id] = node
+            if set(self.sites()) != before:
+                self.tell(connected=sorted(self.sites()))
         for id, parcel, fault in self._pull(list(self.hellos)):
             node = self.hellos.pop(id)
             try:
@@ -133,67 +146,54 @@ class Link:
             self.tell(connected=sorted(self.sites()))
 
     def gather(
-        self, wanted: Sequence[str], patience: float, alone: float | None = None
+        self, wanted: Sequence[str], patience: float, alone: float = float("inf")
     ) -> dict[str, Facts]:
         """Wait for the wanted sites, or where none is named for whichever sites connect.
 
         Args:
             wanted: Names of the sites to wait for.
             patience: Seconds to wait for the minimum.
-            alone: Seconds after which the minimum is enough; the patience, if None.
+            alone: Seconds after which the minimum is enough, if that is less than the patience.
 
         Raises:
             Waiting: Fewer than the minimum are connected at the end of the patience.
         """
-        alone = patience if alone is None else min(alone, patience)
+        minimum = self.limits.minimum
         begun = changed = time.monotonic()
         count = -1
         while True:
             self.look()
-            self.meet()
             here = [name for name in self.sites() if name in self.facts]
-            if len(here) != count:
-                count, changed = len(here), time.monotonic()
-            missing = sorted(set(wanted) - set(here))
             now = time.monotonic()
+            if len(here) != count:
+                count, changed = len(here), now
+            missing = sorted(set(wanted) - set(here))
+            complete = not missing if wanted else count >= minimum and now - changed > QUIET
             # Who is here and has not said its name may be a target, for which nobody waits.
             settled = not self.hellos or now - changed > SETTLED
-            if wanted and not missing and settled:
-                break
-            if not wanted and count >= self.limits.minimum and now - changed > QUIET and settled:
-                break
-            least = min(self.limits.minimum, len(wanted) or self.limits.minimum)
-            if now - begun > alone and count >= least:
+            enough = count >= min(minimum, len(wanted) or minimum)
+            if (complete and settled) or (enough and now - begun > min(alone, patience)):
                 break
             if now - begun > patience:
+                lacking = f"; missing: {', '.join(missing)}" if missing else ""
                 raise Waiting(
-                    f"after {patience:g} s {len(here)} sites are here ({', '.join(here) or 'none'})"
-                    f", at least {self.limits.minimum} are needed"
-                    + (f"; missing: {', '.join(missing)}" if missing else "")
-                    + whys(self.refused)
-                    + ". Start them, and run the same command again."
+                    f"after {patience:g} s {count} sites are here ({', '.join(here) or 'none'}), "
+                    f"at least {minimum} are needed{lacking}{whys(self.refused)}.",
+                    remedy="Start them, and run the same command again.",
                 )
-            self.tell(waiting=f"for {', '.join(missing) or 'sites'}; {len(here)} are here")
+            self.tell(waiting=f"for {', '.join(missing) or 'sites'}; {count} are here")
             time.sleep(POLL)
         self.tell(waiting="", connected=sorted(here))
         return {name: self.facts[name] for name in here}
 
     def ask(
-        self,
-        kind: str,
-        parcels: Mapping[str, Parcel],
-        about: str,
-        minimum: int = 0,
-        good: Callable[[Mapping[str, Value]], str | None] = lambda answer: None,
-        group: str = "0",
-    ) -> dict[str, Question]:
+        self, kind: str, parcels: Mapping[str, Parcel], about: str, minimum: int, good: Judge,
+        group: str,
+    ) -> dict[str, Question]:  # fmt: skip
         """Ask each site; wait until all connected ones have answered or the deadline is over.
 
-        A site that connects meanwhile is asked as well: a message that arrives twice leads to the
-        same answer.
-
         Args:
-            kind: What is asked, see `site_handler.answering`.
+            kind: What is asked, see `site_handler.ANSWERS`.
             parcels: Site -> what is sent.
             about: Repeated by each answer, so that no answer is taken for another's.
             minimum: How many good answers are needed.
@@ -202,18 +202,23 @@ class Link:
 
         Raises:
             Waiting: Too few good answers at the end of deadline and patience.
+
+        Note:
+            A site that connects meanwhile is asked as well: a message that arrives twice leads to
+            the same answer.
         """
         common: dict[str, Value] = {"kind": kind, "protocol": PROTOCOL, "about": about}
         open = {name: Question(name, {**common, **parcel}) for name, parcel in parcels.items()}
         begun = time.monotonic()
         while True:
             self.look()
-            self.meet()
-            self._send([q for q in open.values() if not q.final], group)
-            self._receive(open, about, good)
+            for q in open.values():
+                self._send(q, group)
+            self._receive(open.values(), about, good)
             here = self.sites()
             pending = [q for q in open.values() if q.id or q.again(here)]
-            count = sum(q.answer is not None for q in open.values())
+            without = [q for q in open.values() if q.answer is None]
+            count = len(open) - len(without)
             hopeless = all(q.final for q in open.values())
             now = time.monotonic() - begun
             if count >= minimum and (not pending or now > self.limits.deadline):
@@ -223,80 +228,83 @@ class Link:
             if hopeless or now > self.limits.deadline + self.limits.patience:
                 raise Waiting(
                     f"{about}: {count} of at least {minimum} sites gave an answer that can be used"
-                    + whys({q.site: q.fault for q in open.values() if q.answer is None})
-                    + f". {KEPT}"
+                    f"{whys({q.site: q.fault for q in without})}.",
+                    remedy=KEPT,
                 )
             if pending or count < minimum:
-                late = [q.site for q in open.values() if q.answer is None and not q.final]
-                self.tell(waiting=f"for {', '.join(late)}")
+                self.tell(waiting=f"for {', '.join(q.site for q in without if not q.final)}")
             time.sleep(POLL)
         for q in pending:
             q.fault = f"no answer within the deadline of {self.limits.deadline:g} s"
         self.tell(waiting="")
         return open
 
-    def _send(self, questions: Sequence[Question], group: str) -> None:
-        """Ask those who are there and have not been asked, or were started again since."""
+    def _send(self, q: Question, group: str) -> None:
+        """Ask a site that is there and was not asked, or was started again since."""
+        if q.final:
+            return
         sites = self.sites()
-        for q in questions:
-            if q.id and sites.get(q.site) != q.node:
-                q.id, q.fault = "", "left within the exchange"
-            if q.site in sites and sites[q.site] != q.node:
-                q.attempts = 0  # another start of the site, another try
-            if not q.again(sites):
-                continue
-            node = sites[q.site]
-            q.id = self._push(node, q.parcel, self.limits.deadline + self.limits.patience, group)
-            q.node, q.sent, q.attempts = node, time.monotonic(), q.attempts + 1
+        node = sites.get(q.site)
+        if q.id and node != q.node:
+            q.id, q.fault = "", "left within the exchange"
+        if node and node != q.node:
+            q.attempts = 0  # another start of the site, another try
+        if node and q.again(sites):
+            q.node = node
+            q.id = self._push(q.node, q.parcel, self.limits.deadline + self.limits.patience, group)
+            q.sent, q.attempts = time.monotonic(), q.attempts + 1
 
-    def _receive(
-        self,
-        open: Mapping[str, Question],
-        about: str,
-        good: Callable[[Mapping[str, Value]], str | None],
-    ) -> None:
-        ids = {q.id: q for q in open.values() if q.id}
+    def _receive(self, questions: Iterable[Question], about: str, good: Judge) -> None:
+        """Note the answers that came; one that comes twice finds no question."""
+        ids = {q.id: q for q in questions if q.id}
         for id, parcel, fault in self._pull(list(ids)):
             q = ids.pop(id, None)
-            if q is None or q.id != id:
-                continue  # an answer that came twice
-            q.id, q.seconds = "", time.monotonic() - q.sent
+            if q is None:
+                continue
+            q.id, q.seconds, q.fault = "", time.monotonic() - q.sent, fault
             if parcel is None:
-                q.fault = fault
                 continue  # a process that was killed, say: the site is asked once more
-            q.up = size(parcel)
-            q.fault = unfit(parcel, q.site, about) or _judged(good, parcel) or ""
+            q.up, q.fault = size(parcel), _fault(parcel, q.site, about, good)
             q.final = FAILED not in parcel or q.attempts >= ATTEMPTS
             if q.fault:
                 LOG.warning("%s: site %s: %s", about, q.site, q.fault)
             else:
                 q.answer = parcel
 
-    def _push(self, node: tuple[int, str], parcel: Parcel, ttl: float, group: str) -> str:
+    def _push(self, node: Node, parcel: Parcel, ttl: float, group: str) -> str:
         from flwr.app import Message
 
         message = Message(pack(parcel), node[0], "query", ttl=ttl + 60, group_id=group)
         (id,) = self.grid.push_messages([message]) or (None,)
         return str(id or "")
 
-    def _pull(self, ids: list[str]) -> list[tuple[str, dict[str, Value] | None, str]]:
+    def _pull(self, ids: list[str]) -> Iterator[tuple[str, dict[str, Value] | None, str]]:
         """Answers so far: which message, what was said, or why nothing was."""
-        answers: list[tuple[str, dict[str, Value] | None, str]] = []
         for message in self.grid.pull_messages(ids) if ids else ():
             id = message.metadata.reply_to_message_id
             if message.has_error():
-                answers.append((id, None, f"no answer: {message.error.reason}"))
+                yield id, None, f"no answer: {message.error.reason}"
                 continue
             try:
-                answers.append((id, unpack(message.content), ""))
+                parcel = unpack(message.content)
             except Exception as error:  # whatever a site sends, the others go on
                 why = f"{type(error).__name__}: {error}"
-                answers.append((id, None, f"an answer that cannot be read ({why})"))
-        return answers
+                yield id, None, f"an answer that cannot be read ({why})"
+            else:
+                yield id, parcel, ""
 
 
 def introduced(parcel: Mapping[str, Value] | None, fault: str, keyed: str) -> Facts:
-    """What a new node says of itself; refused if that is nothing, or not whose key it has."""
+    """Return what a new node says of itself.
+
+    Args:
+        parcel: Its answer, if it gave one.
+        fault: Else why it gave none.
+        keyed: The name that its key is registered for; empty without keys.
+
+    Raises:
+        Refused: It says nothing that can be read, or is not whose key it has.
+    """
     answer = parcel or {}
     if "facts" not in answer:
         raise Refused(str(answer.get(REFUSED) or answer.get(FAILED) or fault))
@@ -312,30 +320,22 @@ def introduced(parcel: Mapping[str, Value] | None, fault: str, keyed: str) -> Fa
     return facts
 
 
-def _judged(
-    good: Callable[[Mapping[str, Value]], str | None], answer: Mapping[str, Value]
-) -> str | None:
-    """Return why the answer is rejected. An exception while reading it counts as a reason."""
-    try:
-        return good(answer)
-    except BadReply as error:
-        return str(error)
-    except Exception as error:
-        return f"an answer that cannot be used ({type(error).__name__}: {error})"
-
-
-def unfit(answer: Mapping[str, Value], site: str, about: str) -> str | None:
-    """Return why an answer is not what was asked for, with both values; or None."""
+def _fault(answer: Mapping[str, Value], site: str, about: str, good: Judge) -> str:
+    """Why an answer cannot be used, with both values where it answers something else; or ""."""
     if reason := answer.get(REFUSED) or answer.get(FAILED):
         return str(reason)
-    expected_values = {"site": site, "protocol": PROTOCOL, "about": about}
-    for key, expected in expected_values.items():
+    for key, expected in {"site": site, "protocol": PROTOCOL, "about": about}.items():
         if answer.get(key) != expected:
             return (
                 f"an answer to something else: {key} {answer.get(key)!r} where {expected!r} was "
                 f"asked (unseen {__version__})"
             )
-    return None
+    try:
+        return good(answer) or ""
+    except BadReply as error:
+        return str(error)
+    except Exception as error:
+        return f"an answer that cannot be used ({type(error).__name__}: {error})"
 
 
 def whys(faults: Mapping[str, str]) -> str:

@@ -12,9 +12,9 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg
 from torch import Tensor
 
-from unseen.core.exchange import keyed
 from unseen.core.rows import RuleState
 from unseen.core.rule import Collect, Combine, Elementwise, Gram, Weighted
+from unseen.core.turn import keyed
 from unseen.core.vector import Layout
 from unseen.errors import UnseenError
 from unseen.methods.base import mean_of
@@ -34,21 +34,21 @@ class Ruled(FedAvg):  # type: ignore[misc]
             )
         super().__init__(**options)
         self.rule, self.mean, self.clients, self.seed = rule, mean_of(rule), clients, seed
-        self.roster: list[int] = []
+        self.roster: dict[int, int] = {}
         self.states: dict[str, RuleState] = {}
         self.sent: ArrayRecord | None = None
         self.rounds = 0
 
     def start(self, grid: Grid, initial_arrays: ArrayRecord, num_rounds: int = 3, *args: Any,
               **more: Any) -> Any:  # fmt: skip
-        """As Flower's; rules also learn how many rounds there will be."""
+        """Do as Flower's does; rules also learn how many rounds there will be."""
         self.rounds = num_rounds
         return super().start(grid, initial_arrays, num_rounds, *args, **more)
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """As Flower's; what is sent is kept, for the differences to it."""
+        """Do as Flower's does; what is sent is kept, for the differences to it."""
         self.sent = arrays
         messages: Iterable[Message] = super().configure_train(server_round, arrays, config, grid)
         return messages
@@ -66,9 +66,8 @@ class Ruled(FedAvg):  # type: ignore[misc]
         valid.sort(key=lambda message: int(message.metadata.src_node_id))
         table = self._table(server_round, valid)
         new = [_tensors(_arrays(message)) for message in valid]
-        groups = {"parameters": self.rule, "statistics": self.mean}
         combined = dict(old)
-        for name, rule in groups.items():
+        for name, rule in (("parameters", self.rule), ("statistics", self.mean)):
             layout = Layout.of({k: old[k] for k in old if _group(k, old[k]) == name})
             if not layout.size:
                 continue
@@ -89,28 +88,24 @@ class Ruled(FedAvg):  # type: ignore[misc]
         if len(self.roster) > clients and _by_client(rule, layout):
             raise UnseenError(
                 f"{len(self.roster)} clients have taken part, and {type(rule).__name__}, which "
-                f"remembers each, was begun for {clients}: say how many there will be, "
-                "strategy(rule, clients=...)."
+                f"remembers each, was begun for {clients}.",
+                remedy="Say how many there will be, strategy(rule, clients=...).",
             )
         return self.states.get(name) or rule.init(clients, layout.size, layout)
 
     def _table(self, server_round: int, valid: Sequence[Message]) -> dict[str, Tensor]:
         """The scalars of those present, in the order of the roster."""
-        for message in valid:
-            node = int(message.metadata.src_node_id)
-            if node not in self.roster:
-                self.roster.append(node)
+        nodes = [int(message.metadata.src_node_id) for message in valid]
+        index = [self.roster.setdefault(node, len(self.roster)) for node in nodes]
         self.clients = self.clients or len(self.roster)
-        index = [self.roster.index(int(message.metadata.src_node_id)) for message in valid]
         done, rounds = float(server_round - 1), float(self.rounds or server_round)
-        columns = {"client": index, "rounds": [rounds] * len(valid),
-                   "progress": [done / rounds] * len(valid)}  # fmt: skip
-        table = {k: torch.tensor(v, dtype=torch.float64) for k, v in columns.items()}
+        columns: dict[str, list[Any]] = {"client": index, "rounds": [rounds] * len(valid),
+                                         "progress": [done / rounds] * len(valid)}  # fmt: skip
         metrics = [next(iter(m.content.metric_records.values())) for m in valid]
         for name in metrics[0]:
             key = "examples" if name == self.weighted_by_key else str(name)
-            table[key] = torch.tensor([numbers[name] for numbers in metrics], dtype=torch.float64)
-        return table
+            columns[key] = [numbers[name] for numbers in metrics]
+        return {k: torch.tensor(v, dtype=torch.float64) for k, v in columns.items()}
 
 
 def _by_client(rule: Combine, layout: Layout) -> bool:

@@ -1,26 +1,46 @@
-"""What the sites tell of their data, in names only, and what they agree on before any training.
+"""What both ends of a message agree on, and what the sites agree on before any training.
 
-In one process a data set's classes, categories and levels are read off all domains together. Here
-each site tells its own, and their union, in the same order, is what all of them code by.
+Note:
+    Sites tell of their data in names only. In one process a data set's classes, categories and
+    levels are read off all domains together. Here each site tells its own, and their union, in the
+    same order, is what all of them code by.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from typing import Any
 
 import torch
+from pydantic import TypeAdapter
 from torch import Tensor
 
+from unseen.core.vector import Model
 from unseen.datasets.dataset import DataSet, Domain
 from unseen.datasets.encoding import Schema
 from unseen.datasets.sheet import coded, identity
 from unseen.errors import UnseenError
 
+#: Changes whenever a message is made or read otherwise.
+PROTOCOL = 4
+STATISTICS = "statistics"
+REFUSED, FAILED = "refused", "failed"
+#: Of a channel: prefixes of sealed rows and of what goes along, and a question about such rows.
+SEALED, CARGO, ASK = "sealed/", "carried/", "channel"
 #: What a site knows of a column of a table: nothing, if all of its cells are missing.
 NUMBER, CATEGORY, FLAG, NOTHING = "number", "category", "flag", "nothing"
+
+
+class Refused(UnseenError):
+    """What the site will not do. The message is about the protocol, and goes to the server."""
+
+
+def fingerprint(model: Model) -> str:
+    """Return digits that differ whenever two models' parameters or buffers lie otherwise."""
+    return f"{model.layout.fingerprint}/{model.buffer_layout.fingerprint}"
 
 
 @dataclass(frozen=True)
@@ -28,11 +48,16 @@ class Facts:
     """What one site says of its data: names and shapes, no value of any example and no count.
 
     Attributes:
+        site: The site's name.
+        role: `train` or `evaluate`.
+        data: Name of the data set.
         classes: Names of the classes; None for regression.
         columns: Name -> what the column holds; empty for other data than tables.
-        categories, levels: Names of the codes by column.
+        categories: Column -> names of its codes, of a table's inputs.
+        levels: Column -> names of its codes, of what is known of the examples beyond that.
         shape: Of one raw input.
         digest: Sixteen digits that change with the data.
+        versions: What the site runs.
         stand_in: Whether the data are a synthetic stand-in.
         standardise: Name of the number to predict, where it is to be standardised.
     """
@@ -54,16 +79,14 @@ class Facts:
     def of(cls, data: DataSet, role: str, digest: str, versions: Mapping[str, str]) -> Facts:
         """Return the facts of a data set that holds the site's one domain."""
         (domain,) = data.domains
-        columns, categories = {}, {}
-        if data.schema is not None:
-            for j, name in enumerate(data.schema.columns):
-                unknown = bool(domain.x[:, j].isnan().all())
-                columns[name] = NOTHING if unknown else NUMBER
-                if name in data.schema.flags:
-                    columns[name] = FLAG
-                if name in data.schema.categories:
-                    columns[name] = CATEGORY
-                    categories[name] = data.schema.categories[name]
+        schema, columns = data.schema or Schema(()), {}
+        for j, name in enumerate(schema.columns):
+            columns[name] = NOTHING if bool(domain.x[:, j].isnan().all()) else NUMBER
+            if name in schema.categories or name in schema.flags:
+                columns[name] = CATEGORY if name in schema.categories else FLAG
+        categories = {
+            name: schema.categories[name] for name in columns if columns[name] == CATEGORY
+        }
         shape = tuple(domain.x.shape[1:])
         return cls(
             domain.name, role, data.name, data.classes, columns, categories, data.levels,
@@ -73,20 +96,31 @@ class Facts:
     @classmethod
     def read(cls, fields: Mapping[str, Any]) -> Facts:
         """Return the facts from what JSON made of them."""
-        return cls(
-            **{
-                **fields,
-                "classes": None if fields["classes"] is None else tuple(fields["classes"]),
-                "categories": {k: tuple(v) for k, v in fields["categories"].items()},
-                "levels": {k: tuple(v) for k, v in fields["levels"].items()},
-                "shape": tuple(fields["shape"]),
-            }
-        )
+        return TypeAdapter(cls).validate_python(fields)
+
+
+#: What must be the same at all sites.
+ALIKE: Mapping[str, Callable[[Facts], object]] = {
+    "data set": attrgetter("data"),
+    "columns": lambda facts: sorted(facts.columns),
+    "shape of inputs": attrgetter("shape"),
+    "numbers as labels": lambda facts: facts.classes is None,
+    "labels to standardise": attrgetter("standardise"),
+}
 
 
 @dataclass(frozen=True)
 class Terms:
-    """What all sites code their data by."""
+    """What all sites code their data by.
+
+    Attributes:
+        data: Name of the data set.
+        classes: Names of the classes; None for regression.
+        schema: Columns of a table.
+        levels: Column -> names of its codes.
+        shape: Of one raw input.
+        standardise: Name of the number to predict, where it is to be standardised.
+    """
 
     data: str
     classes: tuple[str, ...] | None
@@ -97,17 +131,10 @@ class Terms:
 
     @classmethod
     def agree(cls, sites: Sequence[Facts]) -> Terms:
-        """The union of what the sites told; refuses, by their names, sites that do not fit."""
-        first = sites[0]
-        for other in sites[1:]:
-            _same("data set", first, other, first.data, other.data)
-            _same("columns", first, other, sorted(first.columns), sorted(other.columns))
-            _same("shape of inputs", first, other, first.shape, other.shape)
-            kind, other_kind = first.classes is None, other.classes is None
-            _same("numbers as labels", first, other, kind, other_kind)
-            names = first.standardise, other.standardise
-            _same("labels to standardise", first, other, *names)
-        table = bool(first.columns)
+        """Return the union of what the sites told, or name two that do not fit together."""
+        for what, value in ALIKE.items():
+            _same(what, sites, value)
+        first, table = sites[0], bool(sites[0].columns)
         classes = None if first.classes is None else _classes(sites, table)
         return cls(first.data, classes, _schema(sites) if table else None, _levels(sites, table),
                    first.shape, first.standardise)  # fmt: skip
@@ -115,14 +142,7 @@ class Terms:
     @classmethod
     def read(cls, fields: Mapping[str, Any]) -> Terms:
         """Return the terms from what JSON made of them."""
-        schema = fields["schema"]
-        if schema is not None:
-            categories = {k: tuple(v) for k, v in schema["categories"].items()}
-            schema = Schema(tuple(schema["columns"]), categories, tuple(schema["flags"]))
-        classes = None if fields["classes"] is None else tuple(fields["classes"])
-        levels = {k: tuple(v) for k, v in fields["levels"].items()}
-        shape = tuple(fields["shape"])
-        return cls(fields["data"], classes, schema, levels, shape, fields.get("standardise"))
+        return TypeAdapter(cls).validate_python(fields)
 
     def empty(self) -> DataSet:
         """Return a data set of no domain, with the names that the sites agreed on."""
@@ -134,39 +154,40 @@ class Terms:
     def coded(self, data: DataSet) -> DataSet:
         """Return a site's data set with the codes of these terms."""
         (domain,) = data.domains
-        where = f"site {domain.name!r}"
-        y, x = domain.y, domain.x
+        y, x, where = domain.y, domain.x, f"site {domain.name!r}"
         if self.classes is not None and data.classes is not None:
             y = _table(data.classes, self.classes, "class", where)[y]
         if self.schema is not None and data.schema is not None:
             x = _columns(data.schema, self.schema, domain.x, where)
         meta = {
-            name: _table(data.levels[name], self.levels[name], f"{name}", where)[codes]
+            name: _table(data.levels[name], self.levels[name], name, where)[codes]
             if data.levels.get(name) != self.levels[name]
             else codes
             for name, codes in domain.meta.items()
         }
-        recoded: Domain = replace(domain, x=x, y=y, meta=meta)
+        own: Domain = replace(domain, x=x, y=y, meta=meta)
         return replace(
-            data, domains=(recoded,), classes=self.classes, schema=self.schema, levels=self.levels
+            data, domains=(own,), classes=self.classes, schema=self.schema, levels=self.levels
         )
 
 
-def _same(what: str, first: Facts, other: Facts, expected: object, actual: object) -> None:
-    if expected != actual:
-        raise UnseenError(
-            f"sites {first.site!r} and {other.site!r} do not fit together: {what} {expected} at "
-            f"the one, {actual} at the other."
-        )
+def _same(what: str, sites: Sequence[Facts], value: Callable[[Facts], object]) -> None:
+    first = sites[0]
+    for other in sites[1:]:
+        if value(first) != value(other):
+            raise UnseenError(
+                f"sites {first.site!r} and {other.site!r} do not fit together: {what} "
+                f"{value(first)} at the one, {value(other)} at the other."
+            )
 
 
 def _classes(sites: Sequence[Facts], table: bool) -> tuple[str, ...]:
-    if sites[0].data == "folder" and any(other.classes != sites[0].classes for other in sites):
-        return tuple(sorted({name for facts in sites for name in facts.classes or ()}))
+    every = [name for facts in sites for name in facts.classes or ()]
     if table:
-        return coded([name for facts in sites for name in facts.classes or ()])[0]
-    for other in sites[1:]:
-        _same("classes", sites[0], other, sites[0].classes, other.classes)
+        return coded(every)[0]
+    if sites[0].data == "folder" and any(other.classes != sites[0].classes for other in sites):
+        return tuple(sorted({*every}))
+    _same("classes", sites, attrgetter("classes"))
     return sites[0].classes or ()
 
 
@@ -178,9 +199,9 @@ def _schema(sites: Sequence[Facts]) -> Schema:
         if len(kinds) > 1:
             (one, site), (other, second) = list(kinds.items())[:2]
             raise UnseenError(
-                f"column {name!r} is a {one} at site {site!r} and a {other} at {second!r}. Name "
-                "it in the option 'categorical', or the stray word in 'missing', of the study's "
-                "data set."
+                f"column {name!r} is a {one} at site {site!r} and a {other} at {second!r}.",
+                remedy="Name it in the option 'categorical', or the stray word in 'missing', of "
+                "the study's data set.",
             )
         if CATEGORY in kinds:
             names = [c for facts in sites for c in facts.categories.get(name, ())]
@@ -191,17 +212,15 @@ def _schema(sites: Sequence[Facts]) -> Schema:
 
 
 def _levels(sites: Sequence[Facts], table: bool) -> dict[str, tuple[str, ...]]:
+    names = sites[0].levels
+    if not table:
+        _same("levels", sites, lambda facts: {name: facts.levels.get(name) for name in names})
+        return dict(names)
     levels = {}
-    for name in sites[0].levels:
-        if not table:
-            for other in sites[1:]:
-                expected, actual = sites[0].levels[name], other.levels.get(name)
-                _same(f"levels of {name}", sites[0], other, expected, actual)
-            levels[name] = sites[0].levels[name]
-            continue
+    for name in names:
         every = [level for facts in sites for level in facts.levels.get(name, ())]
-        names = coded([level for level in every if level != "missing"])[0]
-        levels[name] = (*names, "missing") if "missing" in every else names
+        known = coded([level for level in every if level != "missing"])[0]
+        levels[name] = (*known, "missing") if "missing" in every else known
     return levels
 
 
@@ -211,8 +230,9 @@ def _table(names: Sequence[str], agreed: Sequence[str], what: str, where: str) -
     for name in names:
         if identity(name) not in index:
             raise UnseenError(
-                f"{where} has the {what} {name!r}; agreed were {', '.join(agreed) or 'none'}. A "
-                "federation begun with this site would know it: start again in another folder."
+                f"{where} has the {what} {name!r}; agreed were {', '.join(agreed) or 'none'}.",
+                remedy="A federation begun with this site would know it: start again in another "
+                "folder.",
             )
     return torch.tensor([*(index[identity(name)] for name in names), -1])
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import combinations_with_replacement
 from typing import Any
 
 import numpy as np
@@ -10,11 +11,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from unseen.privacy import seal
-from unseen.privacy.ckks.keys import Keys
 from unseen.privacy.kinds import Sealed
-from unseen.privacy.seal import SLOTS
-from unseen.privacy.wire import pack
+from unseen.privacy.seal import SLOTS, Keys, Scheme
+from unseen.privacy.wire import name_of, pack
 
 Floats = NDArray[np.float64]
 #: A number x enters a ciphertext as x · 2^40, a layer's mask as 2^48, a weight w as w · 2^50.
@@ -27,15 +26,16 @@ MASK_ERROR = 26.2 / MASK_SCALE
 LARGEST = 2.0**8
 #: Weights go back as multiples of 2^-30.
 WEIGHT_STEP = 2.0**-30
-#: A decrypted sum goes to a server that is not blind in multiples of 2^-27 of its power of two.
+#: A decrypted sum goes to a server that is not blind in multiples of 2^-27 of its power of two,
+#: 40 times as coarse as the noise of one row.
 SUM_BITS = 27
-#: How far, in standard deviations, an inner product must lie from 0 for its sign to be told.
+#: How far, in standard deviations, an inner product must lie from 0 for its sign to be known.
 DECIDED = 8.0
 #: The same for a sketch, whose error is a matter of chance, not of noise.
 DECIDED_SKETCH = 3.0
 
 
-# --- at a site, with the secret key --------------------------------------------------------------
+# At a site, with the secret key.
 
 
 def encrypt(
@@ -47,29 +47,25 @@ def encrypt(
 ) -> bytes:
     """Return a row [P] as one message: full ciphertexts across all layers, symmetric and seeded.
 
-    In the clear the message says only the power of 16 next above the largest entry, of row and
-    sketch.
-
     Args:
         keys: The site's, or the file that holds them.
         row: The row [P].
         header: What else the message says.
         levels: Multiplicative levels of the scheme; 2 for inner products of layers.
         sketch: The row's random projection, which goes along.
+
+    Note:
+        In the clear the message says only the power of 16 next above the largest entry, of row and
+        sketch.
     """
     keys = keys if isinstance(keys, Keys) else Keys(keys, "secret")
     x = row.detach().double().cpu().numpy()
     exponent, parts = _encrypted(keys, levels, x)
     head = {
-        **header,
-        "context": keys.identity,
-        "levels": levels,
-        "size": len(x),
-        "shape": list(row.shape),
-        "dtype": str(row.dtype).removeprefix("torch."),
-        "exponent": exponent,
+        **header, "context": keys.identity, "levels": levels, "size": len(x),
+        "shape": list(row.shape), "dtype": name_of(row.dtype), "exponent": exponent,
         "chunks": len(parts),
-    }
+    }  # fmt: skip
     if sketch is not None:
         head["sketch exponent"], more = _encrypted(keys, levels, sketch.numpy())
         parts += more
@@ -77,23 +73,22 @@ def encrypt(
 
 
 def _encrypted(keys: Keys, levels: int, x: Floats) -> tuple[int, list[bytes]]:
-    """x = 2^e · y with |y| <= 1: e, and the ciphertexts of y."""
+    """Return e and the ciphertexts of y, where x = 2^e · y with |y| <= 1."""
     scheme, encryptor, _ = keys.tools(levels)
-    largest = float(np.abs(x).max()) if len(x) else 0.0
+    largest = float(np.abs(x).max(initial=0.0))
     exponent = 4 * int(np.ceil(np.log2(largest) / 4)) if largest > 0 else 0
     y = np.ldexp(x, -exponent)
-    parts = []
-    for begin in range(0, len(y), SLOTS):
-        plain = scheme.encoded(y[begin : begin + SLOTS], SCALE)
-        parts.append(scheme.to_bytes(encryptor.encrypt_symmetric(plain)))
-    return exponent, parts
+    plains = (scheme.encoded(y[at : at + SLOTS], SCALE) for at in range(0, len(y), SLOTS))
+    return exponent, [scheme.to_bytes(encryptor.encrypt_symmetric(plain)) for plain in plains]
 
 
 def sketched(x: Tensor, width: int, generator: torch.Generator) -> Tensor:
     """Return a random projection of x [P] to `width` numbers that keeps inner products on average.
 
-    s_b = Σ_{k: h(k) = b} ±x_k with h and the signs drawn from the generator; <s, t> has the mean
-    <x, y> and a variance of at most (‖x‖²‖y‖² + <x, y>²) / width.
+    s_b = Σ_{k: h(k) = b} ±x_k with h and the signs drawn from the generator.
+
+    Note:
+        <s, t> has the mean <x, y> and a variance of at most (‖x‖²‖y‖² + <x, y>²) / width.
 
     Source:
         Charikar, Chen, Farach-Colton 2002, the count sketch.
@@ -108,25 +103,32 @@ def inner_products(keys: Keys, header: Mapping[str, Any], parts: Sequence[memory
     scheme, _, decryptor = keys.tools(header["levels"])
     exponents = header["exponents"]
     K = len(exponents)
-    gram = np.zeros((header["count"], K, K))
-    contents = iter(parts)
+    gram, contents = np.zeros((header["count"], K, K)), iter(parts)
     for block in gram:
         for i, j in pairs(K):
-            content = next(contents)
-            if not len(content):  # a block of no columns
-                continue
-            mean = scheme.mean(decryptor, scheme.ciphertext(content, "an inner product"))
-            block[i, j] = block[j, i] = np.ldexp(mean * SLOTS, exponents[i] + exponents[j])
+            if len(content := next(contents)):  # nothing for a block of no columns
+                mean = scheme.mean(decryptor, scheme.ciphertext(content, "an inner product"))
+                block[i, j] = block[j, i] = np.ldexp(mean * SLOTS, exponents[i] + exponents[j])
     return gram
 
 
 def uncertainty(gram: Floats, exponents: Sequence[int], size: int, layers: bool) -> Floats:
-    """Standard deviation of each inner product's error [B, K, K], from the scheme's noise."""
+    """Return the standard deviation of each inner product's error, from the scheme's noise.
+
+    Args:
+        gram: The inner products [B, K, K].
+        exponents: The power of two that each row was divided by [K].
+        size: The rows' length.
+        layers: Whether the products are of layers, cut out by masks.
+
+    Returns:
+        [B, K, K].
+    """
     square = np.einsum("bii->bi", gram).clip(0)
     noise = SIGMA * np.ldexp(1.0, np.array(exponents))
     norms = np.sqrt(square)
     spread = np.hypot(norms[:, :, None] * noise, norms[:, None, :] * noise[:, None])
-    # What two errors make of one another is there in every slot, of rows of zeros too.
+    # The product of two errors is in every slot, even where the rows are zero.
     floor = 2 * np.sqrt(SLOTS * -(-size // SLOTS)) * noise[:, None] * noise
     if layers:  # a mask lets a little of its neighbours through
         whole = np.sqrt(square.sum(0))
@@ -137,53 +139,39 @@ def uncertainty(gram: Floats, exponents: Sequence[int], size: int, layers: bool)
     return total
 
 
-def combination(keys: Keys, header: Mapping[str, Any], parts: Sequence[memoryview]) -> Floats:
-    """Return the decrypted Σ w_i u_i [P] of the server's message."""
-    scheme, _, decryptor = keys.tools(header["levels"])
-    vector = np.zeros(header["size"])
-    for c, part in zip(header["present"], parts, strict=True):
-        numbers = scheme.decoded(decryptor, scheme.ciphertext(part, "an encrypted sum"))
-        piece = vector[c * SLOTS : (c + 1) * SLOTS]
-        piece[:] = numbers[: len(piece)]
-    scaled: Floats = np.ldexp(vector, header["exponent"])
-    return scaled
-
-
-def rounded(vector: Floats, exponent: int) -> Floats:
-    """Multiples of 2^(exponent − 27), 40 times as coarse as the noise of one row."""
-    step = 2.0 ** (exponent - SUM_BITS)
-    multiples: Floats = np.round(vector / step) * step
-    return multiples
-
-
-# --- at the server, with the public key ----------------------------------------------------------
+# At the server, with the public key.
 
 
 def pairs(K: int) -> Iterator[tuple[int, int]]:
-    """(i, j) with i <= j, in the order in which products are sent."""
-    yield from ((i, j) for i in range(K) for j in range(i, K))
+    """Yield (i, j) with i <= j, in the order in which products are sent."""
+    yield from combinations_with_replacement(range(K), 2)
 
 
 def products(
     keys: Keys, rows: Sequence[Sealed], blocks: list[list[int]] | None, sketch: int
 ) -> list[bytes]:
-    """Encrypted inner products, block by block and pair by pair, each covered but for its mean."""
+    """Return encrypted inner products, each covered but for its mean over the slots.
+
+    Args:
+        keys: The server's.
+        rows: The rows.
+        blocks: Begin and end of each block of columns; None for the whole vector.
+        sketch: Length of the rows' sketches, which are multiplied in their place; 0 for none.
+
+    Returns:
+        Block by block and pair by pair; empty for a block of no columns.
+    """
     first = rows[0].header
     scheme, encryptor, _ = keys.tools(first["levels"])
     chunks = range(first["chunks"], len(rows[0].parts)) if sketch else range(first["chunks"])
-    size = sketch or first["size"]
-    sums = Sums(scheme, size, blocks)
+    sums = Sums(scheme, sketch or first["size"], blocks)
     for c, at in enumerate(chunks):
-        chunk = [scheme.ciphertext(row.parts[at], f"the row of {row.client!r}") for row in rows]
-        sums.add(c, chunk)
+        sums.add(c, [scheme.ciphertext(r.parts[at], f"the row of {r.client!r}") for r in rows])
     messages = []
     for total in sums.totals(len(rows)):
-        if total is None:  # a block of no columns
-            messages.append(b"")
-            continue
-        cover = scheme.blanket(encryptor, total.scale)
-        scheme.evaluator.add_inplace(total, cover)
-        messages.append(scheme.to_bytes(total))
+        if total is not None:
+            scheme.evaluator.add_inplace(total, scheme.blanket(encryptor, total.scale))
+        messages.append(b"" if total is None else scheme.to_bytes(total))
     return messages
 
 
@@ -192,26 +180,35 @@ Products = dict[tuple[int, int, int], Any]
 
 
 class Sums:
-    """Running sums of products of ciphertexts, by block and pair."""
+    """Running sums of products of ciphertexts, by block and pair.
 
-    def __init__(self, scheme: seal.Scheme, size: int, blocks: list[list[int]] | None) -> None:
-        self.scheme, self.size, self.blocks = scheme, size, blocks
+    Args:
+        scheme: The scheme.
+        size: The rows' length.
+        blocks: As for `products`.
+    """
+
+    def __init__(self, scheme: Scheme, size: int, blocks: list[list[int]] | None) -> None:
+        self.scheme, self.size = scheme, size
+        self.blocks = [[0, size]] if blocks is None else blocks
         self.whole: Products = {}
         self.partial: Products = {}
 
     def add(self, c: int, chunk: Sequence[Any]) -> None:
-        """One chunk of every row."""
+        """Add chunk c of every row."""
         scheme, begin = self.scheme, c * SLOTS
         end = min(begin + SLOTS, self.size)
-        blocks = self.blocks if self.blocks is not None else [[0, self.size]]
-        inside = [(b, max(x, begin), min(y, end)) for b, (x, y) in enumerate(blocks)]
-        inside = [(b, x, y) for b, x, y in inside if x < y]
-        cut = [(b, x, y) for b, x, y in inside if (x, y) != (begin, end)]
-        masks = {b: self._mask(x - begin, y - begin) for b, x, y in cut}
+        inside = {b: (max(x, begin), min(y, end)) for b, (x, y) in enumerate(self.blocks)}
+        inside = {b: (x, y) for b, (x, y) in inside.items() if x < y}
+        cut = {b: (x, y) for b, (x, y) in inside.items() if (x, y) != (begin, end)}
+        masks = {}
+        for b, (x, y) in cut.items():
+            columns = np.arange(begin, begin + SLOTS)
+            masks[b] = scheme.encoded(((x <= columns) & (columns < y)).astype(float), MASK_SCALE)
         for i, j in pairs(len(chunk)):
             product = scheme.api.Ciphertext(scheme.context)
             scheme.evaluator.multiply(chunk[i], chunk[j], product)
-            for b, _, _ in inside:
+            for b in inside:
                 if b not in masks:
                     self._put(self.whole, (b, i, j), product)
                     continue
@@ -220,22 +217,15 @@ class Sums:
                 self._put(self.partial, (b, i, j), part)
 
     def totals(self, K: int) -> Iterator[Any]:
-        """Yield the sums, block by block and pair by pair."""
+        """Yield the sums, block by block and pair by pair; None for a block of no columns."""
         one = self.scheme.encoded(1.0, MASK_SCALE) if self.partial else None
-        for b in range(1 if self.blocks is None else len(self.blocks)):
+        for b in range(len(self.blocks)):
             for i, j in pairs(K):
                 total, part = self.whole.get((b, i, j)), self.partial.get((b, i, j))
-                if total is None or part is None:
-                    yield part if total is None else total
-                    continue
-                self.scheme.evaluator.multiply_plain_inplace(total, one)
-                self.scheme.evaluator.add_inplace(total, part)
-                yield total
-
-    def _mask(self, begin: int, end: int) -> Any:
-        mask = np.zeros(SLOTS)
-        mask[begin:end] = 1
-        return self.scheme.encoded(mask, MASK_SCALE)
+                if total is not None and part is not None:
+                    self.scheme.evaluator.multiply_plain_inplace(total, one)
+                    self.scheme.evaluator.add_inplace(total, part)
+                yield part if total is None else total
 
     def _put(self, sums: Products, key: tuple[int, int, int], x: Any) -> None:
         if key in sums:
@@ -247,7 +237,17 @@ class Sums:
 def weighted_sum(
     keys: Keys, rows: Sequence[Sealed], weights: Floats, blocks: list[tuple[int, int]] | None
 ) -> tuple[list[int], list[bytes]]:
-    """The chunks that are not 0 everywhere, and their ciphertexts of Σ w_i u_i, of one modulus."""
+    """Return the chunks that are not 0 everywhere, and their ciphertexts of Σ w_i u_i.
+
+    Args:
+        keys: The server's.
+        rows: The rows.
+        weights: w [K], or [B, K] with one row for each block.
+        blocks: Begin and end of each block of columns; None for the whole vector.
+
+    Returns:
+        All ciphertexts are of one modulus.
+    """
     first = rows[0].header
     scheme, _, _ = keys.tools(first["levels"])
     present, parts = [], []
@@ -260,8 +260,9 @@ def weighted_sum(
             x = scheme.ciphertext(row.parts[c], f"the row of {row.client!r}")
             if first["levels"] == 2:
                 scheme.evaluator.mod_switch_to_next_inplace(x)
-            same = np.ndim(w) == 0 or bool((w == w[0]).all())
-            plain = scheme.encoded(float(np.ravel(w)[0]) if same else w, WEIGHT_SCALE, x.parms_id())
+            values = np.ravel(w)
+            same = bool((values == values[0]).all())
+            plain = scheme.encoded(float(values[0]) if same else w, WEIGHT_SCALE, x.parms_id())
             scheme.evaluator.multiply_plain_inplace(x, plain)
             if total is None:
                 total = x
@@ -275,7 +276,7 @@ def weighted_sum(
 
 
 def spread(weights: Floats, blocks: list[tuple[int, int]], c: int, size: int) -> Floats:
-    """Return the weights [B] of one client as one number per slot of a chunk."""
+    """Return the weights [B] of one client as one number per slot of chunk c."""
     begin, slots = c * SLOTS, np.zeros(min(SLOTS, size - c * SLOTS))
     for w, (x, y) in zip(weights, blocks, strict=True):
         slots[max(x - begin, 0) : max(y - begin, 0)] = w

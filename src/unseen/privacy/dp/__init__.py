@@ -1,8 +1,9 @@
 """Differential privacy by clipping and noise: of single examples (DP-SGD), or of whole clients.
 
-Both are put on at the client, around the method that a study names, so that whoever receives a
-reply, the server first, receives what is noised already. What a method sends besides its clipped
-and noised rows is refused or left out.
+Note:
+    Both are put on at the client, around the method that a study names, so that whoever receives a
+    reply, the server first, receives what is noised already. What a method sends besides its
+    clipped and noised rows is refused or left out.
 """
 
 from __future__ import annotations
@@ -31,17 +32,22 @@ __all__ = [
 
 
 def read(examples: str, clients: str) -> tuple[Examples | None, Clients | None]:
-    """Return the study's two settings, `dp(clip=1.0, noise=1.1, delta=1e-5)` or nothing."""
+    """Return the study's two settings, `dp(clip=1.0, noise=1.1, delta=1e-5)` or nothing.
 
-    def one(text: str, kind: type[Any], where: str) -> Any:
-        if not text:
-            return None
-        calls = parse(text)
-        if len(calls) != 1:
-            raise UnseenError(f"privacy.{where} takes one dp(...); found {text!r}.")
-        return resolve(f"noise of privacy.{where}:", calls[0], {"dp": kind})
+    Args:
+        examples: The study's `privacy.examples`.
+        clients: The study's `privacy.clients`.
+    """
+    return _one(examples, Examples, "examples"), _one(clients, Clients, "clients")
 
-    return one(examples, Examples, "examples"), one(clients, Clients, "clients")
+
+def _one(text: str, kind: type[Any], where: str) -> Any:
+    if not text:
+        return None
+    calls = parse(text)
+    if len(calls) != 1:
+        raise UnseenError(f"privacy.{where} takes one dp(...); found {text!r}.")
+    return resolve(f"noise of privacy.{where}:", calls[0], {"dp": kind})
 
 
 def private(
@@ -51,13 +57,17 @@ def private(
     participation: float | int = 1.0,
     summed: bool = False,
 ) -> Method:
-    """Return the method with its clients' noise; refused with the reason where no bound would hold.
+    """Return the method with its clients' noise.
 
     Args:
         method: The method without noise.
-        examples, clients: What is private, and how much.
+        examples: The noise on single examples' gradients, or none.
+        clients: The noise on clients' rows, or none.
         participation: Of a round, as in the study.
         summed: Whether the channel shows the server no more than sums of rows.
+
+    Raises:
+        Incompatible: No bound would hold; the error has the reason.
     """
     if examples is not None:
         method = with_example_noise(method, examples)

@@ -1,38 +1,43 @@
-"""The privacy of single examples: DP-SGD in the place of a method's gradient."""
+"""The privacy of single examples: DP-SGD in place of a method's gradient.
+
+Sums of clipped gradients are formed by algebra for linear layers, else in chunks.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.func import grad_and_value, vmap
+from torch.nn.modules.batchnorm import _NormBase
 
 from unseen.core.client import Client
-from unseen.core.exchange import Local, Method, Reply, Turn
-from unseen.core.losses import Loss
+from unseen.core.exchange import Local, Method, Reply
+from unseen.core.losses import CrossEntropy, Loss, SquaredError, cross_entropy, squared_error
 from unseen.core.parts import Wrapper, able
+from unseen.core.turn import Turn
 from unseen.core.types import Inbox, Memory
 from unseen.core.vector import Model
-from unseen.errors import Incompatible, number
+from unseen.errors import Incompatible, UnseenError, number
 from unseen.gradient import Backprop, Step
+from unseen.gradient.per_example import linear_layers, linear_signals, put
 from unseen.local.scaffold import Controls
 from unseen.local.train import Train
 from unseen.methods.base import TRAIN, trained, with_exchange
-from unseen.privacy.clipped import clipped_sum, linear, output_loss
-from unseen.privacy.dp.noise import PUBLIC, check_noise, check_scalars, kept
-from unseen.privacy.stream import keyed_memory, stream
+from unseen.privacy.dp.noise import PUBLIC, Stream, check_noise, check_scalars, keyed_memory, no_key
 from unseen.recipe import Training
+
+#: (outputs [N, C], y [N]) -> the mean over the examples.
+OutputLoss = Callable[[Tensor, Tensor], Tensor]
 
 
 @dataclass(frozen=True)
 class Examples:
     """DP-SGD: g ← (Σ_n min(1, C / ‖g_n‖) g_n + σ C ξ) / B, ξ ~ N(0, 1) in each coordinate.
-
-    B is the training's batch size; every example is in a step's batch with probability B / n,
-    drawn independently (Poisson sampling), as the accountants assume.
 
     Attributes:
         clip: C, the largest norm of one example's gradient.
@@ -41,6 +46,10 @@ class Examples:
         chunk: How many examples' gradients are formed at a time where the network does not consist
             of linear layers alone.
         seed: For tests only; noise and batches then follow from it, and nothing is protected.
+
+    Note:
+        B is the training's batch size; every example is in a step's batch with probability B / n,
+        drawn independently (Poisson sampling), as the accountants assume.
 
     Source:
         Abadi et al. 2016, "Deep Learning with Differential Privacy", Algorithm 1, with sums divided
@@ -63,6 +72,8 @@ class Noised:
     """The gradient of DP-SGD in `Backprop`'s place; see `Examples`.
 
     Attributes:
+        loss: The loss; a mean over examples.
+        dp: How they are clipped and noised.
         expected: B, the expected size of a batch; None where the whole training split is one.
     """
 
@@ -74,19 +85,18 @@ class Noised:
     def open(
         self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
     ) -> Iterator[Step]:
-        """Steps whose noise comes from the client's secret; to be opened once per exchange."""
+        """Yield steps whose noise comes from the client's secret; opened once per exchange."""
         loss = output_loss(self.loss, "dp")
         size = self.expected or len(client.split("train"))
-        draws, deviation = stream(memory, "gradient"), self.dp.noise * self.dp.clip
+        draws, deviation = Stream.of(memory, "gradient"), self.dp.noise * self.dp.clip
         algebra = linear(model)
 
         def step(x: Tensor, y: Tensor) -> Tensor:
-            nonlocal algebra
             value = clipped_sum(model, loss, x, y, self.dp.clip, self.dp.chunk, algebra)
             if self.dp.noise:
-                noise = draws.normal(len(model.gradient)) * deviation
+                drawn = draws.normal(len(model.gradient)) * deviation
                 # Added in float64 and rounded once.
-                model.gradient.copy_(model.gradient.double() + noise.to(model.device))
+                model.gradient.copy_(model.gradient.double() + drawn.to(model.device))
             model.gradient.div_(size)
             return value
 
@@ -97,14 +107,15 @@ class Noised:
 class Poisson:
     """Batches of independent draws: every example with probability B / n, in every step.
 
-    As many steps as shuffled batches would be; a batch may be of any size, 0 included. Whose
-    example was drawn is secret, since that is what amplifies the privacy of a batch.
+    Note:
+        There are as many steps as shuffled batches would be; a batch may be of any size, 0
+        included. Which example was drawn is secret, since that amplifies the privacy of a batch.
     """
 
     def __call__(
         self, count: int, recipe: Training, memory: Memory, turn: Turn
     ) -> Iterator[Tensor]:
-        draws, rate = stream(memory, "batches"), rate_of(count, recipe)
+        draws, rate = Stream.of(memory, "batches"), rate_of(count, recipe)
         for _ in range(steps_of(count, recipe)):
             yield torch.from_numpy((draws.uniform(count) < rate).nonzero()[0])
 
@@ -115,7 +126,7 @@ def rate_of(count: int, recipe: Training) -> float:
 
 
 def steps_of(count: int, recipe: Training) -> int:
-    """Steps of one exchange with Poisson batches: those of as many passes over shuffled ones."""
+    """Return the steps of one exchange, those of as many passes over shuffled batches."""
     if recipe.steps is not None:
         return recipe.steps
     whole, rest = divmod(count, recipe.batch_size)
@@ -126,8 +137,9 @@ def steps_of(count: int, recipe: Training) -> int:
 class Guarded(Wrapper):
     """Another local with the client's secret at hand, whose reply keeps only what is public.
 
-    Left out: every scalar but the number of examples, of steps and what follows from them. The
-    mean training loss is among what is left out.
+    Note:
+        Left out is every scalar but the number of examples, of steps and what follows from them;
+        so the mean training loss is.
     """
 
     inner: Local
@@ -136,23 +148,26 @@ class Guarded(Wrapper):
     def __call__(
         self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
     ) -> tuple[Reply, Memory]:
-        """The other local's rows, which the noise inside has made private."""
+        """Return the other local's rows, which the noise inside has made private."""
         ready = keyed_memory(memory, inbox, turn, self.dp.seed)
         reply, after = self.inner(model, inbox, client, ready, turn)
         public = {name: value for name, value in reply.scalars.items() if name in PUBLIC}
-        return Reply(reply.rows, public), kept(after, ready)
+        return Reply(reply.rows, public), no_key(after, ready)
 
 
 def with_example_noise(method: Method, dp: Examples) -> Method:
-    """Return the method whose clients train by DP-SGD; all else of it must follow from that."""
+    """Return the method whose clients train by DP-SGD.
+
+    Raises:
+        Incompatible: Something that leaves a client does not follow from the noised steps.
+    """
     name = f"{method.name}+dp"
     for exchange in method.exchanges:
         if exchange.slots and exchange.name != TRAIN:
-            what = ", ".join(method.shares) or exchange.name
             raise Incompatible(
-                f"{name}",
-                f"the exchange {exchange.name!r} sends what is computed from the "
-                f"data outside the clipped and noised steps ({what}).",
+                name,
+                f"the exchange {exchange.name!r} sends what is computed from the data outside the "
+                f"clipped and noised steps ({', '.join(method.shares) or exchange.name}).",
             )
     exchange = trained(method)
     check_scalars(name, exchange, PUBLIC)
@@ -160,35 +175,144 @@ def with_example_noise(method: Method, dp: Examples) -> Method:
     return with_exchange(method, replace(exchange, local=local))
 
 
-def _noised_local(local: Any, dp: Examples, name: str) -> Local:
-    """The local with the noised gradient inside; refused if it reads the data by itself."""
-    if not able(local, "clips_per_example") or (isinstance(local, Controls) and local.option == 1):
-        option = " with option 1" if isinstance(local, Controls) else ""
+def _noised_local(local: Any, dp: Examples, name: str) -> Any:
+    """Return the local with the noised gradient inside; refuse one that reads the data itself."""
+    second = isinstance(local, Controls) and local.option == 1
+    if second or not able(local, "clips_per_example"):
         raise Incompatible(
-            f"{name}",
-            f"{type(local).__name__}{option} looks at the client's examples "
-            "outside the clipped and noised steps, which the guarantee does not cover.",
+            name,
+            f"{type(local).__name__}{' with option 1' if second else ''} looks at the client's "
+            "examples outside the clipped and noised steps, which the guarantee does not cover.",
         )
     if isinstance(local, Wrapper):
-        wrapped: Local = local.around(_noised_local(local.inner, dp, name))
-        return wrapped
-    expected = local.training.batch_size if isinstance(local, Train) else None
-    gradient = _noised_gradient(local.gradient, dp, expected, name)
+        return local.around(_noised_local(local.inner, dp, name))
     if isinstance(local, Train):
         training = replace(local.training, sampling=Poisson())
+        gradient = _noised_gradient(local.gradient, dp, training.batch_size, name)
         return replace(local, gradient=gradient, training=training)
-    full: Local = replace(local, gradient=gradient)
-    return full
+    return replace(local, gradient=_noised_gradient(local.gradient, dp, None, name))
 
 
 def _noised_gradient(gradient: Any, dp: Examples, expected: int | None, name: str) -> Any:
     if not able(gradient, "clips_per_example"):
         raise Incompatible(
-            f"{name}",
-            f"{type(gradient).__name__} makes more of a batch than the sum of "
-            "its examples' gradients, and no bound on one example's part of that is known here.",
+            name,
+            f"{type(gradient).__name__} makes more of a batch than the sum of its examples' "
+            "gradients, and no bound on one example's part of that is known here.",
         )
     if isinstance(gradient, Backprop):
         output_loss(gradient.loss, name)
         return Noised(gradient.loss, dp, expected)
     return replace(gradient, inner=_noised_gradient(gradient.inner, dp, expected, name))
+
+
+def output_loss(loss: Loss, name: str) -> OutputLoss:
+    """Return a loss as a mean over examples, each of which counts for itself.
+
+    Args:
+        loss: The training's loss.
+        name: What an error says cannot be.
+
+    Raises:
+        Incompatible: One example's loss depends on others, or may do so.
+    """
+    if type(loss) is SquaredError:
+        return squared_error
+    if type(loss) is CrossEntropy and not loss.balanced:
+        alpha = loss.smoothing
+        return lambda outputs, y: cross_entropy(outputs, y, alpha)
+    if type(loss) is CrossEntropy:
+        raise Incompatible(
+            name,
+            "balanced class weights make one example's loss depend on how many others there are of "
+            "its class: leave balanced out.",
+        )
+    kind = type(loss).__name__
+    raise Incompatible(name, f"{kind} is not known to be a mean of single examples' losses.")
+
+
+def check_layers(module: torch.nn.Module, name: str) -> None:
+    """Refuse networks whose layers normalise over the batch or keep running statistics."""
+    for layer_name, layer in module.named_modules():
+        if isinstance(layer, _NormBase) and (
+            "BatchNorm" in type(layer).__name__ or layer.track_running_stats
+        ):
+            raise Incompatible(
+                name,
+                f"the layer {layer_name!r} ({type(layer).__name__}) normalises each example by the "
+                "others of its batch and sends their statistics along with the model, so that no "
+                "bound on one example's part holds.",
+                remedy="Take a network with GroupNorm or LayerNorm, such as domainbed-cnn, or one "
+                "without, such as mlp(widths=[64]).",
+            )
+
+
+def linear(model: Model) -> bool:
+    """Return whether all that is trained lies in linear layers, each used once."""
+    try:
+        linear_layers(model)
+    except UnseenError:
+        return False
+    return True
+
+
+def clipped_sum(
+    model: Model, loss: OutputLoss, x: Tensor, y: Tensor, clip: float, chunk: int, algebra: bool
+) -> Tensor:
+    """Leave Σ_n min(1, C / ‖g_n‖) g_n in `model.gradient`, and return the mean loss.
+
+    g_n is example n's gradient over all parameters together.
+
+    Args:
+        model: The network, in whose gradient the sum is left.
+        loss: A mean over examples.
+        x: The batch's inputs.
+        y: Its labels.
+        clip: C.
+        chunk: How many gradients are formed at a time, where not by algebra.
+        algebra: Whether to use matrix products, for networks of linear layers.
+
+    Returns:
+        The batch's mean loss.
+    """
+    model.gradient.zero_()
+    if not len(y):
+        return torch.zeros((), device=model.device)
+    if algebra:
+        return _by_algebra(model, loss, x, y, clip)
+
+    def one(vector: Tensor, example: Tensor, label: Tensor) -> Tensor:
+        return loss(model.at(vector, example[None]), label[None])
+
+    # Layers that draw do so for each example, as they do in a batch.
+    gradients = vmap(grad_and_value(one), in_dims=(None, 0, 0), randomness="different")
+    total = torch.zeros_like(model.gradient)
+    value = torch.zeros((), device=model.device)
+    vector = model.vector.detach()
+    for examples, labels in zip(x.split(chunk), y.split(chunk), strict=True):
+        each, losses = gradients(vector, examples, labels)
+        total += factors(each.square().sum(1), clip) @ each
+        value += losses.detach().sum()
+    model.gradient.copy_(total)
+    return value / len(y)
+
+
+def _by_algebra(model: Model, loss: OutputLoss, x: Tensor, y: Tensor, clip: float) -> Tensor:
+    """Sum the clipped gradients as (c ∘ δ)ᵀ a; no example's gradient δ_n a_nᵀ is ever formed."""
+    value, pairs = linear_signals(model, lambda m, x, y: loss(m(x), y), x, y)
+    squares = sum(d.square().sum(1) * a.square().sum(1) for d, a in pairs.values())
+    assert isinstance(squares, Tensor)
+    c = factors(squares, clip)
+    for name, (delta, a) in pairs.items():
+        put(model, name, (delta * c[:, None]).T @ a)
+    return value
+
+
+def factors(squares: Tensor, clip: float) -> Tensor:
+    """Return min(1, C / ‖g‖) for squared norms [N]; 1 for a gradient of 0.
+
+    Example:
+        >>> factors(torch.tensor([4.0, 0.25, 0.0]), 1.0)
+        tensor([0.5000, 1.0000, 1.0000])
+    """
+    return (clip / squares.sqrt()).clamp(max=1.0)

@@ -1,16 +1,35 @@
-"""What both kinds of noise refuse, and what both keep at the client."""
+"""What both kinds of noise share: random numbers that nobody can guess, and what they refuse.
+
+Note:
+    torch's generator on the CPU keeps 32 bits of its seed, so that whoever sees one noised vector
+    can try all of them: privacy's noise never comes from it. Here every number is read off
+    SHAKE-128 over 256 secret bits and the message that the client answers. The same message has the
+    same answer, and so costs no privacy twice; any other message has other noise.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import math
+import secrets
 from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
 
 from unseen.core.exchange import Exchange
 from unseen.core.parts import layers
-from unseen.core.types import Memory
+from unseen.core.turn import Turn
+from unseen.core.types import Inbox, Memory
 from unseen.errors import Incompatible, UnseenError, number
-from unseen.privacy.stream import KEY, SECRET
+from unseen.privacy.wire import digest_of, from_tensor, to_tensor
 
+#: The client's own memory: its secret, and, while an exchange lasts, the key of its numbers.
+SECRET, KEY = "dp.secret", "dp.key"
+#: Numbers that are made at a time, so that their bytes stay in cache.
+AT_ONCE = 1 << 16
 #: What a client may report in addition to noised rows: it follows from the study and from the size
 #: of its training split, which counts as public.
 PUBLIC = frozenset({"examples", "steps", "accumulated"})
@@ -18,8 +37,77 @@ PUBLIC = frozenset({"examples", "steps", "accumulated"})
 SERVERS = frozenset({"client", "progress", "rounds", "prior"})
 
 
+class Stream:
+    """Numbers in float64 that follow from a key alone, each call's after the last one's.
+
+    Args:
+        key: The secret.
+        purpose: What the numbers are for; another purpose has others.
+    """
+
+    def __init__(self, key: bytes, purpose: str) -> None:
+        self.key, self.calls = key + purpose.encode(), 0
+
+    @classmethod
+    def of(cls, memory: Memory, purpose: str) -> Stream:
+        """Return the numbers of one purpose in the exchange that `keyed_memory` was made for."""
+        return cls(from_tensor(memory[KEY]), purpose)
+
+    def uniform(self, count: int) -> NDArray[np.float64]:
+        """Return uniform numbers in (0, 1), of 53 bits each."""
+        digest = hashlib.shake_128(self.key + b"/" + self.calls.to_bytes(8, "big"))
+        self.calls += 1
+        whole = np.frombuffer(digest.digest(8 * count), dtype="<u8") >> np.uint64(11)
+        return (whole.astype(np.float64) + 0.5) / 2.0**53
+
+    def normal(self, count: int) -> Tensor:
+        """Return standard normal numbers [count]: Box–Muller, the halved sum of four.
+
+        Note:
+            One draw of a textbook generator can give away, by which floating-point numbers it can
+            reach, what it was added to; a sum of four hides that.
+
+        Source:
+            Holohan and Braghin 2021.
+        """
+        numbers = np.empty(count)
+        for begin in range(0, count, AT_ONCE):
+            n = min(AT_ONCE, count - begin)
+            u = self.uniform(4 * n).reshape(4, n)
+            radius = np.sqrt(-2 * np.log(u[:2]))
+            angle = 2 * np.pi * u[2:]
+            pairs = radius * np.cos(angle) + radius * np.sin(angle)
+            numbers[begin : begin + n] = pairs.sum(0) / 2
+        return torch.from_numpy(numbers)
+
+
+def keyed_memory(memory: Memory, inbox: Inbox, turn: Turn, seed: int | None) -> Memory:
+    """Return the memory with the client's secret, made now if there is none, and a key.
+
+    Args:
+        memory: What the client keeps.
+        inbox: What it received.
+        turn: The exchange, whose key it is.
+        seed: For tests; the secret then follows from it and hides nothing.
+    """
+    if seed is not None:
+        secret = hashlib.sha256(f"{seed}/{turn.client}".encode()).digest()
+    else:
+        kept_secret = from_tensor(memory[SECRET]) if SECRET in memory else b""
+        secret = kept_secret or secrets.token_bytes(32)
+    others = {name: value for name, value in memory.items() if name != SECRET}
+    label = f"{turn.seed}/{turn.round}/{turn.exchange}/{turn.client}"
+    digest = hashlib.sha256(secret + label.encode() + digest_of(inbox) + digest_of(others)).digest()
+    return {**others, SECRET: to_tensor(secret), KEY: to_tensor(digest)}
+
+
+def no_key(after: Memory, ready: Memory) -> Memory:
+    """Return the memory with the secret, without the key of an exchange that is over."""
+    return {**{n: v for n, v in after.items() if n != KEY}, SECRET: ready[SECRET]}
+
+
 def check_noise(where: str, clip: object, noise: object, delta: object) -> None:
-    """Refuse a clip, noise or δ that mean nothing."""
+    """Refuse a clip, noise or δ of the setting privacy.`where` that mean nothing."""
     if clip != math.inf:
         number(f"privacy.{where}: dp(clip)", clip, 0, open_low=True)
     number(f"privacy.{where}: dp(noise)", noise, 0)
@@ -31,23 +119,24 @@ def check_noise(where: str, clip: object, noise: object, delta: object) -> None:
 
 
 def check_scalars(name: str, exchange: Exchange, allowed: frozenset[str]) -> None:
-    """Refuse rules that read what a private client does not report."""
+    """Refuse rules that read what a private client does not report.
+
+    Args:
+        name: The method with its noise.
+        exchange: The exchange whose rules are checked.
+        allowed: The scalars that a client reports.
+    """
     for slot in exchange.slots.values():
         needs = slot.combine.all_needs() if slot.combine is not None else ()
         if lacking := sorted({*needs} - allowed - SERVERS):
-            hint = "; take weights='uniform'" if "examples" in lacking else ""
             raise Incompatible(
-                f"{name}",
-                f"its weights depend on the clients' data through what they "
-                f"report ({', '.join(lacking)}), on which there is no noise{hint}.",
+                name,
+                "its weights depend on the clients' data through what they report "
+                f"({', '.join(lacking)}), which are not noised.",
+                remedy="Take weights='uniform'." if "examples" in lacking else "",
             )
 
 
 def mechanism(local: Any, kind: type[Any]) -> Any:
     """Return the `Guarded` or `NoisedRows` among a local's wrappers, or None."""
     return next((part for part in layers(local) if isinstance(part, kind)), None)
-
-
-def kept(after: Memory, ready: Memory) -> Memory:
-    """Return the memory with the secret, without the key of an exchange that is over."""
-    return {**{n: v for n, v in after.items() if n != KEY}, SECRET: ready[SECRET]}

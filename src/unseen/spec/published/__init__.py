@@ -13,12 +13,12 @@ A table whose rows or columns come in groups has these as parts, `csac/table2/al
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from functools import cache
-from importlib import resources
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from unseen.errors import UnseenError, nearest
 
@@ -54,11 +54,20 @@ class Figure:
         """The number; of p / h (PPDG's Table 7) the p, of degrees the angle."""
         return Decimal(self.text.partition("/")[0].removesuffix("°"))
 
+    @property
+    def digit(self) -> Decimal:
+        """One unit of the last digit."""
+        return Decimal(1).scaleb(int(self.value.as_tuple().exponent))
+
     def times(self, power: int) -> Figure:
-        """The same digits in another unit; power: a power of ten, 100 for percent."""
+        """Return the same digits in another unit.
+
+        Args:
+            power: A power of ten, 100 for percent.
+        """
         shift = Decimal(power).adjusted()
-        texts = [t and str(Decimal(t).scaleb(shift)) for t in (self.text, self.error)]
-        return Figure(texts[0] or "", texts[1])
+        text, error = (t and str(Decimal(t).scaleb(shift)) for t in (self.text, self.error))
+        return Figure(text or "", error)
 
     def __str__(self) -> str:
         return self.text if self.error is None else f"{self.text} ± {self.error}"
@@ -68,13 +77,22 @@ class Figure:
 class Table:
     """One table, or a part of one.
 
-    columns: as printed, so names may repeat over the groups. tasks, metrics: what studies call a
-    column and what is measured there, "" where they have no counterpart. groups: name -> number of
-    columns. rows: label -> a figure per column; grouped rows are labelled `group/label`. cited:
-    rows taken from other papers. average: the name of columns that are means of others. error: what
-    stands after ±. environments: our names of the rows, where rows are environments and columns
-    methods. studies: those that make it. methods: label -> the method of ours that makes the
-    row, with the options that set it apart from other rows; one list for all tables of a paper.
+    Attributes:
+        name: Its name, such as `csac/table1`.
+        caption: What it shows, in our words.
+        unit: Of its numbers.
+        columns: As printed, so names may repeat over the groups.
+        tasks, metrics: What studies call a column and what is measured there, "" where they have no
+            counterpart.
+        rows: Label -> a figure per column; grouped rows are labelled `group/label`.
+        groups: Name -> number of columns.
+        cited: Rows taken from other papers.
+        average: The name of columns that are means of others.
+        error: What stands after ±.
+        environments: Our names of the rows, where rows are environments and columns methods.
+        studies: Those that make it.
+        methods: Label -> the method of ours that makes the row, with the options that set it apart
+            from other rows; one list for all tables of a paper.
     """
 
     name: str
@@ -84,7 +102,7 @@ class Table:
     tasks: tuple[str, ...]
     metrics: tuple[str, ...]
     rows: Mapping[str, tuple[Figure, ...]]
-    groups: Mapping[str, int]
+    groups: Mapping[str, int] = field(default_factory=dict)
     cited: tuple[str, ...] = ()
     average: str = ""
     error: str = ""
@@ -104,35 +122,30 @@ class Table:
         return (*self.groups, *rows)
 
     def part(self, name: str) -> Table:
-        """The columns, or the rows, of one group."""
+        """Return the columns, or the rows, of one group."""
         if name not in self.parts:
             raise nearest(f"part of {self.name}", name, self.parts)
-        if name not in self.groups:
+        full = f"{self.name}/{name}"
+        if name in self.groups:
+            at = self.span(name)
+            rows = {label: row[at] for label, row in self.rows.items()}
+            columns, tasks, metrics = self.columns[at], self.tasks[at], self.metrics[at]
             return replace(
-                self,
-                name=f"{self.name}/{name}",
-                rows={k.partition("/")[2]: v for k, v in self.rows.items() if _in(k, name)},
-                cited=tuple(k.partition("/")[2] for k in self.cited if _in(k, name)),
+                self, name=full, columns=columns, tasks=tasks, metrics=metrics, rows=rows, groups={}
             )
-        at = self.span(name)
-        return replace(
-            self,
-            name=f"{self.name}/{name}",
-            columns=self.columns[at],
-            tasks=self.tasks[at],
-            metrics=self.metrics[at],
-            rows={label: row[at] for label, row in self.rows.items()},
-            groups={},
-        )
+        inside = f"{name}/"
+        cited = tuple(k.removeprefix(inside) for k in self.cited if k.startswith(inside))
+        rows = {k.removeprefix(inside): v for k, v in self.rows.items() if k.startswith(inside)}
+        return replace(self, name=full, rows=rows, cited=cited)
 
     def span(self, group: str) -> slice:
-        """Where the columns of a group stand."""
+        """Return where the columns of a group stand."""
         names = list(self.groups)
         start = sum(self.groups[name] for name in names[: names.index(group)])
         return slice(start, start + self.groups[group])
 
     def shown(self) -> dict[str, dict[str, dict[str, Figure]]]:
-        """metric -> row -> task -> figure in the units of our tables, without cited rows."""
+        """Return metric -> row -> task -> figure in the units of our tables, without cited rows."""
         if self.environments:
             return self._turned().shown()
         places = [place for place in zip(self.metrics, self.tasks, strict=True) if all(place)]
@@ -140,17 +153,15 @@ class Table:
             raise self._several("columns")
         found: dict[str, dict[str, dict[str, Figure]]] = {}
         for label, row in self.rows.items():
-            if label in self.cited:
-                continue
             for metric, task, figure in zip(self.metrics, self.tasks, row, strict=True):
-                if metric and task:
+                if metric and task and label not in self.cited:
                     percent = self.unit == "share" and "accuracy" in metric
                     texts = found.setdefault(metric, {}).setdefault(label, {})
                     texts[task] = figure.times(100) if percent else figure
         return found
 
     def _turned(self) -> Table:
-        """The same figures with a row per method and a column per environment."""
+        """Return the same figures with a row per method and a column per environment."""
         columns = zip(*self.rows.values(), strict=True)
         return replace(
             self,
@@ -162,7 +173,7 @@ class Table:
         )
 
     def tests(self) -> dict[str, str]:
-        """label -> p/h, where this is a table of tests: its one row, with methods as columns."""
+        """Return label -> p/h of a table of tests, which has one row and methods as columns."""
         if self.unit != TESTS:
             return {}
         if len(self.rows) > 1:
@@ -172,13 +183,13 @@ class Table:
 
     def _several(self, what: str) -> UnseenError:
         return UnseenError(
-            f"{self.name} has {what} of several data sets; name one part of it, such as "
-            f"{self.name}/{self.parts[0]}. Parts: {', '.join(self.parts)}."
+            f"{self.name} has {what} of several data sets.",
+            remedy=f"Name one part of it, such as {self.name}/{self.parts[0]}. "
+            f"Parts: {', '.join(self.parts)}.",
         )
 
 
-@dataclass(frozen=True)
-class Inconsistent:
+class Inconsistent(NamedTuple):
     """An average that rounding cannot explain: it does not follow from its printed cells."""
 
     table: str
@@ -189,7 +200,7 @@ class Inconsistent:
 
 
 def table(name: str) -> Table:
-    """A table by name, `csac/table1`, or a part of it, `csac/table4/pacs`."""
+    """Return a table by name, `csac/table1`, or a part of it, `csac/table4/pacs`."""
     known = tables()
     head, _, part = name.partition("/table")
     number, _, part = part.partition("/")
@@ -201,114 +212,82 @@ def table(name: str) -> Table:
 
 @cache
 def tables() -> Mapping[str, Table]:
-    """Every table of the four papers by name, in the order of the papers."""
-    entries = ((paper, key, entry) for paper in PAPERS for key, entry in _entries(paper).items())
-    return {
-        f"{p}/{key}": _read(f"{p}/{key}", entry, _file(p)["methods"])
-        for p, key, entry in entries
-        if "rows" in entry
-    }
+    """Return every table of the four papers by name, in the order of the papers."""
+    return {name: _read(name, entry) for name, entry in _entries().items() if "rows" in entry}
 
 
 def contents() -> dict[str, tuple[str, ...]]:
-    """Tables and data figures -> the studies whose records they are made from.
+    """Return tables and data figures -> the studies whose records they are made from.
 
     Sub-tables count as one: `fedilc/table4` is both a and b.
     """
     found: dict[str, tuple[str, ...]] = {}
-    for paper in PAPERS:
-        for key, entry in _entries(paper).items():
-            name = f"{paper}/{key.rstrip('ab')}"
-            found[name] = tuple(dict.fromkeys((*found.get(name, ()), *entry["studies"])))
+    for key, entry in _entries().items():
+        name = key.rstrip("ab")
+        found[name] = tuple(dict.fromkeys((*found.get(name, ()), *entry["studies"])))
     return found
 
 
 def captions() -> dict[str, str]:
-    """Tables and data figures -> what they show, in our words."""
-    return {f"{p}/{key}": entry["caption"] for p in PAPERS for key, entry in _entries(p).items()}
+    """Return tables and data figures -> what they show, in our words."""
+    return {name: entry["caption"] for name, entry in _entries().items()}
 
 
 def inconsistent() -> tuple[Inconsistent, ...]:
-    """The averages that do not follow from their cells: they differ from the mean of the printed
-    cells by more than half a last digit of the cells and half of their own."""
-    return tuple(
-        Inconsistent(found.name, label, found.columns[at], row[at].text, str(_short(mean, row[at])))
-        for found in tables().values()
-        for label, row in found.rows.items()
-        for at, cells in _averages(found)
-        if abs(row[at].value - (mean := _mean([row[i] for i in cells])))
-        > (_digit(row[at]) + max(_digit(row[i]) for i in cells)) / 2
-    )
+    """Return the averages that do not follow from their cells.
+
+    They differ from the mean of the printed cells by more than half a last digit of the cells and
+    half of their own.
+    """
+    found = []
+    for whole in tables().values():
+        for at, cells in _averages(whole):
+            for label, row in whole.rows.items():
+                mean = sum((row[i].value for i in cells), Decimal()) / len(cells)
+                rounding = (row[at].digit + max(row[i].digit for i in cells)) / 2
+                if abs(row[at].value - mean) > rounding:
+                    short = str(mean.quantize(row[at].digit / 100))
+                    found.append(
+                        Inconsistent(whole.name, label, whole.columns[at], row[at].text, short)
+                    )
+    return tuple(found)
 
 
 def _averages(found: Table) -> Iterator[tuple[int, list[int]]]:
-    """Columns that are means, with those that they are means of.
+    """Yield the columns that are means, with those that they are means of.
 
     An average is over its group; one that stands in a group by itself is over the last columns of
     all other groups.
     """
     spans = [found.span(name) for name in found.groups] or [slice(0, len(found.columns))]
     for span in spans:
-        inside = list(range(span.start, span.stop))
-        at = inside[-1]
-        if not found.average or found.columns[at] != found.average:
-            continue
-        others = [other.stop - 1 for other in spans if other != span]
-        yield at, inside[:-1] or others
-
-
-def _mean(figures: Sequence[Figure]) -> Decimal:
-    return sum((f.value for f in figures), Decimal()) / len(figures)
-
-
-def _short(mean: Decimal, like: Figure) -> Decimal:
-    """A mean with two digits more than the figure it stands beside."""
-    return mean.quantize(_digit(like) / 100)
-
-
-def _digit(figure: Figure) -> Decimal:
-    """One unit of the last digit."""
-    return Decimal(1).scaleb(int(figure.value.as_tuple().exponent))
-
-
-def _in(label: str, group: str) -> bool:
-    return label.partition("/")[0] == group
+        *inside, at = range(span.start, span.stop)
+        if found.average and found.columns[at] == found.average:
+            yield at, inside or [other.stop - 1 for other in spans if other != span]
 
 
 @cache
-def _file(paper: str) -> Mapping[str, Any]:
-    text = (resources.files("unseen.spec.published") / f"{paper}.toml").read_text("utf-8")
-    return tomllib.loads(text)
+def _entries() -> Mapping[str, Mapping[str, Any]]:
+    """Return every table and figure by name, with its paper's methods."""
+    found: dict[str, Mapping[str, Any]] = {}
+    for paper in PAPERS:
+        file = tomllib.loads(Path(__file__).with_name(f"{paper}.toml").read_text("utf-8"))
+        entries = {key: entry for key, entry in file.items() if "caption" in entry}
+        found |= {f"{paper}/{k}": {**v, "methods": file["methods"]} for k, v in entries.items()}
+    return found
 
 
-def _entries(paper: str) -> Mapping[str, Any]:
-    """Tables and figures."""
-    return {key: entry for key, entry in _file(paper).items() if "caption" in entry}
-
-
-def _read(name: str, entry: Mapping[str, Any], methods: Mapping[str, str]) -> Table:
-    columns = tuple(entry["columns"])
+def _read(name: str, entry: Mapping[str, Any]) -> Table:
     rows: dict[str, tuple[Figure, ...]] = {}
     for label, found in entry["rows"].items():
         group = {label: found} if isinstance(found, list) else found
         prefix = "" if isinstance(found, list) else f"{label}/"
         rows |= {prefix + key: tuple(map(_figure, texts)) for key, texts in group.items()}
-    return Table(
-        name,
-        entry["caption"],
-        entry["unit"],
-        columns,
-        tuple(entry.get("tasks", [""] * len(columns))),
-        tuple(entry.get("metrics", [entry.get("metric", "")] * len(columns))),
-        rows,
-        entry.get("groups", {}),
-        tuple(entry.get("cited", ())),
-        entry.get("average", ""),
-        entry.get("error", ""),
-        tuple(entry.get("environments", ())),
-        tuple(entry["studies"]),
-        methods,
-    )
+    count = len(entry["columns"])
+    whole = {"tasks": [""] * count, "metrics": [entry.get("metric", "")] * count, **entry}
+    whole.pop("metric", None)
+    fields: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in whole.items()}
+    return Table(**fields | {"name": name, "rows": rows})
 
 
 def _figure(text: str) -> Figure:

@@ -1,0 +1,90 @@
+"""`unseen report`, `watch` and `track`: what reads the folder of a study's records."""
+
+from __future__ import annotations
+
+import sys
+import time
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from unseen.cli.console import console, names
+
+Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a study's --out.")]
+Folders = Annotated[list[Path], typer.Argument(metavar="DIR...", help="What --out of a study was.")]
+Out = Annotated[Path | None, typer.Option(help="Folder of the report (default: DIR/report).")]
+First = Annotated[str | None, typer.Option(help="What to show first, such as accuracy.")]
+Metric = Annotated[str | None, typer.Option(help="What to show, such as accuracy.")]
+Selection = Annotated[str | None, typer.Option(help="Another selection rule than the study's.")]
+Reference = Annotated[str | None, typer.Option(help="The method to test the others against.")]
+PageOnly = Annotated[bool, typer.Option("--page-only", help="No figures as SVG and PNG files.")]
+DataFiles = Annotated[
+    Path | None, typer.Option(help="Data files, for t-SNE and loss surfaces of saved models.")
+]
+Locals = Annotated[
+    str | None, typer.Option(help="Three clients whose models span the loss surface.")
+]
+Once = Annotated[bool, typer.Option("--once", help="Print how it stands now, and end.")]
+Every = Annotated[float, typer.Option(min=0.2, help="Seconds between two looks.")]
+To = Annotated[str, typer.Option(help="tensorboard, mlflow, or both with a comma.")]
+
+
+def report(
+    folders: Folders,
+    out: Out = None,
+    metric: First = None,
+    selection: Selection = None,
+    reference: Reference = None,
+    page_only: PageOnly = False,
+    data_dir: DataFiles = None,
+    locals: Locals = None,
+) -> None:
+    """Write a report of finished runs: one page that opens from disk, tables, figures."""
+    from unseen.report.read import Choice
+    from unseen.report.write import report as write
+
+    further = None
+    if data_dir is not None:
+        from unseen.report.models import sections
+
+        further = partial(sections, data_dir=data_dir, clients=names(locals))
+    target = out or (folders[0] / "report" if len(folders) == 1 else Path("report"))
+    print(write(folders, target, Choice(metric, selection, reference), not page_only, further))
+
+
+def watch(folder: Folder, once: Once = False, every: Every = 2.0, metric: Metric = None) -> None:
+    """Watch a study at work: jobs, rounds, figures so far, the time left.
+
+    Reads the records on disk, from any terminal, and changes nothing; Ctrl-C ends it, the study
+    goes on. Where the output is not a terminal it prints once.
+    """
+    from rich.live import Live
+
+    from unseen.follow.screen import shown
+    from unseen.follow.state import Reader
+    from unseen.results.study_folder import find
+
+    reader = Reader(find(folder), metric)
+    if once or not sys.stdout.isatty():
+        console().print(shown(reader.snapshot()))
+        return
+    with suppress(KeyboardInterrupt), Live(console=console(), auto_refresh=False) as live:
+        while True:
+            snapshot = reader.snapshot()
+            live.update(shown(snapshot), refresh=True)
+            if snapshot.finished and not snapshot.active:
+                return
+            time.sleep(every)
+
+
+def track(folder: Folder, to: To) -> None:
+    """Copy a study's records to TensorBoard or MLflow; what they have already is skipped."""
+    from unseen.follow.trackers import listed
+    from unseen.follow.trackers import track as copied
+    from unseen.results.study_folder import find
+
+    for line in copied(find(folder), listed(to)):
+        print(line)

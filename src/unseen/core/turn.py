@@ -1,0 +1,114 @@
+"""Which exchange of which round it is, and for whom: the source of all randomness."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from unseen.core.types import Table
+
+
+@dataclass(frozen=True)
+class Turn:
+    """Which exchange of which round this is, and for whom; the source of all randomness.
+
+    Attributes:
+        seed: The job's seed.
+        round: The round, counted from 0.
+        rounds: The number of rounds in all.
+        exchange: The exchange's name.
+        client: The client's name; empty at the server.
+        order: The exchange's position in its round. It does not enter a key.
+        roster: The names of all clients of the study, sorted. They do not enter a key.
+    """
+
+    seed: int
+    round: int
+    rounds: int
+    exchange: str = ""
+    client: str = ""
+    order: int = 0
+    roster: tuple[str, ...] = ()
+
+    @property
+    def index(self) -> int:
+        """This client's row in entries gathered by `Collect`; −1 for nobody of the roster."""
+        return self.roster.index(self.client) if self.client in self.roster else -1
+
+    def generator(self, purpose: str) -> torch.Generator:
+        """Return a fresh generator keyed by names: no purpose, client or round shares a stream."""
+        key = (self.seed, purpose, self.round, self.exchange, self.client)
+        return keyed("/".join(map(str, key)))
+
+
+def keyed(key: str) -> torch.Generator:
+    """Return a CPU generator whose stream depends on the text `key` alone."""
+    digest = hashlib.sha256(key.encode()).digest()
+    return torch.Generator().manual_seed(int.from_bytes(digest[:8], "big") >> 1)
+
+
+def other_seed(seed: int, m: int) -> int:
+    """Return the m-th other seed of a job; 0 is its own."""
+    return seed + 1000 * m
+
+
+@dataclass(frozen=True)
+class View:
+    """What one of several federations in an exchange sees of its table, as if it were alone.
+
+    Attributes:
+        key: What the names of its slots and scalars end with.
+        exchange: What its exchange is called where it is alone.
+        seed: Which other seed it draws by.
+        rounds: How many rounds it takes; None: as many as all.
+        fold: (g, G): the clients at places g, g + G, ... of the roster stay out of it.
+    """
+
+    key: str
+    exchange: str
+    seed: int = 0
+    rounds: int | None = None
+    fold: tuple[int, int] | None = None
+
+    def table(self, table: Table) -> Table:
+        """Return the scalars of its clients under their own names, and its own progress."""
+        own = {n.removesuffix(self.key): v for n, v in table.items() if n.endswith(self.key)}
+        shared = {n: table[n] for n in ("client", "progress", "rounds") if n in table}
+        if self.rounds is not None and "rounds" in shared:
+            round, own_rounds = shared["progress"] * shared["rounds"], float(self.rounds)
+            shared["progress"] = round / own_rounds
+            shared["rounds"] = torch.full_like(round, own_rounds)
+        whole = {**shared, **own}
+        if self.fold is None or "client" not in table:
+            return whole
+        present = self.present(table)
+        return {name: values[present] for name, values in whole.items()}
+
+    def draws(self, turn: Turn, slot: str) -> torch.Generator:
+        """Return the generator of a slot's rule."""
+        seed = other_seed(turn.seed, self.seed)
+        own = replace(turn, seed=seed, exchange=self.exchange)
+        return own.generator(f"rule/{slot.removesuffix(self.key)}")
+
+    def has(self, place: Tensor | int) -> Any:
+        """Return whether the client at a place of the roster takes part, for one or for many."""
+        return self.fold is None or place % self.fold[1] != self.fold[0]
+
+    def spread(self, weights: Tensor, table: Table) -> Tensor:
+        """Return weights [..., K] of all who are in the table, 0 for those who stay out."""
+        if weights.shape[-1] == len(table["client"]):
+            return weights
+        full = weights.new_zeros((*weights.shape[:-1], len(table["client"])))
+        full[..., self.present(table)] = weights
+        return full
+
+    def present(self, table: Table) -> Tensor:
+        """Return the rows [k] of the table whose clients take part."""
+        places = table["client"]
+        taking_part = torch.ones_like(places) * self.has(places)
+        rows: Tensor = taking_part.nonzero()[:, 0]
+        return rows

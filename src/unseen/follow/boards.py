@@ -1,0 +1,219 @@
+"""Where points can go: TensorBoard and MLflow.
+
+TensorBoard has one folder of event files per job, to which each run of a study adds a file. MLflow
+has one run per job, in the experiment of the study's name; its store is what MLFLOW_TRACKING_URI
+names, else the file `mlflow.db` (SQLite) in the study's folder: MLflow no longer makes new stores
+of plain files (`mlruns`) by itself.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import re
+import shutil
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+from unseen.core.atomic import write_atomically
+from unseen.follow.points import Points
+from unseen.results.records import Job
+from unseen.results.study_folder import StudyFolder
+
+#: Next to the event files of a finished job: the digest of the records that they hold.
+DIGEST = "records.sha256"
+#: Tags by which a job's run is found again: its study's folder, its place, its finished records.
+FOLDER, PLACE, DONE = "unseen.folder", "unseen.job", "unseen.records"
+#: MLflow's limits: entries of a message, letters of a name and a value, runs of a search.
+MESSAGE = {"metrics": 1000, "params": 100}
+NAME, VALUE, RUNS = 200, 500, 50_000
+
+
+@dataclass
+class TensorBoard:
+    """Scalars in single precision, as TensorBoard keeps them.
+
+    Attributes:
+        root: TensorBoard's `--logdir`.
+        writers: The open writers, by place.
+    """
+
+    root: Path
+    writers: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, study: StudyFolder) -> Self:
+        """Keep event files below the study's folder."""
+        return cls(study.path / "tensorboard")
+
+    def name(self, tag: str) -> str:
+        return tag
+
+    def complete(self, place: str) -> str:
+        file = self.root / place / DIGEST
+        return file.read_text() if file.exists() else ""
+
+    def known(self, place: str, job: Job) -> Points:
+        """Return the points in the job's event files; a truncated file is read up to its end."""
+        from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
+        from tensorboard.util.tensor_util import make_ndarray
+
+        return {
+            # The loader turns simple values into tensors.
+            (value.tag, event.step): float(make_ndarray(value.tensor).item())
+            for path in sorted((self.root / place).glob("events.out.tfevents.*"))
+            for event in EventFileLoader(str(path)).Load()
+            for value in event.summary.value
+        }
+
+    def forget(self, place: str) -> None:
+        self._close(place)
+        shutil.rmtree(self.root / place, ignore_errors=True)
+
+    def write(self, place: str, new: Points) -> None:
+        """Append to this process's file, and bring it to disk."""
+        from torch.utils.tensorboard import SummaryWriter
+
+        if place not in self.writers:
+            self.writers[place] = SummaryWriter(str(self.root / place))  # type: ignore[no-untyped-call]
+        for (tag, step), value in new.items():
+            self.writers[place].add_scalar(tag, value, step)
+        self.writers[place].flush()
+
+    def done(self, place: str, mark: Mapping[str, Any], digest: str) -> None:
+        """Close the job's file, and write down what it holds."""
+        self._close(place)
+        write_atomically(self.root / place / DIGEST, digest.encode())
+
+    def close(self) -> None:
+        for place in list(self.writers):
+            self._close(place)
+
+    def _close(self, place: str) -> None:
+        if place in self.writers:
+            self.writers.pop(place).close()
+
+
+@dataclass
+class MLflow:
+    """Runs of one study.
+
+    Attributes:
+        client: MLflow's client.
+        experiment: The experiment's id.
+        folder: What the runs are tagged with: the study's folder.
+        settings: The study's settings, by dotted names.
+        runs: The runs that are there, by place.
+        opened: Places whose run is marked as running.
+    """
+
+    client: Any
+    experiment: str
+    folder: str
+    settings: Mapping[str, str]
+    runs: dict[str, Any]
+    opened: set[str] = field(default_factory=set)
+
+    @classmethod
+    def of(cls, study: StudyFolder) -> Self:
+        """Find or make the study's experiment, and find the runs of this folder in it."""
+        os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # it would report its use
+        from mlflow.tracking import MlflowClient
+
+        for name in ("mlflow", "alembic"):  # they would log how a database is set up
+            logging.getLogger(name).setLevel(logging.WARNING)
+        uri, folder = os.environ.get("MLFLOW_TRACKING_URI"), study.path.resolve()
+        client = MlflowClient(uri or f"sqlite:///{folder / 'mlflow.db'}")
+        name = str(study.settings.get("name") or folder.name)
+        experiment = client.get_experiment_by_name(name)
+        artifacts = None if uri else (folder / "mlflow-artifacts").as_uri()
+        id = experiment.experiment_id if experiment else client.create_experiment(name, artifacts)
+        tag = str(folder) if uri else "."  # a folder that moves keeps its store
+        settings = study.settings or study.identity.get("settings") or {}
+        found = client.search_runs([id], f"tags.`{FOLDER}` = '{tag}'", max_results=RUNS)
+        runs = {run.data.tags.get(PLACE, ""): run for run in found}
+        return cls(client, id, tag, dict(flat(settings)), runs)
+
+    def name(self, tag: str) -> str:
+        """Return a tag in the letters that MLflow allows; a digest keeps different ones apart."""
+        parts = (re.sub(r"[^\w.\- ]", "_", part).strip(". ") or "_" for part in tag.split("/"))
+        safe = "/".join(parts)
+        if safe == tag and len(tag) <= NAME:
+            return tag
+        return f"{safe[:NAME]}-{hashlib.sha256(tag.encode()).hexdigest()[:6]}"
+
+    def complete(self, place: str) -> str:
+        return self.runs[place].data.tags.get(DONE, "") if place in self.runs else ""
+
+    def known(self, place: str, job: Job) -> Points:
+        """Return the history of every metric of the job's run, which is made if there is none."""
+        new = place not in self.runs
+        if new:
+            self.runs[place] = self._created(place, job)
+        run = self.runs[place].info.run_id
+        if not new and place not in self.opened:
+            self.client.update_run(run, status="RUNNING")
+        self.opened.add(place)
+        return {
+            (point.key, point.step): point.value
+            for name in ([] if new else self.client.get_run(run).data.metrics)
+            for point in self.client.get_metric_history(run, name)
+        }
+
+    def _created(self, place: str, job: Job) -> Any:
+        from mlflow.entities import Param
+
+        named = {"method": job.method, "task": job.task, "seed": str(job.seed)}
+        tags = {FOLDER: self.folder, PLACE: place, "mlflow.source.name": "unseen", **named}
+        title = f"{job.method} · {job.task} · {job.seed}"
+        run = self.client.create_run(self.experiment, run_name=title, tags=tags)
+        params = [Param(self.name(k), v[:VALUE]) for k, v in {**self.settings, **named}.items()]
+        self._log(run.info.run_id, params=params)
+        return run
+
+    def _log(self, run: str, **entries: Sequence[Any]) -> None:
+        """Send metrics or params in messages of as many as MLflow takes."""
+        for kind, items in entries.items():
+            for i in range(0, len(items), MESSAGE[kind]):
+                self.client.log_batch(run, **{kind: items[i : i + MESSAGE[kind]]})
+
+    def forget(self, place: str) -> None:
+        if place in self.runs:
+            self.client.delete_run(self.runs.pop(place).info.run_id)
+        self.opened.discard(place)
+
+    def write(self, place: str, new: Points) -> None:
+        from mlflow.entities import Metric
+
+        now = int(time.time() * 1000)
+        metrics = [Metric(name, value, now, step) for (name, step), value in new.items()]
+        self._log(self.runs[place].info.run_id, metrics=metrics)
+
+    def done(self, place: str, mark: Mapping[str, Any], digest: str) -> None:
+        """End the job's run: FINISHED, or FAILED with the reason where it diverged."""
+        run = self.runs[place].info.run_id
+        if why := mark.get("diverged"):
+            self.client.set_tag(run, "diverged", str(why)[:VALUE])
+        self.client.set_terminated(run, "FAILED" if why else "FINISHED")
+        self.client.set_tag(run, DONE, digest)
+        self.opened.discard(place)
+
+    def close(self) -> None:
+        """Mark runs of jobs that were stopped half-way as killed; they resume when these do."""
+        for place in self.opened:
+            self.client.set_terminated(self.runs[place].info.run_id, "KILLED")
+        self.opened.clear()
+
+
+def flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Yield settings by dotted names, but for those that no single job has."""
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            yield from flat(value, f"{prefix}{name}.")
+        elif prefix or name not in ("methods", "seeds", "targets", "published"):
+            yield f"{prefix}{name}", value if isinstance(value, str) else json.dumps(value)

@@ -1,0 +1,65 @@
+"""The anchor penalty: a site's mean residual is drawn to 0."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch.nn.functional as F
+from torch import Tensor
+
+from unseen.core import Client, Inbox, Memory, Model, Turn
+from unseen.errors import number
+from unseen.gradient.backprop import Around, Gradient, Step
+
+
+@dataclass(frozen=True)
+class Anchored(Around):
+    """g ← g + ∇ λ ‖mean_i r_i‖², with residuals r_i = p(x_i) − y_i over the batch of one site.
+
+    With the sites as anchors, the projection of the residuals on the anchors is their mean at each
+    site: what a site gets wrong on the whole counts (1 + λ) times, and what it gets wrong about
+    single rows once.
+
+    Attributes:
+        inner: the gradient of the loss.
+        lam: λ ≥ 0; 0 is the loss alone.
+
+    Source:
+        Rothenhäusler et al. 2021, Eq. 4, with sites as anchors.
+
+    Departs from:
+        the paper, whose loss is the squared error: for classes r is the error of the probabilities.
+        One logit has one residual, whose square is half of that of the same model with two logits.
+        The mean is the batch's, not the site's, so small batches add the variance of their labels.
+        The penalty takes a pass of its own, in which Dropout draws anew.
+    """
+
+    inner: Gradient
+    lam: float = 1.0
+
+    def __post_init__(self) -> None:
+        number("anchor(lam)", self.lam, 0)
+
+    def changed(
+        self, inner: Step, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
+    ) -> Step:
+        """Return the inner step with the penalty's gradient."""
+
+        def step(x: Tensor, y: Tensor) -> Tensor:
+            value = inner(x, y)
+            if self.lam:
+                penalty = self.lam * residuals(model(x), y).mean(0).square().sum()
+                penalty.backward()  # type: ignore[no-untyped-call]
+                value = value + penalty.detach()
+            return value
+
+        return step
+
+
+def residuals(outputs: Tensor, y: Tensor) -> Tensor:
+    """Return p − y [N, C] of logits, p − y [N, 1] of one logit, or f − y [N, 1] of numbers."""
+    if y.is_floating_point():
+        return outputs - y[:, None]
+    if outputs.shape[-1] == 1:
+        return outputs.sigmoid() - y[:, None]
+    return outputs.softmax(-1) - F.one_hot(y, outputs.shape[-1])

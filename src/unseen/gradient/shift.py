@@ -1,0 +1,161 @@
+"""Site-shift augmentation: batches are moved as much as the source sites differ."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from unseen.core import Client, Inbox, Memory, Model, Reply, Turn
+from unseen.core.parts import Part
+from unseen.core.types import Table
+from unseen.errors import number
+from unseen.gradient.backprop import Around, Gradient, Step
+
+#: Inbox entries: sums by class over all sites [C (2 + 2d)]; spreads between sites (σ_b, σ_s) [2d].
+SUMS, SPREAD = "class sums", "site spread"
+#: A site's class needs this many rows for a mean's error, and a column this much variance for a
+#: scale: what is constant at a site (nobody there has the disease) has none.
+FEWEST, LEAST = 2, 1e-6
+
+
+@dataclass(frozen=True)
+class Shifted(Around):
+    """g at x · exp(α σ_s z₂) + α σ_b z₁: one draw for a batch, as if it came from another site.
+
+    z₁, z₂: standard normal, independent for each column, or for each channel of images.
+
+    Attributes:
+        inner: the gradient.
+        alpha: α, in units of the spread between the source sites; 0 leaves the inputs as they are.
+
+    Source:
+        Gao et al. 2023, "Targeted Augmentations", for the idea; Zhou and Konukoglu 2023, FedFA, for
+        a normal model of statistics that differ between clients.
+
+    Departs from:
+        FedFA in that the spread is the one between sites, exchanged once, and not a batch's, and in
+        that inputs are moved, not features.
+    """
+
+    inner: Gradient
+    alpha: float = 1.0
+
+    def __post_init__(self) -> None:
+        number("shift(alpha)", self.alpha, 0)
+
+    def changed(
+        self, inner: Step, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
+    ) -> Step:
+        """Return the step on moved inputs."""
+        draws = turn.generator("shift")
+        location, scale = inbox[SPREAD].view(2, -1)
+
+        def step(x: Tensor, y: Tensor) -> Tensor:
+            if not self.alpha:
+                return inner(x, y)
+            z = torch.randn(2, len(location), generator=draws).to(x)
+            form = (1, -1, *(1,) * (x.ndim - 2))
+            move = (self.alpha * location * z[0]).view(form)
+            stretch = (self.alpha * scale * z[1]).exp().view(form)
+            return inner(x * stretch + move, y)
+
+        return step
+
+
+def columns(client: Client) -> tuple[Tensor, Tensor]:
+    """Return the training inputs as columns [N, d] in float64, and classes [N].
+
+    Columns of images are each channel's mean; numbers to predict are one class.
+    """
+    x, y = client.split("train").batch(slice(None))
+    x = x.double().flatten(2).mean(2) if x.ndim > 2 else x.double()
+    return x, torch.zeros_like(y, dtype=torch.int64) if y.is_floating_point() else y
+
+
+def class_sums(client: Client) -> Tensor:
+    """Return for each class the count n, n − 1 (0 of none), Σ x and Σ (x − x̄)² [C, 2 + 2d].
+
+    Note:
+        Squares are of distances from the site's own class means, so that their sum over sites is
+        of the scatter within sites.
+    """
+    x, y = columns(client)
+    C = client.classes or 1
+    count = x.new_zeros(C, 1).index_add_(0, y, torch.ones_like(x[:, :1]))
+    total = x.new_zeros(C, x.shape[1]).index_add_(0, y, x)
+    apart = x - (total / count.clamp(min=1))[y]
+    squares = torch.zeros_like(total).index_add_(0, y, apart.square())
+    return torch.cat([count, (count - 1).clamp(min=0), total, squares], dim=1)
+
+
+def moments(sums: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return counts [C, 1], degrees of freedom [C, 1], means [C, d] and squares [C, d]."""
+    count, freedom = sums[:, :1], sums[:, 1:2]
+    total, squares = sums[:, 2:].chunk(2, dim=1)
+    return count, freedom, total / count.clamp(min=1), squares
+
+
+@dataclass(frozen=True)
+class ClassSums(Part):
+    """What a site sends first: counts, sums and squared deviations of each class."""
+
+    def __call__(
+        self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
+    ) -> tuple[Reply, Memory]:
+        """Return the row of sums."""
+        sums = class_sums(client)
+        return Reply({SUMS: sums.flatten()}, {"examples": float(sums[:, 0].sum())}), memory
+
+
+@dataclass(frozen=True)
+class SiteSpread(Part):
+    """What a site sends next: how far its class means and scales are from the pooled ones, squared.
+
+    The scale is the one within classes and sites. The square of each one's own sampling error is
+    taken off, as of normal columns, so that sites which are draws from one population have no
+    spread.
+    """
+
+    def __call__(
+        self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
+    ) -> tuple[Reply, Memory]:
+        """Return the row [2d + 2d]: squares of means and log scales, and 1 for each one known."""
+        own = class_sums(client)
+        n, freedom, mean, squares = moments(own)
+        _, all_freedom, center, all_squares = moments(inbox[SUMS].to(own).view_as(own))
+        known = n * (n >= FEWEST)
+        error = squares / (freedom * n).clamp(min=1)
+        distance = (mean - center).square() - error
+        location = (known * distance).sum(0) / known.sum().clamp(min=1)
+        within = squares.sum(0) / freedom.sum().clamp(min=1)
+        usual = all_squares.sum(0) / all_freedom.sum().clamp(min=1)
+        ratio = (within.clamp(min=LEAST) / usual.clamp(min=LEAST)).log() / 2
+        scaled = (within > LEAST) & (usual > LEAST)
+        scale = (ratio.square() - log_error(freedom.sum())) * scaled
+        counts = torch.cat([torch.ones_like(location) * (known.sum() > 0), scaled.to(location)])
+        row = torch.cat([location, scale, counts])
+        return Reply({SPREAD: row}, {"examples": float(n.sum())}), memory
+
+
+def log_error(freedom: Tensor) -> Tensor:
+    """Return the mean square of ½ log(χ²_ν / ν), an estimated log scale's error."""
+    half = freedom.clamp(min=1) / 2
+    return (torch.polygamma(1, half) + (half.digamma() - half.log()).square()) / 4
+
+
+@dataclass(frozen=True)
+class Spread:
+    """The server's step: the standard deviations (σ_b, σ_s) between sites, of summed squares."""
+
+    at_sites = True
+
+    def __call__(
+        self, old: Tensor, new: Tensor, state: Mapping[str, Any], table: Table
+    ) -> tuple[Tensor, Mapping[str, Any]]:
+        """Return [2d]; a column that no site knows has none."""
+        squares, sites = new.chunk(2)
+        return (squares / sites.clamp(min=1)).clamp(min=0).sqrt().to(old), state

@@ -1,0 +1,148 @@
+"""Averages over rounds: the server's mean of the models it made, which predicts in their place."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from unseen.core import Apply, Exchange, Method, Model, Slot
+from unseen.core.exchange import Blueprint
+from unseen.core.types import Table
+from unseen.errors import number
+from unseen.methods.base import cited, citing
+from unseen.methods.together import SHARED, Federation, check_member, check_repeats, together
+from unseen.models.mixture import Averaged
+
+
+@dataclass(frozen=True)
+class Tail:
+    """x̄ ← x̄ + (x − x̄) / n over the models of the last rounds; before them x̄ = x.
+
+    Attributes:
+        start: The share of the rounds after which the mean begins.
+
+    Source:
+        Izmailov et al. 2018, "Averaging Weights Leads to Wider Optima and Better Generalization",
+        Algorithm 1, here over the server's models.
+    """
+
+    at_sites = True
+
+    start: float = 0.5
+
+    def __post_init__(self) -> None:
+        number("tail(start)", self.start, 0, 1)
+
+    def __call__(
+        self, old: Tensor, new: Tensor, state: Mapping[str, Any], table: Table
+    ) -> tuple[Tensor, Mapping[str, Any]]:
+        """Return the mean with the newest model."""
+        if float(table["progress"][0]) < self.start:
+            return new.clone(), state
+        count = state.get("count", torch.zeros(())) + 1
+        return old + (new - old) / count, {"count": count}
+
+
+@dataclass(frozen=True)
+class Ema:
+    """x̄ ← β x̄ + (1 − β) x, from the first round's model on.
+
+    Attributes:
+        decay: β.
+
+    Source:
+        Polyak and Juditsky 1992, "Acceleration of Stochastic Approximation by Averaging", with a
+        mean that forgets.
+    """
+
+    at_sites = True
+
+    decay: float = 0.9
+
+    def __post_init__(self) -> None:
+        number("ema(decay)", self.decay, 0, 1)
+
+    def __call__(
+        self, old: Tensor, new: Tensor, state: Mapping[str, Any], table: Table
+    ) -> tuple[Tensor, Mapping[str, Any]]:
+        """Return the mean with the newest model."""
+        if "begun" not in state:
+            return new.clone(), {"begun": torch.ones(())}
+        return self.decay * old + (1 - self.decay) * new, state
+
+
+def add_tail(method: Method, *, start: float = 0.5) -> Method:
+    """Predict by the mean of the server's models over the last rounds.
+
+        x̄ = mean of x_r,  r ≥ start · R
+
+    Training goes on from x_R, not from the mean. The server makes the mean out of what it has, so
+    clients send nothing more, and masks and encryption carry it; it goes out next to the model,
+    which is evaluated by it. BatchNorm's statistics are averaged with it.
+
+    Args:
+        method: The method that is changed.
+        start: the share of the rounds after which the mean begins.
+    """
+    return citing(averaged(method, Tail(start), "tail"), cited("izmailov2018averaging"))
+
+
+def add_ema(method: Method, *, decay: float = 0.9) -> Method:
+    """Predict by the exponential moving average of the server's models: x̄ ← β x̄ + (1 − β) x.
+
+    See `tail`.
+
+    Args:
+        method: The method that is changed.
+        decay: β.
+    """
+    return citing(averaged(method, Ema(decay), "ema"), cited("polyak1992acceleration"))
+
+
+def averaged(method: Method, step: Apply, name: str) -> Method:
+    """Return the method with an average of its model, which predicts.
+
+    Args:
+        method: What trains.
+        step: (average, model, state, table) -> average.
+        name: The modifier's, for the message.
+    """
+    check_member(method, f"{method.name}+{name}")
+    check_repeats(method, name)
+    first = Federation(method, "trained")
+
+    def network(blueprint: Blueprint) -> nn.Module:
+        trained = first.network(blueprint)
+        return Averaged(trained, deepcopy(trained))
+
+    def sized(whole: Method, model: Model, blueprint: Blueprint) -> Method:
+        federation = first.sized(model, blueprint)
+        key, own = federation.key, federation.method
+        layouts = {"model": model.layout, "buffers": model.buffer_layout}
+
+        def follow(exchange: Exchange, slot: str) -> Slot:
+            part, followed = layouts[slot].span("average"), exchange.slots[slot + key]
+            return Slot(apply=step, to=slot, part=part, follows=slot + key, view=followed.view)
+
+        exchanges = [
+            replace(
+                exchange,
+                slots={
+                    **exchange.slots,
+                    **{
+                        f"average {s}": follow(exchange, s)
+                        for s in SHARED
+                        if s + key in exchange.slots
+                    },
+                },
+            )
+            for exchange in together([federation], model)
+        ]
+        return replace(whole, exchanges=tuple(exchanges), rounds=own.rounds, cycle=own.cycle)
+
+    return replace(method, exchanges=together([first]), adapt=network, sized=sized)

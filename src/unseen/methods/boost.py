@@ -1,0 +1,106 @@
+"""Gradient-boosted trees, grown from histograms that are summed over sites."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from torch import nn
+
+from unseen.combine import Sum
+from unseen.core import Exchange, Method, Model, Slot
+from unseen.core.exchange import Blueprint
+from unseen.core.losses import SquaredError
+from unseen.core.metrics import plain
+from unseen.errors import UnseenError, number
+from unseen.exact import Begin, Counts, Forest, Grow, Histograms
+from unseen.methods.base import TRAIN, cited
+from unseen.models.trees import Trees
+from unseen.recipe import Training
+
+#: Columns whose histograms still fit a message.
+MOST_INPUTS = 4096
+
+
+def boost(
+    training: Training,
+    *,
+    trees: int = 100,
+    depth: int = 5,
+    rate: float = 0.1,
+    penalty: float = 0.0,
+    least: int = 20,
+    bins: int = 64,
+) -> Method:
+    """Boost regression trees on the gradients of the loss, split by sums over all sites.
+
+        f ← f + Σ_leaves v_l 1[x in l],   v_l = −η G_l / (H_l + λ)
+
+    G, H: the first and second derivatives of the loss, summed over the rows of all sites; a node is
+    split where G_L² / (H_L + λ) + G_R² / (H_R + λ) is largest. A round grows one level: sites send
+    the sums for every node, column and bin, so `depth` rounds make a tree, or one for each class of
+    more than two. Bins are common: counts on a fine grid are summed first. With the same bins the
+    trees are those of the pooled rows. The study's network, optimiser, rounds and weights have no
+    effect. The sums go under masks and encryption.
+
+    Args:
+        training: The recipe.
+        trees: iterations.
+        depth: levels of splits.
+        rate: η.
+        penalty: λ.
+        least: the fewest rows in a leaf.
+        bins: of each column, at equal shares of the rows.
+    """
+    for name, value, most in (("trees", trees, 10**5), ("depth", depth, 12), ("bins", bins, 255)):
+        number(f"boost({name})", value, 1 if name != "bins" else 2, most, whole=True)
+    number("boost(least)", least, 1, whole=True)
+    number("boost(rate)", rate, 0, 1, open_low=True)
+    number("boost(penalty)", penalty, 0)
+    numbers = isinstance(training.loss, SquaredError)
+
+    def forest(inputs: int, outputs: int) -> Forest:
+        scores, classes = (1, None) if numbers else (outputs if outputs > 2 else 1, max(2, outputs))
+        return Forest(trees, depth, rate, penalty, least, bins, scores, inputs, classes)
+
+    def grown(blueprint: Blueprint) -> nn.Module:
+        inputs = math.prod(blueprint.shape)
+        if inputs > MOST_INPUTS:
+            raise UnseenError(
+                f"boost counts rows in bins of every column: at most {MOST_INPUTS:,} columns; "
+                f"these data have {inputs:,}.",
+                remedy="Take a network, as in fedavg.",
+            )
+        sizes = forest(inputs, blueprint.outputs)
+        return Trees(trees * sizes.scores, sizes.nodes, depth, sizes.scores, blueprint.outputs,
+                     inputs * (bins - 1))  # fmt: skip
+
+    def of_shape(sizes: Forest) -> tuple[Exchange, ...]:
+        begin = Slot(Sum(sizes.counts), apply=Begin(sizes), sends="value")
+        levels = [
+            Slot(Sum(sizes.row(level)), apply=Grow(sizes), sends="value", memory="grown")
+            for level in range(depth)
+        ]
+        return (
+            Exchange("bins", Counts(sizes), {"model": begin}, rounds=(0, 0), who="all"),
+            *(
+                Exchange(
+                    f"level {level}" if level else TRAIN,
+                    Histograms(sizes),
+                    {"model": slot},
+                    (level, depth),
+                    "all",
+                )
+                for level, slot in enumerate(levels)
+            ),
+        )
+
+    def sized(method: Method, model: Model, blueprint: Blueprint) -> Method:
+        inputs = math.prod(blueprint.shape)
+        return replace(method, exchanges=of_shape(forest(inputs, blueprint.outputs)))
+
+    return Method(
+        "boost", of_shape(forest(0, 2)), (cited("chen2016xgboost"), cited("ke2017lightgbm")), plain,
+        adapt=grown, sized=sized, rounds=trees * depth, cycle=depth,
+        shares=("counts and sums of derivatives of its rows, by node, column and bin",),
+    )  # fmt: skip

@@ -1,0 +1,64 @@
+"""Generalised linear models, fitted exactly as on pooled rows."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from torch import nn
+
+from unseen.combine import Sum
+from unseen.core import Exchange, Method, Model, Slot
+from unseen.core.exchange import Blueprint
+from unseen.core.losses import SquaredError
+from unseen.core.metrics import plain
+from unseen.errors import number
+from unseen.exact.newton import Derivatives, Family, Newton, Shape, check_size
+from unseen.methods.base import TRAIN, cited
+from unseen.models.linear import logistic
+from unseen.recipe import Training
+
+
+def glm(training: Training, *, ridge: float = 1.0, steps: int = 10) -> Method:
+    """Fit a logistic, multinomial or linear regression by Newton's steps from sums over sites.
+
+        β ← β − (Σ_k H_k + Λ)⁻¹ (Σ_k g_k + Λ β)
+
+    g_k, H_k: the gradient and the Hessian of the log-likelihood loss, summed over the rows of
+    site k, so that the fit is the one of the pooled rows: with the same penalty scikit-learn's
+    `LogisticRegression(C=1/ridge)` and `Ridge(alpha=ridge)`. Intercepts are not penalised. A few
+    exchanges are enough, whatever the study's `rounds`; the study's network, optimiser and weights
+    have no effect. The sums go under masks and encryption.
+
+    Args:
+        training: The recipe.
+        ridge: λ of the penalty λ/2 ‖W‖² on the sum of losses. Without it, classes that a column
+            separates have infinite coefficients: a small penalty comes in.
+        steps: Newton's steps, one a round.
+    """
+    number("glm(ridge)", ridge, 0)
+    number("glm(steps)", steps, 1, whole=True)
+    family: Family = "linear" if isinstance(training.loss, SquaredError) else "multinomial"
+
+    def of_shape(outputs: int, inputs: int) -> Exchange:
+        shape = Shape(outputs, inputs, family)
+        check_size(shape)
+        slot = Slot(Sum(shape.row), apply=Newton(shape, ridge), sends="value")
+        return Exchange(TRAIN, Derivatives(shape), {"model": slot}, who="all")
+
+    def sized(method: Method, model: Model, blueprint: Blueprint) -> Method:
+        return replace(method, exchanges=(of_shape(*model.layout.shapes[0]),))
+
+    return Method(
+        "glm", (of_shape(1, 0),), (cited("wu2012glore"),), plain,
+        adapt=linear, sized=sized, rounds=steps,
+        shares=("first and second derivatives of its loss, summed over its rows",),
+    )  # fmt: skip
+
+
+def linear(blueprint: Blueprint) -> nn.Module:
+    """Return the linear network of the study's inputs and outputs, with all weights 0."""
+    network = logistic((math.prod(blueprint.shape),), blueprint.outputs)
+    for parameter in network.parameters():
+        nn.init.zeros_(parameter)
+    return network

@@ -1,0 +1,22 @@
+"""mixup: training on convex combinations of a site's examples."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from unseen.core import Method
+from unseen.gradient.mixup import Mixup
+from unseen.methods.base import cited, citing, with_gradient
+from unseen.methods.options import options_from
+
+
+@options_from(Mixup)
+def add_mixup(method: Method, **options: Any) -> Method:
+    """Train any method's clients on mixed pairs of their own examples.
+
+        x̃ = λ x + (1 − λ) x_π,   loss λ ℓ(f(x̃), y) + (1 − λ) ℓ(f(x̃), y_π),   λ ~ Beta(α, α)
+
+    Each step takes two of the method's gradients.
+    """
+    mixed = with_gradient(method, lambda gradient: Mixup(gradient, **options))
+    return citing(mixed, cited("zhang2018mixup"))

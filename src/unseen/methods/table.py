@@ -1,0 +1,120 @@
+"""Methods and modifiers by name, each in a line."""
+
+from collections.abc import Callable
+
+from unseen import combine
+from unseen.core import Method
+from unseen.methods.am import add_am, am
+from unseen.methods.anchor import add_anchor
+from unseen.methods.arfl import arfl
+from unseen.methods.average import add_ema, add_tail
+from unseen.methods.boost import boost
+from unseen.methods.copa import copa
+from unseen.methods.csac import add_csac, csac
+from unseen.methods.ensemble import add_ensemble
+from unseen.methods.fedavg import deepall, fedavg, fedsgd
+from unseen.methods.fedccrl import fedccrl
+from unseen.methods.fedcsa import fedcsa
+from unseen.methods.fedcurv import fedcurv
+from unseen.methods.feddg import feddg
+from unseen.methods.fedgala import add_fedgala, fedgala
+from unseen.methods.fediir import fediir
+from unseen.methods.fedilc import (
+    add_fishr,
+    fedilc_inter,
+    fedilc_intra_arith,
+    fedilc_intra_geo,
+    fishr,
+)
+from unseen.methods.fednova import add_fednova, fednova
+from unseen.methods.fedprox import add_fedprox, fedprox
+from unseen.methods.fedsam import add_fedsam, fedsam
+from unseen.methods.ga import add_ga
+from unseen.methods.glm import glm
+from unseen.methods.gperxan import gperxan
+from unseen.methods.harmofl import harmofl
+from unseen.methods.intercepts import add_intercepts
+from unseen.methods.mixup import add_mixup
+from unseen.methods.rsc import add_rsc, rsc
+from unseen.methods.rules import ServerRule
+from unseen.methods.scaffold import scaffold
+from unseen.methods.shift import add_shift
+from unseen.methods.torchjd import add_torchjd, cagrad, mgda, nash_mtl, torchjd, upgrad
+
+#: Every method in the order of lists. A server rule is a method and a modifier in one line.
+TABLE: dict[str, Callable[..., Method] | ServerRule] = {
+    "deepall": deepall,
+    "fedsgd": fedsgd,
+    "fedavg": fedavg,
+    "fedprox": fedprox,
+    "ppdg": ServerRule(combine.PPDG, "tian2023ppdg"),
+    "pcgrad": ServerRule(combine.PCGrad, "yu2020pcgrad"),
+    "agrsum": ServerRule(combine.AgrSum, "mansilla2021surgery"),
+    "agrrand": ServerRule(combine.AgrRand, "mansilla2021surgery"),
+    "geometric": ServerRule(
+        combine.WeightedGeometricMean, "zhu2022fedilc", fixed={"of": "updates"}, gradients=True
+    ),
+    "fishr": fishr,
+    "fedilc-inter": fedilc_inter,
+    "fedilc-intra-arith": fedilc_intra_arith,
+    "fedilc-intra-geo": fedilc_intra_geo,
+    "fedcurv": fedcurv,
+    "csac": csac,
+    "scaffold": scaffold,
+    "fednova": fednova,
+    "fedsam": fedsam,
+    "arfl": arfl,
+    "fedcsa": fedcsa,
+    "andmask": ServerRule(combine.AndMask, "parascandolo2021learning", fixed={"blocks": "tensor"}),
+    "geometric-abs": ServerRule(
+        combine.AbsoluteGeometricMean, "parascandolo2021learning", gradients=True
+    ),
+    "fedomg": ServerRule(combine.FedOMG, "nguyen2025fedomg"),
+    "fedgala": fedgala,
+    "torchjd": torchjd,
+    "mgda": mgda,
+    "cagrad": cagrad,
+    "upgrad": upgrad,
+    "nash-mtl": nash_mtl,
+    "trimmed-mean": ServerRule(combine.TrimmedMean, "yin2018byzantine"),
+    "median": ServerRule(combine.Median, "yin2018byzantine"),
+    "krum": ServerRule(combine.Krum, "blanchard2017krum"),
+    "exp": ServerRule(combine.FedExP, "jhunjhunwala2023fedexp"),
+    "random-effects": ServerRule(combine.RandomEffects, "dersimonian1986meta"),
+    "copa": copa,
+    "fediir": fediir,
+    "gperxan": gperxan,
+    "feddg": feddg,
+    "am": am,
+    "harmofl": harmofl,
+    "rsc": rsc,
+    "fedccrl": fedccrl,
+    "glm": glm,
+    "boost": boost,
+}
+#: (training, *, options) -> Method.
+METHODS: dict[str, Callable[..., Method]] = {
+    name: part.method(name) if isinstance(part, ServerRule) else part
+    for name, part in TABLE.items()
+}
+#: (method, *, options) -> Method, written `+name`.
+MODIFIERS: dict[str, Callable[..., Method]] = {
+    "ga": add_ga,
+    **{name: part.modifier(name) for name, part in TABLE.items() if isinstance(part, ServerRule)},
+    "fedgala": add_fedgala,
+    "torchjd": add_torchjd,
+    "fishr": add_fishr,
+    "csac": add_csac,
+    "fedprox": add_fedprox,
+    "fednova": add_fednova,
+    "fedsam": add_fedsam,
+    "am": add_am,
+    "rsc": add_rsc,
+    "mixup": add_mixup,
+    "anchor": add_anchor,
+    "shift": add_shift,
+    "intercepts": add_intercepts,
+    "tail": add_tail,
+    "ema": add_ema,
+    "ensemble": add_ensemble,
+}

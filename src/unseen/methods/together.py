@@ -1,0 +1,269 @@
+"""Several federations in one: their networks in one vector, their rows in one message.
+
+Each has its part of the model's vector, its own rules, entries, memories and draws, as if it were
+alone. Exchanges that are due in the same rounds become one. `ensemble` and `stack` are made of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, NamedTuple
+
+from torch import Tensor, nn
+
+from unseen.core import Client, Exchange, Inbox, Memory, Method, Model, Reply, Slot, Turn
+from unseen.core.exchange import Blueprint
+from unseen.core.metrics import plain
+from unseen.core.replies import finished
+from unseen.core.turn import View, other_seed
+from unseen.errors import Incompatible
+from unseen.methods.base import incompatible
+
+#: The entries that every model has; all others belong to one federation alone.
+SHARED = ("model", "buffers")
+
+
+@dataclass(frozen=True)
+class Federation:
+    """One of several federations.
+
+    Attributes:
+        method: What it plays.
+        module: Where its network lies in the whole one, such as `members.2`.
+        seed: Which other seed it draws by; 0 is the job's own.
+        fold: (g, G): the clients at places g, g + G, ... of the roster stay out of it.
+        rounds: How many rounds it takes, once that is known.
+    """
+
+    method: Method
+    module: str
+    seed: int = 0
+    fold: tuple[int, int] | None = None
+    rounds: int | None = None
+
+    @property
+    def key(self) -> str:
+        """What the names of its slots, scalars and memories end with."""
+        return f"@{self.module}"
+
+    def has(self, place: int) -> bool:
+        """Return whether the client at a place of the roster takes part."""
+        return self.fold is None or place % self.fold[1] != self.fold[0]
+
+    def view(self, exchange: Exchange, slot: Slot) -> View:
+        """Return what a rule of one of its exchanges sees."""
+        inner = slot.view or View("", exchange.name)
+        return replace(
+            inner,
+            key=inner.key + self.key,
+            seed=inner.seed + self.seed,
+            rounds=self.rounds if inner.rounds is None else inner.rounds,
+            fold=self.fold or inner.fold,
+        )
+
+    def network(self, blueprint: Blueprint) -> nn.Module:
+        """Return its network, with the first weights of its seed."""
+        first = blueprint.network if self.seed == 0 else blueprint.another(self.seed)
+        if self.method.adapt is None:
+            return first
+        own = replace(blueprint, network=first, another=lambda m: blueprint.another(self.seed + m))
+        return self.method.adapt(own)
+
+    def sized(self, model: Model, blueprint: Blueprint) -> Federation:
+        """Return it with its method completed for its network and the study."""
+        method = self.method
+        if method.sized is not None:
+            method = method.sized(method, model.part(self.module), blueprint)
+        return replace(self, method=method, rounds=method.rounds or blueprint.rounds)
+
+    def slots(self, exchange: Exchange, model: Model | None) -> dict[str, Slot]:
+        """Return the slots of one of its exchanges as they are in the whole one."""
+        key, slots = self.key, {}
+        own = model.places(self.module) if model is not None else dict.fromkeys(SHARED, (0, 0))
+        for name, slot in exchange.slots.items():
+            to = slot.to or name
+            begin, end = own.get(to, (0, 0))
+            inner = slot.part or (0, end - begin)
+            slots[name + key] = replace(
+                slot,
+                to=to if to in own else to + key,
+                part=(begin + inner[0], begin + inner[1]) if to in own else slot.part,
+                like=slot.like and slot.like + key,
+                follows=slot.follows and slot.follows + key,
+                start=slot.start and Started(slot.start, self.module),
+                sends="value",
+                memory=slot.memory and slot.memory + key,
+                view=self.view(exchange, slot),
+            )
+        return slots
+
+    def received(self, inbox: Inbox, model: Model) -> dict[str, Tensor]:
+        """Return its part of the inbox, under the names that it knows."""
+        key = self.key
+        own = {n.removesuffix(key): entry for n, entry in inbox.items() if n.endswith(key)}
+        own |= {n: inbox[n][slice(*part)] for n, part in model.places(self.module).items()}
+        return own
+
+
+@dataclass(frozen=True)
+class Started:
+    """An entry before round 0, made of one federation's model."""
+
+    start: Callable[[Model], Tensor]
+    module: str
+
+    def __call__(self, model: Model) -> Tensor:
+        """Return the entry."""
+        return self.start(model.part(self.module))
+
+
+@dataclass(frozen=True)
+class Together:
+    """The locals of several federations at one client, one after the other.
+
+    Attributes:
+        federations: Those that take part in the exchange.
+        exchanges: Their exchanges, in the same order.
+    """
+
+    federations: tuple[Federation, ...]
+    exchanges: tuple[Exchange, ...]
+
+    def __call__(
+        self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
+    ) -> tuple[Reply, Memory]:
+        """Return all their rows and scalars, each under its federation's key."""
+        rows: dict[str, Tensor] = {}
+        scalars: dict[str, float | Tensor] = {}
+        replies: list[Reply] = []
+        kept: dict[str, Tensor] = dict(memory)
+        for federation, exchange in zip(self.federations, self.exchanges, strict=True):
+            key, own = federation.key, model.part(federation.module)
+            received = federation.received(inbox, model)
+            needed = needs(exchange)
+            if not federation.has(turn.index):
+                rows |= {name + key: row for name, row in nothing(exchange, received, own).items()}
+                scalars |= {name + key: 0.0 for name in needed}
+                continue
+            before = {n.removesuffix(key): v for n, v in memory.items() if n.endswith(key)}
+            theirs = self._turn(turn, federation, exchange)
+            reply, after = exchange.local(own, received, client, before, theirs)
+            bound = {"model": own.vector, "buffers": own.buffers}
+            reply = finished(reply, exchange, received, bound)
+            rows |= {name + key: row for name, row in reply.rows.items()}
+            scalars |= {name + key: reply.scalars[name] for name in needed if name in reply.scalars}
+            kept = {n: v for n, v in kept.items() if not n.endswith(key)}
+            kept |= {name + key: value for name, value in after.items()}
+            replies.append(reply)
+        return Reply(rows, {**summary(replies), **scalars}), kept
+
+    def _turn(self, turn: Turn, federation: Federation, exchange: Exchange) -> Turn:
+        return replace(
+            turn,
+            seed=other_seed(turn.seed, federation.seed),
+            rounds=federation.rounds or turn.rounds,
+            exchange=exchange.name,
+        )
+
+
+def needs(exchange: Exchange) -> tuple[str, ...]:
+    """Return the names of the scalars that an exchange's rules read."""
+    names = [
+        name + (slot.view.key if slot.view is not None else "")
+        for slot in exchange.slots.values()
+        if slot.combine is not None
+        for name in slot.combine.all_needs()
+    ]
+    return tuple(dict.fromkeys(names))
+
+
+def nothing(exchange: Exchange, received: Inbox, model: Model) -> dict[str, Tensor]:
+    """Return the rows of a client that stays out: zeros, which no rule sees."""
+    return {
+        name: model.vector.new_zeros(slot.row_shape(slot.entry(received, name)))
+        for name, slot in exchange.sent.items()
+    }
+
+
+def summary(replies: Sequence[Reply]) -> dict[str, float | Tensor]:
+    """Return what records show of all: examples, the steps of all, the mean of their losses."""
+
+    def of(name: str) -> list[float]:
+        return [float(reply.scalars.get(name, 0.0)) for reply in replies] or [0.0]
+
+    losses = of("loss")
+    return {
+        "examples": max(of("examples")), "steps": sum(of("steps")),
+        "loss": sum(losses) / len(losses),
+    }  # fmt: skip
+
+
+def together(federations: Sequence[Federation], model: Model | None = None) -> tuple[Exchange, ...]:
+    """Return the exchanges of all federations; those due in the same rounds are one.
+
+    Args:
+        federations: Completed for their networks.
+        model: The whole model; without it the exchanges show which rules there are, and no more.
+    """
+    merged: dict[Due, list[tuple[Federation, Exchange]]] = {}
+    for federation in federations:
+        for i, exchange in enumerate(federation.method.exchanges):
+            until = exchange.until if exchange.until is not None else federation.rounds
+            due = Due(i, exchange.name, exchange.rounds, exchange.who, until)
+            merged.setdefault(due, []).append((federation, exchange))
+    exchanges: list[Exchange] = []
+    for n, (due, pairs) in enumerate(merged.items()):
+        slots: dict[str, Slot] = {}
+        for federation, exchange in pairs:
+            slots |= federation.slots(exchange, model)
+        local = Together(*zip(*pairs, strict=True))
+        name = f"{due.name}.{n}" if due.name in {e.name for e in exchanges} else due.name
+        reads = None if model is None else spans([f.module for f, _ in pairs], model)
+        exchanges.append(Exchange(name, local, slots, due.rounds, due.who, due.until, reads))
+    return tuple(exchanges)
+
+
+def spans(modules: Sequence[str], model: Model) -> tuple[tuple[int, int], ...]:
+    """Return where these modules lie in the model's vector, neighbours as one."""
+    parts: list[tuple[int, int]] = []
+    for begin, end in sorted(model.layout.span(module) for module in modules):
+        if parts and parts[-1][1] == begin:
+            parts[-1] = (parts[-1][0], end)
+        else:
+            parts.append((begin, end))
+    return tuple(parts)
+
+
+class Due(NamedTuple):
+    """When an exchange runs, and for whom; those of which all is the same become one."""
+
+    order: int
+    name: str
+    rounds: tuple[int, int]
+    who: Literal["sampled", "all"] | tuple[str, ...]
+    until: int | None
+
+
+def check_repeats(method: Method, modifier: str) -> None:
+    """Refuse a modifier of rounds or seeds on a method that ends by itself."""
+    if method.rounds is not None:
+        raise incompatible(
+            method,
+            modifier,
+            "ends by itself: other seeds give the same model, and there are no late rounds.",
+            "Put it on a method that trains by rounds, or mix methods with stack.",
+        )
+
+
+def check_member(method: Method, name: str) -> None:
+    """Refuse a method that cannot be one of several in a model."""
+    if method.gather is not None:
+        raise Incompatible(
+            name, f"{method.name} pools the data, so it is not one of several federations."
+        )
+    if method.predict is not plain:
+        raise Incompatible(
+            name,
+            f"{method.name} predicts with more than its network, and a mixture is of networks.",
+        )

@@ -1,0 +1,59 @@
+"""Decision trees as a module: every number of the trees is a parameter, so that they travel."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+
+class Trees(nn.Module):
+    """A sum of regression trees over the flattened input.
+
+        f_g(x) = b_g + Σ_{t mod G = g} v_t(leaf of x in tree t)
+
+    At node i of a tree, x goes to node c_i if x[f_i] ≤ θ_i, else to c_i + 1; f_i = −1 is a leaf.
+    With one score for two classes the outputs are (0, f).
+
+    Args:
+        count: T, the number of trees.
+        nodes: M, the places for nodes in each tree; the root is the first.
+        depth: The most decisions on a path.
+        scores: G, the functions f_g.
+        outputs: C, the columns of the output.
+        edges: How many numbers training keeps with the trees: the borders of its bins.
+
+    Attributes:
+        baseline: b [G].
+        edges: Borders of bins, which predictions do not read.
+        feature, threshold, child, value: f, θ, c and v, each [T, M].
+    """
+
+    def __init__(
+        self, count: int, nodes: int, depth: int, scores: int, outputs: int, edges: int = 0
+    ) -> None:
+        super().__init__()
+        self.depth, self.scores, self.outputs = depth, scores, outputs
+        self.baseline = nn.Parameter(torch.zeros(scores))
+        self.edges = nn.Parameter(torch.zeros(edges))
+        self.feature = nn.Parameter(torch.full((count, nodes), -1.0))
+        self.threshold = nn.Parameter(torch.zeros(count, nodes))
+        self.child = nn.Parameter(torch.zeros(count, nodes))
+        self.value = nn.Parameter(torch.zeros(count, nodes))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return outputs [N, C] for inputs [N, ...]."""
+        x = x.flatten(1)
+        count, nodes = self.feature.shape
+        roots = torch.arange(count, device=x.device) * nodes
+        feature, child = self.feature.flatten().round().long(), self.child.flatten().round().long()
+        threshold = self.threshold.flatten()
+        node = torch.zeros_like(x[:, :1], dtype=torch.long).expand(-1, count)
+        for _ in range(self.depth):
+            f = feature[roots + node]
+            right = x.gather(1, f.clamp(min=0)) > threshold[roots + node]
+            node = torch.where(f >= 0, child[roots + node] + right.long(), node)
+        values = self.value.flatten()[roots + node].unflatten(1, (-1, self.scores)).sum(1)
+        found: Tensor = self.baseline + values
+        if self.scores < self.outputs:
+            return torch.cat([torch.zeros_like(found), found], dim=1)
+        return found

@@ -1,0 +1,311 @@
+"""The two sides: a site's, which can decrypt, and the server's, which asks it to."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+import torch
+from torch import Generator, Tensor
+
+from unseen.core.exchange import Exchange, Method, Undecided
+from unseen.core.rows import Mixing, RuleState
+from unseen.core.rule import Combine
+from unseen.core.turn import Turn, keyed
+from unseen.core.types import Inbox, Table
+from unseen.errors import BadReply, UnseenError
+from unseen.privacy import kinds, wire
+from unseen.privacy.ckks import arithmetic
+from unseen.privacy.ckks.arithmetic import WEIGHT_STEP, Floats
+from unseen.privacy.kinds import CKKS, QUESTION, Ask, Sealed, SealedRows, ServerSide
+from unseen.privacy.seal import MODULI, SLOTS, Keys, check_public
+
+Slices = Sequence[slice] | None
+Draws = Generator | None
+
+
+class Site(kinds.Site):
+    """A site's side: it alone, with the other sites, holds the secret key.
+
+    Args:
+        method: The method, as the sites play it.
+        name: The site.
+        secret: The file of the key that all sites share.
+        kind: The channel.
+
+    Note:
+        It answers each kind of question once per slot and exchange, and only about the exchange
+        that it last sealed a reply for.
+    """
+
+    def __init__(self, method: Method, name: str, secret: bytes, kind: CKKS) -> None:
+        self.keys, self.kind = Keys(secret, "secret"), kind
+        super().__init__(name, {"context": self.keys.identity})
+        self.exchanges = {exchange.name: exchange for exchange in method.exchanges}
+
+    def start(self, inbox: Inbox) -> dict[str, Any]:
+        """Return what is to be known of the rows, by slot, and which questions were asked."""
+        return {"asked": [], "norms": {}, "weights": {}, "energy": {}}
+
+    def message(self, row: Tensor, head: dict[str, Any], exchange: Exchange, turn: Turn) -> bytes:
+        """Return the row, encrypted; with a sketch of it, where inner products are of sketches."""
+        slot, rule = head["slot"], exchange.slots[head["slot"]].combine
+        products = rule is not None and rule.sees == "products"
+        layers = rule is not None and products and rule.blocks != "whole"
+        multiplied, sketch = row.double(), None
+        if products and self.kind.width:
+            stream = f"{turn.seed}/sketch/{turn.round}/{exchange.name}/{slot}"
+            multiplied = sketch = arithmetic.sketched(row, self.kind.width, keyed(stream))
+        self.pending["norms"][slot] = float(multiplied.square().sum())
+        return arithmetic.encrypt(self.keys, row, head, 2 if layers else 1, sketch)
+
+    def respond(self, header: dict[str, Any], parts: wire.Parts) -> bytes:
+        """Return the weights for inner products, or a decrypted sum, rounded.
+
+        Raises:
+            BadReply: The question is about another exchange, under another key, of another kind, or
+                was asked before.
+        """
+        wire.expect(header, QUESTION, **self.mark, **self.label)
+        kind, slot = header["kind"], header["slot"]
+        if [kind, slot] in self.pending["asked"]:
+            raise BadReply(f"{kind!r} for the slot {slot!r} was asked before.")
+        self.pending["asked"].append([kind, slot])
+        if kind == "weigh":
+            return self.weigh(header, parts)
+        if kind == "open":
+            return self.open(header, parts)
+        raise BadReply(f"no question of this channel is called {kind!r}.")
+
+    def weigh(self, header: Mapping[str, Any], parts: wire.Parts) -> bytes:
+        """Return the rule's weights in steps of 2^-30; the inner products stay here."""
+        slot, layers = header["slot"], header["blocks"] is not None
+        rule = self.exchanges[header["exchange"]].slots[slot].combine
+        if rule is None or rule.sees != "products":
+            raise BadReply(f"the rule of {slot!r} does not use inner products.")
+        gram = arithmetic.inner_products(self.keys, header, parts)
+        size, exponents = header["size"], header["exponents"]
+        spread = arithmetic.DECIDED * arithmetic.uncertainty(gram, exponents, size, layers)
+        self._own(header, gram, spread)
+        zero = np.abs(gram) <= spread
+        nothing = np.einsum("bii->bi", zero)  # a row that cannot be distinguished from 0
+        zero = zero | nothing[:, :, None] | nothing[:, None, :]
+        gram[zero] = 0  # cannot be distinguished from 0: neither a conflict nor an agreement
+        if header["width"]:
+            norms = np.einsum("bii->bi", gram)
+            doubt = arithmetic.DECIDED_SKETCH / np.sqrt(header["width"])
+            zero |= np.abs(gram) < doubt * np.sqrt(norms[:, :, None] * norms[:, None, :])
+        products = torch.from_numpy(gram if layers else gram[0])
+        weights, after = cast("Mixing", rule).weights(
+            products,
+            wire.decode(header["table"]),
+            wire.decode(header["state"]),
+            wire.generator_of(header["generator"]),
+        )
+        steps = torch.round(weights / WEIGHT_STEP).long()
+        v = (steps.double().numpy() * WEIGHT_STEP).reshape(len(gram), -1)
+        self.pending["weights"][slot] = steps.tolist()
+        if not header["width"]:
+            energy = np.einsum("bi,bij,bj->", v, gram, v)
+            self.pending["energy"][slot] = float(max(energy, 0.0))
+        undecided = [[int(b), int(i), int(j)] for b, i, j in np.argwhere(zero) if i < j]
+        result = {"weights": steps.tolist(), "state": wire.digest(after), "undecided": undecided}
+        return wire.pack({"kind": "weights", "slot": slot, **self.label, **result})
+
+    def _own(self, header: Mapping[str, Any], gram: Floats, spread: Floats) -> None:
+        """Check this site's own square: a wrong one is overflow, lost precision or a lie."""
+        if self.name not in header["names"] or not header["covers"]:
+            return
+        i = header["names"].index(self.name)
+        returned, right = float(gram[:, i, i].sum()), self.pending["norms"][header["slot"]]
+        # Four times the spread: an honest server must not be accused by the tail of the noise.
+        if abs(returned - right) > 1e-6 * right + 4 * float(spread[:, i, i].sum()):
+            raise BadReply(
+                f"the square of this site's own update came back as {returned:.6g} where "
+                f"{right:.6g} was sent: overflow, lost precision, or a server that multiplied "
+                "something else. Nothing was answered."
+            )
+
+    def open(self, header: Mapping[str, Any], parts: wire.Parts) -> bytes:
+        """Return the sum for a server that is not blind, rounded."""
+        kind = wire.type_of(header, "the server's sum")
+        step = 2.0 ** (header["exponent"] - arithmetic.SUM_BITS)
+        vector = np.round(self.combined(header, parts) / step) * step
+        content = torch.from_numpy(vector).to(kind).numpy().tobytes()
+        head = {"kind": "sum", "slot": header["slot"], "size": len(vector), **self.label}
+        return wire.pack(head, [content])
+
+    def combined(self, header: Mapping[str, Any], parts: wire.Parts) -> Floats:
+        """Return the decrypted sum, after the checks that a site can make."""
+        name = header["slot"]
+        slot = self.exchanges[header["exchange"]].slots[name]
+        weights = self.pending.get("weights", {}).get(slot.like or name)
+        if weights is not None and header["steps"] != weights:
+            raise BadReply(
+                f"the sum of {name!r} was formed with other weights than those that the sites "
+                "computed."
+            )
+        scheme, _, decryptor = self.keys.tools(header["levels"])
+        slots = np.zeros(header["size"])
+        for c, part in zip(header["present"], parts, strict=True):
+            piece = slots[c * SLOTS : (c + 1) * SLOTS]
+            numbers = scheme.decoded(decryptor, scheme.ciphertext(part, "an encrypted sum"))
+            piece[:] = numbers[: len(piece)]
+        vector: Floats = np.ldexp(slots, header["exponent"])
+        energy = self.pending.get("energy", {}).get(name)
+        if energy is not None:
+            norm, right = float(np.linalg.norm(vector)), energy**0.5
+            step = np.ldexp(header["total"], header["exponent"])
+            noise = arithmetic.SIGMA * step * len(vector) ** 0.5
+            if abs(norm - right) > 1e-4 * right + 8 * noise:
+                raise BadReply(
+                    f"the sum of {name!r} has the length {norm:.6g} where its inner products make "
+                    f"{right:.6g}: overflow, lost precision, or a server that summed something "
+                    "else."
+                )
+        return vector
+
+
+@dataclass
+class EncryptedRows(SealedRows["Server"]):
+    """Rows as ciphertexts: sums are formed here, inner products are a question to the sites."""
+
+    unread = "the rows are encrypted: no rule reads them."
+    unmultiplied = (
+        "inner products of encrypted rows are decrypted at the sites and stay there: a rule asks "
+        "for its weights by Rows.weigh."
+    )
+
+    def weigh(
+        self, rule: Mixing, blocks: Slices, table: Table, state: RuleState, generator: Draws
+    ) -> tuple[Tensor, RuleState]:
+        """Return the weights that the sites compute of the inner products; all must agree."""
+        server, names, (K, P) = self.server, self.names, self.shape
+        runs = None if blocks is None else [[b.start, b.stop] for b in blocks]
+        width = server.kind.width if runs is None else 0
+        key = "sketch exponent" if width else "exponent"
+        header = {
+            "kind": "weigh", **self._label(), "names": names, "blocks": runs,
+            "count": 1 if runs is None else len(runs), "width": width, "size": P,
+            "covers": runs is None or sum(b - a for a, b in runs) == P,
+            "exponents": [row.header[key] for row in self.sealed],
+            "table": wire.encode(dict(table)), "state": wire.encode(state),
+            "generator": wire.randomness(generator),
+        }  # fmt: skip
+        question = wire.pack(header, arithmetic.products(server.keys, self.sealed, runs, width))
+        answers = self.ask(dict.fromkeys(names, question))
+        if not answers:
+            raise BadReply("no site answered the question for the weights.")
+        replies = wire.accepted(answers, "weights", {"slot": self.slot, **server.label})
+        answer = agreed({name: head for name, (head, _) in replies.items()})
+        after = state
+        if isinstance(rule, Combine):  # as far as it follows from scalars
+            draws = wire.generator_of(wire.randomness(generator))
+            after = rule.with_prior(rule.checked(table, K), state, draws)[1]
+        if wire.digest(after) != answer["state"]:
+            raise UnseenError(
+                f"{type(rule).__name__} remembers what it makes of inner products, which the "
+                "server does not see.",
+                remedy="Take the channel 'clear', or another rule.",
+            )
+        at = (server.label["round"], server.label["exchange"], self.slot)
+        for i, j in sorted({(i, j) for _, i, j in answer["undecided"]}):
+            server.undecided.append(Undecided(*at, names[i], names[j]))
+        return torch.tensor(answer["weights"], dtype=torch.float64) * WEIGHT_STEP, after
+
+    def linear(self, weights: Tensor, blocks: Slices = None) -> Tensor:
+        """Return Σ w_i u_i [P], or a stand-in where the server must not read it."""
+        w = weights.double().cpu().numpy()
+        top = max(row.header["exponent"] for row in self.sealed)
+        lift = np.array([2.0 ** (row.header["exponent"] - top) for row in self.sealed])
+        total = float((np.abs(w) * lift).sum(-1).max())
+        if not total <= arithmetic.LARGEST:
+            raise UnseenError(
+                f"the weights of {self.slot!r} add up to {total:.4g} in absolute value; a sum of "
+                f"ciphertexts holds {arithmetic.LARGEST:g}. Nothing was decrypted."
+            )
+        runs = None if blocks is None else [(b.start, b.stop) for b in blocks]
+        present, parts = arithmetic.weighted_sum(self.server.keys, self.sealed, w * lift, runs)
+        header = {
+            **self._label(), "size": self.shape[1], "exponent": top, "present": present,
+            "dtype": wire.name_of(self.sealed[0].dtype), "total": total,
+            "steps": np.round(w / WEIGHT_STEP).astype(int).tolist(),
+        }  # fmt: skip
+        return self.server.deliver(header, parts, self.sealed, self.ask).to(self.device)
+
+    def _label(self) -> dict[str, Any]:
+        """Return what every question about the rows says of the exchange and the scheme."""
+        levels = int(self.sealed[0].header["levels"])
+        return {"slot": self.slot, **self.server.label, **self.server.mark, "levels": levels}
+
+
+def agreed(headers: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
+    """Return one of the sites' answers, which must all be the same.
+
+    Args:
+        headers: Site -> the header of its answer.
+
+    Raises:
+        BadReply: They differ; it names the sites that are alone with theirs.
+    """
+    texts = {n: json.dumps([h["weights"], h["state"]]) for n, h in headers.items()}
+    ranks = Counter(texts.values()).most_common()
+    if len(ranks) > 1:
+        tied = ranks[0][1] == ranks[1][1]
+        odd = ", ".join(sorted(n for n, text in texts.items() if tied or text != ranks[0][0]))
+        raise BadReply(
+            "the sites computed different weights from the same inner products; "
+            f"{'no majority among' if tied else 'alone:'} {odd}. The round was stopped.",
+            remedy="Compare the sites' versions and keys.",
+        )
+    return next(iter(headers.values()))
+
+
+class Server(ServerSide):
+    """The server's side: made of public bytes, and of nothing else.
+
+    Args:
+        method: The method, as the sites play it.
+        public: The server's file of the key.
+        kind: The channel.
+    """
+
+    form = "encrypted"
+    stack = EncryptedRows
+
+    def __init__(self, method: Method, public: bytes, kind: CKKS) -> None:
+        super().__init__({"context": check_public(public)})
+        self.keys, self.kind = Keys(public, "public"), kind
+
+    def whole(self, head: Mapping[str, Any], parts: wire.Parts, size: int) -> bool:
+        """Return whether the ciphertexts of a row are all there and of a known scheme."""
+        counted = head["size"] == size and head["chunks"] == -(-size // SLOTS) <= len(parts)
+        return counted and abs(int(head["exponent"])) < 1100 and head["levels"] in MODULI
+
+    def deliver(
+        self, header: dict[str, Any], parts: list[bytes], rows: Sequence[Sealed], ask: Ask
+    ) -> Tensor:
+        """Return a sum, decrypted by a participant and rounded; the rounds take turns.
+
+        Args:
+            header: What is said of it.
+            parts: The sum's ciphertexts.
+            rows: What was summed.
+            ask: How sites are asked.
+        """
+        name = rows[self.label["round"] % len(rows)].client
+        if not header["size"]:
+            return torch.zeros(0, dtype=rows[0].dtype)
+        answers = ask({name: wire.pack({"kind": "open", **header}, parts)})
+        if name not in answers:
+            raise BadReply(f"site {name!r} did not open the sum of {header['slot']!r}.")
+        sums = wire.accepted(answers, "sum", {"slot": header["slot"], **self.label})
+        _, (content,) = sums[name]
+        vector = torch.frombuffer(bytearray(content), dtype=rows[0].dtype)
+        if len(vector) != header["size"] or not bool(torch.isfinite(vector).all()):
+            raise BadReply(f"site {name!r} opened the sum of {header['slot']!r} wrongly.")
+        return vector

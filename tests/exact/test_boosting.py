@@ -1,0 +1,154 @@
+"""`boost` grows the trees of the pooled rows, which scikit-learn grows too."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
+from support.alone import played
+
+from unseen import Training
+from unseen.core.client import Client, Split
+from unseen.core.losses import SquaredError
+from unseen.exact.boosting import derivatives
+from unseen.exact.forest import GRID, Forest, Grown, grid
+
+
+def rows(n=600, classes=2, seed=0):
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(n, 4)).astype(np.float32)
+    score = x[:, 0] + x[:, 1] * x[:, 2] + rng.normal(size=n)
+    y = np.digitize(score, np.quantile(score, np.arange(1, classes) / classes))
+    return x, y, score.astype(np.float32)
+
+
+def sites(x, y, classes, count=3):
+    return {
+        f"s{k}": Client(
+            f"s{k}", Split(torch.from_numpy(x[k::count].copy()), torch.as_tensor(y[k::count])),
+            None, classes,
+        )
+        for k in range(count)
+    }  # fmt: skip
+
+
+def scores(model, x):
+    """What the trees add up to, the last column of two classes."""
+    with torch.no_grad():
+        return model(torch.from_numpy(x)).double().numpy()
+
+
+def binned(model, x):
+    """The columns as numbers of bins, so that another library has the same ones."""
+    module = model.module
+    forest = Forest(1, 1, 0.1, 0, 1, 64, module.scores, x.shape[1], None)
+    edges = module.edges.detach().numpy().reshape(forest.inputs, -1)
+    return np.stack([np.searchsorted(e, c) for e, c in zip(edges, x.T, strict=True)], 1)
+
+
+THEIRS = {
+    "max_depth": 4, "max_leaf_nodes": None, "early_stopping": False, "min_samples_leaf": 20,
+    "max_bins": 255, "learning_rate": 0.1, "l2_regularization": 0.0,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_classes_as_scikit_learn_with_the_same_bins(classes):
+    x, y, _ = rows(classes=classes)
+    run = played("boost(trees=8, depth=4)", sites(x, y, classes))
+    theirs = HistGradientBoostingClassifier(max_iter=8, **THEIRS).fit(binned(run.model, x), y)
+    found, expected = scores(run.model, x), theirs._raw_predict(binned(run.model, x))
+    if classes == 2:
+        np.testing.assert_allclose(found[:, 1] - found[:, 0], expected[:, 0], atol=1e-5)
+    else:
+        # Baselines may differ by a number that is the same for all classes.
+        found, expected = (a - a.mean(1, keepdims=True) for a in (found, expected))
+        np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+def test_numbers_as_scikit_learn_with_the_same_bins():
+    x, _, y = rows()
+    run = played(
+        "boost(trees=8, depth=4)", sites(x, y, None), training=Training(loss=SquaredError())
+    )
+    theirs = HistGradientBoostingRegressor(max_iter=8, **THEIRS).fit(binned(run.model, x), y)
+    np.testing.assert_allclose(
+        scores(run.model, x)[:, 0], theirs.predict(binned(run.model, x)), atol=1e-4
+    )
+
+
+def test_the_trees_of_sites_are_those_of_the_pooled_rows():
+    x, y, _ = rows(classes=3)
+    order = np.concatenate([np.arange(k, len(x), 3) for k in range(3)])
+    many = played("boost(trees=5)", sites(x, y, 3)).state.inbox["model"]
+    one = played("boost(trees=5)", sites(x[order], y[order], 3, count=1)).state.inbox["model"]
+    torch.testing.assert_close(many, one, rtol=0, atol=1e-6)
+
+
+def test_edges_lie_at_equal_shares_of_the_rows():
+    x, y, _ = rows(4000)
+    model = played("boost(trees=1, bins=4)", sites(x, y, 2)).model
+    edges = model.module.edges.detach().numpy().reshape(4, 3)
+    widest = np.diff(grid()[GRID // 2 - 200 : GRID // 2 + 200]).max()
+    for column, own in zip(x.T, edges, strict=True):
+        np.testing.assert_allclose(own, np.quantile(column, [0.25, 0.5, 0.75]), atol=2 * widest)
+
+
+def test_derivatives_by_differences():
+    rng = np.random.default_rng(0)
+    for classes, count in ((2, 1), (3, 3), (None, 1)):
+        forest = Forest(1, 1, 0.1, 0, 1, 4, count, 1, classes)
+        y = rng.normal(size=6) if classes is None else rng.integers(classes, size=6)
+        f, e = rng.normal(size=(6, count)), 1e-5
+        slopes, curvatures, _ = derivatives(f, y, forest)
+        factor = 2 if classes is None else 1  # the loss is printed without the half
+        for i, k in np.ndindex(6, count):
+            up, down = f.copy(), f.copy()
+            up[i, k] += e
+            down[i, k] -= e
+            high, low = (derivatives(g, y, forest)[2] for g in (up, down))
+            middle = derivatives(f, y, forest)[2]
+            assert abs((high - low) / (2 * e) / factor - slopes[i, k]) < 1e-8
+            assert abs((high - 2 * middle + low) / e**2 / factor - curvatures[i, k]) < 1e-4
+
+
+def test_a_row_stays_where_a_node_is_not_split():
+    x, y, _ = rows(60)
+    run = played("boost(trees=3, least=25)", sites(x, y, 2))
+    forest = Forest(3, 5, 0.1, 0.0, 25, 64, 1, 4, 2)
+    trees = Grown.of(run.model.vector, forest)
+    assert (trees.feature[:, 0] >= 0).all()  # 60 rows: one split, into 25 or more each
+    assert (trees.feature[:, 1:] < 0).all()
+    leaves = np.zeros((60, 1), np.int64)
+    for _ in range(5):
+        trees.step(0, x, leaves)
+    assert set(np.unique(leaves)) == {1, 2}
+
+
+def test_a_site_with_one_class_and_columns_that_are_constant():
+    x, y, _ = rows(300)
+    x[:, 3] = 1.0
+    clients = sites(x, y, 2)
+    first = clients["s0"]
+    clients["s0"] = Client("s0", Split(first.train.x, torch.ones_like(first.train.y)), None, 2)
+    run = played("boost(trees=4)", clients)
+    assert np.isfinite(scores(run.model, x)).all()
+    forest = Forest(4, 5, 0.1, 0.0, 20, 64, 1, 4, 2)
+    assert not (Grown.of(run.model.vector, forest).feature == 3).any()
+    assert np.isfinite(run.outcomes[-1].table["loss"].numpy()).all()
+
+
+def test_what_a_site_has_forgotten_it_finds_again():
+    from unseen.core.client import Memories
+    from unseen.engine.inprocess import InProcess
+
+    class Forgetful(InProcess):
+        def map(self, exchange, inbox, clients, turn):
+            self.memories = Memories()
+            return super().map(exchange, inbox, clients, turn)
+
+    x, y, _ = rows(classes=3)
+    usual = played("boost(trees=3, depth=3)", sites(x, y, 3)).state.inbox["model"]
+    again = played("boost(trees=3, depth=3)", sites(x, y, 3), backend=Forgetful)
+    torch.testing.assert_close(again.state.inbox["model"], usual, rtol=0, atol=1e-6)

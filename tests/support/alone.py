@@ -1,0 +1,69 @@
+"""A method played from its expression, with the network that it makes of a study's."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from unseen import Model, Training, method, play, start
+from unseen.core.client import Client
+from unseen.core.exchange import Blueprint, Method, Outcome, State
+from unseen.core.optimiser import SGD
+from unseen.core.turn import keyed, other_seed
+from unseen.engine.inprocess import InProcess
+from unseen.models import build
+
+RECIPE = Training(SGD(0.05), batch_size=8)
+
+
+def blueprint(clients: dict[str, Client], net: str, seed: int = 0, rounds: int = 4) -> Blueprint:
+    """What a study would build for these clients."""
+    first = next(iter(clients.values()))
+    shape, outputs = tuple(first.split("train").x.shape[1:]), first.classes or 1
+
+    def another(m: int):
+        return build(net, shape, outputs, keyed(f"{other_seed(seed, m)}/model"))
+
+    return Blueprint(another(0), shape, outputs, another, first.classes, rounds, len(clients))
+
+
+def completed(chosen: Method, plan: Blueprint) -> tuple[Method, Model]:
+    """The method for its network, and the model."""
+    network = chosen.adapt(plan) if chosen.adapt is not None else plan.network
+    model = Model(network, shape=plan.shape)
+    return (chosen.sized(chosen, model, plan) if chosen.sized else chosen), model
+
+
+@dataclass
+class Played:
+    """What a run leaves: the model is bound to the last state."""
+
+    state: State
+    outcomes: list[Outcome]
+    model: Model
+    method: Method
+
+
+def played(
+    expression: str,
+    clients: dict[str, Client],
+    rounds: int = 4,
+    seed: int = 0,
+    net: str = "mlp(widths=[8])",
+    training: Training = RECIPE,
+    backend=InProcess,
+) -> Played:
+    """Play a method to its end."""
+    chosen, model = completed(method(expression, training), blueprint(clients, net, seed, rounds))
+    names = sorted(clients)
+    state, outcomes = play(
+        chosen, start(chosen, model, names, seed), backend(model, clients), names,
+        chosen.rounds or rounds,
+    )  # fmt: skip
+    model.bind(state.inbox["model"].clone(), state.inbox["buffers"].clone())
+    model.module.eval()
+    return Played(state, outcomes, model, chosen)
+
+
+def only(network) -> Blueprint:
+    """A blueprint for methods that change the study's one network."""
+    return Blueprint(network, (), 1, lambda m: network, 2, 1, 1)
