@@ -11,8 +11,8 @@ from support.alone import played
 from unseen import Training
 from unseen.core.client import Client, Split
 from unseen.core.losses import SquaredError
-from unseen.exact.boosting import derivatives
 from unseen.exact.forest import GRID, Forest, Grown, grid
+from unseen.exact.histograms import ARRAYS, derivatives, descend, loops
 
 
 def rows(n=600, classes=2, seed=0):
@@ -101,14 +101,14 @@ def test_derivatives_by_differences():
         forest = Forest(1, 1, 0.1, 0, 1, 4, count, 1, classes)
         y = rng.normal(size=6) if classes is None else rng.integers(classes, size=6)
         f, e = rng.normal(size=(6, count)), 1e-5
-        slopes, curvatures, _ = derivatives(f, y, forest)
+        slopes, curvatures, losses = derivatives(f, y, forest).values()
         factor = 2 if classes is None else 1  # the loss is printed without the half
         for i, k in np.ndindex(6, count):
             up, down = f.copy(), f.copy()
             up[i, k] += e
             down[i, k] -= e
-            high, low = (derivatives(g, y, forest)[2] for g in (up, down))
-            middle = derivatives(f, y, forest)[2]
+            high, low = (derivatives(g, y, forest)["losses"].sum() for g in (up, down))
+            middle = losses.sum()
             assert abs((high - low) / (2 * e) / factor - slopes[i, k]) < 1e-8
             assert abs((high - 2 * middle + low) / e**2 / factor - curvatures[i, k]) < 1e-4
 
@@ -120,9 +120,9 @@ def test_a_row_stays_where_a_node_is_not_split():
     trees = Grown.of(run.model.vector, forest)
     assert (trees.feature[:, 0] >= 0).all()  # 60 rows: one split, into 25 or more each
     assert (trees.feature[:, 1:] < 0).all()
-    leaves = np.zeros((60, 1), np.int64)
+    leaves, cells = np.zeros((60, 1), np.int32), binned(run.model, x).astype(np.uint8)
     for _ in range(5):
-        trees.step(0, x, leaves)
+        descend(trees, 0, cells, leaves)
     assert set(np.unique(leaves)) == {1, 2}
 
 
@@ -152,3 +152,37 @@ def test_what_a_site_has_forgotten_it_finds_again():
     usual = played("boost(trees=3, depth=3)", sites(x, y, 3)).state.inbox["model"]
     again = played("boost(trees=3, depth=3)", sites(x, y, 3), backend=Forgetful)
     torch.testing.assert_close(again.state.inbox["model"], usual, rtol=0, atol=1e-6)
+
+
+def test_compiled_loops_add_the_same_bits_as_arrays():
+    pytest.importorskip("numba")
+    rng = np.random.default_rng(0)
+    cells = rng.integers(7, size=(500, 3)).astype(np.uint8)
+    g, h = rng.normal(size=(2, 500))
+    feature, edge = np.array([1, -1, 0, -1, -1, -1, -1]), np.array([3, 0, 2, 0, 0, 0, 0])
+    found = []
+    for move, add_up in (ARRAYS, loops()):
+        nodes, sums = np.zeros(500, np.int32), []
+        for level in range(3):
+            sums.append(np.zeros((2 ** max(0, level - 1), 3, 7, 3)))
+            add_up(cells, nodes, g, h, 2**level - 1, sums[-1])
+            move(cells, nodes, feature, edge)
+        found.append((nodes, *sums))
+    assert loops() is not ARRAYS
+    for theirs, ours in zip(*found, strict=True):
+        np.testing.assert_array_equal(theirs, ours)
+    assert found[0][1][..., 2].sum() == 3 * 500
+
+
+def test_sites_together_send_the_same_bits_as_one_at_a_time():
+    from unseen.engine.inprocess import InProcess
+
+    class OneByOne(InProcess):
+        joint = False
+
+    x, y, _ = rows(classes=3)
+    together = played("boost(trees=4)", sites(x, y, 3))
+    alone = played("boost(trees=4)", sites(x, y, 3), backend=OneByOne)
+    assert torch.equal(together.state.inbox["model"], alone.state.inbox["model"])
+    for first, second in zip(together.outcomes[1:], alone.outcomes[1:], strict=True):
+        assert torch.equal(first.table["loss"], second.table["loss"])

@@ -31,7 +31,7 @@ def fitted(clients, expression="glm", training=RECIPE):
 def test_two_classes_as_scikit_learn_on_pooled_rows(ridge):
     clients = federation(4, classes=2)
     x, y = pooled(clients)
-    theirs = LogisticRegression(C=1 / ridge, tol=1e-12, max_iter=10_000).fit(x, y)
+    theirs = LogisticRegression(C=1 / ridge, tol=1e-12, solver="newton-cholesky").fit(x, y)
     weight, bias = fitted(clients, f"glm(ridge={ridge})")
     np.testing.assert_allclose(weight[1] - weight[0], theirs.coef_[0], atol=1e-6)
     np.testing.assert_allclose(bias[1] - bias[0], theirs.intercept_[0], atol=1e-6)
@@ -40,7 +40,7 @@ def test_two_classes_as_scikit_learn_on_pooled_rows(ridge):
 def test_several_classes_as_scikit_learn_on_pooled_rows():
     clients = federation(5, classes=4)
     x, y = pooled(clients)
-    theirs = LogisticRegression(C=2.0, tol=1e-12, max_iter=10_000).fit(x, y)
+    theirs = LogisticRegression(C=2.0, tol=1e-12, solver="newton-cholesky").fit(x, y)
     weight, bias = fitted(clients, "glm(ridge=0.5)")
     np.testing.assert_allclose(weight, theirs.coef_, atol=1e-6)
     # A number added to all intercepts changes no probability.
@@ -83,7 +83,7 @@ def test_constant_columns_and_classes_that_a_site_lacks():
             y[:] = 1
         changed[name] = Client(name, Split(x, y), None, 2)
     x, y = pooled(changed)
-    theirs = LogisticRegression(tol=1e-12, max_iter=10_000).fit(x, y)
+    theirs = LogisticRegression(tol=1e-12, solver="newton-cholesky").fit(x, y)
     weight, _ = fitted(changed)
     np.testing.assert_allclose(weight[1] - weight[0], theirs.coef_[0], atol=1e-6)
     free, _ = fitted(changed, "glm(ridge=0)")
@@ -96,7 +96,7 @@ def test_ten_sites_with_eight_rows_each():
         rows = torch.arange(8)
         clients[name] = Client(name, client.train.take(rows), None, 2)
     x, y = pooled(clients)
-    theirs = LogisticRegression(tol=1e-12, max_iter=10_000).fit(x, y)
+    theirs = LogisticRegression(tol=1e-12, solver="newton-cholesky").fit(x, y)
     weight, _ = fitted(clients)
     np.testing.assert_allclose(weight[1] - weight[0], theirs.coef_[0], atol=1e-6)
 

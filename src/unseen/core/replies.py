@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Literal
@@ -80,12 +81,17 @@ def find_fault(reply: Reply, exchange: Exchange, inbox: Inbox) -> str | None:
             continue
         if not row.is_floating_point():
             return f"{name!r} of type {row.dtype} where real numbers were expected"
-        if row.numel() and not bool(torch.stack(torch.aminmax(row)).isfinite().all()):
+        if not finite(row):
             return f"{NOT_FINITE} in {name!r}"
     for name, value in reply.scalars.items():
-        if not bool(torch.isfinite(torch.as_tensor(value)).all()):
+        if not (math.isfinite(value) if isinstance(value, float | int) else finite(value)):
             return f"{NOT_FINITE} as {name!r}"
     return None
+
+
+def finite(values: Tensor) -> bool:
+    """Return whether all numbers are finite, as the smallest and the largest of them are."""
+    return not values.numel() or all(math.isfinite(end) for end in torch.aminmax(values))
 
 
 def finished(reply: Reply, exchange: Exchange, inbox: Inbox, own: Mapping[str, Tensor]) -> Reply:
@@ -113,17 +119,20 @@ def kind(fault: str) -> type[BadReply]:
 
 
 def _scalar_shapes(reply: Reply) -> ScalarShapes:
-    shapes = ((n, f"shape {list(torch.as_tensor(v).shape)}") for n, v in reply.scalars.items())
-    return tuple(sorted(shapes))
+    shapes = ((n, getattr(v, "shape", ())) for n, v in reply.scalars.items())
+    return tuple(sorted((name, f"shape {list(shape)}") for name, shape in shapes))
 
 
 def unusual(reply: Reply, usual: ScalarShapes) -> str | None:
     """Return how a reply's scalars differ from those of most others, or None."""
-    own, others = dict(_scalar_shapes(reply)), dict(usual)
+    found = _scalar_shapes(reply)
+    if found == usual:
+        return None
+    own, others = dict(found), dict(usual)
     for name in sorted({*own, *others}):
-        found, wanted = (shapes.get(name, "nothing") for shapes in (own, others))
-        if found != wanted:
-            return f"{found} as {name!r} where most sent {wanted}"
+        sent, wanted = (shapes.get(name, "nothing") for shapes in (own, others))
+        if sent != wanted:
+            return f"{sent} as {name!r} where most sent {wanted}"
     return None
 
 
@@ -149,6 +158,10 @@ def tabulate(
     }
     table = {name: torch.tensor(values, dtype=torch.float64) for name, values in columns.items()}
     for scalar in replies[0].scalars if replies else ():
-        values = [torch.as_tensor(r.scalars[scalar], dtype=torch.float64) for r in replies]
-        table[scalar] = torch.stack(values)
+        values = [r.scalars[scalar] for r in replies]
+        if all(isinstance(value, float | int) for value in values):
+            table[scalar] = torch.tensor(values, dtype=torch.float64)
+        else:
+            rows = [torch.as_tensor(value, dtype=torch.float64) for value in values]
+            table[scalar] = torch.stack(rows)
     return table

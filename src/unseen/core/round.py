@@ -192,6 +192,8 @@ def sample(roster: Sequence[str], fraction: float | int, turn: Turn) -> list[str
     else:
         number("participation (a fraction)", fraction, 0, 1, open_low=True)
         count = max(1, round_share(fraction, K))
+    if count == K:
+        return list(roster)
     chosen = torch.randperm(K, generator=turn.generator("participation"))[:count]
     return [roster[i] for i in sorted(chosen.tolist())]
 

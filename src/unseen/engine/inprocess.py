@@ -19,6 +19,7 @@ from unseen.core import (
     Reply,
     Turn,
 )  # fmt: skip
+from unseen.core.joint import JointLocal
 from unseen.core.replies import finished
 from unseen.core.row_store import Rows, keep_freed_memory
 from unseen.core.vector import stack
@@ -39,6 +40,9 @@ class InProcess(Backend):
         memory_limit: The bytes that the matrix may take in memory; a larger one lies in a file, see
             `unseen.core.row_store.Rows`.
     """
+
+    #: Whether locals that can answer for all clients at once do.
+    joint = True
 
     def __init__(
         self,
@@ -63,6 +67,8 @@ class InProcess(Backend):
     def map(
         self, exchange: Exchange, inbox: Inbox, clients: Sequence[str], turn: Turn
     ) -> list[Reply]:
+        if isinstance(exchange.local, JointLocal) and self.joint:
+            return self._together(exchange.local, exchange, inbox, clients, turn)
         places = range(len(clients)) if exchange.slots else [0] * len(clients)
         if len(self.matrix) < max(places, default=0) + 1:
             self._hold(len(clients))
@@ -78,14 +84,36 @@ class InProcess(Backend):
         self.matrix = self._rows.matrix
         self.buffers = stack(count, self.model.buffers)
 
-    def _one(self, exchange: Exchange, inbox: Inbox, name: str, turn: Turn, k: int) -> Reply:
-        label = (turn.round, turn.order)
-        turn = replace(turn, client=name)
+    def _together(
+        self,
+        local: JointLocal,
+        exchange: Exchange,
+        inbox: Inbox,
+        clients: Sequence[str],
+        turn: Turn,
+    ) -> list[Reply]:
+        """Return the replies of a local that answers for all clients at once."""
+        label, here = (turn.round, turn.order), [self.clients[name] for name in clients]
+        self._receive(exchange, inbox, 0)
+        memories = [self.memories.before(name, label) for name in clients]
+        answers = local.answers(self.model, inbox, here, memories, turn)
+        for name, (_, memory) in zip(clients, answers, strict=True):
+            self.memories.write(name, label, memory)
+        return [finished(reply, exchange, inbox, {}) for reply, _ in answers]
+
+    def _receive(self, exchange: Exchange, inbox: Inbox, k: int) -> dict[str, Tensor]:
+        """Bind the model to row k of the matrix, as a client receives it, and return the row."""
         vector, buffers = self.matrix[k], self.buffers[k]
         for part in ((None, None),) if exchange.reads is None else exchange.reads:
             vector[slice(*part)].copy_(inbox["model"][slice(*part)])
         buffers.copy_(inbox["buffers"])
         self.model.bind(vector, buffers)
+        return {"model": vector, "buffers": buffers}
+
+    def _one(self, exchange: Exchange, inbox: Inbox, name: str, turn: Turn, k: int) -> Reply:
+        label = (turn.round, turn.order)
+        turn = replace(turn, client=name)
+        own = self._receive(exchange, inbox, k)
         memory: Memory = self.memories.before(name, label)
         try:
             reply, memory = exchange.local(self.model, inbox, self.clients[name], memory, turn)
@@ -93,7 +121,7 @@ class InProcess(Backend):
             error.add_note(f"(at client {name!r}, exchange {turn.exchange!r}, round {turn.round})")
             raise
         self.memories.write(name, label, memory)
-        return finished(reply, exchange, inbox, {"model": vector, "buffers": buffers})
+        return finished(reply, exchange, inbox, own)
 
     def rows(self, slot: str, replies: Sequence[Reply], reference: Tensor | None) -> DenseRows:
         found = stacked([reply.rows[slot] for reply in replies], self.memory_limit)

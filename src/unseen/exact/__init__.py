@@ -3,8 +3,9 @@
 Each file has both ends: what a site sends (a local), and what the server makes of the sum (a step).
 """
 
-from unseen.exact.boosting import Begin, Counts, Grow, Histograms
+from unseen.exact.boosting import Begin, Counts, Grow
 from unseen.exact.forest import Forest
+from unseen.exact.histograms import Histograms
 from unseen.exact.newton import Derivatives, Newton, Shape
 from unseen.exact.stacking import Judge, Judged, LeftOut, Weigh, products, simplex
 

@@ -29,6 +29,7 @@ from unseen.core import Client, Inbox, Memory, Model, Reply, Turn
 from unseen.core.parts import Part
 from unseen.core.types import Table
 from unseen.exact.forest import GRID, Array, Forest, Grown, grid
+from unseen.exact.histograms import rows
 
 
 @dataclass(frozen=True)
@@ -85,87 +86,6 @@ class Begin:
 
 
 @dataclass(frozen=True)
-class Histograms(Part):
-    """What a site sends for one level: Σ g, Σ h and the count by score, node, column and bin.
-
-    It remembers where its rows are in the trees under way, so that a round reads one level only.
-    """
-
-    forest: Forest
-
-    def __call__(
-        self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
-    ) -> tuple[Reply, Memory]:
-        """Return the row of histograms, and where the rows are now."""
-        forest, level = self.forest, self.forest.level(turn.round)
-        x, y = rows(client)
-        trees = Grown.of(model.vector, forest)
-        where = self._placed(trees, x, y, memory, turn.round)
-        if level == 0:
-            G = forest.scores
-            where["slopes"], where["curvatures"], loss = derivatives(where["scores"], y, forest)
-            where["nodes"] = np.zeros((len(y), G), np.int64)
-        else:
-            trees.step(turn.round // forest.depth, x, where["nodes"])
-            loss = float(where["loss"])
-        where |= {"loss": np.asarray(loss), "round": np.asarray(turn.round)}
-        row = self._sums(where, level)
-        scalars = {"examples": len(y), "steps": 1, "loss": loss / max(1, len(y))}
-        kept = {f"boost.{name}": torch.from_numpy(np.asarray(v)) for name, v in where.items()}
-        return Reply({"model": torch.from_numpy(row)}, scalars), {**memory, **kept}
-
-    def _placed(
-        self, trees: Grown, x: Array, y: Array, memory: Memory, round: int
-    ) -> dict[str, Array]:
-        """Return where the rows were after the round before, remembered or found again."""
-        forest, level = self.forest, self.forest.level(round)
-        if "boost.round" in memory and int(memory["boost.round"]) == round - 1:
-            known = {n[6:]: v.numpy() for n, v in memory.items() if n.startswith("boost.")}
-            if level == 0:  # the tree is complete
-                iteration = round // forest.depth - 1
-                nodes = known["nodes"].copy()
-                trees.step(iteration, x, nodes)
-                known["scores"] = known["scores"] + trees.values(iteration, nodes)
-            return {**known, "nodes": known["nodes"].copy()}
-        cells = np.empty(x.shape, np.int64)
-        for j, edges in enumerate(trees.edges):
-            cells[:, j] = np.searchsorted(edges, x[:, j]) + j * forest.bins
-        scores = np.repeat(trees.baseline[None], len(y), 0)
-        for iteration in range(round // forest.depth):
-            nodes = np.zeros((len(y), forest.scores), np.int64)
-            for _ in range(forest.depth):
-                trees.step(iteration, x, nodes)
-            scores = scores + trees.values(iteration, nodes)
-        slopes, curvatures, loss = derivatives(scores, y, forest)
-        nodes = np.zeros((len(y), forest.scores), np.int64)
-        for _ in range(level - 1):
-            trees.step(round // forest.depth, x, nodes)
-        return {
-            "cells": cells, "scores": scores, "slopes": slopes, "curvatures": curvatures,
-            "loss": np.asarray(loss), "nodes": nodes,
-        }  # fmt: skip
-
-    def _sums(self, where: Mapping[str, Array], level: int) -> Array:
-        """Return the histograms [3, scores, nodes sent, d, B], flat."""
-        forest, first = self.forest, 2**level - 1
-        width = forest.inputs * forest.bins
-        size = forest.sent(level) * width
-        sums = np.empty((3, forest.scores, size))
-        for k in range(forest.scores):
-            place = where["nodes"][:, k] - first
-            chosen = np.flatnonzero((place >= 0) & (place % 2 == 0))
-            at = where["cells"][chosen]
-            if level > 1:
-                at += (place[chosen] // 2 * width).astype(at.dtype)[:, None]
-            at = at.ravel()
-            for c, name in enumerate(("slopes", "curvatures")):
-                weights = np.repeat(where[name][chosen, k], forest.inputs)
-                sums[c, k] = np.bincount(at, weights, size)
-            sums[2, k] = np.bincount(at, minlength=size)
-        return sums.ravel()
-
-
-@dataclass(frozen=True)
 class Grow:
     """The server's step that splits the nodes of one level."""
 
@@ -182,7 +102,8 @@ class Grow:
         round = int(state["grown"]) if "grown" in state else 0
         level, first = forest.level(round), round // forest.depth * forest.scores
         sums = new.double().cpu().numpy()
-        sums = sums.reshape(3, forest.scores, -1, forest.inputs, forest.bins)
+        sums = sums.reshape(forest.scores, -1, forest.inputs, forest.bins, 3)
+        sums = np.ascontiguousarray(np.moveaxis(sums, -1, 0))
         if level:
             sums = self._with_right(sums, state["histograms"].numpy(), trees, level, first)
         for k in range(forest.scores):
@@ -221,32 +142,6 @@ class Grow:
             for side, part in enumerate((left, right)):
                 G, H, _ = part[:, i, column, edge]
                 trees.value[tree, child + side] = forest.leaf(G, H)
-
-
-def rows(client: Client) -> tuple[Array, Array]:
-    """Return the training inputs [N, d] and labels [N]."""
-    x, y = client.split("train").batch(slice(None))
-    return x.flatten(1).cpu().numpy(), y.cpu().numpy()
-
-
-def derivatives(scores: Array, y: Array, forest: Forest) -> tuple[Array, Array, float]:
-    """Return g and h [N, G], and the loss summed over rows, at scores [N, G]."""
-    if forest.classes is None:
-        residual = scores - y[:, None]
-        return residual, np.ones_like(scores), float((residual**2).sum())
-    if forest.scores == 1:
-        p = 1 / (1 + np.exp(-scores))
-        loss = np.logaddexp(0, np.where(y[:, None] == 1, -scores, scores)).sum()
-        return p - y[:, None], p * (1 - p), float(loss)
-    shifted = scores - scores.max(1, keepdims=True)
-    p = np.exp(shifted)
-    norm = p.sum(1, keepdims=True)
-    chosen = np.arange(len(y)), y
-    loss = (np.log(norm[:, 0]) - shifted[chosen]).sum()
-    p /= norm
-    slopes = p.copy()
-    slopes[chosen] -= 1
-    return slopes, p * (1 - p), float(loss)
 
 
 def _score(sums: Array, penalty: float) -> Array:

@@ -98,15 +98,11 @@ class Grown:
         trees = rest.reshape(4, forest.trees * G, forest.nodes)
         return cls(baseline, edges.reshape(forest.inputs, -1), *trees)
 
-    def step(self, iteration: int, x: Array, nodes: Array) -> None:
-        """Move rows x [N, d] one level down in an iteration's trees; `nodes` [N, G] is changed."""
-        G = nodes.shape[1]
-        for k in range(G):
-            tree, at = iteration * G + k, nodes[:, k]
-            feature = self.feature[tree, at].astype(np.int64)
-            split = feature >= 0
-            right = x[np.arange(len(x)), feature] > self.threshold[tree, at]
-            nodes[:, k] = np.where(split, 2 * at + 1 + right, at)
+    def splits(self, tree: int) -> tuple[Array, Array]:
+        """Return the column of each node's split [M], −1 at leaves, and the bin where it ends."""
+        feature = self.feature[tree].astype(np.int64)
+        edge = (self.edges[feature] < self.threshold[tree][:, None]).sum(1)
+        return feature, edge
 
     def values(self, iteration: int, nodes: Array) -> Array:
         """Return what an iteration's trees add to the scores [N, G] of rows at these nodes."""

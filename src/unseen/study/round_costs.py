@@ -94,6 +94,8 @@ class Sampled(InProcess):
         trained: Seconds of their steps alone, where these are timed.
     """
 
+    joint = False
+
     def __init__(self, runtime: Runtime, tick: Callable[[], float]) -> None:
         limit = runtime.setting.study.memory_bytes
         super().__init__(runtime.model, runtime.roster, memory_limit=limit)
