@@ -34,7 +34,12 @@ from typing import Any
 
 HERE = Path(__file__).resolve().parent
 #: What is imported of each extra that a benchmark may need.
-EXTRAS = {"dp": ("opacus",), "flower": ("flwr", "ray"), "he": ("tenseal", "cryptography")}
+EXTRAS = {
+    "dp": ("opacus",),
+    "fast": ("numba",),
+    "flower": ("flwr", "ray"),
+    "he": ("tenseal", "cryptography"),
+}
 #: A goal's value may be a float, or a ratio [median, lower quartile, upper quartile].
 Value = float | Sequence[float] | None
 

@@ -1,20 +1,13 @@
-"""`glm`, `boost` and `ensemble` in one process, against the fit of the pooled rows.
-
-    python benchmarks/members.py [--rows 40000] [--columns 34] [--sites 16] [--trees 100]
-
-Made rows of two classes, one thread. `glm` is timed to its end; `boost` against scikit-learn's
-HistGradientBoosting on all rows, in the same run; five federations in one job against one. Times
-are CPU seconds of the process.
-"""
+"""`glm`, `boost` and `ensemble` in one process, against the fit of the pooled rows."""
 
 from __future__ import annotations
 
-import argparse
-import time
-from collections.abc import Callable
+from typing import Any
 
 import torch
+from harness import Goal, interleaved, main
 from sklearn.ensemble import HistGradientBoostingClassifier
+from sklearn.linear_model import LogisticRegression
 
 from unseen import Client, InProcess, Model, Split, Training, method, play, start
 from unseen.core.exchange import Blueprint
@@ -22,24 +15,34 @@ from unseen.core.optimiser import SGD
 from unseen.core.turn import keyed, other_seed
 from unseen.models import build
 
+#: Without it, boost takes some four times as long.
+extras = ("fast",)
+goals = [
+    Goal("glm", "seconds of `glm` to its end", at_most=2.0),
+    Goal("boost", "`boost` against HistGradientBoosting on the pooled rows", at_most=2.0),
+    Goal("ensemble", "five federations in one job against one", at_most=5.05),
+]
 
-def made(rows: int, columns: int, sites: int) -> dict[str, Client]:
+
+def sites(rows: int, columns: int, count: int) -> dict[str, Client]:
+    """Rows of two classes, dealt to the sites in turn."""
     generator = keyed("rows")
     x = torch.randn(rows, columns, generator=generator)
     score = x[:, 0] + x[:, 1] * x[:, 2] + torch.randn(rows, generator=generator)
     y = (score > 0).long()
-    names = (f"site-{k:02d}" for k in range(sites))
-    return {n: Client(n, Split(x[k::sites], y[k::sites]), None, 2) for k, n in enumerate(names)}
+    names = (f"site-{k:02d}" for k in range(count))
+    return {n: Client(n, Split(x[k::count], y[k::count]), None, 2) for k, n in enumerate(names)}
 
 
-def played(expression: str, clients: dict[str, Client], rounds: int) -> None:
-    shape = clients["site-00"].split("train").x.shape[1:]
+def played(expression: str, clients: dict[str, Client], rounds: int = 1) -> None:
+    """A method from its start to its end."""
+    shape = tuple(clients["site-00"].split("train").x.shape[1:])
 
     def another(m: int) -> torch.nn.Module:
-        return build("mlp(widths=[32])", tuple(shape), 2, keyed(f"{other_seed(0, m)}/model"))
+        return build("mlp(widths=[32])", shape, 2, keyed(f"{other_seed(0, m)}/model"))
 
     chosen = method(expression, Training(SGD(0.05), batch_size=64))
-    plan = Blueprint(another(0), tuple(shape), 2, another, 2, rounds, len(clients))
+    plan = Blueprint(another(0), shape, 2, another, 2, rounds, len(clients))
     model = Model(chosen.adapt(plan) if chosen.adapt else plan.network)
     chosen = chosen.sized(chosen, model, plan) if chosen.sized else chosen
     names = sorted(clients)
@@ -47,35 +50,42 @@ def played(expression: str, clients: dict[str, Client], rounds: int) -> None:
     play(chosen, state, InProcess(model, clients), names, chosen.rounds or rounds)
 
 
-def seconds(work: Callable[[], object]) -> float:
-    begun = time.process_time()
-    work()
-    return time.process_time() - begun
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rows", type=int, default=40_000)
-    parser.add_argument("--columns", type=int, default=34)
-    parser.add_argument("--sites", type=int, default=16)
-    parser.add_argument("--trees", type=int, default=100)
-    parser.add_argument("--rounds", type=int, default=3)
-    options = parser.parse_args()
+def run(quick: bool) -> dict[str, Any]:
+    """Time each against its counterpart, in turn, on one thread."""
     torch.set_num_threads(1)
-    clients = made(options.rows, options.columns, options.sites)
+    rows, columns, count = (2_000, 6, 4) if quick else (40_000, 34, 16)
+    trees, repeats = (5, 1) if quick else (100, 5)
+    clients = sites(rows, columns, count)
     x = torch.cat([c.split("train").x for c in clients.values()]).numpy()
     y = torch.cat([c.split("train").y for c in clients.values()]).numpy()
-    played("glm(steps=1)", clients, 1)
-    print(f"{options.rows:,} rows, {options.columns} columns, {options.sites} sites, 1 thread")
-    print(f"glm, to its end: {seconds(lambda: played('glm', clients, 1)):.2f} s")
-    pooled = HistGradientBoostingClassifier(max_iter=options.trees, early_stopping=False)
-    theirs = seconds(lambda: pooled.fit(x, y))
-    ours = seconds(lambda: played(f"boost(trees={options.trees})", clients, 1))
-    print(f"boost, {options.trees} trees: {ours:.1f} s; pooled: {theirs:.1f}; {ours / theirs:.1f}")
-    one = seconds(lambda: played("fedavg", clients, options.rounds))
-    five = seconds(lambda: played("fedavg+ensemble(members=5)", clients, options.rounds))
-    print(f"ensemble of 5: {five:.1f} s; one federation: {one:.1f}; {five / one:.2f}")
+    pooled = HistGradientBoostingClassifier(max_iter=trees, early_stopping=False)
+    boosts = {
+        "unseen": lambda: played(f"boost(trees={trees})", clients),
+        "pooled": lambda: pooled.fit(x, y),
+    }
+    glms = {
+        "unseen": lambda: played("glm", clients),
+        "pooled": lambda: LogisticRegression(solver="newton-cholesky").fit(x, y),
+    }
+    federations = {
+        "five": lambda: played("fedavg+ensemble(members=5)", clients, 3),
+        "one": lambda: played("fedavg", clients, 3),
+    }
+    boost, glm = interleaved(boosts, repeats), interleaved(glms, repeats)
+    ensemble = interleaved(federations, repeats)
+    measured = [
+        *glm.rows("glm", "pooled"),
+        *boost.rows(f"boost, {trees} trees", "pooled"),
+        *ensemble.rows("ensemble of five", "one"),
+    ]
+    asked = {
+        "glm": sorted(glm.cpu["unseen"])[repeats // 2],
+        "boost": boost.ratio("unseen", "pooled", cpu=True).list(),
+        "ensemble": ensemble.ratio("five", "one", cpu=True).list(),
+    }
+    notes = [f"{rows:,} made rows of two classes, {columns} columns, {count} sites, one thread."]
+    return {"measured": measured, "goals": asked, "notes": notes}
 
 
 if __name__ == "__main__":
-    main()
+    main(__file__)

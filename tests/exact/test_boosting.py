@@ -164,8 +164,8 @@ def test_compiled_loops_add_the_same_bits_as_arrays():
     for move, add_up in (ARRAYS, loops()):
         nodes, sums = np.zeros(500, np.int32), []
         for level in range(3):
-            sums.append(np.zeros((2 ** max(0, level - 1), 3, 7, 3)))
-            add_up(cells, nodes, g, h, 2**level - 1, sums[-1])
+            sums.append(np.zeros((2, 2 ** max(0, level - 1), 3, 7, 3)))
+            add_up(cells, np.array([200, 500]), nodes, g, h, 2**level - 1, sums[-1])
             move(cells, nodes, feature, edge)
         found.append((nodes, *sums))
     assert loops() is not ARRAYS

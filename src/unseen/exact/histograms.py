@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -13,15 +12,15 @@ from torch import Tensor
 
 from unseen.core import Client, Inbox, Memory, Model, Reply, Turn
 from unseen.core.joint import JointLocal
-from unseen.core.vector import stack
 from unseen.exact.forest import Array, Forest, Grown
 
 #: Cells of a site's table from which on compiled loops are worth their import.
 MANY = 2**15
 #: Moves rows [N] with cells [N, d] from their nodes by (feature, edge) of every node [M].
 Descend = Callable[[Array, Array, Array, Array], None]
-#: Adds (g, h, 1) of rows at nodes first, first + 2, ... to the sums [nodes, d, B, 3].
-AddUp = Callable[[Array, Array, Array, Array, int, Array], None]
+#: Adds (g, h, 1) of each site's rows at nodes first, first + 2, ... to sums [K, nodes, d, B, 3]:
+#: (cells [N, d], where each site's rows end [K], nodes [N], g [N], h [N], first, sums).
+AddUp = Callable[[Array, Array, Array, Array, Array, int, Array], None]
 
 
 @dataclass(frozen=True)
@@ -98,20 +97,21 @@ class Histograms(JointLocal):
             sizes: How many rows each has [K].
             level: The level.
         """
-        forest = self.forest
-        shape = (forest.scores, forest.sent(level), forest.inputs, forest.bins, 3)
-        matrix = stack(len(sizes), torch.zeros(math.prod(shape), dtype=torch.float64)).zero_()
-        nodes, g, h = (np.ascontiguousarray(table[n].T) for n in ("nodes", "slopes", "curvatures"))
-        replies, end = [], 0
-        for row, size in zip(matrix, sizes, strict=True):
-            own, end = slice(end, end + size), end + size
-            cells = table["cells"][own]
-            add_up = (loops() if cells.size >= MANY else ARRAYS)[1]
-            for k, sums in enumerate(row.numpy().reshape(shape)):
-                add_up(cells, nodes[k, own], g[k, own], h[k, own], 2**level - 1, sums)
-            loss = float(table["losses"][own].sum()) / max(1, size)
-            replies.append(Reply({"model": row}, {"examples": size, "steps": 1, "loss": loss}))
-        return replies
+        forest, ends = self.forest, np.cumsum(sizes)
+        shape = (len(sizes), forest.sent(level), forest.inputs, forest.bins, 3)
+        add_up = (loops() if table["cells"].size >= MANY else ARRAYS)[1]
+        sums = [np.zeros(shape) for _ in range(forest.scores)]
+        for k, own in enumerate(sums):
+            at, g, h = (
+                np.ascontiguousarray(table[n][:, k]) for n in ("nodes", "slopes", "curvatures")
+            )
+            add_up(table["cells"], ends, at, g, h, 2**level - 1, own)
+        matrix = torch.from_numpy(sums[0] if len(sums) == 1 else np.stack(sums, 1)).flatten(1)
+        losses = np.split(table["losses"], ends[:-1])
+        return [
+            Reply({"model": row}, {"examples": n, "steps": 1, "loss": float(own.sum()) / max(1, n)})
+            for row, n, own in zip(matrix, sizes, losses, strict=True)
+        ]
 
 
 def remembered(memory: Memory, round: int) -> dict[str, Tensor]:
@@ -183,16 +183,19 @@ def _descend_arrays(cells: Array, nodes: Array, feature: Array, edge: Array) -> 
     nodes[:] = np.where(column >= 0, 2 * nodes + 1 + right, nodes)
 
 
-def _add_up_arrays(cells: Array, nodes: Array, g: Array, h: Array, first: int, sums: Array) -> None:
-    _, d, bins, _ = sums.shape
+def _add_up_arrays(
+    cells: Array, ends: Array, nodes: Array, g: Array, h: Array, first: int, sums: Array
+) -> None:
+    _, _, d, bins, _ = sums.shape
     place = nodes - first
     chosen = np.flatnonzero((place >= 0) & (place % 2 == 0))
-    at = cells[chosen] + np.arange(d) * bins
-    at = (at + (place[chosen] // 2 * (d * bins))[:, None]).ravel()
-    size, flat = sums.size // 3, sums.reshape(-1, 3)
-    for c, values in enumerate((g, h)):
-        flat[:, c] = np.bincount(at, np.repeat(values[chosen], d), size)
-    flat[:, 2] = np.bincount(at, minlength=size)
+    for site, rows in enumerate(np.split(chosen, np.searchsorted(chosen, ends[:-1]))):
+        flat = sums[site].reshape(-1, 3)
+        at = cells[rows] + np.arange(d) * bins
+        at = (at + (place[rows] // 2 * (d * bins))[:, None]).ravel()
+        for c, values in enumerate((g, h)):
+            flat[:, c] = np.bincount(at, np.repeat(values[rows], d), len(flat))
+        flat[:, 2] = np.bincount(at, minlength=len(flat))
 
 
 def _descend_loop(cells: Array, nodes: Array, feature: Array, edge: Array) -> None:
@@ -202,17 +205,22 @@ def _descend_loop(cells: Array, nodes: Array, feature: Array, edge: Array) -> No
             nodes[i] = 2 * node + 1 + (cells[i, feature[node]] > edge[node])
 
 
-def _add_up_loop(cells: Array, nodes: Array, g: Array, h: Array, first: int, sums: Array) -> None:
-    for i in range(len(nodes)):
-        place = nodes[i] - first
-        if place < 0 or place % 2 == 1:
-            continue
-        own, slope, curvature = sums[place // 2], g[i], h[i]
-        for j in range(cells.shape[1]):
-            c = cells[i, j]
-            own[j, c, 0] += slope
-            own[j, c, 1] += curvature
-            own[j, c, 2] += 1.0
+def _add_up_loop(
+    cells: Array, ends: Array, nodes: Array, g: Array, h: Array, first: int, sums: Array
+) -> None:
+    begin = 0
+    for site in range(len(ends)):
+        for i in range(begin, ends[site]):
+            place = nodes[i] - first
+            if place < 0 or place % 2 == 1:
+                continue
+            own, slope, curvature = sums[site, place // 2], g[i], h[i]
+            for j in range(cells.shape[1]):
+                c = cells[i, j]
+                own[j, c, 0] += slope
+                own[j, c, 1] += curvature
+                own[j, c, 2] += 1.0
+        begin = ends[site]
 
 
 ARRAYS: tuple[Descend, AddUp] = (_descend_arrays, _add_up_arrays)
