@@ -337,6 +337,7 @@ def _same_memories(a, b) -> bool:
 #: coordinate's order.
 OWN_WEIGHTS = {
     "arfl", "krum", "median", "trimmed-mean", "random-effects", "glm", "boost", "bag",
+    "trees",
 }  # fmt: skip
 
 

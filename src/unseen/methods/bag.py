@@ -45,11 +45,12 @@ def bag_of(compose: Callable[[str, Training], Method]) -> Callable[..., Method]:
 
         Args:
             training: The recipe.
-            of: The expression of the method that each site plays.
+            of: The expression of the method that each site plays; scikit-learn's estimators are
+                `trees` and `trees(kind='forest')`.
             weights: w.
         """
         choice("bag(weights)", weights, ("uniform", "examples"))
-        member = compose(of, training)
+        member = replace(compose(of, training), gather=None)  # a site has nothing to pool
         check_member(member, f"bag(of={of!r})")
         return bagged(member, weights)
 

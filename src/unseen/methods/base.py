@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
@@ -12,7 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from unseen.combine import Combine, Krum, Mean, Median, RosterMean, TrimmedMean, Weighted
-from unseen.core import Add, Apply, Descend, Exchange, Local, Method, Model, Reference, Slot
+from unseen.core import Add, Apply, Client, Descend, Exchange, Local, Method, Model, Reference, Slot
+from unseen.core.client import pooled
 from unseen.core.exchange import Blueprint
 from unseen.core.metrics import plain
 from unseen.core.parts import Wrapper, able, innermost, rewrapped
@@ -293,3 +294,8 @@ def cited(key: str) -> Reference:
         if f"{{{key}," in entry:
             return Reference(line, entry)
     raise UnseenError(f"references.bib has no entry {key!r}.", remedy="Add it, or correct the key.")
+
+
+def gather(clients: Mapping[str, Client]) -> Mapping[str, Client]:
+    """Return the roster of pooled training: one client."""
+    return {"pooled": pooled(clients)}

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Literal
 
 from unseen.combine import Mean
-from unseen.core import Client, Method
-from unseen.core.client import pooled
-from unseen.methods.base import cited, federated, gradient_method
+from unseen.core import Method
+from unseen.methods.base import cited, federated, gather, gradient_method
 from unseen.recipe import Training
 
 REFERENCE, POOLED = cited("mcmahan2017fedavg"), cited("li2017deeper")
@@ -58,8 +56,3 @@ def deepall(training: Training) -> Method:
     """
     method = federated("deepall", training, Mean("uniform"), POOLED)
     return replace(method, gather=gather)
-
-
-def gather(clients: Mapping[str, Client]) -> Mapping[str, Client]:
-    """Return the roster of pooled training: one client."""
-    return {"pooled": pooled(clients)}

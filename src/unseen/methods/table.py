@@ -35,6 +35,7 @@ from unseen.methods.gperxan import gperxan
 from unseen.methods.harmofl import harmofl
 from unseen.methods.intercepts import add_intercepts
 from unseen.methods.mixup import add_mixup
+from unseen.methods.pooled_trees import trees
 from unseen.methods.rsc import add_rsc, rsc
 from unseen.methods.rules import ServerRule
 from unseen.methods.scaffold import scaffold
@@ -91,6 +92,7 @@ TABLE: dict[str, Callable[..., Method] | ServerRule] = {
     "fedccrl": fedccrl,
     "glm": glm,
     "boost": boost,
+    "trees": trees,
 }
 #: (training, *, options) -> Method.
 METHODS: dict[str, Callable[..., Method]] = {

@@ -21,6 +21,7 @@ class Trees(nn.Module):
         scores: G, the functions f_g.
         outputs: C, the columns of the output.
         edges: How many numbers training keeps with the trees: the borders of its bins.
+        shares: Whether f are probabilities, as a forest's means are; the outputs are their logs.
 
     Attributes:
         baseline: b [G].
@@ -29,10 +30,17 @@ class Trees(nn.Module):
     """
 
     def __init__(
-        self, count: int, nodes: int, depth: int, scores: int, outputs: int, edges: int = 0
+        self,
+        count: int,
+        nodes: int,
+        depth: int,
+        scores: int,
+        outputs: int,
+        edges: int = 0,
+        shares: bool = False,
     ) -> None:
         super().__init__()
-        self.depth, self.scores, self.outputs = depth, scores, outputs
+        self.depth, self.scores, self.outputs, self.shares = depth, scores, outputs, shares
         self.baseline = nn.Parameter(torch.zeros(scores))
         self.edges = nn.Parameter(torch.zeros(edges))
         self.feature = nn.Parameter(torch.full((count, nodes), -1.0))
@@ -54,6 +62,8 @@ class Trees(nn.Module):
             node = torch.where(f >= 0, child[roots + node] + right.long(), node)
         values = self.value.flatten()[roots + node].unflatten(1, (-1, self.scores)).sum(1)
         found: Tensor = self.baseline + values
+        if self.shares:
+            return found.clamp(min=1e-6).log()
         if self.scores < self.outputs:
             return torch.cat([torch.zeros_like(found), found], dim=1)
         return found
