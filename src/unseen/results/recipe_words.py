@@ -66,3 +66,9 @@ def counted(number: int, unit: str) -> str:
         ('1 epoch', '5 epochs')
     """
     return f"{number} {unit}{'s' if number > 1 else ''}"
+
+
+def separation(method: str, columns: Iterable[str]) -> str:
+    """Return what is said of columns that separate the classes."""
+    names = ", ".join(sorted(columns))
+    return f"{method}: classes are separated by {names}; a small penalty keeps coefficients finite"

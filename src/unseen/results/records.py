@@ -123,6 +123,7 @@ def mark_done(
     commit: str = "",
     diverged: str = "",
     fallbacks: int = 0,
+    separated: Sequence[str] = (),
 ) -> None:
     """Write the mark of a finished job, with its records' digests, and remove its checkpoint.
 
@@ -134,8 +135,12 @@ def mark_done(
         commit: The commit of the code, where it is known.
         diverged: Why the job ended early, if its numbers stopped being finite.
         fallbacks: How often a rule's solver failed and its prior replaced the result.
+        separated: The columns that separate the classes, so that a penalty came in.
     """
-    extras = {"commit": commit, "diverged": diverged, "fallbacks": fallbacks}
+    extras: Record = {
+        "commit": commit, "diverged": diverged, "fallbacks": fallbacks,
+        "separated": list(separated),
+    }  # fmt: skip
     mark: Record = {
         "records": digests(folder),
         "versions": dict(versions),

@@ -16,7 +16,13 @@ from unseen.expression import parse
 from unseen.results import fairness
 from unseen.results.metric_name import VALIDATION, WORST, MetricName
 from unseen.results.published_rows import Printed, printed
-from unseen.results.recipe_words import counted, own_rounds, taking_part, weighting
+from unseen.results.recipe_words import (
+    counted,
+    own_rounds,
+    separation,
+    taking_part,
+    weighting,
+)
 from unseen.results.records import Job, Record
 from unseen.results.selection import (
     Selected,
@@ -87,14 +93,18 @@ class Results:
         """Return the jobs whose numbers stopped being finite, with what happened."""
         return {x.job: x.mark["diverged"] for x in self.folders() if x.state == "diverged"}
 
-    def fallbacks(self) -> list[str]:
-        """Return a line for every method whose solver failed, with how often."""
+    def solved(self) -> list[str]:
+        """Return a line for every method whose solver failed, or whose fit needed a penalty."""
         count: Counter[str] = Counter()
+        columns: dict[str, set[str]] = {}
         for job in self.folders():
             count[job.job.method] += job.mark.get("fallbacks", 0)
-        failed = ((method, n) for method, n in count.items() if n)
+            columns.setdefault(job.job.method, set()).update(job.mark.get("separated", ()))
         what = "and the weights of the plain mean stood in"
-        return [f"{method}: its solver failed {n} times, {what}" for method, n in failed]
+        return [
+            *(f"{method}: its solver failed {n} times, {what}" for method, n in count.items() if n),
+            *(separation(method, names) for method, names in columns.items() if names),
+        ]
 
     @property
     def metric(self) -> str:
@@ -156,7 +166,13 @@ class Results:
             seeds=self.study.seed_list,
             worst=len(tasks) > 1,
             not_applicable=self.not_applicable,
-            protocol=(*notes, *lost(failed), *self.fallbacks(), *self.protocol(rule)),
+            protocol=(
+                *notes,
+                *lost(failed),
+                *self.fallbacks(),
+                *self.separated(),
+                *self.protocol(rule),
+            ),
             title=self.study.title or self.study.name,
             # Environments of the sources are not targets to rank or to test over.
             reference=None if columns else self.study.reference,

@@ -16,7 +16,7 @@ from unseen.core.atomic import write_atomically
 from unseen.core.exchange import Method
 from unseen.core.metrics import forward
 from unseen.errors import UnseenError
-from unseen.results.recipe_words import counted
+from unseen.results.recipe_words import counted, separation
 from unseen.results.records import Job, Record
 from unseen.results.selection import beaten, less_is_better, select, value
 from unseen.results.study_folder import JobFolder, last_record
@@ -111,6 +111,8 @@ def train(
     done = JobFolder(job, folder)
     if done.state == "diverged":
         raise UnseenError(f"there is no model: {done.mark['diverged']}")
+    if columns := done.mark.get("separated"):
+        say(f"warning: {separation(job.method, columns)}")
     spec = described(planned, prepared, job, ranges)
     tensors = (folder / SELECTED).read_bytes()
     directory.write(out, spec, tensors)

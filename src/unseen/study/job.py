@@ -8,6 +8,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Self
 
+import torch
+from torch import Tensor
+
 from unseen.core.client import Client, Memories
 from unseen.core.exchange import Exchange, Method, Outcome, State
 from unseen.core.replies import tabulate
@@ -16,6 +19,7 @@ from unseen.core.turn import Turn
 from unseen.core.types import Inbox
 from unseen.core.vector import Model
 from unseen.datasets.dataset import DataSet
+from unseen.datasets.encoding import Schema, feature_names
 from unseen.engine.determinism import reproducible
 from unseen.engine.inprocess import InProcess
 from unseen.engine.stacked import Stacked
@@ -81,6 +85,7 @@ class Running:
         self._begun = self._saved = time.monotonic()
         self.job, self.setting, self.prepared = job, setting, prepared
         self.folder, self.levels, self.diverged = job.folder(setting.out), data.levels, ""
+        self.schema = data.schema
         study = setting.study
         self.runtime = runtime = Runtime.of(setting, data, prepared, job.method, job.seed)
         checkpoint = records.load_checkpoint(self.folder, study.device)
@@ -201,12 +206,30 @@ class Running:
             commit=commit(),
             diverged=self.diverged,
             fallbacks=0 if self.diverged else fallen_back(self.state),
+            separated=separating(self.state, self.schema, self.prepared.statistics),
         )
 
 
 def fallen_back(state: State) -> int:
     """Return how often a rule's solver failed and the prior's weights stood in."""
     return sum(int(rule["combine"].get("fallbacks", 0)) for rule in state.rules.values())
+
+
+def separating(state: State, schema: Schema | None, statistics: Tensor | None) -> list[str]:
+    """Return the columns that separate the classes, where a step of the method looked for them.
+
+    Args:
+        state: The state at the end.
+        schema: The columns of a table.
+        statistics: The sums that it was encoded by.
+    """
+    steps = (rule["apply"] for rule in state.rules.values())
+    masks = [step["separated"] for step in steps if "separated" in step]
+    places = torch.stack(masks).any(0).nonzero().flatten().tolist() if masks else []
+    if schema is None or statistics is None:
+        return [f"input {place + 1}" for place in places]
+    names = feature_names(schema, statistics)
+    return [names[place] for place in places]
 
 
 def traffic(method: Method, inbox: Inbox) -> dict[str, tuple[int, int]]:
