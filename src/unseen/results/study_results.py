@@ -166,13 +166,7 @@ class Results:
             seeds=self.study.seed_list,
             worst=len(tasks) > 1,
             not_applicable=self.not_applicable,
-            protocol=(
-                *notes,
-                *lost(failed),
-                *self.fallbacks(),
-                *self.separated(),
-                *self.protocol(rule),
-            ),
+            protocol=(*notes, *lost(failed), *self.solved(), *self.protocol(rule)),
             title=self.study.title or self.study.name,
             # Environments of the sources are not targets to rank or to test over.
             reference=None if columns else self.study.reference,
