@@ -91,6 +91,21 @@ def test_a_simulation_writes_the_records_of_one_process(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_members_of_other_kinds_are_the_same_bits_in_a_simulation(tmp_path: Path) -> None:
+    study = Study(
+        dataset="heart-disease", targets=["cleveland"], seeds=1, rounds=3, selection="last",
+        reference="glm", model="mlp(widths=[8])",
+        methods=[
+            "glm", "boost(trees=3)", "fedavg+ensemble(members=2)", "bag(of='trees(count=5)')",
+            "fedavg+shift+tail", "stack(members=['glm', 'boost(trees=2)', 'fedavg'])",
+        ],
+    )  # fmt: skip
+    study.run(tmp_path / "one")
+    study.run(tmp_path / "flower", backend="flower-simulation")
+    assert contents(tmp_path / "one") == contents(tmp_path / "flower")
+
+
+@pytest.mark.slow
 def test_jobs_over_ray(tmp_path: Path) -> None:
     study = STUDY.model_copy(update={"seeds": 2, "rounds": 1})
     study.run(tmp_path / "one")
