@@ -53,6 +53,14 @@ QUICK = bool(os.environ.get("UNSEEN_QUICK"))
 COMPOSITIONS = list(METHODS) if QUICK else compositions()
 
 
+#: What stands for methods that fit many trees by default.
+SMALL = {
+    "bag": "bag(of='boost(trees=2)')",
+    "stack": "stack(members=['glm', 'boost(trees=1)', 'fedavg'], groups=2)",
+    "trees": "trees(count=5)",
+}
+
+
 def fitting(expression: str) -> list[str]:
     """The kinds of net and data that are what the method asks for."""
     kinds = ["cnn"] if "images" in method(expression).asks else ["mlp", "cnn"]
@@ -82,7 +90,8 @@ def digits(n: int = 40):
 def ready(expression, kind, training):
     """The method, the net as the method adapts it, and the training roster."""
     net, clients = network(kind)
-    chosen = method(expression, training)
+    name, *more = expression.split("+")
+    chosen = method("+".join([SMALL.get(name, name), *more]), training)
     roster = chosen.gather(clients) if chosen.gather else clients
     one = next(iter(clients.values()))
     shape = tuple(one.split("train").x.shape[1:])
