@@ -26,7 +26,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from unseen.core.client import Split, Stored
 from unseen.core.turn import keyed
-from unseen.datasets.benchmarks import PACS
+from unseen.datasets.benchmarks import LAYOUTS
 from unseen.datasets.cache import decoded
 from unseen.datasets.images import Tree, View
 
@@ -113,7 +113,9 @@ def compare(options: argparse.Namespace, root: Path) -> None:
 
 def write(options: argparse.Namespace, root: Path) -> None:
     """The first images of PACS, as JPEG files of `stored` × `stored` pixels."""
-    source = next(p for p in (options.data_dir / name for name in PACS.roots) if p.exists())
+    source = next(
+        p for p in (options.data_dir / name for name in LAYOUTS["pacs"].roots) if p.exists()
+    )
     tree = Tree(source)
     files = tree.files()[: options.images]
     root.mkdir()

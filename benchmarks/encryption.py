@@ -64,8 +64,9 @@ class Federation:
         self.exchange = Exchange("train", None, {"model": Slot(RULE, apply=Add())})  # type: ignore[arg-type]
         method, kind = Method("ppdg", (self.exchange,), (), plain), kinds.CKKS(gram)
         self.names = [f"site-{k}" for k in range(len(rows))]
-        self.server = Server(method, public, kind)
-        self.sites = {n: ckks.Site(method, n, secret, kind) for n in self.names}
+        self.server = Server(method, {kinds.PUBLIC: public}, kind)
+        files = {kinds.SECRET: secret}
+        self.sites = {n: ckks.Site(method, n, files, kind) for n in self.names}
         self.server.sites = self.sites
         self.up = self.asked = 0
         self.seconds: dict[str, float] = {}

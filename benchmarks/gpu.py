@@ -27,7 +27,7 @@ from unseen.core.round import play_round
 from unseen.core.rows import DenseRows, gram
 from unseen.core.turn import keyed
 from unseen.core.vector import stack
-from unseen.datasets.rotate import rotate
+from unseen.datasets.digits import rotate
 from unseen.engine.stacked import Run, Stacked, play_together
 from unseen.models import build
 

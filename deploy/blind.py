@@ -263,7 +263,7 @@ def main(data: Path, work: Path) -> None:
     (work / "blind.toml").write_text(STUDY)
     for name in SITES:
         (work / "data" / name).mkdir(parents=True)
-        file = f"processed.{HOSPITALS[name]}.data"
+        file = HOSPITALS[name]
         shutil.copy(data / "heart_disease" / file, work / "data" / name / file)
     typed, out = Terminals(work, {f"{Path.home()}/": "~/"}), work / "records/blind"
     serve = ("federation", "serve", "kits/server")

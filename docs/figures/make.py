@@ -9,7 +9,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from unseen.report import curves, plot, rule_weights
+from unseen.report import curves, plot
 from unseen.report.figures import Figure, on_one_scale
 from unseen.report.read import Choice, read
 from unseen.report.study_report import StudyReport
@@ -46,7 +46,7 @@ def main() -> None:
             "Accuracy at the unseen angle over rounds, mean of five seeds",
         ),
     }
-    (ga,) = rule_weights.of_method(whole, "fedavg+ga")
+    (ga,) = curves.weights_of(whole, "fedavg+ga")
     title = "Weights of the clients under GA, for three unseen angles"
     figures["weights"] = only(ga, TARGETS, title)
     for name, figure in figures.items():

@@ -17,33 +17,16 @@ if TYPE_CHECKING:
     from unseen.study import Study
 
 _HOMES = {
-    "Client": "core.client",
-    "InProcess": "engine.inprocess",
-    "Layout": "core.vector",
-    "Model": "core.vector",
-    "Split": "core.client",
-    "Study": "study",
-    "Training": "recipe",
-    "UnseenError": "errors",
+    **dict.fromkeys(("Client", "Split"), "core.client"), "InProcess": "engine.inprocess",
+    **dict.fromkeys(("Layout", "Model"), "core.vector"), "Study": "study", "Training": "recipe",
+    **dict.fromkeys(("play", "start"), "core.round"), "UnseenError": "errors",
     "method": "methods.compose",
-    "play": "core.round",
-    "start": "core.round",
-}
+}  # fmt: skip
 
 __all__ = [
-    "Client",
-    "InProcess",
-    "Layout",
-    "Model",
-    "Split",
-    "Study",
-    "Training",
-    "UnseenError",
-    "__version__",
-    "method",
-    "play",
-    "start",
-]
+    "Client", "InProcess", "Layout", "Model", "Split", "Study", "Training", "UnseenError",
+    "__version__", "method", "play", "start",
+]  # fmt: skip
 
 
 def __dir__() -> list[str]:

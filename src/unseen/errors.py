@@ -5,7 +5,7 @@ from __future__ import annotations
 import copyreg
 import difflib
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 
 class UnseenError(ValueError):
@@ -92,27 +92,35 @@ def nearest(kind: str, name: str, known: Iterable[str]) -> UnseenError:
     That is the first of the names that contain it as a word, else the most similar. If there are
     many names, the message lists only the nearest.
 
-    >>> print(nearest("method", "fedagv", ["fedavg", "ppdg"]))
-    unknown method 'fedagv'; did you mean 'fedavg'? Known: fedavg, ppdg.
+    Example:
+        >>> print(nearest("method", "fedagv", ["fedavg", "ppdg"]))
+        unknown method 'fedagv'; did you mean 'fedavg'? Known: fedavg, ppdg.
 
     Args:
         kind: What the name is of; those of `LISTED` refer to `unseen list`.
         name: The unknown name.
         known: The right names, in an order of preference.
     """
-    given = list(known)
-    ratio = {k: difflib.SequenceMatcher(None, k, name).ratio() for k in sorted(given)}
+    names = list(known)
+    ratio = {k: difflib.SequenceMatcher(None, k, name).ratio() for k in sorted(names)}
     # Among equally close ones, the one that begins alike.
     close = [(ratio[k], k[:1] == name[:1], k) for k in ratio if ratio[k] >= 0.5]
-    best = next((k for k in given if name in k.split("-")), max(close)[2] if close else "")
+    best = next((k for k in names if name in k.split("-")), max(close)[2] if close else "")
     hint = f"; did you mean {best!r}?" if best else "."
     listed, rest = f"Known: {', '.join(ratio) or 'none'}", ""
     if len(ratio) > MOST:
         ranked = sorted(ratio, key=lambda k: (k != best, -ratio[k], k))
-        shown = ranked[: FEW if kind in LISTED else MOST]
-        listed = f"Nearest of {len(ratio)}: {', '.join(shown)}"
+        few = ranked[: FEW if kind in LISTED else MOST]
+        listed = f"Nearest of {len(ratio)}: {', '.join(few)}"
         rest = f" (`unseen list {LISTED[kind]}` names all)" if kind in LISTED else ""
     return UnseenError(f"unknown {kind} {name!r}{hint} {listed}{rest}.")
+
+
+def check_known(kind: str, known: Collection[str], *names: str) -> None:
+    """Refuse names that are not among the known ones, with the nearest right one."""
+    for name in names:
+        if name not in known:
+            raise nearest(kind, name, known)
 
 
 def choice(name: str, value: object, allowed: Sequence[str]) -> None:
@@ -120,12 +128,9 @@ def choice(name: str, value: object, allowed: Sequence[str]) -> None:
     if value not in allowed:
         close = difflib.get_close_matches(str(value), allowed, n=1)
         hint = f" (did you mean {close[0]!r}?)" if close else ""
-        names = ", ".join(repr(a) for a in allowed)
-        raise UnseenError(
-            f"{name} must be one of {names}; found {value!r}{hint}.",
-            expected=names,
-            found=repr(value),
-        )
+        names = ", ".join(map(repr, allowed))
+        what = f"{name} must be one of {names}; found {value!r}{hint}."
+        raise UnseenError(what, expected=names, found=repr(value))
 
 
 def number(
@@ -154,6 +159,5 @@ def number(
     left = "(" if open_low or low == -math.inf else "["
     right = ")" if high == math.inf else "]"
     expected = f"{'an integer' if whole else 'a number'} in {left}{low:g}, {high:g}{right}"
-    raise UnseenError(
-        f"{name} must be {expected}; found {value!r}.", expected=expected, found=repr(value)
-    )
+    what = f"{name} must be {expected}; found {value!r}."
+    raise UnseenError(what, expected=expected, found=repr(value))

@@ -2,9 +2,8 @@
 
     fedprox(mu=0.1)+ga(step=0.05)        mlp(widths=[64, 64])        sgd(lr=0.1, momentum=0.9)
 
-An expression is read, never evaluated: its parts are joined by +, its options are given by
-keyword, and their values are numbers, strings, True, False, None, lists and tuples. A name may be
-`module:name`, which stands for a user's own part: `my_methods:tilted(power=2)+ga`.
+An expression is read, never evaluated. A name may be `module:name`, a user's own part:
+`my_methods:tilted(power=2)+ga`.
 """
 
 from __future__ import annotations
@@ -50,8 +49,9 @@ class Call:
     Names are kept in lower case and with dashes, so that `MNIST_CNN` and `mnist-cnn` are one; a
     `module:name` stays as it is.
 
-    >>> Call("Deep_All") == Call("deep-all"), Call("my_methods:Deep").name
-    (True, 'my_methods:Deep')
+    Example:
+        >>> Call("Deep_All") == Call("deep-all"), Call("my_methods:Deep").name
+        (True, 'my_methods:Deep')
     """
 
     name: str
@@ -81,8 +81,9 @@ def fold(name: str) -> str:
 def parse(text: str) -> tuple[Call, ...]:
     """Return the parts of an expression, in order; UnseenError shows the place of a mistake.
 
-    >>> parse("fedprox(mu=0.1)+ga")
-    (Call(name='fedprox', arguments={'mu': 0.1}), Call(name='ga', arguments={}))
+    Example:
+        >>> parse("fedprox(mu=0.1)+ga")
+        (Call(name='fedprox', arguments={'mu': 0.1}), Call(name='ga', arguments={}))
     """
     return tuple(_Reader(text.strip()).parts())
 
@@ -90,8 +91,9 @@ def parse(text: str) -> tuple[Call, ...]:
 def text(calls: tuple[Call, ...]) -> str:
     """Return the canonical text: options in the order given, none added; `parse(text(c)) == c`.
 
-    >>> text(parse("MLP( widths=[64,64] )"))
-    'mlp(widths=[64, 64])'
+    Example:
+        >>> text(parse("MLP( widths=[64,64] )"))
+        'mlp(widths=[64, 64])'
     """
     options = [", ".join(f"{k}={v!r}" for k, v in call.arguments.items()) for call in calls]
     parts = zip(calls, options, strict=True)
@@ -126,8 +128,9 @@ def resolve(
 ) -> object:
     """Find `call.name` in `table` and call it: `table[name](*given, **arguments)`.
 
-    >>> resolve("sort", parse("by-key(reverse=True)")[0], {"by_key": sorted}, ([1, 3, 2],))
-    [3, 2, 1]
+    Example:
+        >>> resolve("sort", parse("by-key(reverse=True)")[0], {"by_key": sorted}, ([1, 3, 2],))
+        [3, 2, 1]
 
     Args:
         kind: What the table holds, for the messages.
@@ -142,15 +145,15 @@ def resolve(
     """
     own = own and ":" in call.name
     part = own_part(kind, call.name) if own else named(kind, call.name, table)
-    known = options(part, len(given), own)
-    shown = (n if p.default is p.empty else f"{n}={p.default!r}" for n, p in known.items())
-    listed = f"Its options: {', '.join(shown)}." if known else "It has no options."
+    settable = options(part, len(given), own)
+    forms = (n if p.default is p.empty else f"{n}={p.default!r}" for n, p in settable.items())
+    listed = f"Its options: {', '.join(forms)}." if settable else "It has no options."
     for name in call.arguments:
-        if name not in known:
-            close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+        if name not in settable:
+            close = difflib.get_close_matches(name, settable, n=1, cutoff=0.5)
             hint = f"; did you mean {close[0]!r}?" if close else "."
             raise UnseenError(f"{kind} {call.name!r} has no option {name!r}{hint} {listed}")
-    missing = [n for n, p in known.items() if p.default is p.empty and n not in call.arguments]
+    missing = [n for n, p in settable.items() if p.default is p.empty and n not in call.arguments]
     if missing:
         form = ", ".join(f"{name}=..." for name in missing)
         raise UnseenError(
@@ -161,11 +164,8 @@ def resolve(
         try:
             inspect.signature(part).bind(*given, **call.arguments)
         except TypeError as error:
-            raise UnseenError(
-                f"{kind} {call.name!r} is called with {len(given)} argument and its options; "
-                f"{error}.",
-                remedy="See `unseen new`.",
-            ) from None
+            what = f"{kind} {call.name!r} is called with {len(given)} argument and its options; "
+            raise UnseenError(f"{what}{error}.", remedy="See `unseen new`.") from None
     return part(*given, **call.arguments)
 
 
@@ -200,8 +200,9 @@ def load_object(path: str) -> object:
     It is imported with the current directory first on the path, where it then stays for what the
     module imports later.
 
-    >>> load_object("math:tau")
-    6.283185307179586
+    Example:
+        >>> load_object("math:tau")
+        6.283185307179586
     """
     module, _, name = path.partition(":")
     words = [*module.split("."), name]
@@ -240,9 +241,8 @@ class _Reader:
     def parts(self) -> Iterator[Call]:
         """Yield the terms, left to right."""
         if not self.source:
-            raise UnseenError(
-                "expected an expression, found nothing.", remedy=f"Write, for example, {EXAMPLE}."
-            )
+            remedy = f"Write, for example, {EXAMPLE}."
+            raise UnseenError("expected an expression, found nothing.", remedy=remedy)
         # Underscores for dashes: as long as before, so that every column keeps its meaning.
         tame = _QUOTED_OR_NAME.sub(
             lambda m: m[0] if m[1] else re.sub("[-.:]", "_", m[0]), self.source
@@ -259,22 +259,21 @@ class _Reader:
         except (ValueError, RecursionError, MemoryError) as error:
             raise self.error(1, 0, str(error) or "it is nested too deep") from None
         while later:  # a loop, since long sums nest to the left
-            match later.pop():
-                case ast.BinOp(left=left, op=ast.Add(), right=right):
-                    later += [right, left]
-                case term:
-                    yield self.call(term)
+            if isinstance(term := later.pop(), ast.BinOp) and isinstance(term.op, ast.Add):
+                later += [term.right, term.left]
+            else:
+                yield self.call(term)
 
     def call(self, node: ast.expr) -> Call:
         name = node.func if isinstance(node, ast.Call) else node
         if not isinstance(name, ast.Name):
             what = f"expected a name, found {self.shown(node)}; parts are joined by +"
             raise self.at(node, what)
-        written = self.shown(name)  # as it is in the text, not as it was tamed
+        text = self.shown(name)  # as it is in the text, not as it was tamed
         arguments: dict[str, object] = {}
         if isinstance(node, ast.Call):
             if node.args:
-                form = f"{fold(written)}(option={self.shown(node.args[0])})"
+                form = f"{fold(text)}(option={self.shown(node.args[0])})"
                 raise self.at(node.args[0], f"options are given by keyword, as in {form}")
             for item in node.keywords:
                 if item.arg is None:
@@ -283,7 +282,7 @@ class _Reader:
                     raise self.at(item, f"the option {item.arg!r} is set twice")
                 arguments[item.arg] = self.value(item.value)
         try:
-            return Call(written, arguments)
+            return Call(text, arguments)
         except UnseenError as error:
             raise self.at(node, str(error)) from None
 

@@ -75,9 +75,7 @@ class Training:
         choice("training.weights", self.weights, ("uniform", "examples", "method"))
         number("batch_size", self.batch_size, 1, whole=True)
         if (self.epochs is None) == (self.steps is None):
-            raise UnseenError(
-                "training takes either epochs or steps per round; found "
-                f"epochs={self.epochs} and steps={self.steps}.",
-                remedy="Set the other one to none.",
-            )
+            what = "training takes either epochs or steps per round; found "
+            what += f"epochs={self.epochs} and steps={self.steps}."
+            raise UnseenError(what, remedy="Set the other one to none.")
         number("epochs or steps", self.epochs or self.steps, 1, whole=True)

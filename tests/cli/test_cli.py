@@ -24,7 +24,7 @@ from unseen import __version__
 from unseen.cli.main import ORDER, app
 from unseen.expression import options
 from unseen.methods import METHODS, MODIFIERS
-from unseen.spec.overrides import split_list
+from unseen.spec.named import split_list
 from unseen.study import Study
 
 #: Six jobs, each long enough to be caught at work.

@@ -121,9 +121,8 @@ def test_known_numbers_add_up(name: str) -> None:
     for domain, cells in info.cells.items():
         assert sum(cells.values()) == info.totals[domain]
     if info.layout is not None:
-        assert isinstance(info.layout.classes, dict)
         for cells in info.cells.values():
-            assert list(cells) == list(info.layout.classes)
+            assert list(cells) == list(info.layout.labels)
     if info.classes:
         assert sum(info.classes.values()) == sum(info.totals.values())
 
@@ -407,8 +406,8 @@ def test_a_parquet_export_becomes_the_layout_that_is_read(tmp_path: Path) -> Non
     from pyarrow import parquet
 
     layout = DATASETS["pacs"].layout
-    assert layout is not None and isinstance(layout.classes, dict)
-    names = [*layout.classes]
+    assert layout is not None
+    names = [*layout.labels]
     rows = [(d, c) for d in layout.domains for c in range(7)]
     table = arrow.table(
         {

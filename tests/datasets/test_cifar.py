@@ -32,8 +32,8 @@ def test_sizes_are_those_of_dealing_out_nine_hands() -> None:
     trained = [len(range(e, 30_000, 9)) for e in range(9)]
     held = [len(range(e, 10_000, 9)) for e in range(9)]
     own = [sum(trained[e : e + 3]) + sum(held[e : e + 3]) for e in (0, 3, 6)]
-    assert [cifar.TOTALS[f"client-{k}"] for k in (1, 2, 3)] == own
-    assert sum(cifar.TOTALS.values()) == 50_000
+    assert [cifar.FACTS.totals[f"client-{k}"] for k in (1, 2, 3)] == own
+    assert sum(cifar.FACTS.totals.values()) == 50_000
 
 
 @pytest.mark.parametrize("size", [16, 32])

@@ -10,8 +10,8 @@ import torch
 
 from unseen.core.turn import keyed
 from unseen.datasets import load, mnist
-from unseen.datasets.coloured import colour
 from unseen.datasets.dataset import DataSet, Domain
+from unseen.datasets.mnist import colour
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ import torch
 from sklearn.datasets import load_digits
 
 from unseen.datasets import load
-from unseen.datasets.rotate import rotate
+from unseen.datasets.digits import rotate
 
 
 def test_six_disjoint_domains_hold_every_digit_once() -> None:

@@ -202,7 +202,7 @@ def test_the_sketch_is_read_in_every_form(tmp_path: Path) -> None:
 def test_the_demo_has_the_stays_that_are_in_its_files(demo: Path) -> None:
     """Counts of the documentation (2,520 stays, 186 hospitals), and made with csv alone."""
     data = load(demo)
-    assert {d.name: len(d.y) for d in data.domains} == eicu.TOTALS
+    assert {d.name: len(d.y) for d in data.domains} == eicu.FACTS.totals
     died = {"Midwest": 58, "Northeast": 19, "South": 63, "West": 50}
     assert {d.name: int(d.y.sum()) for d in data.domains} == died
     assert "2520 stays; left out: 28 (outcome unknown), 209 (region unknown)" in data.source

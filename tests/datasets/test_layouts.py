@@ -13,8 +13,9 @@ import pytest
 import torch
 
 from unseen.datasets import DATASETS, benchmarks, load
+from unseen.datasets.entry import folded
 from unseen.datasets.images import View
-from unseen.datasets.layout import folded, read, sketch
+from unseen.datasets.layout import read, sketch
 from unseen.errors import UnseenError
 
 LAYOUTS = [name for name, info in DATASETS.items() if info.layout and name != "domainnet"]
@@ -39,12 +40,12 @@ def standin(name: str, folder: Path) -> Path:
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_a_stand_in_is_read_like_the_real_one(name: str, tmp_path: Path) -> None:
     layout = DATASETS[name].layout
-    assert layout is not None and isinstance(layout.classes, dict)
+    assert layout is not None
     data = load(name, standin(name, tmp_path), size=16)
-    assert data.names == tuple(layout.domains) and data.classes == tuple(layout.classes)
+    assert data.names == tuple(layout.domains) and data.classes == layout.labels
     for domain in data.domains:
-        assert domain.x.shape == (3 * len(layout.classes), 3, 16, 16)
-        assert domain.y.bincount().tolist() == [3] * len(layout.classes)
+        assert domain.x.shape == (3 * len(layout.labels), 3, 16, 16)
+        assert domain.y.bincount().tolist() == [3] * len(layout.labels)
         assert domain.digest
     assert data.source and data.licence and data.citation.startswith("@")
 
@@ -67,7 +68,7 @@ def test_a_split_by_folders_goes_by_the_folder_and_not_by_names(tmp_path: Path) 
 
 
 def test_a_data_set_of_many_classes_takes_their_names_from_its_folders(tmp_path: Path) -> None:
-    small = replace(benchmarks.DOMAINNET, classes=4)
+    small = replace(benchmarks.LAYOUTS["domainnet"], count=4)
     sketch(small, tmp_path)
     data = read(small, tmp_path, None, View(8))
     assert data.classes == ("class_000", "class_001", "class_002", "class_003")
@@ -135,10 +136,13 @@ def test_two_distributions_beside_each_other_make_one_data_set(tmp_path: Path) -
 
 def test_fedbns_lists_choose_and_split_the_ten_classes(tmp_path: Path) -> None:
     lists = standin("domainnet10", tmp_path) / "domain_net" / "splits"
-    for domain in benchmarks.DOMAINNET.domains:
+    for domain in benchmarks.LAYOUTS["domainnet"].domains:
         for part, number in (("train", 0), ("test", 2)):
-            names = [f"DomainNet/{domain}/{label}/{number}.jpg" for label in benchmarks.TEN]
-            pair = (np.array(names), np.array(benchmarks.TEN))
+            names = [
+                f"DomainNet/{domain}/{label}/{number}.jpg"
+                for label in benchmarks.LAYOUTS["domainnet10"].labels
+            ]
+            pair = (np.array(names), np.array(benchmarks.LAYOUTS["domainnet10"].labels))
             (lists / f"{domain}_{part}.pkl").write_bytes(pickle.dumps(pair))
     data = load("domainnet10", tmp_path, size=8, split="official")
     for domain in data.domains:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from unseen.core.turn import keyed
 from unseen.datasets import load
-from unseen.datasets.rotate import CHUNK, rotate
+from unseen.datasets.digits import CHUNK, rotate
 
 
 def blobs(n: int, height: int, width: int) -> Tensor:

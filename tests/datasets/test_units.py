@@ -19,9 +19,8 @@ from unseen.errors import UnseenError
 from unseen.expression import parse
 from unseen.spec.holdout import Task
 from unseen.study import Study
-from unseen.study.prepare import prepare, rows_of
+from unseen.study.prepare import held_back, prepare, rows_of
 from unseen.study.setting import digest_of
-from unseen.study.units import held_back
 
 
 @settings(deadline=None, max_examples=80)
@@ -179,7 +178,7 @@ def test_a_pattern_names_the_unit_of_an_image(tmp_path: Path) -> None:
     held = rows_of(data["x"], 0.25, 0)[1]
     assert len(held) == 2 and held[1] == held[0] + 4
     for pattern, fault in (
-        ("P[0-9]+", "needs a group in brackets"),
+        ("P[0-9]+", "has no group in brackets"),
         ("(P", "is not a regular expression"),
         ("(P[12])_", "finds no unit in the names of 8 of 16 images, the first x/cat/P0_cat_x.png"),
     ):

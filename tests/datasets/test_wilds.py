@@ -62,19 +62,19 @@ def held(data: DataSet, name: str) -> int:
 
 def test_published_counts_add_up() -> None:
     """Koh et al. 2021: 455,954 patches, of which 302,436 + 33,560 at the training hospitals."""
-    totals = camelyon.TOTALS
+    totals = camelyon.FACTS.totals
     assert sum(totals.values()) == 455_954
     assert sum(totals[name] for name in camelyon.SOURCES) == 302_436 + 33_560
-    assert 9797 + 1000 + 1000 + sum(poverty.TOTALS.values()) == 19_669
-    assert 76_863 + 11_483 + sum(fmow.TOTALS.values()) == 130_369
-    assert len(fmow.CLASSES) == len(set(fmow.CLASSES)) == 62
-    assert list(fmow.CLASSES) == sorted(fmow.CLASSES)
+    assert 9797 + 1000 + 1000 + sum(poverty.FACTS.totals.values()) == 19_669
+    assert 76_863 + 11_483 + sum(fmow.FACTS.totals.values()) == 130_369
+    assert len(fmow.FACTS.labels) == len(set(fmow.FACTS.labels)) == 62
+    assert list(fmow.FACTS.labels) == sorted(fmow.FACTS.labels)
 
 
 def test_camelyon_has_as_many_tumour_patches_as_others() -> None:
     for center, classes in DATASETS["camelyon17"].cells.items():
-        assert set(classes) == set(camelyon.CLASSES) and len(set(classes.values())) == 1
-        assert sum(classes.values()) == camelyon.TOTALS[center]
+        assert set(classes) == set(camelyon.FACTS.labels) and len(set(classes.values())) == 1
+        assert sum(classes.values()) == camelyon.FACTS.totals[center]
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_camelyon_patches_hospitals_and_splits(folder: Path) -> None:
     data = load("camelyon17", folder)
     assert data.names == camelyon.HOSPITALS and set(sizes(data).values()) == {12}
     assert [held(data, name) for name in data.names] == [2, 0, 0, 2, 2]
-    table = list(sheet.stream(folder / TABLES["camelyon17"], camelyon.COLUMNS))
+    table = list(sheet.stream(folder / TABLES["camelyon17"], camelyon.FACTS.names["columns"]))
     own = [row for row in table if row[6] == "3"]
     domain = data["3"]
     assert domain.y.tolist() == [int(row[4]) for row in own]
@@ -180,7 +180,7 @@ def test_poverty_clients_are_country_by_area(folder: Path) -> None:
 def test_poverty_numbers_are_the_files_own(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    table = list(sheet.stream(folder / TABLES["povertymap"], poverty.COLUMNS))
+    table = list(sheet.stream(folder / TABLES["povertymap"], poverty.FACTS.names["columns"]))
     own = [i for i, row in enumerate(table) if row[0] in FOLDS["A"][2].split()]
     x = np.load(folder / f"poverty_v1.1/images/landsat_poverty_img_{own[7]}.npz")["x"]
     test = load("povertymap", folder)["ood-test"]
@@ -215,7 +215,7 @@ class _Nothing(poverty.Bands):
 def test_fmow_years_regions_and_splits(folder: Path) -> None:
     data = load("fmow", folder, size=8)
     assert data.names == (*map(str, range(2002, 2013)), "ood-validation", "ood-test")
-    table = list(sheet.stream(folder / TABLES["fmow"], fmow.COLUMNS))
+    table = list(sheet.stream(folder / TABLES["fmow"], fmow.FACTS.names["columns"]))
     counts = Counter((row[3][:4], row[0]) for row in table)
     assert sizes(data)["2005"] == counts["2005", "train"] + counts["2005", "val"]
     assert held(data, "2005") == counts["2005", "val"]
@@ -224,7 +224,7 @@ def test_fmow_years_regions_and_splits(folder: Path) -> None:
     assert sizes(data)["ood-validation"] == later and held(data, "ood-validation") == 0
     own = [i for i, row in enumerate(table) if row[0] == "test" and row[3][:4] in ("2016", "2017")]
     test = data["ood-test"]
-    names = [fmow.CLASSES[c] for c in test.y.tolist()]
+    names = [fmow.FACTS.labels[c] for c in test.y.tolist()]
     assert names == [table[i][1] for i in own]
     picture = Image.open(folder / f"fmow_v1.1/images/rgb_img_{own[3]}.png").resize((8, 8))
     assert test.x[3, :, 4, 4].tolist() == list(picture.getpixel((4, 4)))  # type: ignore[arg-type]
@@ -248,7 +248,7 @@ def test_fmow_is_measured_as_wilds_measures_it(folder: Path) -> None:
     """Its evaluation, transcribed: all images in the average, "Other" in no worst region."""
     data = load("fmow", folder, size=1)
     test = data["ood-test"]
-    table = list(sheet.stream(folder / TABLES["fmow"], fmow.COLUMNS))
+    table = list(sheet.stream(folder / TABLES["fmow"], fmow.FACTS.names["columns"]))
     countries = [row[2] for row in table if row[0] == "test" and row[3][:4] in ("2016", "2017")]
     right = [(i % 4 > 0) if country != "XXX" else False for i, country in enumerate(countries)]
     found = []
@@ -352,12 +352,12 @@ def test_one_unreadable_image_leaves_the_counts_of_the_others(
 @pytest.mark.parametrize(
     ("name", "old", "new", "fault"),
     [
-        ("camelyon17", ",000,0,0,0,0,", ",000,0,0,0,2,", "the label '2'"),
+        ("camelyon17", ",000,0,0,0,0,", ",000,0,0,0,2,", "must be one of '0', '1'; found '2'"),
         ("camelyon17", ",center", ",hospital", "unknown column"),
         ("povertymap", ",kenya,", ",kenia,", "did you mean 'kenya'"),
-        ("povertymap", ",True", ",yes", "'yes' in 'urban'"),
+        ("povertymap", ",True", ",yes", "found 'yes'"),
         ("fmow", ",zoo,", ",zo,", "did you mean 'zoo'"),
-        ("fmow", "2017-06", "2019-06", "the year 2019"),
+        ("fmow", "2017-06", "2019-06", "found '2019'"),
         ("fmow", "2017-06-15", "yesterday", "which is not a date"),
     ],
 )

@@ -26,7 +26,7 @@ from unseen.engine.simulation import Nodes
 from unseen.errors import UnseenError, number
 from unseen.study.job import run_job
 from unseen.study.plan import prepare_study
-from unseen.study.simulated_jobs import workplace
+from unseen.study.runner import workplace
 
 STUDY = Study(
     dataset="rotated-digits", methods=["scaffold+ga"], targets=["75"], seeds=1, rounds=2,

@@ -26,9 +26,9 @@ from unseen import Study, UnseenError
 from unseen.audit.scan import files, holds, memory, secret_words, words
 from unseen.core.turn import keyed
 from unseen.engine.inprocess import InProcess
-from unseen.federation.certificates import write_he
 from unseen.federation.flower import server_run as federated
 from unseen.federation.flower import site_handler, site_messages
+from unseen.federation.provision import write_sum_keys
 
 SITES = {"a": "train", "b": "train", "c": "train", "d": "evaluate"}
 STUDY = """
@@ -113,7 +113,7 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Blind
             lines += [",".join(map(str, (name, *row, label))) for row, label in rows]
         (tmp_path / "visits.csv").write_text("\n".join(lines) + "\n")
         found = kits(tmp_path, SITES, tmp_path)
-        write_he(tmp_path / "kits", list(SITES))
+        write_sum_keys(tmp_path / "kits", list(SITES), ["ckks"])
         monkeypatch.setenv("FLWR_HOME", str(tmp_path / "kits" / "server" / "flower"))
         return Blind(tmp_path, study, found)
 
@@ -336,7 +336,7 @@ def test_over_tls_the_server_holds_neither_key_nor_update(
     blind.study.write_text(text.replace("patience = 0", "patience = 600"))
     sites = {name: (role, folder / "visits.csv") for name, role in SITES.items()}
     with Federation(real, sites) as federation:
-        write_he(real / "kits", list(SITES))
+        write_sum_keys(real / "kits", list(SITES), ["ckks"])
         public = (real / "kits/server/ckks.public").read_bytes()
         key = secret_words((real / "kits/a/ckks.secret").read_bytes(), public)
         looked_for = np.unique(np.concatenate([key, words(*updates)]))

@@ -23,9 +23,9 @@ class Server:
 
     def run(self, number: int) -> Run:
         if not self.news:
-            return Run(number, "finished:completed")
+            return Run("finished:completed")
         (self.out / runs.STANDING).write_text(json.dumps(self.news.pop(0)))
-        return Run(number, "running")
+        return Run("running")
 
 
 @pytest.fixture(autouse=True)
@@ -34,14 +34,18 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runs, "RARELY", 2)
 
 
-def follow(out: Path, news: list[dict[str, object]]) -> list[str]:
-    said: list[str] = []
-    ended = runs.follow(Server(out, news), 1, out, said.append)  # type: ignore[arg-type]
-    assert ended.over
-    return said
+@pytest.fixture
+def said(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    lines: list[str] = []
+    monkeypatch.setattr(runs, "say", lines.append)
+    return lines
 
 
-def test_what_changes_is_said_once(tmp_path: Path) -> None:
+def follow(out: Path, news: list[dict[str, object]]) -> None:
+    assert runs.follow(Server(out, news), 1, out).over  # type: ignore[arg-type]
+
+
+def test_what_changes_is_said_once(tmp_path: Path, said: list[str]) -> None:
     job = {"method": "fedavg", "task": "va", "seed": 0, "rounds": 2}
     news = [
         {"waiting": "for north"},
@@ -49,16 +53,19 @@ def test_what_changes_is_said_once(tmp_path: Path) -> None:
         {**job, "round": 0, "exchange": "train", "waiting": "for south"},
         {**job, "round": 1, "exchange": "train", "error": "south: NaN"},
     ]
-    assert follow(tmp_path, news) == [
+    follow(tmp_path, news)
+    assert said == [
         "fedavg on va, seed 0; round 1 of 2; train",
         "fedavg on va, seed 0; round 2 of 2; train; error: south: NaN",
     ]
 
 
-def test_a_long_wait_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_wait_is_said(
+    tmp_path: Path, said: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(runs, "LONG", -1.0)
     news: list[dict[str, object]] = [{"waiting": "for north; 0 are here"}, {"round": 0}]
-    said = follow(tmp_path, news)
+    follow(tmp_path, news)
     assert said == ["waiting for north; 0 are here", "round 1 of ?"]
 
 
@@ -68,15 +75,16 @@ def test_half_a_file_says_nothing(tmp_path: Path) -> None:
     assert runs.standing(tmp_path) == {} and runs.progress({}) == ""
 
 
-def test_a_run_waits_for_one_that_was_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_waits_for_one_that_was_killed(
+    said: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     listed = [[7], [7], []]
     link = SimpleNamespace(running=lambda: listed.pop(0))
-    said: list[str] = []
-    runs.await_turn(link, said.append)  # type: ignore[arg-type]
+    runs.await_turn(link)  # type: ignore[arg-type]
     assert said == ["run 7 has not ended; if it was killed the server finds out in a minute"]
     monkeypatch.setattr(runs, "GONE", -1.0)
     with pytest.raises(UnseenError, match="run 7 has not ended: one at a time"):
-        runs.await_turn(SimpleNamespace(running=lambda: [7]), said.append)  # type: ignore[arg-type]
+        runs.await_turn(SimpleNamespace(running=lambda: [7]))  # type: ignore[arg-type]
 
 
 def test_a_server_that_fails_once_ends_no_run(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -86,7 +94,7 @@ def test_a_server_that_fails_once_ends_no_run(monkeypatch: pytest.MonkeyPatch) -
         response = httpx.Response(status, request=httpx.Request("POST", "http://localhost"))
         return httpx.HTTPStatusError("no", request=response.request, response=response)
 
-    answers: list[object] = [failing(500), Run(1, "running"), failing(500), failing(403)]
+    answers: list[object] = [failing(500), Run("running"), failing(500), failing(403)]
 
     def run(number: int) -> Run:
         answer = answers.pop(0)
@@ -103,15 +111,16 @@ def test_a_server_that_fails_once_ends_no_run(monkeypatch: pytest.MonkeyPatch) -
             runs.stands(link, 1)  # type: ignore[arg-type]
 
 
-def test_the_standing_in_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_standing_in_words(
+    tmp_path: Path, said: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     @contextmanager
-    def silent(kit: object, insecure: bool) -> Iterator[None]:
+    def silent(kit: object) -> Iterator[None]:
         raise UnseenError("no server answers")
         yield
 
     monkeypatch.setattr(runs, "control", silent)
-    said: list[str] = []
-    runs.status(None, tmp_path, False, said.append)  # type: ignore[arg-type]
+    runs.status(None, tmp_path)  # type: ignore[arg-type]
     assert said == ["no server answers", f"{tmp_path / runs.STANDING}: not written yet"]
     job = {"method": "fedavg", "task": "va", "seed": 0, "round": 1, "rounds": 3}
     more = {"name": "heart", "exchange": "train", "connected": ["north"], "error": ""}
@@ -119,7 +128,7 @@ def test_the_standing_in_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         json.dumps({**job, **more, "waiting": "for south", "finished": False})
     )
     said.clear()
-    runs.status(None, tmp_path, False, said.append)  # type: ignore[arg-type]
+    runs.status(None, tmp_path)  # type: ignore[arg-type]
     assert said[1:] == [
         "study heart: not finished",
         "fedavg on va, seed 0; round 2 of 3; train",

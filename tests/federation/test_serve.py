@@ -182,7 +182,7 @@ def test_join_names_why_it_is_refused(
     with pytest.raises(UnseenError, match=f"refused. {named}"):
         join(Kit.read(north), tmp_path, tmp_path)
     with pytest.raises(UnseenError, match="speaks TLS"):
-        join(Kit.read(north), tmp_path, tmp_path, insecure=True)
+        join(Kit.read(north, insecure=True), tmp_path, tmp_path)
 
 
 def test_a_second_server_finds_the_port_taken(kits: Path, server: Started, tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from unseen.methods import METHODS, MODIFIERS
 from unseen.methods.base import model_rule, trained
 from unseen.models import build
 from unseen.results import records
-from unseen.study.network import adapted, completed
+from unseen.study.runtime import adapted, completed
 
 SETTINGS = {
     "plain": Training(SGD(0.05), batch_size=8),

@@ -10,8 +10,7 @@ import torch
 from unseen.combine import TrimmedMean
 from unseen.core.losses import CrossEntropy
 from unseen.core.round import sample
-from unseen.core.schedule import Step
-from unseen.core.share import ceil_share, floor_share, round_share
+from unseen.core.schedule import Step, ceil_share, floor_share, round_share
 from unseen.core.turn import Turn, keyed
 from unseen.datasets.dataset import Domain
 from unseen.gradient import Backprop

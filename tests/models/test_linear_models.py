@@ -9,7 +9,7 @@ from torch import nn
 from unseen.core.turn import keyed
 from unseen.errors import UnseenError
 from unseen.models import build
-from unseen.models.linear import logistic, mlp
+from unseen.models.digit_nets import logistic, mlp
 
 
 def count(module: nn.Module) -> int:

@@ -350,5 +350,5 @@ def test_a_file_that_changed_is_refused(tmp_path: Path) -> None:
 
 def test_what_is_no_pickle_is_refused_with_the_kind_of_error(tmp_path: Path) -> None:
     (tmp_path / "junk.pth").write_bytes(b"hello, here are no weights\n")
-    with pytest.raises(UnseenError, match=r"as a file of weights \(KeyError: 101\)\. A whole"):
+    with pytest.raises(UnseenError, match=r"file of weights \(KeyError: 101\)"):
         read(tmp_path / "junk.pth")

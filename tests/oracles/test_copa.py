@@ -23,7 +23,7 @@ from unseen.gradient.heads import Head
 from unseen.images.norms import Halves, Hybrid, assembled, halves, hybrid
 from unseen.local.train import batches
 from unseen.models import build
-from unseen.study.network import adapted
+from unseen.study.runtime import adapted
 
 LR = 0.05
 

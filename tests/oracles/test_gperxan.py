@@ -22,7 +22,7 @@ from unseen.gradient.gperxan import STATISTICS, WEIGHTS, OwnNorms
 from unseen.images.norms import Assembled, assembled
 from unseen.local.train import batches
 from unseen.models import build
-from unseen.study.network import adapted
+from unseen.study.runtime import adapted
 
 LR = 0.05
 

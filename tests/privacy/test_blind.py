@@ -34,7 +34,7 @@ MOMENTUM = Training(batch_size=8, server=Descend(SGD(lr=0.9, momentum=0.5)))
 def held(backend: channel.Channelled, name: str = "site-a") -> Mapping[str, torch.Tensor]:
     """The model that a site has after the last round, once it took the sums for itself."""
     cargo, turn = backend.server.cargo(), replace(backend.turn, client=name)
-    return backend.transport.sites[name].receive({}, cargo, turn)  # type: ignore[attr-defined]
+    return backend.sites[name].receive({}, cargo, turn)  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def held(backend: channel.Channelled, name: str = "site-a") -> Mapping[str, torc
 def test_sites_hold_what_the_server_would(expression: str, training: Training | None) -> None:
     plain, _, _ = trained(expression, 3, training=training)
     found, _, backend = trained(expression, 3, "ckks", "blind", training=training)
-    for site in backend.transport.sites:
+    for site in backend.sites:
         for name, entry in plain.inbox.items():
             assert difference(held(backend, site)[name], entry) < 1e-5, name
     for entry in found.inbox.values():
@@ -62,7 +62,7 @@ def test_who_stays_away_keeps_up() -> None:
     plain, _, _ = trained("ppdg", 4, fraction=2)
     _, outcomes, backend = trained("ppdg", 4, "ckks", "blind", fraction=2)
     assert all(len(outcome.names) == 2 for outcome in outcomes)
-    for site in backend.transport.sites:
+    for site in backend.sites:
         assert difference(held(backend, site)["model"], plain.inbox["model"]) < 1e-5
 
 
@@ -77,7 +77,7 @@ def test_sites_evaluate_their_own_model() -> None:
         state, backend = start(made, model, names, 0), InProcess(model, clients)
         if over == "ckks":
             kind = channel.read(over, "blind")
-            backend = channel.wrap(kind, "blind", made, backend, names)  # type: ignore[assignment]
+            backend = channel.wrap(kind, made, backend, names)  # type: ignore[assignment]
             made = backend.played(made)  # type: ignore[attr-defined]
         _, outcomes = play(made, state, backend, names, 2)
         seen.append(outcomes[-1].table["loss"])
@@ -117,7 +117,7 @@ def test_a_study_goes_on_from_a_checkpoint(tmp_path: Path, monkeypatch: pytest.M
 
 def site(name: str = "site-a") -> tuple[channel.Channelled, blind.Site]:
     _, _, backend = trained("fedavg", 2, "ckks", "blind", rounds=1)
-    return backend, backend.transport.sites[name]
+    return backend, backend.sites[name]
 
 
 def test_a_checkpoint_without_the_state_is_refused() -> None:
@@ -175,7 +175,7 @@ def test_a_site_goes_on_in_another_process() -> None:
             self.saved = b""
 
         def fresh(self) -> kinds.Site:
-            one = channel.site_side(kind, "blind", made, self.name, private[self.name], "job")
+            one = channel.site_side(kind, made, self.name, private[self.name], "job")
             if self.saved:
                 one.load(self.saved)
             return one
@@ -204,9 +204,9 @@ def test_a_site_goes_on_in_another_process() -> None:
         def load(self, content: bytes) -> None:
             self.saved = content
 
-    sites = channel.LocalSites(InProcess(model, clients), {name: Again(name) for name in names})
-    serve = functools.partial(channel.server_side, kind, "blind", public)
-    backend = channel.Channelled(sites, serve)
+    serve = functools.partial(channel.server_side, kind, public)
+    sites = {name: Again(name) for name in names}
+    backend = channel.LocalSites(InProcess(model, clients), sites, serve)
     play(backend.played(made), start(made, model, names, 0), backend, names, 2)
     plain, _, _ = trained("ppdg", 2, rounds=2, training=MOMENTUM)
     assert difference(held(backend)["model"], plain.inbox["model"]) < 1e-5
@@ -215,8 +215,8 @@ def test_a_site_goes_on_in_another_process() -> None:
 def test_what_a_blind_server_cannot_do_is_refused_before_the_run() -> None:
     adam = method("fedavg", Training(server=Descend(Adam(lr=0.01))))
     with pytest.raises(UnseenError, match=r"^[^`]+\+blind cannot be: the slot.*roots"):
-        channel.check(channel.read("ckks", "blind"), "blind", adam)
-    channel.check(channel.read("ckks"), "clear", adam)
+        channel.check(channel.read("ckks", "blind"), adam)
+    channel.check(channel.read("ckks"), adam)
     for over in ("clear", "masks()"):
         with pytest.raises(UnseenError, match="needs privacy.channel = 'ckks'"):
             channel.read(over, "blind")

@@ -312,17 +312,17 @@ def test_rules_that_read_updates_are_refused_before_the_run(name: str) -> None:
     if name not in METHODS and name != "csac-l1":
         expression = f"fedavg+{name}"
     with pytest.raises(UnseenError, match=r"^[^`]+\+ckks cannot be: [^`]+$"):
-        channel.check(channel.read("ckks"), "clear", method(expression))
+        channel.check(channel.read("ckks"), method(expression))
 
 
 def test_a_sketch_of_layers_is_refused_before_the_run() -> None:
     with pytest.raises(UnseenError, match="sketch is of the whole vector"):
-        channel.check(channel.read("ckks(gram='sketch(64)')"), "clear", method("csac"))
+        channel.check(channel.read("ckks(gram='sketch(64)')"), method("csac"))
 
 
 def test_pooled_training_is_refused() -> None:
     with pytest.raises(UnseenError, match="pools all data"):
-        channel.check(channel.read("ckks"), "clear", method("deepall"))
+        channel.check(channel.read("ckks"), method("deepall"))
 
 
 @pytest.mark.parametrize("expression", ["ckks(gram='some')", "ckks(gram='sketch(3)')", "aes"])
@@ -468,9 +468,7 @@ def test_a_row_that_is_not_finite_names_its_client(drop: str) -> None:
     clients["site-b"] = replace(bad, train=replace(train, x=train.x * torch.inf))
     made, model = method("ppdg", Training(batch_size=8)), Model(network())
     state = start(made, model, sorted(clients), 0)
-    backend = channel.wrap(
-        channel.read("ckks"), "clear", made, InProcess(model, clients), sorted(clients)
-    )
+    backend = channel.wrap(channel.read("ckks"), made, InProcess(model, clients), sorted(clients))
     made = backend.played(made)
     if drop == "stop":
         with pytest.raises(BadReply, match="'site-b'.*NaN or infinite"):

@@ -297,7 +297,7 @@ def test_batchnorm_and_balanced_losses_are_refused_with_the_fix():
         check_layers(network, "fedavg+dp")
     check_layers(build("domainbed-cnn(width=8)", (1, 8, 8), 3, keyed("net")), "fedavg+dp")
     balanced = Training(SGD(0.1), loss=CrossEntropy(balanced=True))
-    with pytest.raises(UnseenError, match="leave balanced out"):
+    with pytest.raises(UnseenError, match="Leave balanced out"):
         private(method("fedavg", balanced), EXAMPLES)
 
 

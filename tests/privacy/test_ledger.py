@@ -153,7 +153,7 @@ def metered_behind(over, expression, inner=InProcess):
     backend = inner(model, clients)
     kind = channel.read(over)
     if not isinstance(kind, kinds.Clear):
-        backend = channel.wrap(kind, "clear", federated, backend, names)
+        backend = channel.wrap(kind, federated, backend, names)
         backend.played(federated)
     return Metered(backend, federated), federated, start(federated, model, names, 0), names
 
@@ -161,7 +161,7 @@ def metered_behind(over, expression, inner=InProcess):
 @pytest.mark.parametrize(("over", "expression", "form"), CHANNELS)
 def test_the_bytes_of_a_channel_are_those_of_its_messages(over, expression, form):
     metered, federated, state, names = metered_behind(over, expression)
-    sides, lengths = metered.backend.transport.sites, []
+    sides, lengths = metered.backend.sites, []
     for side in sides.values():
         for call in ("seal", "answer"):
             original = getattr(side, call)

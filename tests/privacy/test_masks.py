@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -56,9 +57,7 @@ def test_masks_cancel_bit_for_bit(K: int) -> None:
 def test_the_sum_is_exact_to_the_step() -> None:
     _, outcomes, backend = trained("fedavg", 3, "masks(step=20)", rounds=1)
     weights = outcomes[0].weights["model"].numpy()
-    held = [
-        site.pending["held"]["model"].double().numpy() for site in backend.transport.sites.values()
-    ]
+    held = [site.pending["held"]["model"].double().numpy() for site in backend.sites.values()]
     fixed = sum(np.rint(np.ldexp(w * row, 20)) for w, row in zip(weights, held, strict=True))
     start_of, _, _ = trained("fedavg", 3, rounds=0)
     found, _, _ = trained("fedavg", 3, "masks(step=20)", rounds=1)
@@ -79,7 +78,7 @@ def behind(K: int, over: str = "masks()") -> tuple[channel.Channelled, object, M
     clients = federation(K)
     made, model = method("fedavg+ga", Training(batch_size=8)), Model(network())
     names = sorted(clients)
-    backend = channel.wrap(channel.read(over), "clear", made, InProcess(model, clients), names)
+    backend = channel.wrap(channel.read(over), made, InProcess(model, clients), names)
     return backend, backend.played(made), model, names
 
 
@@ -133,14 +132,14 @@ def test_weights_that_single_out_a_client_are_refused() -> None:
     backend, made, model, names = behind(3)
     play(made, start(made, model, names, 0), backend, names, 1)  # type: ignore[arg-type]
     rows = backend.server.rows("model", held(backend), backend.ask)
-    for site in backend.transport.sites.values():
+    for site in backend.sites.values():
         site.pending["asked"] = {}
     with pytest.raises(BadReply, match="leave only site-a"):
         rows.linear(torch.tensor([1.0, 0.0, 0.0], dtype=torch.float64))
 
 
 def held(backend: channel.Channelled) -> list[kinds.Sealed]:
-    sites = backend.transport.sites
+    sites = backend.sites
     size = len(next(iter(sites.values())).pending["held"]["model"])
     shape = torch.Size([size])
     return [kinds.Sealed(n, shape, torch.float32, {}, ()) for n in sorted(sites)]
@@ -150,7 +149,7 @@ def test_other_weights_for_each_make_noise() -> None:
     """A server that tells one client other weights gets masks that do not cancel."""
     backend, made, model, names = behind(3)
     play(made, start(made, model, names, 0), backend, names, 1)  # type: ignore[arg-type]
-    for site in backend.transport.sites.values():
+    for site in backend.sites.values():
         site.pending["asked"] = {}
     ask = backend.ask
 
@@ -172,8 +171,10 @@ def test_no_mask_covers_two_updates() -> None:
     publics = {name: public for name, (_, public) in pairs.items()}
     rule = Mean("uniform")
     exchange = Exchange("train", None, {"model": Slot(rule, apply=Add())})  # type: ignore[arg-type]
-    site = masks.Site("site-a", pairs["site-a"][0], publics, kinds.Masks())
-    server = masks.Server(Method("m", (exchange,), (), plain), kinds.Masks())
+    made, kind = Method("m", (exchange,), (), plain), kinds.Masks()
+    halves = json.dumps({name: half.hex() for name, half in publics.items()}).encode()
+    files = {kinds.PRIVATE: pairs["site-a"][0], kinds.PUBLICS: halves}
+    site, server = masks.Site(made, "site-a", files, kind), masks.Server(made, {}, kind)
     turn = Turn(0, 0, 1, "train", "site-a")
     hello = server.hello(exchange, turn)
     question = {"kind": "mask", "slot": "model", **server.label, "names": names, "once": "1",
@@ -200,7 +201,7 @@ def test_a_question_is_answered_once_or_for_fewer() -> None:
 
     backend.ask = listening  # type: ignore[method-assign]
     state, _ = play(made, start(made, model, names, 0), backend, names, 1)  # type: ignore[arg-type]
-    one = backend.transport.sites["site-a"]
+    one = backend.sites["site-a"]
     again, _ = unpack(one.answer(questions[0]["site-a"]), "an answer")
     assert "asked for before" in again["why"]
     play(made, state, backend, names, 2)  # type: ignore[arg-type]
@@ -221,7 +222,7 @@ def test_an_overflow_is_refused() -> None:
 @pytest.mark.parametrize("expression", ["ppdg", "pcgrad", "fedavg+csac", "agrsum", "deepall"])
 def test_rules_that_need_more_than_a_sum_are_refused(expression: str) -> None:
     with pytest.raises(UnseenError, match=r"^[^`]+\+masks cannot be: [^`]+$"):
-        channel.check(channel.read("masks()"), "clear", method(expression))
+        channel.check(channel.read("masks()"), method(expression))
 
 
 def test_what_the_server_sees_of_a_row_is_noise() -> None:
@@ -240,7 +241,7 @@ def test_a_row_that_is_not_finite_is_named() -> None:
     clients["site-b"] = replace(bad, train=replace(train, x=train.x * torch.inf))
     made, model = method("fedavg", Training(batch_size=8)), Model(network())
     names = sorted(clients)
-    backend = channel.wrap(channel.read("masks()"), "clear", made, InProcess(model, clients), names)
+    backend = channel.wrap(channel.read("masks()"), made, InProcess(model, clients), names)
     made = backend.played(made)
     with pytest.raises(BadReply, match="'site-b'.*NaN"):
         play(made, start(made, model, names, 0), backend, names, 1)

@@ -35,11 +35,11 @@ def final(expression: str, over: str = "clear", server: str = "clear") -> torch.
     state = start(made, model, names, 0)
     kind = channel.read(over, server)
     if not isinstance(kind, kinds.Clear):
-        backend = channel.wrap(kind, server, made, backend, names)
+        backend = channel.wrap(kind, made, backend, names)
         made = backend.played(made)
     state, _ = play(made, state, backend, names, made.rounds or rounds)
     if server == "blind":
-        site, count = backend.transport.sites[names[0]], made.rounds or rounds
+        site, count = backend.sites[names[0]], made.rounds or rounds
         site.receive({}, backend.server.cargo(), Turn(0, count, count))
         return site.working.entries["model"]
     return state.inbox["model"]
@@ -67,6 +67,4 @@ def test_a_bag_shows_every_model_and_is_refused(over, server):
     clients = federation(3)
     made, model = completed(method("bag"), blueprint(clients, "mlp(widths=[4])"))
     with pytest.raises(UnseenError):
-        channel.wrap(
-            channel.read(over, server), server, made, InProcess(model, clients), sorted(clients)
-        )
+        channel.wrap(channel.read(over, server), made, InProcess(model, clients), sorted(clients))

@@ -13,7 +13,7 @@ from support.finished_studies import DOMAINS, write_study
 from unseen.combine import PPDG, PCGrad
 from unseen.combine.mean import Mean
 from unseen.core.turn import Turn
-from unseen.report import curves, gaps, outcome, rule_weights, sensitivity, updates
+from unseen.report import curves, gaps, outcome, sensitivity, updates
 from unseen.report.figures import Dots, Figure, Lines
 from unseen.report.read import Choice, read
 from unseen.report.study_report import StudyReport
@@ -71,7 +71,7 @@ def test_many_methods_keep_their_names_behind_one_legend(tmp_path: Path) -> None
 
 
 def test_weights_only_where_they_move(part: StudyReport) -> None:
-    (figure,) = rule_weights.section(part).figures
+    (figure,) = curves.weight_curves(part).figures
     assert figure.fold == "fedavg+ga"
     lines = panel(figure).lines
     assert [line.name for line in lines] == ["d1", "d2", "d3"]
@@ -86,7 +86,7 @@ def test_weights_by_block_have_a_panel_each(tmp_path: Path) -> None:
         line["weights"] = {"model": [[0.2, 0.3, 0.5], [0.1 * r, 0.4, 0.5]]}
     (folder / "rounds.jsonl").write_bytes(b"".join(map(records.to_line, lines)))
     records.mark_done(folder, {}, 1.0, 1.0)
-    (figure,) = rule_weights.section(read([tmp_path], Choice())[0][0]).figures
+    (figure,) = curves.weight_curves(read([tmp_path], Choice())[0][0]).figures
     assert [p.title for p in figure.panels] == ["d0, block 1", "d0, block 2"]
     assert panel(figure, 1).lines[0].y == pytest.approx([0.1 * r for r in range(6)])
 

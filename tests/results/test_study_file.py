@@ -78,7 +78,7 @@ def test_records_of_edited_code_are_not_shown_as_todays(
     with pytest.raises(UnseenError) as caught:
         study.run(out)
     assert str(caught.value).startswith(
-        f"the code of {own}:mine has changed since these records were written: take another "
+        f"the code of {own}:mine has changed since these records were written. Take another "
         f"--out, or remove the records ({out / 'records'}/{own}"
     )
     assert (out / "study.json").read_bytes() == before

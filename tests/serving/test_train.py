@@ -21,10 +21,9 @@ from unseen.serving import directory
 from unseen.serving.directory import Trained
 from unseen.serving.fit import RECORDS, study_of, train
 from unseen.study import Study
-from unseen.study.network import adapted, first_network
 from unseen.study.plan import prepare_study
 from unseen.study.prepare import prepare
-from unseen.study.runtime import composed
+from unseen.study.runtime import adapted, composed, first_network
 
 
 @pytest.mark.parametrize(

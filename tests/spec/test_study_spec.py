@@ -19,8 +19,7 @@ from unseen.core.optimiser import SGD, Adam
 from unseen.core.schedule import Cosine, Step
 from unseen.errors import UnseenError
 from unseen.spec.holdout import Fixed, Growing, Task, plan
-from unseen.spec.named import named_studies
-from unseen.spec.overrides import parse_override
+from unseen.spec.named import named_studies, parse_override
 from unseen.spec.training import Recipe
 from unseen.study import Study
 

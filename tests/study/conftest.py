@@ -27,7 +27,10 @@ def register(monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
     ) -> str:
         name = next(numbered)
         data = DataSet(name, domains, classes, "", "", "")
-        info = Info(lambda data_dir: data, "", "", "", "logistic", metrics)
+        info = Info(
+            name=name, description="", source="", licence="", model="logistic", metrics=metrics,
+            loader=lambda data_dir: data,
+        )  # fmt: skip
         monkeypatch.setitem(DATASETS, name, info)
         return name
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from unseen.models import build
 from unseen.recipe import Training
 from unseen.results.records import Log, mark_done
-from unseen.study import Study, estimate, network, round_costs
+from unseen.study import Study, estimate, round_costs, runtime
 from unseen.study.estimate import Estimate, estimates, report
 from unseen.study.job import run_job
 from unseen.study.plan import Plan, prepare_study
@@ -59,7 +59,7 @@ def clocked(monkeypatch: pytest.MonkeyPatch) -> Any:
             return built
 
         monkeypatch.setattr(round_costs, "ticker", lambda study: clock)
-        monkeypatch.setattr(network, "build", hooked)
+        monkeypatch.setattr(runtime, "build", hooked)
         return clock
 
     return make

@@ -15,8 +15,8 @@ from unseen.core.turn import keyed
 from unseen.errors import UnseenError
 from unseen.models import build
 from unseen.models.weight_files import Source
-from unseen.spec.overrides import parse_override
-from unseen.study import Study, job, network
+from unseen.spec.named import parse_override
+from unseen.study import Study, job, runtime
 from unseen.study.plan import prepare_study
 from unseen.study.prepare import prepare
 
@@ -57,7 +57,7 @@ def test_every_seed_begins_with_the_file(sites: Path) -> None:
     expected = torch.load(sites / "net.pth", weights_only=True)
     for seed in (0, 1):
         prepared = prepare(planned.data, planned.tasks[0], planned.setting.study, seed)
-        begun = network.first_network(planned.setting, prepared, seed).state_dict()
+        begun = runtime.first_network(planned.setting, prepared, seed).state_dict()
         assert all(torch.equal(begun[name], expected[name]) for name in expected)
     assert planned.warnings == ()
 

@@ -21,14 +21,8 @@ from unseen.datasets.totals import Totals
 from unseen.errors import UnseenError
 from unseen.spec.holdout import Task
 from unseen.study import Study
-from unseen.study.prepare import (
-    Prepared,
-    check_batches,
-    check_clients,
-    check_model,
-    prepare,
-    statistics,
-)
+from unseen.study.checks import check_batches, check_clients, check_model
+from unseen.study.prepare import Prepared, prepare, statistics
 
 TASK = Task("c", ("a", "b"), ("c",))
 

@@ -21,10 +21,9 @@ from unseen.results.records import CONSTANT, Job, read_lines
 from unseen.results.selection import selected
 from unseen.spec.holdout import Task
 from unseen.study import Study
-from unseen.study.constant import constants
+from unseen.study.checks import check_columns
 from unseen.study.plan import chosen_metrics
-from unseen.study.prepare import prepare
-from unseen.study.private_jobs import check_columns
+from unseen.study.prepare import constants, prepare
 from unseen.study.setting import digest_of
 
 SITES = ("east", "north", "south")

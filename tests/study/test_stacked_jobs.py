@@ -12,7 +12,7 @@ from unseen.errors import UnseenError
 from unseen.results import records
 from unseen.results.records import is_done
 from unseen.results.study_results import Results
-from unseen.study import Study, stacked_jobs
+from unseen.study import Study, runner
 from unseen.study.setting import Setting
 
 #: Differences of losses and accuracies: rounding, over a few steps, on some hundred examples.
@@ -61,13 +61,13 @@ def test_a_stacked_study_is_the_study_one_by_one(tmp_path: Path) -> None:
 
 
 def test_groups_hold_no_more_models_than_asked(tmp_path: Path, monkeypatch: Any) -> None:
-    sizes, count = [], stacked_jobs.train_together
+    sizes, count = [], runner.train_together
 
     def counted(runs: Any, *rest: Any) -> None:
         sizes.append(len(runs))
         count(runs, *rest)
 
-    monkeypatch.setattr(stacked_jobs, "train_together", counted)
+    monkeypatch.setattr(runner, "train_together", counted)
     few = SETTINGS | {"methods": ["fedavg"], "rounds": 1, "targets": None}
     Study(**few, stacked=20).run(tmp_path)  # twelve jobs of five clients
     assert [n for n in sizes if n] == [4, 4, 4]
@@ -77,7 +77,7 @@ def test_a_stopped_batch_goes_on(tmp_path: Path, monkeypatch: Any) -> None:
     few = Study(**SETTINGS | {"methods": ["fedavg", "ppdg"]}, stacked=100)
     whole = lines(few.run(tmp_path / "whole"))
     monkeypatch.setattr("unseen.study.plan.Setting", partial(Setting, checkpoint_seconds=0.0))
-    train, calls = stacked_jobs.train_together, []
+    train, calls = runner.train_together, []
 
     def stopping(*arguments: Any) -> None:
         calls.append(1)
@@ -85,7 +85,7 @@ def test_a_stopped_batch_goes_on(tmp_path: Path, monkeypatch: Any) -> None:
             raise KeyboardInterrupt
         train(*arguments)
 
-    monkeypatch.setattr(stacked_jobs, "train_together", stopping)
+    monkeypatch.setattr(runner, "train_together", stopping)
     with pytest.raises(KeyboardInterrupt):
         few.run(tmp_path / "parts")
     found = lines(few.run(tmp_path / "parts"))

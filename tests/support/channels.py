@@ -54,7 +54,7 @@ def trained(
     backend: Any = InProcess(model, clients)
     kind = channel.read(over, server)
     if not isinstance(kind, kinds.Clear):
-        backend = channel.wrap(kind, server, made, backend, sorted(clients))
+        backend = channel.wrap(kind, made, backend, sorted(clients))
         made = backend.played(made)
     state, outcomes = play(made, state, backend, sorted(clients), rounds, fraction)
     return state, outcomes, backend
@@ -75,8 +75,9 @@ class Stack:
         self.exchange = Exchange("train", local=None, slots={"model": slot})  # type: ignore[arg-type]
         self.method = Method("stack", (self.exchange,), (), plain)
         kind = kinds.CKKS(gram)
-        self.server = ckks.Server(self.method, self.public, kind)
-        self.sites = {n: ckks.Site(self.method, n, self.secret, kind) for n in self.names}
+        self.server = ckks.Server(self.method, {kinds.PUBLIC: self.public}, kind)
+        files = {kinds.SECRET: self.secret}
+        self.sites = {n: ckks.Site(self.method, n, files, kind) for n in self.names}
         self.turn = Turn(0, 0, 3, "train", roster=tuple(self.names))
         self.questions: list[dict[str, bytes]] = []
         self.begin(rows)

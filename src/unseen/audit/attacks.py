@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ from unseen.privacy.channel import seen_by_server
 from unseen.privacy.dp import Examples, private, read
 from unseen.privacy.dp.examples import output_loss
 from unseen.spec.study import StudySpec
-from unseen.study.network import first_model
+from unseen.study.runtime import first_model
 
 #: How much nearer than the mean of all a result must be, in decibels, where that is near already.
 BEYOND = 10.0
@@ -105,13 +106,14 @@ def invert(subject: Subject, count: int) -> tuple[dict[str, Any], dict[str, Tens
     enough = max(RECOVERED, float(psnr(mean_only, truth, prior.span).mean()) + BEYOND)
     draws = keyed(f"{subject.seed}/audit/inversion")
 
-    def note(name: str, guess: Tensor, held: str, **extra: Any) -> None:
+    def note(name: str, guess: Tensor, holding: str, **extra: Any) -> None:
         decibels = psnr(guess, truth[: len(guess)], prior.span)
         images[name] = guess
-        figures = estimate("psnr", interval(decibels), 2)
-        counts = {"recovered": int((decibels > enough).sum()), "of": len(guess)}
-        each = [round(float(v), 2) for v in decibels]
-        table.append({"what": name, "held": held, **figures, **counts, "each": each, **extra})
+        table.append({
+            "what": name, "held": holding, **estimate("psnr", interval(decibels), 2),
+            "recovered": int((decibels > enough).sum()), "of": len(guess),
+            "each": [round(float(v), 2) for v in decibels], **extra,
+        })  # fmt: skip
 
     def matched(rows: Tensor) -> Tensor:
         some = rows[: FEW if first else 6]
@@ -123,14 +125,19 @@ def invert(subject: Subject, count: int) -> tuple[dict[str, Any], dict[str, Tens
     if first:
         note("plain, by algebra", solved(updates), "the update")
     note("plain, by gradient matching", matched(updates), "the update")
-    for label, dp in _noises(subject.study):
+    own, _ = read(subject.study.privacy.examples, subject.study.privacy.clients)
+    clip, delta = (1.0, 1e-5) if own is None else (own.clip, own.delta)
+    noises = {f"noise {noise:g}": Examples(clip, noise, delta) for noise in LADDER}
+    for label, dp in (noises | ({} if own is None else {"the study's noise": own})).items():
         try:
             noised = inversion.replies(private(plain, dp), model, clients)
         except UnseenError as error:
             table.append({"what": label, "left_out": str(error)})
             continue
-        guess = solved(noised, dp.noise * dp.clip) if first else matched(noised)
-        note(label, guess, "the clipped and noised update", epsilon=_epsilon(dp))
+        guess, spent = solved(noised, dp.noise * dp.clip) if first else matched(noised), None
+        with suppress(UnseenError):  # the accountants may not be installed
+            spent = float(f"{epsilon(dp.noise, 1.0, 1, dp.delta, 'rdp'):.4g}")
+        note(label, guess, "the clipped and noised update", epsilon=spent)
     for channel, label in (("masks", "masked"), ("ckks", "encrypted")):
         some = updates if len(updates[0]) < LARGE else updates[:FEW]
         try:
@@ -146,10 +153,10 @@ def invert(subject: Subject, count: int) -> tuple[dict[str, Any], dict[str, Tens
         [psnr(prior.random(len(truth), draws), truth, prior.span) for _ in range(RANDOM)]
     )
     gains = {}  # how much nearer than random images an attack came, on the same victims
-    for name in ("masked", "encrypted"):
-        if name in images:
-            n = len(images[name])
-            gain = interval(psnr(images[name], truth[:n], prior.span) - random.mean(0)[:n])
+    for name, rows in images.items():
+        if name in ("masked", "encrypted"):
+            ahead = psnr(rows, truth[: len(rows)], prior.span) - random.mean(0)[: len(rows)]
+            gain = interval(ahead)
             gains[name] = estimate("gain", gain, 2) | {"no_better": gain[1] <= 0.0}
     findings = {
         "site": victim.name, "prior_from": other.name, "noun": noun, "enough": round(enough, 2),
@@ -161,21 +168,6 @@ def invert(subject: Subject, count: int) -> tuple[dict[str, Any], dict[str, Tens
     if first:
         findings["batches"] = batches(subject, model, plain, victim, prior, enough)
     return findings, images
-
-
-def _noises(study: StudySpec) -> list[tuple[str, Examples]]:
-    own, _ = read(study.privacy.examples, study.privacy.clients)
-    clip, delta = (1.0, 1e-5) if own is None else (own.clip, own.delta)
-    noises = [(f"noise {noise:g}", Examples(clip, noise, delta)) for noise in LADDER]
-    return noises if own is None else [*noises, ("the study's noise", own)]
-
-
-def _epsilon(dp: Examples) -> float | None:
-    """Return ε of one reply; None where the accountants are not installed."""
-    try:
-        return float(f"{epsilon(dp.noise, 1.0, 1, dp.delta, 'rdp'):.4g}")
-    except UnseenError:
-        return None
 
 
 def batches(
@@ -197,9 +189,10 @@ def batches(
     def best(name: str, row: Tensor, summed: Split) -> dict[str, Any]:
         truth = summed.batch(slice(None))[0]
         candidates = prior.clipped(inversion.units(model, row).float())
-        nearest = inversion.nearest(candidates, truth, prior.span)
         random = prior.random(len(candidates), keyed("audit/candidates"))
-        guessed = inversion.nearest(random, truth, prior.span)
+        nearest, guessed = (
+            inversion.nearest(images, truth, prior.span) for images in (candidates, random)
+        )
         return {
             "what": name, "examples": len(summed), "candidates": len(candidates),
             "psnr": round(float(nearest.mean()), 2),
@@ -231,7 +224,7 @@ def trained_models(subject: Subject, rounds: int, shadows: int) -> dict[str, Any
     """
     sources = subject.prepared.sources
     final, outcomes = subject.train(subject.method, sources, subject.seed, rounds, gram=True)
-    found: dict[str, Any] = {"by_loss": membership.by_threshold(final, sources)}
+    results: dict[str, Any] = {"by_loss": membership.by_threshold(final, sources)}
     if shadows >= 4:
         confidences, memberships = [], []
         for m in range(shadows):
@@ -240,8 +233,8 @@ def trained_models(subject: Subject, rounds: int, shadows: int) -> dict[str, Any
             each = [model.confidence(client.split("train")) for client in sources.values()]
             confidences.append(np.concatenate(each))
             memberships.append(torch.cat([mask[name] for name in sources]).numpy())
-        found["by_shadows"] = membership.by_shadows(np.stack(confidences), np.stack(memberships))
-    return {"membership": found, "gram": shared.gram_reveals(outcomes)}
+        results["by_shadows"] = membership.by_shadows(np.stack(confidences), np.stack(memberships))
+    return {"membership": results, "gram": shared.gram_reveals(outcomes)}
 
 
 def shared_extras(subject: Subject) -> dict[str, Any]:

@@ -63,9 +63,9 @@ class Prior:
 
 def single(client: Client, rows: Sequence[int]) -> dict[str, Client]:
     """Return one client for each row of another's training split, with that one example."""
-    split, names = client.split("train"), [f"victim-{i:02d}" for i in range(len(rows))]
-    splits = [Split(*split.batch(slice(row, row + 1))) for row in rows]
-    return {n: Client(n, s, None, client.classes) for n, s in zip(names, splits, strict=True)}
+    split, named = client.split("train"), {f"victim-{i:02d}": row for i, row in enumerate(rows)}
+    splits = {name: Split(*split.batch(slice(row, row + 1))) for name, row in named.items()}
+    return {name: Client(name, one, None, client.classes) for name, one in splits.items()}
 
 
 def replies(method: Method, model: Model, clients: dict[str, Client]) -> Tensor:

@@ -30,16 +30,18 @@ def psnr(images: Tensor, truth: Tensor, span: float) -> Tensor:
     return (10 * torch.log10(span**2 / error)).clamp(max=LARGEST).nan_to_num(posinf=LARGEST)
 
 
-def interval(values: Tensor | Sequence[float], seed: int = 0) -> tuple[float, float, float]:
+def interval(values: Tensor | Sequence[float]) -> tuple[float, float, float]:
     """Return the mean of values, and the middle 95 % of the means of resamples."""
-    return _bootstrap(lambda x: float(x.mean()), [np.asarray(values, dtype=np.float64)], seed)
+    return _bootstrap(lambda x: float(x.mean()), np.asarray(values, dtype=np.float64))
 
 
-def _bootstrap(
-    statistic: Callable[..., float], groups: Sequence[Floats], seed: int
-) -> tuple[float, float, float]:
-    """Return a statistic of groups, and the middle 95 % of it for resamples of all of them."""
-    generator = np.random.default_rng(seed)
+def auc_interval(members: Floats, others: Floats) -> tuple[float, float, float]:
+    """Return the AUC, and the middle 95 % of those of resamples of both groups."""
+    return _bootstrap(auc, members, others)
+
+
+def _bootstrap(statistic: Callable[..., float], *groups: Floats) -> tuple[float, float, float]:
+    generator = np.random.default_rng(0)
     samples = [
         statistic(*(x[generator.integers(len(x), size=len(x))] for x in groups))
         for _ in range(RESAMPLES)
@@ -60,20 +62,15 @@ def auc(members: Floats, others: Floats) -> float:
     return float(below.mean() / 2 / len(others))
 
 
-def auc_interval(members: Floats, others: Floats, seed: int = 0) -> tuple[float, float, float]:
-    """Return the AUC, and the middle 95 % of those of resamples of both groups."""
-    return _bootstrap(auc, [members, others], seed)
-
-
 def rate_at(members: Floats, others: Floats, false: float = 0.01) -> float:
-    """Return the share of members found where a share `false` of non-members is accused."""
+    """Return the share of members caught where a share `false` of non-members is accused."""
     threshold = np.quantile(others, 1 - false, method="higher")
     return float((members > threshold).mean())
 
 
-def estimate(name: str, found: tuple[float, float, float], digits: int) -> dict[str, Any]:
+def estimate(name: str, values: tuple[float, float, float], digits: int) -> dict[str, Any]:
     """Return a value and its interval as findings have them, rounded."""
-    value, *ends = (round(number, digits) for number in found)
+    value, *ends = (round(number, digits) for number in values)
     return {name: value, "interval": ends}
 
 
@@ -81,7 +78,7 @@ def rank_correlation(a: Floats, b: Floats) -> float | None:
     """Return Spearman's; None where either is constant or there are fewer than three."""
     from scipy.stats import spearmanr
 
-    if len(a) < 3 or len(set(a.tolist())) == 1 or len(set(b.tolist())) == 1:
+    if len(a) < 3 or min(np.ptp(a), np.ptp(b)) == 0:
         return None
     value = float(spearmanr(a, b).statistic)
     return value if np.isfinite(value) else None

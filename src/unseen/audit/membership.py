@@ -28,9 +28,8 @@ class Trained:
     predict: Predict
 
     def confidence(self, split: Split) -> Floats:
-        """Return log p/(1 − p) of each example's own class, or −(f(x) − y)² for numbers."""
-        vector, buffers = self.inbox["model"].clone(), self.inbox["buffers"].clone()
-        self.model.bind(vector, buffers)
+        """Return `confidence` of each example of a split."""
+        self.model.bind(self.inbox["model"].clone(), self.inbox["buffers"].clone())
         return numbers(confidence(forward(self.model, split, self.predict, self.inbox), split.y))
 
 
@@ -64,11 +63,9 @@ def halves(clients: Mapping[str, Client], key: str) -> tuple[dict[str, Client], 
     """
     reduced, chosen = {}, {}
     for name, client in clients.items():
-        split = client.split("train")
-        n = len(split)
+        split, n = client.split("train"), len(client.split("train"))
         index = torch.randperm(n, generator=keyed(f"{key}/{name}"))[: n // 2].sort().values
-        chosen[name] = torch.zeros(n, dtype=torch.bool)
-        chosen[name][index] = True
+        chosen[name] = torch.zeros(n, dtype=torch.bool).index_fill_(0, index, True)
         reduced[name] = replace(client, train=split.take(index))
     return reduced, chosen
 
@@ -80,9 +77,10 @@ def by_threshold(trained: Trained, clients: Mapping[str, Client]) -> dict[str, A
         trained: The model.
         clients: The sites; members are their training splits, the others their validation splits.
     """
-    inside = np.concatenate([trained.confidence(c.split("train")) for c in clients.values()])
-    outside = np.concatenate([trained.confidence(c.split("validation")) for c in clients.values()])
-    return measured(inside, outside)
+    return measured(*(
+        np.concatenate([trained.confidence(client.split(which)) for client in clients.values()])
+        for which in ("train", "validation")
+    ))  # fmt: skip
 
 
 def measured(members: Floats, others: Floats) -> dict[str, Any]:
@@ -95,12 +93,12 @@ def measured(members: Floats, others: Floats) -> dict[str, Any]:
     }
 
 
-def by_shadows(confidences: Floats, kept: np.ndarray[Any, Any]) -> dict[str, Any]:
+def by_shadows(confidences: Floats, halves_of: np.ndarray[Any, Any]) -> dict[str, Any]:
     """Infer membership by the likelihood ratio, with few shadow models.
 
     Args:
         confidences: Of M models in N examples [M, N].
-        kept: Which half of the examples each model was trained on [M, N].
+        halves_of: Which half of the examples each model was trained on [M, N].
 
     Note:
         Each model is attacked in its turn with all others as shadows: an example's score is how
@@ -115,11 +113,11 @@ def by_shadows(confidences: Floats, kept: np.ndarray[Any, Any]) -> dict[str, Any
     inside, outside = [], []
     for target in range(M):
         shadows = np.arange(M) != target
-        seen, c, x = kept[shadows], confidences[shadows], confidences[target]
+        seen, c, x = halves_of[shadows], confidences[shadows], confidences[target]
         able = (seen.sum(0) > 0) & ((~seen).sum(0) > 0)
         scores = _log_likelihood(x, c, seen) - _log_likelihood(x, c, ~seen)
-        inside.append(scores[able & kept[target]])
-        outside.append(scores[able & ~kept[target]])
+        inside.append(scores[able & halves_of[target]])
+        outside.append(scores[able & ~halves_of[target]])
     each = [round(auc(a, b), 4) for a, b in zip(inside, outside, strict=True)]
     results = measured(np.concatenate(inside), np.concatenate(outside))
     return results | {"models": M, "auc_of_each": each}

@@ -93,20 +93,18 @@ def memory(process: int) -> Iterator[bytes]:
             match = re.match(r"([0-9a-f]+)-([0-9a-f]+) rw", line)
             if not match or "[vvar" in line:
                 continue
-            begin, end = int(match[1], 16), int(match[2], 16)
             tail = b""
-            while begin < end:
-                size = min(end - begin, PIECE)
+            for begin in range(int(match[1], 16), end := int(match[2], 16), PIECE):
                 try:
                     file.seek(begin)
-                    content = file.read(size)
+                    content = file.read(min(end - begin, PIECE))
                 except OSError:  # it was given back meanwhile
                     break
                 pages = np.frombuffer(content[: len(content) // 4096 * 4096], np.uint8)
                 used: Any = pages.reshape(-1, 4096)
                 piece = tail + used[used.any(1)].tobytes()
                 yield piece
-                tail, begin = piece[-64:], begin + size
+                tail = piece[-64:]
 
 
 def files(folder: Path) -> Iterator[bytes]:

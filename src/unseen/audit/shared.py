@@ -53,13 +53,12 @@ def bank_membership(
         attacker computes of its copy. Also: how often the class of a bank's images is guessed, by
         the five nearest of another site's images whose labels the attacker has.
     """
-    results = []
-    split = client.split("train")
+    results, split = [], client.split("train")
     x, y = split.batch(slice(None))
     span = float(x.max() - x.min())
     generator = keyed(f"{seed}/audit/banks")
-    known = [other.split("train").batch(slice(None)) for other in others]
-    labels = torch.cat([y for _, y in known])
+    labelled = [other.split("train").batch(slice(None)) for other in others]
+    labels = torch.cat([y for _, y in labelled])
     for title, method, describe in BANKS:
         bank = Bank("bank", describe, min(count, len(split) // 2))
         turn = Turn(seed, 0, 1, "bank", client.name, roster=(client.name,))
@@ -70,12 +69,11 @@ def bank_membership(
         guesses = {}
         for copy, noise in COPIES.items():
             scores = []
-            for chosen in (inside, outside):
-                images = x[chosen]
-                images = images + noise * span * torch.randn(images.shape, generator=generator)
-                scores.append(-_distances(describe(images), rows).min(1))
+            for images in (x[inside], x[outside]):
+                copies = images + noise * span * torch.randn(images.shape, generator=generator)
+                scores.append(-_distances(describe(copies), rows).min(1))
             guesses[copy] = measures.estimate("auc", measures.auc_interval(*scores), 4)
-        described = torch.cat([describe(images).flatten(1) for images, _ in known])
+        described = torch.cat([describe(images).flatten(1) for images, _ in labelled])
         scale = described.std(0).clamp_min(1e-9)
         near = _distances(rows / scale, described / scale).argsort(1)[:, :5]
         right = labels[torch.from_numpy(near)].mode(1).values == y[inside]
@@ -118,11 +116,9 @@ def class_counts(
         mean = model(x).double().softmax(-1).mean(0)
     errors, uniform = [], []
     for client, bias in zip(clients.values(), pushed, strict=True):
-        y = client.split("train").y
+        y, guess = client.split("train").y, (mean - bias).clamp_min(0)
         truth = torch.bincount(y, minlength=len(mean)).double() / len(y)
-        guess = (mean - bias).clamp_min(0)
-        guess = guess / guess.sum()
-        errors.append(float((guess - truth).abs().sum() / 2))
+        errors.append(float((guess / guess.sum() - truth).abs().sum() / 2))
         uniform.append(float((1 / len(mean) - truth).abs().sum() / 2))
     return {
         "misplaced_share": round(float(np.mean(errors)), 4),

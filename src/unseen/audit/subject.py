@@ -89,8 +89,7 @@ def prepare_subject(study: StudySpec, data_dir: str | Path | None, method: str |
         method: The method to attack (default: the study's first that trains at separate sites).
     """
     apart = (text for text in study.methods if compose(text).gather is None)
-    chosen = method or next(apart, None)
-    if chosen is None:
+    if (chosen := method or next(apart, None)) is None:
         raise UnseenError(
             "the study has pooled methods only, in which no client sends anything.",
             remedy="Name one by --method, such as fedavg.",

@@ -6,11 +6,13 @@ import inspect
 import re
 import textwrap
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import UnionType
 from typing import Any, Union, get_args, get_origin
 
 from unseen.core.exchange import Method
+from unseen.core.templates import render
 from unseen.errors import Incompatible, UnseenError, nearest
 from unseen.expression import fold, options, own_part
 from unseen.methods import METHODS, MODIFIERS
@@ -95,22 +97,12 @@ def compositions_markdown() -> str:
     reasons = compositions()
     kinds = {key: _kind(*key, reason) for key, reason in reasons.items() if reason is not None}
     notes = {kind: i for i, kind in enumerate(dict.fromkeys(kinds.values()), 1)}
-    lines = [
-        "# Compositions",
-        "",
-        "Written by `make docs` from the code; `unseen list compositions` prints the same. A tick:",
-        "`METHOD+MODIFIER` runs. A number: it is refused, for the reason below.",
-        "",
-        f"| method | {' | '.join(f'+{m}' for m in MODIFIERS)} |",
-        f"|:--|{'--|' * len(MODIFIERS)}",
-    ]
-    for name in METHODS:
-        keys = [(name, m) for m in MODIFIERS]
-        marks = ["✓" if reasons[key] is None else str(notes[kinds[key]]) for key in keys]
-        lines.append(f"| {name} | {' | '.join(marks)} |")
-    lines.append("")
-    lines += [f"{number}. {kind}" for kind, number in notes.items()]
-    return "\n".join(lines) + "\n"
+    marks = {
+        name: [str(notes[kinds[name, m]]) if (name, m) in kinds else "✓" for m in MODIFIERS]
+        for name in METHODS
+    }
+    template = "templates/compositions.md.jinja"
+    return render("unseen.cli", template, marks=marks, modifiers=MODIFIERS, notes=notes)
 
 
 def _kind(name: str, modifier: str, reason: str) -> str:
@@ -150,20 +142,9 @@ def page(name: str) -> str:
 def pages() -> dict[str, str]:
     """Return file name -> Markdown: a page for each method and modifier, and their index."""
     names = list(dict.fromkeys((*METHODS, *MODIFIERS)))
-    lines = [
-        "# Methods",
-        "",
-        "Written by `make docs` from the docstrings; `unseen show NAME` prints the same pages. A",
-        "method is written by its name, what is added to it with a plus, options in brackets:",
-        "`fedprox(mu=0.1)+ga(step=0.05)`.",
-        "",
-        "| method | what it does | source |",
-        "|:--|:--|:--|",
-    ]
-    for name, does, source in list_methods()[1]:
-        lines.append(f"| [{name}]({name.removeprefix('+')}.md) | {does} | {source} |")
     written = {f"{name}.md": f"# {name}\n\n```text\n{page(name)}\n```\n" for name in names}
-    return {"README.md": "\n".join(lines) + "\n"} | written
+    index = render("unseen.cli", "templates/methods.md.jinja", methods=list_methods()[1])
+    return {"README.md": index} | written
 
 
 def write_pages(folder: str | Path) -> None:
@@ -179,27 +160,21 @@ def write_pages(folder: str | Path) -> None:
 
 def _section(title: str, part: Callable[..., Method], example: Method) -> str:
     """Return the page of one method or modifier from its docstring, its options and its source."""
-    texts, about = sections(inspect.getdoc(part) or ""), option_help(inspect.getdoc(part) or "")
-    lines = [title, "=" * len(title), texts[""], "", "Options"]
-    parameters = options(part, 1, own=":" in title)
-    for option, parameter in parameters.items():
-        lines.append(f"  {option} = {parameter.default!r}   ({_kind_of(parameter)})")
-        described = textwrap.wrap(about.get(option, ""), 90, break_on_hyphens=False)
-        lines += [" " * 6 + line for line in described]
-    if not parameters:
-        lines.append("  none")
-    for heading in ("Note", "Departs from"):
-        if text := texts.get(heading):
-            lines += ["", heading, textwrap.indent(text, "  ")]
-    shares = ", ".join(example.shares) or "nothing"
-    reference = example.references[-1]
-    lines += ["", f"Leaves a client beyond the model, its counts and its mean loss: {shares}"]
-    lines += ["", "Source", f"  {reference.text}", "", reference.bibtex]
-    return "\n".join(lines)
+    docstring = inspect.getdoc(part) or ""
+    about = option_help(docstring)
+    wrap = partial(textwrap.wrap, width=90, break_on_hyphens=False)
+    described = [
+        (option, repr(p.default), _kind_of(p), wrap(about.get(option, "")))
+        for option, p in options(part, 1, own=":" in title).items()
+    ]
+    return render(
+        "unseen.cli", "templates/method.txt.jinja", title=title, options=described,
+        texts={"Note": "", "Departs from": "", **sections(docstring)}, shares=example.shares,
+        reference=example.references[-1],
+    ).removesuffix("\n")  # fmt: skip
 
 
 def _kind_of(parameter: inspect.Parameter) -> str:
-    """Return what an option may be, in words."""
     kind = parameter.annotation
     if kind is parameter.empty:
         return "any"
@@ -219,7 +194,6 @@ def _alone(modifier: str) -> Method:
 
 
 def _first(part: Callable[..., object]) -> str:
-    """Return the first sentence of the docstring."""
     paragraph = " ".join((inspect.getdoc(part) or "").split("\n\n")[0].split())
     sentence, stop, _ = paragraph.partition(". ")
     return sentence + stop.strip()

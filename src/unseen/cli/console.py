@@ -1,25 +1,60 @@
-"""Where tables are printed, and the options that several commands have."""
+"""Where tables are printed, and how commands and their options are described."""
 
 from __future__ import annotations
 
+import inspect
 import os
+import re
 import sys
-from collections.abc import Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
 
+import click
 import typer
+from typer.core import TyperArgument, TyperCommand, TyperOption
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-DataDir = Annotated[Path | None, typer.Option(help="Where data files are (default: $UNSEEN_DATA).")]
 Settings = Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...")]
 Study = Annotated[str, typer.Argument(metavar="NAME|FILE.toml")]
-Weights = Annotated[Path | None, typer.Option(help="Initial weights, .pth or .safetensors.")]
 
 #: Columns of a file or a pipe, unless the variable COLUMNS says how many.
 WIDE = 160
+
+
+def group(name: str, about: str) -> typer.Typer:
+    """Return a group of commands; its help is what they are about."""
+    return typer.Typer(
+        name=name, help=about, no_args_is_help=True, suggest_commands=False,
+        pretty_exceptions_enable=False,
+    )  # fmt: skip
+
+
+class Documented(TyperCommand):
+    """A command whose help is its function's docstring: the text, and for its options the `Args`.
+
+    Paragraphs break where the terminal ends. A flag that is off by default has no --no- form.
+    """
+
+    def __init__(
+        self,
+        name: str | None,
+        *,
+        params: list[click.Parameter],
+        callback: Callable[..., Any],
+        **others: Any,
+    ) -> None:
+        text, _, section = inspect.cleandoc(callback.__doc__ or "").partition("\n\nArgs:\n")
+        entries = re.findall(r"^    (\w+): (.*(?:\n {8}.*)*)", section, re.MULTILINE)
+        about = {option: " ".join(words.split()) for option, words in entries}
+        for param in params:
+            if isinstance(param, TyperOption | TyperArgument):
+                param.help = param.help or about.get(str(param.name))
+            if isinstance(param, TyperOption) and param.is_flag and param.default is False:
+                param.secondary_opts = []
+        others["help"] = "\n\n".join(part.replace("\n", " ") for part in text.split("\n\n"))
+        super().__init__(name, params=params, callback=callback, **others)
 
 
 def names(text: str | None) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from unseen.cli.console import DataDir, console, print_fitted
+from unseen.cli.console import console, group, print_fitted
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -19,35 +19,32 @@ if TYPE_CHECKING:
     from unseen.datasets.columns import Column
     from unseen.datasets.summary import Report
 
-data = typer.Typer(
-    name="data",
-    help="Check, import and imitate data sets. Nothing is ever downloaded.",
-    no_args_is_help=True,
-    suggest_commands=False,
-    pretty_exceptions_enable=False,
-)
+data = group("data", "Check, import and imitate data sets. Nothing is ever downloaded.")
 
 #: Columns and rows up to which a table of classes and domains can be read.
 WIDE, LONG = 16, 70
 #: Unreadable files and columns that are listed unless all are asked for.
 SHOWN, WIDEST = 20, 60
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="Such as pacs or 'pacs(path=\"x\")'.")]
+Name = Annotated[str, typer.Argument(metavar="NAME")]
 
 
 @data.command()
 def check(
     name: Name,
-    data_dir: DataDir = None,
-    everything: Annotated[
-        bool, typer.Option("--all", help="List all columns and all files that cannot be read.")
-    ] = False,
+    data_dir: Path | None = None,
+    everything: Annotated[bool, typer.Option("--all")] = False,
 ) -> None:
     """Count examples per domain and class, compare checksums, name unreadable files.
 
     Lists the columns of a table. NAME may be a csv file.
 
     Ends with code 1 if something differs from what is known, or if a study would refuse the data.
+
+    Args:
+        name: Such as pacs or 'pacs(path="x")'.
+        data_dir: Where data files are (default: $UNSEEN_DATA).
+        everything: List all columns and all files that cannot be read.
     """
     from unseen.datasets.summary import inspect
     from unseen.expression import parse
@@ -64,10 +61,13 @@ def check(
 
 
 @data.command()
-def sketch(
-    name: Name, out: Annotated[Path, typer.Option(help="The data folder to write it into.")]
-) -> None:
-    """Write a tiny synthetic stand-in in a data set's own layout, for tests and trials."""
+def sketch(name: Name, out: Annotated[Path, typer.Option()]) -> None:
+    """Write a tiny synthetic stand-in in a data set's own layout, for tests and trials.
+
+    Args:
+        name: The data set.
+        out: The data folder to write it into.
+    """
     from unseen.datasets import DATASETS, standin
     from unseen.errors import UnseenError
     from unseen.expression import fold, named
@@ -86,24 +86,24 @@ def sketch(
 def import_(
     name: Name,
     files: Annotated[list[Path], typer.Argument(metavar="FILE...")],
-    data_dir: DataDir = None,
+    data_dir: Path | None = None,
 ) -> None:
-    """Bring downloaded archives (tar, zip) or Parquet exports into the layout that is read."""
+    """Bring downloaded archives (tar, zip) or Parquet exports into the layout that is read.
+
+    Args:
+        name: The data set.
+        files: What was downloaded.
+        data_dir: Where data files are (default: $UNSEEN_DATA).
+    """
     from unseen.datasets import DATASETS
     from unseen.datasets.cache import readable
     from unseen.datasets.imports import bring
-    from unseen.errors import UnseenError
     from unseen.expression import fold, named
 
     name = fold(name)
     info = named("data set", name, DATASETS)
-    folder = data_dir or os.environ.get("UNSEEN_DATA")
-    if folder is None:
-        raise UnseenError(
-            "a folder of data is missing.",
-            remedy="Name it by --data-dir or by the variable UNSEEN_DATA.",
-        )
-    done = bring(info.layout, files, Path(folder), info.locate)
+    folder = info.data_folder(data_dir or os.environ.get("UNSEEN_DATA"))
+    done = bring(info.layout, files, folder, info.locate)
     print(f"{name}: {done.written:,} files, {readable(done.size)}, in {done.folder}")
     if done.passed_over:
         print(f"files passed over, no part of it: {done.passed_over:,}")
@@ -112,9 +112,9 @@ def import_(
 
 def _is_path(name: str) -> bool:
     """Whether NAME is a file or a folder rather than an expression."""
-    ends = (".csv", ".csv.gz", ".tsv", ".txt", ".parquet", ".xlsx")
     if "(" in name and not Path(name).exists():
         return False
+    ends = (".csv", ".csv.gz", ".tsv", ".txt", ".parquet", ".xlsx")
     return name.lower().endswith(ends) or "/" in name or name in (".", "..")
 
 
@@ -130,11 +130,9 @@ def first_look(name: str, folder: str | Path | None, everything: bool = False) -
     if not file.exists():
         raise UnseenError(f"there is no file or folder {name} here or in the data folder.")
     if file.is_dir():
-        raise UnseenError(
-            f"{name} is a folder.",
-            remedy="If it holds images as SITE/CLASS/image.png, write: unseen data check "
-            f'"folder(path={shown!r})"',
-        )
+        command = f'unseen data check "folder(path={shown!r})"'
+        remedy = f"If it holds images as SITE/CLASS/image.png, write: {command}"
+        raise UnseenError(f"{name} is a folder.", remedy=remedy)
     if not name.lower().endswith((".csv", ".csv.gz", ".tsv", ".txt")):
         raise UnseenError(f"{name} is not a csv file.", remedy="Save its rows as csv.")
     sheet = overview.survey(file)
@@ -194,6 +192,7 @@ def trial(name: str, out: Path) -> str:
 
 def show(report: Report, everything: bool = False) -> None:
     """Print what was found; columns and unreadable files up to `SHOWN` unless all are asked for."""
+    from unseen.core.templates import render
     from unseen.datasets.standin import NO_RESULT
     from unseen.datasets.summary import TARGETS
 
@@ -208,40 +207,13 @@ def show(report: Report, everything: bool = False) -> None:
     if 1 < len(report.counts) <= (WIDE if turned else LONG):
         head, *rows = zip(*_cells(report), strict=True) if turned else _cells(report)
         print_fitted(where, ["domain" if turned else "class", *head[1:]], rows)
-    for name, state in report.files.items():
-        print(f"md5 of {name}: {state}")
-    most = None if everything else SHOWN
-    for fault in report.unreadable[:most]:
-        print(f"unreadable: {fault}")
-    if most is not None and len(report.unreadable) > most:
-        print(f"unreadable: {len(report.unreadable) - most:,} more files; --all names them")
-    for note in report.notes:
-        print(f"note: {note}")
-    print(f"files: {report.info.source}")
-    print(f"licence and terms: {report.info.licence}")
-    if wrong := ", ".join(domain.name for domain in report.domains if not domain.sound):
-        print(f"counts differ from the known totals: {wrong}")
-    if faults := [f"{c} in {domain.name}" for domain in report.domains for c in domain.wrong]:
-        print(f"counts of classes differ from the known ones: {_listed(faults)}")
-    if report.wrong:
-        print(f"counts of classes over all domains differ: {_listed(report.wrong)}")
-    if report.stand_in is not None:
-        print(f"{NO_RESULT} counts ({report.stand_in})")
-    for what, (count, right) in report.amounts.items():
-        if count != right:
-            print(f"{what}: {count:,}, known {right:,}")
-    if report.splitless:
-        without = f"{report.name}(split='none')"
-        reason = next(iter(report.splitless.values()))
-        print(f"no official split of {', '.join(report.splitless)}: {reason}")
-        print(f"{report.name} as it was asked for stops there; {without} draws a split instead")
-    if report.refused:
-        print(f"a study stops here: {report.refused}")
-    if report.sound and report.doubts:
-        print(f"to settle before a study: {', '.join(report.doubts)} (see the note above)")
-    elif report.sound:
-        compared = ", ".join(report.compared)
-        print(f"nothing is wrong; {f'compared: {compared}' if compared else 'no total is known'}")
+    most = len(report.unreadable) if everything else SHOWN
+    wrong = {
+        "domains": [domain.name for domain in report.domains if not domain.sound],
+        "cells": [f"{label} in {d.name}" for d in report.domains for label in d.wrong],
+    }
+    values = {"report": report, "most": most, "wrong": wrong, "no_result": NO_RESULT}
+    print(render("unseen.cli", "templates/check.txt.jinja", **values), end="")
 
 
 def _domains(report: Report) -> tuple[list[str], list[list[str]]]:
@@ -273,9 +245,3 @@ def _cells(report: Report) -> list[list[str]]:
         )
         rows.append([label, *texts])
     return rows
-
-
-def _listed(names: list[str], shown: int = 12) -> str:
-    """The first names, and how many there are beyond."""
-    rest = f" and {len(names) - shown} more" if len(names) > shown else ""
-    return ", ".join(names[:shown]) + rest

@@ -7,43 +7,40 @@ from typing import Annotated, Any
 
 import typer
 
-federation = typer.Typer(
-    name="federation",
-    help="Real federations over Flower: kits for server and sites, and their processes.",
-    no_args_is_help=True,
-    suggest_commands=False,
-    pretty_exceptions_enable=False,
+from unseen.cli.console import group
+from unseen.federation.process import say
+
+federation = group(
+    "federation", "Real federations over Flower: kits for server and sites, and their processes."
 )
-
-Folder = Annotated[Path, typer.Argument(metavar="KIT", help="A folder that provision wrote.")]
-ServerKit = Annotated[Path, typer.Option("--kit", help="The server's kit.")]
-Out = Annotated[Path | None, typer.Option(help="Folder of the records and tables.")]
-App = Annotated[Path | None, typer.Option(help="Another Flower app than unseen's own, a folder.")]
-Insecure = Annotated[
-    bool, typer.Option("--insecure", help="Plaintext, and anybody may take part: for trials.")
-]
-
-
-def say(text: str) -> None:
-    """Print a line without delay, also into a pipe."""
-    print(text, flush=True)
+Folder = Annotated[Path, typer.Argument(metavar="KIT")]
 
 
 @federation.command()
 def provision(
     file: Annotated[Path | None, typer.Argument(metavar="FILE.toml")] = None,
-    out: Annotated[Path, typer.Option(help="Folder of the kits.")] = Path("kits"),
-    add: Annotated[str | None, typer.Option(help="Add this site to the kits in --out.")] = None,
-    role: Annotated[str, typer.Option(help="Of the site to add: train or evaluate.")] = "train",
-    renew: Annotated[str | None, typer.Option(help="New keys for: server, or a site.")] = None,
-    days: Annotated[int | None, typer.Option(min=1, help="Validity of the renewed one.")] = None,
-    ckks: Annotated[bool, typer.Option("--ckks", help="Keys for encrypted sums.")] = False,
-    masks: Annotated[bool, typer.Option("--masks", help="Keys for masked sums.")] = False,
+    out: Path = Path("kits"),
+    add: str | None = None,
+    role: str = "train",
+    renew: str | None = None,
+    days: Annotated[int | None, typer.Option(min=1)] = None,
+    ckks: bool = False,
+    masks: bool = False,
 ) -> None:
     """Make the kits of a federation: authority, server certificate, one key pair per site.
 
     FILE.toml names it: name, servers (names or addresses), port, days, and \\[sites] with a role
     each, train or evaluate.
+
+    Args:
+        file: What to make kits of.
+        out: Folder of the kits.
+        add: Add this site to the kits in --out.
+        role: Of the site to add: train or evaluate.
+        renew: New keys for: server, or a site.
+        days: Validity of the renewed one.
+        ckks: Keys for encrypted sums.
+        masks: Keys for masked sums.
     """
     from unseen.errors import UnseenError, choice
     from unseen.federation import provision
@@ -73,81 +70,111 @@ def provision(
 
 
 @federation.command()
-def serve(folder: Folder, insecure: Insecure = False) -> None:
-    """Run the server of a federation, in the foreground, until Ctrl-C or SIGTERM."""
+def serve(folder: Folder, insecure: bool = False) -> None:
+    """Run the server of a federation, in the foreground, until Ctrl-C or SIGTERM.
+
+    Args:
+        folder: A folder that provision wrote.
+        insecure: Plaintext, and anybody may take part: for trials.
+    """
     from unseen.federation.kit import Kit
     from unseen.federation.serve import serve
 
-    raise typer.Exit(serve(Kit.read(folder, "server"), insecure, say))
+    raise typer.Exit(serve(Kit.read(folder, "server", insecure)))
 
 
 @federation.command()
 def join(
     folder: Folder,
-    data: Annotated[Path, typer.Option(help="This site's data: a folder, or a csv file.")],
-    allow: Annotated[
-        list[str] | None, typer.Option(help="module:function of yours that a study may name here.")
-    ] = None,
-    app: App = None,
-    insecure: Insecure = False,
+    data: Annotated[Path, typer.Option()],
+    allow: list[str] | None = None,
+    app: Path | None = None,
+    insecure: bool = False,
 ) -> None:
     """Take part as a site, in the foreground, until Ctrl-C or SIGTERM.
 
     The site runs the training code that is installed there; a server that sends other code is
     refused. --app names another app to run instead.
+
+    Args:
+        folder: A folder that provision wrote.
+        data: This site's data: a folder, or a csv file.
+        allow: module:function of yours that a study may name here.
+        app: Another Flower app than unseen's own, a folder.
+        insecure: Plaintext, and anybody may take part: for trials.
     """
     from unseen.federation.kit import Kit
     from unseen.federation.serve import join
 
-    raise typer.Exit(join(Kit.read(folder, "site"), data, app, allow or (), insecure, say))
+    raise typer.Exit(join(Kit.read(folder, "site", insecure), data, app, allow or ()))
 
 
 @federation.command()
 def run(
     study: Annotated[Path, typer.Argument(metavar="STUDY.toml")],
-    kit: ServerKit = Path("kits/server"),
-    out: Out = None,
-    app: App = None,
-    insecure: Insecure = False,
+    kit: Path = Path("kits/server"),
+    out: Path | None = None,
+    app: Path | None = None,
+    insecure: bool = False,
 ) -> None:
-    """Run a study over the connected sites, on the server's machine, and print its table."""
+    """Run a study over the connected sites, on the server's machine, and print its table.
+
+    Args:
+        study: A study's file.
+        kit: The server's kit.
+        out: Folder of the records and tables.
+        app: Another Flower app than unseen's own, a folder.
+        insecure: Plaintext, and anybody may take part: for trials.
+    """
     from unseen.federation.kit import Kit
     from unseen.federation.launch import run
 
     folder = out or Path("results") / study.stem
     try:
-        run(Kit.read(kit, "server"), study, folder, app, insecure, say)
+        run(Kit.read(kit, "server", insecure), study, folder, app)
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
 
 
 @federation.command()
 def status(
-    kit: ServerKit = Path("kits/server"),
-    out: Out = None,
-    insecure: Insecure = False,
-    stop: Annotated[bool, typer.Option("--stop", help="Stop the run that has not ended.")] = False,
+    kit: Path = Path("kits/server"),
+    out: Path | None = None,
+    insecure: bool = False,
+    stop: bool = False,
 ) -> None:
-    """Who is connected, which round is being played, and the last error."""
+    """Who is connected, which round is being played, and the last error.
+
+    Args:
+        kit: The server's kit.
+        out: Folder of the records and tables.
+        insecure: Plaintext, and anybody may take part: for trials.
+        stop: Stop the run that has not ended.
+    """
     from unseen.federation import launch as runs
     from unseen.federation.kit import Kit
 
-    server = Kit.read(kit, "server")
+    server = Kit.read(kit, "server", insecure)
     if stop:
-        runs.stop(server, insecure, say)
-        return
-    runs.status(server, out, insecure, say)
+        runs.stop(server)
+    else:
+        runs.status(server, out)
 
 
 @federation.command()
 def sequence(
-    job: Annotated[Path, typer.Argument(metavar="JOB", help="Folder of one job's records.")],
-    out: Annotated[Path, typer.Option(help="The diagram to write: FILE.mmd, or FILE.md.")],
-    round: Annotated[int, typer.Option(min=1, help="Which round, from 1.")] = 1,
+    job: Annotated[Path, typer.Argument(metavar="JOB")],
+    out: Annotated[Path, typer.Option()],
+    round: Annotated[int, typer.Option(min=1)] = 1,
 ) -> None:
     """Draw the messages of a round as they went: who, in which exchange, and how many bytes.
 
     The diagram is Mermaid's, which GitHub draws; in a FILE.md it is fenced.
+
+    Args:
+        job: Folder of one job's records.
+        out: The diagram to write: FILE.mmd, or FILE.md.
+        round: Which round, from 1.
     """
     from unseen.federation.sequence import draw, read, with_rows
 
@@ -162,21 +189,22 @@ def sequence(
 
 @federation.command()
 def doctor(
-    folder: Folder,
-    study: Annotated[Path | None, typer.Option(help="Compare the site's data with it.")] = None,
-    data: Annotated[
-        Path | None, typer.Option(help="The site's data, before the first join.")
-    ] = None,
-    insecure: Insecure = False,
+    folder: Folder, study: Path | None = None, data: Path | None = None, insecure: bool = False
 ) -> None:
     """Check a kit: clock, names, port, certificates, keys, versions, message size, data.
 
     Ends with code 1 if something is wrong. What needs the server is skipped where it is silent.
+
+    Args:
+        folder: A folder that provision wrote.
+        study: Compare the site's data with it.
+        data: The site's data, before the first join.
+        insecure: Plaintext, and anybody may take part: for trials.
     """
     from unseen.federation.doctor import examine
     from unseen.federation.kit import Kit
 
-    findings: Any = examine(Kit.read(folder), study, data, insecure)
+    findings: Any = examine(Kit.read(folder, insecure=insecure), study, data)
     for finding in findings:
         say(finding.line())
     wrong = sum(f.state == "fault" for f in findings)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,11 +12,11 @@ import typer
 from typer.core import TyperGroup
 
 from unseen.cli import readers, serving
-from unseen.cli.console import DataDir, Settings, Study, Weights, console
+from unseen.cli.console import Documented, Settings, Study, console
 from unseen.cli.data import data
 from unseen.cli.federation import federation
 from unseen.cli.skeletons import new
-from unseen.spec.overrides import parse_override, split_list
+from unseen.spec.named import parse_override, split_list
 
 #: The commands in the order in which somebody new to them needs them.
 ORDER = (
@@ -30,7 +29,6 @@ class InOrder(TyperGroup):
     """Commands as `ORDER` has them; any that it lacks come last."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """The names in their order in the help."""
         place = {name: i for i, name in enumerate(ORDER)}
         return sorted(super().list_commands(ctx), key=lambda name: place.get(name, len(place)))
 
@@ -56,53 +54,47 @@ for command in (
 ):
     app.command()(command)
 
-Methods = Annotated[str | None, typer.Option(help='Methods, such as "fedavg,ppdg(lam=0.2)+ga".')]
-Targets = Annotated[str | None, typer.Option(help="Only these tasks, by target, comma-separated.")]
-Seeds = Annotated[str | None, typer.Option(help="How many seeds, or which: 5 or 0,3,7.")]
-Jobs = Annotated[int, typer.Option(min=1, help="Processes.")]
-Device = Annotated[str | None, typer.Option(help="cpu or cuda.")]
-Out = Annotated[Path | None, typer.Option(help="Folder of the records and tables.")]
-Track = Annotated[str, typer.Option(help="tensorboard, mlflow, or both with a comma.")]
-Backend = Annotated[str, typer.Option(help="Where clients run: in-process, flower-simulation.")]
-Executor = Annotated[str, typer.Option(help="Where jobs run: processes, ray.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Check everything, run nothing.")]
-Show = Annotated[
-    bool, typer.Option("--show", help="Print the study's file, source of each value included.")
-]
-Which = Annotated[str | None, typer.Option(help="The method to attack (default: the first).")]
-Target = Annotated[str | None, typer.Option(help="The task, by its target (default: the first).")]
-Seed = Annotated[int | None, typer.Option(min=0, help="The seed (default: the first).")]
-Victims = Annotated[int, typer.Option(min=1, max=200, help="Images to recover from updates.")]
-Shadows = Annotated[
-    int, typer.Option(min=0, max=256, help="Models for the likelihood ratio; below 4, none.")
-]
-Rounds = Annotated[int | None, typer.Option(min=1, help="Rounds of each training.")]
-Pictures = Annotated[Path, typer.Option(help="Folder of audit.md, audit.json and pictures.")]
-
 
 @app.command()
 def study(
     name: Study,
     settings: Settings = None,
-    methods: Methods = None,
-    targets: Targets = None,
-    seeds: Seeds = None,
-    jobs: Jobs = 1,
-    weights: Weights = None,
-    device: Device = None,
-    data_dir: DataDir = None,
-    out: Out = None,
-    track: Track = "",
-    backend: Backend = "in-process",
-    executor: Executor = "processes",
-    dry_run: DryRun = False,
-    show: Show = False,
+    methods: str | None = None,
+    targets: str | None = None,
+    seeds: str | None = None,
+    jobs: Annotated[int, typer.Option(min=1)] = 1,
+    weights: Path | None = None,
+    device: str | None = None,
+    data_dir: Path | None = None,
+    out: Path | None = None,
+    track: str = "",
+    backend: str = "in-process",
+    executor: str = "processes",
+    dry_run: bool = False,
+    show: bool = False,
 ) -> None:
     """Run a study, or what is missing of it, and print its table.
 
     NAME may also be a paper's table or figure, or a folder of studies: all of its studies run, one
     after the other. Settings are those of the study's file, such as rounds=40 or
     training.epochs=5. The command line wins over the file, the file over the defaults.
+
+    Args:
+        name: The study.
+        settings: Settings of the study's file, to be changed.
+        methods: Methods, such as "fedavg,ppdg(lam=0.2)+ga".
+        targets: Only these tasks, by target, comma-separated.
+        seeds: How many seeds, or which: 5 or 0,3,7.
+        jobs: Processes.
+        weights: Initial weights, .pth or .safetensors.
+        device: cpu or cuda.
+        data_dir: Where data files are (default: $UNSEEN_DATA).
+        out: Folder of the records and tables.
+        track: tensorboard, mlflow, or both with a comma.
+        backend: Where clients run: in-process, flower-simulation.
+        executor: Where jobs run: processes, ray.
+        dry_run: Check everything, run nothing.
+        show: Print the study's file, source of each value included.
     """
     from unseen.follow.trackers import listed
     from unseen.spec.named import texts
@@ -130,21 +122,36 @@ def study(
 def table(
     name: Study,
     settings: Settings = None,
-    metric: Annotated[str | None, typer.Option(help="What to show.")] = None,
-    selection: Annotated[str | None, typer.Option(help="Which round counts.")] = None,
-    form: Annotated[str, typer.Option("--format", help="text, markdown, latex or csv.")] = "text",
-    test: Annotated[str | None, typer.Option(help="wilcoxon or t, of the reference.")] = None,
-    spread: Annotated[str, typer.Option(help="After ±: error, or a 95 % interval.")] = "error",
-    methods: Methods = None,
-    targets: Targets = None,
-    seeds: Seeds = None,
-    weights: Weights = None,
-    data_dir: DataDir = None,
-    out: Out = None,
+    metric: str | None = None,
+    selection: str | None = None,
+    form: Annotated[str, typer.Option("--format")] = "text",
+    test: str | None = None,
+    spread: str = "error",
+    methods: str | None = None,
+    targets: str | None = None,
+    seeds: str | None = None,
+    weights: Path | None = None,
+    data_dir: Path | None = None,
+    out: Path | None = None,
 ) -> None:
     """Print a table of what a study has finished; runs nothing and writes nothing.
 
     The settings must be those of the run. Metric, selection and reference may be others.
+
+    Args:
+        name: The study.
+        settings: Settings of the study's file, to be changed.
+        metric: What to show.
+        selection: Which round counts.
+        form: text, markdown, latex or csv.
+        test: wilcoxon or t, of the reference.
+        spread: After ±: error, or a 95 % interval.
+        methods: Methods, such as "fedavg,ppdg(lam=0.2)+ga".
+        targets: Only these tasks, by target, comma-separated.
+        seeds: How many seeds, or which: 5 or 0,3,7.
+        weights: Initial weights, .pth or .safetensors.
+        data_dir: Where data files are (default: $UNSEEN_DATA).
+        out: Folder of the records and tables.
     """
     import warnings
 
@@ -180,19 +187,31 @@ def table(
 def audit(
     name: Study,
     settings: Settings = None,
-    method: Which = None,
-    target: Target = None,
-    seed: Seed = None,
-    victims: Victims = 12,
-    shadows: Shadows = 8,
-    rounds: Rounds = None,
-    data_dir: DataDir = None,
-    out: Pictures = Path("results/audit"),
+    method: str | None = None,
+    target: str | None = None,
+    seed: Annotated[int | None, typer.Option(min=0)] = None,
+    victims: Annotated[int, typer.Option(min=1, max=200)] = 12,
+    shadows: Annotated[int, typer.Option(min=0, max=256)] = 8,
+    rounds: Annotated[int | None, typer.Option(min=1)] = None,
+    data_dir: Path | None = None,
+    out: Path = Path("results/audit"),
 ) -> None:
     """Attack what a study's clients send: images out of updates, membership, what extras tell.
 
     One task, one seed and one method are attacked. Models are trained for it; nothing that a study
     has recorded is read.
+
+    Args:
+        name: The study.
+        settings: Settings of the study's file, to be changed.
+        method: The method to attack (default: the first).
+        target: The task, by its target (default: the first).
+        seed: The seed (default: the first).
+        victims: Images to recover from updates.
+        shadows: Models for the likelihood ratio; below 4, none.
+        rounds: Rounds of each training.
+        data_dir: Where data files are (default: $UNSEEN_DATA).
+        out: Folder of audit.md, audit.json and pictures.
     """
     from unseen.audit.attacks import audit as attack
     from unseen.audit.audit_page import write
@@ -242,29 +261,16 @@ def read_studies(
 
 def describe(chosen: Any, folder: Path, data_dir: Path | None, processes: int) -> None:
     """Print what a study would do and cost."""
+    from unseen.core.templates import render
     from unseen.datasets.standin import NO_RESULT
     from unseen.study.estimate import estimates, report
     from unseen.study.plan import prepare_study
 
     planned = prepare_study(chosen, folder, data_dir)
     planned.check_code()
-    tasks = ", ".join(task.name for task in planned.tasks)
-    print(f"study: {chosen.name}")
-    kind = f", {NO_RESULT}" if planned.stand_in else ""
-    print(f"data: {planned.data.name}, {len(planned.data.domains)} domains{kind}")
-    for domain in planned.data.domains:
-        print(f"  {domain.name}: {len(domain.y)} examples")
-    print(f"model: {planned.setting.model}")
-    if planned.setting.weights is not None:
-        print(f"initial weights: {planned.setting.weights}")
-    print(f"tasks: {tasks}")
-    print(f"jobs: {len(planned.jobs)}, of which {len(planned.missing)} are still to run")
-    for method, reason in planned.not_applicable.items():
-        print(f"not applicable: {method} ({reason})")
-    for warning in planned.warnings:
-        print(f"warning: {warning}")
-    for line in report(*estimates(planned), processes):
-        print(line)
+    costs = report(*estimates(planned), processes)
+    values = {"name": chosen.name, "planned": planned, "costs": costs, "no_result": NO_RESULT}
+    print(render("unseen.cli", "templates/study.txt.jinja", **values), end="")
 
 
 @app.command(name="list")
@@ -284,10 +290,12 @@ def list_(
 
 
 @app.command()
-def show(
-    method: Annotated[str, typer.Argument(help="A method or modifier, such as ppdg or ga.")],
-) -> None:
-    """Show a method: equations, source, options with defaults, citation."""
+def show(method: str) -> None:
+    """Show a method: equations, source, options with defaults, citation.
+
+    Args:
+        method: A method or modifier, such as ppdg or ga.
+    """
     from unseen.cli.catalogue import page
 
     print(page(method))
@@ -305,21 +313,8 @@ def root(
         raise typer.Exit
 
 
-def unbroken(commands: typer.Typer) -> None:
-    """Let the help of all commands break its paragraphs where the terminal ends.
-
-    Otherwise they would break where the lines of a docstring do.
-    """
-    for info in commands.registered_commands:
-        text = inspect.cleandoc((info.callback and info.callback.__doc__) or "")
-        paragraphs = text.split("\n\n")
-        info.help = info.help or "\n\n".join(part.replace("\n", " ") for part in paragraphs)
-    for group in commands.registered_groups:
-        if group.typer_instance is not None:
-            unbroken(group.typer_instance)
-
-
-unbroken(app)
+for info in (i for typed in (app, data, federation) for i in typed.registered_commands):
+    info.cls = Documented
 
 
 def main() -> None:

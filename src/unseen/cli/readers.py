@@ -13,36 +13,32 @@ import typer
 
 from unseen.cli.console import console, names
 
-Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a study's --out.")]
-Folders = Annotated[list[Path], typer.Argument(metavar="DIR...", help="What --out of a study was.")]
-Out = Annotated[Path | None, typer.Option(help="Folder of the report (default: DIR/report).")]
-First = Annotated[str | None, typer.Option(help="What to show first, such as accuracy.")]
-Metric = Annotated[str | None, typer.Option(help="What to show, such as accuracy.")]
-Selection = Annotated[str | None, typer.Option(help="Another selection rule than the study's.")]
-Reference = Annotated[str | None, typer.Option(help="The method to test the others against.")]
-PageOnly = Annotated[bool, typer.Option("--page-only", help="No figures as SVG and PNG files.")]
-DataFiles = Annotated[
-    Path | None, typer.Option(help="Data files, for t-SNE and loss surfaces of saved models.")
-]
-Locals = Annotated[
-    str | None, typer.Option(help="Three clients whose models span the loss surface.")
-]
-Once = Annotated[bool, typer.Option("--once", help="Print how it stands now, and end.")]
-Every = Annotated[float, typer.Option(min=0.2, help="Seconds between two looks.")]
-To = Annotated[str, typer.Option(help="tensorboard, mlflow, or both with a comma.")]
+Folder = Annotated[Path, typer.Argument(metavar="DIR")]
+Folders = Annotated[list[Path], typer.Argument(metavar="DIR...")]
 
 
 def report(
     folders: Folders,
-    out: Out = None,
-    metric: First = None,
-    selection: Selection = None,
-    reference: Reference = None,
-    page_only: PageOnly = False,
-    data_dir: DataFiles = None,
-    locals: Locals = None,
+    out: Path | None = None,
+    metric: str | None = None,
+    selection: str | None = None,
+    reference: str | None = None,
+    page_only: bool = False,
+    data_dir: Path | None = None,
+    locals: str | None = None,
 ) -> None:
-    """Write a report of finished runs: one page that opens from disk, tables, figures."""
+    """Write a report of finished runs: one page that opens from disk, tables, figures.
+
+    Args:
+        folders: What --out of a study was.
+        out: Folder of the report (default: DIR/report).
+        metric: What to show first, such as accuracy.
+        selection: Another selection rule than the study's.
+        reference: The method to test the others against.
+        page_only: No figures as SVG and PNG files.
+        data_dir: Data files, for t-SNE and loss surfaces of saved models.
+        locals: Three clients whose models span the loss surface.
+    """
     from unseen.report.read import Choice
     from unseen.report.write import report as write
 
@@ -55,11 +51,22 @@ def report(
     print(write(folders, target, Choice(metric, selection, reference), not page_only, further))
 
 
-def watch(folder: Folder, once: Once = False, every: Every = 2.0, metric: Metric = None) -> None:
+def watch(
+    folder: Folder,
+    once: bool = False,
+    every: Annotated[float, typer.Option(min=0.2)] = 2.0,
+    metric: str | None = None,
+) -> None:
     """Watch a study at work: jobs, rounds, figures so far, the time left.
 
     Reads the records on disk, from any terminal, and changes nothing; Ctrl-C ends it, the study
     goes on. Where the output is not a terminal it prints once.
+
+    Args:
+        folder: The folder of a study's --out.
+        once: Print how it stands now, and end.
+        every: Seconds between two looks.
+        metric: What to show, such as accuracy.
     """
     from rich.live import Live
 
@@ -80,8 +87,13 @@ def watch(folder: Folder, once: Once = False, every: Every = 2.0, metric: Metric
             time.sleep(every)
 
 
-def track(folder: Folder, to: To) -> None:
-    """Copy a study's records to TensorBoard or MLflow; what they have already is skipped."""
+def track(folder: Folder, to: Annotated[str, typer.Option()]) -> None:
+    """Copy a study's records to TensorBoard or MLflow; what they have already is skipped.
+
+    Args:
+        folder: The folder of a study's --out.
+        to: tensorboard, mlflow, or both with a comma.
+    """
     from unseen.follow.trackers import listed
     from unseen.follow.trackers import track as copied
     from unseen.results.study_folder import find

@@ -6,57 +6,56 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from unseen.cli.console import DataDir, Settings, Weights, names
+from unseen.cli.console import Settings, names
 
-ModelDir = Annotated[Path, typer.Argument(metavar="MODEL_DIR", help="What `unseen train` wrote.")]
-Device = Annotated[str, typer.Option(help="cpu or cuda.")]
-Site = Annotated[
-    str | None,
-    typer.Option(help="Use this training site's own BatchNorm statistics, if it kept any."),
-]
-Batch = Annotated[
-    int | None, typer.Option(min=1, help="Inputs per pass (default: 32 images or 512 rows).")
-]
+if TYPE_CHECKING:
+    from unseen.serving.directory import Trained
+    from unseen.serving.export import OnnxModel
+
+ModelDir = Annotated[Path, typer.Argument(metavar="MODEL_DIR")]
+Batch = Annotated[int | None, typer.Option(min=1)]
 
 
 def train(
-    file: Annotated[str, typer.Argument(metavar="FILE.toml", help="A study's file.")],
+    file: Annotated[str, typer.Argument(metavar="FILE.toml")],
     settings: Settings = None,
-    out: Annotated[
-        Path | None, typer.Option(help="The model's directory (default: models/NAME).")
-    ] = None,
-    method: Annotated[str | None, typer.Option(help='Such as "fedprox(mu=0.1)+ga".')] = None,
-    holdout: Annotated[
-        str | None, typer.Option(help="A domain to evaluate on, not to train on; or none.")
-    ] = None,
-    seed: Annotated[int | None, typer.Option(min=0, help="Of all random draws.")] = None,
-    weights: Weights = None,
-    device: Annotated[str | None, typer.Option(help="cpu or cuda.")] = None,
-    data_dir: DataDir = None,
-    ranges: Annotated[
-        bool | None,
-        typer.Option(
-            "--ranges/--no-ranges",
-            help="Keep what training's inputs were like, for `predict` to flag others, and the "
-            "shares of classes, for its --adapt; left out: "
-            "where privacy.channel is clear and no noise was asked for.",
-        ),
-    ] = None,
+    out: Path | None = None,
+    method: str | None = None,
+    holdout: str | None = None,
+    seed: Annotated[int | None, typer.Option(min=0)] = None,
+    weights: Path | None = None,
+    device: str | None = None,
+    data_dir: Path | None = None,
+    ranges: Annotated[bool | None, typer.Option("--ranges/--no-ranges")] = None,
 ) -> None:
     """Train one model by one federation, for use: on your images, your csv, with your own model.
 
     FILE.toml is a study's file with one method. All domains train, unless holdout = "NAME" or a
     \\[holdout] table keeps some for an honest evaluation. The directory holds the model, its card,
     the report of its training and its citations.
+
+    Args:
+        file: A study's file.
+        settings: Settings of the file, to be changed.
+        out: The model's directory (default: models/NAME).
+        method: Such as "fedprox(mu=0.1)+ga".
+        holdout: A domain to evaluate on, not to train on; or none.
+        seed: Of all random draws.
+        weights: Initial weights, .pth or .safetensors.
+        device: cpu or cuda.
+        data_dir: Where data files are (default: $UNSEEN_DATA).
+        ranges: Keep what training's inputs were like, for `predict` to flag others, and the shares
+            of classes, for its --adapt; left out: where privacy.channel is clear and no noise was
+            asked for.
     """
     from unseen.results.formats import plain
     from unseen.serving.fit import shown, study_of
     from unseen.serving.fit import train as run
-    from unseen.spec.overrides import parse_override
+    from unseen.spec.named import parse_override
 
     overrides = dict(map(parse_override, settings or []))
     others = {"holdout": holdout, "device": device, "weights": str(weights) if weights else None}
@@ -83,42 +82,40 @@ def train(
 
 def predict(
     model_dir: ModelDir,
-    inputs: Annotated[
-        list[Path], typer.Argument(metavar="INPUT...", help="Images, folders of them, csv files.")
-    ],
-    out: Annotated[
-        Path | None, typer.Option(help="A file, .csv, .jsonl or .parquet (default: stdout).")
-    ] = None,
-    form: Annotated[str | None, typer.Option("--format", help="csv, jsonl or parquet.")] = None,
-    keep: Annotated[
-        str | None, typer.Option(help="Columns of a csv file to copy, such as an identifier.")
-    ] = None,
-    accept_unseen: Annotated[
-        bool,
-        typer.Option("--accept-unseen", help="Predict rows with categories new to the model."),
-    ] = False,
-    strict: Annotated[
-        bool,
-        typer.Option("--strict", help="Predict nothing for inputs far from what training saw."),
-    ] = False,
-    adapt: Annotated[
-        str | None,
-        typer.Option(
-            help="Adapt to all inputs together, as those of one new site: inputs, batchnorm, prior "
-            "or several with commas; 100 rows or more."
-        ),
-    ] = None,
-    runtime: Annotated[str, typer.Option(help="torch, or onnx for its export.")] = "torch",
-    site: Site = None,
+    inputs: Annotated[list[Path], typer.Argument(metavar="INPUT...")],
+    out: Path | None = None,
+    form: Annotated[str | None, typer.Option("--format")] = None,
+    keep: str | None = None,
+    accept_unseen: bool = False,
+    strict: bool = False,
+    adapt: str | None = None,
+    runtime: str = "torch",
+    site: str | None = None,
     batch: Batch = None,
-    device: Device = "cpu",
-    profile: Annotated[bool, typer.Option("--profile", help="Print where the time went.")] = False,
+    device: str = "cpu",
+    profile: bool = False,
 ) -> None:
     """Predict for images or the rows of csv files: classes with probabilities, or numbers.
 
     What cannot be predicted is named in the output, and the exit code is then 1. The column
     `unusual` names values far from what training saw; with --strict these are not predicted. With
     --adapt every answer depends on all inputs, and the column `transductive` says by what.
+
+    Args:
+        model_dir: What `unseen train` wrote.
+        inputs: Images, folders of them, csv files.
+        out: A file, .csv, .jsonl or .parquet (default: stdout).
+        form: csv, jsonl or parquet.
+        keep: Columns of a csv file to copy, such as an identifier.
+        accept_unseen: Predict rows with categories new to the model.
+        strict: Predict nothing for inputs far from what training saw.
+        adapt: Adapt to all inputs together, as those of one new site: inputs, batchnorm, prior or
+            several with commas; 100 rows or more.
+        runtime: torch, or onnx for its export.
+        site: Use this training site's own BatchNorm statistics, if it kept any.
+        batch: Inputs per pass (default: 32 images or 512 rows).
+        device: cpu or cuda.
+        profile: Print where the time went.
     """
     begun = time.perf_counter()
     from unseen.errors import choice
@@ -134,12 +131,7 @@ def predict(
     with clock.phase("loading"):
         trained = read(model_dir, device)
         trained.at(site)
-        other = None
-        if runtime == "onnx":
-            from unseen.serving.export import of_model
-
-            _no_site(site)
-            other = of_model(trained)
+        other = _export(trained, None, site) if runtime == "onnx" else None
     columns = names(keep)
     module.check_kept(trained, columns)
     by = transductive.chosen(names(adapt)) if adapt is not None else ()
@@ -167,26 +159,38 @@ def predict(
 
 def evaluate(
     model_dir: ModelDir,
-    data: Annotated[
-        Path | None,
-        typer.Option(help="A csv file, a folder [domain/]class/image, or the data set's folder."),
-    ] = None,
-    domains: Annotated[str | None, typer.Option(help="Only these, comma-separated.")] = None,
-    metrics: Annotated[str | None, typer.Option(help="Such as accuracy,auroc.")] = None,
-    label: Annotated[str | None, typer.Option(help="The csv file's column of labels.")] = None,
-    domain: Annotated[str | None, typer.Option(help="The csv file's column of domains.")] = None,
-    runtime: Annotated[str, typer.Option(help="torch, or onnx for its export.")] = "torch",
-    onnx: Annotated[Path | None, typer.Option(help="The export (default: its model.onnx).")] = None,
-    site: Site = None,
-    form: Annotated[str, typer.Option("--format", help="text, markdown, csv or json.")] = "text",
-    out: Annotated[Path | None, typer.Option(help="A file (default: stdout).")] = None,
+    data: Path | None = None,
+    domains: str | None = None,
+    metrics: str | None = None,
+    label: str | None = None,
+    domain: str | None = None,
+    runtime: str = "torch",
+    onnx: Path | None = None,
+    site: str | None = None,
+    form: Annotated[str, typer.Option("--format")] = "text",
+    out: Path | None = None,
     batch: Batch = None,
-    device: Device = "cpu",
+    device: str = "cpu",
 ) -> None:
     """Measure a model on data with labels: metrics per domain, with bootstrap intervals.
 
     Without --data it is the data set of training, where UNSEEN_DATA says. What cannot be used is
     named, and the exit code is then 1.
+
+    Args:
+        model_dir: What `unseen train` wrote.
+        data: A csv file, a folder [domain/]class/image, or the data set's folder.
+        domains: Only these, comma-separated.
+        metrics: Such as accuracy,auroc.
+        label: The csv file's column of labels.
+        domain: The csv file's column of domains.
+        runtime: torch, or onnx for its export.
+        onnx: The export (default: its model.onnx).
+        site: Use this training site's own BatchNorm statistics, if it kept any.
+        form: text, markdown, csv or json.
+        out: A file (default: stdout).
+        batch: Inputs per pass (default: 32 images or 512 rows).
+        device: cpu or cuda.
     """
     from unseen.core.atomic import write_atomically
     from unseen.errors import choice
@@ -198,12 +202,7 @@ def evaluate(
     choice("--format", form, ("text", "markdown", "csv", "json"))
     trained = read(model_dir, device)
     trained.at(site)
-    other = None
-    if runtime == "onnx" or onnx is not None:
-        from unseen.serving.export import of_model
-
-        _no_site(site)
-        other = of_model(trained, onnx)
+    other = _export(trained, onnx, site) if runtime == "onnx" or onnx is not None else None
     request = Request(data, names(domains) or None, names(metrics) or None, label, domain, batch)
     evaluation = run(trained, request, other)
     if out is not None:
@@ -215,18 +214,23 @@ def evaluate(
 
 def export(
     model_dir: ModelDir,
-    form: Annotated[str, typer.Option("--format", help="onnx or torch-export.")] = "onnx",
-    check: Annotated[
-        list[Path] | None, typer.Option(help="Real inputs to check by: images, folders, csv.")
-    ] = None,
-    data_dir: DataDir = None,
-    out: Annotated[Path | None, typer.Option(help="The file (default: in MODEL_DIR).")] = None,
+    form: Annotated[str, typer.Option("--format")] = "onnx",
+    check: list[Path] | None = None,
+    data_dir: Path | None = None,
+    out: Path | None = None,
 ) -> None:
     """Write a model for other runtimes, checked against the model on real inputs.
 
     Without --check these are the data of training, read again from --data-dir. An export that
     differs by more than 1e-4 (of numbers: 1e-4 of their deviation in training), the rounding of
     large numbers aside, is not written.
+
+    Args:
+        model_dir: What `unseen train` wrote.
+        form: onnx or torch-export.
+        check: Real inputs to check by: images, folders, csv.
+        data_dir: Where data files are (default: $UNSEEN_DATA).
+        out: The file (default: in MODEL_DIR).
     """
     from unseen.serving.export import export as run
 
@@ -239,11 +243,13 @@ def export(
     print(f"{exported.path}, its inputs and outputs described in {exported.path.name}.md")
 
 
-def _no_site(site: str | None) -> None:
+def _export(trained: Trained, file: Path | None, site: str | None) -> OnnxModel:
     from unseen.errors import UnseenError
+    from unseen.serving.export import of_model
 
     if site is not None:
         raise UnseenError("an export has the averaged statistics.", remedy="Leave out --site.")
+    return of_model(trained, file)
 
 
 def _faults(used: int, faults: Sequence[object]) -> None:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from unseen.core import Draws, Elementwise, Gram, Layout, RuleState, Table, WithState
 from unseen.core.rows import column_blocks, squared_distances
-from unseen.core.share import floor_share
+from unseen.core.schedule import floor_share
 from unseen.errors import UnseenError, number
 
 

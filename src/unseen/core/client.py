@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import accumulate, chain
 from typing import Any
 
 import numpy as np
@@ -40,11 +41,9 @@ class Stored:
     def joined(cls, parts: Sequence[Tensor | Stored]) -> Stored:
         """Concatenate without copying."""
         stored = [part if isinstance(part, Stored) else cls.of(part) for part in parts]
-        arrays: list[Tensor] = []
-        source = []
-        for part in stored:
-            source.append(part.source.long() + len(arrays))
-            arrays += part.arrays
+        firsts = accumulate([len(part.arrays) for part in stored], initial=0)
+        source = [part.source.long() + first for part, first in zip(stored, firsts, strict=False)]
+        arrays = chain.from_iterable(part.arrays for part in stored)
         rows = torch.cat([part.rows for part in stored])
         return cls(tuple(arrays), torch.cat(source), rows, stored[0].device)
 
@@ -68,12 +67,10 @@ class Stored:
         return rows_of(torch.cat(parts), place).to(self.device)
 
     def take(self, index: Tensor | slice) -> Stored:
-        """Select rows, in the order of `index`, without reading them."""
         index = index.cpu() if isinstance(index, Tensor) else index
         return replace(self, source=self.source[index], rows=self.rows[index])
 
     def to(self, device: torch.device | str) -> Stored:
-        """Return the same rows, to be read onto another device."""
         return replace(self, device=torch.device(device))
 
 
@@ -130,13 +127,11 @@ class Split:
         return (x.float().div_(255) if x.dtype == torch.uint8 else x), self.y[index]
 
     def take(self, index: Tensor) -> Split:
-        """Select rows, in the order of `index`."""
         meta = {name: codes[index] for name, codes in self.meta.items()}
         x = self.x.take(index) if isinstance(self.x, Stored) else self.x[index]
         return Split(x, self.y[index], meta)
 
     def to(self, device: torch.device | str) -> Split:
-        """Move the split to another device."""
         meta = {name: codes.to(device) for name, codes in self.meta.items()}
         return Split(self.x.to(device), self.y.to(device), meta)
 
@@ -162,9 +157,8 @@ def _tensor(name: str, values: object) -> Tensor:
 
 
 def _labels(name: str, values: object) -> Tensor:
-    """Return labels or codes: floating point unchanged, integers as int64."""
-    found = _tensor(name, values)
-    return found if found.is_floating_point() else found.long()
+    tensor = _tensor(name, values)
+    return tensor if tensor.is_floating_point() else tensor.long()
 
 
 @dataclass(frozen=True)
@@ -184,14 +178,13 @@ class Client:
     classes: int | None
 
     def __post_init__(self) -> None:
-        for name in ("train", "validation"):
-            found = getattr(self, name)
-            if found is not None and not isinstance(found, Split):
-                raise UnseenError(
+        for name, split in (("train", self.train), ("validation", self.validation)):
+            if not isinstance(split, Split | None):
+                what = (
                     f"client {self.name!r}: {name} must be a Split of inputs and labels, or None; "
-                    f"found {type(found).__name__}.",
-                    remedy=f"Write {name}=Split(x, y).",
                 )
+                what += f"found {type(split).__name__}."
+                raise UnseenError(what, remedy=f"Write {name}=Split(x, y).")
 
     def split(self, name: str) -> Split:
         """Return the split named `train` or `validation`.
@@ -199,10 +192,10 @@ class Client:
         Raises:
             UnseenError: If the client lacks it.
         """
-        found = self.train if name == "train" else self.validation
-        if found is None:
+        split = self.train if name == "train" else self.validation
+        if split is None:
             raise UnseenError(f"client {self.name!r} has no {name} split.")
-        return found
+        return split
 
 
 @dataclass

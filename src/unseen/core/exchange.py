@@ -1,7 +1,7 @@
 """The words of a round, as data: replies, slots, exchanges, methods, states and turns.
 
-A round is one or more exchanges. In each exchange every client turns what it received into named
-vectors and a few scalars, and the server turns each stack of replies into what goes out next.
+In an exchange every client turns what it received into named vectors and a few scalars, and the
+server turns each stack of replies into what goes out next.
 """
 
 from __future__ import annotations

@@ -56,7 +56,6 @@ class CrossEntropy(Part):
     def open(
         self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
     ) -> LossFunction:
-        """Return the loss with this client's class weights."""
         weights = balance(client).to(model.vector) if self.balanced else None
 
         return lambda model, x, y: cross_entropy(model(x), y, self.smoothing, weights)

@@ -12,11 +12,10 @@ from torch import Tensor
 from unseen.core.client import Client, Split
 from unseen.core.exchange import Reply
 from unseen.core.losses import cross_entropy, squared_error
-from unseen.core.scale import Scale
 from unseen.core.turn import Turn
 from unseen.core.types import Inbox, Memory
 from unseen.core.vector import Model
-from unseen.errors import Diverged, UnseenError, nearest
+from unseen.errors import Diverged, UnseenError, check_known
 
 #: Rows of one forward pass in evaluation; part of the protocol where BatchNorm has no statistics.
 EVALUATION_BATCH = 512
@@ -42,10 +41,7 @@ def accuracy(outputs: Tensor, y: Tensor) -> float:
 
 
 def auroc(outputs: Tensor, y: Tensor) -> float | None:
-    """Return the area under the ROC curve of two classes, from scores over the whole set.
-
-    It is None for a set of one class: there is no pair to rank.
-    """
+    """Return the area under the ROC curve of two classes, from scores over the whole set."""
     return _ranking("roc_auc_score", outputs, y)
 
 
@@ -128,8 +124,7 @@ OF_TWO = frozenset({"auroc", "auprc"})
 
 def check_metric(name: str, classes: int | None) -> None:
     """Refuse a metric that does not exist or is not for such labels (classes None: numbers)."""
-    if name not in METRICS:
-        raise nearest("metric", name, METRICS)
+    check_known("metric", METRICS, name)
     if name in OF_TWO and classes not in (2, None):
         raise UnseenError(
             f"the metric {name!r} is for two classes; these labels have {classes}.",
@@ -137,10 +132,8 @@ def check_metric(name: str, classes: int | None) -> None:
         )
     kind, fit = ("numbers", OF_NUMBERS) if classes is None else ("classes", OF_CLASSES)
     if name not in fit | {"loss"}:
-        known = ", ".join(sorted(fit | {"loss"}))
-        raise UnseenError(
-            f"the metric {name!r} is not for labels that are {kind}; choose from {known}."
-        )
+        remedy = f"Choose from {', '.join(sorted(fit | {'loss'}))}."
+        raise UnseenError(f"the metric {name!r} is not for labels that are {kind}.", remedy=remedy)
 
 
 def predicted(outputs: Tensor) -> Tensor:
@@ -198,9 +191,7 @@ class Evaluate:
     scale: Scale | None = None
 
     def __post_init__(self) -> None:
-        for name in self.metrics:
-            if name not in METRICS:
-                raise nearest("metric", name, METRICS)
+        check_known("metric", METRICS, *self.metrics)
 
     def __call__(
         self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
@@ -211,11 +202,9 @@ class Evaluate:
         split = client.split(self.split)
         outputs = forward(model, split, self.predict, inbox)
         if not bool(torch.isfinite(outputs).all()):
-            raise Diverged(
-                f"the model's outputs on client {client.name!r} are not finite in round "
-                f"{turn.round}: training has diverged.",
-                remedy="A smaller learning rate helps.",
-            )
+            what = f"the model's outputs on client {client.name!r} are not finite in round "
+            what += f"{turn.round}: training has diverged."
+            raise Diverged(what, remedy="A smaller learning rate helps.")
         if self.scale is not None:
             outputs = self.scale.restored(outputs)
             split = replace(split, y=self.scale.restored(split.y))
@@ -232,17 +221,42 @@ class Evaluate:
         self, outputs: Tensor, split: Split, column: str, count: int
     ) -> dict[str, float | Tensor]:
         members = [split.meta[column] == code for code in range(count)]
-        found = {"examples": [float(m.sum()) for m in members]}
+        groups = {"examples": [float(m.sum()) for m in members]}
         for name in self.metrics:
             values = [METRICS[name](outputs[m], split.y[m]) if m.any() else None for m in members]
-            found[name] = [v or 0.0 for v in values]
-            found[f"{name}.undefined"] = [float(v is None) for v in values]
+            groups[name] = [v or 0.0 for v in values]
+            groups[f"{name}.undefined"] = [float(v is None) for v in values]
         return {
             f"{name}@{column}": torch.tensor(values, dtype=torch.float64)
-            for name, values in found.items()
+            for name, values in groups.items()
         }
 
 
 def class_scores(outputs: Tensor) -> Tensor:
     """Return a score of class 1 that ranks as its probability does, from outputs [N, 1 or 2]."""
     return outputs.squeeze(-1) if outputs.shape[-1] == 1 else outputs[:, 1] - outputs[:, 0]
+
+
+@dataclass(frozen=True)
+class Scale:
+    """The standardisation of labels: z = (y - mean) / deviation.
+
+    Example:
+        >>> import torch
+        >>> scale = Scale(1000.0, 50.0)
+        >>> scale.standardised(torch.tensor([950.0, 1100.0])).tolist()
+        [-1.0, 2.0]
+        >>> scale.restored(torch.tensor([-1.0, 2.0])).tolist()
+        [950.0, 1100.0]
+    """
+
+    mean: float
+    deviation: float
+
+    def standardised(self, y: Tensor) -> Tensor:
+        """Return labels [N] as a model is trained on them, in float32, rounded once."""
+        return ((y.double() - self.mean) / self.deviation).float()
+
+    def restored(self, z: Tensor) -> Tensor:
+        """Return outputs or standardised labels in the labels' own unit, in float64."""
+        return z.double() * self.deviation + self.mean

@@ -1,8 +1,7 @@
 """SGD and Adam on a flat vector, in torch's own order of operations; FedAdam and its kin.
 
-`torch.optim` gives the same bits and costs four times as much per step on a flat vector, so the
-first two are written out; the tests hold them to `torch.optim` bit for bit. FedAdam is another
-optimiser than Adam, for the server alone.
+`torch.optim` gives the same bits, which the tests hold SGD and Adam to, and costs four times as
+much per step on a flat vector.
 """
 
 from __future__ import annotations

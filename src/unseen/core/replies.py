@@ -60,8 +60,8 @@ def sound(
     if len(dropped) == len(names) and (exchange.slots or on_bad_reply == "stop"):
         worst = max(dropped.values(), key=lambda fault: kind(fault) is BadReply)
         raise kind(worst)(f"every client's reply to {exchange.name!r} was bad: {dropped}.")
-    kept = [(n, r) for n, r in zip(names, replies, strict=True) if n not in dropped]
-    return [n for n, _ in kept], [r for _, r in kept], dropped
+    left = {n: r for n, r in zip(names, replies, strict=True) if n not in dropped}
+    return list(left), list(left.values()), dropped
 
 
 def find_fault(reply: Reply, exchange: Exchange, inbox: Inbox) -> str | None:

@@ -13,7 +13,7 @@ from unseen.core.client import Client, Memories
 from unseen.core.exchange import Disclosure, Exchange, Method, Outcome, Reply, State, Undecided
 from unseen.core.replies import OnBadReply, sound, tabulate
 from unseen.core.rows import Rows, RuleState
-from unseen.core.share import round_share
+from unseen.core.schedule import round_share
 from unseen.core.turn import Turn
 from unseen.core.types import Inbox, Table
 from unseen.core.vector import Model
@@ -200,9 +200,8 @@ def sample(roster: Sequence[str], fraction: float | int, turn: Turn) -> list[str
 
 def recipients(exchange: Exchange, roster: list[str], sampled: list[str]) -> list[str]:
     """Return whom an exchange goes to, by name."""
-    if isinstance(exchange.who, tuple):
-        return list(exchange.who)
-    return sampled if exchange.who == "sampled" else roster
+    by_word = {"sampled": sampled, "all": roster}
+    return by_word[exchange.who] if isinstance(exchange.who, str) else list(exchange.who)
 
 
 def due(exchange: Exchange, round: int, rounds: int) -> bool:
@@ -240,34 +239,30 @@ def aggregate(
         The new state, slot -> weights, and what the watch saw.
     """
     rules = {key: dict(memory) for key, memory in state.rules.items()}
-    weights: dict[str, Tensor] = {}
-    vectors: dict[str, Tensor] = {}
-    stacks: dict[str, Rows] = {}
+    weights, vectors, stacks = dict[str, Tensor](), dict[str, Tensor](), dict[str, Rows]()
     for name, slot in exchange.sent.items():
         rows: Rows = backend.rows(name, replies, slot.entry(state.inbox, name))
         seen_by_rule = table if slot.view is None else slot.view.table(table)
-        if 0 < len(seen_by_rule["client"]) < len(table["client"]) and slot.view is not None:
+        if slot.view is not None and 0 < len(seen_by_rule["client"]) < len(table["client"]):
             rows = rows.take(slot.view.present(table))
         if not len(seen_by_rule["client"]):  # all who are here stay out of this federation
             vectors[name] = torch.zeros(rows.shape[1], dtype=state.inbox["model"].dtype)
             weights[name] = torch.zeros(0, dtype=torch.float64)
             continue
-        memory = rules[exchange.memory(name)]
-        w: Tensor | None
-        if slot.combine is None:
-            w = weights[slot.like or ""]
-            vectors[name] = rows.linear(w)
-        else:
-            draws = (
-                turn.generator(f"rule/{name}") if slot.view is None else slot.view.draws(turn, name)
-            )
-            vectors[name], memory["combine"], w = slot.combine(
-                rows, seen_by_rule, memory["combine"], draws
-            )
-        if w is not None:
-            weights[name] = w
         if watch is not None:
             stacks[name] = rows
+        memory = rules[exchange.memory(name)]
+        if slot.combine is None:
+            weights[name] = weights[slot.like or ""]
+            vectors[name] = rows.linear(weights[name])
+            continue
+        view = slot.view
+        draws = turn.generator(f"rule/{name}") if view is None else view.draws(turn, name)
+        vectors[name], memory["combine"], w = slot.combine(
+            rows, seen_by_rule, memory["combine"], draws
+        )
+        if w is not None:
+            weights[name] = w
     sums = sum_by_place(exchange, vectors)
     whole = {entry: vector for (entry, part), vector in sums.items() if part is None}
     seen = watch(exchange, state.inbox, stacks, whole, table, turn) if watch is not None else {}

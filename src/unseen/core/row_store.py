@@ -38,9 +38,9 @@ def keep_freed_memory() -> bool:
         setting = ctypes.CDLL(None).mallopt
     except (OSError, AttributeError):  # another C library
         return False
-    kept = bool(setting(TRIM_THRESHOLD, 512 * MIB))
+    trims = bool(setting(TRIM_THRESHOLD, 512 * MIB))
     # Blocks of this size and more are mapped apart, and always handed back; older glibc allows 32.
-    return kept and any(bool(setting(MMAP_THRESHOLD, size * MIB)) for size in (256, 32))
+    return trims and any(bool(setting(MMAP_THRESHOLD, size * MIB)) for size in (256, 32))
 
 
 def available() -> int | None:
@@ -97,7 +97,7 @@ class Rows:
 
 
 def _file(size: int) -> mmap.mmap:
-    """Map so many bytes of a file without a name."""
+    """Map `size` bytes of a file without a name."""
     try:
         with tempfile.TemporaryFile(prefix="unseen-rows-") as file:
             os.posix_fallocate(file.fileno(), 0, size)  # now, rather than a fault in a later round

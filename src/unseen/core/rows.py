@@ -25,8 +25,7 @@ GRAM_NUMBERS = 2**24
 #: Columns that an elementwise rule handles at a time, so that its temporaries stay in cache.
 COLUMNS = 65536
 #: Squared distances below this share of the rows' squared lengths are computed again between rows
-#: that are moved to one of them: what is left of a float32 product is then a hundred times its
-#: rounding.
+#: that are moved to one of them; above it a float32 product is a hundred times its rounding.
 CLOSE = 0.01
 
 
@@ -95,9 +94,8 @@ class DenseRows:
 
     def __init__(self, matrix: Tensor, reference: Tensor | None = None) -> None:
         if matrix.ndim != 2 or len(matrix) == 0:
-            raise UnseenError(
-                f"a rule combines rows of shape [K, P] with K > 0; found {tuple(matrix.shape)}."
-            )
+            shape = tuple(matrix.shape)
+            raise UnseenError(f"a rule combines rows of shape [K, P] with K > 0; found {shape}.")
         self.matrix, self.reference = matrix, reference
 
     @property

@@ -1,8 +1,7 @@
 """What every server rule is made of: rows, and the kinds of rule by what they must see.
 
-A rule turns one stack of K client vectors into one vector. What it must see is its type, and that
-is the order of privacy: `Weighted` sees scalars only, `Gram` inner products, `Elementwise` every
-update in the clear, and `Collect` hands every one on.
+What a rule must see is its type, and that is the order of privacy: `Weighted` sees scalars only,
+`Gram` inner products, `Elementwise` every update in the clear; `Collect` hands every one on.
 """
 
 from __future__ import annotations
@@ -77,7 +76,6 @@ class Combine(ABC):
         return row
 
     def row_shape(self, entry: Tensor) -> torch.Size:
-        """Return the shape of one client's row, given the inbox entry."""
         return entry.shape
 
     def all_needs(self) -> tuple[str, ...]:
@@ -129,11 +127,11 @@ class Combine(ABC):
                 )
         for name in self.all_needs():
             if name not in checked:
-                raise UnseenError(
+                what = (
                     f"{type(self).__name__} reads the scalar {name!r} from the table; found only "
-                    f"{', '.join(sorted(checked))}.",
-                    remedy="The client's local part must report it.",
                 )
+                what += f"{', '.join(sorted(checked))}."
+                raise UnseenError(what, remedy="The client's local part must report it.")
         return checked
 
     @abstractmethod

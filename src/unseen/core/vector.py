@@ -100,8 +100,8 @@ class Layout:
         vector = torch.empty(self.size, dtype=first.dtype, device=first.device)
         for (name, view), shape in zip(self.views(vector).items(), self.shapes, strict=True):
             if name not in tensors or tuple(tensors[name].shape) != shape:
-                found = list(tensors[name].shape) if name in tensors else "nothing"
-                raise UnseenError(f"{name!r} must be of shape {list(shape)}; found {found}.")
+                actual = list(tensors[name].shape) if name in tensors else "nothing"
+                raise UnseenError(f"{name!r} must be of shape {list(shape)}; found {actual}.")
             view.copy_(tensors[name].detach())
         return vector
 
@@ -123,16 +123,15 @@ class Layout:
 
     def part(self, prefix: str) -> slice:
         """Return the column range of the tensors of one submodule, such as the classifier."""
-        inside = [name == prefix or name.startswith(prefix + ".") for name in self.names]
-        if not any(inside):
-            known = sorted({name.split(".")[0] for name in self.names})
+        inside = self._inside(prefix)
+        if not inside:
+            parts = ", ".join(sorted({name.split(".")[0] for name in self.names}))
             raise UnseenError(
-                f"no tensor of the model lies under {prefix!r}; its parts are {', '.join(known)}."
+                f"no tensor of the model lies under {prefix!r}; its parts are {parts}."
             )
-        first, last = inside.index(True), len(inside) - 1 - inside[::-1].index(True)
-        if not all(inside[first : last + 1]):
+        if len(inside) != inside[-1] - inside[0] + 1:
             raise UnseenError(f"the tensors under {prefix!r} do not lie side by side.")
-        return slice(self.offsets[first], self._ends()[last])
+        return slice(self.offsets[inside[0]], self._ends()[inside[-1]])
 
     def within(self, begin: int, end: int) -> Layout:
         """Return the layout of the tensors that lie in the columns [begin, end)."""
@@ -147,9 +146,7 @@ class Layout:
 
     def span(self, prefix: str) -> tuple[int, int]:
         """Return the columns [begin, end) of a submodule's tensors, of none (0, 0)."""
-        if not any(name == prefix or name.startswith(prefix + ".") for name in self.names):
-            return 0, 0
-        part = self.part(prefix)
+        part = self.part(prefix) if self._inside(prefix) else slice(0, 0)
         return part.start, part.stop
 
     @property
@@ -158,8 +155,10 @@ class Layout:
         content = json.dumps([self.names, self.shapes, self.strides])
         return hashlib.sha256(content.encode()).hexdigest()[:12]
 
+    def _inside(self, prefix: str) -> list[int]:
+        return [i for i, n in enumerate(self.names) if f"{n}.".startswith(f"{prefix}.")]
+
     def _ends(self) -> list[int]:
-        """Return where each tensor ends."""
         return [*self.offsets[1:], self.size][: len(self.names)]
 
     def _fits(self, vector: Tensor) -> None:
@@ -203,9 +202,7 @@ class Model:
         precision: Precision = "float32",
     ) -> None:
         choice("precision", precision, ("float32", "bf16"))
-        self.module = module.to(device)
-        self.shape = shape
-        self.precision = precision
+        self.module, self.shape, self.precision = module.to(device), shape, precision
         self._parts: dict[str, Model] = {}
         self._places: dict[str, dict[str, tuple[int, int]]] = {}
         trainable = {n: p for n, p in module.named_parameters() if p.requires_grad}
@@ -215,8 +212,7 @@ class Model:
             raise UnseenError(f"all tensors of a model must share one type; found {kinds}.")
         self.device = torch.device(device)
         self.channels_last = any(t.ndim == 4 and not t.is_contiguous() for t in trainable.values())
-        self._parameters = list(trainable.values())
-        self._buffers = list(floating.values())
+        self._parameters, self._buffers = list(trainable.values()), list(floating.values())
         self.layout, self.buffer_layout = Layout.of(trainable), Layout.of(floating)
         vector = self.layout.pack(trainable)
         self.gradient = torch.zeros_like(vector)
@@ -295,15 +291,10 @@ def padded(size: int) -> int:
 
 def _dense_strides(tensor: Tensor) -> tuple[int, ...]:
     """Return the strides of a tensor without gaps in memory, else those of a contiguous one."""
-    ordered = sorted(zip(tensor.stride(), tensor.shape, strict=True), reverse=True)
-    expected = tensor.numel()
-    for stride, length in ordered:
-        if length <= 1:
-            continue
-        expected //= length
-        if stride != expected:
-            return tuple(torch.empty(tensor.shape, device="meta").stride())
-    return tuple(tensor.stride())
+    dense = torch.empty_like(tensor, device="meta")
+    if dense.stride() != tensor.stride():
+        dense = dense.contiguous()
+    return tuple(dense.stride())
 
 
 def _shaped(chunk: Tensor, shape: tuple[int, ...], strides: tuple[int, ...]) -> Tensor:

@@ -1,16 +1,16 @@
 """The metrics of `unseen.core.metrics` with a weight for every example, for many sets of weights.
 
-`WEIGHTED[name](outputs, y)` is a function of weights [R, N] that returns the metric's values [R],
-NaN where it is undefined. Equal weights give the metric itself, up to rounding.
+`WEIGHTED[name](outputs, y)` maps weights [R, N] to values [R], NaN where undefined; equal weights
+give the metric itself, up to rounding.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 
 import torch
-from torch import Tensor
+from torch import Generator, Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, one_hot
 
 from unseen.core.metrics import class_scores, predicted
@@ -35,25 +35,13 @@ def _loss(outputs: Tensor, y: Tensor) -> Weighted:
     return _mean_of(binary_cross_entropy_with_logits(z.squeeze(-1), y.double(), reduction="none"))
 
 
-def _accuracy(outputs: Tensor, y: Tensor) -> Weighted:
-    return _mean_of((predicted(outputs) == y).double())
-
-
 def _balanced_accuracy(outputs: Tensor, y: Tensor) -> Weighted:
-    right = (predicted(outputs) == y).double()
-    members = one_hot(y).double()
-
-    def metric(weights: Tensor) -> Tensor:
-        return ((weights @ (members * right[:, None])) / (weights @ members)).nanmean(1)
-
-    return metric
+    right, members = (predicted(outputs) == y).double(), one_hot(y).double()
+    return lambda weights: ((weights @ (members * right[:, None])) / (weights @ members)).nanmean(1)
 
 
 def _by_score(outputs: Tensor, y: Tensor) -> Callable[[Tensor], tuple[Tensor, Tensor]]:
-    """Return a function from weights [R, N] to those of class 1 and of class 0, by rising score.
-
-    Equal scores are summed.
-    """
+    """Return a function from weights [R, N] to those of class 1 and of class 0, by rising score."""
     levels, place = class_scores(outputs.double()).unique(return_inverse=True)  # type: ignore[no-untyped-call]
 
     def split(weights: Tensor) -> tuple[Tensor, Tensor]:
@@ -123,7 +111,7 @@ def _pearson(outputs: Tensor, y: Tensor) -> Weighted:
 
 WEIGHTED: dict[str, Callable[[Tensor, Tensor], Weighted]] = {
     "loss": _loss,
-    "accuracy": _accuracy,
+    "accuracy": lambda outputs, y: _mean_of((predicted(outputs) == y).double()),
     "balanced-accuracy": _balanced_accuracy,
     "auroc": _auroc,
     "auprc": _auprc,
@@ -132,3 +120,81 @@ WEIGHTED: dict[str, Callable[[Tensor, Tensor], Weighted]] = {
     "r2": _r2,
     "pearson": _pearson,
 }
+
+
+#: Weights [R, n] of samples -> values [R], NaN where undefined.
+Statistic = Callable[[Tensor], Tensor]
+#: How many indices are in memory at a time.
+IN_MEMORY = 4_000_000
+
+
+def resamples(n: int, count: int, generator: Generator) -> Iterator[Tensor]:
+    """Yield the samples in parts: indices [R, n] of what each sample holds.
+
+    Args:
+        n: What there is to draw from, and the size of a sample.
+        count: Samples.
+        generator: Where the draws come from.
+    """
+    rows = max(1, IN_MEMORY // max(1, n))
+    for first in range(0, count, rows):
+        yield torch.randint(n, (min(rows, count - first), n), generator=generator)
+
+
+def weights(index: Tensor) -> Tensor:
+    """Return how often each sample holds each value, [R, n], from indices [R, n].
+
+    Example:
+        >>> weights(torch.tensor([[2, 0, 2]]))
+        tensor([[1., 0., 2.]], dtype=torch.float64)
+    """
+    ones = torch.ones(index.shape, dtype=torch.float64)
+    return torch.zeros_like(ones).scatter_add_(1, index, ones)
+
+
+def bootstrap(
+    statistics: Mapping[str, Statistic], n: int, count: int, generator: Generator
+) -> dict[str, Tensor]:
+    """Return the values of statistics over bootstrap samples [count], by name.
+
+    Args:
+        statistics: By name.
+        n: What there is to draw from, and the size of a sample.
+        count: Samples.
+        generator: Where the draws come from.
+    """
+    values: dict[str, list[Tensor]] = {name: [torch.zeros(0).double()] for name in statistics}
+    for index in resamples(n, count, generator):
+        drawn = weights(index)
+        for name, statistic in statistics.items():
+            values[name].append(statistic(drawn))
+    return {name: torch.cat(parts) for name, parts in values.items()}
+
+
+def ends(count: int, level: float = 0.95) -> tuple[int, int]:
+    """Return the places of a percentile interval's ends among `count` sorted samples.
+
+    Args:
+        count: Samples.
+        level: The share of samples inside.
+
+    Example:
+        >>> ends(1000)
+        (25, 974)
+    """
+    low, high = (round((1 + side * level) / 2 * (count - 1)) for side in (-1, 1))
+    return low, high
+
+
+def interval(values: Tensor, level: float = 0.95) -> tuple[float, float] | None:
+    """Return the percentile interval of a statistic; None where half the samples have none.
+
+    Args:
+        values: What `bootstrap` made of it [count].
+        level: The share of samples inside.
+    """
+    defined = values[values.isfinite()].sort().values
+    if not len(defined) or len(defined) < len(values) / 2:
+        return None
+    low, high = ends(len(defined), level)
+    return float(defined[low]), float(defined[high])

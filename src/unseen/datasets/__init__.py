@@ -19,7 +19,6 @@ from unseen.datasets import (
     benchmarks,
     camelyon,
     cifar,
-    coloured,
     delimited,
     digits,
     eicu,
@@ -37,20 +36,13 @@ from unseen.expression import Call, fold, named, own_part, parse, resolve
 
 __all__ = ["DATASETS", "DataSet", "Domain", "Info", "check", "info", "load"]
 
-DATASETS: dict[str, Info] = {
-    "rotated-digits": digits.INFO,
-    "rotated-mnist": mnist.INFO,
-    "color-mnist": coloured.INFO,
-    "rotated-cifar10": cifar.INFO,
-    "heart-disease": heart.INFO,
-    **benchmarks.INFOS,
-    "camelyon17": camelyon.INFO,
-    "povertymap": poverty.INFO,
-    "fmow": fmow.INFO,
-    "eicu": eicu.INFO,
-    "folder": folder.INFO,
-    "table": delimited.INFO,
-}
+DATASETS = {
+    info.name: info
+    for info in (
+        digits.INFO, mnist.INFO, mnist.COLOURED_INFO, cifar.INFO, heart.INFO, *benchmarks.INFOS,
+        camelyon.INFO, poverty.INFO, fmow.INFO, eicu.INFO, folder.INFO, delimited.INFO,
+    )
+}  # fmt: skip
 
 
 def info(name: str) -> Info:
@@ -62,7 +54,10 @@ def info(name: str) -> Info:
     """
     if ":" in name:
         loader = cast("Callable[..., DataSet]", own_part("data set", name))
-        return Info(loader, "your own loader", "your files", "yours", "mlp(widths=[64])")
+        return Info(
+            name=name, description="your own loader", source="your files", licence="yours",
+            model="mlp(widths=[64])", loader=loader,
+        )  # fmt: skip
     return named("data set", fold(name), DATASETS)
 
 

@@ -152,11 +152,9 @@ def _write(
     remedy = "Name another folder by the variable UNSEEN_CACHE, or choose a smaller size."
     try:
         with workspace(entry.parent, size, what, remedy) as folder:
-            print(
-                f"decoding {len(files):,} images once, {'x'.join(map(str, view.shape))}: "
-                f"{readable(size)} in {entry.parent}",
-                file=sys.stderr,
-            )
+            form = "x".join(map(str, view.shape))
+            words = f"decoding {len(files):,} images once, {form}: {readable(size)}"
+            print(f"{words} in {entry.parent}", file=sys.stderr)
             path = folder / "images.npy"
             array = np.lib.format.open_memmap(path, mode="w+", dtype=np.uint8, shape=shape)
             pixels = torch.from_numpy(array)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -10,37 +10,15 @@ import torch
 from unseen.core.turn import keyed
 from unseen.datasets import wilds
 from unseen.datasets.dataset import DataSet
-from unseen.datasets.entry import Info
-from unseen.datasets.files import find
+from unseen.datasets.entry import Facts, Info
 from unseen.datasets.images import View
 from unseen.datasets.sheet import stream
-from unseen.errors import UnseenError
+from unseen.errors import choice
 
-FOLDERS = ("camelyon17_v1.0", "camelyon17", ".")
-HOSPITALS = ("0", "1", "2", "3", "4")
+FACTS = Facts.of("camelyon17")
+HOSPITALS = (*FACTS.cells,)
 #: WILDS trains on these, selects on hospital 1 and tests on hospital 2.
 SOURCES = ("0", "3", "4")
-CLASSES = ("normal", "tumour")
-COLUMNS = ("patient", "node", "x_coord", "y_coord", "tumor", "slide", "center", "split")
-SOURCE = "Camelyon17-WILDS v1.0, from the challenge CAMELYON17"
-LICENCE = "CC0 1.0"
-OBTAIN = f"camelyon17_v1.0 (metadata.csv and the folder patches, 10.7 GB packed) {wilds.OBTAIN}"
-CITATION = """@article{bandi2018detection,
-  author = {B{\\'a}ndi, P{\\'e}ter and Geessink, Oscar and Manson, Quirine and others},
-  title = {From detection of individual metastases to classification of lymph node status at the
-           patient level: the {CAMELYON17} challenge},
-  journal = {IEEE Transactions on Medical Imaging},
-  volume = {38},
-  number = {2},
-  pages = {550--560},
-  year = {2018}
-}
-"""
-#: Patches per hospital; 0, 3 and 4 together are WILDS' 302,436 of training and 33,560 of
-#: validation in the distribution, 1 its validation outside of it, 2 its test.
-TOTALS: Mapping[str, int] = {"0": 59_436, "1": 34_904, "2": 85_054, "3": 129_838, "4": 146_722}
-#: WILDS' script keeps as many normal patches as tumour patches at each hospital.
-CELLS = {center: dict.fromkeys(CLASSES, total // 2) for center, total in TOTALS.items()}
 
 
 def load(data_dir: str | Path | None, *, size: int = 96, limit: int | None = None) -> DataSet:
@@ -73,30 +51,21 @@ def load(data_dir: str | Path | None, *, size: int = 96, limit: int | None = Non
     path = locate(data_dir)
     slides = sorted({slide for (slide,) in stream(path, ("slide",))}, key=lambda s: (len(s), s))
     code = {slide: i for i, slide in enumerate(slides)}
-    examples: dict[str, list[wilds.Example]] = {}
-    for patient, node, x, y, tumour, slide, center, split in stream(path, COLUMNS):
-        if center not in HOSPITALS or tumour not in ("0", "1"):
-            raise UnseenError(
-                f"{path} has the center {center!r} and the label {tumour!r}; expected one of "
-                f"{', '.join(HOSPITALS)} and 0 or 1."
-            )
+    examples = []
+    for patient, node, x, y, tumour, slide, center, split in stream(path, FACTS.names["columns"]):
+        choice(f"center in {path}", center, HOSPITALS)
+        choice(f"tumor in {path}", tumour, ("0", "1"))
         name = f"patient_{patient.zfill(3)}_node_{node}"
         file = f"patches/{name}/patch_{name}_x_{x}_y_{y}.png"
         validates = center in SOURCES and wilds.real(split, "split", path) == 1
-        example = wilds.Example(file, int(tumour), validates, {"slide": code[slide]})
-        examples.setdefault(center, []).append(example)
-    domains = wilds.domains(path.parent, examples, View(size), limit=limit)
+        examples.append(
+            (center, wilds.Example(file, int(tumour), validates, {"slide": code[slide]}))
+        )
     levels = {"slide": tuple(slides)}
-    return DataSet(
-        "camelyon17", domains, CLASSES, SOURCE, LICENCE, CITATION + wilds.CITATION, levels=levels
-    )
+    return wilds.data_set(FACTS, path.parent, examples, View(size), levels, limit)
 
 
-def locate(data_dir: str | Path | None) -> Path:
-    """Return the table of the images, with its columns; an error says where it was looked for."""
-    path = find(data_dir, ["metadata.csv"], FOLDERS, dataset="camelyon17", obtain=OBTAIN)
-    next(stream(path, COLUMNS), None)
-    return path
+locate = partial(wilds.table, FACTS, "metadata.csv")
 
 
 def sketch(folder: Path) -> None:
@@ -121,14 +90,4 @@ def sketch(folder: Path) -> None:
     (root / "metadata.csv").write_text("\n".join(lines) + "\n")
 
 
-INFO = Info(
-    load,
-    "tumour or not in 455,954 patches of lymph nodes, five hospitals (WILDS)",
-    SOURCE,
-    LICENCE,
-    "densenet121",
-    totals=TOTALS,
-    cells=CELLS,
-    sketch=sketch,
-    locate=locate,
-)
+INFO = Info(**vars(FACTS), loader=load, sketch=sketch, locate=locate)

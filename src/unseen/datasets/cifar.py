@@ -12,43 +12,13 @@ from torch import Tensor
 
 from unseen.core.turn import keyed
 from unseen.datasets.dataset import DataSet, Domain
-from unseen.datasets.entry import Info
-from unseen.datasets.files import find
+from unseen.datasets.entry import Facts, Info
 from unseen.datasets.pickles import UNREADABLE, ArrayUnpickler
 from unseen.errors import UnseenError
 
 #: Degrees, counter-clockwise, of the three sub-environments of each client (FedILC, Table 1).
 ANGLES = ((10, 25, 40), (60, 75, 90), (-10, -40, -90))
-CLASSES = (
-    "airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck",
-)  # fmt: skip
-FOLDERS = (
-    "cifar-10-batches-py", "cifar-10-batches-bin", "cifar10/cifar-10-batches-py",
-    "cifar10/cifar-10-batches-bin", "cifar10", ".",
-)  # fmt: skip
-#: md5 of the files as distributed.
-CHECKSUMS = {
-    "data_batch_1": "c99cafc152244af753f735de768cd75f",
-    "data_batch_2": "d4bba439e000b95fd0a9bffe97cbabec",
-    "data_batch_3": "54ebc095f3ab1f0389bbae665268c751",
-    "data_batch_4": "634d18415352ddfa80567beed471001a",
-    "data_batch_5": "482c414d41f54cd18b22e5b47cb7c3cb",
-}
-#: The five batches hold 5,000 images of each class, as the distributor says.
-PER_CLASS = dict.fromkeys(CLASSES, 5000)
-TOTALS = {"client-1": 13_336, "client-2": 13_332, "client-3": 13_332, "ood": 10_000}
-SOURCE = "CIFAR-10 (Krizhevsky, 2009), its 50,000 training images, rotated after FedILC"
-LICENCE = "none stated; used for research"
-OBTAIN = (
-    "CIFAR-10 is the folder cifar-10-batches-py or cifar-10-batches-bin of its archive at "
-    "www.cs.toronto.edu/~kriz/cifar.html; torchvision's CIFAR10 class also downloads it."
-)
-CITATION = """@techreport{krizhevsky2009learning,
-  author = {Krizhevsky, Alex},
-  title = {Learning Multiple Layers of Features from Tiny Images},
-  institution = {University of Toronto},
-  year = {2009}
-}"""
+FACTS = Facts.of("rotated-cifar10")
 
 
 def load(data_dir: str | Path | None, *, size: int = 32) -> DataSet:
@@ -96,9 +66,7 @@ def load(data_dir: str | Path | None, *, size: int = 32) -> DataSet:
     x = turned(images[4 * fifth :], uniform.tolist())
     domains.append(Domain("ood", x, y, meta={"environment": torch.full_like(y, len(angles))}))
     levels = {"environment": (*map(str, angles), "-90 to 90")}
-    return DataSet(
-        "rotated-cifar10", tuple(domains), CLASSES, SOURCE, LICENCE, CITATION, levels=levels
-    )
+    return FACTS.data(domains, (*FACTS.classes,), levels=levels)
 
 
 def turned(images: Tensor, angles: Sequence[float]) -> Tensor:
@@ -125,8 +93,7 @@ def locate(data_dir: Path) -> None:
 
 
 def _path(data_dir: str | Path | None, number: int) -> Path:
-    names = [f"data_batch_{number}", f"data_batch_{number}.bin"]
-    return find(data_dir, names, FOLDERS, dataset="rotated-cifar10", obtain=OBTAIN)
+    return FACTS.find(data_dir, f"data_batch_{number}", f"data_batch_{number}.bin")
 
 
 def _batch(data_dir: str | Path | None, number: int) -> tuple[Tensor, Tensor]:
@@ -141,12 +108,14 @@ def _batch(data_dir: str | Path | None, number: int) -> tuple[Tensor, Tensor]:
             images = torch.from_numpy(np.array(arrays["data"], dtype=np.uint8)).view(-1, 3072)
             labels = torch.tensor(arrays["labels"], dtype=torch.int64)
     except UNREADABLE as error:
-        raise UnseenError(f"{path} is not a batch of CIFAR-10: {error}.", remedy=OBTAIN) from error
+        raise UnseenError(
+            f"{path} is not a batch of CIFAR-10: {error}.", remedy=FACTS.obtain
+        ) from error
     if len(images) != len(labels) or len(labels) % 5 or bool((labels > 9).any()):
         raise UnseenError(
             f"{path} is not a batch of CIFAR-10: {len(images)} images, {len(labels)} labels up to "
             f"{int(labels.max()) if len(labels) else 'none'}.",
-            remedy=OBTAIN,
+            remedy=FACTS.obtain,
         )
     return images, labels
 
@@ -163,15 +132,4 @@ def sketch(folder: Path) -> None:
         (root / f"data_batch_{number}.bin").write_bytes(rows.numpy().tobytes())
 
 
-INFO = Info(
-    load,
-    "CIFAR-10 at nine angles in three clients; all angles in the target",
-    SOURCE,
-    LICENCE,
-    "fedilc-cnn",
-    totals=TOTALS,
-    classes=PER_CLASS,
-    checksums=CHECKSUMS,
-    sketch=sketch,
-    locate=locate,
-)
+INFO = Info(**vars(FACTS), loader=load, sketch=sketch, locate=locate)

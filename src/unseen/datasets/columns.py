@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+import tomllib
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from importlib import resources
 from itertools import pairwise
 from pathlib import Path
+from statistics import fmean
+
+from pydantic import TypeAdapter
 
 from unseen.datasets.dialect import OtherEncoding, almost, number, ungrouped
 from unseen.datasets.sheet import Sheet, coded, read
@@ -16,29 +20,14 @@ from unseen.errors import UnseenError
 
 #: More different values than this are many: below, a column may be anything.
 MANY = 20
-#: Words in the names of columns that number rows or name people and things.
-IDS = {
-    "id", "ids", "uid", "uuid", "guid", "pid", "mrn", "ssn", "identifier", "index", "key", "row",
-    "accession", "record", "barcode", "unnamed",
-}  # fmt: skip
-#: Words in the names of columns whose equal cells belong together.
-UNITS = {
-    "patient", "patients", "subject", "person", "participant", "individual", "lesion", "animal",
-    "donor", "specimen", "customer", "user", "speaker", "family", "household", "slide", "case",
-}  # fmt: skip
+#: Words in the names of columns -> what such columns are: ids, units, sites, labels.
+WORDS = TypeAdapter(dict[str, set[str]]).validate_python(
+    tomllib.loads((resources.files("unseen.datasets") / "words.toml").read_text("utf-8"))
+)
 #: Sites up to which each is named; beyond, the range over all is said.
 FEW = 5
 #: Levels of a column that are shown, and letters of each.
 LEVELS, LETTERS = 4, 14
-#: Names of columns that a site or a label usually has.
-SITES = {
-    "site", "hospital", "centre", "center", "domain", "country", "region", "clinic", "institution",
-    "dataset", "camera", "city", "location", "source", "state", "school",
-}  # fmt: skip
-LABELS = {
-    "label", "target", "outcome", "died", "death", "class", "y", "diagnosis", "status", "event",
-    "mortality", "survived", "result",
-}  # fmt: skip
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
 _WHOLE = re.compile(r"[+-]?\d+(\.0*)?", re.ASCII)
 
@@ -70,7 +59,7 @@ def unit(sheet: Sheet, name: str) -> str | None:
         It shows in the name, such as `patient` or `lesion_id`, and in values that occur more than
         once and are many.
     """
-    if not (named_id(name) or words(name) & UNITS):
+    if not (named_id(name) or words(name) & WORDS["units"]):
         return None
     cells = sheet.present(name)
     values = set(cells)
@@ -82,13 +71,10 @@ def unit(sheet: Sheet, name: str) -> str | None:
 
 def _texts(values: Collection[str], decimal: str | None) -> bool:
     """Whether half of the values or more are not numbers, whatever their decimal sign."""
-    numbers = sum(
-        number(value, decimal) is not None
-        or number(value) is not None
-        or ("_" not in value and almost(value))
-        for value in values
-    )
-    return 2 * numbers <= len(values)
+    signs = {decimal, "."}
+    spelt = [v for v in values if any(number(v, sign) is not None for sign in signs)]
+    meant = [v for v in {*values} - {*spelt} if "_" not in v and almost(v)]
+    return 2 * (len(spelt) + len(meant)) <= len(values)
 
 
 def named_id(name: str) -> bool:
@@ -98,7 +84,7 @@ def named_id(name: str) -> bool:
         >>> [named_id(n) for n in ("patient_id", "patientunitstayid", "age", "steroid")]
         [True, True, False, True]
     """
-    return bool(words(name) & IDS) or (len(name) > 4 and name.lower().endswith("id"))
+    return bool(words(name) & WORDS["ids"]) or (len(name) > 4 and name.lower().endswith("id"))
 
 
 def words(name: str) -> set[str]:
@@ -113,15 +99,14 @@ def words(name: str) -> set[str]:
 
 def repeated(sheet: Sheet, names: Sequence[str]) -> dict[str, str]:
     """Return the columns of words that name units, one indicator each as features, and why."""
-    reasons = {name: unit(sheet, name) for name in names}
+    reasons = {name: why for name in names if (why := unit(sheet, name))}
     decimal = sheet.dialect.decimal
-    return {n: why for n, why in reasons.items() if why and _texts({*sheet.present(n)}, decimal)}
+    return {n: why for n, why in reasons.items() if _texts({*sheet.present(n)}, decimal)}
 
 
 def suspects(sheet: Sheet, names: Sequence[str]) -> dict[str, str]:
     """Return the columns that look like identifiers, with the reason."""
-    reasons = {name: identifier(sheet, name) for name in names}
-    return {name: why for name, why in reasons.items() if why}
+    return {name: why for name in names if (why := identifier(sheet, name))}
 
 
 def check_identifiers(sheet: Sheet, names: Sequence[str]) -> None:
@@ -168,18 +153,14 @@ def spelling_remedy(sheet: Sheet, cell: str) -> str:
     if comma or cell.count(",") != 1 or "." in cell:
         sign = "comma" if comma else "point"
         return f"write it in plain digits, with a {sign} for decimals"
-    other = next((name for name in sheet.columns if _pointed(sheet.present(name))), None)
+    numeric = (name for name in sheet.columns if None not in map(number, sheet.present(name)))
+    other = next((name for name in numeric if any("." in c for c in sheet.present(name))), None)
     if other is not None:
         return (
             f"if that is a decimal comma, write it with a point, as in the column {other!r}, or "
             "all numbers with a comma and decimal=','; if not, write it in plain digits"
         )
     return "if that is a decimal comma, write decimal=','; if not, write it in plain digits"
-
-
-def _pointed(cells: Sequence[str]) -> bool:
-    """Whether a column holds nothing but numbers, some with a decimal point."""
-    return any("." in cell for cell in cells) and all(number(cell) is not None for cell in cells)
 
 
 #: Site -> its cells of a column.
@@ -242,8 +223,8 @@ def columns(
 
 def command(sheet: Sheet, path: str) -> tuple[str, str]:
     """Return the command that checks a table seen for the first time, and what is guessed in it."""
-    domain = _guess(sheet, SITES, "") or "SITE"
-    label = _guess(sheet, LABELS, domain) or "LABEL"
+    domain = _guess(sheet, "sites", "") or "SITE"
+    label = _guess(sheet, "labels", domain) or "LABEL"
     rest = [name for name in sheet.columns if name not in (domain, label)]
     together = next((name for name in rest if unit(sheet, name)), None)
     drop = [name for name in suspects(sheet, rest) if name != together]
@@ -273,11 +254,11 @@ def guessed_encoding(sheet: Sheet) -> bool:
     return sheet.dialect.encoding in ("cp1252", "latin-1")
 
 
-def _guess(sheet: Sheet, usual: set[str], taken: str) -> str | None:
-    """The first column with a usual name and several values that repeat."""
+def _guess(sheet: Sheet, usual: str, taken: str) -> str | None:
+    """The first column with such a name and several values that repeat."""
     for name in sheet.columns:
         values = {*sheet.present(name)}
-        if name != taken and words(name) & usual and 1 < len(values) < len(sheet.lines):
+        if name != taken and words(name) & WORDS[usual] and 1 < len(values) < len(sheet.lines):
             return name
     return None
 
@@ -291,14 +272,18 @@ def _column(sheet: Sheet, name: str, kind: str, numeric: bool, by_site: BySite) 
         numbers = [float(cell) for cell in present]
         values = f"{min(numbers):.6g} to {max(numbers):.6g}"
         if kind in ("numeric", "label"):
-            sites = _compared("mean", by_site, _mean, "{:.4g}")
+            own = {s: [float(c) for c in cells if c is not None] for s, cells in by_site.items()}
+            means = {site: fmean(cells) for site, cells in own.items() if cells}
+            sites = _compared("mean", means, len(by_site), "{:.4g}")
     if not numeric or kind in ("identifier", "categorical", "domain", "unit"):
         levels = coded(present)[0]
         first = ", ".join(level[:LETTERS] for level in levels[:LEVELS])
         values = f"{len(levels):,} different: {first}{', ...' if levels[LEVELS:] else ''}"
         if kind in ("categorical", "group", "label"):
-            sites = _compared("levels", by_site, _levels, "{:,}")
-    shares = _compared("", by_site, _missing, "{:.0%}") if missing else ""
+            counts = {site: len({*cells} - {None}) for site, cells in by_site.items()}
+            sites = _compared("levels", counts, len(by_site), "{:,}")
+    parts = {s: cells.count(None) / len(cells) for s, cells in by_site.items() if cells}
+    shares = _compared("", parts, len(by_site), "{:.0%}") if missing else ""
     gaps = f"{missing:,}" + (f" ({shares})" if shares else "")
     return Column(name, kind, gaps, values, sites, _remark(sheet, name, kind))
 
@@ -318,31 +303,14 @@ def _remark(sheet: Sheet, name: str, kind: str) -> str:
     return ""
 
 
-def _compared(
-    what: str, by_site: BySite, measure: Callable[[Sequence[str | None]], float], form: str
-) -> str:
+def _compared(what: str, values: Mapping[str, float], sites: int, form: str) -> str:
     """A number of every site, each named if they are few, else their range."""
-    values = {site: measure(cells) for site, cells in by_site.items()}
-    defined = {site: value for site, value in values.items() if not math.isnan(value)}
-    if len(values) < 2 or not defined:
+    if sites < 2 or not values:
         return ""
-    low, high = form.format(min(defined.values())), form.format(max(defined.values()))
+    low, high = form.format(min(values.values())), form.format(max(values.values()))
     text = f"{low} to {high}"
     if low == high:
         text = f"{low} at each"
-    elif len(values) <= FEW:
-        text = ", ".join(f"{site} {form.format(value)}" for site, value in defined.items())
+    elif sites <= FEW:
+        text = ", ".join(f"{site} {form.format(value)}" for site, value in values.items())
     return f"{what} {text}".strip()
-
-
-def _mean(cells: Sequence[str | None]) -> float:
-    numbers = [float(cell) for cell in cells if cell is not None]
-    return math.fsum(numbers) / len(numbers) if numbers else math.nan
-
-
-def _levels(cells: Sequence[str | None]) -> float:
-    return len({*cells} - {None})
-
-
-def _missing(cells: Sequence[str | None]) -> float:
-    return cells.count(None) / len(cells) if cells else math.nan

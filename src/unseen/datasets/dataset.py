@@ -86,7 +86,6 @@ class DataSet:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The domains' names, in the data set's own order."""
         return tuple(domain.name for domain in self.domains)
 
 
@@ -113,13 +112,11 @@ def shared_units(domains: Sequence[Domain], names: Sequence[str], what: str) -> 
     """
     owners = _owners((domain.name, domain.units) for domain in domains)
     shared = [(names[code], sites) for code, sites in owners if len(sites) > 1]
-    if not shared:
-        return []
-    (name, sites), count = shared[0], f"{len(shared):,} of {len(owners):,}"
     return [
-        f"{count} values of the unit {what!r} occur at more than one site, such as {name} at "
-        f"{' and '.join(sites[:3])}: if they are the same people, a held-out site is not unseen; "
-        "if each site numbers its own, nothing is wrong"
+        f"{len(shared):,} of {len(owners):,} values of the unit {what!r} occur at more than one "
+        f"site, such as {name} at {' and '.join(sites[:3])}: if they are the same people, a "
+        "held-out site is not unseen; if each site numbers its own, nothing is wrong"
+        for name, sites in shared[:1]
     ]
 
 

@@ -16,11 +16,11 @@ from unseen.datasets.columns import MANY, check_almost, check_identifiers, repea
 from unseen.datasets.dataset import DataSet, Domain, lone_classes, shared_units
 from unseen.datasets.dialect import almost, number
 from unseen.datasets.encoding import Schema
-from unseen.datasets.entry import Info
-from unseen.datasets.files import below
+from unseen.datasets.entry import Facts, Info, below
 from unseen.datasets.sheet import MISSING, Sheet, WrongNumber, coded, names_of, read
 from unseen.errors import UnseenError, choice, nearest
 
+FACTS = Facts.of("table")
 #: Options of `load` that say how the file is read; the others say what its columns are.
 READING = ("missing", "separator", "decimal", "encoding")
 
@@ -97,12 +97,10 @@ def load(
     if identifiers == "refuse":
         unnamed = [name for name in columns if name not in (categorical or ())]
         check_identifiers(sheet, unnamed)
-        notes += [
-            f"{name!r} looks like the name of a person or thing: {why}; write "
-            + (f"unit={name!r} or " if unit is None else "")
-            + f"drop={[name]!r}"
-            for name, why in repeated(sheet, unnamed).items()
-        ]
+        for name, why in repeated(sheet, unnamed).items():
+            looks = f"{name!r} looks like the name of a person or thing: {why}"
+            group = f"unit={name!r} or " if unit is None else ""
+            notes.append(f"{looks}; write {group}drop={[name]!r}")
     schema, x = _features(sheet, columns, categorical, owners)
     meta = {name: _levels(sheet.plain(name)) for name in groups}
     domains = []
@@ -114,11 +112,11 @@ def load(
     notes += _numeric_classes(label, classes) or lone_classes(domains, classes)
     notes += shared_units(domains, unit_names, str(unit))
     levels = {column: levels for column, (levels, _) in meta.items()}
-    source, licence = f"the table {sheet.name}", "the user's own"
     standardised = label if classes is None and standardise else None
-    return DataSet(
-        "table", tuple(domains), classes, source, licence, "", schema, levels,
-        standardise=standardised, dialect=sheet.dialect, notes=tuple(notes),
+    about = {"source": f"the table {sheet.name}", "licence": "the user's own"}
+    return FACTS.data(
+        domains, classes, schema=schema, levels=levels, standardise=standardised,
+        dialect=sheet.dialect, notes=tuple(notes), **about,
     )  # fmt: skip
 
 
@@ -139,12 +137,11 @@ def _labelled(sheet: Sheet, domain: str, label: str, drop: bool) -> tuple[Sheet,
     listed += f" and {len(sites) - MANY} more sites" if len(sites) > MANY else ""
     rows = f"{len(gaps):,} of {len(cells):,} rows"
     if not drop or len(gaps) == len(cells):
+        other = "" if drop else ", or leave these rows out by missing_label='drop'"
         raise UnseenError(
             f"{rows} of {sheet.name} have no value in {label!r}, the column of the label "
             f"({listed}), the first in line {sheet.lines[gaps[0]]}.",
-            remedy="Fill in the values."
-            if drop
-            else "Fill in the values, or leave these rows out by missing_label='drop'.",
+            remedy=f"Fill in the values{other}.",
         )
     gone = [name for name in every if every[name] == without[name]]
     lost = f"; nothing is left of {', '.join(gone)}" if gone else ""
@@ -153,7 +150,6 @@ def _labelled(sheet: Sheet, domain: str, label: str, drop: bool) -> tuple[Sheet,
 
 
 def _labels(sheet: Sheet, label: str, task: str) -> tuple[tuple[str, ...] | None, Tensor]:
-    """The classes and every row's code, or None and every row's number."""
     if task == "classification":
         return coded(sheet.full(label, "label"))
     try:
@@ -192,7 +188,6 @@ def _levels(cells: Sequence[str | None]) -> tuple[tuple[str, ...], Tensor]:
 def _features(
     sheet: Sheet, columns: Sequence[str], categorical: Sequence[str] | None, owners: Tensor
 ) -> tuple[Schema, Tensor]:
-    """The schema, and the raw features [N, C] in float64."""
     if not columns:
         raise UnseenError(f"{sheet.name} has no column left to be a feature.")
     if categorical is None:
@@ -245,10 +240,4 @@ def _looks_categorical(sheet: Sheet, name: str, owners: Tensor) -> bool:
     return True
 
 
-INFO = Info(
-    load,
-    "your own csv file: a domain column, a label column, features with gaps",
-    "your file",
-    "yours",
-    "mlp(widths=[32])",
-)
+INFO = Info(**vars(FACTS), loader=load)

@@ -165,7 +165,6 @@ def decode(content: bytes, encoding: str | None, where: Path) -> tuple[str, str 
 
 
 def _marked(content: bytes) -> str | None:
-    """The encoding that the mark at the start of a file says, if it has one."""
     return next((codec for mark, codec in MARKS.items() if content.startswith(mark)), None)
 
 
@@ -217,11 +216,9 @@ def separator_of(text: str, needs: Sequence[str], where: Path) -> str:
         return ","
     if not needs:
         return likely
-    raise UnseenError(
-        f"the header of {where} holds one column when split by ','; it looks separated by "
-        f"{SEPARATORS[likely]}:",
-        remedy=f"write separator={likely!r} in table(...).",
-    )
+    what = f"the header of {where} holds one column when split by ','"
+    remedy = f"Write separator={likely!r} in table(...)."
+    raise UnseenError(f"{what}; it looks separated by {SEPARATORS[likely]}.", remedy=remedy)
 
 
 def decimal_of(columns: Iterable[Iterable[str]], separator: str) -> str:

@@ -12,56 +12,22 @@ import torch
 from torch import Tensor
 
 from unseen.core.turn import keyed
+from unseen.datasets import eicu_files as files
 from unseen.datasets.dataset import DataSet, Domain
-from unseen.datasets.eicu_files import (
-    CATEGORICAL,
-    DEMOGRAPHICS,
-    EDITIONS,
-    OUTCOMES,
-    REGIONS,
-    Stay,
-    amounts,
-    check_edition,
-    folder_of,
-    locate,
-    read_orders,
-    read_stays,
-    sketch,
-)  # fmt: skip
+from unseen.datasets.eicu_files import CATEGORICAL, DEMOGRAPHICS, EDITIONS, FACTS, Stay
 from unseen.datasets.encoding import Schema
 from unseen.datasets.entry import Info
 from unseen.datasets.sheet import coded
 from unseen.errors import UnseenError, choice, number
 
-CLASSES = ("alive", "expired")
 #: Centimetres and kilograms that an adult may have; other values were mistyped and are missing.
 PLAUSIBLE = {"admissionheight": (100.0, 250.0), "admissionweight": (20.0, 400.0)}
-SOURCE = "eICU Collaborative Research Database"
 LICENCES = {
     "demo": "Open Database License (ODbL) 1.0; never try to re-identify anybody",
     "full": (
         "PhysioNet Credentialed Health Data License 1.5: training, a signed agreement, no sharing"
     ),
 }
-LICENCE = "demo: ODbL 1.0; full: PhysioNet credentialed access, not to be shared"
-CITATION = """@article{pollard2018eicu,
-  author = {Pollard, Tom J. and Johnson, Alistair E. W. and Raffa, Jesse D. and Celi, Leo A. and
-            Mark, Roger G. and Badawi, Omar},
-  title = {The {eICU} {C}ollaborative {R}esearch {D}atabase, a freely available multi-center
-           database for critical care research},
-  journal = {Scientific Data},
-  volume = {5},
-  pages = {180178},
-  year = {2018}
-}"""
-#: Stays of the demo per region where region and outcome are known, as counted in its files.
-CELLS: Mapping[str, Mapping[str, int]] = {
-    "Midwest": {"alive": 734, "expired": 58},
-    "Northeast": {"alive": 138, "expired": 19},
-    "South": {"alive": 670, "expired": 63},
-    "West": {"alive": 551, "expired": 50},
-}
-TOTALS = {region: sum(own.values()) for region, own in CELLS.items()}
 
 
 def load(
@@ -164,11 +130,11 @@ def load(
         raise UnseenError(
             "rest = True pools the hospitals after the largest.", remedy="Set equal, as in 20."
         )
-    folder, suffix = folder_of(data_dir, edition)
-    every = read_stays(folder, suffix)
-    check_edition(folder, len(every), edition)
+    folder, suffix = files.folder_of(data_dir, edition)
+    every = files.read_stays(folder, suffix)
+    files.check_edition(folder, len(every), edition)
     selected, left = _selected(every, domain, stays)
-    orders = read_orders(folder / f"medication.csv{suffix}", selected, hours, drug)
+    orders = files.read_orders(folder / f"medication.csv{suffix}", selected, hours, drug)
     if medicated:
         left["no drug in the window"] = sum(stay.id not in orders for stay in selected)
         selected = [stay for stay in selected if stay.id in orders]
@@ -184,13 +150,14 @@ def load(
     selected = [stay for own in members.values() for stay in own]
     columns, x = _drugs(selected, orders, vocabulary, size)
     schema, x = _table(selected, columns, x) if demographics else (None, x)
-    y = torch.tensor([OUTCOMES[stay.outcome] for stay in selected])
-    levels = {"region": (*REGIONS, "unknown")}
+    y = torch.tensor([files.OUTCOMES[stay.outcome] for stay in selected])
+    levels = {"region": (*files.REGIONS, "unknown")}
     regions = torch.tensor([levels["region"].index(stay.region or "unknown") for stay in selected])
     parts = zip(members, x.split(sizes), y.split(sizes), regions.split(sizes), strict=True)
     domains = tuple(Domain(name, a, b, meta={"region": codes}) for name, a, b, codes in parts)
-    source = f"{SOURCE} 2.0 ({edition}), {len(every)} stays; left out: {omitted}"
-    return DataSet("eicu", domains, CLASSES, source, LICENCES[edition], CITATION, schema, levels)
+    source = f"{FACTS.source} 2.0 ({edition}), {len(every)} stays; left out: {omitted}"
+    about = {"source": source, "licence": LICENCES[edition]}
+    return FACTS.data(domains, FACTS.labels, schema=schema, levels=levels, **about)
 
 
 def _selected(stays: Sequence[Stay], domain: str, which: str) -> tuple[list[Stay], dict[str, int]]:
@@ -229,8 +196,7 @@ def _domains(
             raise UnseenError(
                 f"{option} = {wanted} asks for more hospitals than there are: {len(by_name)} have "
                 f"minimum = {minimum} stays after what was left out.",
-                remedy=f"Take the files of an edition with more, or set {option} to "
-                f"{len(by_name)} or fewer.",
+                remedy=f"Take an edition with more, or set {option} to {len(by_name)} or fewer.",
             )
     by_number = sorted(by_name, key=lambda n: (int(n) if n.isdigit() else math.inf, n))
     ranked = sorted(by_number, key=lambda name: -len(by_name[name]))[:hospitals]
@@ -268,7 +234,6 @@ def _drugs(
 
 
 def _table(stays: Sequence[Stay], drugs: Sequence[str], x: Tensor) -> tuple[Schema, Tensor]:
-    """The schema and the raw table [N, C]: demographics, then drugs as flags."""
     categories: dict[str, tuple[str, ...]] = {}
     values = []
     for j, name in enumerate(DEMOGRAPHICS):
@@ -295,15 +260,5 @@ def _measured(name: str, cell: str) -> float:
 
 
 INFO = Info(
-    load,
-    "death in hospital from drugs in intensive care; regions or hospitals, demo or full",
-    SOURCE,
-    LICENCE,
-    "mlp(widths=[64])",
-    ("loss", "accuracy", "auroc", "auprc"),
-    totals=TOTALS,
-    cells=CELLS,
-    sketch=sketch,
-    locate=locate,
-    amounts=amounts,
+    **vars(FACTS), loader=load, sketch=files.sketch, locate=files.locate, amounts=files.amounts
 )

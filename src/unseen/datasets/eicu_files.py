@@ -11,40 +11,23 @@ from pathlib import Path
 import torch
 
 from unseen.core.turn import keyed
-from unseen.datasets.files import either, find
+from unseen.datasets.entry import Facts, either
 from unseen.datasets.sheet import stream
 from unseen.errors import UnseenError
 
 EDITIONS = ("demo", "full")
-FOLDERS = {
-    "demo": (
-        ".", "eicu_demo", "eicu-collaborative-research-database-demo-2.0.1",
-        "eicu-collaborative-research-database-demo-2.0",
-    ),
-    "full": (".", "eicu", "eicu-collaborative-research-database-2.0"),
-}  # fmt: skip
+FACTS = Facts.of("eicu")
 #: Rows of the files of each edition, as its documentation states them.
 ROWS: Mapping[str, Mapping[str, int]] = {
     "demo": {"patient": 2520, "medication": 75_604, "hospital": 186},
     "full": {"patient": 200_859, "hospital": 208},
 }
-REGIONS = ("Midwest", "Northeast", "South", "West")
+REGIONS = FACTS.names["regions"]
 OUTCOMES = {"Alive": 0, "Expired": 1}
 #: The demographic columns, and those of them that are categorical.
-DEMOGRAPHICS = ("age", "gender", "ethnicity", "admissionheight", "admissionweight")
+DEMOGRAPHICS = FACTS.names["demographics"]
 CATEGORICAL = ("gender", "ethnicity")
-OBTAIN = (
-    "patient.csv.gz, medication.csv.gz and hospital.csv.gz are files of the eICU Collaborative "
-    "Research Database: its demo 2.0 is open at physionet.org/content/eicu-crd-demo, the full 2.0 "
-    "is at physionet.org/content/eicu-crd after training and a signed agreement."
-)
-PATIENT = (
-    "patientunitstayid", "uniquepid", "hospitalid", "hospitaldischargestatus",
-    "hospitaldischargeyear", "unitvisitnumber", *DEMOGRAPHICS,
-)  # fmt: skip
-MEDICATION = (
-    "patientunitstayid", "drugstartoffset", "drugordercancelled", "drugname", "drughiclseqno",
-)  # fmt: skip
+PATIENT, MEDICATION = FACTS.names["patient"], FACTS.names["medication"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +55,11 @@ class Stay:
 
 def folder_of(data_dir: str | Path | None, edition: str) -> tuple[Path, str]:
     """Return the folder of all three files, and the suffix of packed files or ""."""
-    names = ("patient.csv.gz", "patient.csv")
-    path = find(data_dir, names, FOLDERS[edition], dataset="eicu", obtain=OBTAIN)
+    folders = FACTS.names[edition]
+    path = FACTS.find(data_dir, "patient.csv.gz", "patient.csv", folders=folders)
     suffix = ".gz" if path.suffix == ".gz" else ""
     for stem in ("medication", "hospital"):
-        find(path.parent, [f"{stem}.csv{suffix}"], ["."], dataset="eicu", obtain=OBTAIN)
+        FACTS.find(path.parent, f"{stem}.csv{suffix}", folders=["."])
     return path.parent, suffix
 
 

@@ -51,7 +51,6 @@ class Schema:
 
     @property
     def numeric(self) -> list[int]:
-        """Positions of the numeric columns."""
         coded = {*self.categories, *self.flags}
         return [j for j, name in enumerate(self.columns) if name not in coded]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -11,60 +10,25 @@ import torch
 from unseen.core.turn import keyed
 from unseen.datasets import wilds
 from unseen.datasets.dataset import NO_GROUP, DataSet
-from unseen.datasets.entry import Info
-from unseen.datasets.files import find
+from unseen.datasets.entry import Facts, Info
 from unseen.datasets.images import View
 from unseen.datasets.sheet import stream
 from unseen.datasets.wilds import TEST, VALIDATION
 from unseen.errors import UnseenError, choice, nearest
 
-FOLDERS = ("fmow_v1.1", "fmow", ".")
-CLASSES = (
-    "airport", "airport_hangar", "airport_terminal", "amusement_park", "aquaculture",
-    "archaeological_site", "barn", "border_checkpoint", "burial_site", "car_dealership",
-    "construction_site", "crop_field", "dam", "debris_or_rubble", "educational_institution",
-    "electric_substation", "factory_or_powerplant", "fire_station", "flooded_road", "fountain",
-    "gas_station", "golf_course", "ground_transportation_station", "helipad", "hospital",
-    "impoverished_settlement", "interchange", "lake_or_pond", "lighthouse", "military_facility",
-    "multi-unit_residential", "nuclear_powerplant", "office_building", "oil_or_gas_facility",
-    "park", "parking_lot_or_garage", "place_of_worship", "police_station", "port", "prison",
-    "race_track", "railway_bridge", "recreational_facility", "road_bridge", "runway", "shipyard",
-    "shopping_mall", "single-unit_residential", "smokestack", "solar_farm", "space_facility",
-    "stadium", "storage_tank", "surface_mine", "swimming_pool", "toll_booth", "tower",
-    "tunnel_opening", "waste_disposal", "water_treatment_facility", "wind_farm", "zoo",
-)  # fmt: skip
-REGIONS = ("Africa", "Americas", "Asia", "Europe", "Oceania")
+FACTS = Facts.of("fmow")
+REGIONS = FACTS.names["regions"]
 #: What the file of country codes gives no region: a client, but no group of the metrics.
 OTHER = "Other"
 YEARS = tuple(map(str, range(2002, 2018)))
 #: First year of validation and of test outside of the distribution.
 LATER, LAST = 2013, 2016
-#: Parts of the original data; WILDS uses no "seq" image, but counts it in the images' numbers.
-PARTS = ("train", "val", "test", "seq")
-COLUMNS = ("split", "category", "country_code", "timestamp")
-SOURCE = "FMoW-WILDS v1.1, from Functional Map of the World"
-LICENCE = "FMoW Challenge Public License"
-OBTAIN = (
-    "fmow_v1.1 (rgb_metadata.csv, country_code_mapping.csv and the folder images, 53.9 GB packed) "
-    f"{wilds.OBTAIN}"
-)
-CITATION = """@inproceedings{christie2018functional,
-  author = {Christie, Gordon and Fendley, Neil and Wilson, James and Mukherjee, Ryan},
-  title = {Functional Map of the World},
-  booktitle = {Conference on Computer Vision and Pattern Recognition},
-  year = {2018}
-}
-"""
-#: Images that WILDS states; its sources have 76,863 of training and 11,483 of validation.
-TOTALS: Mapping[str, int] = {VALIDATION: 19_915, TEST: 22_108}
+#: Of the original data; WILDS uses no "seq" image, but counts it in the images' numbers.
+PARTS = FACTS.names["parts"]
 
 
 def load(
-    data_dir: str | Path | None,
-    *,
-    clients: str = "year",
-    size: int = 224,
-    limit: int | None = None,
+    data_dir: str | Path | None, *, clients: str = "year", size: int = 224, limit: int | None = None
 ) -> DataSet:
     """Load 62 uses of land and buildings from 224 × 224 colour images.
 
@@ -106,44 +70,37 @@ def load(
     """
     choice("clients", clients, ("year", "region"))
     path = locate(data_dir)
-    mapping = stream(_mapping(path.parent), ("alpha-3", "region"))
-    regions = {code: region for code, region in mapping if region}
-    label = {name: i for i, name in enumerate(CLASSES)}
-    examples: dict[str, list[wilds.Example]] = {}
-    for i, (part, category, country, time) in enumerate(stream(path, COLUMNS)):
-        if category not in label:
-            raise nearest(f"category in {path}", category, CLASSES)
+    pairs = stream(_mapping(path.parent), ("alpha-3", "region"))
+    regions = {code: region for code, region in pairs if region}
+    label = {name: i for i, name in enumerate(FACTS.labels)}
+    examples = []
+    for i, (part, category, country, time) in enumerate(stream(path, FACTS.names["columns"])):
         region, year = regions.get(country, OTHER), _year(time, path)
-        if part not in PARTS or region not in (*REGIONS, OTHER) or str(year) not in YEARS:
-            raise UnseenError(
-                f"{path} has an image of the split {part!r}, the region {region!r} and the year "
-                f"{year}; expected one of {', '.join(PARTS)}, of {', '.join((*REGIONS, OTHER))} "
-                f"and a year from {YEARS[0]} to {YEARS[-1]}."
-            )
+        if category not in label:
+            raise nearest(f"category in {path}", category, FACTS.labels)
+        choice(f"split in {path}", part, PARTS)
+        choice(f"region in {path}", region, (*REGIONS, OTHER))
+        choice(f"year in {path}", str(year), YEARS)
         name = _domain(part, year, region if clients == "region" else str(year))
         if name is not None:
             group = NO_GROUP if region == OTHER else REGIONS.index(region)
             meta = {"region": group, "year": YEARS.index(str(year))}
             validates = part == "val" and year < LATER
             example = wilds.Example(f"images/rgb_img_{i}.png", label[category], validates, meta)
-            examples.setdefault(name, []).append(example)
-    domains = wilds.domains(path.parent, examples, View(size), limit=limit)
+            examples.append((name, example))
     levels = {"region": REGIONS, "year": YEARS}
-    return DataSet(
-        "fmow", domains, CLASSES, SOURCE, LICENCE, CITATION + wilds.CITATION, levels=levels
-    )
+    return wilds.data_set(FACTS, path.parent, examples, View(size), levels, limit)
 
 
 def locate(data_dir: str | Path | None) -> Path:
     """Return the table of the images; an error says where it or that of countries was sought."""
-    path = find(data_dir, ["rgb_metadata.csv"], FOLDERS, dataset="fmow", obtain=OBTAIN)
-    next(stream(path, COLUMNS), None)
+    path = wilds.table(FACTS, "rgb_metadata.csv", data_dir)
     _mapping(path.parent)
     return path
 
 
 def _mapping(folder: Path) -> Path:
-    return find(folder, ["country_code_mapping.csv"], ["."], dataset="fmow", obtain=OBTAIN)
+    return FACTS.find(folder, "country_code_mapping.csv", folders=["."])
 
 
 def sketch(folder: Path) -> None:
@@ -191,13 +148,4 @@ def _year(time: str, path: Path) -> int:
     return (moment if moment.tzinfo is None else moment.astimezone(UTC)).year
 
 
-INFO = Info(
-    load,
-    "62 uses of land on satellite images by year or region (WILDS)",
-    SOURCE,
-    LICENCE,
-    "densenet121",
-    totals=TOTALS,
-    sketch=sketch,
-    locate=locate,
-)
+INFO = Info(**vars(FACTS), loader=load, sketch=sketch, locate=locate)

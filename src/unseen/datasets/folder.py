@@ -5,30 +5,18 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
-import torch
 from torch import Tensor
 
 from unseen.datasets.cache import decoded
 from unseen.datasets.dataset import DataSet, Domain, lone_classes, shared_units
-from unseen.datasets.entry import Info
-from unseen.datasets.files import below
-from unseen.datasets.images import File, Tree, View
+from unseen.datasets.entry import Facts, Info, below
+from unseen.datasets.images import Image, Tree, View
+from unseen.datasets.layout import Survey
 from unseen.datasets.sheet import coded
 from unseen.errors import UnseenError, nearest
 
-
-class Survey(NamedTuple):
-    """A tree's images by domain, in their order, and the names of the classes."""
-
-    tree: Tree
-    images: dict[str, list[File]]
-    classes: tuple[str, ...]
-
-    def labels(self, domain: str) -> list[int]:
-        """Return the class of each of a domain's images."""
-        return [self.classes.index(file.parts[-2]) for file in self.images[domain]]
+FACTS = Facts.of("folder")
 
 
 def load(
@@ -59,16 +47,16 @@ def load(
         images by their suffix are passed over. Images are decoded once, see `cache.decoded`.
     """
     view = View(size, grey)
-    tree, images, names = tree_survey = survey(data_dir, path, classes)
-    unit_names, units = _units(images, unit) if unit is not None else ((), {})
+    trees, every, names = surveyed = survey(data_dir, path, classes)
+    unit_names, units = _units(every, unit) if unit is not None else ((), {})
     domains = []
-    for domain, files in images.items():
-        x, digest = decoded(tree, files, view)
-        y = torch.tensor(tree_survey.labels(domain))
+    for domain, images in every.items():
+        x, digest = decoded(trees[domain], [image.file for image in images], view)
+        y = surveyed.labels(images)
         domains.append(Domain(domain, x, y, digest=digest, units=units.get(domain)))
     notes = [*lone_classes(domains, names), *shared_units(domains, unit_names, str(unit))]
-    source, licence = f"images in {tree.root.resolve().name}", "the user's own"
-    return DataSet("folder", tuple(domains), names, source, licence, "", notes=tuple(notes))
+    about = {"source": source_of(surveyed), "licence": "the user's own"}
+    return FACTS.data(domains, names, notes=tuple(notes), **about)
 
 
 def survey(
@@ -85,29 +73,32 @@ def survey(
             f"{tree.root} is not one tree domain/class/image: found images in {above[0]} and in "
             f"{above[1]}."
         )
-    images: dict[str, list[File]] = {name: [] for name in sorted({f.parts[-3] for f in files})}
+    images: dict[str, list[Image]] = {name: [] for name in sorted({f.parts[-3] for f in files})}
     for file in files:
-        images[file.parts[-3]].append(file)
-        if classes is not None and file.parts[-2] not in classes:
-            kind = f"class (a folder of domain {file.parts[-3]!r})"
-            raise nearest(kind, file.parts[-2], classes)
-    return Survey(tree, images, tuple(classes or sorted({f.parts[-2] for f in files})))
+        domain, label, _ = file.parts[-3:]
+        if classes is not None and label not in classes:
+            raise nearest(f"class (a folder of domain {domain!r})", label, classes)
+        images[domain].append(Image(file, label, ""))
+    labels = tuple(classes or sorted({file.parts[-2] for file in files}))
+    return Survey(dict.fromkeys(images, tree), images, labels)
+
+
+def source_of(survey: Survey) -> str:
+    """Return what reports call the tree."""
+    return f"images in {next(iter(survey.trees.values())).root.resolve().name}"
 
 
 def _units(
-    images: Mapping[str, Sequence[File]], pattern: str
+    images: Mapping[str, Sequence[Image]], pattern: str
 ) -> tuple[tuple[str, ...], dict[str, Tensor]]:
-    """The names of the units, and per domain the code of every image's."""
     try:
         expression = re.compile(pattern)
     except re.error as error:
         raise UnseenError(f"unit = {pattern!r} is not a regular expression: {error}.") from None
     if not expression.groups:
-        raise UnseenError(
-            f"unit = {pattern!r} needs a group in brackets that names the unit, as (P[0-9]+)_ does "
-            "in P12_left.png."
-        )
-    files = [file for own in images.values() for file in own]
+        what = f"unit = {pattern!r} has no group in brackets that names the unit"
+        raise UnseenError(f"{what}, as (P[0-9]+)_ does in P12_left.png.")
+    files = [image.file for own in images.values() for image in own]
     matches = [expression.search(file.parts[-1]) for file in files]
     units = [match[1] if match else None for match in matches]
     if missed := [file.path for file, unit in zip(files, units, strict=True) if not unit]:
@@ -120,10 +111,4 @@ def _units(
     return names, dict(zip(images, codes.split(sizes), strict=True))
 
 
-INFO = Info(
-    load,
-    "your own images: domain/class/image, in a folder or a tar archive",
-    "your files",
-    "yours",
-    "bn-cnn",
-)
+INFO = Info(**vars(FACTS), loader=load)

@@ -10,54 +10,15 @@ import torch
 from unseen.core.turn import keyed
 from unseen.datasets.dataset import DataSet
 from unseen.datasets.delimited import assemble
-from unseen.datasets.entry import Info
-from unseen.datasets.files import find
+from unseen.datasets.entry import Facts, Info
 from unseen.datasets.sheet import Sheet, read
 
-#: Domain -> the name that its file uses.
-HOSPITALS = {
-    "cleveland": "cleveland",
-    "hungary": "hungarian",
-    "switzerland": "switzerland",
-    "va": "va",
-}
 #: The package's own copy of the four files, as distributed; ATTRIBUTION.txt beside them.
 SHIPPED = Path(__file__).with_name("heart_disease")
-#: Where the files may lie in a data folder.
-FOLDERS = (".", "heart_disease")
-#: The thirteen findings in the order of heart-disease.names, then the diagnosis.
-COLUMNS = (
-    "age", "sex", "cp", "trestbps", "chol", "fbs", "restecg", "thalach", "exang", "oldpeak",
-    "slope", "ca", "thal", "num",
-)  # fmt: skip
-#: Chest pain type, resting ECG, slope of the ST segment, thallium scan: codes without an order
-#: to be relied on. sex, fbs and exang are 0 or 1, ca is a count; these stay numbers.
-CATEGORICAL = ("cp", "restecg", "slope", "thal")
-#: Serum cholesterol (mg/dl) and resting blood pressure (mm Hg). No living patient has 0: it was
-#: written where nothing was measured, for all 123 patients of Switzerland's cholesterol.
-ZERO_IS_MISSING = ("chol", "trestbps")
-#: As in the table "Class Distribution" of heart-disease.names, values 1 to 4 together.
-CELLS = {
-    "cleveland": {"absent": 164, "present": 139},
-    "hungary": {"absent": 188, "present": 106},
-    "switzerland": {"absent": 8, "present": 115},
-    "va": {"absent": 51, "present": 149},
-}
-TOTALS = {name: sum(own.values()) for name, own in CELLS.items()}
-SOURCE = "Heart Disease, UCI Machine Learning Repository, doi 10.24432/C52P4X"
-LICENCE = "CC BY 4.0"
-OBTAIN = (
-    "The four files processed.cleveland.data, processed.hungarian.data, "
-    "processed.switzerland.data and processed.va.data belong to the data set Heart Disease of "
-    "the UCI Machine Learning Repository, doi 10.24432/C52P4X."
-)
-CITATION = """@misc{janosi1989heart,
-  author = {Janosi, Andras and Steinbrunn, William and Pfisterer, Matthias and Detrano, Robert},
-  title = {Heart Disease},
-  howpublished = {UCI Machine Learning Repository},
-  year = {1989},
-  doi = {10.24432/C52P4X}
-}"""
+FACTS = Facts.of("heart-disease")
+HOSPITALS = FACTS.files
+COLUMNS, CATEGORICAL = FACTS.names["columns"], FACTS.names["categorical"]
+ZERO_IS_MISSING = FACTS.names["zero_is_missing"]
 
 
 def load(data_dir: str | Path | None = None) -> DataSet:
@@ -78,16 +39,16 @@ def load(data_dir: str | Path | None = None) -> DataSet:
     lines = [line for sheet in sheets for line in sheet.lines]
     pooled = Sheet("heart-disease", columns, lines)
     data = assemble(pooled, domain="hospital", label="num", categorical=CATEGORICAL)
-    return replace(data, name="heart-disease", source=SOURCE, licence=LICENCE, citation=CITATION)
+    return replace(data, **FACTS.about)
 
 
 def folder_of(data_dir: str | Path | None) -> str | Path:
     """Return the user's folder if any hospital's file lies there, else the package's own."""
     if data_dir is None:
         return SHIPPED
-    places = [Path(data_dir) / folder for folder in FOLDERS]
-    named = [file_of(name) for name in HOSPITALS]
-    return data_dir if any((p / file).is_file() for p in places for file in named) else SHIPPED
+    places = [Path(data_dir) / folder for folder in FACTS.folders]
+    own = any((place / file).is_file() for place in places for file in HOSPITALS.values())
+    return data_dir if own else SHIPPED
 
 
 def locate(data_dir: Path) -> None:
@@ -102,12 +63,7 @@ def path_of(data_dir: str | Path | None, name: str) -> Path:
     Note:
         A site of a federation reads its own file by this, and never the package's.
     """
-    return find(data_dir, [file_of(name)], FOLDERS, dataset="heart-disease", obtain=OBTAIN)
-
-
-def file_of(name: str) -> str:
-    """Return the name of a hospital's file."""
-    return f"processed.{HOSPITALS[name]}.data"
+    return FACTS.find(data_dir, HOSPITALS[name])
 
 
 def hospital(path: Path, name: str) -> Sheet:
@@ -127,27 +83,16 @@ def sketch(folder: Path) -> None:
     """Write a synthetic stand-in: 24 rows per hospital, drawn at random, some cells missing."""
     root = folder / "heart_disease"
     root.mkdir(parents=True, exist_ok=True)
-    for name, spelling in HOSPITALS.items():
+    for name, file in HOSPITALS.items():
         draws = torch.randint(100, (24, len(COLUMNS)), generator=keyed(f"sketch/heart/{name}"))
         lines = []
         for i, row in enumerate(draws.tolist()):
-            cells = [
-                "?" if value < 10 else str(value % 3 + 1 if column in CATEGORICAL else value)
-                for column, value in zip(COLUMNS, row, strict=True)
+            codes = [
+                v % 3 + 1 if c in CATEGORICAL else v for c, v in zip(COLUMNS, row, strict=True)
             ]
+            cells = ["?" if v < 10 else str(code) for code, v in zip(codes, row, strict=True)]
             lines.append(",".join([*cells[:-1], str(i % 3)]))
-        (root / f"processed.{spelling}.data").write_text("\n".join(lines) + "\n")
+        (root / file).write_text("\n".join(lines) + "\n")
 
 
-INFO = Info(
-    load,
-    "920 patients of four hospitals, 13 findings with gaps, diagnosis yes or no; no files needed",
-    SOURCE,
-    LICENCE,
-    "mlp(widths=[32])",
-    ("loss", "accuracy", "balanced-accuracy", "auroc", "auprc"),
-    totals=TOTALS,
-    cells=CELLS,
-    sketch=sketch,
-    locate=locate,
-)
+INFO = Info(**vars(FACTS), loader=load, sketch=sketch, locate=locate)

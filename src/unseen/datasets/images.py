@@ -18,7 +18,7 @@ from torch import Tensor
 from unseen.errors import UnseenError, choice, number
 
 SUFFIXES = frozenset(
-    (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm", ".pgm")
+    [".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm", ".pgm"]
 )
 
 
@@ -58,7 +58,6 @@ class View:
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """Shape of one image."""
         return (1 if self.grey else 3, self.size, self.size)
 
     def __call__(self, content: bytes, where: str) -> Tensor:
@@ -158,11 +157,8 @@ class Tree:
 def _archived(path: Path, changed: int) -> tuple[File, ...]:
     """The image files of an archive; kept, since listing means reading through all of it."""
     with tarfile.open(path) as archive:
-        return tuple(
-            File(_path(member), member.size, changed)
-            for member in archive
-            if member.isfile() and _image(member.name)
-        )
+        members = [member for member in archive if member.isfile() and _image(member.name)]
+    return tuple(File(_path(member), member.size, changed) for member in members)
 
 
 def _path(member: tarfile.TarInfo) -> str:

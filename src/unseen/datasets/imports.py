@@ -18,8 +18,9 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any, BinaryIO
 
 from unseen.datasets.cache import readable, workspace
+from unseen.datasets.entry import Layout
 from unseen.datasets.images import SUFFIXES, File, visible
-from unseen.datasets.layout import Layout, place
+from unseen.datasets.layout import place
 from unseen.datasets.standin import MARKER, marker
 from unseen.errors import UnseenError
 
@@ -78,17 +79,13 @@ def bring(
                 if first is not item and target != MARKER:
                     raise UnseenError(f"{item.path} and {first.path} would both become {target}.")
         if wanted.keys() <= {MARKER}:
-            raise UnseenError(
-                f"{', '.join(map(str, sources))} holds no image in the form domain/class/image.",
-                remedy=layout.obtain if layout else "",
-            )
+            names = ", ".join(map(str, sources))
+            what = f"{names} holds no image in the form domain/class/image."
+            raise UnseenError(what, remedy=layout.obtain if layout else "")
         folder = data_dir if layout is None else data_dir / layout.root
         if stand_in := marker([folder]):
-            raise UnseenError(
-                f"{folder} belongs to synthetic stand-ins ({stand_in}), and real data are never "
-                "put next to them.",
-                remedy="Import into another data folder.",
-            )
+            what = f"{folder} belongs to synthetic stand-ins ({stand_in})."
+            raise UnseenError(what, remedy="Import into another data folder.")
         size = sum(item.size for item in wanted.values())
         _write(wanted, size, folder, locate)
     return Imported(folder, len(wanted), size, len(items) - used)
@@ -162,7 +159,6 @@ def _write(
 
 @contextmanager
 def _opened(layout: Layout | None, sources: Sequence[Path]) -> Iterator[list[Item]]:
-    """All files of the sources, while these are open."""
     with ExitStack() as stack:
         try:
             yield [item for source in sources for item in _items(layout, source, stack)]
@@ -189,24 +185,27 @@ def _items(layout: Layout | None, source: Path, stack: ExitStack) -> Iterator[It
 
 def _from_tar(archive: tarfile.TarFile, source: Path) -> Iterator[Item]:
     for member in archive:
-        path = _safe(member.name, source)
-        if not (member.isfile() or member.isdir()):
-            raise _linked(source, member.name)
-        if member.isfile() and visible(path):
-            yield Item(path, member.size, partial(archive.extractfile, member))  # type: ignore[arg-type]
+        opened: Any = partial(archive.extractfile, member)
+        plain = member.isfile() or member.isdir()
+        yield from _item(source, member.name, plain, member.isdir(), member.size, opened)
 
 
 def _from_zip(archive: zipfile.ZipFile, source: Path) -> Iterator[Item]:
     for info in archive.infolist():
-        path = _safe(info.filename, source)
-        if stat.S_IFMT(info.external_attr >> 16) not in (0, stat.S_IFREG, stat.S_IFDIR):
-            raise _linked(source, info.filename)
-        if not info.is_dir() and visible(path):
-            yield Item(path, info.file_size, partial(archive.open, info))  # type: ignore[arg-type]
+        opened: Any = partial(archive.open, info)
+        plain = stat.S_IFMT(info.external_attr >> 16) in (0, stat.S_IFREG, stat.S_IFDIR)
+        yield from _item(source, info.filename, plain, info.is_dir(), info.file_size, opened)
 
 
-def _linked(source: Path, name: str) -> UnseenError:
-    return UnseenError(f"{source} holds a link or device, {name!r}: not imported.")
+def _item(
+    source: Path, name: str, plain: bool, folder: bool, size: int, opened: Callable[[], BinaryIO]
+) -> Iterator[Item]:
+    """The file of that name, unless it is hidden or a folder; links and devices are refused."""
+    path = _safe(name, source)
+    if not plain:
+        raise UnseenError(f"{source} holds a link or device, {name!r}: not imported.")
+    if not folder and visible(path):
+        yield Item(path, size, opened)
 
 
 def _safe(name: str, source: Path) -> str:
@@ -287,7 +286,6 @@ def _described(metadata: Mapping[bytes, bytes]) -> dict[str, list[str]]:
 
 
 def _word(source: Path, described: Mapping[str, list[str]], column: str, value: object) -> str:
-    """A domain's or class's name."""
     if not isinstance(value, int):
         return str(value)
     names = dict(enumerate(described.get(column, [])))

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -13,9 +12,8 @@ from torch import Tensor
 from unseen.core.turn import keyed
 from unseen.datasets.cache import decoded
 from unseen.datasets.dataset import DataSet, Domain
-from unseen.datasets.files import below, data_folder
+from unseen.datasets.entry import Layout, below
 from unseen.datasets.images import File, Image, Tree, View
-from unseen.datasets.splits import Lists
 from unseen.datasets.standin import note
 from unseen.errors import UnseenError, choice, nearest
 
@@ -24,67 +22,15 @@ from unseen.errors import UnseenError, choice, nearest
 SIDE, COUNT = 12, 3
 
 
-@dataclass(frozen=True)
-class Layout:
-    """How a benchmark lies on disk: root/domain/class/image, or root/domain/part/class/image.
-
-    Attributes:
-        name: The data set.
-        roots: Names of the folder of the domains, or of a tar archive of it; tried in this order
-            below the data folder, then the data folder itself.
-        domains: Name -> other spellings of its folder; case, blanks, dashes and underscores never
-            matter.
-        classes: As for domains, or their number: the names are then those of the folders.
-        totals: Images per domain, where known.
-        source: Where the files come from.
-        licence: On what terms.
-        citation: BibTeX.
-        obtain: How to get the files, a sentence.
-        parts: Folders that may stand between domain and class -> "all", "train" or "validation".
-        lists: The official split, as text files.
-        cells: Images per domain and class, where known.
-        subset: Whether other classes and domains lie there too and are passed over.
-        joined: Whether the domains are distributed in more than one folder.
-        annotated: Reads json files that say, for images distributed in one heap, domain and class
-            of each file's name; for imports.
-    """
-
-    name: str
-    roots: tuple[str, ...]
-    domains: Mapping[str, tuple[str, ...]]
-    classes: Mapping[str, tuple[str, ...]] | int
-    totals: Mapping[str, int]
-    source: str
-    licence: str
-    citation: str
-    obtain: str
-    parts: Mapping[str, str] = field(default_factory=dict)
-    lists: Lists | None = None
-    cells: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    subset: bool = False
-    joined: bool = False
-    annotated: Callable[[Sequence[Any]], Mapping[str, Sequence[tuple[str, str]]]] | None = None
-
-    @property
-    def root(self) -> str:
-        """The folder into which it is imported: the first of its usual places."""
-        return next(name for name in self.roots if not name.endswith((".tar", ".gz")))
-
-    def domain(self, folder: str) -> str | None:
-        """Return the domain of a folder's name, or None."""
-        return _named(self.domains, folder)
-
-    def label(self, folder: str) -> str | None:
-        """Return the class of a folder's name, or None."""
-        return folder if isinstance(self.classes, int) else _named(self.classes, folder)
-
-
 class Survey(NamedTuple):
     """The tree of each domain, its images by path, and the names of the classes."""
 
     trees: Mapping[str, Tree]
     images: Mapping[str, list[Image]]
     classes: tuple[str, ...]
+
+    def labels(self, images: Sequence[Image]) -> Tensor:
+        return torch.tensor([self.classes.index(image.label) for image in images])
 
 
 def read(
@@ -109,7 +55,7 @@ def read(
         Domains in the layout's order, images in that of part, class and name.
     """
     choice("split", split, ("official", "none"))
-    trees, every, classes = survey(layout, data_dir, path)
+    trees, every, classes = surveyed = survey(layout, data_dir, path)
     domains = []
     for name, images in every.items():
         if not images:
@@ -120,11 +66,8 @@ def read(
         if split == "official":
             own, rows = official(layout, name, trees[name], images, classes)
         x, digest = decoded(trees[name], [image.file for image in own], view)
-        y = torch.tensor([classes.index(image.label) for image in own])
-        domains.append(Domain(name, x, y, rows, digest=digest))
-    return DataSet(
-        layout.name, tuple(domains), classes, layout.source, layout.licence, layout.citation
-    )
+        domains.append(Domain(name, x, surveyed.labels(own), rows, digest=digest))
+    return layout.data(domains, classes)
 
 
 def survey(layout: Layout, data_dir: str | Path | None, path: str | Path | None = None) -> Survey:
@@ -139,12 +82,12 @@ def survey(layout: Layout, data_dir: str | Path | None, path: str | Path | None 
     order = {name: i for i, name in enumerate(layout.parts)}
     for own in images.values():
         own.sort(key=lambda i: (order.get(i.part, -1), i.label, i.file.parts[-1]))
-    if not isinstance(layout.classes, int):
-        return Survey(trees, images, tuple(layout.classes))
+    if layout.count is None:
+        return Survey(trees, images, layout.labels)
     classes = sorted({image.label for own in images.values() for image in own})
-    if len(classes) != layout.classes:
+    if len(classes) != layout.count:
         raise UnseenError(
-            f"{layout.name} has {layout.classes} classes; found {len(classes)} class folders.",
+            f"{layout.name} has {layout.count} classes; found {len(classes)} class folders.",
             remedy=layout.obtain,
         )
     return Survey(trees, images, tuple(classes))
@@ -157,28 +100,12 @@ def _folders(tree: Tree) -> list[str]:
     return sorted(f.name for f in tree.root.iterdir() if f.is_dir() and f.name[0] != ".")
 
 
-def folded(name: str) -> str:
-    """Return a name as folders are compared.
-
-    Example:
-        >>> folded("Real World") == folded("real_world") == folded("Real-World")
-        True
-    """
-    return "".join(filter(str.isalnum, name.lower()))
-
-
-def _named(known: Mapping[str, tuple[str, ...]], folder: str) -> str | None:
-    wanted = folded(folder)
-    spellings = ((name, s) for name, others in known.items() for s in (name, *others))
-    return next((name for name, spelling in spellings if folded(spelling) == wanted), None)
-
-
 def _trees(layout: Layout, data_dir: str | Path | None, path: str | Path | None) -> dict[str, Tree]:
     """Domain -> the tree that holds it; all domains are there."""
     if path is not None:
         places = [below(data_dir, path, layout.name)]
     else:
-        root = data_folder(data_dir, layout.name, layout.obtain)
+        root = layout.data_folder(data_dir)
         places = [p for p in (*(root / r for r in layout.roots), root) if p.exists()]
     candidates: list[dict[str, Tree]] = []
     for base in places:
@@ -223,9 +150,9 @@ def place(layout: Layout, file: File, strict: bool = True) -> tuple[str, Image] 
     label = layout.label(folder)
     if label is not None:
         return domain, Image(file, label, part)
-    if layout.subset or not strict or isinstance(layout.classes, int):
+    if layout.subset or not strict or layout.count is not None:
         return None
-    raise nearest(f"class (the folder of {file.path})", folder, layout.classes)
+    raise nearest(f"class (the folder of {file.path})", folder, layout.labels)
 
 
 def distinct(layout: Layout, images: list[Image]) -> list[Image]:
@@ -270,8 +197,7 @@ def sketch(layout: Layout, out: Path) -> None:
     """
     from PIL import Image
 
-    classes = layout.classes
-    labels = [f"class_{i:03d}" for i in range(classes)] if isinstance(classes, int) else [*classes]
+    labels = layout.labels or [f"class_{i:03d}" for i in range(layout.count or 0)]
     root = out / layout.root
     folders = {role: name for name, role in reversed([*layout.parts.items()])}
     parts = (".", ".")

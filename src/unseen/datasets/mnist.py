@@ -1,4 +1,4 @@
-"""MNIST: its four files, and the digits rotated as DomainBed or Ghifary et al. do."""
+"""MNIST: its files; digits rotated as DomainBed or Ghifary et al. do, or coloured as in FedILC."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ import gzip
 import io
 import math
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -17,61 +16,20 @@ from torch import Tensor
 
 from unseen.core.turn import keyed
 from unseen.datasets.dataset import DataSet, Domain
-from unseen.datasets.digits import ANGLES, disjoint
-from unseen.datasets.entry import Info
-from unseen.datasets.files import either, find
+from unseen.datasets.digits import ANGLES, disjoint, rotate
+from unseen.datasets.entry import Facts, Info, either
 from unseen.datasets.pickles import UNREADABLE, ArrayUnpickler
-from unseen.datasets.rotate import rotate
 from unseen.errors import UnseenError, choice, number
 
-FOLDERS = (".", "mnist", "MNIST/raw")
-SOURCE = "the MNIST database of handwritten digits (LeCun, Cortes, Burges), 70,000 images"
-LICENCE = "CC BY-SA 3.0"
-OBTAIN = (
-    "The four files of the MNIST database of Y. LeCun, C. Cortes and C. Burges are wanted as "
-    "distributed; torchvision's MNIST class also downloads them."
-)
-CITATION = """@article{lecun1998gradient,
-  author = {LeCun, Yann and Bottou, L{\\'e}on and Bengio, Yoshua and Haffner, Patrick},
-  title = {Gradient-based learning applied to document recognition},
-  journal = {Proceedings of the IEEE},
-  volume = {86},
-  number = {11},
-  pages = {2278--2324},
-  year = {1998}
-}"""
-DIGITS = tuple(map(str, range(10)))
-#: md5 of the four files as distributed.
-CHECKSUMS = {
-    "train-images-idx3-ubyte.gz": "f68b3c2dcbeaaa9fbdd348bbdeb94873",
-    "train-labels-idx1-ubyte.gz": "d53e105ee54ea40749a09fcbcd1e9432",
-    "t10k-images-idx3-ubyte.gz": "9fb629c4189551a2d022fa330f9573f3",
-    "t10k-labels-idx1-ubyte.gz": "ec29112dd5afa0611ce80d1b7f02629c",
-}
+FACTS = Facts.of("rotated-mnist")
+#: Of the 1,000 digits at each of six angles.
+GHIFARY = Facts.of("ghifary")
+#: FedILC's two classes of digits whose colour tells the class, truly or falsely.
+COLOURED = Facts.of("color-mnist")
+#: Probability of the wrong colour in each of FedILC's five training clients (its §5.1.1).
+FLIPS = (0.15, 0.30, 0.45, 0.60, 0.75)
 PARTS = {"train": 60_000, "t10k": 10_000}
-#: Images at each angle, and of each digit over all angles, as counted in the files whose md5 is
-#: above: the 60,000 and the 10,000 together.
-TOTALS = {str(angle): 11_667 - (angle > 45) for angle in ANGLES}
-CLASSES = {
-    "0": 6903, "1": 7877, "2": 6990, "3": 7141, "4": 6824,
-    "5": 6313, "6": 6876, "7": 7293, "8": 6825, "9": 6958,
-}  # fmt: skip
-#: The 1,000 digits of Ghifary et al. at each of six angles.
 VIEWS = ("mnist_6rot_16x16_float32.npz", "MNIST_6rot.pkl.gz")
-VIEWS_FOLDERS = (".", "rotated_mnist_mtae", "rotated-mnist", "mnist")
-VIEWS_SOURCE = "the code of Ghifary et al. 2015 (github.com/ghif/mtae), derived from MNIST"
-VIEWS_LICENCE = "CC BY-SA 3.0 (derived from MNIST)"
-VIEWS_OBTAIN = (
-    "MNIST_6rot.pkl.gz lies in the authors' repository ghif/mtae on GitHub; it is read as it is, "
-    "or as an npz file with x float32 [6, 1000, 16, 16] and y [6, 1000]."
-)
-VIEWS_CITATION = """@inproceedings{ghifary2015domain,
-  author = {Ghifary, Muhammad and Kleijn, W. Bastiaan and Zhang, Mengjie and Balduzzi, David},
-  title = {Domain Generalization for Object Recognition with Multi-task Autoencoders},
-  booktitle = {International Conference on Computer Vision},
-  pages = {2551--2559},
-  year = {2015}
-}"""
 
 
 def load(
@@ -102,13 +60,13 @@ def load(
         DomainBed in the permutation, which is the same for every seed of a study.
     """
     choice("protocol", protocol, ("domainbed", "ghifary"))
-    about = SOURCE, LICENCE, CITATION
+    about = FACTS
     if protocol == "domainbed":
         images, digits = map(torch.cat, zip(*(read(data_dir, p) for p in PARTS), strict=True))
         domains = disjoint(images, digits, "rotated-mnist")
     elif size == 16:
-        domains = _views(locate_views(data_dir))
-        about = VIEWS_SOURCE, VIEWS_LICENCE, VIEWS_CITATION
+        domains = _views(GHIFARY.find(data_dir, *VIEWS))
+        about = GHIFARY
     elif size == 28:
         number("per_class", per_class, 1, 5421, whole=True)  # MNIST's training images of the 5
         images, digits = read(data_dir, "train")
@@ -117,7 +75,82 @@ def load(
         domains = tuple(Domain(f"M{a}", rotate(x, a).unsqueeze(1), y) for a in ANGLES)
     else:
         raise UnseenError(f"size of Ghifary's digits must be 16 or 28; found {size!r}.")
-    return DataSet("rotated-mnist", domains, DIGITS, *about)
+    return about.data(domains, (*FACTS.classes,))
+
+
+def load_coloured(
+    data_dir: str | Path | None,
+    *,
+    flips: Sequence[float] = FLIPS,
+    ood_flip: float = 0.9,
+    ood_label_flip: float = 0.15,
+) -> DataSet:
+    """Color-MNIST as FedILC's released code makes it: uint8 [N, 2, 14, 14], two classes.
+
+    y = 1[digit < 5]; the colour is y, wrong with the domain's probability; the digit, every second
+    pixel of it, is in the channel of its colour and the other channel is 0.
+
+    Args:
+        data_dir: The data folder.
+        flips: Probability of the wrong colour in each training client.
+        ood_flip: That of the target.
+        ood_label_flip: Probability of a flipped label in the target.
+
+    Returns:
+        MNIST's first 50,000 training images, shuffled and dealt out in turn to the domains
+        "flip-0.15" ... "flip-0.75"; the last fifth of each, 2,000 of 10,000, is its validation
+        split. The last 10,000 training images make "ood-0.90"; their labels are flipped first.
+
+    Source:
+        Zhu et al., "FedILC", 2022, §5.1.1. The paper leaves open who holds which images and that
+        the clients' labels are clean: both follow the code.
+
+    Departs from:
+        The code in the draws, which are the same for every seed of a study.
+    """
+    flips = flips if isinstance(flips, Sequence) else (flips,)
+    for flip in (*flips, ood_flip, ood_label_flip):
+        number("a flipping probability of color-mnist", flip, 0, 1)
+    images, digits = read(data_dir, "train", COLOURED)
+    order = torch.randperm(50_000, generator=keyed("color-mnist"))
+    parts = [
+        (f"flip-{flip:.2f}", order[k :: len(flips)], flip, 0.0) for k, flip in enumerate(flips)
+    ]
+    parts.append((f"ood-{ood_flip:.2f}", torch.arange(50_000, 60_000), ood_flip, ood_label_flip))
+    domains = []
+    for name, rows, flip, label_flip in parts:
+        x, y = colour(images[rows], digits[rows], flip, label_flip, keyed(f"color-mnist/{name}"))
+        validation = (
+            torch.arange(len(rows) * 4 // 5, len(rows)) if name.startswith("flip") else None
+        )
+        domains.append(Domain(name, x, y, validation))
+    return COLOURED.data(domains, COLOURED.labels)
+
+
+def colour(
+    images: Tensor, digits: Tensor, flip: float, label_flip: float, generator: torch.Generator
+) -> tuple[Tensor, Tensor]:
+    """Return two-channel images [N, 2, 14, 14] and labels [N].
+
+    y = 1[digit < 5] ⊕ noise, colour = y ⊕ flip, the image in channel `colour`.
+
+    Args:
+        images: uint8 [N, 28, 28].
+        digits: [N].
+        flip: Probability of the wrong colour.
+        label_flip: Probability of a flipped label.
+        generator: Of the draws.
+    """
+
+    def bernoulli(probability: float) -> Tensor:
+        return (torch.rand(len(digits), generator=generator) < probability).long()
+
+    y = (digits < 5).long() ^ bernoulli(label_flip)
+    colours = y ^ bernoulli(flip)
+    small = images[:, ::2, ::2]
+    x = small.new_zeros(len(small), 2, *small.shape[1:])
+    x[torch.arange(len(small)), colours] = small
+    return x, y
 
 
 def variants(
@@ -126,52 +159,43 @@ def variants(
     """Return the images of each digit at each angle under Ghifary's protocol, which fixes them."""
     if protocol != "ghifary":
         return {}
-    digits = dict.fromkeys(DIGITS, 100 if size == 16 else per_class)
+    digits = dict.fromkeys(FACTS.classes, 100 if size == 16 else per_class)
     return {f"M{angle}": digits for angle in ANGLES}
 
 
-def read(
-    data_dir: str | Path | None, part: str, dataset: str = "rotated-mnist"
-) -> tuple[Tensor, Tensor]:
+def read(data_dir: str | Path | None, part: str, facts: Facts = FACTS) -> tuple[Tensor, Tensor]:
     """Read images uint8 [N, 28, 28] and digits int64 [N] of one part.
 
     Args:
         data_dir: The data folder.
         part: "train" or "t10k".
-        dataset: The data set that reads them, as errors name it.
+        facts: What is known of the data set that reads them, for errors.
     """
     N = PARTS[part]
-    images = _idx(_path(data_dir, f"{part}-images", 3, dataset), (N, 28, 28))
-    return images, _idx(_path(data_dir, f"{part}-labels", 1, dataset), (N,)).long()
+    images = _idx(_path(data_dir, f"{part}-images", 3, facts), (N, 28, 28))
+    return images, _idx(_path(data_dir, f"{part}-labels", 1, facts), (N,)).long()
 
 
-def locate(data_dir: Path, dataset: str = "rotated-mnist") -> None:
+def locate(data_dir: Path, facts: Facts = FACTS) -> None:
     """Look for the four files; an error says where."""
     for part in PARTS:
-        _path(data_dir, f"{part}-images", 3, dataset)
-        _path(data_dir, f"{part}-labels", 1, dataset)
-
-
-def locate_views(data_dir: str | Path | None) -> Path:
-    """Return the file of Ghifary's views; an error says where it was looked for."""
-    return find(data_dir, VIEWS, VIEWS_FOLDERS, dataset="rotated-mnist", obtain=VIEWS_OBTAIN)
+        _path(data_dir, f"{part}-images", 3, facts)
+        _path(data_dir, f"{part}-labels", 1, facts)
 
 
 def locate_either(data_dir: Path) -> None:
     """Look for what one of the protocols reads: the four files, or Ghifary's views."""
-    either(partial(locate, data_dir), partial(locate_views, data_dir))
+    either(partial(locate, data_dir), partial(GHIFARY.find, data_dir, *VIEWS))
 
 
-def _path(data_dir: str | Path | None, stem: str, dimensions: int, dataset: str) -> Path:
+def _path(data_dir: str | Path | None, stem: str, dimensions: int, facts: Facts) -> Path:
     spellings = [f"{stem}{dot}idx{dimensions}-ubyte" for dot in "-."]
-    names = [name + suffix for suffix in (".gz", "", ".idx") for name in spellings]
-    return find(data_dir, names, FOLDERS, dataset=dataset, obtain=OBTAIN)
+    return facts.find(data_dir, *(s + end for end in (".gz", "", ".idx") for s in spellings))
 
 
-def _header(shape: Iterable[int]) -> bytes:
+def _header(shape: tuple[int, ...]) -> bytes:
     """The first bytes of an idx file of unsigned bytes."""
-    sides = list(shape)
-    return bytes([0, 0, 8, len(sides)]) + b"".join(n.to_bytes(4, "big") for n in sides)
+    return bytes([0, 0, 8, len(shape)]) + b"".join(n.to_bytes(4, "big") for n in shape)
 
 
 def _idx(path: Path, shape: tuple[int, ...]) -> Tensor:
@@ -181,41 +205,36 @@ def _idx(path: Path, shape: tuple[int, ...]) -> Tensor:
         content = gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content
     except (OSError, EOFError, zlib.error) as error:
         raise UnseenError(
-            f"{path} is damaged ({error}).", remedy=f"Fetch it again. {OBTAIN}"
+            f"{path} is damaged ({error}).", remedy=f"Fetch it again. {FACTS.obtain}"
         ) from error
     header = _header(shape)
     if content[: len(header)] != header or len(content) != len(header) + math.prod(shape):
         raise UnseenError(
             f"{path} is not the idx file of {list(shape)} bytes that MNIST has: found "
             f"{len(content)} bytes with the header {content[: len(header)].hex()}.",
-            remedy=OBTAIN,
+            remedy=FACTS.obtain,
         )
     return torch.frombuffer(bytearray(content), dtype=torch.uint8, offset=len(header)).view(shape)
 
 
 def _views(path: Path) -> tuple[Domain, ...]:
-    """The authors' pairs of images and labels, one for each angle."""
     try:
-        pairs = _pairs(path)
+        if path.suffix == ".npz":
+            with np.load(path, allow_pickle=False) as arrays:
+                pairs = list(zip(arrays["x"], arrays["y"], strict=True))
+        else:
+            pairs = ArrayUnpickler(io.BytesIO(gzip.decompress(path.read_bytes()))).load()
         views = [
             (torch.as_tensor(x).float().reshape(-1, 1, 16, 16), torch.as_tensor(y).long().flatten())
             for x, y in pairs
         ]
     except UNREADABLE as error:
         raise UnseenError(
-            f"{path} does not hold pairs of images and labels: {error}.", remedy=VIEWS_OBTAIN
+            f"{path} does not hold pairs of images and labels: {error}.", remedy=GHIFARY.obtain
         ) from error
     if len(views) != len(ANGLES):
         raise UnseenError(f"{path} holds {len(views)} views; {len(ANGLES)} angles are expected.")
     return tuple(Domain(f"M{a}", x, y) for a, (x, y) in zip(ANGLES, views, strict=True))
-
-
-def _pairs(path: Path) -> Iterable[Any]:
-    if path.suffix == ".npz":
-        with np.load(path, allow_pickle=False) as arrays:
-            return zip(arrays["x"], arrays["y"], strict=True)
-    pairs: Iterable[Any] = ArrayUnpickler(io.BytesIO(gzip.decompress(path.read_bytes()))).load()
-    return pairs
 
 
 def sketch(folder: Path) -> None:
@@ -236,22 +255,14 @@ def sketch(folder: Path) -> None:
         for kind, values in (("images", shapes[digits]), ("labels", digits.astype(np.uint8))):
             content = gzip.compress(_header(values.shape) + values.tobytes(), 1, mtime=0)
             (root / f"{part}-{kind}-idx{values.ndim}-ubyte.gz").write_bytes(content)
-    (folder / VIEWS_FOLDERS[1]).mkdir(parents=True, exist_ok=True)
+    views = folder / GHIFARY.folders[1]
+    views.mkdir(parents=True, exist_ok=True)
     y = np.arange(1000, dtype=np.int64) % 10
     x = np.stack([np.roll(small[y], view, axis=1) for view in range(len(ANGLES))])
-    np.savez_compressed(folder / VIEWS_FOLDERS[1] / VIEWS[0], x=x, y=np.tile(y, (len(ANGLES), 1)))
+    np.savez_compressed(views / VIEWS[0], x=x, y=np.tile(y, (len(ANGLES), 1)))
 
 
-INFO = Info(
-    load,
-    "MNIST at six angles: 70,000 disjoint digits (domainbed) or 1,000 at each (ghifary)",
-    SOURCE,
-    LICENCE,
-    "mnist-cnn",
-    totals=TOTALS,
-    classes=CLASSES,
-    checksums=CHECKSUMS,
-    sketch=sketch,
-    locate=locate_either,
-    variants=variants,
+INFO = Info(**vars(FACTS), loader=load, sketch=sketch, locate=locate_either, variants=variants)
+COLOURED_INFO = Info(
+    **vars(COLOURED), loader=load_coloured, sketch=sketch, locate=partial(locate, facts=COLOURED)
 )

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from zipfile import BadZipFile
 
@@ -16,50 +17,20 @@ from torch.nn.functional import adaptive_avg_pool2d
 from unseen.core.turn import keyed
 from unseen.datasets import wilds
 from unseen.datasets.dataset import DataSet
-from unseen.datasets.entry import Info
-from unseen.datasets.files import find
+from unseen.datasets.entry import Facts, Info
 from unseen.datasets.images import View
 from unseen.datasets.sheet import stream
 from unseen.datasets.wilds import TEST, VALIDATION
 from unseen.errors import UnseenError, choice, nearest, number
 
-FOLDERS = ("poverty_v1.1", "poverty", ".")
-BANDS = ("blue", "green", "red", "swir1", "swir2", "temp1", "nir", "nightlights")
-#: The five groups of countries that the folds are made of. Fold A tests on the first and selects
-#: on the second, B tests on the second and selects on the third, ..., E on the fifth and first.
-GROUPS = (
-    ("angola", "cote_d_ivoire", "ethiopia", "mali", "rwanda"),
-    ("benin", "burkina_faso", "guinea", "sierra_leone", "tanzania"),
-    ("cameroon", "ghana", "malawi", "zimbabwe"),
-    ("democratic_republic_of_congo", "mozambique", "nigeria", "togo", "uganda"),
-    ("kenya", "lesotho", "senegal", "zambia"),
-)
-COUNTRIES = tuple(sorted(country for group in GROUPS for country in group))
+FACTS = Facts.of("povertymap")
 FOLDS = ("A", "B", "C", "D", "E")
+COUNTRIES = tuple(sorted(country for fold in FOLDS for country in FACTS.names[fold]))
+BANDS = FACTS.names["bands"]
 AREAS = ("rural", "urban")
+URBAN = {"true": 1, "false": 0, "1": 1, "0": 0}
 #: Images that WILDS keeps for validation, and again for a test, inside the distribution.
 INSIDE = 1000
-COLUMNS = ("country", "urban", "wealthpooled")
-SOURCE = "PovertyMap-WILDS v1.1, from Landsat, DMSP and VIIRS images and DHS surveys"
-LICENCE = "images: US public domain; survey metadata: terms of the DHS Program"
-OBTAIN = (
-    f"poverty_v1.1 (dhs_metadata.csv and the folder images, 13.1 GB packed) {wilds.OBTAIN} "
-    "Version 1.0 has another layout and is not read."
-)
-CITATION = """@article{yeh2020using,
-  author = {Yeh, Christopher and Perez, Anthony and Driscoll, Anne and Azzari, George and
-            Tang, Zhongyi and Lobell, David and Ermon, Stefano and Burke, Marshall},
-  title = {Using publicly available satellite imagery and deep learning to understand economic
-           well-being in {A}frica},
-  journal = {Nature Communications},
-  volume = {11},
-  number = {1},
-  year = {2020},
-  doi = {10.1038/s41467-020-16185-w}
-}
-"""
-#: Images of fold A that WILDS states; its sources have 9,797 of training and 1,000 of validation.
-TOTALS: Mapping[str, int] = {VALIDATION: 3909, TEST: 3963}
 
 
 @dataclass(frozen=True)
@@ -73,7 +44,6 @@ class Bands(View):
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """Shape of one image's bytes."""
         return (len(BANDS), self.size, 4 * self.size)
 
     def __call__(self, content: bytes, where: str) -> Tensor:
@@ -136,25 +106,26 @@ def load(
     """
     number("size", size, 1, 224, whole=True)
     path = locate(data_dir)
-    table = list(_rows(path))
+    table = []
+    for country, urban, wealth in stream(path, FACTS.names["columns"]):
+        if country not in COUNTRIES:
+            raise nearest(f"country in {path}", country, COUNTRIES)
+        true = urban.lower().removesuffix(".0")
+        choice(f"urban in {path}", true, (*URBAN,))
+        table.append((country, URBAN[true], wilds.real(wealth, "wealthpooled", path)))
     role = {c: part for part, names in countries(fold).items() for c in names}
     sources = [i for i, (country, _, _) in enumerate(table) if role[country] == "train"]
     validation, dropped = _inside(sources, fold)
     pools = {"validation": VALIDATION, "test": TEST} if pooled else {}
-    examples: dict[str, list[wilds.Example]] = {}
-    for i, (country, urban, wealth) in enumerate(table):
+    examples = []
+    for i, (country, area, target) in enumerate(table):
         if i not in dropped:
-            name = pools.get(role[country], f"{country}-{AREAS[urban]}")
-            meta = {"urban": urban, "country": COUNTRIES.index(country)}
+            name = pools.get(role[country], f"{country}-{AREAS[area]}")
+            meta = {"urban": area, "country": COUNTRIES.index(country)}
             file = f"images/landsat_poverty_img_{i}.npz"
-            examples.setdefault(name, []).append(wilds.Example(file, wealth, i in validation, meta))
-    domains = wilds.domains(
-        path.parent, examples, Bands(size), limit=limit, dtype=torch.float32, regression=True
-    )
+            examples.append((name, wilds.Example(file, target, i in validation, meta)))
     levels = {"urban": AREAS, "country": COUNTRIES}
-    return DataSet(
-        "povertymap", domains, None, SOURCE, LICENCE, CITATION + wilds.CITATION, levels=levels
-    )
+    return wilds.data_set(FACTS, path.parent, examples, Bands(size), levels, limit, regression=True)
 
 
 def countries(fold: str) -> dict[str, tuple[str, ...]]:
@@ -165,16 +136,13 @@ def countries(fold: str) -> dict[str, tuple[str, ...]]:
         (('benin', 'burkina_faso', 'guinea', 'sierra_leone', 'tanzania'), 13)
     """
     choice("fold", fold, FOLDS)
-    test, validation = GROUPS[FOLDS.index(fold)], GROUPS[(FOLDS.index(fold) + 1) % len(GROUPS)]
+    following = FOLDS[(FOLDS.index(fold) + 1) % len(FOLDS)]
+    test, validation = FACTS.names[fold], FACTS.names[following]
     train = tuple(c for c in COUNTRIES if c not in (*test, *validation))
     return {"train": train, "validation": validation, "test": test}
 
 
-def locate(data_dir: str | Path | None) -> Path:
-    """Return the table of the images, with its columns; an error says where it was looked for."""
-    path = find(data_dir, ["dhs_metadata.csv"], FOLDERS, dataset="povertymap", obtain=OBTAIN)
-    next(stream(path, COLUMNS), None)
-    return path
+locate = partial(wilds.table, FACTS, "dhs_metadata.csv")
 
 
 def sketch(folder: Path) -> None:
@@ -198,17 +166,6 @@ def sketch(folder: Path) -> None:
     (root / "dhs_metadata.csv").write_text("\n".join(lines) + "\n")
 
 
-def _rows(path: Path) -> Iterator[tuple[str, int, float]]:
-    """Country, 1 for urban and wealth of each image, in the order of the images' numbers."""
-    for country, urban, wealth in stream(path, COLUMNS):
-        if country not in COUNTRIES:
-            raise nearest(f"country in {path}", country, COUNTRIES)
-        spelled = {"true": 1, "false": 0, "1": 1, "0": 0, "1.0": 1, "0.0": 0}.get(urban.lower())
-        if spelled is None:
-            raise UnseenError(f"{path} has {urban!r} in 'urban'; True or False was expected.")
-        yield country, spelled, wilds.real(wealth, "wealthpooled", path)
-
-
 def _inside(sources: Sequence[int], fold: str) -> tuple[set[int], set[int]]:
     """The images of the training countries that WILDS validates on, and those it tests on."""
     order = np.array(sources, dtype=np.int64)
@@ -217,14 +174,4 @@ def _inside(sources: Sequence[int], fold: str) -> tuple[set[int], set[int]]:
     return set(order[:count].tolist()), set(order[count : 2 * count].tolist())
 
 
-INFO = Info(
-    load,
-    "wealth of 19,669 African villages from 8 bands, 23 countries x urban or rural (WILDS)",
-    SOURCE,
-    LICENCE,
-    "resnet18",
-    ("loss", "pearson"),
-    totals=TOTALS,
-    sketch=sketch,
-    locate=locate,
-)
+INFO = Info(**vars(FACTS), loader=load, sketch=sketch, locate=locate)

@@ -64,20 +64,17 @@ class Sheet:
         return self.dialect.number(cell)
 
     def take(self, rows: Sequence[int]) -> Sheet:
-        """Return the sheet of some of the rows."""
         columns = {name: [cells[i] for i in rows] for name, cells in self.columns.items()}
         return replace(self, columns=columns, lines=[self.lines[i] for i in rows])
 
     def full(self, name: str, role: str) -> list[str]:
         """Return the cells of a column in which none may be missing; role: what it is used for."""
         cells = self.plain(name)
-        gaps = [line for cell, line in zip(cells, self.lines, strict=True) if cell is None]
-        if gaps:
-            rows = f"{len(gaps):,} of {len(cells):,} rows of {self.name}"
+        if gaps := [line for cell, line in zip(cells, self.lines, strict=True) if cell is None]:
             raise UnseenError(
-                f"{rows} have no value in {name!r}, the column of the {role}, the first in line "
-                f"{gaps[0]}:",
-                remedy="remove the rows or fill in the values.",
+                f"{len(gaps):,} of {len(cells):,} rows of {self.name} have no value in {name!r}, "
+                f"the column of the {role}, the first in line {gaps[0]}.",
+                remedy="Remove the rows or fill in the values.",
             )
         return [cell for cell in cells if cell is not None]
 
@@ -103,9 +100,8 @@ class WrongNumber(UnseenError):
     def __init__(self, sheet: Sheet, column: str, line: int, cell: str) -> None:
         comma = " of decimal commas" if sheet.dialect.decimal == "," else ""
         super().__init__(
-            f"line {line} of {sheet.name} has {cell!r} in the numeric column {column!r}{comma}:",
-            remedy="correct it, add it to the option 'missing', or name the column in the option "
-            "'categorical'.",
+            f"line {line} of {sheet.name} has {cell!r} in the numeric column {column!r}{comma}.",
+            remedy="Correct it, or add it to 'missing', or the column to 'categorical'.",
         )
         self.line, self.cell = line, cell
 
@@ -208,12 +204,10 @@ def _wrong_length(path: Path, line: int, row: Sequence[str], header: Sequence[st
 def _check_header(names: Sequence[str], path: Path) -> None:
     nameless = [str(i) for i, name in enumerate(names, 1) if not name]
     if nameless:
-        plural = len(nameless) > 1
         raise UnseenError(
-            f"column{'s' * plural} {', '.join(nameless)} of the {len(names)} of {path} "
-            f"{'have' if plural else 'has'} no name in the header:",
-            remedy="give every column a name, or remove it. (Row numbers that pandas wrote? Write "
-            "the file with index=False.)",
+            f"{path} has no name in the header for {len(nameless)} of its {len(names)} columns "
+            f"({', '.join(nameless)}).",
+            remedy="Name or remove them. (Row numbers that pandas wrote? Write index=False.)",
         )
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise UnseenError(

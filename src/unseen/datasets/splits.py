@@ -49,9 +49,8 @@ class Lists:
         self, domain: str, root: Path, images: Sequence[Image], classes: Sequence[str]
     ) -> tuple[list[Image], Tensor]:
         """Return the domain's images that are listed, and the rows that are for validation."""
-        train, validation = (
-            self._read(name.format(domain=domain), root) for name in (self.train, self.validation)
-        )
+        train = self._read(self.train.format(domain=domain), root)
+        validation = self._read(self.validation.format(domain=domain), root)
         listed = train | validation
         if self.first is not None:
             numbers = {label: str(i + self.first) for i, label in enumerate(classes)}
@@ -63,17 +62,13 @@ class Lists:
                     )
         keys = {image.key for image in images}
         if absent := sorted(key for key in listed if key not in keys and key[0] in classes):
-            raise UnseenError(
-                f"{len(absent)} images of the split of {domain!r} are not there, the first "
-                f"{'/'.join(absent[0])}.",
-                remedy="Look for a complete copy, or take split='none'.",
-            )
+            first = "/".join(absent[0])
+            what = f"{len(absent)} images of the split of {domain!r} are not there, first {first}."
+            raise UnseenError(what, remedy="Find a complete copy, or take split='none'.")
         if not self.only and (unlisted := sorted(keys - listed.keys())):
-            raise UnseenError(
-                f"{len(unlisted)} images of {domain!r} are in no list of its split, the first "
-                f"{'/'.join(unlisted[0])}.",
-                remedy="Take split='none', or remove them.",
-            )
+            first = "/".join(unlisted[0])
+            what = f"{len(unlisted)} images of {domain!r} are in no list of it, first {first}."
+            raise UnseenError(what, remedy="Take split='none', or remove them.")
         images_listed = [image for image in images if image.key in listed]
         rows = [row for row, image in enumerate(images_listed) if image.key in validation]
         return images_listed, torch.tensor(rows, dtype=torch.int64)

@@ -70,7 +70,8 @@ def write(name: str, sketch: Callable[[Path], None], out: Path) -> None:
         alone.
     """
     out.mkdir(parents=True, exist_ok=True)
-    if real := sorted(path.name for path in out.iterdir() if not _marked(path)):
+    others = (p for p in out.iterdir() if p.name != MARKER and not p.name.startswith("."))
+    if real := sorted(path.name for path in others if not (path / MARKER).is_file()):
         raise UnseenError(
             f"{out} is not empty: {', '.join(real[:3])}{' ...' if real[3:] else ''} has no "
             f"{MARKER}, and a stand-in is never put next to real data.",
@@ -90,8 +91,3 @@ def write(name: str, sketch: Callable[[Path], None], out: Path) -> None:
         (out / MARKER).write_text(TEXT.format(name="NAME"), "utf-8")
         for folder in folders:
             folder.rename(out / folder.name)
-
-
-def _marked(path: Path) -> bool:
-    """Whether it is a stand-in, the marker itself, or hidden, as caches are."""
-    return path.name == MARKER or path.name.startswith(".") or (path / MARKER).is_file()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from inspect import signature
 from pathlib import Path
@@ -16,9 +16,9 @@ from unseen.datasets import DataSet, Domain, Info, delimited, folder, load
 from unseen.datasets import info as info_of
 from unseen.datasets.cache import attempt
 from unseen.datasets.columns import Column, columns, repeated
-from unseen.datasets.files import below
-from unseen.datasets.images import File, Tree, View
-from unseen.datasets.layout import Layout, distinct, official
+from unseen.datasets.entry import Layout, below
+from unseen.datasets.images import View
+from unseen.datasets.layout import Survey, distinct, official
 from unseen.datasets.layout import survey as layout_survey
 from unseen.datasets.sheet import names_of, read
 from unseen.datasets.standin import marker, noted
@@ -61,7 +61,6 @@ class Found:
 
     @property
     def count(self) -> int:
-        """Examples in the domain."""
         return sum(self.counts.values())
 
     @property
@@ -122,7 +121,6 @@ class Report:
 
     @property
     def sound(self) -> bool:
-        """Whether nothing is wrong."""
         right = all(domain.sound and not domain.wrong for domain in self.domains)
         files = not self.unreadable and "differs" not in self.files.values()
         amounts = all(found == known for found, known in self.amounts.values())
@@ -159,14 +157,17 @@ def _report(call: Call, data_dir: str | Path | None) -> Report:
     files = {name: _compare(data_dir, name, md5) for name, md5 in info.checksums.items()}
     report = Report(call.name, info, (), files=files)
     if info.layout is not None:
-        return _images(report, info.layout, data_dir, options)
+        survey = layout_survey(info.layout, data_dir, options.get("path"))
+        return _images(report, survey, info.layout, options.get("split") == "official")
     try:
         if call.name == "table":
             return _table(report, data_dir, call.arguments)
         data = load(call.name, data_dir, **call.arguments)
     except Unreadable as error:
         if call.name == "folder":
-            return _folder(report, data_dir, call.arguments)
+            survey = folder.survey(data_dir, options.get("path", "."), options.get("classes"))
+            report = replace(report, info=replace(info, source=folder.source_of(survey)))
+            return _images(report, survey, None)
         counts = error.readable.items()
         domains = tuple(Found(name, {"": n}, info.totals.get(name), "") for name, n in counts)
         return replace(report, domains=domains, unreadable=error.faults)
@@ -227,51 +228,39 @@ def _table(report: Report, data_dir: str | Path | None, options: Mapping[str, An
     return replace(report, domains=domains, notes=data.notes, columns=summary, doubts=doubts)
 
 
-def _folder(report: Report, data_dir: str | Path | None, options: Mapping[str, Any]) -> Report:
-    """A user's images of which some cannot be read: the others are counted."""
-    survey = folder.survey(data_dir, options.get("path", "."), options.get("classes"))
-    domains = []
-    unreadable: list[str] = []
-    for name, files in survey.images.items():
-        faults = _faults(survey.tree, files)
-        labels = Counter(k for i, k in enumerate(survey.labels(name)) if i not in faults)
-        counts = {label: labels[k] for k, label in enumerate(survey.classes)}
-        domains.append(Found(name, counts, None, ""))
-        unreadable += faults.values()
-    info = replace(report.info, source=f"images in {survey.tree.root.resolve().name}")
-    return replace(report, info=info, domains=tuple(domains), unreadable=tuple(unreadable))
+def _images(report: Report, survey: Survey, layout: Layout | None, wanted: bool = False) -> Report:
+    """The domains of a benchmark and its official splits, or a user's images that can be read.
 
-
-def _images(
-    report: Report, layout: Layout, data_dir: str | Path | None, options: Mapping[str, Any]
-) -> Report:
-    """A benchmark of images: its domains, and the official splits that cannot be used."""
-    survey = layout_survey(layout, data_dir, options.get("path"))
+    Args:
+        report: What is known already.
+        survey: The images.
+        layout: Of a benchmark.
+        wanted: Whether its official split was asked for.
+    """
+    about = layout or report.info
     domains, splitless = [], {}
     unreadable: list[str] = []
     for name, images in survey.images.items():
-        own, tree = distinct(layout, images), survey.trees[name]
-        try:
-            listed, rows = official(layout, name, tree, images, survey.classes)
-            split = f"{len(listed) - len(rows):,} / {len(rows):,}"
-        except UnseenError as error:
-            split, splitless[name] = "", str(error)
-        labels = Counter(image.label for image in own)
+        own, tree, split = images, survey.trees[name], ""
+        if layout is not None:
+            own = distinct(layout, images)
+            try:
+                listed, rows = official(layout, name, tree, images, survey.classes)
+                split = f"{len(listed) - len(rows):,} / {len(rows):,}"
+            except UnseenError as error:
+                splitless[name] = str(error)
+        attempts = attempt(tree, [image.file for image in own], SMALL)
+        faults = {i: str(fault) for i, fault in attempts if isinstance(fault, UnseenError)}
+        passed_over = faults if layout is None else {}
+        labels = Counter(image.label for i, image in enumerate(own) if i not in passed_over)
         counts = {label: labels[label] for label in survey.classes}
-        known = layout.cells.get(name, {})
-        domains.append(Found(name, counts, layout.totals.get(name), split, known))
-        unreadable += _faults(tree, [image.file for image in own]).values()
-    if options.get("split") != "official":
-        splitless = {}
+        known, total = about.cells.get(name, {}), about.totals.get(name)
+        domains.append(Found(name, counts, total, split, known))
+        unreadable += faults.values()
     return replace(
-        report, domains=tuple(domains), unreadable=tuple(unreadable), splitless=splitless
-    )
-
-
-def _faults(tree: Tree, files: Sequence[File]) -> dict[int, str]:
-    """Place of each image that cannot be read -> why."""
-    images = attempt(tree, files, SMALL)
-    return {i: str(image) for i, image in images if isinstance(image, UnseenError)}
+        report, domains=tuple(domains), unreadable=tuple(unreadable),
+        splitless=splitless if wanted else {},
+    )  # fmt: skip
 
 
 def _differing(counts: Mapping[str, int], known: Mapping[str, int]) -> list[str]:

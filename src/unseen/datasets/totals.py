@@ -12,7 +12,7 @@ from torch import Tensor
 
 from unseen.core.client import Client
 from unseen.core.exchange import Reply
-from unseen.core.scale import Scale
+from unseen.core.metrics import Scale
 from unseen.core.turn import Turn
 from unseen.core.types import Inbox, Memory
 from unseen.core.vector import Model
@@ -52,7 +52,6 @@ class Totals:
 
     @property
     def size(self) -> int:
-        """Length of the statistics."""
         return sum(self.joint.parts)
 
     @property

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -11,25 +11,14 @@ import torch
 
 from unseen.core.turn import keyed
 from unseen.datasets.cache import decoded
-from unseen.datasets.dataset import Domain
+from unseen.datasets.dataset import DataSet, Domain
+from unseen.datasets.entry import Facts
 from unseen.datasets.images import File, Tree, View
+from unseen.datasets.sheet import stream
 from unseen.errors import Unreadable, UnseenError, number
 
 #: The domains that pool what WILDS keeps for selection and for the test.
 VALIDATION, TEST = "ood-validation", "ood-test"
-OBTAIN = (
-    "is distributed by WILDS, wilds.stanford.edu; its package downloads it, and it is read as it "
-    "is unpacked."
-)
-CITATION = """@inproceedings{koh2021wilds,
-  author = {Koh, Pang Wei and Sagawa, Shiori and Marklund, Henrik and Xie, Sang Michael and
-            Zhang, Marvin and Balsubramani, Akshay and Hu, Weihua and Yasunaga, Michihiro and
-            Phillips, Richard Lanas and Gao, Irena and others},
-  title = {{WILDS}: A Benchmark of in-the-Wild Distribution Shifts},
-  booktitle = {International Conference on Machine Learning},
-  pages = {5637--5664},
-  year = {2021}
-}"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,24 +38,32 @@ class Example:
     meta: Mapping[str, int] = field(default_factory=dict)
 
 
-def domains(
+def table(facts: Facts, name: str, data_dir: str | Path | None) -> Path:
+    """Return the table of the images, with its columns; an error says where it was looked for."""
+    path = facts.find(data_dir, name)
+    next(stream(path, facts.names["columns"]), None)
+    return path
+
+
+def data_set(
+    facts: Facts,
     root: Path,
-    examples: Mapping[str, Sequence[Example]],
+    pairs: Iterable[tuple[str, Example]],
     view: View,
-    *,
+    levels: Mapping[str, tuple[str, ...]],
     limit: int | None = None,
-    dtype: torch.dtype = torch.uint8,
     regression: bool = False,
-) -> tuple[Domain, ...]:
-    """Return domains of these images, decoded once.
+) -> DataSet:
+    """Return the data set of these images, decoded once.
 
     Args:
+        facts: What is known of it.
         root: The folder of the images.
-        examples: Domain -> its examples.
+        pairs: Domains and their examples.
         view: What becomes of every image.
+        levels: Metadata column -> names of its codes.
         limit: The most images of each domain, drawn by name.
-        dtype: The type that the view's bytes spell.
-        regression: Whether labels are numbers.
+        regression: Whether labels are numbers, and the view's bytes spell float32.
 
     Returns:
         The clients in alphabetic order, then the pooled domains; rows in their order. Where no
@@ -74,6 +71,9 @@ def domains(
     """
     if limit is not None:
         number("limit", limit, 2, whole=True)
+    examples: dict[str, list[Example]] = {}
+    for name, example in pairs:
+        examples.setdefault(name, []).append(example)
     if not examples:
         raise UnseenError(f"the metadata in {root} name no image that could be used.")
     names = sorted(examples, key=lambda name: (name == TEST, name == VALIDATION, name))
@@ -86,22 +86,18 @@ def domains(
         good = (name for i, name in enumerate(owners) if i not in error.places)
         error.readable = dict.fromkeys(drawn, 0) | Counter(good)
         raise
-    kind, result, start = torch.float32 if regression else torch.int64, [], 0
+    kind, dtype = (torch.float32,) * 2 if regression else (torch.int64, torch.uint8)
+    domains, start = [], 0
     for name, own in drawn.items():
         end = start + len(own)
         validates = torch.tensor([example.validates for example in own])
-        result.append(
-            Domain(
-                name,
-                pixels[start:end].view(dtype),
-                torch.tensor([example.label for example in own]).to(kind),
-                validates.nonzero().flatten() if 0 < int(validates.sum()) < len(own) else None,
-                {column: torch.tensor([e.meta[column] for e in own]) for column in own[0].meta},
-                f"{digest} {start}:{end}",
-            )
-        )
+        y = torch.tensor([example.label for example in own]).to(kind)
+        rows = validates.nonzero().flatten() if 0 < int(validates.sum()) < len(own) else None
+        meta = {column: torch.tensor([e.meta[column] for e in own]) for column in own[0].meta}
+        x, spelt = pixels[start:end].view(dtype), f"{digest} {start}:{end}"
+        domains.append(Domain(name, x, y, rows, meta, spelt))
         start = end
-    return tuple(result)
+    return facts.data(domains, None if regression else facts.labels, levels=levels)
 
 
 def real(cell: str, column: str, path: Path) -> float:

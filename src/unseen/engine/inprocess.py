@@ -7,18 +7,7 @@ from dataclasses import replace
 
 from torch import Tensor
 
-from unseen.core import (
-    Backend,
-    Client,
-    DenseRows,
-    Exchange,
-    Inbox,
-    Memories,
-    Memory,
-    Model,
-    Reply,
-    Turn,
-)  # fmt: skip
+from unseen.core import Backend, Client, DenseRows, Exchange, Inbox, Memories, Model, Reply, Turn
 from unseen.core.joint import JointLocal
 from unseen.core.replies import finished
 from unseen.core.row_store import Rows, keep_freed_memory
@@ -56,9 +45,8 @@ class InProcess(Backend):
         self.clients: dict[str, Client] = {}
         for name, client in clients.items():
             check_types(model, client)
-            train, validation = (
-                s and s.to(model.device) for s in (client.train, client.validation)
-            )
+            splits = (s and s.to(model.device) for s in (client.train, client.validation))
+            train, validation = splits
             self.clients[name] = replace(client, train=train, validation=validation)
         self.memories = memories if memories is not None else Memories()
         self.memory_limit = memory_limit
@@ -79,7 +67,6 @@ class InProcess(Backend):
         return replies
 
     def _hold(self, count: int) -> None:
-        """Allocate rows for `count` clients."""
         self._rows = Rows(count, self.model.vector, self.memory_limit)
         self.matrix = self._rows.matrix
         self.buffers = stack(count, self.model.buffers)
@@ -114,9 +101,9 @@ class InProcess(Backend):
         label = (turn.round, turn.order)
         turn = replace(turn, client=name)
         own = self._receive(exchange, inbox, k)
-        memory: Memory = self.memories.before(name, label)
+        before = self.memories.before(name, label)
         try:
-            reply, memory = exchange.local(self.model, inbox, self.clients[name], memory, turn)
+            reply, memory = exchange.local(self.model, inbox, self.clients[name], before, turn)
         except Exception as error:
             error.add_note(f"(at client {name!r}, exchange {turn.exchange!r}, round {turn.round})")
             raise
@@ -124,8 +111,8 @@ class InProcess(Backend):
         return finished(reply, exchange, inbox, own)
 
     def rows(self, slot: str, replies: Sequence[Reply], reference: Tensor | None) -> DenseRows:
-        found = stacked([reply.rows[slot] for reply in replies], self.memory_limit)
-        return DenseRows(found, reference)
+        matrix = stacked([reply.rows[slot] for reply in replies], self.memory_limit)
+        return DenseRows(matrix, reference)
 
 
 def check_types(model: Model, client: Client) -> None:
@@ -136,11 +123,9 @@ def check_types(model: Model, client: Client) -> None:
     for split in filter(None, (client.train, client.validation)):
         for label, values in (("inputs", split.x), ("labels", split.y)):
             if values.dtype.is_floating_point and values.dtype != expected:
-                found, wanted = (str(t).removeprefix("torch.") for t in (values.dtype, expected))
-                raise UnseenError(
-                    f"client {client.name!r} has {label} in {found}, and the model computes in "
-                    f"{wanted}: give it {label}.to(torch.{wanted})."
-                )
+                given, wanted = (str(t).removeprefix("torch.") for t in (values.dtype, expected))
+                fault = f"client {client.name!r} has {label} in {given}; expected {wanted}."
+                raise UnseenError(fault, remedy=f"Give it {label}.to(torch.{wanted}).")
 
 
 def stacked(rows: Sequence[Tensor], memory_limit: int | None = None) -> Tensor:

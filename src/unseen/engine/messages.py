@@ -13,9 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from unseen.core.exchange import Reply
-from unseen.core.turn import Turn
-from unseen.core.types import Inbox
+from unseen.core import Inbox, Reply, Turn
 from unseen.errors import UnseenError
 
 if TYPE_CHECKING:
@@ -43,7 +41,7 @@ QUIET = {
 def needs_flower() -> None:
     """Refuse to continue without Flower, and silence it."""
     if importlib.util.find_spec("flwr") is None:
-        raise UnseenError("this needs Flower: pip install 'unseen[flower]'.")
+        raise UnseenError("this needs Flower.", remedy="pip install 'unseen[flower]'.")
     for name, value in QUIET.items():
         os.environ.setdefault(name, value)
 
@@ -84,18 +82,15 @@ def unpack(content: RecordDict) -> dict[str, Value]:
 
 def size(parcel: Parcel) -> int:
     """Return the bytes of a parcel's values, without names and envelope."""
-
-    def one(value: Value) -> int:
-        match value:
-            case Tensor():
-                return value.nbytes
-            case str():
-                return len(value.encode())
-            case bytes():
-                return len(value)
-        return 8 * len(value) if isinstance(value, list) else 8
-
-    return sum(map(one, parcel.values()))
+    total = 0
+    for value in parcel.values():
+        if isinstance(value, Tensor):
+            total += value.nbytes
+        elif isinstance(value, str | bytes):
+            total += len(value.encode() if isinstance(value, str) else value)
+        else:
+            total += 8 * (len(value) if isinstance(value, list) else 1)
+    return total
 
 
 def from_turn(turn: Turn) -> dict[str, Any]:

@@ -1,14 +1,14 @@
 """One batch of models: the rows of one [M, P] matrix are M models that train together.
 
-Each step takes one batch of every model's own data, one `vmap` over strided views of the matrix,
-and one optimiser step on all rows. The results are those of training one by one up to rounding:
-other kernels sum in another order.
+Each step takes one batch of every model's data, one `vmap` over strided views of the matrix, and
+one optimiser step on all rows. Up to rounding the results are those of training one by one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -59,16 +59,16 @@ class Pool:
 
     def __init__(self, splits: Sequence[Split], device: torch.device) -> None:
         self.begin: dict[int, int] = {}
-        kept: list[Split] = []
+        distinct: list[Split] = []
         for split in splits:
             if id(split.x) not in self.begin:
-                self.begin[id(split.x)] = sum(map(len, kept))
-                kept.append(split)
-        inputs = [split.x for split in kept if isinstance(split.x, Tensor)]
-        if len(inputs) < len(kept):
+                self.begin[id(split.x)] = sum(map(len, distinct))
+                distinct.append(split)
+        inputs = [split.x for split in distinct if isinstance(split.x, Tensor)]
+        if len(inputs) < len(distinct):
             refuse("the images stay on disk, and a batch of models needs them in memory")
-        self.x, self.y = torch.cat(inputs).to(device), torch.cat([s.y for s in kept]).to(device)
-        self.splits = kept  # alive, so that no other's images get the id of one's
+        self.x, self.y = torch.cat(inputs).to(device), torch.cat([s.y for s in distinct]).to(device)
+        self.splits = distinct  # alive, so that no other's images get the id of one's
 
     def batch(self, index: Tensor) -> tuple[Tensor, Tensor]:
         """Return inputs [M, B, ...] as floating point and labels [M, B]."""
@@ -98,10 +98,8 @@ def train(
     seen = plan.mask.sum((0, 2)).clamp(min=1)
     means, steps = (models.total / seen).tolist(), (plan.mask.sum(2) > 0).sum(0).tolist()
     sizes = [len(member.client.split("train")) for member in members]
-    return models.matrix, [
-        {"examples": n, "steps": s, "loss": value}
-        for n, s, value in zip(sizes, steps, means, strict=True)
-    ]
+    numbers = zip(sizes, steps, means, strict=True)
+    return models.matrix, [{"examples": n, "steps": s, "loss": value} for n, s, value in numbers]
 
 
 class Models:
@@ -122,11 +120,11 @@ class Models:
         self.first = torch.zeros_like(self.matrix)
         self.second = torch.zeros_like(self.matrix if self.adam else self.matrix[:0])
         self.total, self.count = self.matrix.new_zeros(len(members)), self.matrix.new_zeros(())
-        self.index, self.mask = plan.index[0].clone(), plan.mask[0].clone()
-        self.rate = plan.rates[0].clone()
+        self.index, self.mask, self.rate = (
+            plan.index[0].clone(), plan.mask[0].clone(), plan.rates[0].clone()
+        )  # fmt: skip
 
     def play(self, graph: bool) -> None:
-        """Take all steps of the plan."""
         step = self.recorded() if graph else self.step
         self.begin()
         for t in range(len(self.plan.index)):
@@ -136,13 +134,11 @@ class Models:
             step()
 
     def begin(self) -> None:
-        """Start from the models as they were received."""
         self.matrix.copy_(self.received)
         for moments in (self.first, self.second, self.total, self.count):
             moments.zero_()
 
     def step(self) -> None:
-        """Take one step of every model on its batch."""
         x, y = self.pool.batch(self.index)
         losses, gradient = descended(self.model, self.matrix, x, y, self.mask, self.loss)
         columns = self.plan.columns
@@ -183,13 +179,12 @@ def descended(
     """Return every model's mean loss [M] over its batch, and the gradients [M, P]."""
     leaf = matrix.detach().requires_grad_()
 
-    def outputs(parameters: dict[str, Tensor], inputs: Tensor) -> Tensor:
-        made: Tensor = functional_call(model.module, parameters, (inputs,))
-        return made
+    def outputs(parameters: dict[str, Tensor], inputs: Tensor) -> Any:
+        return functional_call(model.module, parameters, (inputs,))
 
     with model.rounding():
-        made = vmap(outputs, randomness="error")(model.layout.views(leaf), x)
-    each = per_example(loss, made.to(matrix.dtype), y)
+        computed: Tensor = vmap(outputs, randomness="error")(model.layout.views(leaf), x)
+    each = per_example(loss, computed.to(matrix.dtype), y)
     losses = (each * mask).sum(1) / mask.sum(1).clamp(min=1)
     (gradient,) = torch.autograd.grad(losses.sum(), leaf)
     return losses.detach(), gradient

@@ -56,7 +56,9 @@ def in_ray(calls: Iterable[Call[T]], jobs: int) -> Iterator[T]:
     try:
         ray: Any = import_module("ray")
     except ImportError:
-        raise UnseenError("--executor ray needs Ray: pip install 'unseen[flower]'.") from None
+        raise UnseenError(
+            "--executor ray needs Ray.", remedy="pip install 'unseen[flower]'."
+        ) from None
     waiting = list(calls)
     if not waiting:
         return
@@ -65,7 +67,7 @@ def in_ray(calls: Iterable[Call[T]], jobs: int) -> Iterator[T]:
         address = os.environ.get("RAY_ADDRESS")
         here: dict[str, Any] = {} if address else {"num_cpus": jobs, "include_dashboard": False}
         ray.init(address=address, log_to_driver=False, logging_level="ERROR", **here)
-    work = ray.remote(num_cpus=1, max_retries=2)(_called)
+    work = ray.remote(num_cpus=1, max_retries=2)(lambda function, rest: function(*rest))
     running: list[Any] = []
     try:
         while waiting or running:
@@ -84,13 +86,7 @@ def in_ray(calls: Iterable[Call[T]], jobs: int) -> Iterator[T]:
             ray.shutdown()
 
 
-def _called(function: Callable[..., T], arguments: tuple[object, ...]) -> T:
-    """Make one call in a worker of Ray."""
-    return function(*arguments)
-
-
 def _work(parent: int, function: Callable[..., T], *arguments: object) -> T:
-    """Make one call in a worker that ends with its parent."""
     _end_with(parent)
     return function(*arguments)
 

@@ -1,8 +1,7 @@
 """Flower's own engine as the place where clients run: messages over Ray, in its worker processes.
 
-It is for what one process cannot hold or compute: hundreds of clients over a machine, or over a
-cluster with one file system. The bits are those of one process. What clients remember lies next to
-the job's checkpoint.
+It is for hundreds of clients, over a machine or a cluster with one file system. The bits are those
+of one process. What clients remember lies next to the job's checkpoint.
 """
 
 from __future__ import annotations
@@ -19,18 +18,8 @@ from typing import Any
 
 from torch import Tensor
 
-from unseen.core import (
-    Backend,
-    Client,
-    DenseRows,
-    Exchange,
-    Inbox,
-    Memories,
-    Method,
-    Model,
-    Reply,
-    Turn,
-)  # fmt: skip
+from unseen.core import Backend, Client, DenseRows, Exchange, Inbox, Memories, Model, Reply, Turn
+from unseen.core.exchange import Method
 from unseen.engine import client_memories, messages
 from unseen.engine.determinism import reproducible
 from unseen.engine.inprocess import InProcess, stacked
@@ -72,15 +61,11 @@ def simulate(main: Callable[[Any], None], nodes: int, jobs: int) -> None:
     def _main(grid: Any, context: Any) -> None:
         main(grid)
 
-    run_simulation(
-        server_app=server,
-        client_app=client_app(),
-        num_supernodes=nodes,
-        backend_config={
-            "init_args": {"num_cpus": jobs, "include_dashboard": False},
-            "client_resources": {"num_cpus": 1, "num_gpus": 0.0},
-        },
-    )
+    workers: Any = {
+        "init_args": {"num_cpus": jobs, "include_dashboard": False},
+        "client_resources": {"num_cpus": 1, "num_gpus": 0.0},
+    }
+    run_simulation(server, client_app(), nodes, backend_config=workers)
 
 
 @dataclass
@@ -116,36 +101,29 @@ class Nodes(Backend):
     def map(
         self, exchange: Exchange, inbox: Inbox, clients: Sequence[str], turn: Turn
     ) -> list[Reply]:
-        """Send one message to a node for each client, and wait for all replies."""
         from flwr.app import Message
 
         nodes = self._nodes()
-        common: dict[str, messages.Value] = messages.from_inbox(inbox)
-        common |= {
-            "job": self.job,
-            "turn": json.dumps(messages.from_turn(turn)),
-            "folder": str(self.folder),
-        }
-        sent = [
-            Message(messages.pack({**common, "client": name}), nodes[i % len(nodes)], "query")
-            for i, name in enumerate(clients)
-        ]
+        label = json.dumps(messages.from_turn(turn))
+        job: messages.Parcel = {"job": self.job, "turn": label, "folder": str(self.folder)}
+        common = {**messages.from_inbox(inbox), **job}
+        parcels = [messages.pack({**common, "client": name}) for name in clients]
+        sent = [Message(p, nodes[i % len(nodes)], "query") for i, p in enumerate(parcels)]
         ids = list(self.grid.push_messages(sent))
-        found: dict[str, Reply] = {}
-        while len(found) < len(ids):
-            for message in self.grid.pull_messages([id for id in ids if id not in found]):
+        replies: dict[str, Reply] = {}
+        while len(replies) < len(ids):
+            for message in self.grid.pull_messages([id for id in ids if id not in replies]):
                 if message.has_error():
                     raise UnseenError(f"a client of the simulation failed: {message.error.reason}")
                 id = message.metadata.reply_to_message_id
-                found[id] = messages.to_reply(messages.unpack(message.content))
+                replies[id] = messages.to_reply(messages.unpack(message.content))
             time.sleep(POLL)
-        return [found[id] for id in ids]
+        return [replies[id] for id in ids]
 
     def rows(self, slot: str, replies: Sequence[Reply], reference: Tensor | None) -> DenseRows:
         return DenseRows(stacked([reply.rows[slot] for reply in replies]), reference)
 
     def _nodes(self) -> list[int]:
-        """Return the simulation's nodes, once they are there."""
         end = time.monotonic() + 120
         while time.monotonic() < end:
             if nodes := sorted(self.grid.get_node_ids()):
@@ -185,6 +163,5 @@ def answer(message: Any, context: Any) -> Any:
 
 @lru_cache(maxsize=1)
 def _made(job: bytes) -> Workplace:
-    """Return what a worker needs for a job, made once."""
-    make: Callable[[], Workplace] = pickle.loads(job)
-    return make()
+    workplace: Workplace = pickle.loads(job)()
+    return workplace

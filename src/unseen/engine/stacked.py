@@ -11,32 +11,17 @@ from dataclasses import dataclass, replace
 
 from torch import Tensor, nn
 
-from unseen.core import (
-    Backend,
-    Client,
-    DenseRows,
-    Exchange,
-    Inbox,
-    Local,
-    Memories,
-    Method,
-    Model,
-    Outcome,
-    Reply,
-    State,
-    Turn,
-    play_round,
-)  # fmt: skip
+from unseen.core import Backend, Client, DenseRows, Exchange, Inbox, Memories, Model, Reply, Turn
+from unseen.core.exchange import Local, Method, Outcome, State
 from unseen.core.losses import CrossEntropy
 from unseen.core.parts import able, innermost, layers
 from unseen.core.replies import finished
-from unseen.core.round import due, recipients, sample
+from unseen.core.round import due, play_round, recipients, sample
 from unseen.engine.inprocess import InProcess
 from unseen.engine.model_batch import PREFIX, Member, Pool, refuse, train
 from unseen.errors import UnseenError
 from unseen.gradient import Backprop
 from unseen.local.train import Train
-from unseen.recipe import Training
 
 
 class Stacked(Backend):
@@ -75,34 +60,35 @@ class Stacked(Backend):
             return self.ready.pop(exchange.name)
         if not exchange.slots:
             return self.one_by_one.map(exchange, inbox, clients, turn)
-        local = stackable(exchange.local, self.model)
-        members = [Member(local, self.clients[n], inbox, replace(turn, client=n)) for n in clients]
+        members = self.members(exchange, inbox, clients, turn)
         matrix, scalars = train(self.model, members, self.pool(), self.graph)
         return self.replies(exchange, members, matrix, scalars)
 
+    def members(
+        self, exchange: Exchange, inbox: Inbox, clients: Sequence[str], turn: Turn
+    ) -> list[Member]:
+        """Return the clients as models of a batch."""
+        local = stackable(exchange.local, self.model)
+        return [Member(local, self.clients[n], inbox, replace(turn, client=n)) for n in clients]
+
     def pool(self) -> Pool:
-        """Return all clients' training data, put together when first needed."""
         if self._pool is None:
-            splits = [c.train for c in self.clients.values() if c.train is not None]
-            self._pool = Pool(splits, self.model.device)
+            self._pool = pool_of([self])
         return self._pool
 
     def replies(
-        self,
-        exchange: Exchange,
-        members: Sequence[Member],
-        matrix: Tensor,
+        self, exchange: Exchange, members: Sequence[Member], matrix: Tensor,
         scalars: Sequence[Mapping[str, float]],
-    ) -> list[Reply]:
+    ) -> list[Reply]:  # fmt: skip
         """Return what the members send of their trained rows; their memories stay as they were."""
-        found = []
+        replies = []
         for member, row, numbers in zip(members, matrix, scalars, strict=True):
             label = (member.turn.round, member.turn.order)
             before = self.memories.before(member.client.name, label)
             self.memories.write(member.client.name, label, before)
             rows = {"model": row, "buffers": self.model.buffers.clone()}
-            found.append(finished(Reply(rows, dict(numbers)), exchange, member.inbox, rows))
-        return found
+            replies.append(finished(Reply(rows, dict(numbers)), exchange, member.inbox, rows))
+        return replies
 
     def rows(self, slot: str, replies: Sequence[Reply], reference: Tensor | None) -> DenseRows:
         return self.one_by_one.rows(slot, replies, reference)
@@ -151,8 +137,13 @@ def play_together(runs: Sequence[Run], rounds: int) -> list[list[Outcome]]:
 
 def pooled(runs: Sequence[Run]) -> Pool | None:
     """Return the training data of all runs' clients; None without runs."""
-    splits = [c.train for r in runs for c in r.backend.clients.values() if c.train is not None]
-    return Pool(splits, runs[0].backend.model.device) if runs else None
+    return pool_of([run.backend for run in runs]) if runs else None
+
+
+def pool_of(backends: Sequence[Stacked]) -> Pool:
+    """Return the training data of all clients of backends of one device."""
+    splits = [c.train for b in backends for c in b.clients.values() if c.train is not None]
+    return Pool(splits, backends[0].model.device)
 
 
 def train_together(runs: Sequence[Run], rounds: int, pool: Pool | None) -> None:
@@ -164,15 +155,12 @@ def train_together(runs: Sequence[Run], rounds: int, pool: Pool | None) -> None:
     matrix, scalars = train(runs[0].backend.model, members, pool, runs[0].backend.graph)
     at = 0
     for run, (exchange, own) in zip(runs, asked, strict=True):
-        part = slice(at, at + len(own))
-        run.backend.ready[exchange.name] = run.backend.replies(
-            exchange, own, matrix[part], scalars[part]
-        )
-        at += len(own)
+        part = slice(at, at := at + len(own))
+        replies = run.backend.replies(exchange, own, matrix[part], scalars[part])
+        run.backend.ready[exchange.name] = replies
 
 
 def _training(run: Run, rounds: int) -> tuple[Exchange, list[Member]]:
-    """Return the run's one training exchange of this round, and who trains in it."""
     state, roster, exchanges = run.state, sorted(run.clients), enumerate(run.method.exchanges)
     training = [(i, e) for i, e in exchanges if e.slots and due(e, state.round, rounds)]
     if len(training) != 1:
@@ -181,11 +169,7 @@ def _training(run: Run, rounds: int) -> tuple[Exchange, list[Member]]:
     turn = Turn(state.seed, state.round, rounds, roster=tuple(roster))
     names = recipients(exchange, roster, sample(roster, run.fraction, turn))
     turn = replace(turn, exchange=exchange.name, order=order)
-    local = stackable(exchange.local, run.backend.model)
-    clients = run.backend.clients
-    return exchange, [
-        Member(local, clients[n], state.inbox, replace(turn, client=n)) for n in names
-    ]
+    return exchange, run.backend.members(exchange, state.inbox, names, turn)
 
 
 def unstackable(method: Method, model: Model, clients: Mapping[str, Client]) -> str:
@@ -214,32 +198,23 @@ def stackable(local: Local, model: Model) -> Train:
     if not able(local, "stackable"):
         refuse(f"{type(local).__name__} does more than train")
     assert isinstance(local, Train)
-    gradient, recipe = local.gradient, local.training
-    for part in layers(gradient):
+    for part in layers(local.gradient):
         if not able(part, "stackable"):
             refuse(f"{type(part).__name__} reads or changes one model at a time")
-    last = innermost(gradient)
+    last, recipe, loss = innermost(local.gradient), local.training, local.training.loss
     assert isinstance(last, Backprop)
-    if last.loss != recipe.loss:
+    if last.loss != loss:
         refuse("the gradient has a loss of its own")
-    if reason := _reason(recipe, model.module):
-        refuse(reason)
-    return local
-
-
-def _reason(recipe: Training, module: nn.Module) -> str:
-    """Return why a recipe or a net cannot be stacked, or ""."""
     if not able(recipe.optimiser, "stackable"):
-        return f"its optimiser is {type(recipe.optimiser).__name__}, neither SGD nor Adam"
-    loss = recipe.loss
+        refuse(f"its optimiser is {type(recipe.optimiser).__name__}, neither SGD nor Adam")
     if not able(loss, "stackable") or (isinstance(loss, CrossEntropy) and loss.balanced):
-        return "its loss is weighted by each client's own counts"
+        refuse("its loss is weighted by each client's own counts")
     for name in ("keep_optimiser", "augment", "sampling"):
         if getattr(recipe, name):
-            return f"training.{name} is set"
-    for layer in module.modules():
+            refuse(f"training.{name} is set")
+    for layer in model.module.modules():
         if isinstance(layer, nn.modules.batchnorm._BatchNorm):
-            return "BatchNorm writes into its statistics"
+            refuse("BatchNorm writes into its statistics")
         if isinstance(layer, nn.modules.dropout._DropoutNd) and layer.p > 0:
-            return "Dropout draws for one model at a time"
-    return ""
+            refuse("Dropout draws for one model at a time")
+    return local

@@ -31,7 +31,7 @@ from unseen.core import Client, Inbox, Memory, Model, Reply, Turn
 from unseen.core.metrics import EVALUATION_BATCH
 from unseen.core.parts import Part
 from unseen.core.types import Table
-from unseen.models.mixture import Mixture, probabilities
+from unseen.models.trees import Mixture, probabilities
 
 Array = npt.NDArray[np.float64]
 #: What a site remembers of its row until the weights have come.

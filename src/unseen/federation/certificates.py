@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import ipaddress
-import json
 import os
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
-from importlib import import_module
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, cast
 
@@ -21,7 +19,7 @@ try:
     from cryptography.hazmat.primitives import hashes
     from cryptography.hazmat.primitives import serialization as s
     from cryptography.hazmat.primitives.asymmetric import ec
-    from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+    from cryptography.x509.oid import ExtendedKeyUsageOID
 except ImportError:
     raise UnseenError(
         "keys and certificates need cryptography.", remedy="pip install 'unseen[flower]'."
@@ -44,52 +42,36 @@ class Authority:
     key: ec.EllipticCurvePrivateKey
 
     @classmethod
-    def make(cls, name: str, days: int, now: datetime | None = None) -> Authority:
-        """Return a new authority.
-
-        Args:
-            name: The federation's name.
-            days: How long it is valid.
-            now: When it begins, for tests.
-        """
-        key, begin = new_key(), now or datetime.now(UTC)
+    def make(cls, name: str, begin: datetime, days: int) -> Authority:
+        """Return a new authority of the federation of this name."""
+        key, until = new_key(), begin + timedelta(days=days)
         extensions = (
             (x509.BasicConstraints(ca=True, path_length=0), True),
             (_usage("key_cert_sign", "crl_sign"), True),
             (x509.SubjectKeyIdentifier.from_public_key(key.public_key()), False),
         )
-        until = begin + timedelta(days=days)
         return cls(_certificate(f"{name} federation CA", key, (begin, until), extensions), key)
 
     @classmethod
     def read(cls, folder: Path) -> Authority:
         """Return the authority of `kits/ca`."""
         if not (folder / "ca.key").is_file():
-            raise UnseenError(
-                f"{folder / 'ca.key'} is not here.",
-                remedy="Bring the authority's folder back from where it is kept offline, or "
-                "provision again.",
-            )
+            remedy = "Bring the folder back from where it is kept offline, or provision again."
+            raise UnseenError(f"{folder / 'ca.key'} is not here.", remedy=remedy)
         key = s.load_pem_private_key((folder / "ca.key").read_bytes(), None)
         certificate = read_certificate(folder / "ca.crt")
         return cls(certificate, cast("ec.EllipticCurvePrivateKey", key))
 
-    def sign(
-        self,
-        key: ec.EllipticCurvePrivateKey,
-        hosts: Sequence[str],
-        days: int,
-        now: datetime | None = None,
-    ) -> x509.Certificate:
-        """Return a server's certificate, which never outlives the authority.
+    def write_server(self, kit: Path, hosts: Sequence[str], begin: datetime, days: int) -> None:
+        """Write a new key of the server and its certificate, which never outlives the authority.
 
         Args:
-            key: The server's key.
+            kit: The server's kit.
             hosts: Its names and addresses; this machine's loopback is added.
+            begin: When the certificate begins.
             days: How long it is valid.
-            now: When it begins, for tests.
         """
-        begin = now or datetime.now(UTC)
+        key = new_key()
         until = min(begin + timedelta(days=days), self.certificate.not_valid_after_utc)
         names = map(general_name, dict.fromkeys((*hosts, "localhost", "127.0.0.1")))
         issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self.key.public_key())
@@ -100,7 +82,8 @@ class Authority:
             (x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), False),
             (issuer, False),
         )
-        return _certificate(hosts[0][:64], key, (begin, until), extensions, self)
+        certificate = _certificate(hosts[0][:64], key, (begin, until), extensions, self)
+        write_pair(kit / "server", certificate, key)
 
 
 def _certificate(
@@ -110,16 +93,8 @@ def _certificate(
     extensions: Sequence[tuple[x509.ExtensionType, bool]],
     issuer: Authority | None = None,
 ) -> x509.Certificate:
-    """A certificate of a key, signed by the issuer or by itself.
-
-    Args:
-        name: Its common name.
-        key: The key.
-        period: From when until when it is valid.
-        extensions: Each with whether it is critical.
-        issuer: Who signs; the key itself, if None.
-    """
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    """A certificate of a key, signed by the issuer or by itself; extensions as (it, critical)."""
+    subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
     builder = (
         x509.CertificateBuilder()
         .subject_name(subject)
@@ -139,9 +114,8 @@ def read_certificate(path: Path) -> x509.Certificate:
     try:
         return x509.load_pem_x509_certificate(path.read_bytes())
     except (OSError, ValueError) as error:
-        raise UnseenError(
-            f"{path} is not a certificate ({error}).", remedy="Copy it again."
-        ) from None
+        what = f"{path} is not a certificate ({error})."
+        raise UnseenError(what, remedy="Copy it again.") from None
 
 
 def period(certificate: x509.Certificate, name: str, now: datetime) -> UnseenError | None:
@@ -154,18 +128,16 @@ def period(certificate: x509.Certificate, name: str, now: datetime) -> UnseenErr
     """
     begins, ends = certificate.not_valid_before_utc, certificate.not_valid_after_utc
     if now > ends:
-        one = "Make a new one with the authority's folder: unseen federation provision --renew"
-        every = "Make all kits again: unseen federation provision FILE.toml --out"
-        return UnseenError(
-            f"certificate expired: {name} was valid until {ends:%Y-%m-%d %H:%M} UTC.",
-            remedy=f"{one} server" if name == "server.crt" else f"{every} FOLDER",
-        )
+        remedy = "Make all kits again: unseen federation provision FILE.toml --out FOLDER"
+        if name == "server.crt":
+            again = "unseen federation provision --renew server"
+            remedy = f"Make a new one with the authority's folder: {again}"
+        what = f"certificate expired: {name} was valid until {ends:%Y-%m-%d %H:%M} UTC."
+        return UnseenError(what, remedy=remedy)
     if now < begins:
-        return UnseenError(
-            f"certificate not valid yet: {name} begins at {begins:%Y-%m-%d %H:%M} UTC, and this "
-            f"machine's clock says {now:%Y-%m-%d %H:%M} UTC.",
-            remedy="Set the clock.",
-        )
+        what = f"certificate not valid yet: {name} begins at {begins:%Y-%m-%d %H:%M} UTC"
+        here = f"this machine's clock says {now:%Y-%m-%d %H:%M} UTC."
+        return UnseenError(f"{what}; {here}", remedy="Set the clock.")
     return None
 
 
@@ -217,58 +189,6 @@ def write_site_keys(site: Path, server: Path, name: str) -> None:
         write(path, public + f" {name}\n".encode())
 
 
-def write_he(kits: Path, sites: Sequence[str], secret: bytes | None = None) -> None:
-    """Write keys for encrypted sums: secret and public for sites, public alone for the server.
-
-    Args:
-        kits: Folder of the kits.
-        sites: Who gets the keys.
-        secret: The existing secret key, for a site that is added; None makes a new one.
-
-    Note:
-        All sites hold the one secret key: a site that works together with the server can read every
-        other site's update.
-    """
-    shared = kits / "server" / "ckks.public"
-    if secret is None:
-        secret, public = _privacy("ckks").make_keys()
-        write(shared, public)
-    for name in sites:
-        write(kits / name / "ckks.secret", secret, private=True)
-        write(kits / name / "ckks.public", shared.read_bytes())
-
-
-def write_masks(kits: Path, sites: Sequence[str], known: Mapping[str, str] | None = None) -> None:
-    """Write keys for masked sums: a pair for each site, and all public halves for every site.
-
-    Args:
-        kits: Folder of the kits.
-        sites: Who gets a new pair.
-        known: Public halves of the other sites.
-    """
-    public = dict(known or {})
-    for name in sites:
-        private, half = _privacy("masks").make_keys()
-        write(kits / name / "masks.private", private, private=True)
-        public[name] = half.hex()
-    content = json.dumps(public, indent=2, sort_keys=True).encode() + b"\n"
-    for name in public:
-        if (kits / name).is_dir():
-            write(kits / name / "masks.public.json", content)
-
-
-def _privacy(name: str) -> Any:
-    """A module of unseen.privacy, which needs more libraries."""
-    try:
-        return import_module(f"unseen.privacy.{name}")
-    except ImportError:
-        raise UnseenError(
-            f"{name} = true asks for keys of sums that the server cannot read, which need "
-            "unseen.privacy and its libraries.",
-            remedy="pip install 'unseen[he]', or leave it out.",
-        ) from None
-
-
 def write(path: Path, content: bytes, private: bool = False) -> None:
     """Write a file whole or not at all; nobody else can open a private one at any moment."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -318,8 +238,7 @@ def registered(folder: Path) -> dict[str, bytes]:
         try:
             key = s.load_ssh_public_key(path.read_bytes())
         except ValueError:
-            raise UnseenError(
-                f"{path} is not a public key.", remedy="Copy it again from the kits."
-            ) from None
+            what = f"{path} is not a public key."
+            raise UnseenError(what, remedy="Copy it again from the kits.") from None
         keys[path.stem] = public_pem(key)
     return keys

@@ -13,7 +13,6 @@ from typing import Any
 from unseen.errors import UnseenError
 from unseen.federation.kit import Kit
 
-#: What is said of a key that cannot be let in.
 SPENT = "its key was shut out before and stays out. A new key: unseen federation provision --renew"
 
 
@@ -22,12 +21,10 @@ class Run:
     """A run of the app.
 
     Attributes:
-        id: Flower's number of it.
         state: Flower's own words, `finished:completed` at the end.
         details: What Flower says beyond that.
     """
 
-    id: int
     state: str
     details: str = ""
 
@@ -64,23 +61,19 @@ class Control:
         import httpx
 
         nodes = {bytes(node.public_key): node for node in self.nodes()}
-        out = [node for key, node in nodes.items() if key not in keys.values()]
-        for node in out:
+        out, new, spent = [], [], set()
+        for node in (node for key, node in nodes.items() if key not in keys.values()):
             self.client.UnregisterNode(self.proto.UnregisterNodeRequest(node_id=node.node_id))
-        new, spent = [], set()
+            out.append(f"{node.name}: shut out, its key is no longer in sites/")
         for name in (name for name, key in keys.items() if key not in nodes):
             request = self.proto.RegisterNodeRequest(public_key=keys[name], name=name)
             try:
                 self.client.RegisterNode(request)
-                new.append(name)
+                new.append(f"{name}: let in, its key is registered")
             except httpx.HTTPStatusError:  # Flower never takes back a key that was shut out
                 spent.add(name)
-        known, self.spent = self.spent, spent
-        return [
-            *(f"{name}: let in, its key is registered" for name in new),
-            *(f"{node.name}: shut out, its key is no longer in sites/" for node in out),
-            *(f"{name}: {SPENT} {name}" for name in sorted(spent - known)),
-        ]
+        before, self.spent = self.spent, spent
+        return [*new, *out, *(f"{name}: {SPENT} {name}" for name in sorted(spent - before))]
 
     def start(self, app: Path, settings: Mapping[str, str | int | float | bool]) -> int:
         """Start a run and return its number.
@@ -106,11 +99,9 @@ class Control:
         return int(reply.run_id)
 
     def run(self, number: int) -> Run:
-        """Return how a run stands."""
         listed = self.client.ListRuns(self.proto.ListRunsRequest(run_id=number))
         status = listed.run_dict[number].status
-        state = ":".join(part for part in (status.status, status.sub_status) if part)
-        return Run(number, state, status.details)
+        return Run(":".join(filter(None, (status.status, status.sub_status))), status.details)
 
     def running(self) -> list[int]:
         """Return the numbers of the runs that have not ended."""
@@ -118,17 +109,12 @@ class Control:
         return [int(n) for n, run in runs.items() if run.status.status != "finished"]
 
     def stop(self, number: int) -> None:
-        """Stop a run."""
         self.client.StopRun(self.proto.StopRunRequest(run_id=number))
 
 
 @contextlib.contextmanager
-def control(kit: Kit, insecure: bool = False) -> Iterator[Control]:
-    """Connect to this kit's SuperLink.
-
-    Args:
-        kit: The server's kit.
-        insecure: Whether to connect in plaintext.
+def control(kit: Kit) -> Iterator[Control]:
+    """Connect to the SuperLink of a server's kit.
 
     Raises:
         UnseenError: In the place of HTTP's errors.
@@ -139,15 +125,12 @@ def control(kit: Kit, insecure: bool = False) -> Iterator[Control]:
     from flwr.supercore.interceptors.http.runtime_version import RuntimeVersionHttpInterceptor
 
     # A server that listens everywhere is reached at the loopback of its own machine.
-    host = {"0.0.0.0": "127.0.0.1", "localhost": "127.0.0.1", "::": "::1"}.get(
-        kit.listen, kit.listen
-    )
-    where = f"[{host}]:{kit.port}" if ":" in host else f"{host}:{kit.port}"
+    loopback = {"0.0.0.0": "127.0.0.1", "localhost": "127.0.0.1", "::": "::1"}
+    where = kit.at(loopback.get(kit.listen, kit.listen))
+    authority = None if kit.insecure else (kit.folder / "ca.crt").read_bytes()
+    interceptors = [RuntimeVersionHttpInterceptor(component_name="flwr CLI")]
     client = ControlHttpClient.from_server_address(
-        where,
-        insecure,
-        None if insecure else (kit.folder / "ca.crt").read_bytes(),
-        interceptors=[RuntimeVersionHttpInterceptor(component_name="flwr CLI")],
+        where, kit.insecure, authority, interceptors=interceptors
     )
     try:
         yield Control(client)
@@ -155,15 +138,13 @@ def control(kit: Kit, insecure: bool = False) -> Iterator[Control]:
         text = error.response.text[:300]
         raise UnseenError(f"the server refused: {error.response.status_code} {text}") from None
     except httpx.TransportError as error:
-        raise UnseenError(
-            f"no server answers on {where} ({error}).",
-            remedy=f"Start it on this machine: unseen federation serve {kit.folder}",
-        ) from None
+        remedy = f"Start it on this machine: unseen federation serve {kit.folder}"
+        raise UnseenError(f"no server answers on {where} ({error}).", remedy=remedy) from None
     finally:
         client.close()
 
 
 def needs_flower() -> None:
-    """Refuse to go on without Flower."""
+    """Refuse to continue without Flower."""
     if find_spec("flwr") is None:
         raise UnseenError("a federation needs Flower.", remedy="pip install 'unseen[flower]'.")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import socket
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,7 +15,7 @@ from unseen.errors import UnseenError
 from unseen.federation import kit as checks
 from unseen.federation import probe
 from unseen.federation.certificates import covers, is_pair, period, registered
-from unseen.federation.kit import FILES, FOREIGN, SECRETS, Kit
+from unseen.federation.kit import CERTIFICATES, FILES, FOREIGN, SECRETS, Kit
 from unseen.federation.process import check_port
 
 #: Seconds that a site's clock may be ahead of the server's, and behind: what Flower allows.
@@ -26,10 +26,6 @@ SOON = 30
 PART = 5 * 2**20 + 2**16
 #: Free space below which a server or site will soon stop, in bytes.
 ROOM = 2 * 2**30
-#: Under which check a trouble with the server is named, where that is not the port.
-ABOUT = {
-    "name": "name", "hostname": "names", "expired": "certificate", "authority": "certificate",
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -49,22 +45,19 @@ class Finding:
     remedy: str = ""
 
     @classmethod
-    def fault(cls, what: str, error: UnseenError) -> Finding:
-        """Return a fault from the error that a start of the kit would end with."""
+    def of(cls, what: str, error: UnseenError | None, otherwise: str = "") -> Finding:
+        """Return a fault from the error that a start of the kit would end with, if any."""
+        if error is None:
+            return cls(what, "ok", otherwise)
         return cls(what, "fault", error.what.rstrip("."), error.remedy)
 
     def line(self) -> str:
-        """Return the finding as it is printed."""
         remedy = f"  -> {self.remedy}" if self.remedy else ""
         return f"{self.state:8}{self.what}: {self.text}{remedy}"
 
 
 def examine(
-    kit: Kit,
-    study: Path | None = None,
-    data: Path | None = None,
-    insecure: bool = False,
-    now: datetime | None = None,
+    kit: Kit, study: Path | None = None, data: Path | None = None, now: datetime | None = None
 ) -> list[Finding]:
     """Return the findings of all checks; none raises, and the network's are bounded in time.
 
@@ -72,35 +65,33 @@ def examine(
         kit: What is checked.
         study: A study to compare the site's data with.
         data: The site's data, instead of those that site.toml names.
-        insecure: Whether the server is asked in plaintext.
         now: The time, for tests.
     """
     now = now or datetime.now(UTC)
-    findings = [*_files(kit), *_permissions(kit), *_certificates(kit, now), *_pair(kit), _room(kit)]
+    findings = [*_files(kit), *_permissions(kit), *_certificates(kit, now), *_pair(kit)]
     if kit.kind == "server":
-        findings += [_sites(kit), *_network(kit, insecure, now)]
-    else:
-        findings += [*_network(kit, insecure, now), *_data(kit, study, data)]
-    return findings
-
-
-def _faults(what: str, errors: Sequence[UnseenError], otherwise: str) -> list[Finding]:
-    """A fault for each error, or that all is well."""
-    return [Finding.fault(what, error) for error in errors] or [Finding(what, "ok", otherwise)]
+        return [*findings, _sites(kit), *_network(kit, now)]
+    return [*findings, *_network(kit, now), *_data(kit, study, data)]
 
 
 def _files(kit: Kit) -> Iterator[Finding]:
     names = f"{', '.join(FILES[kit.kind])} of {kit.name}, {kit.federation}"
-    yield from _faults("files", checks.missing(kit), names)
+    errors: list[UnseenError | None] = [*checks.missing(kit)]
+    for error in errors or [None]:
+        yield Finding.of("files", error, names)
     for name in FOREIGN[kit.kind]:
         if (kit.folder / name).exists():
             text = f"{name} does not belong into the kit of a {kit.kind}"
             yield Finding("keys", "fault", text, f"remove {kit.folder / name} from this machine")
+    free = shutil.disk_usage(kit.folder).free
+    text = f"{free / 2**30:.1f} GiB are free where the kit lies"
+    remedy = "make room: a full disk ends a run" if free < ROOM else ""
+    yield Finding("disk", "warning" if remedy else "ok", text, remedy)
 
 
 def _permissions(kit: Kit) -> Iterator[Finding]:
     exposed = checks.exposed(kit)
-    yield from (Finding.fault("permissions", error) for error in exposed)
+    yield from (Finding.of("permissions", error) for error in exposed)
     if (mode := stat.S_IMODE(kit.folder.stat().st_mode)) & 0o077:
         text = f"others may look into the kit (mode {mode:04o})"
         yield Finding("permissions", "warning", text, f"chmod 700 {kit.folder}")
@@ -111,16 +102,16 @@ def _permissions(kit: Kit) -> Iterator[Finding]:
 
 def _certificates(kit: Kit, now: datetime) -> Iterator[Finding]:
     read = {}
-    for name in kit.certificates:
+    for name in CERTIFICATES[kit.kind]:
         try:
             read[name] = certificate = kit.certificate(name)
         except UnseenError as error:
             if (kit.folder / name).is_file():  # else it is said already
-                yield Finding.fault("certificate", error)
+                yield Finding.of("certificate", error)
             continue
         remedy = "unseen federation provision --renew server" if name != "ca.crt" else "new kits"
         if fault := period(certificate, name, now):
-            yield Finding.fault("certificate", fault)
+            yield Finding.of("certificate", fault)
         else:
             yield _ending(name, certificate.not_valid_after_utc, now, remedy)
     if "server.crt" not in read:
@@ -144,7 +135,6 @@ def _ending(name: str, ends: datetime, now: datetime, remedy: str) -> Finding:
 
 
 def _pair(kit: Kit) -> Iterator[Finding]:
-    """Whether the private key is that of the public one."""
     if checks.missing(kit):
         return
     files = FILES[kit.kind][1:]
@@ -159,45 +149,36 @@ def _pair(kit: Kit) -> Iterator[Finding]:
     yield Finding("keys", "fault", text, "copy both files again from the kits")
 
 
-def _room(kit: Kit) -> Finding:
-    free = shutil.disk_usage(kit.folder).free
-    text = f"{free / 2**30:.1f} GiB are free where the kit lies"
-    if free < ROOM:
-        return Finding("disk", "warning", text, "make room: a full disk ends a run")
-    return Finding("disk", "ok", text)
-
-
 def _sites(kit: Kit) -> Finding:
-    """The sites that are let in."""
     try:
         sites = registered(kit.folder)
     except UnseenError as error:
-        return Finding.fault("sites", error)
+        return Finding.of("sites", error)
     if sites:
         return Finding("sites", "ok", f"let in: {', '.join(sites)}")
     return Finding("sites", "fault", "sites/ holds no public key", "copy the .pub files there")
 
 
-def _network(kit: Kit, insecure: bool, now: datetime) -> Iterator[Finding]:
+def _network(kit: Kit, now: datetime) -> Iterator[Finding]:
     try:
-        answer = probe.ask(kit, insecure)
+        answer = probe.ask(kit)
     except (OSError, ValueError) as error:
         yield Finding("server", "skipped", f"not asked, the kit cannot be used: {error}")
         return
     if answer.trouble != "name":
-        found = socket.getaddrinfo(kit.servers[0], kit.port, type=socket.SOCK_STREAM)
-        addresses = ", ".join(sorted({str(entry[4][0]) for entry in found}))
+        entries = socket.getaddrinfo(kit.servers[0], kit.port, type=socket.SOCK_STREAM)
+        addresses = ", ".join(sorted({str(entry[4][0]) for entry in entries}))
         yield Finding("name", "ok", f"{kit.servers[0]} is {addresses}")
     if answer.trouble == "unreachable" and kit.kind == "server":
         try:
             check_port(kit.listen, kit.port, str(kit.folder / "kit.toml"))
             yield Finding("port", "ok", f"{kit.port} is free")
         except UnseenError as error:
-            yield Finding.fault("port", error)
+            yield Finding.of("port", error)
         yield Finding("server", "skipped", "not running: certificate as shown, versions, size")
         return
     if answer.trouble:
-        yield Finding(ABOUT.get(answer.trouble, "port"), "fault", answer.text, answer.remedy)
+        yield Finding(answer.check, "fault", answer.text, answer.remedy)
         yield Finding("server", "skipped", "clock, registration, versions, size")
         return
     yield Finding("port", "ok", f"{kit.address} answers in {answer.seconds * 1000:.0f} ms")
@@ -208,17 +189,14 @@ def _network(kit: Kit, insecure: bool, now: datetime) -> Iterator[Finding]:
         remedy = "the organiser renews it: unseen federation provision --renew server"
         yield _ending("the server's", ends, now, remedy)
     yield _clock(answer, now)
-    if kit.kind == "site" and not insecure:
-        unknown = probe.unregistered(kit, answer)
-        known = f"the server knows the key of {kit.name}"
-        yield from _faults("registration", [unknown] if unknown else [], known)
-    other, there = probe.other_versions(answer), answer.content
-    same = ", ".join(
-        f"{k} {v} here, {there.get(k, '?')} there" for k, v in probe.versions().items()
-    )
-    yield from _faults("versions", [other] if other else [], same)
-    if answer.content.get("registered"):
-        yield _size(kit, insecure)
+    if kit.kind == "site" and not kit.insecure:
+        recognised = f"the server knows the key of {kit.name}"
+        yield Finding.of("registration", probe.unregistered(kit, answer), recognised)
+    there = answer.content
+    pairs = (f"{k} {v} here, {there.get(k, '?')} there" for k, v in probe.versions().items())
+    yield Finding.of("versions", probe.other_versions(answer), ", ".join(pairs))
+    if there.get("registered"):
+        yield _size(kit)
 
 
 def _clock(answer: probe.Answer, now: datetime) -> Finding:
@@ -231,8 +209,8 @@ def _clock(answer: probe.Answer, now: datetime) -> Finding:
     return Finding("clock", "fault", f"{text}; {limits}", remedy)
 
 
-def _size(kit: Kit, insecure: bool) -> Finding:
-    answer = probe.ask(kit, insecure, size=PART, timeout=60.0)
+def _size(kit: Kit) -> Finding:
+    answer = probe.ask(kit, size=PART, timeout=60.0)
     if answer.trouble or answer.content.get("bytes") != PART:
         text = answer.text or f"{answer.content.get('bytes', 0):,} of {PART:,} bytes arrived."
         remedy = "a device between the two limits messages; 6 MiB in one piece must pass"
@@ -242,7 +220,6 @@ def _size(kit: Kit, insecure: bool) -> Finding:
 
 
 def _data(kit: Kit, study: Path | None, data: Path | None) -> Iterator[Finding]:
-    """The site's data against the study."""
     settled = (kit.folder / "site.toml").is_file()
     if data is None and not settled:
         yield Finding("data", "skipped", "not named yet", "--data PATH, or join once")
@@ -253,15 +230,13 @@ def _data(kit: Kit, study: Path | None, data: Path | None) -> Iterator[Finding]:
     from unseen.federation.flower.site import Site, load
     from unseen.spec.study import StudySpec
 
+    own = Site(kit.name, Path(), kit.state, kit.role, kit.folder)
     try:
         chosen = StudySpec.read(study)
-        if settled:
-            site = Site.read(kit.folder)
-        else:
-            site = Site(kit.name, Path(), kit.state, kit.role, kit.folder)
+        site = Site.read(kit.folder) if settled else own
         dataset = load(site if data is None else replace(site, data=data.absolute()), chosen)
     except UnseenError as error:
-        yield Finding.fault("data", error)
+        yield Finding.of("data", error)
     except OSError as error:
         yield Finding("data", "fault", f"cannot be read: {error}", "check path and rights")
     else:
@@ -279,6 +254,7 @@ def _judged(kit: Kit, study: Any, dataset: Any) -> Iterator[Finding]:
     shape = "×".join(map(str, domain.x.shape[1:]))
     yield Finding("features", "ok", f"{columns} columns" if columns else f"inputs of {shape}")
     count, batch = len(domain.y), study.training.batch_size
+    text, remedy = f"{count} examples", ""
     if kit.role == "train":
         try:
             trained = len(rows_of(domain, study.validation, study.seed_list[0])[0])
@@ -288,9 +264,7 @@ def _judged(kit: Kit, study: Any, dataset: Any) -> Iterator[Finding]:
         if trained < batch:
             text = f"{count} examples, {trained} to train on; a batch is {batch}"
             remedy = f"set training.batch_size to {max(trained, 1)} or less in the study"
-            yield Finding("counts", "fault", text, remedy)
-    if kit.role == "evaluate" or trained >= batch:
-        yield Finding("counts", "ok", f"{count} examples")
+    yield Finding("counts", "fault" if remedy else "ok", text, remedy)
     if dataset.classes is None:
         return
     counts = torch.bincount(domain.y, minlength=len(dataset.classes)).tolist()

@@ -49,11 +49,8 @@ def compare_apps(same: Callable[[bytes], bool]) -> None:
     names = ("_verify_fab", "_pull_and_store_message")
     if not all(callable(getattr(flower, name, None)) for name in names):
         sys.exit(GONE.format(what="check of apps"))
-    replacements: dict[str, Any] = {
-        "_verify_fab": lambda fab, trusted: same(fab.content),
-        "_pull_and_store_message": with_check(flower._pull_and_store_message),
-    }
-    vars(flower).update(replacements)
+    pull = with_check(flower._pull_and_store_message)
+    vars(flower).update(_verify_fab=lambda fab, _: same(fab.content), _pull_and_store_message=pull)
 
 
 def with_check(pull: Callable[..., Any]) -> Callable[..., Any]:

@@ -23,6 +23,7 @@ FILES: Mapping[Kind, tuple[str, ...]] = {
     "server": ("ca.crt", "server.crt", "server.key"),
     "site": ("ca.crt", "site.pub", "site.key"),
 }
+CERTIFICATES = {"server": ("ca.crt", "server.crt"), "site": ("ca.crt",)}
 #: Files that their owner alone may read.
 SECRETS = ("ca.key", "server.key", "site.key", "ckks.secret", "masks.private")
 #: Those that must never be in the kit of a server, or of a site.
@@ -50,6 +51,7 @@ class Kit(Settings):
         name: The site's name, or `server`.
         role: Whether a site trains or only evaluates.
         listen: The address that the server binds.
+        insecure: Whether this start is in plaintext, without certificates and keys of sites.
     """
 
     about: ClassVar[str] = "kit.toml cannot be read"
@@ -61,14 +63,16 @@ class Kit(Settings):
     name: str
     role: Role
     listen: str
+    insecure: bool = False
 
     @classmethod
-    def read(cls, folder: str | Path, kind: Kind | None = None) -> Kit:
+    def read(cls, folder: str | Path, kind: Kind | None = None, insecure: bool = False) -> Kit:
         """Return the kit in a folder.
 
         Args:
             folder: The kit's folder.
             kind: Of which kind the kit must be, if any.
+            insecure: Whether this start is in plaintext; never said by the kit itself.
 
         Raises:
             UnseenError: The folder is not a kit, or of the other kind.
@@ -76,45 +80,39 @@ class Kit(Settings):
         path = Path(folder).expanduser().absolute()
         file = path / "kit.toml"
         if not file.is_file():
-            raise UnseenError(
-                f"{path} is not a kit (kit.toml is missing).",
-                remedy="`unseen federation provision` writes kits: kits/server, and one folder for "
-                "each site.",
+            remedy = (
+                "`unseen federation provision` writes kits: kits/server, and one for each site."
             )
+            raise UnseenError(f"{path} is not a kit (kit.toml is missing).", remedy=remedy)
         try:
             settings: dict[str, Any] = tomllib.loads(file.read_text(encoding="utf-8"))
-            kit = cls(folder=path, **{**UNSAID.get(settings.get("kind", ""), {}), **settings})
-        except (tomllib.TOMLDecodeError, WrongSettings) as error:
+            settings = {**UNSAID.get(settings.get("kind", ""), {}), **settings}
+            kit = cls(folder=path, insecure=insecure, **settings)
+        except (tomllib.TOMLDecodeError, WrongSettings, TypeError) as error:
             why = sentences(error.faults) if isinstance(error, WrongSettings) else f"{error}."
             raise UnseenError(f"{file} cannot be read: {why}", remedy="Copy it again.") from None
         if kind is not None and kit.kind != kind:
-            other = "serve" if kit.kind == "server" else "join"
-            raise UnseenError(
-                f"{path} is the kit of a {kit.kind}.",
-                remedy=f"`unseen federation {other}` starts it.",
-            )
-        if any(c in str(path) for c in " \"'\\"):
-            raise UnseenError(
-                "the path of a kit is part of a command line and must not contain spaces, quotes "
-                f"or backslashes: {path}.",
-                remedy="Move the kit.",
-            )
+            remedy = f"`unseen federation {'serve' if kit.kind == 'server' else 'join'}` starts it."
+            raise UnseenError(f"{path} is the kit of a {kit.kind}.", remedy=remedy)
+        if set(" \"'\\") & set(str(path)):
+            what = "the path of a kit must not contain spaces, quotes or backslashes"
+            raise UnseenError(f"{what}: {path}.", remedy="Move the kit.")
         return kit
 
     @property
     def address(self) -> str:
         """The server as host:port."""
-        host = self.servers[0]
+        return self.at(self.servers[0])
+
+    def at(self, host: str) -> str:
         return f"[{host}]:{self.port}" if ":" in host else f"{host}:{self.port}"
 
     @property
     def private_key(self) -> Path:
-        """The kit's own private key."""
         return self.folder / FILES[self.kind][-1]
 
     @property
     def log(self) -> Path:
-        """The log of the server or of the site."""
         return self.folder / "logs" / f"{self.kind}.log"
 
     @property
@@ -122,48 +120,35 @@ class Kit(Settings):
         """What must survive a restart."""
         return self.folder / "state"
 
-    @property
-    def certificates(self) -> list[str]:
-        """Names of the certificates."""
-        return [name for name in FILES[self.kind] if name.endswith(".crt")]
-
     def certificate(self, name: str) -> Certificate:
-        """Return a certificate of the kit."""
         return read_certificate(self.folder / name)
 
-    def check(self, insecure: bool = False) -> None:
+    def check(self) -> None:
         """Fail early on anything the other side would reject.
-
-        Args:
-            insecure: Whether there are no certificates and no keys of sites.
 
         Note:
             A server never starts with a kit that contains a key that could decrypt updates.
         """
-        for look in (readable,) if insecure else (readable, missing, exposed, outdated):
+        for look in (readable,) if self.insecure else (readable, missing, exposed, outdated):
             for fault in look(self):
                 raise fault
 
 
 def missing(kit: Kit) -> list[UnseenError]:
     """Return an error for each file that is not there."""
-    return [
-        UnseenError(f"{kit.folder / name} is missing.", remedy="Copy it again from the kits.")
-        for name in FILES[kit.kind]
-        if not (kit.folder / name).is_file()
-    ]
+    again = "Copy it again from the kits."
+    paths = (kit.folder / name for name in FILES[kit.kind])
+    return [UnseenError(f"{p} is missing.", remedy=again) for p in paths if not p.is_file()]
 
 
 def exposed(kit: Kit) -> list[UnseenError]:
     """Return an error for each private key that others on this machine can read."""
-    return [
-        UnseenError(
-            f"{path} can be read by others on this machine (mode {mode:04o}).",
-            remedy=f"chmod 600 {path}",
-        )
-        for path in (kit.folder / name for name in SECRETS)
-        if path.is_file() and (mode := stat.S_IMODE(path.stat().st_mode)) & 0o077
-    ]
+    faults = []
+    for path in (kit.folder / name for name in SECRETS):
+        if path.is_file() and (mode := stat.S_IMODE(path.stat().st_mode)) & 0o077:
+            what = f"{path} can be read by others on this machine (mode {mode:04o})."
+            faults.append(UnseenError(what, remedy=f"chmod 600 {path}"))
+    return faults
 
 
 def readable(kit: Kit) -> Iterator[UnseenError]:
@@ -172,12 +157,10 @@ def readable(kit: Kit) -> Iterator[UnseenError]:
         return
     for path in (kit.folder / "ckks.secret", kit.folder / "masks.private"):
         if path.is_file():
-            yield UnseenError(
-                f"{path} is a site's secret, and a server that holds it could read updates.",
-                remedy="Take it away from this machine, and make new keys for all sites.",
-            )
-    public = kit.folder / "ckks.public"
-    if public.is_file():
+            what = f"{path} is a site's secret, and a server that holds it could read updates."
+            remedy = "Take it away from this machine, and make new keys for all sites."
+            yield UnseenError(what, remedy=remedy)
+    if (public := kit.folder / "ckks.public").is_file():
         from unseen.privacy.ckks import check_public
 
         try:
@@ -188,6 +171,6 @@ def readable(kit: Kit) -> Iterator[UnseenError]:
 
 def outdated(kit: Kit) -> Iterator[UnseenError]:
     """Yield an error for each certificate of the kit that is not valid now."""
-    for name in kit.certificates:
+    for name in CERTIFICATES[kit.kind]:
         if fault := period(kit.certificate(name), name, datetime.now(UTC)):
             yield fault

@@ -7,6 +7,7 @@ import json
 import re
 import tomllib
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
@@ -18,6 +19,7 @@ from unseen.spec.wording import Settings, WrongSettings, sentences
 Role = Literal["train", "evaluate"]
 #: A name that is also a folder, a field of a certificate and a word of a command line.
 NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,38}[a-z0-9])?")
+PLAIN = "lower-case letters, digits and dashes, 40 at most"
 #: Labels of a DNS name, or of a dotted address, which is checked apart.
 HOST = re.compile(r"(?=.{1,253}$)[A-Za-z0-9_](?:[A-Za-z0-9_.-]*[A-Za-z0-9])?")
 #: Folders of kits that do not belong to a site.
@@ -26,16 +28,13 @@ RESERVED = ("ca", "server")
 
 def _plain(name: str) -> str:
     if not NAME.fullmatch(name):
-        raise ValueError("it must be lower-case letters, digits and dashes, 40 at most")
+        raise ValueError(f"it must be {PLAIN}")
     return name
 
 
 def _site(name: str) -> str:
     if not NAME.fullmatch(name) or name in RESERVED:
-        raise ValueError(
-            f"{name!r} cannot name a site: lower-case letters, digits and dashes, 40 at most, and "
-            f"neither of {', '.join(RESERVED)}"
-        )
+        raise ValueError(f"{name!r} cannot name a site: {PLAIN}, and not {' or '.join(RESERVED)}")
     return name
 
 
@@ -81,13 +80,16 @@ class Federation(Settings):
         """The address that the server binds."""
         return self.listen or ("127.0.0.1" if all(map(is_local, self.servers)) else "0.0.0.0")
 
+    @property
+    def channels(self) -> list[str]:
+        """The channels whose keys the kits get."""
+        return [name for name, asked in (("ckks", self.ckks), ("masks", self.masks)) if asked]
+
     @classmethod
     def read(cls, path: Path) -> Self:
         """Return a federation from its TOML file, or name all that is wrong with it at once."""
         if not path.is_file():
-            raise UnseenError(
-                f"{path} is not a file.", remedy="Describe the federation in a TOML file."
-            )
+            raise UnseenError(f"{path} is not a file.", remedy="Describe a federation there.")
         try:
             return cls(**tomllib.loads(path.read_text(encoding="utf-8")))
         except tomllib.TOMLDecodeError as error:
@@ -105,18 +107,15 @@ class Federation(Settings):
 
 def toml(settings: Mapping[str, Any]) -> str:
     """Return texts, numbers and lists in TOML, which spells them as JSON does."""
-    return "".join(
-        f"{name} = {json.dumps(value, ensure_ascii=False)}\n" for name, value in settings.items()
-    )
+    texts = {name: json.dumps(value, ensure_ascii=False) for name, value in settings.items()}
+    return "".join(f"{name} = {text}\n" for name, text in texts.items())
 
 
 def is_address(host: str) -> bool:
     """Return whether the host is an IP address and not a name."""
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    return True
+    with suppress(ValueError):
+        return bool(ipaddress.ip_address(host))
+    return False
 
 
 def is_local(host: str) -> bool:

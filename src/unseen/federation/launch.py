@@ -6,7 +6,7 @@ import functools
 import itertools
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from unseen.errors import UnseenError
 from unseen.federation.control import Control, Run, control
 from unseen.federation.flower import bundle
 from unseen.federation.kit import Kit
-from unseen.federation.process import until_told
+from unseen.federation.process import say, until_told
 
 #: Written by the app: who is connected, which round and exchange, the last error.
 STANDING = "federation.json"
@@ -26,16 +26,14 @@ LONG = 20.0
 FAILING = 60.0
 #: Seconds within which the server notices that a run is gone whose process was killed.
 GONE = 120.0
+#: What is said of a run for each piece of news.
+PROGRESS = {
+    "seed": "{method} on {task}, seed {seed}", "round": "round {from_one} of {rounds}",
+    "exchange": "{exchange}", "error": "error: {error}",
+}  # fmt: skip
 
 
-def run(
-    kit: Kit,
-    study: Path,
-    out: Path,
-    app: Path | None = None,
-    insecure: bool = False,
-    say: Callable[[str], None] = print,
-) -> None:
+def run(kit: Kit, study: Path, out: Path, app: Path | None = None) -> None:
     """Start a study at the server of this kit and follow it to its end.
 
     Args:
@@ -43,19 +41,14 @@ def run(
         study: A study's TOML file.
         out: Folder of the records. What it already has is not run again: the same command resumes.
         app: The app to run; by default unseen's.
-        insecure: Whether to connect in plaintext.
-        say: Prints a line.
     """
     path, target = study.expanduser().absolute(), out.expanduser().absolute()
     if not path.is_file():
-        raise UnseenError(
-            f"{study} is not a file.",
-            remedy="`unseen federation run` takes a study's TOML file; for a study by name, write "
-            'a file that says base = "NAME".',
-        )
+        remedy = 'For a study by name, write a TOML file that says base = "NAME".'
+        raise UnseenError(f"{study} is not a file.", remedy=remedy)
     target.mkdir(parents=True, exist_ok=True)
-    with control(kit, insecure) as link:
-        await_turn(link, say)
+    with control(kit) as link:
+        await_turn(link)
         say(f"connected: {', '.join(sorted(link.online())) or 'nobody yet'}")
         (target / STANDING).unlink(missing_ok=True)
         folder = app.absolute() if app is not None else bundle.write(kit.state / "app")
@@ -63,25 +56,22 @@ def run(
         say(f"run {number} of {path.name}; records: {target}")
         try:
             with until_told():
-                ended = follow(link, number, target, say)
+                ended = follow(link, number, target)
         except KeyboardInterrupt:
             link.stop(number)
             say("Stopped. Run the same command to resume from the last finished round.")
             raise
     if not ended.state.endswith("completed"):
         error = str(standing(target).get("error") or ended.details or "see the server's log")
-        raise UnseenError(
-            f"the run ended as {ended.state}: {error.rstrip('.')}. Log: {kit.log}.",
-            remedy="When the cause is gone, run the same command to resume from the last finished "
-            "round.",
-        )
-    table = target / "table.txt"
-    if table.is_file():
+        what = f"the run ended as {ended.state}: {error.rstrip('.')}. Log: {kit.log}."
+        again = "run the same command to resume from the last finished round"
+        raise UnseenError(what, remedy=f"When the cause is gone, {again}.")
+    if (table := target / "table.txt").is_file():
         say(table.read_text(encoding="utf-8").rstrip())
     say(f"records: {target}")
 
 
-def await_turn(link: Control, say: Callable[[str], None]) -> None:
+def await_turn(link: Control) -> None:
     """Wait until the SuperLink lists no active run.
 
     Note:
@@ -90,22 +80,19 @@ def await_turn(link: Control, say: Callable[[str], None]) -> None:
     end, once = time.monotonic() + GONE, functools.cache(say)
     while busy := link.running():
         if time.monotonic() > end:
-            raise UnseenError(
-                f"run {busy[0]} has not ended: one at a time.",
-                remedy="`unseen federation status` shows it; --stop ends it.",
-            )
+            remedy = "`unseen federation status` shows it; --stop ends it."
+            raise UnseenError(f"run {busy[0]} has not ended: one at a time.", remedy=remedy)
         once(f"run {busy[0]} has not ended; if it was killed the server finds out in a minute")
         time.sleep(LOOK)
 
 
-def follow(link: Control, number: int, out: Path, say: Callable[[str], None]) -> Run:
+def follow(link: Control, number: int, out: Path) -> Run:
     """Say what changes until a run ends, and return how it ended.
 
     Args:
         link: The server.
         number: The run.
         out: Folder of its records.
-        say: Prints a line.
     """
     last, waited, since = "", "", time.monotonic()
     for look in itertools.count():
@@ -136,39 +123,23 @@ def stands(link: Control, number: int) -> Run:
         except httpx.HTTPStatusError as error:
             if error.response.status_code < 500 or time.monotonic() > end:
                 raise
-        time.sleep(LOOK)
+            time.sleep(LOOK)
 
 
-def stop(kit: Kit, insecure: bool = False, say: Callable[[str], None] = print) -> None:
-    """Stop the run that has not ended.
-
-    Args:
-        kit: The server's kit.
-        insecure: Whether to connect in plaintext.
-        say: Prints a line.
-    """
-    with control(kit, insecure) as link:
-        busy = link.running()
-        for number in busy:
+def stop(kit: Kit) -> None:
+    """Stop the run that has not ended."""
+    with control(kit) as link:
+        for number in (busy := link.running()):
             link.stop(number)
             say(f"run {number} stopped")
         if not busy:
             say("nothing runs")
 
 
-def status(
-    kit: Kit, out: Path | None, insecure: bool = False, say: Callable[[str], None] = print
-) -> None:
-    """Print who is connected, and how the run stands.
-
-    Args:
-        kit: The server's kit.
-        out: Folder of the run's records, if any.
-        insecure: Whether to connect in plaintext.
-        say: Prints a line.
-    """
+def status(kit: Kit, out: Path | None) -> None:
+    """Print who is connected, and how the run stands by the folder of its records, if any."""
     try:
-        with control(kit, insecure) as link:
+        with control(kit) as link:
             for node in sorted(link.nodes(), key=lambda n: n.name):
                 say(f"{node.name or node.node_id}: {node.status}")
             busy = link.running()
@@ -179,18 +150,13 @@ def status(
         say(str(error))  # what the run wrote last is there without it
     if out is None:
         return
-    news = standing(out)
-    if not news:
+    if not (news := standing(out)):
         say(f"{out / STANDING}: not written yet")
         return
     waiting, connected = news.get("waiting"), ", ".join(map(str, news.get("connected", ())))
-    lines = (
-        f"study {news.get('name', '?')}: {'finished' if news.get('finished') else 'not finished'}",
-        progress(news),
-        waiting and f"waiting {waiting}",
-        connected and f"last seen by the run: {connected}",
-    )
-    for line in filter(None, lines):
+    say(f"study {news.get('name', '?')}: {'finished' if news.get('finished') else 'not finished'}")
+    seen = connected and f"last seen by the run: {connected}"
+    for line in filter(None, (progress(news), waiting and f"waiting {waiting}", seen)):
         say(line)
 
 
@@ -204,10 +170,6 @@ def standing(out: Path) -> Mapping[str, Any]:
 
 def progress(news: Mapping[str, Any]) -> str:
     """Return one line about it."""
-    known = {key: value for key, value in {"rounds": "?", **news}.items() if value != ""}
-    said = (
-        ("seed", "{method} on {task}, seed {seed}"), ("round", "round {from_one} of {rounds}"),
-        ("exchange", "{exchange}"), ("error", "error: {error}"),
-    )  # fmt: skip
-    known["from_one"] = int(known.get("round", 0)) + 1
-    return "; ".join(text.format_map(known) for key, text in said if key in known)
+    values = {key: value for key, value in {"rounds": "?", **news}.items() if value != ""}
+    values["from_one"] = int(values.get("round", 0)) + 1
+    return "; ".join(text.format_map(values) for key, text in PROGRESS.items() if key in values)

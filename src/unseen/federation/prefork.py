@@ -22,31 +22,9 @@ from importlib import import_module, metadata
 from pathlib import Path
 
 from unseen.federation.process import DEATH_SIGNAL, PARENT, die_with_parent, prctl
+from unseen.federation.templates import render
 
 COMMAND, SOCKET = "flwr-clientapp", "ask"
-SHELL = """#!/bin/sh
-exec {python} -IS {script} "$@"
-"""
-#: Asks for a fork and waits for its end. A socket's address must be short, so it is a relative one.
-ASKING = """import json, os, socket, sys
-here, told = os.getcwd(), False
-try:
-    asked = socket.socket(socket.AF_UNIX)
-    os.chdir({folder!r})
-    asked.settimeout(10)
-    asked.connect({socket!r})
-    asked.sendall(json.dumps([sys.argv[1:], here, dict(os.environ)]).encode())
-    asked.shutdown(socket.SHUT_WR)
-    told = asked.recv(1) == b"+"
-    asked.settimeout(None)
-    while told and asked.recv(1):
-        pass
-except OSError:
-    pass
-if not told:
-    os.chdir(here)
-    os.execv({own!r}, [{own!r}, *sys.argv[1:]])
-"""
 
 
 def start(folder: Path) -> None:
@@ -57,9 +35,13 @@ def start(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     folder.chmod(0o700)
     script = folder / f"{COMMAND}.py"
-    script.write_text(ASKING.format(folder=str(folder), socket=SOCKET, own=command))
-    python = shlex.quote(sys.executable)
-    (folder / COMMAND).write_text(SHELL.format(python=python, script=shlex.quote(str(script))))
+    names = {"folder": str(folder), "socket": SOCKET, "own": command}
+    words = {"python": sys.executable, "script": str(script)}
+    for path, template, values in (
+        (script, "ask.py.txt", {name: repr(value) for name, value in names.items()}),
+        (folder / COMMAND, "ask.sh", {name: shlex.quote(word) for name, word in words.items()}),
+    ):
+        path.write_text(render(template, **values))
     (folder / COMMAND).chmod(0o700)
     subprocess.Popen(
         [sys.executable, "-m", "unseen.federation.prefork", str(folder)],

@@ -7,6 +7,7 @@ import json
 import socket
 import ssl
 import time
+import tomllib
 from base64 import b64encode
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -16,27 +17,13 @@ from typing import Any
 from unseen.errors import UnseenError
 from unseen.federation.certificates import signature
 from unseen.federation.kit import Kit
+from unseen.federation.templates import source
 from unseen.version import __version__
 
 #: Where a site asks before it joins; a body is counted and thrown away.
 PROBE = "/unseen/probe"
 #: Headers of a signed request, as Flower's own.
 KEY, SIGNATURE, STAMP = "flwr-public-key", "flwr-signature", "flwr-timestamp"
-#: What to do about each trouble.
-REMEDY = {
-    "name": "Correct `servers` in kit.toml, or the machine's name service.",
-    "unreachable": "Is the server started? Does the firewall let this machine out to that port?",
-    "plaintext": "The server was started with --insecure: it must be started again without.",
-    "secure": "Leave out --insecure.",
-    "tls": "A device between the two may be ending TLS; ask the network's administrator.",
-    "expired": "The federation's organiser renews the server's certificate: "
-    "unseen federation provision --renew server",
-    "authority": "The kit is of another federation, or older than its present authority, or a "
-    "device between the two shows its own certificate. Get a new kit from the organiser.",
-    "hostname": "Reach the server by a name in its certificate (`servers` in kit.toml), or the "
-    "organiser adds the name to federation.toml and renews.",
-    "foreign": "Something else than this federation's server answers at that address and port.",
-}
 
 
 @dataclass(frozen=True)
@@ -44,8 +31,9 @@ class Answer:
     """The result of asking the server.
 
     Attributes:
-        trouble: A key of `REMEDY`; empty if it answered.
-        text: What is wrong, in words.
+        trouble: A table of troubles.toml; empty if it answered.
+        text, remedy: What is wrong, in words, and what to do about it.
+        check: Which of the doctor's checks it belongs to.
         content: Its answer.
         date: Its clock, in seconds since 1970.
         seconds: How long it took.
@@ -54,29 +42,25 @@ class Answer:
 
     trouble: str = ""
     text: str = ""
+    check: str = "port"
+    remedy: str = ""
     content: dict[str, Any] = field(default_factory=dict)
     date: float = 0.0
     seconds: float = 0.0
     certificate: bytes = b""
 
-    @property
-    def remedy(self) -> str:
-        """What to do about the trouble."""
-        return REMEDY.get(self.trouble, "")
 
-
-def ask(kit: Kit, insecure: bool = False, size: int = 0, timeout: float = 10.0) -> Answer:
+def ask(kit: Kit, size: int = 0, timeout: float = 10.0) -> Answer:
     """Ask the server's probe, in a request signed with the kit's key.
 
     Args:
         kit: Whose server is asked.
-        insecure: Whether to ask in plaintext.
         size: How many bytes to send.
         timeout: Seconds to wait.
     """
     begun, certificate, where = time.monotonic(), b"", (kit.servers[0], kit.port)
     connection: http.client.HTTPConnection
-    if insecure:
+    if kit.insecure:
         connection = http.client.HTTPConnection(*where, timeout=timeout)
     else:
         context = ssl.create_default_context(cafile=str(kit.folder / "ca.crt"))
@@ -89,53 +73,51 @@ def ask(kit: Kit, insecure: bool = False, size: int = 0, timeout: float = 10.0) 
         response = connection.getresponse()
         body = response.read(2**20)
         if response.status != 200:
-            text = f"{kit.address} answers {response.status} {response.reason} to {size:,} bytes."
-            return Answer("foreign", text)
+            why = f"{response.status} {response.reason} to {size:,}"
+            return _failed(kit, "foreign", "status", why)
         content = json.loads(body)
         date = float(content["time"])
     except (OSError, http.client.HTTPException, ValueError, KeyError, TypeError) as error:
-        return Answer(*_trouble(error, kit, insecure))
+        return _failed(kit, *_named(error, kit.insecure))
     finally:
         connection.close()
-    return Answer("", "", content, date, time.monotonic() - begun, certificate)
+    seconds = time.monotonic() - begun
+    return Answer(content=content, date=date, seconds=seconds, certificate=certificate)
 
 
-def _trouble(error: Exception, kit: Kit, insecure: bool) -> tuple[str, str]:
-    """The name of what went wrong, and the words for it."""
-    where = kit.address
+def _failed(kit: Kit, trouble: str, words: str, why: object) -> Answer:
+    table: dict[str, str] = tomllib.loads(source("troubles.toml"))[trouble]
+    said = table[words].format(where=kit.address, host=kit.servers[0], why=why)
+    return Answer(trouble, said, table["check"], table["remedy"])
+
+
+def _named(error: Exception, insecure: bool) -> tuple[str, str, object]:
+    """What went wrong: a table of troubles.toml, its words for it, and the system's reason."""
     match error:
         case ssl.SSLCertVerificationError(verify_code=10):
-            return "expired", f"certificate expired: {where} shows one that is past its end."
+            return "expired", "over", ""
         case ssl.SSLCertVerificationError(verify_code=9):
-            return "expired", (
-                f"certificate not valid yet: that of {where}, by this machine's clock. Set the "
-                "clock."
-            )
+            return "early", "early", ""
         case ssl.SSLCertVerificationError(verify_code=62 | 64):
-            why = error.verify_message
-            return "hostname", f"the certificate of {where} is for other names: {why}."
+            return "hostname", "other", error.verify_message
         case ssl.SSLCertVerificationError():
-            return "authority", (
-                f"wrong certificate authority: {where} shows a certificate not signed by this "
-                f"kit's ca.crt. ({error.verify_message})"
-            )
+            return "authority", "other", error.verify_message
         case ssl.SSLError(reason="WRONG_VERSION_NUMBER" | "RECORD_LAYER_FAILURE" | "HTTP_REQUEST"):
-            return "plaintext", f"{where} speaks plaintext, and this kit asks for TLS."
+            return "plaintext", "answered", ""
         case ssl.SSLError():
-            return "tls", f"no TLS connection to {where}: {error.reason or error}."
+            return "tls", "failed", error.reason or error
         case socket.gaierror():
-            return "name", f"the name {kit.servers[0]} is not known here ({error.strerror})."
+            return "name", "unknown", error.strerror
         case ConnectionRefusedError():
-            return "unreachable", f"{where} refused the connection."
+            return "unreachable", "refused", ""
         case TimeoutError():
-            return "unreachable", f"{where} is silent."
-        case http.client.HTTPException() | ConnectionError() if insecure:
-            return "secure", f"{where} does not answer plaintext: it speaks TLS."
+            return "unreachable", "silent", ""
         case http.client.HTTPException() | ConnectionError():
-            return "foreign", f"{where} answers strangely: {type(error).__name__}."
+            strange = "foreign", "strange", type(error).__name__
+            return ("secure", "answered", "") if insecure else strange
         case OSError():
-            return "unreachable", f"{where} cannot be reached ({error.strerror or error})."
-    return "foreign", f"{where} answered, but it is not an unseen federation server."
+            return "unreachable", "other", error.strerror or error
+    return "foreign", "other", ""
 
 
 def signed(kit: Kit) -> dict[str, str]:
@@ -158,13 +140,11 @@ def versions() -> dict[str, str]:
 
 def unregistered(kit: Kit, answer: Answer) -> UnseenError | None:
     """Return an error if the server that answered does not know the key of a site's kit."""
-    if kit.kind == "server" or answer.content.get("registered") is True:
+    if kit.kind == "server" or kit.insecure or answer.content.get("registered") is True:
         return None
-    return UnseenError(
-        f"unregistered key: the server does not know the key of {kit.name}.",
-        remedy=f"Copy site.pub into the server's kit as sites/{kit.name}.pub, or get a new kit "
-        "from the organiser.",
-    )
+    what = f"unregistered key: the server does not know the key of {kit.name}."
+    copy = f"Copy site.pub into the server's kit as sites/{kit.name}.pub"
+    return UnseenError(what, remedy=f"{copy}, or get a new kit from the organiser.")
 
 
 def other_versions(answer: Answer) -> UnseenError | None:
@@ -173,8 +153,7 @@ def other_versions(answer: Answer) -> UnseenError | None:
         there = str(answer.content.get(name, "?"))
         if here.split(".")[:2] != there.split(".")[:2]:
             package = "flwr" if name == "flower" else name
-            return UnseenError(
-                f"versions differ: {name} {here} here, {there} there.",
-                remedy=f"Install the same: pip install '{package}=={there}'.",
-            )
+            remedy = f"Install the same: pip install '{package}=={there}'."
+            what = f"versions differ: {name} {here} here, {there} there."
+            return UnseenError(what, remedy=remedy)
     return None

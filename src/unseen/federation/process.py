@@ -13,11 +13,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Self
 
 from unseen.errors import UnseenError
 
+#: Prints a line without delay, also into a pipe.
+say = partial(print, flush=True)
 #: Seconds that processes get to end by themselves.
 PATIENCE = 8.0
 #: A log is put aside when it is larger; one older log is kept.
@@ -37,18 +40,13 @@ def environment(home: Path, **more: str) -> dict[str, str]:
     """
     home.mkdir(parents=True, exist_ok=True)
     here = str(Path(sys.executable).parent)  # Flower starts its own tools by name
+    path = os.pathsep.join((here, os.environ.get("PATH", os.defpath)))
     return {
-        **os.environ,
-        "PATH": os.pathsep.join((here, os.environ.get("PATH", os.defpath))),
-        "FLWR_HOME": str(home),
-        "FLWR_TELEMETRY_ENABLED": "0",
-        "FLWR_DISABLE_UPDATE_CHECK": "1",
-        "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
-        "RAY_USAGE_STATS_ENABLED": "0",
-        "PYTHONUNBUFFERED": "1",
-        PARENT: str(os.getpid()),
-        **more,
-    }
+        **os.environ, "PATH": path, "FLWR_HOME": str(home), PARENT: str(os.getpid()),
+        "FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1",
+        "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1", "RAY_USAGE_STATS_ENABLED": "0",
+        "PYTHONUNBUFFERED": "1", **more,
+    }  # fmt: skip
 
 
 class Child:
@@ -165,13 +163,11 @@ def check_port(host: str, port: int, what: str) -> None:
             probe.bind((host, port))
         except OSError as error:
             fault = f"port taken: another process listens on {host}:{port} ({error.strerror})."
-            remedy = f"Stop it (`ss -ltnp | grep :{port}` names it), or change"
-            if isinstance(error, PermissionError):
+            stop, change = f"Stop it (`ss -ltnp | grep :{port}` names it), or change", "Change"
+            if denied := isinstance(error, PermissionError):
                 fault = f"this account may not use port {port} of {host}: below 1024 needs rights."
-                remedy = "Change"
-            raise UnseenError(
-                fault, remedy=f"{remedy} `port` in {what} and in the kits of the sites."
-            ) from None
+            remedy = f"{change if denied else stop} `port` in {what} and in the kits of the sites."
+            raise UnseenError(fault, remedy=remedy) from None
 
 
 def free_port() -> int:
@@ -196,14 +192,12 @@ def prctl(option: int, value: int) -> None:
 
 def _reaped(pid: int) -> bool:
     """Whether a process has ended; its exit status is taken if it was left to us."""
-    try:
+    with contextlib.suppress(ChildProcessError):
         return os.waitpid(pid, os.WNOHANG)[0] == pid
-    except ChildProcessError:
-        return False
+    return False
 
 
 def _parents() -> dict[int, int]:
-    """Process -> parent."""
     if not Path("/proc/self/stat").exists():
         listed = subprocess.run(["ps", "-axo", "pid=,ppid="], capture_output=True, text=True).stdout
         return {int(pid): int(parent) for pid, parent in map(str.split, listed.splitlines())}

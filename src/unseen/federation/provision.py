@@ -2,42 +2,19 @@
 
 from __future__ import annotations
 
-import json
-from datetime import datetime
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 
-from jinja2 import StrictUndefined, Template
-
 from unseen.errors import UnseenError, nearest
-from unseen.federation.certificates import (
-    Authority,
-    new_key,
-    write,
-    write_he,
-    write_masks,
-    write_pair,
-    write_site_keys,
-)
+from unseen.federation.certificates import Authority, write, write_pair, write_site_keys
+from unseen.federation.kit import SECRETS
 from unseen.federation.kit_spec import Federation, Role, toml
+from unseen.federation.templates import render, source
 
 #: The description from which later additions and renewals are made, among the kits.
 DESCRIPTION = "federation.toml"
-#: Start scripts, which work from wherever the kit was put.
-SCRIPT = """\
-#!/bin/sh
-set -eu
-kit=$(CDPATH= cd -- "$(dirname -- "$0")" && pwd)
-"""
-SERVE = f'{SCRIPT}exec unseen federation serve "$kit" "$@"\n'
-JOIN = f"""{SCRIPT}\
-[ $# -ge 1 ] || {{
-    echo "usage: start.sh DATA   (this site's data: a folder or a csv file)" >&2
-    exit 2
-}}
-data=$1
-shift
-exec unseen federation join "$kit" --data "$data" "$@"
-"""
+EMPTY: Mapping[str, bytes] = {}
 
 
 def provision(federation: Federation, out: Path, now: datetime | None = None) -> list[Path]:
@@ -49,27 +26,22 @@ def provision(federation: Federation, out: Path, now: datetime | None = None) ->
         now: When the certificates begin, for tests.
     """
     if out.exists() and any(out.iterdir()):
-        raise UnseenError(
-            f"{out} is not empty. Kits are made once, in a folder of their own.",
-            remedy="Add a site by --add, make new certificates by --renew, or choose another "
-            "--out.",
-        )
+        remedy = "Add a site by --add, make new certificates by --renew, or choose another --out."
+        what = f"{out} is not empty. Kits are made once, in a folder of their own."
+        raise UnseenError(what, remedy=remedy)
     out.mkdir(parents=True, exist_ok=True)
     out.chmod(0o700)
     write(out / ".gitignore", b"*\n")  # kits hold private keys
-    authority = Authority.make(federation.name, federation.ca_days, now)
-    names = ("ca", "server", *federation.sites)
+    begin, names = now or datetime.now(UTC), ("ca", "server", *federation.sites)
+    authority = Authority.make(federation.name, begin, federation.ca_days)
     for name in names:
         _folder(out / name, federation)
     write_pair(out / "ca" / "ca", authority.certificate, authority.key)
     write(out / "server" / "ca.crt", (out / "ca" / "ca.crt").read_bytes())
-    _certify(federation, out, authority, federation.days, now)
+    authority.write_server(out / "server", federation.servers, begin, federation.days)
     for name in names[1:]:
         _kit(federation, out, name)
-    if federation.ckks:
-        write_he(out, list(federation.sites))
-    if federation.masks:
-        write_masks(out, list(federation.sites))
+    write_sum_keys(out, list(federation.sites), federation.channels)
     write(out / DESCRIPTION, federation.text().encode())
     return [out / name for name in names]
 
@@ -87,28 +59,19 @@ def add(out: Path, name: str, role: Role = "train") -> Federation:
     """
     federation = described(out)
     if name in federation.sites:
-        raise UnseenError(
-            f"{name!r} is a site of {federation.name} already.", remedy="--renew makes it new keys."
-        )
+        what = f"{name!r} is a site of {federation.name} already."
+        raise UnseenError(what, remedy="--renew makes it new keys.")
     wider = Federation(**federation.model_dump() | {"sites": {**federation.sites, name: role}})
-    wanted = {"ckks.secret": federation.ckks, "masks.public.json": federation.masks}
-    shared = {
-        path.name: path.read_bytes()
-        for site in federation.sites
-        for path in (out / site / file for file in wanted)
-        if path.is_file()
-    }
-    if any(asked and file not in shared for file, asked in wanted.items()):
-        raise UnseenError(
-            f"what sites share ({', '.join(wanted)}) is in no kit under {out}.",
-            remedy="Bring the kit of one site back to add another.",
-        )
+    files = {"ckks": "ckks.secret", "masks": "masks.public.json"}
+    every = ("ckks.public", *files.values())
+    paths = (out / kit / file for kit in ("server", *federation.sites) for file in every)
+    shared = {path.name: path.read_bytes() for path in paths if path.is_file()}
+    if any(files[channel] not in shared for channel in federation.channels):
+        what = f"what sites share ({', '.join(files.values())}) is in no kit under {out}."
+        raise UnseenError(what, remedy="Bring the kit of one site back to add another.")
     _folder(out / name, wider)
     _kit(wider, out, name)
-    if "ckks.secret" in shared:
-        write_he(out, [name], shared["ckks.secret"])
-    if "masks.public.json" in shared:
-        write_masks(out, [name], json.loads(shared["masks.public.json"]))
+    write_sum_keys(out, [name], [c for c in files if files[c] in shared], shared)
     write(out / DESCRIPTION, wider.text().encode())
     write(out / "server" / "README.md", readme("server", wider))
     return wider
@@ -128,7 +91,8 @@ def renew(out: Path, name: str, days: int | None = None, now: datetime | None = 
     """
     federation, server = described(out), out / "server"
     if name == "server":
-        _certify(federation, out, Authority.read(out / "ca"), days or federation.days, now)
+        begin, days = now or datetime.now(UTC), days or federation.days
+        Authority.read(out / "ca").write_server(server, federation.servers, begin, days)
         return [server / "server.key", server / "server.crt"]
     if name not in federation.sites:
         raise nearest("kit", name, ("server", *federation.sites))
@@ -139,10 +103,8 @@ def renew(out: Path, name: str, days: int | None = None, now: datetime | None = 
 def described(out: Path) -> Federation:
     """Return the federation whose kits lie in `out`."""
     if not (out / DESCRIPTION).is_file():
-        raise UnseenError(
-            f"{out} holds no kits ({DESCRIPTION} is missing).",
-            remedy="Name the folder that `unseen federation provision` wrote, by --out.",
-        )
+        remedy = "Name the folder that `unseen federation provision` wrote, by --out."
+        raise UnseenError(f"{out} holds no kits ({DESCRIPTION} is missing).", remedy=remedy)
     return Federation.read(out / DESCRIPTION)
 
 
@@ -153,30 +115,47 @@ def _folder(folder: Path, federation: Federation) -> None:
     write(folder / "README.md", readme(folder.name, federation))
 
 
-def _certify(
-    federation: Federation, out: Path, authority: Authority, days: int, now: datetime | None
-) -> None:
-    """Write a new key of the server and its certificate."""
-    key = new_key()
-    certificate = authority.sign(key, federation.servers, days, now)
-    write_pair(out / "server" / "server", certificate, key)
-
-
 def _kit(federation: Federation, out: Path, name: str) -> None:
-    """Write what every kit holds, and a site's keys, into the kit of the server or of a site."""
     folder, server = out / name, out / "server"
-    kind = "server" if folder == server else "site"
-    settings: dict[str, object] = {"kind": kind, "federation": federation.name}
+    settings = {"kind": "server" if folder == server else "site", "federation": federation.name}
+    more: dict[str, object] = {"servers": federation.servers}
     if folder == server:
         (server / "sites").mkdir(exist_ok=True)
-        settings |= {"servers": federation.servers, "listen": federation.bind}
+        more |= {"listen": federation.bind}
     else:
         write(folder / "ca.crt", (server / "ca.crt").read_bytes())
         write_site_keys(folder, server, name)
-        settings |= {"name": name, "role": federation.sites[name], "servers": federation.servers}
-    write(folder / "kit.toml", toml({**settings, "port": federation.port}).encode())
-    write(folder / "start.sh", (SERVE if folder == server else JOIN).encode())
+        settings |= {"name": name, "role": federation.sites[name]}
+    write(folder / "kit.toml", toml({**settings, **more, "port": federation.port}).encode())
+    start = "serve.sh" if folder == server else "join.sh"
+    write(folder / "start.sh", source(start).encode())
     (folder / "start.sh").chmod(0o755)
+
+
+def write_sum_keys(
+    kits: Path, sites: Sequence[str], channels: Iterable[str], shared: Mapping[str, bytes] = EMPTY
+) -> None:
+    """Write the keys of sums that the server cannot read, into its kit and those of sites.
+
+    Args:
+        kits: Folder of the kits.
+        sites: Who gets new keys.
+        channels: What the keys are for: `ckks`, `masks`.
+        shared: Files that other sites have: their common secret, their public halves.
+
+    Note:
+        All sites hold the one secret key of encrypted sums: a site that works together with the
+        server can read every other site's update.
+    """
+    from unseen.privacy import channel
+
+    for name in channels:
+        server, own = channel.keys(channel.read(name), sites, shared)
+        for kit, files in {"server": server, **own}.items():
+            if kit not in ("server", *sites) and not (kits / kit).is_dir():
+                continue  # a site whose kit is elsewhere
+            for file, content in files.items():
+                write(kits / kit / file, content, private=file in SECRETS)
 
 
 def readme(name: str, federation: Federation) -> bytes:
@@ -187,6 +166,4 @@ def readme(name: str, federation: Federation) -> bytes:
         federation: What it is a kit of.
     """
     file = {"ca": "authority.md", "server": "server.md"}.get(name, "site.md")
-    source = (Path(__file__).parent / "templates" / file).read_text(encoding="utf-8")
-    template: Template = Template(source, undefined=StrictUndefined, keep_trailing_newline=True)
-    return template.render(federation=federation, name=name).encode()
+    return render(file, federation=federation, name=name).encode()

@@ -5,7 +5,8 @@ from __future__ import annotations
 import sys
 import time
 import tomllib
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
@@ -16,8 +17,8 @@ from unseen.federation.control import Control, control, needs_flower
 from unseen.federation.flower import bundle
 from unseen.federation.kit import Kit
 from unseen.federation.kit_spec import toml
-from unseen.federation.probe import Answer, ask, other_versions, unregistered
-from unseen.federation.process import Child, check_port, environment, free_port, until_told
+from unseen.federation.probe import ask, other_versions, unregistered
+from unseen.federation.process import Child, check_port, environment, free_port, say, until_told
 
 INSECURE = (
     "WARNING: --insecure: no encryption, and any machine may take part. Not for data of people."
@@ -31,57 +32,72 @@ LETTING_IN = 20.0
 STILL, MISSED = "Failed to activate SuperNode", 180.0
 
 
-def serve(kit: Kit, insecure: bool = False, say: Callable[[str], None] = print) -> int:
-    """Run the SuperLink of a server's kit until it is stopped, and return its exit status.
-
-    Args:
-        kit: The server's kit.
-        insecure: Whether to serve plaintext, to anybody.
-        say: Prints a line.
-    """
-    needs_flower()
-    kit.check(insecure)
+def serve(kit: Kit) -> int:
+    """Run the SuperLink of a server's kit until it is stopped, and return its exit status."""
+    _begin(kit)
     check_port(kit.listen, kit.port, str(kit.folder / "kit.toml"))
-    sites = {} if insecure else certificates.registered(kit.folder)
+    sites = {} if kit.insecure else certificates.registered(kit.folder)
     kit.state.mkdir(mode=0o700, exist_ok=True)
-    command = [
-        sys.executable, "-m", "unseen.federation.superlink",
-        "--host", kit.listen, "--port", str(kit.port),
-        "--database", str(kit.state / "superlink.db"), "--disable-runtime-dependency-installation",
-    ]  # fmt: skip
-    if insecure:
+    options = {
+        "host": kit.listen, "port": kit.port, "database": kit.state / "superlink.db",
+        "disable-runtime-dependency-installation": None,
+    }  # fmt: skip
+    keys = {
+        "ssl-certfile": kit.folder / "server.crt", "ssl-keyfile": kit.folder / "server.key",
+        "ssl-ca-certfile": kit.folder / "ca.crt", "enable-supernode-auth": None,
+    }  # fmt: skip
+    with _stopped(), started(kit, "superlink", options, keys) as child, control(kit) as link:
+        _await(link, child)
+        if not kit.insecure:
+            link.agree(sites)
+        how = "plaintext" if kit.insecure else "TLS"
+        names = ", ".join(sites) or "any"
+        say(f"serving {kit.federation} on {kit.listen}:{kit.port}, {how}; sites: {names}")
+        child.wait(_Watch(kit, link))
+        raise child.ended("the server ended")
+    return 0
+
+
+def _begin(kit: Kit) -> None:
+    needs_flower()
+    kit.check()
+    if kit.insecure:
         say(INSECURE)
-        command += ["--insecure"]
-    else:
-        files = {"certfile": "server.crt", "keyfile": "server.key", "ca-certfile": "ca.crt"}
-        for option, name in files.items():
-            command += [f"--ssl-{option}", str(kit.folder / name)]
-        command += ["--enable-supernode-auth"]
+
+
+@contextmanager
+def _stopped() -> Iterator[None]:
+    """Take Ctrl-C and SIGTERM for the end of a command that runs until it is stopped."""
     try:
-        with (
-            until_told(),
-            Child(command, environment(kit.folder / "flower"), kit.log) as child,
-            control(kit, insecure) as link,
-        ):
-            _await(link, child)
-            if not insecure:
-                link.agree(sites)
-            how = "plaintext" if insecure else "TLS"
-            names = ", ".join(sites) or "any"
-            say(f"serving {kit.federation} on {kit.listen}:{kit.port}, {how}; sites: {names}")
-            child.wait(_Watch(kit, link, insecure, say))
-            raise child.ended("the server ended")
+        with until_told():
+            yield
     except KeyboardInterrupt:
         say("stopped.")
-        return 0
+
+
+def started(
+    kit: Kit, process: str, options: Mapping[str, object], keys: Mapping[str, object], **env: str
+) -> Child:
+    """Start one of Flower's processes for a kit.
+
+    Args:
+        kit: The kit.
+        process: The module of ours that starts it.
+        options: Its options; None for one without a value.
+        keys: Those by which it trusts and is known, left out where the kit is insecure.
+        env: More of its environment.
+    """
+    command = [sys.executable, "-m", f"unseen.federation.{process}"]
+    for option, value in {**options, **({"insecure": None} if kit.insecure else keys)}.items():
+        command += [f"--{option}"] if value is None else [f"--{option}", str(value)]
+    return Child(command, environment(kit.folder / "flower", **env), kit.log)
 
 
 class _Watch:
     """Says who comes and goes, and follows the folder of public keys."""
 
-    def __init__(self, kit: Kit, link: Control, insecure: bool, say: Callable[[str], None]) -> None:
-        self.kit, self.link, self.insecure = kit, link, insecure
-        self.say = lambda text: say(f"{datetime.now(UTC):%H:%M:%S} {text}")
+    def __init__(self, kit: Kit, link: Control) -> None:
+        self.kit, self.link = kit, link
         self.online: set[str] = set()
         self.next = 0.0
 
@@ -91,22 +107,20 @@ class _Watch:
         if time.monotonic() < self.next:
             return
         self.next = time.monotonic() + LOOK
+        news = []
         try:
-            if not self.insecure:
-                for change in self.link.agree(certificates.registered(self.kit.folder)):
-                    self.say(change)
+            if not self.kit.insecure:
+                news += self.link.agree(certificates.registered(self.kit.folder))
             before, self.online = self.online, self.link.online()
+            news += [f"{name}: connected" for name in sorted(self.online - before)]
+            news += [f"{name}: gone" for name in sorted(before - self.online)]
         except (UnseenError, OSError, RuntimeError, httpx.HTTPError) as error:
-            self.say(f"{error}")
-            return
-        for name in sorted(self.online - before):
-            self.say(f"{name}: connected")
-        for name in sorted(before - self.online):
-            self.say(f"{name}: gone")
+            news += [f"{error}"]
+        for text in news:
+            say(f"{datetime.now(UTC):%H:%M:%S} {text}")
 
 
 def _await(link: Control, child: Child) -> None:
-    """Wait until the SuperLink answers."""
     import httpx
 
     until = time.monotonic() + STARTUP
@@ -116,21 +130,13 @@ def _await(link: Control, child: Child) -> None:
             return
         except (httpx.TransportError, httpx.HTTPStatusError) as error:
             if time.monotonic() > until:
-                raise UnseenError(
-                    f"the server does not answer ({error}). Log: {child.log}"
-                ) from None
+                why = f"the server does not answer ({error}). Log: {child.log}"
+                raise UnseenError(why) from None
             time.sleep(0.2)
     raise child.ended("the server ended immediately")
 
 
-def join(
-    kit: Kit,
-    data: Path,
-    app: Path | None = None,
-    allow: Sequence[str] = (),
-    insecure: bool = False,
-    say: Callable[[str], None] = print,
-) -> int:
+def join(kit: Kit, data: Path, app: Path | None = None, allow: Sequence[str] = ()) -> int:
     """Run the SuperNode of a site's kit until it is stopped, and return its exit status.
 
     Args:
@@ -138,41 +144,26 @@ def join(
         data: The site's folder or csv file.
         app: The one app that this site runs; by default unseen's.
         allow: Parts outside unseen, `module:function`, that a study may name here.
-        insecure: Whether to connect in plaintext.
-        say: Prints a line.
     """
-    needs_flower()
-    kit.check(insecure)
+    _begin(kit)
     folder = app.absolute() if app is not None else bundle.write(kit.state / "app")
     path = settle(kit, data, allow)
-    if insecure:
-        say(INSECURE)
-    welcome(kit, insecure, say)
-    command = [
-        sys.executable, "-m", "unseen.federation.supernode",
-        "--superlink", kit.address, "--port", str(free_port()),
-        "--node-config", f'site="{kit.name}" kit="{kit.folder}"',
-    ]  # fmt: skip
-    if insecure:
-        command += ["--insecure"]
-    else:
-        command += ["--root-certificates", str(kit.folder / "ca.crt")]
-        command += ["--auth-supernode-private-key", str(kit.private_key)]
-    env = environment(kit.folder / "flower", UNSEEN_APP=str(folder))
+    welcome(kit)
+    names = f'site="{kit.name}" kit="{kit.folder}"'
+    options = {"superlink": kit.address, "port": free_port(), "node-config": names}
+    ca, key = kit.folder / "ca.crt", kit.private_key
+    keys = {"root-certificates": ca, "auth-supernode-private-key": key}
     begun, once = time.monotonic(), cache(say)
-    try:
-        with until_told():
-            say(f"{kit.name} takes part in {kit.federation} at {kit.address} with {path}")
-            while True:
-                with Child(command, env, kit.log) as child:
-                    child.wait()
-                    if STILL not in child.said() or time.monotonic() - begun > MISSED:
-                        raise child.ended("the connection ended")
-                    once("the server still counts on the connection before; trying again")
-                    time.sleep(LOOK)
-    except KeyboardInterrupt:
-        say("stopped.")
-        return 0
+    with _stopped():
+        say(f"{kit.name} takes part in {kit.federation} at {kit.address} with {path}")
+        while True:
+            with started(kit, "supernode", options, keys, UNSEEN_APP=str(folder)) as child:
+                child.wait()
+                if STILL not in child.said() or time.monotonic() - begun > MISSED:
+                    raise child.ended("the connection ended")
+                once("the server still counts on the connection before; trying again")
+                time.sleep(LOOK)
+    return 0
 
 
 def settle(kit: Kit, data: Path, allow: Sequence[str] = ()) -> Path:
@@ -190,32 +181,25 @@ def settle(kit: Kit, data: Path, allow: Sequence[str] = ()) -> Path:
     file = kit.folder / "site.toml"
     before = tomllib.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
     settings = {
-        "name": kit.name,
-        "role": kit.role,
-        "federation": kit.federation,
-        "data": str(path),
-        "state": str(kit.state),
-        "allow": sorted({*before.get("allow", ()), *allow}),
-    }
+        "name": kit.name, "role": kit.role, "federation": kit.federation, "data": str(path),
+        "state": str(kit.state), "allow": sorted({*before.get("allow", ()), *allow}),
+    }  # fmt: skip
     certificates.write(file, toml(settings).encode())
     return path
 
 
-def _just_begun(answer: Answer) -> bool:
-    """Return whether the server may not have let its sites in yet."""
-    return float(answer.content.get("up", LETTING_IN)) < LETTING_IN
-
-
-def welcome(kit: Kit, insecure: bool, say: Callable[[str], None]) -> None:
+def welcome(kit: Kit) -> None:
     """Ask the server first: refuse what cannot work, wait for one that is not there yet."""
     once = cache(say)
-    while (answer := ask(kit, insecure)).trouble == "unreachable":
+    while (answer := ask(kit)).trouble == "unreachable":
         once(f"{answer.text} Trying again until it answers; Ctrl-C stops.")
         time.sleep(3.0)
-    while not answer.trouble and unregistered(kit, answer) and _just_begun(answer) and not insecure:
-        time.sleep(1.0)
-        answer = ask(kit, insecure)
+    while not answer.trouble and unregistered(kit, answer):
+        if float(answer.content.get("up", LETTING_IN)) >= LETTING_IN:
+            break
+        time.sleep(1.0)  # the server lets its sites in one by one
+        answer = ask(kit)
     if answer.trouble:
         raise UnseenError(f"refused. {answer.text}", remedy=answer.remedy)
-    if fault := (not insecure and unregistered(kit, answer)) or other_versions(answer):
+    if fault := unregistered(kit, answer) or other_versions(answer):
         raise UnseenError(f"refused. {fault.what}", remedy=fault.remedy)

@@ -28,6 +28,8 @@ from unseen.federation.process import die_with_parent
 
 #: No message of Flower's is larger: it sends vectors in parts of 5 MiB.
 LARGEST = 64 * 2**20
+#: When this process began: sites' keys are let in one by one after it answers.
+BEGUN = time.monotonic()
 
 
 class Guard:
@@ -41,7 +43,6 @@ class Guard:
         self.app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass on what this peer may ask."""
         answer = self.app
         if scope["type"] == "http":
             path = scope["path"]
@@ -55,10 +56,6 @@ class Guard:
         await answer(scope, receive, send)
 
 
-#: When this process began: sites' keys are let in one by one after it answers.
-BEGUN = time.monotonic()
-
-
 async def _probed(request: Request) -> dict[str, Any]:
     """Versions, time, whether the caller's key is registered, and how many bytes arrived."""
     registered = await run_in_threadpool(_registered, request)
@@ -69,8 +66,8 @@ async def _probed(request: Request) -> dict[str, Any]:
                 size += len(part)
                 if size > LARGEST:
                     break
-    return {**versions(), "time": time.time(), "registered": registered, "bytes": size,
-            "up": time.monotonic() - BEGUN}  # fmt: skip
+    content = {"time": time.time(), "registered": registered, "bytes": size}
+    return {**versions(), **content, "up": time.monotonic() - BEGUN}
 
 
 def _registered(request: Request) -> bool | None:

@@ -26,11 +26,8 @@ APP = "UNSEEN_APP"
 def files(bundle: bytes) -> set[tuple[str, str]]:
     """Return name and digest of each file of an app as it is sent; its packing plays no part."""
     with zipfile.ZipFile(io.BytesIO(bundle)) as packed:
-        return {
-            (name, hashlib.sha256(packed.read(name)).hexdigest())
-            for name in packed.namelist()
-            if not name.startswith(".info/")
-        }
+        names = [name for name in packed.namelist() if not name.startswith(".info/")]
+        return {(name, hashlib.sha256(packed.read(name)).hexdigest()) for name in names}
 
 
 def same_app(own: Set[tuple[str, str]], sent: bytes) -> bool:
@@ -42,12 +39,9 @@ def same_app(own: Set[tuple[str, str]], sent: bytes) -> bool:
     """
     wrong = sorted({name for name, _ in files(sent) ^ own})
     if wrong:
-        print(
-            f"refused: the server asks for another app than this site's own ({len(wrong)} files "
-            f"differ: {', '.join(wrong[:5])}). Install the same version of unseen on both sides.",
-            file=sys.stderr,
-            flush=True,
-        )
+        differ = f"({len(wrong)} files differ: {', '.join(wrong[:5])})"
+        what = f"refused: the server asks for another app than this site's own {differ}."
+        print(f"{what} Install the same version of unseen on both sides.", file=sys.stderr)
     return not wrong
 
 

@@ -15,7 +15,7 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
@@ -23,14 +23,14 @@ from typing import Any, Self
 from unseen.core.atomic import write_atomically
 from unseen.follow.points import Points
 from unseen.results.records import Job
+from unseen.results.study_file import flat
 from unseen.results.study_folder import StudyFolder
 
 #: Next to the event files of a finished job: the digest of the records that they hold.
 DIGEST = "records.sha256"
 #: Tags by which a job's run is found again: its study's folder, its place, its finished records.
 FOLDER, PLACE, DONE = "unseen.folder", "unseen.job", "unseen.records"
-#: MLflow's limits: entries of a message, letters of a name and a value, runs of a search.
-MESSAGE = {"metrics": 1000, "params": 100}
+#: MLflow's limits: letters of a name and a value, runs of a search.
 NAME, VALUE, RUNS = 200, 500, 50_000
 
 
@@ -52,9 +52,11 @@ class TensorBoard:
         return cls(study.path / "tensorboard")
 
     def name(self, tag: str) -> str:
+        """Return a tag in the letters that the tracker allows: any."""
         return tag
 
     def complete(self, place: str) -> str:
+        """Return the digest of the records with which a job was done; "" where it is not."""
         file = self.root / place / DIGEST
         return file.read_text() if file.exists() else ""
 
@@ -72,6 +74,7 @@ class TensorBoard:
         }
 
     def forget(self, place: str) -> None:
+        """Remove all of a job."""
         self._close(place)
         shutil.rmtree(self.root / place, ignore_errors=True)
 
@@ -134,10 +137,14 @@ class MLflow:
         artifacts = None if uri else (folder / "mlflow-artifacts").as_uri()
         id = experiment.experiment_id if experiment else client.create_experiment(name, artifacts)
         tag = str(folder) if uri else "."  # a folder that moves keeps its store
-        settings = study.settings or study.identity.get("settings") or {}
-        found = client.search_runs([id], f"tags.`{FOLDER}` = '{tag}'", max_results=RUNS)
-        runs = {run.data.tags.get(PLACE, ""): run for run in found}
-        return cls(client, id, tag, dict(flat(settings)), runs)
+        settings = {
+            name: value if isinstance(value, str) else json.dumps(value)
+            for name, value in flat(study.settings or study.identity.get("settings") or {})
+            if name not in ("methods", "seeds", "targets", "published")
+        }
+        existing = client.search_runs([id], f"tags.`{FOLDER}` = '{tag}'", max_results=RUNS)
+        runs = {run.data.tags.get(PLACE, ""): run for run in existing}
+        return cls(client, id, tag, settings, runs)
 
     def name(self, tag: str) -> str:
         """Return a tag in the letters that MLflow allows; a digest keeps different ones apart."""
@@ -152,35 +159,27 @@ class MLflow:
 
     def known(self, place: str, job: Job) -> Points:
         """Return the history of every metric of the job's run, which is made if there is none."""
-        new = place not in self.runs
-        if new:
-            self.runs[place] = self._created(place, job)
+        from mlflow.entities import Param
+
+        if place not in self.runs:
+            named = {"method": job.method, "task": job.task, "seed": str(job.seed)}
+            tags = {FOLDER: self.folder, PLACE: place, "mlflow.source.name": "unseen", **named}
+            title = " · ".join(named.values())
+            run = self.client.create_run(self.experiment, run_name=title, tags=tags)
+            params = [Param(self.name(k), v[:VALUE]) for k, v in {**self.settings, **named}.items()]
+            self.client.log_batch(run.info.run_id, params=params)
+            self.runs[place] = run
+            self.opened.add(place)
+            return {}
         run = self.runs[place].info.run_id
-        if not new and place not in self.opened:
+        if place not in self.opened:
             self.client.update_run(run, status="RUNNING")
         self.opened.add(place)
         return {
             (point.key, point.step): point.value
-            for name in ([] if new else self.client.get_run(run).data.metrics)
+            for name in self.client.get_run(run).data.metrics
             for point in self.client.get_metric_history(run, name)
         }
-
-    def _created(self, place: str, job: Job) -> Any:
-        from mlflow.entities import Param
-
-        named = {"method": job.method, "task": job.task, "seed": str(job.seed)}
-        tags = {FOLDER: self.folder, PLACE: place, "mlflow.source.name": "unseen", **named}
-        title = f"{job.method} · {job.task} · {job.seed}"
-        run = self.client.create_run(self.experiment, run_name=title, tags=tags)
-        params = [Param(self.name(k), v[:VALUE]) for k, v in {**self.settings, **named}.items()]
-        self._log(run.info.run_id, params=params)
-        return run
-
-    def _log(self, run: str, **entries: Sequence[Any]) -> None:
-        """Send metrics or params in messages of as many as MLflow takes."""
-        for kind, items in entries.items():
-            for i in range(0, len(items), MESSAGE[kind]):
-                self.client.log_batch(run, **{kind: items[i : i + MESSAGE[kind]]})
 
     def forget(self, place: str) -> None:
         if place in self.runs:
@@ -192,7 +191,7 @@ class MLflow:
 
         now = int(time.time() * 1000)
         metrics = [Metric(name, value, now, step) for (name, step), value in new.items()]
-        self._log(self.runs[place].info.run_id, metrics=metrics)
+        self.client.log_batch(self.runs[place].info.run_id, metrics)
 
     def done(self, place: str, mark: Mapping[str, Any], digest: str) -> None:
         """End the job's run: FINISHED, or FAILED with the reason where it diverged."""
@@ -208,12 +207,3 @@ class MLflow:
         for place in self.opened:
             self.client.set_terminated(self.runs[place].info.run_id, "KILLED")
         self.opened.clear()
-
-
-def flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Yield settings by dotted names, but for those that no single job has."""
-    for name, value in values.items():
-        if isinstance(value, Mapping):
-            yield from flat(value, f"{prefix}{name}.")
-        elif prefix or name not in ("methods", "seeds", "targets", "published"):
-            yield f"{prefix}{name}", value if isinstance(value, str) else json.dumps(value)

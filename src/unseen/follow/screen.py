@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from unseen.follow.state import Progress, Snapshot
@@ -41,7 +42,8 @@ def shown(snapshot: Snapshot) -> Any:
         parts.append(methods(snapshot))
     if at_work := snapshot.of("running", "stopped"):
         parts.append(jobs(snapshot, at_work[:LISTED]))
-        parts += [Text(line) for line in more(at_work)]
+        if len(at_work) > LISTED:
+            parts.append(Text(f"and {len(at_work) - LISTED} more"))
     return Group(*parts, *map(Text, remarks(snapshot)))
 
 
@@ -78,18 +80,16 @@ def methods(snapshot: Snapshot) -> Table:
         table.add_column(name, justify="right", no_wrap=True)
         table.add_column("by round", no_wrap=True, min_width=WIDE)
     by_method = {m: [j for j in snapshot.jobs if j.job.method == m] for m in snapshot.methods}
-    columns = [
-        {m: [job.validation for job in found] for m, found in by_method.items()},
-        {m: [job.target for job in found] for m, found in by_method.items()},
-    ]
-    joined = [{m: joint(curves) for m, curves in column.items()} for column in columns]
-    limits = [spread(curves.values()) for curves in joined]
-    for method, found in by_method.items():
-        done = sum(job.state in ("done", "diverged") for job in found)
-        figures = []
-        for column, curves, ends in zip(columns, joined, limits, strict=True):
-            figures += [last(column[method], snapshot.metric), spark(curves[method], *ends)]
-        table.add_row(method, f"{done}/{len(found)}", rounds(found), *figures)
+    cells = {m: [f"{sum(job.over for job in jobs)}/{len(jobs)}", rounds(jobs)]
+             for m, jobs in by_method.items()}  # fmt: skip
+    for read in (attrgetter("validation"), attrgetter("target")):
+        joined = {m: joint(list(map(read, jobs))) for m, jobs in by_method.items()}
+        values = [v for curve in joined.values() for v in curve.values()] or [0.0, 1.0]
+        for method, curve in joined.items():
+            now = last(map(read, by_method[method]), snapshot.metric)
+            cells[method] += [now, spark(curve, min(values), max(values))]
+    for method, fields in cells.items():
+        table.add_row(method, *fields)
     return table
 
 
@@ -111,7 +111,7 @@ def jobs(snapshot: Snapshot, running: Sequence[Progress]) -> Table:
         age = "" if job.written is None else f"{duration(snapshot.now - job.written)} ago"
         stopped = " (stopped)" if job.state == "stopped" and snapshot.active else ""
         figures = (last([curve], snapshot.metric) for curve in (job.validation, job.target))
-        table.add_row(named(job), f"{job.rounds}{of}", *figures, age + stopped)
+        table.add_row(job.name, f"{job.rounds}{of}", *figures, age + stopped)
     return table
 
 
@@ -120,21 +120,11 @@ def remarks(snapshot: Snapshot) -> list[str]:
     lost, damaged = snapshot.of("diverged"), snapshot.of("damaged")
     return [
         *(f"not applicable: {method} ({why})" for method, why in snapshot.refused.items()),
-        *(f"diverged: {named(job)}: {job.why}" for job in lost[:LISTED]),
-        *more(lost, " diverged"),
-        *(f"damaged, will run again: {named(job)}" for job in damaged[:LISTED]),
+        *(f"diverged: {job.name}: {job.why}" for job in lost[:LISTED]),
+        *[f"and {len(lost) - LISTED} more diverged"] * (len(lost) > LISTED),
+        *(f"damaged, will run again: {job.name}" for job in damaged[:LISTED]),
         *(f"note: {note}" for note in snapshot.notes),
     ]
-
-
-def more(jobs: Sequence[Progress], what: str = "") -> list[str]:
-    """Return a line on the jobs that are not listed one by one, if there are any."""
-    return [f"and {len(jobs) - LISTED} more{what}"] if len(jobs) > LISTED else []
-
-
-def named(job: Progress) -> str:
-    """Return a job's name."""
-    return f"{job.job.method} · {job.job.task} · seed {job.job.seed}"
 
 
 def rounds(jobs: Sequence[Progress]) -> str:
@@ -144,7 +134,7 @@ def rounds(jobs: Sequence[Progress]) -> str:
     return f"{high}" if low == high else f"{low}–{high}"
 
 
-def last(curves: Sequence[Curve], metric: str) -> str:
+def last(curves: Iterable[Curve], metric: str) -> str:
     """Return the mean of the curves' last values, as tables show them.
 
     Args:
@@ -157,14 +147,8 @@ def last(curves: Sequence[Curve], metric: str) -> str:
 
 def joint(curves: Sequence[Curve]) -> Curve:
     """Return the mean by round over the curves that have it."""
-    every = sorted({r for curve in curves for r in curve})
+    every = sorted(set().union(*curves))
     return {r: mean([curve[r] for curve in curves if r in curve]) for r in every}
-
-
-def spread(curves: Iterable[Curve]) -> tuple[float, float]:
-    """Return the lowest and the highest value of all curves."""
-    values = [v for curve in curves for v in curve.values()]
-    return (min(values), max(values)) if values else (0.0, 1.0)
 
 
 def spark(curve: Curve, low: float, high: float) -> str:
@@ -195,12 +179,9 @@ def duration(seconds: float) -> str:
         ('4 s', '5 min', '2 h 12 min', '2 d 7 h')
     """
     seconds = max(seconds, 0)
-    minutes = round(seconds / 60)
+    hours, minutes = divmod(round(seconds / 60), 60)
     if seconds < 90:
         return f"{seconds:.0f} s"
-    if minutes < 60:
-        return f"{minutes} min"
-    hours, rest = divmod(minutes, 60)
-    if hours < 48:
-        return f"{hours} h {rest} min"
-    return f"{hours // 24} d {hours % 24} h"
+    if hours >= 48:
+        return f"{hours // 24} d {hours % 24} h"
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min"

@@ -57,6 +57,16 @@ class Progress:
     seconds: float | None = None
     why: str = ""
 
+    @property
+    def over(self) -> bool:
+        """Whether nothing is left to do of it."""
+        return self.state in ("done", "diverged")
+
+    @property
+    def name(self) -> str:
+        """Its method, task and seed."""
+        return f"{self.job.method} · {self.job.task} · seed {self.job.seed}"
+
 
 @dataclass(frozen=True)
 class Snapshot:
@@ -96,18 +106,14 @@ class Snapshot:
     @property
     def finished(self) -> bool:
         """Whether nothing is left to do."""
-        return bool(self.jobs) and len(self.of("done", "diverged")) == len(self.jobs)
+        return bool(self.jobs) and all(job.over for job in self.jobs)
 
     def ahead(self, job: Progress) -> int:
         """Return a job's rounds still to play; 0 for one that diverged."""
-        over = job.state in ("done", "diverged")
-        return 0 if over else max((self.rounds or 0) - job.rounds, 0)
+        return 0 if job.over else max((self.rounds or 0) - job.rounds, 0)
 
     def share(self) -> float | None:
-        """Return the share of all rounds that is played; a job that diverged counts as whole.
-
-        None where the number of rounds is unknown or there are no jobs.
-        """
+        """Return the share of all rounds that is played; None where it is unknown."""
         if self.rounds is None or not self.jobs:
             return None
         return 1 - sum(map(self.ahead, self.jobs)) / (self.rounds * len(self.jobs))
@@ -127,10 +133,7 @@ class Snapshot:
         return (self.now - self.begun) * ahead / played if played else None
 
     def costs(self) -> dict[str, float]:
-        """Return seconds per round by method.
-
-        Where no job of a method is done, the mean of the others; where none is, 1.
-        """
+        """Return seconds per round by method: of its done jobs, else of the others', else 1."""
         seconds: dict[str, list[float]] = defaultdict(list)
         for job in self.of("done"):
             if job.seconds and job.rounds:
@@ -172,12 +175,17 @@ class Reader:
             notes.append(f"{others} more jobs, of earlier settings, are in the same folder")
         if own and not (study.about.get("tasks") or own.get("targets")):
             notes.append("written by an earlier version: targets without records are not counted")
-        jobs = [self._progress(job, self.metric or study.metric) for job in places]
+        metric, jobs = self.metric or study.metric, []
+        for job in places:
+            key = (job.stamp(), metric)
+            if self.seen.get(job.folder, (None,))[0] != key:
+                self.seen[job.folder] = key, progress(job, metric)
+            jobs.append(self.seen[job.folder][1])
         # Records that this run has written to are being written; others wait for their turn.
         running = [j.state == "stopped" and active and (j.written or 0) > begun for j in jobs]
         return Snapshot(
             title=str(own.get("title") or own.get("name") or self.folder.name),
-            metric=self.metric or study.metric,
+            metric=metric,
             rounds=rounds if isinstance(rounds, int) else None,
             jobs=tuple(
                 replace(job, state="running") if now else job
@@ -189,12 +197,6 @@ class Reader:
             refused=study.refused,
             notes=tuple(notes),
         )
-
-    def _progress(self, job: JobFolder, metric: str) -> Progress:
-        key = (job.stamp(), metric)
-        if self.seen.get(job.folder, (None,))[0] != key:
-            self.seen[job.folder] = key, progress(job, metric)
-        return self.seen[job.folder][1]
 
 
 def wanted(study: StudyFolder, there: Sequence[JobFolder]) -> Sequence[JobFolder]:
@@ -208,8 +210,8 @@ def wanted(study: StudyFolder, there: Sequence[JobFolder]) -> Sequence[JobFolder
     if not settings:
         return there
     methods = [m for m in map(canonical, settings.get("methods", ())) if m not in study.refused]
-    known = (*(settings.get("targets") or ()), *(job.job.task for job in there))
-    tasks = study.about.get("tasks") or dict.fromkeys(known)
+    recorded = (*(settings.get("targets") or ()), *(job.job.task for job in there))
+    tasks = study.about.get("tasks") or dict.fromkeys(recorded)
     seeds = settings.get("seeds", 1)
     seeds = range(seeds) if isinstance(seeds, int) else seeds
     return [study.job(Job(*key)) for key in product(methods, tasks, seeds)]
@@ -250,10 +252,8 @@ def at_work(folder: Path) -> bool:
 
         with (folder / ".lock").open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except FileNotFoundError:
-        return False
+    except (BlockingIOError, FileNotFoundError) as error:
+        return isinstance(error, BlockingIOError)
     except (ImportError, OSError):
         files = (job.folder / "rounds.jsonl" for job in StudyFolder(folder).jobs())
         return any((modified(file) or 0) > time.time() - STILL for file in files)

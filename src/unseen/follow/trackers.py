@@ -11,53 +11,29 @@ import signal
 import threading
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from math import isclose
 from pathlib import Path
-from typing import Any, Protocol
 
 from filelock import FileLock, Timeout
 
 from unseen.errors import UnseenError, nearest
 from unseen.follow.boards import MLflow, TensorBoard
 from unseen.follow.points import Points, points
-from unseen.results.records import Job
 from unseen.results.study_folder import JobFolder, StudyFolder
 
 #: Seconds between two reads of a running study, and those that a slow tracker gets at its end.
 EVERY, PATIENCE = 3.0, 60.0
 
 
-class Tracker(Protocol):
-    """Where points go. A job is named by its place below `records`, METHOD/TASK/seed-N."""
-
-    def name(self, tag: str) -> str:
-        """Return a tag in the letters that the tracker allows."""
-
-    def complete(self, place: str) -> str:
-        """Return the digest of the records with which a job was done; "" where it is not."""
-
-    def known(self, place: str, job: Job) -> Points:
-        """Return what the tracker holds of a job already."""
-
-    def forget(self, place: str) -> None:
-        """Remove all of a job."""
-
-    def write(self, place: str, new: Points) -> None:
-        """Add points, in the order of rounds."""
-
-    def done(self, place: str, mark: Mapping[str, Any], digest: str) -> None:
-        """Mark the job as finished, or as diverged."""
-
-    def close(self) -> None:
-        """Release everything: no more points come."""
-
-
-TRACKERS: dict[str, Callable[[StudyFolder], Tracker]]
-TRACKERS = {"tensorboard": TensorBoard.of, "mlflow": MLflow.of}
+#: Where points go. A job is named by its place below `records`, METHOD/TASK/seed-N.
+Tracker = TensorBoard | MLflow
+TRACKERS: dict[str, Callable[[StudyFolder], Tracker]] = {
+    "tensorboard": TensorBoard.of, "mlflow": MLflow.of,
+}  # fmt: skip
 #: What each needs; SQLAlchemy and Alembic are for MLflow's SQLite store.
 PACKAGES = {"tensorboard": ("tensorboard",), "mlflow": ("mlflow", "sqlalchemy", "alembic")}
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from unseen.core import Client, Inbox, Memory, Model, Turn
 from unseen.core.parts import Wrapper
-from unseen.core.share import ceil_share, round_share
+from unseen.core.schedule import ceil_share, round_share
 from unseen.errors import UnseenError, choice, nearest, number
 from unseen.gradient.backprop import Gradient, Step
 from unseen.gradient.heads import head_layer

@@ -111,7 +111,6 @@ class RandomResizedCrop:
             object.__setattr__(self, name, pair)
 
     def __call__(self, x: Tensor, generator: torch.Generator) -> Tensor:
-        """Return the resized parts."""
         height, width = x.shape[2:]
         top, left, tall, wide = self.boxes(len(x), height, width, generator)
         down = _resampling(top, tall, height, self.size or height).to(x)
@@ -153,7 +152,6 @@ class Flip:
         number("flip(p)", self.p, 0, 1)
 
     def __call__(self, x: Tensor, generator: torch.Generator) -> Tensor:
-        """Return the images, some of them mirrored."""
         return torch.where(_chosen(x, self.p, generator), x.flip(-1), x)
 
 
@@ -171,7 +169,6 @@ class Grayscale:
         number("grayscale(p)", self.p, 0, 1)
 
     def __call__(self, x: Tensor, generator: torch.Generator) -> Tensor:
-        """Return the images, some of them grey."""
         _coloured("grayscale", x)
         return torch.where(_chosen(x, self.p, generator), grey(x).expand_as(x), x)
 
@@ -211,7 +208,6 @@ class ColourJitter:
             number(f"colour-jitter({name})", getattr(self, name), 0, most)
 
     def __call__(self, x: Tensor, generator: torch.Generator) -> Tensor:
-        """Return the images with other colours."""
         _coloured("colour-jitter", x)
         if len(x) and (float(x.min()) < 0 or float(x.max()) > 1):
             raise UnseenError(

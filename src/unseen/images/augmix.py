@@ -47,7 +47,6 @@ class AugMix:
         number("augmix(severity)", self.severity, 0.1, 10)
 
     def __call__(self, x: Tensor, generator: torch.Generator) -> Tensor:
-        """Return the mixed images."""
         N = len(x)
         w = -torch.rand(WIDTH, N, generator=generator).clamp_min(1e-12).log()
         w, m = w / w.sum(0), torch.rand(N, generator=generator)

@@ -149,12 +149,10 @@ def last_maps(model: Model, x: Tensor) -> str | None:
 def _checked(name: str, output: object) -> Tensor:
     if isinstance(output, Tensor) and (output.ndim == 4 or not name):
         return output
-    if output is None:
-        what = "was not run by the model's forward pass"
-    elif isinstance(output, Tensor):
-        what = f"gives a tensor of shape {list(output.shape)}"
-    else:
-        what = f"gives a {type(output).__name__}"
+    what = "was not run by the model's forward pass"
+    if output is not None:
+        shape = f"tensor of shape {list(output.shape)}" if isinstance(output, Tensor) else ""
+        what = f"gives a {shape or type(output).__name__}"
     raise UnseenError(
         f"feature maps must be of shape [N, C, H, W]; the layer {name!r} {what}.",
         remedy="Name convolutions, or blocks that end in maps.",

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from unseen.core import Split
-from unseen.core.share import floor_share
+from unseen.core.schedule import floor_share
 from unseen.errors import UnseenError, number
 
 

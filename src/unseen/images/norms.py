@@ -9,6 +9,7 @@ Note:
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -42,7 +43,6 @@ class Assembled(nn.Module):
         self.score_instance = nn.Parameter(torch.ones_like(weight[:1]))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the weighted sum of the two."""
         s_b, s_i = torch.cat([self.score_batch, self.score_instance]).softmax(0)
         weight, bias = self.instance_weight, self.instance_bias
         instance = F.instance_norm(x, weight=weight, bias=bias, eps=self.batch.eps)
@@ -65,7 +65,6 @@ class Hybrid(nn.Module):
         self.gate = nn.Parameter(torch.zeros_like(like))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the mix of the two."""
         batch, instance = self.batch(x), instance_norm(x, self.batch)
         rho = self.gate.sigmoid().view(-1, *[1] * (x.ndim - 2))
         mixed: Tensor = instance + rho * (batch - instance)
@@ -85,25 +84,9 @@ class Halves(nn.Module):
         self.batch = batch
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the channels of the two, joined."""
         half = x.shape[1] // 2
         instance = instance_norm(x, self.batch)
         return torch.cat([instance[:, :half], self.batch(x)[:, half:]], dim=1)
-
-
-def assembled(network: nn.Module) -> nn.Module:
-    """Put `Assembled` in the place of a network's BatchNorm."""
-    return replaced(network, Assembled)
-
-
-def hybrid(network: nn.Module) -> nn.Module:
-    """Put `Hybrid` in the place of a network's BatchNorm."""
-    return replaced(network, Hybrid)
-
-
-def halves(network: nn.Module) -> nn.Module:
-    """Put `Halves` in the place of a network's BatchNorm."""
-    return replaced(network, Halves)
 
 
 def replaced(network: nn.Module, make: Callable[[_BatchNorm], nn.Module]) -> nn.Module:
@@ -129,3 +112,9 @@ def replaced(network: nn.Module, make: Callable[[_BatchNorm], nn.Module]) -> nn.
         return made[id(module)]
 
     return visit(network)
+
+
+#: A network -> the network, changed in place, with one of the above for each BatchNorm over images.
+assembled = partial(replaced, make=Assembled)
+hybrid = partial(replaced, make=Hybrid)
+halves = partial(replaced, make=Halves)

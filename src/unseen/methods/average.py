@@ -16,7 +16,7 @@ from unseen.core.types import Table
 from unseen.errors import number
 from unseen.methods.base import cited, citing
 from unseen.methods.together import SHARED, Federation, check_member, check_repeats, together
-from unseen.models.mixture import Averaged
+from unseen.models.trees import Averaged
 
 
 @dataclass(frozen=True)

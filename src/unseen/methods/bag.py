@@ -21,7 +21,7 @@ from unseen.core.types import Table
 from unseen.errors import choice
 from unseen.methods.base import TRAIN, cited
 from unseen.methods.together import check_member
-from unseen.models.mixture import Mixture
+from unseen.models.trees import Mixture
 from unseen.recipe import Training
 
 

@@ -11,7 +11,7 @@ from unseen.core.exchange import Blueprint
 from unseen.errors import number
 from unseen.methods.base import cited, citing
 from unseen.methods.together import Federation, check_member, check_repeats, together
-from unseen.models.mixture import Mixture
+from unseen.models.trees import Mixture
 
 
 def add_ensemble(method: Method, *, members: int = 5) -> Method:

@@ -15,7 +15,7 @@ from unseen.core.metrics import plain
 from unseen.errors import number
 from unseen.exact.newton import Derivatives, Family, Newton, Shape, check_size
 from unseen.methods.base import TRAIN, cited
-from unseen.models.linear import logistic
+from unseen.models.digit_nets import logistic
 from unseen.recipe import Training
 
 

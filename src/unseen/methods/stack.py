@@ -16,7 +16,7 @@ from unseen.errors import UnseenError, choice, number
 from unseen.exact.stacking import Judge, Judged, LeftOut, Weigh
 from unseen.methods.base import cited
 from unseen.methods.together import Federation, check_member, together
-from unseen.models.mixture import Mixture
+from unseen.models.trees import Mixture
 from unseen.recipe import Training
 
 

@@ -17,27 +17,25 @@ from torch import nn
 
 from unseen.errors import UnseenError, nearest, number
 from unseen.expression import load_object, parse, resolve
-from unseen.models.alexnet import alexnet, alexnet_bn
-from unseen.models.densenet import densenet121
-from unseen.models.digit_nets import bn_cnn, domainbed_cnn, fedilc_cnn, lenet, mnist_cnn
-from unseen.models.linear import logistic, mlp
+from unseen.models.alexnet import alexnet, alexnet_bn, densenet121
+from unseen.models.digit_nets import (
+    bn_cnn,
+    domainbed_cnn,
+    fedilc_cnn,
+    lenet,
+    logistic,
+    mlp,
+    mnist_cnn,
+)
 from unseen.models.resnet import resnet18, resnet50
 
 MODELS: dict[str, Callable[..., nn.Module]] = {
-    "logistic": logistic,
-    "mlp": mlp,
-    "mnist-cnn": mnist_cnn,
-    "lenet": lenet,
-    "domainbed-cnn": domainbed_cnn,
-    "fedilc-cnn": fedilc_cnn,
-    "bn-cnn": bn_cnn,
-    "resnet18": resnet18,
-    "resnet50": resnet50,
-    "densenet121": densenet121,
-    "alexnet": alexnet,
-    "alexnet-bn": alexnet_bn,
-}
-
+    model.__name__.replace("_", "-"): model
+    for model in (
+        logistic, mlp, mnist_cnn, lenet, domainbed_cnn, fedilc_cnn, bn_cnn, resnet18, resnet50,
+        densenet121, alexnet, alexnet_bn,
+    )
+}  # fmt: skip
 
 __all__ = ["MODELS", "build"]
 
@@ -108,18 +106,15 @@ def _own(model: str, shape: tuple[int, ...], outputs: int) -> Callable[[], objec
     variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     plain = {p.name: p for p in parameters if p.kind not in variadic}
     theirs = [name for name in plain if name not in values]
-    if not any(p.kind is p.VAR_KEYWORD for p in parameters):
-        for option in options:
-            if option not in theirs:
-                raise nearest(f"option of {path!r}:", option, theirs)
-    foreign = [
-        n for n in theirs if plain[n].default is inspect.Parameter.empty and n not in options
-    ]
-    if foreign:
-        raise UnseenError(
-            f"{path!r} asks for {', '.join(foreign)}; a factory may ask for shape and outputs "
-            "only.",
-            remedy="Give the others defaults, or set them: module:factory(option=...).",
+    unknown = [option for option in options if option not in theirs]
+    if unknown and not any(p.kind is p.VAR_KEYWORD for p in parameters):
+        raise nearest(f"option of {path!r}:", unknown[0], theirs)
+    needed = [n for n in theirs if plain[n].default is inspect.Parameter.empty]
+    if foreign := [name for name in needed if name not in options]:
+        what = (
+            f"{path!r} asks for {', '.join(foreign)}; a factory may ask for shape and outputs only."
         )
+        remedy = "Give the others defaults, or set them: module:factory(option=...)."
+        raise UnseenError(what, remedy=remedy)
     arguments = {name: value for name, value in values.items() if name in plain} | options
     return lambda: factory(**arguments)

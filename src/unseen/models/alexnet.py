@@ -1,4 +1,4 @@
-"""AlexNet under torchvision's names, and FedBN's with BatchNorm under its own.
+"""AlexNet and DenseNet-121 under torchvision's names, FedBN's AlexNet under its own.
 
 Note:
     No activation here works in place: hooks read what lies before it.
@@ -7,7 +7,6 @@ Note:
 from __future__ import annotations
 
 import math
-from itertools import pairwise
 from typing import Literal
 
 import torch
@@ -15,7 +14,7 @@ from torch import Tensor, nn
 
 from unseen.errors import choice, number
 from unseen.models.digit_nets import image
-from unseen.models.layers import Sequential, named, standardising
+from unseen.models.layers import Sequential, named, numbered, standardising
 
 #: Below this side nothing is left after the third pooling.
 SMALLEST = 63
@@ -97,29 +96,23 @@ def alexnet_bn(shape: tuple[int, ...], outputs: int) -> nn.Sequential:
         Normalization".
     """
     bands, _, _ = image("alexnet-bn", shape, SMALLEST)
-    features: dict[str, nn.Module] = {}
-    widths, kernels = (bands, 64, 192, 384, 256, 256), (11, 5, 3, 3, 3)
-    for i, (before, width) in enumerate(pairwise(widths), start=1):
-        stride, padding = (4, 2) if i == 1 else (1, kernels[i - 1] // 2)
-        features[f"conv{i}"] = nn.Conv2d(before, width, kernels[i - 1], stride, padding)
-        features[f"bn{i}"] = nn.BatchNorm2d(width)
-        features[f"relu{i}"] = nn.ReLU()
-        if i in (1, 2, 5):
-            features[f"maxpool{i}"] = nn.MaxPool2d(3, stride=2)
+
+    def block(before: int, width: int, i: int) -> dict[str, nn.Module]:
+        kernel, stride, padding = ((11, 4, 2), (5, 1, 2), (3, 1, 1))[min(i, 3) - 1]
+        conv = nn.Conv2d(before, width, kernel, stride, padding)
+        pool = {"maxpool": nn.MaxPool2d(3, stride=2)} if i in (1, 2, 5) else {}
+        return {"conv": conv, "bn": nn.BatchNorm2d(width), "relu": nn.ReLU(), **pool}
+
     return named(
-        features=named(**features),
+        features=named(**numbered((bands, 64, 192, 384, 256, 256), block)),
         avgpool=MeanPool(6),
         flatten=nn.Flatten(),
         classifier=named(
-            fc1=nn.Linear(256 * 6 * 6, 4096),
-            bn6=nn.BatchNorm1d(4096),
-            relu6=nn.ReLU(),
-            fc2=nn.Linear(4096, 4096),
-            bn7=nn.BatchNorm1d(4096),
-            relu7=nn.ReLU(),
+            fc1=nn.Linear(256 * 6 * 6, 4096), bn6=nn.BatchNorm1d(4096), relu6=nn.ReLU(),
+            fc2=nn.Linear(4096, 4096), bn7=nn.BatchNorm1d(4096), relu7=nn.ReLU(),
             fc3=nn.Linear(4096, outputs),
         ),
-    )
+    )  # fmt: skip
 
 
 class MeanPool(nn.Module):
@@ -135,7 +128,6 @@ class MeanPool(nn.Module):
         self.side = side
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return maps [N, C, side, side]."""
         if x.shape[-2:] == (self.side, self.side):
             return x
         return self.means(x.shape[-2], x) @ x @ self.means(x.shape[-1], x).T
@@ -146,12 +138,88 @@ class MeanPool(nn.Module):
         Returns:
             [side, length]: row i averages the entries ⌊i·length/side⌋ to ⌈(i+1)·length/side⌉ − 1.
         """
-        cell = torch.arange(self.side, device=like.device)[:, None]
-        entry = torch.arange(length, device=like.device)
+        cell, entry = (torch.arange(n, device=like.device) for n in (self.side, length))
+        cell = cell[:, None]
         first, end = cell * length // self.side, -(-(cell + 1) * length // self.side)
         inside = ((entry >= first) & (entry < end)).to(like.dtype)
         return inside / inside.sum(1, keepdim=True)
 
     def extra_repr(self) -> str:
-        """Return the side."""
         return f"side={self.side}"
+
+
+DEPTHS = (6, 12, 24, 16)
+GROWTH = 32
+
+
+def densenet121(
+    shape: tuple[int, ...], outputs: int, *, standardise: bool = False
+) -> nn.Sequential:
+    """DenseNet-121: four blocks in which each layer reads the maps of all before it.
+
+    The head is classifier. Images of 29×29 and larger, any number of bands.
+
+    Args:
+        shape: Of one input, without the batch.
+        outputs: Number of classes, or of targets.
+        standardise: See `resnet18`.
+
+    Note:
+        With 3 bands and 1000 outputs: 7 978 856 parameters. At 224×224 the blocks' maps are
+        256×56², 512×28², 1024×14², 1024×7².
+
+    Source:
+        Huang et al. 2017, Table 1, growth 32 and compression 1/2, the first weights as in
+        torchvision.
+    """
+    bands, _, _ = image("densenet121", shape, smallest=29)
+    parts: dict[str, nn.Module] = {
+        "conv0": nn.Conv2d(bands, 64, 7, stride=2, padding=3, bias=False),
+        "norm0": nn.BatchNorm2d(64), "relu0": nn.ReLU(),
+        "pool0": nn.MaxPool2d(3, stride=2, padding=1),
+    }  # fmt: skip
+    width = 64
+    for i, depth in enumerate(DEPTHS, start=1):
+        parts[f"denseblock{i}"] = DenseBlock(width, depth)
+        width += depth * GROWTH
+        if i < len(DEPTHS):
+            parts[f"transition{i}"] = named(
+                norm=nn.BatchNorm2d(width), relu=nn.ReLU(),
+                conv=nn.Conv2d(width, width // 2, 1, bias=False), pool=nn.AvgPool2d(2),
+            )  # fmt: skip
+            width //= 2
+    net = named(
+        **standardising("densenet121", bands, standardise),
+        features=named(**parts, norm5=nn.BatchNorm2d(width)),
+        relu=nn.ReLU(),
+        mean=nn.AdaptiveAvgPool2d(1),
+        flatten=nn.Flatten(),
+        classifier=nn.Linear(width, outputs),
+    )
+    for layer in net.modules():
+        if isinstance(layer, nn.Conv2d):
+            nn.init.kaiming_normal_(layer.weight)
+        elif isinstance(layer, nn.Linear):
+            nn.init.zeros_(layer.bias)
+    return net
+
+
+class DenseBlock(nn.ModuleDict):
+    """The maps that came in, and those of each layer, made from all before it."""
+
+    def __init__(self, before: int, depth: int) -> None:
+        super().__init__()
+        for i in range(depth):
+            width = before + i * GROWTH
+            self[f"denselayer{i + 1}"] = named(
+                norm1=nn.BatchNorm2d(width), relu1=nn.ReLU(),
+                conv1=nn.Conv2d(width, 4 * GROWTH, 1, bias=False),
+                norm2=nn.BatchNorm2d(4 * GROWTH), relu2=nn.ReLU(),
+                conv2=nn.Conv2d(4 * GROWTH, GROWTH, 3, padding=1, bias=False),
+            )  # fmt: skip
+
+    def forward(self, x: Tensor) -> Tensor:
+        maps = [x]
+        for layer in self.values():
+            maps.append(layer(torch.cat(maps, 1)))
+        return torch.cat(maps, 1)

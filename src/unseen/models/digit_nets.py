@@ -1,16 +1,16 @@
-"""Small convolutional nets for digits and other small images."""
+"""Small nets: linear models and perceptrons; convolutions for digits and other small images."""
 
 from __future__ import annotations
 
 import math
+from collections import OrderedDict
 from collections.abc import Sequence
-from itertools import pairwise
+from typing import Literal
 
 from torch import Tensor, nn
 
-from unseen.errors import UnseenError, number
-from unseen.models.layers import named
-from unseen.models.linear import whole_numbers
+from unseen.errors import UnseenError, choice, number
+from unseen.models.layers import named, numbered
 
 
 def mnist_cnn(
@@ -38,16 +38,14 @@ def mnist_cnn(
         channels=[10, 20], hidden=50, standardise=True are those of PyTorch's own MNIST example of
         its day, which also trains with SGD(0.01, momentum 0.5) in batches of 64.
     """
-    first = {"standardise": Standardise()} if standardise else {}
     layers = _two_convolutions("mnist-cnn", shape, outputs, channels, hidden, padding=2, smallest=4)
-    return named(**first, **layers)
+    return named(**({"standardise": Standardise()} if standardise else {}), **layers)
 
 
 class Standardise(nn.Module):
     """(x − 0.1307) / 0.3081, mean and standard deviation of MNIST's training pixels."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the standardised images."""
         return (x - 0.1307) / 0.3081
 
 
@@ -81,21 +79,16 @@ def _two_convolutions(
     depth, *sides = image(name, shape, smallest)
     whole_numbers(f"{name}(channels)", channels, count=2)
     number(f"{name}(hidden)", hidden, 1, whole=True)
-    a, b = channels
     for _ in channels:
         sides = [(side + 2 * padding - 4) // 2 for side in sides]
-    return {
-        "conv1": nn.Conv2d(depth, a, 5, padding=padding),
-        "relu1": nn.ReLU(),
-        "pool1": nn.MaxPool2d(2),
-        "conv2": nn.Conv2d(a, b, 5, padding=padding),
-        "relu2": nn.ReLU(),
-        "pool2": nn.MaxPool2d(2),
-        "flatten": nn.Flatten(),
-        "fc1": nn.Linear(b * math.prod(sides), hidden),
-        "relu3": nn.ReLU(),
-        "head": nn.Linear(hidden, outputs),
-    }
+
+    def block(before: int, after: int, _: int) -> dict[str, nn.Module]:
+        conv = nn.Conv2d(before, after, 5, padding=padding)
+        return {"conv": conv, "relu": nn.ReLU(), "pool": nn.MaxPool2d(2)}
+
+    layers = numbered((depth, *channels), block)
+    layers |= {"flatten": nn.Flatten(), "fc1": nn.Linear(channels[1] * math.prod(sides), hidden)}
+    return layers | {"relu3": nn.ReLU(), "head": nn.Linear(hidden, outputs)}
 
 
 def domainbed_cnn(shape: tuple[int, ...], outputs: int, *, width: int = 64) -> nn.Sequential:
@@ -163,14 +156,13 @@ def _grouped(
     widths: Sequence[int], strides: Sequence[int], pooled: bool = False
 ) -> dict[str, nn.Module]:
     """3×3 convolutions, each with ReLU and GroupNorm(8), and 2×2 max pooling if pooled."""
-    layers: dict[str, nn.Module] = {}
-    for i, (before, after) in enumerate(pairwise(widths), start=1):
-        layers[f"conv{i}"] = nn.Conv2d(before, after, 3, strides[i - 1], padding=1)
-        layers[f"relu{i}"] = nn.ReLU()
-        layers[f"norm{i}"] = nn.GroupNorm(8, after)
-        if pooled:
-            layers[f"pool{i}"] = nn.MaxPool2d(2)
-    return layers
+
+    def block(before: int, after: int, i: int) -> dict[str, nn.Module]:
+        conv = nn.Conv2d(before, after, 3, strides[i - 1], padding=1)
+        pool = {"pool": nn.MaxPool2d(2)} if pooled else {}
+        return {"conv": conv, "relu": nn.ReLU(), "norm": nn.GroupNorm(8, after), **pool}
+
+    return numbered(widths, block)
 
 
 def bn_cnn(
@@ -192,15 +184,16 @@ def bn_cnn(
     whole_numbers("bn-cnn(channels)", channels)
     if not channels:
         raise UnseenError("bn-cnn(channels) needs at least one convolution; found none.")
-    depth, height, width = image("bn-cnn", shape, smallest=2 ** len(channels))
-    layers: dict[str, nn.Module] = {}
-    for i, (a, b) in enumerate(pairwise((depth, *channels)), start=1):
-        layers[f"conv{i}"] = nn.Conv2d(a, b, 3, padding=1, bias=False)
-        layers[f"norm{i}"] = nn.BatchNorm2d(b)
-        layers[f"relu{i}"] = nn.ReLU()
-        layers[f"pool{i}"] = nn.MaxPool2d(2)
-        height, width = height // 2, width // 2
-    head = nn.Linear(channels[-1] * height * width, outputs)
+    depth, *sides = image("bn-cnn", shape, smallest=2 ** len(channels))
+
+    def block(a: int, b: int, _: int) -> dict[str, nn.Module]:
+        conv = nn.Conv2d(a, b, 3, padding=1, bias=False)
+        norm = nn.BatchNorm2d(b)
+        return {"conv": conv, "norm": norm, "relu": nn.ReLU(), "pool": nn.MaxPool2d(2)}
+
+    layers = numbered((depth, *channels), block)
+    pixels = math.prod(side >> len(channels) for side in sides)
+    head = nn.Linear(channels[-1] * pixels, outputs)
     return named(**layers, flatten=nn.Flatten(), head=head)
 
 
@@ -213,3 +206,72 @@ def image(name: str, shape: tuple[int, ...], smallest: int) -> tuple[int, int, i
             remedy="For inputs without an image's shape take mlp.",
         )
     return shape[0], shape[1], shape[2]
+
+
+def logistic(shape: tuple[int, ...], outputs: int) -> nn.Sequential:
+    """Return z = W x + b: logistic under cross entropy, linear under squared error.
+
+    Args:
+        shape: Of one input, without the batch.
+        outputs: Number of classes, or of targets.
+
+    Note:
+        Inputs of d numbers make (d + 1) · outputs parameters.
+    """
+    return mlp(shape, outputs, widths=())
+
+
+def mlp(
+    shape: tuple[int, ...],
+    outputs: int,
+    *,
+    widths: Sequence[int] = (64, 64),
+    dropout: float = 0.0,
+    init: Literal["torch", "xavier"] = "torch",
+    logits: int | None = None,
+) -> nn.Sequential:
+    """A perceptron with ReLU after every hidden layer: fc1, fc2, ..., head.
+
+    Args:
+        shape: Of one input, without the batch.
+        outputs: Number of classes, or of targets.
+        widths: Of the hidden layers.
+        dropout: Probability in [0, 1) of dropping a hidden unit.
+        init: torch's own, or "xavier": Glorot's uniform weights and zero biases.
+        logits: Number of outputs (default: one per class); 1 separates two classes by the logit of
+            class 1.
+
+    Example:
+        FedILC's net for Color-MNIST (392-390-390-1) is `mlp(widths=[390, 390], init='xavier',
+        logits=1)`; the sigmoid belongs to the loss.
+
+        >>> [name for name, _ in mlp((2, 14, 14), 1, widths=[390, 390]).named_children()]
+        ['flatten', 'fc1', 'relu1', 'fc2', 'relu2', 'head']
+    """
+    whole_numbers("mlp(widths)", widths)
+    number("mlp(dropout)", dropout, 0, math.nextafter(1, 0))
+    choice("mlp(init)", init, ("torch", "xavier"))
+    if logits is not None:
+        number("mlp(logits)", logits, 1, whole=True)
+    sizes = [math.prod(shape), *widths]
+
+    def block(before: int, after: int, _: int) -> dict[str, nn.Module]:
+        drop = {"dropout": nn.Dropout(dropout)} if dropout else {}
+        return {"fc": nn.Linear(before, after), "relu": nn.ReLU(), **drop}
+
+    layers = {"flatten": nn.Flatten(), **numbered(sizes, block)}
+    layers["head"] = nn.Linear(sizes[-1], outputs if logits is None else logits)
+    for layer in layers.values():
+        if init == "xavier" and isinstance(layer, nn.Linear):
+            nn.init.xavier_uniform_(layer.weight)
+            nn.init.zeros_(layer.bias)
+    return nn.Sequential(OrderedDict(layers))
+
+
+def whole_numbers(name: str, values: Sequence[int], count: int | None = None) -> None:
+    """Refuse what is not a list of positive integers, of length `count` unless that is None."""
+    if not isinstance(values, list | tuple) or count not in (None, len(values)):
+        many = "a list of" if count is None else f"a list of {count}"
+        raise UnseenError(f"{name} must be {many} positive integers; found {values!r}.")
+    for i, value in enumerate(values):
+        number(f"{name}[{i}]", value, 1, whole=True)

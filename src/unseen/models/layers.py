@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from itertools import pairwise
 
 from torch import Tensor, nn
 
@@ -22,17 +24,13 @@ class Sequential(nn.Sequential):
     """
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the last layer's output."""
-        layers = list(self)
-        i = 0
-        while i < len(layers):
-            first, second = layers[i], layers[i + 1] if i + 1 < len(layers) else None
-            if type(first) is nn.ReLU and type(second) is nn.MaxPool2d and _unseen(first, second):
-                x = first(second(x))
-                i += 2
-            else:
-                x = first(x)
-                i += 1
+        layers = list(self)[::-1]
+        while layers:
+            layer = layers.pop()
+            following = type(layers[-1]) if layers else None
+            if type(layer) is nn.ReLU and following is nn.MaxPool2d and _unseen(layer, layers[-1]):
+                x = layers.pop()(x)
+            x = layer(x)
         return x
 
 
@@ -43,7 +41,6 @@ class Standardise(nn.Module):
     """
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the standardised images [N, 3, H, W]."""
         mean, deviation = (x.new_tensor(values)[:, None, None] for values in (MEAN, DEVIATION))
         return (x - mean) / deviation
 
@@ -51,11 +48,8 @@ class Standardise(nn.Module):
 def standardising(net: str, bands: int, wanted: bool) -> dict[str, nn.Module]:
     """Return the layer under its name if it is wanted, which takes a net of three bands."""
     if wanted and bands != 3:
-        raise UnseenError(
-            f"{net}(standardise=True) takes images of three bands, red, green and blue; found "
-            f"{bands}.",
-            remedy="Leave it out.",
-        )
+        what = f"{net}(standardise=True) takes three bands, red, green and blue; found {bands}."
+        raise UnseenError(what, remedy="Leave it out.")
     return {"standardise": Standardise()} if wanted else {}
 
 
@@ -64,12 +58,18 @@ def named(**layers: nn.Module) -> Sequential:
     return Sequential(OrderedDict(layers))
 
 
+def numbered(
+    widths: Sequence[int], block: Callable[[int, int, int], dict[str, nn.Module]]
+) -> dict[str, nn.Module]:
+    """Return the layers of `block(before, after, i)` between neighbouring widths, i from 1 on.
+
+    Their names end with i.
+    """
+    pairs = enumerate(pairwise(widths), start=1)
+    blocks = ((i, block(before, after, i)) for i, (before, after) in pairs)
+    return {f"{name}{i}": layer for i, layers in blocks for name, layer in layers.items()}
+
+
 def _unseen(*layers: nn.Module) -> bool:
-    """Whether no hook reads the layers' inputs, outputs or gradients."""
-    return not any(
-        layer._forward_hooks
-        or layer._forward_pre_hooks
-        or layer._backward_hooks
-        or layer._backward_pre_hooks
-        for layer in layers
-    )
+    kinds = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+    return not any(getattr(layer, kind) for layer in layers for kind in kinds)

@@ -116,7 +116,6 @@ class ResNet(nn.Module):
                 nn.init.kaiming_normal_(layer.weight, mode="fan_out", nonlinearity="relu")
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return logits [N, outputs] of images [N, bands, H, W]."""
         x = self.maxpool(self.relu(self.bn1(self.conv1(self.standardise(x)))))
         x = self.layer4(self.layer3(self.layer2(self.layer1(x))))
         x = self.bottleneck(torch.flatten(self.avgpool(x), 1))
@@ -146,7 +145,6 @@ class Block(nn.ModuleDict):
             self["downsample"] = nn.Sequential(shortcut, nn.BatchNorm2d(inner))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the block's maps."""
         y = x
         for i in range(1, self.depth + 1):
             y = self[f"bn{i}"](self[f"conv{i}"](y))

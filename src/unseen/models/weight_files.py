@@ -84,10 +84,8 @@ class Source:
     def load(self, module: nn.Module) -> Report:
         """Load the file into a module; refuse it if it is no longer what it was."""
         if _digest(self.path) != self.digest:
-            raise UnseenError(
-                f"{self.path} changed while the study was running.",
-                remedy="Run it again, into another folder.",
-            )
+            what = f"{self.path} changed while the study was running."
+            raise UnseenError(what, remedy="Run it again, into another folder.")
         return fill(module, read(self.path), self.bands, self.path.name)
 
     def __str__(self) -> str:
@@ -113,11 +111,8 @@ def read(path: str | Path) -> dict[str, Tensor]:
         ) from None
     except (OSError, EOFError, RuntimeError, KeyError, ValueError, SafetensorError) as error:
         why = ": ".join([type(error).__name__, *str(error).splitlines()[:1]])
-        raise UnseenError(
-            f"{path} cannot be read as a file of weights ({why}). A whole .pth or .safetensors "
-            "file was expected.",
-            remedy="Fetch or save it again.",
-        ) from None
+        what = f"{path} cannot be read as a whole .pth or .safetensors file of weights ({why})."
+        raise UnseenError(what, remedy="Fetch or save it again.") from None
     return _tensors(content, path)
 
 
@@ -152,15 +147,14 @@ def fill(
     taken = [name for name in own if name in found and name not in different.kept]
     for name in taken:
         if not bool(torch.isfinite(found[name]).all()):
-            raise UnseenError(
-                f"{origin}: {name!r} holds NaN or infinite values.", remedy="Take another file."
-            )
+            what = f"{origin}: {name!r} holds NaN or infinite values."
+            raise UnseenError(what, remedy="Take another file.")
     with torch.no_grad():
         for name in taken:
             own[name].copy_(found[name])
     total = sum(name in found or not _counts(name) for name in own)
-    missing, unexpected = different.missing, different.unexpected
-    return Report(origin, len(taken), total, missing, unexpected, different.wrong, notes)
+    differences = different.missing, different.unexpected, different.wrong
+    return Report(origin, len(taken), total, *differences, notes)
 
 
 class _Difference:
@@ -181,17 +175,13 @@ class _Difference:
         self.missing = tuple(n for n in own if n not in found and not _counts(n))
         self.unexpected = tuple(n for n in found if n not in own and not _counts(n))
         self.wrong = tuple(n for n in own if n in found and found[n].shape != own[n].shape)
-        self.kept: set[str] = set()
-        self.excused: set[str] = set()
+        self.kept, self.excused = set[str](), set[str]()
 
     def refuse(self, origin: str) -> None:
         """Refuse what is not excused, up to `NAMED` of each kind by name."""
+        kinds = ("the file lacks", "the model has no", "of another shape")
         faults = []
-        for what, names in (
-            ("the file lacks", self.missing),
-            ("the model has no", self.unexpected),
-            ("of another shape", self.wrong),
-        ):
+        for what, names in zip(kinds, (self.missing, self.unexpected, self.wrong), strict=True):
             if left := [name for name in names if name not in self.excused]:
                 few = ", ".join(map(self._shown, left[:NAMED]))
                 more = f" and {len(left) - NAMED} more" if len(left) > NAMED else ""
@@ -216,7 +206,7 @@ def _head(module: nn.Module, different: _Difference) -> list[str]:
     weight = f"{head}.weight"
     before = [name for name in own if name.startswith("bottleneck.") and not _counts(name)]
     added = bool(before) and not any(name in found for name in before)
-    renamed: tuple[str, ...] = ()
+    renamed = _lone_layer(different) if weight in different.missing else ()
     if weight in different.wrong:
         (theirs, *inputs), (ours, *expected) = found[weight].shape, own[weight].shape
         if not added and (inputs != expected or theirs == ours):
@@ -224,7 +214,6 @@ def _head(module: nn.Module, different: _Difference) -> list[str]:
         shapes = f"{theirs} outputs" if theirs != ours else f"{inputs[0]} inputs"
         reason = f"since the file's has {shapes}"
     elif weight in different.missing:
-        renamed = _lone_layer(different)
         other = renamed[0].rpartition(".")[0] if renamed else ""
         reason = f"since the file's is called {other!r}" if other else "which the file lacks"
     else:
@@ -232,8 +221,8 @@ def _head(module: nn.Module, different: _Difference) -> list[str]:
     parts = (f"{head}.", "bottleneck.") if added else (f"{head}.",)
     different.kept.update(name for name in own if name.startswith(parts))
     different.excused.update(different.kept, renamed)
-    what = f"the head {head!r}" + (" and the bottleneck before it" if added else "")
-    return [f"{what} begin{'' if added else 's'} with random weights, {reason}"]
+    begins = "and the bottleneck before it begin" if added else "begins"
+    return [f"the head {head!r} {begins} with random weights, {reason}"]
 
 
 def _lone_layer(different: _Difference) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ import logging
 import math
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal
@@ -61,42 +61,34 @@ def composed(history: History, delta: float, accountant: Accountant = "prv") -> 
 @cache
 def _prv(history: History, delta: float) -> float:
     accountant = opacus("accountants").PRVAccountant()
-    accountant.history = list(history)
-    try:
-        with _quiet():
-            epsilon_prv = float(accountant.get_epsilon(delta))
-    except (ValueError, RuntimeError, OverflowError, MemoryError):
-        epsilon_prv = math.inf
-    # Where its grid cannot hold so much, the other bound is still one.
-    return epsilon_prv if math.isfinite(epsilon_prv) else _rdp(history, delta)
+    accountant.history, epsilon = list(history), math.inf
+    with _quiet(), suppress(ValueError, RuntimeError, OverflowError, MemoryError):
+        epsilon = float(accountant.get_epsilon(delta))
+    # Where its grid cannot hold the history, the other bound is still one.
+    return epsilon if math.isfinite(epsilon) else _rdp(history, delta)
 
 
 @cache
 def _rdp(history: History, delta: float) -> float:
     total = sum(steps * _curve(noise, rate) for noise, rate, steps in history)
+    orders = opacus("accountants").RDPAccountant.DEFAULT_ALPHAS
     analysis = opacus("accountants.analysis.rdp")
     with _quiet():
-        found, _ = analysis.get_privacy_spent(orders=_orders(), rdp=total, delta=delta)
-    return float(found)
-
-
-def _orders() -> list[float]:
-    return list(opacus("accountants").RDPAccountant.DEFAULT_ALPHAS)
+        return float(analysis.get_privacy_spent(orders=orders, rdp=total, delta=delta)[0])
 
 
 @cache
 def _curve(noise: float, rate: float) -> NDArray[np.float64]:
     """Return the Rényi divergences of one step at Opacus' orders; those of many are multiples."""
-    analysis = opacus("accountants.analysis.rdp")
+    orders = opacus("accountants").RDPAccountant.DEFAULT_ALPHAS
+    rdp = opacus("accountants.analysis.rdp").compute_rdp
     with _quiet():
-        curve = analysis.compute_rdp(q=rate, noise_multiplier=noise, steps=1, orders=_orders())
-    return np.asarray(curve, dtype=np.float64)
+        return np.asarray(rdp(q=rate, noise_multiplier=noise, steps=1, orders=orders), np.float64)
 
 
 def opacus(module: str) -> Any:
     """Return a module of Opacus, which is imported only here: it takes two seconds."""
-    what = "noise is accounted for by Opacus"
-    return optional(f"opacus.{module}", what, "dp")
+    return optional(f"opacus.{module}", "noise is accounted for by Opacus", "dp")
 
 
 @contextmanager
@@ -181,12 +173,10 @@ class Guarantee:
 
     @property
     def release(self) -> Release:
-        """The kind of release with the least noise."""
         return min((r for r, _ in self.replies), key=lambda r: r.noise)
 
     @property
     def text(self) -> str:
-        """The guarantee in words, with all that it rests on."""
         r, count = self.release, sum(n for _, n in self.replies)
         rdp, prv = self.spent("rdp"), self.spent("prv")
         example = r.protects == "example"
@@ -194,13 +184,11 @@ class Guarantee:
         if math.isinf(prv):
             why = "there is no noise" if r.secret else "the noise follows from a known seed"
             return f"{self.client}: none for {who}, since {why}."
-        how = (
-            f"{count} replies of {r.steps} steps each, an example in a step with probability "
-            f"{r.rate:.4g} (Poisson), one example added or removed, the number of examples public"
-            if example
-            else f"{count} replies, the client's data replaced by any other"
-        )
-        return (
-            f"{self.client}: ε = {prv:.3g} (PRV; RDP {rdp:.3g}) at δ = {r.delta:g} for {who}; "
-            f"clip {r.clip:g}, noise {r.noise:.3g} per sensitivity, {how}."
-        )
+        how = f"{count} replies, the client's data replaced by any other"
+        if example:
+            drawn = f"an example in a step with probability {r.rate:.4g} (Poisson)"
+            public = "one example added or removed, the number of examples public"
+            how = f"{count} replies of {r.steps} steps each, {drawn}, {public}"
+        bound = f"ε = {prv:.3g} (PRV; RDP {rdp:.3g}) at δ = {r.delta:g} for {who}"
+        noise = f"clip {r.clip:g}, noise {r.noise:.3g} per sensitivity"
+        return f"{self.client}: {bound}; {noise}, {how}."

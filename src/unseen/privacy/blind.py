@@ -24,11 +24,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from unseen.core.client import Memories
-from unseen.core.exchange import Method
+from unseen.core import Inbox, Memories, Memory, Method, Table, Turn
 from unseen.core.round import apply_sums, sum_by_place
-from unseen.core.turn import Turn
-from unseen.core.types import Inbox, Memory, Table
 from unseen.errors import BadReply, UnseenError
 from unseen.privacy import ckks, wire
 from unseen.privacy.kinds import CKKS, STATE, Ask, Cargo, Sealed
@@ -37,7 +34,6 @@ from unseen.privacy.kinds import CKKS, STATE, Ask, Cargo, Sealed
 SUM = "sum/"
 #: Under what the server keeps its cargo from one start to the next.
 SERVER = "server"
-SALT = 32
 #: What a tensor of a state is.
 ENTRY, MOMENT = "entry", "moment"
 #: "exchange:slot" -> what its step remembers.
@@ -56,14 +52,9 @@ def stand_in(size: int, dtype: torch.dtype) -> Tensor:
     return torch.full((1,), torch.nan, dtype=dtype).expand(size)
 
 
-def is_stand_in(entry: Tensor) -> bool:
-    """Return whether an inbox entry is a stand-in."""
-    return bool(torch.isnan(entry).any())
-
-
 def clear_entries(inbox: Inbox) -> dict[str, Tensor]:
-    """Return the entries that travel in the clear: those that no sum has entered."""
-    return {name: entry for name, entry in inbox.items() if not is_stand_in(entry)}
+    """Return the entries that travel in the clear: those that are not stand-ins."""
+    return {name: entry for name, entry in inbox.items() if not bool(entry.isnan().any())}
 
 
 @dataclass(frozen=True)
@@ -81,20 +72,15 @@ class State:
     after: str = ""
 
     def packed(self) -> bytes:
-        """Return entries and moments as one message."""
-        tensors = [(ENTRY, "", name, entry) for name, entry in self.entries.items()]
+        tensors = {(ENTRY, "", name): entry for name, entry in self.entries.items()}
         for slot, moments in self.moments.items():
-            tensors += [(MOMENT, slot, name, moment) for name, moment in moments.items()]
-        heads, contents = [], []
-        for *names, tensor in tensors:
-            array = tensor.detach().cpu().contiguous().numpy()
-            heads.append([*names, str(array.dtype), list(array.shape)])
-            contents.append(array.tobytes())
-        return wire.pack({"arrays": heads}, contents)
+            tensors |= {(MOMENT, slot, name): moment for name, moment in moments.items()}
+        arrays = {key: x.detach().cpu().contiguous().numpy() for key, x in tensors.items()}
+        heads = [[*key, str(array.dtype), list(array.shape)] for key, array in arrays.items()]
+        return wire.pack({"arrays": heads}, [array.tobytes() for array in arrays.values()])
 
     @classmethod
     def unpacked(cls, content: bytes, after: str) -> State:
-        """Return the state of what `packed` returned."""
         header, arrays = wire.unpack(content, "the sealed state")
         entries: dict[str, Tensor] = {}
         moments: dict[str, dict[str, Tensor]] = {}
@@ -113,7 +99,7 @@ def seal_state(state: State, secret: bytes, job: str) -> bytes:
         secret: The file of the key that all sites share.
         job: The run that it belongs to.
     """
-    salt, bound = os.urandom(SALT), json.dumps([job, state.after]).encode()
+    salt, bound = os.urandom(32), json.dumps([job, state.after]).encode()
     content = _cipher(secret, salt).encrypt(bytes(12), state.packed(), bound)
     return wire.pack({"kind": "state", "job": job, "after": state.after}, [salt, content])
 
@@ -138,10 +124,8 @@ def open_state(content: bytes, secret: bytes, job: str) -> State:
     try:
         plain = _cipher(secret, bytes(salt)).decrypt(bytes(12), ciphertext, bound)
     except InvalidTag:
-        raise BadReply(
-            f"{what} was changed, or is under another key than this site's.",
-            remedy="Compare the kits.",
-        ) from None
+        fault = f"{what} was changed, or is under another key than this site's."
+        raise BadReply(fault, remedy="Compare the kits.") from None
     return State.unpacked(plain, header["after"])
 
 
@@ -154,14 +138,13 @@ def _cipher(secret: bytes, salt: bytes) -> Any:
 class Server(ckks.Server):
     """The server's side: it carries the newest sealed state and the sums that came after it."""
 
-    def __init__(self, method: Method, public: bytes, kind: CKKS) -> None:
-        super().__init__(method, public, kind)
+    def __init__(self, method: Method, files: Mapping[str, bytes], kind: CKKS) -> None:
+        super().__init__(method, files, kind)
         self.sealed_state, self.sums = b"", dict[str, bytes]()
         #: Whose sums the state holds, and whose it will hold once the others are applied.
         self.base = self.after = ""
 
     def method(self, method: Method) -> Method:
-        """Return the method with every step of the server's on stand-ins."""
         exchanges = []
         for exchange in method.exchanges:
             slots = {n: replace(slot, apply=keep_stand_in) for n, slot in exchange.slots.items()}
@@ -192,11 +175,9 @@ class Server(ckks.Server):
         entries = clear_entries(inbox)
         missing = sorted(inbox.keys() - entries.keys())
         if missing and not self.cargo():
-            raise UnseenError(
-                f"the sealed state with {', '.join(missing)} is not in this checkpoint, and the "
-                "server has no model.",
-                remedy="Remove the job's folder to run it from the beginning.",
-            )
+            what = f"the sealed state with {', '.join(missing)} is not in this checkpoint"
+            remedy = "Remove the job's folder to run it from the beginning."
+            raise UnseenError(f"{what}, and the server has no model.", remedy=remedy)
         return entries
 
     def cargo(self) -> Cargo:
@@ -212,15 +193,15 @@ class Server(ckks.Server):
             self.sealed_state, self.sums, self.base = content, {}, self.after
 
     def restore(self, content: bytes) -> None:
-        header, _ = wire.unpack(content, "the sealed state")
-        self.sealed_state, self.base, self.after = content, header["after"], header["after"]
+        self.sealed_state = content
+        self.base = self.after = wire.unpack(content, "the sealed state")[0]["after"]
 
     def save(self) -> Memories:
         """Return the cargo for a checkpoint: nothing of it can be read without the sites' key."""
-        label = {"base": self.base, "after": self.after}
-        content = {"label": wire.to_tensor(json.dumps(label).encode())}
-        content |= {name: wire.to_tensor(part) for name, part in self.cargo().items()}
-        return Memories({SERVER: [((0, 0), content)]})
+        label = json.dumps({"base": self.base, "after": self.after}).encode()
+        content = {"label": label, **self.cargo()}
+        memory = {name: wire.to_tensor(part) for name, part in content.items()}
+        return Memories({SERVER: [((0, 0), memory)]})
 
     def load(self, memories: Memories) -> None:
         if SERVER not in memories.kept:
@@ -236,10 +217,6 @@ class Server(ckks.Server):
 class Site(ckks.Site):
     """A site's side: it has the model from the cargo, and takes the server's step for itself.
 
-    Args:
-        method, name, secret, kind: As for `ckks.Site`.
-        job: The run that sealed states belong to.
-
     Attributes:
         working: The state that this site works with in the current exchange.
         wanted: Whether the server needs that state.
@@ -247,17 +224,14 @@ class Site(ckks.Site):
 
     blind = True
 
-    def __init__(self, method: Method, name: str, secret: bytes, kind: CKKS, job: str) -> None:
-        super().__init__(method, name, secret, kind)
-        self.secret, self.job = secret, job
-        self.working, self.wanted = State(), False
+    working, wanted = State(), False
 
     def receive(self, inbox: Inbox, cargo: Cargo, turn: Turn) -> Inbox:
         """Return the inbox with the carried state's entries, once the sums are applied to them."""
         state = State(inbox)
         if content := cargo.get(STATE):
-            carried = open_state(content, self.secret, self.job)
-            state = replace(carried, entries={**inbox, **carried.entries})
+            state = open_state(content, self.secret, self.job)
+            state = replace(state, entries={**inbox, **state.entries})
         sums = {n.removeprefix(SUM): c for n, c in cargo.items() if n.startswith(SUM)}
         self.wanted = bool(sums) or not content
         self.working = self._applied(state, sums, turn) if sums else state
@@ -278,35 +252,32 @@ class Site(ckks.Site):
             self.pending = {"label": label, "asked": []}
         vectors = {}
         for slot, (header, parts) in messages.items():
-            expected = {"kind": "apply", "slot": slot, "base": state.after, **label, **self.mark}
-            wire.expect(header, what, **expected)
-            vector = self.combined(header, parts)
-            vectors[slot] = torch.from_numpy(vector).to(wire.type_of(header, what))
+            after = {"kind": "apply", "slot": slot, "base": state.after}
+            wire.expect(header, what, **after, **label, **self.mark)
+            vector = torch.from_numpy(self.combined(header, parts))
+            vectors[slot] = vector.to(wire.type_of(header, what))
         if missing := {s.to or n for n, s in exchange.slots.items()} - state.entries.keys():
             raise BadReply(f"{what} came without the state that they belong to: {missing}.")
         entries = {name: entry.cpu() for name, entry in state.entries.items()}
         before = {n: state.moments.get(exchange.memory(n), {}) for n in exchange.slots}
         played = torch.tensor([first["round"]], dtype=torch.float64)
         table = {"progress": played / turn.rounds, "rounds": played * 0 + turn.rounds}
-        sums_by_place = sum_by_place(exchange, vectors)
-        entries, moments = apply_sums(exchange, entries, sums_by_place, before, table)
-        after = {exchange.memory(slot): memory for slot, memory in moments.items() if memory}
-        return State(entries, {**state.moments, **after}, str(label["nonce"]))
+        placed = sum_by_place(exchange, vectors)
+        entries, moments = apply_sums(exchange, entries, placed, before, table)
+        newer = {exchange.memory(slot): memory for slot, memory in moments.items() if memory}
+        return State(entries, {**state.moments, **newer}, str(label["nonce"]))
 
     def state(self) -> bytes:
-        """Return the state that this site works with, sealed for all sites, if it is wanted."""
         return seal_state(self.working, self.secret, self.job) if self.wanted else b""
 
     def to_memory(self, cargo: Cargo, turn: Turn) -> Memory:
-        """Return the newest state in the clear."""
         if not cargo:
             return {}
         self.receive({}, cargo, turn)
-        after = self.working.after.encode()
-        return {STATE: wire.to_tensor(self.working.packed()), "after": wire.to_tensor(after)}
+        content = {STATE: self.working.packed(), "after": self.working.after.encode()}
+        return {name: wire.to_tensor(part) for name, part in content.items()}
 
     def from_memory(self, memory: Memory) -> bytes:
-        """Return the sealed state of what `to_memory` returned."""
         after = wire.from_tensor(memory["after"]).decode()
         state = State.unpacked(wire.from_tensor(memory[STATE]), after)
         return seal_state(state, self.secret, self.job)

@@ -4,31 +4,37 @@ Note:
     A channel has two sides that pass bytes to each other. The site's side seals what leaves a
     client and answers the server's questions; the server's side hands the rules rows that it cannot
     read. The sides share no object: a server's side is made of public bytes alone. How the bytes
-    get from one to the other is a `Transport`, see `unseen.privacy.channelled`.
+    get from one to the other is for subclasses of `unseen.privacy.channelled.Channelled`.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from unseen.core.apply import Descend
-from unseen.core.exchange import Method, Slot
+from unseen.core import Descend, Exchange, Method, Slot
 from unseen.core.parts import able
 from unseen.errors import Incompatible, UnseenError, choice
 from unseen.expression import parse, resolve
 from unseen.privacy import blind, ckks, kinds, masks
-from unseen.privacy.channelled import Channelled, LocalSites
-from unseen.privacy.kinds import CKKS, Clear, Kind, Masks, Server, ServerSide, Site
+from unseen.privacy.channelled import LocalSites
+from unseen.privacy.kinds import CKKS, Blind, Clear, Kind, Masks, Server, ServerSide, Site
 
 if TYPE_CHECKING:
     from unseen.engine.inprocess import InProcess
 
 CHANNELS: Mapping[str, Callable[..., Kind]] = {"clear": Clear, "ckks": CKKS, "masks": Masks}
+#: The two sides of each kind: (method, name, files of keys, kind, job), and (method, files, kind).
+SIDES: Mapping[type[Kind], tuple[Callable[..., Site], Callable[..., ServerSide]]] = {
+    Blind: (blind.Site, blind.Server),
+    CKKS: (ckks.Site, ckks.Server),
+    Masks: (masks.Site, masks.Server),
+}
 
 
 def read(expression: str, server: Server = "clear") -> Kind:
@@ -44,21 +50,16 @@ def read(expression: str, server: Server = "clear") -> Kind:
     kind = resolve("channel", calls[0], CHANNELS)
     assert isinstance(kind, Clear | CKKS | Masks)
     choice("privacy.server", server, ("clear", "blind"))
-    if server == "blind" and not isinstance(kind, CKKS):
-        raise UnseenError(
-            "privacy.server = 'blind' needs privacy.channel = 'ckks': under masks, or in the "
-            f"clear, the server reads every sum of updates. Found {expression!r}."
-        )
-    return kind
+    if server == "clear":
+        return kind
+    if isinstance(kind, CKKS):
+        return Blind(**asdict(kind))
+    what = f"privacy.server = 'blind' needs privacy.channel = 'ckks'; found {expression!r}"
+    raise UnseenError(f"{what}, with which the server reads every sum of updates.")
 
 
-def check(kind: Kind, server: Server, method: Method) -> None:
+def check(kind: Kind, method: Method) -> None:
     """Refuse, before the run, a method that the channel or the server cannot serve.
-
-    Args:
-        kind: The study's channel.
-        server: The study's `privacy.server`.
-        method: The method.
 
     Raises:
         Incompatible: They do not go together.
@@ -72,25 +73,29 @@ def check(kind: Kind, server: Server, method: Method) -> None:
         )
     for exchange in method.exchanges:
         for label, slot in exchange.slots.items():
-            where = f"It is the rule of {label!r} in the exchange {exchange.name!r}."
-            rule = type(slot.combine).__name__
-            sees = "scalars" if slot.combine is None else slot.combine.sees
-            if sees == "updates":
-                why = f"{rule} reads every coordinate of every update, which only its client sees."
-                raise Incompatible(name, f"{why} {where}")
-            if sees == "products" and isinstance(kind, Masks):
-                why = f"{rule} needs inner products of the updates, and a sum under masks has none."
-                raise Incompatible(name, f"{why} {where}", remedy="Take the channel ckks.")
-            layers = slot.combine is not None and slot.combine.blocks != "whole"
-            if sees == "products" and layers and isinstance(kind, CKKS) and kind.width:
-                raise Incompatible(
-                    name,
-                    f"{rule} asks for inner products of every layer, and a sketch is of the whole "
-                    "vector.",
-                    remedy="Take gram='exact', or blocks='whole'.",
-                )
-            if server == "blind":
+            for why, remedy in _unread(kind, exchange, label, slot):
+                raise Incompatible(name, why, remedy=remedy)
+            if isinstance(kind, Blind):
                 _check_step(method.name, label, slot)
+
+
+def _unread(kind: Kind, exchange: Exchange, label: str, slot: Slot) -> Iterator[tuple[str, str]]:
+    """Why the rule of a slot cannot work on this channel, and the remedy."""
+    rule = slot.combine
+    if rule is None:
+        return
+    called, where = type(rule).__name__, f"{label!r} in the exchange {exchange.name!r}"
+    if rule.sees == "updates":
+        why = f"{called} reads every coordinate of every update, which only its client sees."
+        yield f"{why} It is the rule of {where}.", ""
+    if rule.sees == "products" and isinstance(kind, Masks):
+        why = f"{called} needs inner products of the updates, and a sum under masks has none."
+        yield f"{why} It is the rule of {where}.", "Take the channel ckks."
+    if rule.sees == "products" and isinstance(kind, CKKS) and kind.width and rule.blocks != "whole":
+        why = (
+            f"{called} asks for inner products of every layer, and a sketch is of the whole vector."
+        )
+        yield why, "Take gram='exact', or blocks='whole'."
 
 
 def _check_step(method: str, label: str, slot: Slot) -> None:
@@ -99,89 +104,72 @@ def _check_step(method: str, label: str, slot: Slot) -> None:
     by = apply.optimiser if isinstance(apply, Descend) else apply
     if by is None or able(by, "at_sites"):
         return
-    raise Incompatible(
-        f"{method}+blind",
-        f"the slot {label!r} is applied by {type(by).__name__}. A server that does not read the "
-        "sum cannot take squares, roots and quotients of it, and sites that did so for it would "
-        "diverge for good after one sum that one of them missed.",
-        remedy='Take training.server = "add" or "sgd(lr=1, momentum=0.9)", or privacy.server = '
-        '"clear".',
+    why = (
+        f"the slot {label!r} is applied by {type(by).__name__}. A server that cannot read the sum "
+        "cannot take its squares, roots and quotients, and a site that missed one would diverge."
     )
+    remedy = 'Take training.server = "add" or "sgd(lr=1, momentum=0.9)", or server = "clear".'
+    raise Incompatible(f"{method}+blind", why, remedy=remedy)
 
 
-def wrap(
-    kind: Kind, server: Server, method: Method, backend: InProcess, names: Sequence[str]
-) -> Channelled:
+def wrap(kind: Kind, method: Method, backend: InProcess, names: Sequence[str]) -> LocalSites:
     """Return the in-process backend behind the channel, with keys made here for this run.
 
     Args:
         kind: The study's channel.
-        server: The study's `privacy.server`.
         method: The method, as the sites play it.
         backend: Where clients train.
         names: All who take part, those who only evaluate included.
     """
-    check(kind, server, method)
+    check(kind, method)
     public, private = keys(kind, names)
-    sites = {name: site_side(kind, server, method, name, private[name]) for name in names}
-    serve = partial(server_side, kind, server, public)
-    return Channelled(LocalSites(backend, sites), serve, backend.memories)
+    sites = {name: site_side(kind, method, name, private[name]) for name in names}
+    return LocalSites(backend, sites, partial(server_side, kind, public))
 
 
-def keys(kind: Kind, names: Sequence[str]) -> tuple[dict[str, bytes], dict[str, dict[str, bytes]]]:
-    """Return fresh keys: the server's files, and each site's, by name."""
+def keys(
+    kind: Kind, names: Sequence[str], shared: Mapping[str, bytes] | None = None
+) -> tuple[dict[str, bytes], dict[str, dict[str, bytes]]]:
+    """Return the files of keys: the server's, and each site's by name.
+
+    Args:
+        kind: The channel.
+        names: The sites that get new keys.
+        shared: Files that other sites have; all sites of these get a new file of public halves.
+    """
+    files = shared or {}
     if isinstance(kind, CKKS):
-        secret, public = ckks.make_keys()
-        return {kinds.PUBLIC: public}, {name: {kinds.SECRET: secret} for name in names}
-    pairs = {name: masks.make_keys() for name in names}
-    publics = json.dumps({name: public.hex() for name, (_, public) in pairs.items()}).encode()
-    own = {name: {kinds.PRIVATE: private} for name, (private, _) in pairs.items()}
-    return {}, {name: {**files, kinds.PUBLICS: publics} for name, files in own.items()}
+        fresh = ckks.make_keys() if kinds.SECRET not in files else None
+        secret, public = fresh or (files[kinds.SECRET], files[kinds.PUBLIC])
+        both = {kinds.SECRET: secret, kinds.PUBLIC: public}
+        return {kinds.PUBLIC: public}, dict.fromkeys(names, both)
+    halves: dict[str, str] = json.loads(files.get(kinds.PUBLICS, b"{}"))
+    own: dict[str, dict[str, bytes]] = {name: {} for name in halves}
+    for name in names:
+        private, public = masks.make_keys()
+        own[name], halves[name] = {kinds.PRIVATE: private}, public.hex()
+    publics = json.dumps(halves, indent=2, sort_keys=True).encode() + b"\n"
+    return {}, {name: {**one, kinds.PUBLICS: publics} for name, one in own.items()}
 
 
 def site_side(
-    kind: Kind, server: Server, method: Method, name: str, files: Mapping[str, bytes], job: str = ""
+    kind: Kind, method: Method, name: str, files: Mapping[str, bytes], job: str = ""
 ) -> Site:
     """Return a site's side.
 
     Args:
         kind: The study's channel.
-        server: The study's `privacy.server`.
         method: The method, as the sites play it.
         name: The site.
         files: Its own files of keys.
         job: The run that sealed states belong to.
     """
-    if isinstance(kind, CKKS):
-        if server == "blind":
-            return blind.Site(method, name, files[kinds.SECRET], kind, job)
-        return ckks.Site(method, name, files[kinds.SECRET], kind)
-    if isinstance(kind, Masks):
-        publics = {n: bytes.fromhex(text) for n, text in json.loads(files[kinds.PUBLICS]).items()}
-        return masks.Site(name, files[kinds.PRIVATE], publics, kind)
-    raise UnseenError(NO_SIDES)
+    return SIDES[type(kind)][0](method, name, files, kind, job)
 
 
-def server_side(
-    kind: Kind, server: Server, files: Mapping[str, bytes], method: Method
-) -> ServerSide:
-    """Return the server's side, from public files alone.
-
-    Args:
-        kind: The study's channel.
-        server: The study's `privacy.server`.
-        files: The server's files of keys.
-        method: The method, as the sites play it.
-    """
-    if isinstance(kind, CKKS):
-        side = blind.Server if server == "blind" else ckks.Server
-        return side(method, files[kinds.PUBLIC], kind)
-    if isinstance(kind, Masks):
-        return masks.Server(method, kind)
-    raise UnseenError(NO_SIDES)
-
-
-NO_SIDES = "the channel 'clear' has no sides."
+def server_side(kind: Kind, files: Mapping[str, bytes], method: Method) -> ServerSide:
+    """Return the server's side of a method as the sites play it, from public files alone."""
+    return SIDES[type(kind)][1](method, files, kind)
 
 
 def seen_by_server(expression: str, rows: Tensor) -> list[bytes | Tensor]:

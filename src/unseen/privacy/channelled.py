@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, cast
 
 from torch import Tensor
 
-from unseen.core.client import Memories
+from unseen.core import Backend, Inbox, Memories, Rows, Turn
 from unseen.core.exchange import Disclosure, Exchange, Method, Reply, Undecided
-from unseen.core.round import Backend
-from unseen.core.rows import Rows
-from unseen.core.turn import Turn
-from unseen.core.types import Inbox
 from unseen.errors import BadReply
-from unseen.privacy.kinds import CPU, STATE, Cargo, Sealed, ServerSide, Site
+from unseen.privacy.kinds import CPU, STATE, Sealed, ServerSide, Site
 from unseen.privacy.wire import unpack
 
 if TYPE_CHECKING:
@@ -23,6 +20,10 @@ if TYPE_CHECKING:
 
 #: Where the checkpoint of a run in one process has the state that a blind server cannot read.
 STATES = "state (blind)"
+#: Kind of answer -> what a ledger calls it, with its slot, and its form. A refusal says nothing.
+ANSWERS = {
+    "weights": ("{} weights", "plain"), "sum": ("{} sum", "plain"), "masked": ("{}", "masked"),
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -42,100 +43,8 @@ class SealedReply:
 
 #: (client, what came from it) -> its reply; raises BadReply.
 Opened = Callable[[str, SealedReply], Reply]
-
-
-@dataclass(frozen=True)
-class Mail:
-    """One exchange as the server sends it.
-
-    Attributes:
-        exchange: What is asked for.
-        inbox: What the server has, stand-ins included: replies must fit it.
-        clients: To whom it goes.
-        turn: Which round it is.
-        clear: The entries of the inbox that travel in the clear.
-        cargo: What is sent in place of the others.
-        hello: What begins the exchange, see `ServerSide.hello`.
-    """
-
-    exchange: Exchange
-    inbox: Inbox
-    clients: Sequence[str]
-    turn: Turn
-    clear: Inbox
-    cargo: Cargo
-    hello: str
-
-
-class Transport(Protocol):
-    """How the server's side and the sites' reach each other.
-
-    Attributes:
-        backend: The backend without a channel, whose model, clients and memories are taken.
-    """
-
-    @property
-    def backend(self) -> Backend: ...
-
-    def exchange(self, mail: Mail, opened: Opened) -> list[Reply]:
-        """Return one reply for each client, in the order of the names."""
-        ...
-
-    def ask(self, questions: Mapping[str, bytes], turn: Turn) -> Mapping[str, bytes]:
-        """Return the answers of the sites that give one."""
-        ...
-
-    def save(self, server: ServerSide, turn: Turn) -> Memories:
-        """Return what a checkpoint must hold of the server's side, and of what is here."""
-        ...
-
-    def load(self, server: ServerSide, memories: Memories) -> None:
-        """Let the server's side go on from what `save` returned."""
-        ...
-
-
-@dataclass
-class LocalSites:
-    """Sites in this process: every message is bytes both ways.
-
-    Attributes:
-        backend: Where clients train.
-        sites: Name -> the channel's side.
-    """
-
-    backend: InProcess
-    sites: dict[str, Site]
-
-    def exchange(self, mail: Mail, opened: Opened) -> list[Reply]:
-        """Let each client train on what its site makes of the mail."""
-        replies = []
-        for name in mail.clients:
-            site, turn = self.sites[name], replace(mail.turn, client=name)
-            entries = site.receive(mail.clear, mail.cargo, turn)
-            inbox = {n: entry.to(self.backend.model.device) for n, entry in entries.items()}
-            (reply,) = self.backend.map(mail.exchange, inbox, [name], mail.turn)
-            replies.append(opened(name, leave(site, mail.exchange, reply, inbox, turn, mail.hello)))
-        return replies
-
-    def ask(self, questions: Mapping[str, bytes], turn: Turn) -> dict[str, bytes]:
-        return {name: self.sites[name].answer(q) for name, q in questions.items()}
-
-    def save(self, server: ServerSide, turn: Turn) -> Memories:
-        """Return what the clients keep, and for a blind server the model as the sites have it.
-
-        Note:
-            It is in the clear, since keys end with their process and no checkpoint has them.
-        """
-        site = next(iter(self.sites.values()))
-        state = site.to_memory(server.cargo(), turn)
-        states = {STATES: [((0, 0), dict(state))]} if state else {}
-        return Memories({**self.backend.memories.kept, **states})
-
-    def load(self, server: ServerSide, memories: Memories) -> None:
-        """Seal the model of a checkpoint with this run's key."""
-        if STATES in memories.kept:
-            site = next(iter(self.sites.values()))
-            server.restore(site.from_memory(memories.kept[STATES][-1][1]))
+#: Makes the server's side for a method, of public bytes alone.
+Serve = Callable[[Method], ServerSide]
 
 
 def leave(
@@ -147,39 +56,50 @@ def leave(
 
 
 class Channelled(Backend):
-    """A backend whose clients are sites behind a channel.
+    """A backend whose clients are sites behind a channel; a subclass gets bytes there and back.
 
     Args:
-        transport: How bytes get to the sites and back.
-        serve: Makes the server's side for a method, of public bytes alone.
+        backend: The same without a channel, whose model, clients and memories are taken.
+        serve: Makes the server's side.
         memories: What a checkpoint held, of the server's side and of the clients here.
     """
 
     server: ServerSide
 
-    def __init__(
-        self,
-        transport: Transport,
-        serve: Callable[[Method], ServerSide],
-        memories: Memories | None = None,
-    ) -> None:
-        self.transport, self.serve, self.saved = transport, serve, memories or Memories()
-        backend = transport.backend
+    def __init__(self, backend: Backend, serve: Serve, memories: Memories | None = None) -> None:
+        self.serve, self.saved = serve, memories or Memories()
         self.model, self.clients, self.memories = backend.model, backend.clients, backend.memories
         self.turn = Turn(0, 0, 1)
         self.disclosures: list[Disclosure] = []
 
-    def to_checkpoint(self) -> Memories:
-        """Return what the clients here keep, and what goes on with the server."""
-        return self.transport.save(self.server, self.turn)
+    @abstractmethod
+    def exchange(
+        self, exchange: Exchange, inbox: Inbox, clients: Sequence[str], hello: str, opened: Opened
+    ) -> list[Reply]:
+        """Return one reply for each client, in the order of the names.
+
+        Args:
+            exchange: What is asked for.
+            inbox: What the server has, stand-ins included: replies must fit it.
+            clients: To whom it goes.
+            hello: What begins the exchange, see `ServerSide.hello`.
+            opened: Opens what comes from a client.
+        """
+
+    @abstractmethod
+    def put(self, questions: Mapping[str, bytes]) -> Mapping[str, bytes]:
+        """Return the answers of the sites that give one."""
+
+    @abstractmethod
+    def restore(self) -> None:
+        """Let the server's side go on from what `to_checkpoint` returned."""
 
     def carries_channel(self) -> bool:
         return True
 
     def played(self, method: Method) -> Method:
-        """Return the method as the server plays it; its side is made for it."""
         self.server = self.serve(method)
-        self.transport.load(self.server, self.saved)
+        self.restore()
         return self.server.method(method)
 
     def map(
@@ -188,7 +108,6 @@ class Channelled(Backend):
         """Return the replies; rows come sealed, and from a blind server the model goes sealed."""
         self.turn, self.disclosures = turn, []
         server, wanted = self.server, self.server.stale
-        clear, cargo, hello = server.clear(inbox), server.cargo(), server.hello(exchange, turn)
 
         def opened(name: str, sealed: SealedReply) -> Reply:
             if wanted:
@@ -203,21 +122,18 @@ class Channelled(Backend):
             rows = cast("Mapping[str, Tensor]", server.opened(name, sealed.rows))
             return Reply(rows, sealed.scalars)
 
-        mail = Mail(exchange, inbox, clients, turn, clear, cargo, hello)
-        return self.transport.exchange(mail, opened)
+        return self.exchange(exchange, inbox, clients, server.hello(exchange, turn), opened)
 
     def _disclose(self, name: str, label: str, form: str, content: bytes) -> None:
         self.disclosures.append(Disclosure(name, label, form, len(content)))
 
     def rows(self, slot: str, replies: Sequence[Reply], reference: Tensor | None) -> Rows:
-        """Return one slot's rows, whose questions go to the sites."""
         sealed = [cast("Sealed", reply.rows[slot]) for reply in replies]
         device = CPU if reference is None else reference.device
         return self.server.rows(slot, sealed, self.ask, device)
 
     def ask(self, questions: Mapping[str, bytes]) -> Mapping[str, bytes]:
-        """Return the answers of the sites that give one."""
-        answers = self.transport.ask(questions, self.turn)
+        answers = self.put(questions)
         for name, answer in answers.items():
             header, _ = unpack(answer, "an answer")
             if form := ANSWERS.get(header.get("kind", "")):
@@ -232,7 +148,47 @@ class Channelled(Backend):
         return list(self.disclosures)
 
 
-#: Kind of answer -> what a ledger calls it, with its slot, and its form. A refusal says nothing.
-ANSWERS = {
-    "weights": ("{} weights", "plain"), "sum": ("{} sum", "plain"), "masked": ("{}", "masked"),
-}  # fmt: skip
+class LocalSites(Channelled):
+    """Sites in this process: every message is bytes both ways.
+
+    Args:
+        backend: Where clients train.
+        sites: Name -> the channel's side.
+        serve: Makes the server's side.
+    """
+
+    def __init__(self, backend: InProcess, sites: dict[str, Site], serve: Serve) -> None:
+        super().__init__(backend, serve, backend.memories)
+        self.backend, self.sites = backend, sites
+
+    def exchange(
+        self, exchange: Exchange, inbox: Inbox, clients: Sequence[str], hello: str, opened: Opened
+    ) -> list[Reply]:
+        clear, cargo, replies = self.server.clear(inbox), self.server.cargo(), []
+        for name in clients:
+            site, turn = self.sites[name], replace(self.turn, client=name)
+            entries = site.receive(clear, cargo, turn)
+            received = {n: entry.to(self.model.device) for n, entry in entries.items()}
+            (reply,) = self.backend.map(exchange, received, [name], self.turn)
+            replies.append(opened(name, leave(site, exchange, reply, received, turn, hello)))
+        return replies
+
+    def put(self, questions: Mapping[str, bytes]) -> dict[str, bytes]:
+        return {name: self.sites[name].answer(q) for name, q in questions.items()}
+
+    def to_checkpoint(self) -> Memories:
+        """Return what the clients keep, and for a blind server the model as the sites have it.
+
+        Note:
+            It is in the clear, since keys end with their process and no checkpoint has them.
+        """
+        site = next(iter(self.sites.values()))
+        state = site.to_memory(self.server.cargo(), self.turn)
+        states = {STATES: [((0, 0), dict(state))]} if state else {}
+        return Memories({**self.backend.memories.kept, **states})
+
+    def restore(self) -> None:
+        """Seal the model of a checkpoint with this run's key."""
+        if STATES in self.saved.kept:
+            site = next(iter(self.sites.values()))
+            self.server.restore(site.from_memory(self.saved.kept[STATES][-1][1]))

@@ -6,17 +6,16 @@ import json
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Generic, Literal, Self, TypeVar
 
 import torch
 from torch import Tensor
 
-from unseen.core.client import Memories
+from unseen.core import Inbox, Memories, Memory, Turn
 from unseen.core.exchange import Exchange, Method, Reply, Undecided
 from unseen.core.replies import NOT_FINITE
-from unseen.core.turn import Turn
-from unseen.core.types import Inbox, Memory
 from unseen.errors import BadReply, UnseenError, number
 from unseen.privacy import wire
 
@@ -157,7 +156,6 @@ class Site(ABC):
         return wire.pack({"pending": wire.encode(self.pending)})
 
     def load(self, content: bytes) -> None:
-        """Go on from what `save` returned."""
         self.pending = wire.decode(wire.unpack(content, "a site's saved state")[0]["pending"])
 
 
@@ -192,22 +190,19 @@ class ServerSide(ABC):
         """Return the rows of one site's messages, each checked to be of this exchange and site."""
         rows = {}
         for slot, message in messages.items():
-            what = f"the row {slot!r} of client {name!r}"
+            what, whole = f"the row {slot!r} of client {name!r}", False
             head, parts = wire.unpack(message, what)
             wire.expect(head, what, kind="row", client=name, slot=slot, **self.label, **self.mark)
             kind, fault = wire.type_of(head, what), str(head.get("fault", ""))
-            try:
+            with suppress(KeyError, TypeError, ValueError):
                 shape = torch.Size(head["shape"])
                 whole = bool(fault) or self.whole(head, parts, shape.numel())
-            except (KeyError, TypeError, ValueError):
-                whole = False
             if not whole:
                 raise BadReply(f"{what} does not hold what its header speaks of.")
             rows[slot] = Sealed(name, shape, kind, head, parts, fault)
         return rows
 
     def whole(self, head: Mapping[str, Any], parts: wire.Parts, size: int) -> bool:
-        """Return whether the parts of a row of `size` numbers are those that its header names."""
         return True
 
     def rows(
@@ -278,7 +273,6 @@ class SealedRows(ABC, Generic[Side]):
 
     @property
     def names(self) -> list[str]:
-        """The clients, in the order of the rows."""
         return [row.client for row in self.sealed]
 
     @abstractmethod
@@ -286,7 +280,6 @@ class SealedRows(ABC, Generic[Side]):
         """Return Σ w_i u_i [P], or a stand-in where the server must not read it."""
 
     def take(self, order: Tensor) -> Self:
-        """Return the same rows in another order."""
         return replace(self, sealed=tuple(self.sealed[i] for i in order.tolist()))
 
     def dense(self) -> Tensor:
@@ -317,10 +310,8 @@ class CKKS:
 
     def __post_init__(self) -> None:
         if self.gram != "exact" and not self.width:
-            raise UnseenError(
-                f"ckks(gram) must be 'exact' or 'sketch(m)' with m from 16 to 1048576, such as "
-                f"'sketch(4096)'; found {self.gram!r}."
-            )
+            form = "'exact' or 'sketch(m)' with m from 16 to 1048576, such as 'sketch(4096)'"
+            raise UnseenError(f"ckks(gram) must be {form}; found {self.gram!r}.")
 
     @property
     def width(self) -> int:
@@ -328,6 +319,11 @@ class CKKS:
         match = re.fullmatch(r"sketch\((\d{2,7})\)", self.gram.replace(" ", ""))
         width = int(match[1]) if match else 0
         return width if 16 <= width <= 1 << 20 else 0
+
+
+@dataclass(frozen=True)
+class Blind(CKKS):
+    """The same for a server that never holds the model, see `unseen.privacy.blind`."""
 
 
 @dataclass(frozen=True)

@@ -12,11 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from unseen.core import Backend, Inbox, Rows, Turn
 from unseen.core.exchange import Disclosure, Exchange, Method, Reply
-from unseen.core.round import Backend
-from unseen.core.rows import Rows
-from unseen.core.turn import Turn
-from unseen.core.types import Inbox
 from unseen.privacy.accounting import Guarantee, Release, releases
 from unseen.privacy.dp import NoisedRows, mechanism
 from unseen.results.records import LEDGER, Record, read_lines
@@ -69,7 +66,6 @@ class Metered(Backend):
     def map(
         self, exchange: Exchange, inbox: Inbox, clients: Sequence[str], turn: Turn
     ) -> list[Reply]:
-        """Return the backend's replies; those of the exchange before are done with."""
         self._settle()
         replies = self.backend.map(exchange, inbox, clients, turn)
         pairs = list(zip(clients, replies, strict=True))
@@ -96,8 +92,7 @@ class Metered(Backend):
         """
         exchanges = {exchange.name: exchange for exchange in self.method.exchanges}
         for line in read_lines(folder / LEDGER):
-            if line.get("exchange") in exchanges:
-                exchange = exchanges[line["exchange"]]
+            if exchange := exchanges.get(line.get("exchange", "")):
                 turn = Turn(0, line["round"], 0, exchange.name, roster=tuple(roster))
                 counts = line.get("examples", [0] * len(line["clients"]))
                 self._spend(exchange, turn, line["clients"], counts)
@@ -140,11 +135,9 @@ class Metered(Backend):
             if noised and item.slot != SCALARS:
                 form = "noised" if form == "plain" else f"noised+{form}"
             slots.setdefault((item.slot, form), Counter())[item.client] += item.bytes
-        names = list(call.names)
-        left = [
-            {"slot": slot, "form": form, "bytes": [sizes[n] for n in names]}
-            for (slot, form), sizes in slots.items()
-        ]
+        names, left = list(call.names), []
+        for (slot, form), sizes in slots.items():
+            left.append({"slot": slot, "form": form, "bytes": [sizes[n] for n in names]})
         head = {"round": call.turn.round, "exchange": call.exchange.name}
         line: Record = {**head, "clients": names, "left": left}
         if noised:
@@ -179,11 +172,9 @@ class Metered(Backend):
 
 def measured(client: str, reply: Reply) -> list[Disclosure]:
     """Return the bytes of a reply as it stands: every row, and all scalars together."""
-    rows = [
-        Disclosure(client, name, "plain", row.numel() * row.element_size())
-        for name, row in reply.rows.items()
-        if isinstance(row, Tensor) and row.numel()
-    ]
+    tensors = {name: row for name, row in reply.rows.items() if isinstance(row, Tensor)}
+    sizes = {name: row.numel() * row.element_size() for name, row in tensors.items()}
+    rows = [Disclosure(client, name, "plain", size) for name, size in sizes.items() if size]
     numbers = sum(torch.as_tensor(value).numel() for value in reply.scalars.values())
     return [*rows, Disclosure(client, SCALARS, "plain", NUMBER * numbers)] if numbers else rows
 
@@ -243,14 +234,9 @@ def card(folder: Path | str) -> list[str]:
     text = summary(read_lines(Path(folder) / LEDGER))
     if not text.rows:
         return []
-    lines = [
-        "| exchange | what left a client | form | bytes per reply | replies |",
-        "| :-- | :-- | :-- | --: | --: |",
-        *(
-            f"| {exchange} | {slot} | {form} | {size:,.0f} | {replies:,} |"
-            for exchange, slot, form, size, replies in text.rows
-        ),
-        "",
-    ]
+    head = ("exchange | what left a client | form | bytes per reply | replies",
+            ":-- | :-- | :-- | --: | --:")  # fmt: skip
+    rows = (f"{e} | {slot} | {form} | {size:,.0f} | {n:,}" for e, slot, form, size, n in text.rows)
     none = "Differential privacy: none. No noise was put on what left the clients."
-    return lines + ([f"- {promise['text']}" for promise in text.guarantees] or [none])
+    promises = [f"- {promise['text']}" for promise in text.guarantees] or [none]
+    return [*(f"| {row} |" for row in (*head, *rows)), "", *promises]

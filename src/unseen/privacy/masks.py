@@ -30,9 +30,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from unseen.core.exchange import Exchange, Method
-from unseen.core.turn import Turn
-from unseen.core.types import Inbox
+from unseen.core import Exchange, Inbox, Method, Turn
 from unseen.errors import BadReply, Departed
 from unseen.privacy import kinds, wire
 from unseen.privacy.kinds import QUESTION, Masks, SealedRows, ServerSide
@@ -73,12 +71,9 @@ def fixed(values: NDArray[np.float64], step: int, count: int) -> Integers:
     scaled = np.rint(np.ldexp(values, step))
     largest = float(np.abs(scaled).max(initial=0.0))
     if largest * count >= 2.0**62:
-        raise BadReply(
-            f"a weighted update reaches {np.ldexp(largest, -step):.4g}, which {count} times does "
-            f"not fit into 64 bits in steps of 2^-{step}: the sum would overflow.",
-            remedy=f"Set privacy.channel = 'masks(step={max(8, step - 12)})', or look at the "
-            "learning rate.",
-        )
+        what = f"{count} updates of {np.ldexp(largest, -step):.4g} would overflow 64 bits"
+        remedy = f"Take 'masks(step={max(8, step - 12)})', or a lower learning rate."
+        raise BadReply(f"{what} in steps of 2^-{step}.", remedy=remedy)
     return scaled.astype(np.int64).view(np.uint64)
 
 
@@ -120,38 +115,37 @@ class Site(kinds.Site):
     """A site's side: it keeps its rows until it knows the weights, and sends them masked.
 
     Args:
-        name, private: The site and its key.
-        publics: Everybody's public keys.
+        method: The method; like the job, of no use here.
+        name: The site.
+        files: Its key, and everybody's public keys.
         kind: The channel.
+        job: The run.
     """
 
     def __init__(
-        self, name: str, private: bytes, publics: Mapping[str, bytes], kind: Masks
+        self, method: Method, name: str, files: Mapping[str, bytes], kind: Masks, job: str = ""
     ) -> None:
         super().__init__(name)
-        self._private, self.publics, self.kind = private, dict(publics), kind
+        halves: dict[str, str] = json.loads(files[kinds.PUBLICS])
+        self.publics = {other: bytes.fromhex(half) for other, half in halves.items()}
+        self._private, self.kind = files[kinds.PRIVATE], kind
 
     def start(self, inbox: Inbox) -> dict[str, Any]:
         """Return what the rows were made from, the rows, and whom each sum was asked among."""
         return {"received": wire.digest_of(inbox).hex(), "held": {}, "asked": {}}
 
     def message(self, row: Tensor, head: dict[str, Any], exchange: Exchange, turn: Turn) -> bytes:
-        """Return the row's shape; its numbers stay until they are asked for."""
         self.pending["held"][head["slot"]] = row.clone()
         return wire.pack({**head, "fault": ""})
 
     def respond(self, header: dict[str, Any], parts: wire.Parts) -> bytes:
-        """Return this site's masked and weighted row."""
         wire.expect(header, QUESTION, kind="mask", **self.label)
         self._admit(header)
         names, row = header["names"], self.pending["held"][header["slot"]].double().numpy()
-        weights, i = np.array(header["weights"], dtype=np.float64), names.index(self.name)
-        if header["blocks"] is None:
-            values = weights[i] * row
-        else:
-            values = np.zeros_like(row)
-            for w, (a, b) in zip(weights[:, i], header["blocks"], strict=True):
-                values[a:b] = w * row[a:b]
+        weights, blocks = np.array(header["weights"], ndmin=2), header["blocks"] or [[0, len(row)]]
+        values = np.zeros_like(row)
+        for w, (a, b) in zip(weights[:, names.index(self.name)], blocks, strict=True):
+            values[a:b] = w * row[a:b]
         numbers = fixed(values, self.kind.step, len(names))
         bound = purpose(header, self.pending["received"])
         covered = masked(self.name, self._private, self.publics, names, bound, numbers)
@@ -162,17 +156,13 @@ class Site(kinds.Site):
         """Refuse a sum that would show a client's row, or another sum of the same rows."""
         names, slot, quorum = list(header["names"]), header["slot"], self.kind.quorum
         if self.name not in names or len(set(names)) != len(names) or len(names) < quorum:
-            raise BadReply(
-                f"a sum of {len(names)} rows was asked for; masks hide a row among at least "
-                f"{quorum}."
-            )
+            least = f"masks hide a row among at least {quorum}"
+            raise BadReply(f"a sum of {len(names)} rows was asked for; {least}.")
         for w in np.array(header["weights"], ndmin=2):
             heavy = sorted(n for n, x in zip(names, w, strict=True) if x)
             if heavy and len(heavy) < quorum:
-                raise BadReply(
-                    f"the weights of {slot!r} leave only {', '.join(heavy)} in the sum, which "
-                    "would be that client's own row."
-                )
+                alone = f"the weights of {slot!r} leave only {', '.join(heavy)} in the sum"
+                raise BadReply(f"{alone}, which would be that client's own row.")
         before = self.pending["asked"].get(slot)
         if before is not None and not set(names) < set(before):
             raise BadReply(f"the sum of {slot!r} was asked for before, among the same clients.")
@@ -213,18 +203,17 @@ class Server(ServerSide):
     form = ""
     stack = MaskedRows
 
-    def __init__(self, method: Method, kind: Masks) -> None:
+    def __init__(self, method: Method, files: Mapping[str, bytes], kind: Masks) -> None:
         super().__init__()
         self.kind = kind
 
 
 def exposed(rows: Tensor, kind: Masks) -> list[bytes | Tensor]:
     """Return what the server holds of each row of [K, P] for equal weights; keys are lost."""
-    names = [f"{k:04d}" for k in range(len(rows))]
-    pairs = {name: make_keys() for name in names}
+    pairs = {f"{k:04d}": make_keys() for k in range(len(rows))}
     publics = {name: public for name, (_, public) in pairs.items()}
-    numbers = (fixed(row.double().cpu().numpy() / len(rows), kind.step, len(rows)) for row in rows)
-    return [
-        masked(name, pairs[name][0], publics, names, "seen", number).tobytes()
-        for name, number in zip(names, numbers, strict=True)
-    ]
+    covered: list[bytes | Tensor] = []
+    for (name, (private, _)), row in zip(pairs.items(), rows, strict=True):
+        numbers = fixed(row.double().cpu().numpy() / len(rows), kind.step, len(rows))
+        covered.append(masked(name, private, publics, list(pairs), "seen", numbers).tobytes())
+    return covered

@@ -13,7 +13,7 @@ import os
 import struct
 import tempfile
 from collections.abc import Iterable
-from functools import cache, cached_property
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -52,9 +52,9 @@ class Scheme:
         self.moduli: list[int] = [m.value() for m in parameters.coeff_modulus()][:-1]
         self.first: Any = self.context.first_parms_id()
         self._descriptor, self._path = _file()
+        self._head = self.to_bytes(self.encoded(1.0, 2.0**20))[:5]
 
     def to_bytes(self, thing: Any) -> bytes:
-        """Return what SEAL saves of a ciphertext or a key."""
         thing.save(self._path)
         return os.pread(self._descriptor, os.fstat(self._descriptor).st_size, 0)
 
@@ -80,7 +80,6 @@ class Scheme:
         return thing
 
     def ciphertext(self, content: bytes | memoryview, what: str) -> Any:
-        """Return a ciphertext from bytes."""
         return self.read(self.api.Ciphertext(self.context), content, what)
 
     def encoded(self, values: NDArray[np.float64] | float, scale: float, level: Any = None) -> Any:
@@ -97,7 +96,6 @@ class Scheme:
         return plain
 
     def decoded(self, decryptor: Any, ciphertext: Any) -> NDArray[np.float64]:
-        """Return the SLOTS numbers of a ciphertext."""
         return np.array(self.encoder.decode_double(self._decrypted(decryptor, ciphertext)))
 
     def _decrypted(self, decryptor: Any, ciphertext: Any) -> Any:
@@ -130,11 +128,9 @@ class Scheme:
             Added to a ciphertext it leaves the mean over the slots, and nothing else, to be
             decrypted.
         """
-        columns = []
-        for m in self.moduli:
-            column = _uniform(m)
+        columns = [_uniform(m) for m in self.moduli]
+        for m, column in zip(self.moduli, columns, strict=True):
             column[0] = (int(column[0]) - sum(column.tolist())) % m
-            columns.append(column)
         numbers = np.concatenate(columns)
         inner = struct.pack("<Q", len(numbers)) + numbers.tobytes()
         body = struct.pack("<4Q", *self.first) + struct.pack("<Qd", len(numbers), scale)
@@ -146,11 +142,7 @@ class Scheme:
 
     def _framed(self, body: bytes) -> bytes:
         """Frame bytes that are not compressed by SEAL's header, of the version of this library."""
-        return self._sample[:5] + bytes(3) + struct.pack("<Q", 16 + len(body)) + body
-
-    @cached_property
-    def _sample(self) -> bytes:
-        return self.to_bytes(self.encoded(1.0, 2.0**20))
+        return self._head + bytes(3) + struct.pack("<Q", 16 + len(body)) + body
 
 
 def _uniform(modulus: int) -> NDArray[np.uint64]:
@@ -211,10 +203,9 @@ def check_public(content: bytes) -> str:
         header, parts = {"kind": _foreign(content)}, ()
     kind = str(header.get("kind"))
     if kind != "ckks public" or b"ckks secret" in content:
+        actual = "a secret key, which reads every update" if "secret" in kind else "something else"
         raise UnseenError(
-            "the server's context must be the public one of unseen.privacy.ckks.make_keys; found "
-            f"{'a secret key' if 'secret' in kind else 'something else'}. A server that holds the "
-            "secret key reads every update.",
+            f"the server's context must be the public one of unseen's make_keys; found {actual}.",
             remedy="Take it away from there, make new keys, and give the server the public part.",
         )
     identity = _identity(parts)

@@ -58,18 +58,16 @@ def unpack(message: bytes, what: str) -> tuple[dict[str, Any], Parts]:
     except (ValueError, KeyError, TypeError):
         header, ends = {}, [-1]
     if ends[-1] != len(body) or hashlib.sha256(body).digest() != bytes(digest):
-        raise BadReply(
-            f"{what} was changed or cut short on its way: its digest does not fit.",
-            remedy="Send it again.",
-        )
+        fault = f"{what} was changed or cut short on its way: its digest does not fit."
+        raise BadReply(fault, remedy="Send it again.")
     return header, tuple(body[a:b] for a, b in pairwise(ends))
 
 
 def expect(header: Mapping[str, Any], what: str, **expected: object) -> None:
     """Refuse a message of another round, exchange or key: its header must say what is expected."""
     for name, value in expected.items():
-        if (found := header.get(name)) != value:
-            raise BadReply(f"{what} is of another {name}: expected {value!r}, found {found!r}.")
+        if (actual := header.get(name)) != value:
+            raise BadReply(f"{what} is of another {name}: expected {value!r}, found {actual!r}.")
 
 
 def type_of(header: Mapping[str, Any], what: str) -> torch.dtype:
@@ -89,13 +87,11 @@ def accepted(
         kind: What the header of each must say it is.
         label: What else it must say.
     """
-    contents = {}
-    for name, answer in answers.items():
-        header, parts = unpack(answer, f"the answer of {name!r}")
+    contents = {name: unpack(answer, f"the answer of {name!r}") for name, answer in answers.items()}
+    for name, (header, _) in contents.items():
         if header.get("kind") == "refused":
             raise BadReply(f"site {name!r} refused: {header.get('why')}")
         expect(header, f"the answer of {name!r}", kind=kind, **label)
-        contents[name] = header, parts
     return contents
 
 
@@ -151,11 +147,7 @@ def randomness(generator: torch.Generator | None) -> str | None:
 
 def generator_of(text: str | None) -> torch.Generator | None:
     """Return the generator of a state."""
-    if text is None:
-        return None
-    generator = torch.Generator()
-    generator.set_state(to_tensor(b64decode(text)))
-    return generator
+    return None if text is None else torch.Generator().set_state(to_tensor(b64decode(text)))
 
 
 def to_tensor(content: bytes) -> Tensor:
@@ -198,8 +190,8 @@ def optional(module: str, what: str, extra: str) -> Any:
 
 def primitives(module: str) -> Any:
     """Return a module of cryptography's primitives."""
-    name = f"cryptography.hazmat.primitives.{module}"
-    return optional(name, "this channel needs the package cryptography", "he")
+    name, what = f"cryptography.hazmat.primitives.{module}", "this channel needs cryptography"
+    return optional(name, what, "he")
 
 
 def derived_key(secret: bytes, info: bytes, salt: bytes | None = None) -> bytes:
@@ -208,6 +200,5 @@ def derived_key(secret: bytes, info: bytes, salt: bytes | None = None) -> bytes:
     Source:
         HKDF-SHA-256, RFC 5869.
     """
-    hkdf, hashes = primitives("kdf.hkdf"), primitives("hashes")
-    key: bytes = hkdf.HKDF(hashes.SHA256(), 32, salt=salt, info=info).derive(secret)
-    return key
+    hash = primitives("hashes").SHA256()
+    return bytes(primitives("kdf.hkdf").HKDF(hash, 32, salt=salt, info=info).derive(secret))

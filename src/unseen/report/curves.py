@@ -1,12 +1,14 @@
 """Curves over rounds: one value per round and seed, averaged over the seeds.
 
-Loss and metrics of all methods at each target, and of each method at every client.
+Loss and metrics of all methods at each target and of each method at every client, and the weights
+of aggregation.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from unseen.report.figures import INK, Figure, Kind, Line, Lines, Section, on_one_scale
 from unseen.report.study_report import Run, StudyReport
@@ -16,6 +18,10 @@ from unseen.results.study_folder import Curve, curve
 
 #: The most lines that colours can distinguish.
 MANY = 10
+#: Weights that move less than this are constant.
+MOVES = 1e-9
+#: (block of the model, client) -> round -> weight; the block is 0 for the whole model.
+Weights = dict[tuple[int, str], dict[int, float]]
 
 
 def averaged(
@@ -44,30 +50,15 @@ def averaged(
     )  # fmt: skip
 
 
-def present(lines: Iterable[Line]) -> tuple[Line, ...]:
-    """Return the lines that have values."""
-    return tuple(line for line in lines if line.x)
-
-
-def domains(part: StudyReport) -> dict[str, int]:
-    """Return every source domain of a study -> its colour, the same in all figures."""
-    return {name: i for i, name in enumerate(part.domains)}
-
-
-def trained(run: Run) -> list[Record]:
-    """Return the rounds of the exchange that trains the model."""
-    return [r for r in run.raw.rounds if r.get("exchange") == "train"]
-
-
 def scalar(run: Run, name: str) -> dict[str, dict[int, float]]:
     """Return client -> round -> a number that the clients reported while they trained."""
-    found: dict[str, dict[int, float]] = defaultdict(dict)
-    for record in trained(run):
+    series: dict[str, dict[int, float]] = defaultdict(dict)
+    for record in run.trained:
         values = record.get("scalars", {}).get(name, ())
         for client, value in zip(record["clients"], values, strict=False):
             if isinstance(value, int | float):
-                found[client][record["round"]] = float(value)
-    return found
+                series[client][record["round"]] = float(value)
+    return series
 
 
 def coloured(names: Sequence[str], highlight: Sequence[str]) -> Callable[[str], tuple[int, Kind]]:
@@ -122,7 +113,7 @@ def compared(part: StudyReport, metric: str) -> Figure:
             group = "other methods" if kind == "faint" else ""
             curves = [curve(run.raw.target, metric) for run in part.of(method, *tasks)]
             lines.append(averaged(curves, method, colour, kind, group=group))
-        panels.append(_panel(title, metric, lines))
+        panels.append(panel(title, metric, lines))
     each = "" if part.main.many else "one panel per target, "
     caption = f"{metric} at the target, {each}one line per method"
     if len(part.methods) > MANY:
@@ -140,17 +131,18 @@ def best(part: StudyReport, count: int = 6) -> list[str]:
 
 
 def of_method(part: StudyReport, method: str) -> Iterator[Figure]:
-    """Yield a method's metrics at every client and the target.
+    """Yield a method's metrics at every client and the target, and its local models everywhere.
 
     Source:
-        CSAC, Figure 6 d.
+        CSAC, Figure 6.
     """
-    for metric in curve_metrics(part):
+    metrics = curve_metrics(part)
+    for metric in metrics:
         panels = []
         for task in part.tasks:
             runs = part.of(method, task)
             marks = tuple(sorted({float(run.chosen.round) for run in runs}))
-            panels.append(_panel(task, metric, _clients(part, runs, metric), marks))
+            panels.append(panel(task, metric, _clients(part, runs, metric), marks))
         caption = (
             f"{metric} of the global model at the sources' validation splits and at the target; "
             "band: lowest to highest seed"
@@ -158,13 +150,21 @@ def of_method(part: StudyReport, method: str) -> Iterator[Figure]:
         caption += "; dotted: mean loss of the clients while they train" * (metric == "loss")
         key = f"curves-{metric}-{method}"
         yield Figure(key, f"{method}: {metric}", caption, tuple(panels), fold=method)
-    yield _locals(part, method)
+    metric, panels = "accuracy" if "accuracy" in metrics else metrics[0], []
+    for task in part.tasks:
+        crossed = [run.raw.cross for run in part.of(method, task)]
+        for client in dict.fromkeys(r["client"] for records in crossed for r in records):
+            rows = [[r for r in records if r["client"] == client] for records in crossed if records]
+            title = f"{task}: local model of {client}"
+            panels.append(panel(title, metric, _domains(part, rows, metric)))
+    caption = f"{metric} of each client's local model on every domain"
+    yield Figure(f"locals-{method}", f"{method}: local models", caption, tuple(panels), fold=method)
 
 
 def _clients(part: StudyReport, runs: Sequence[Run], metric: str) -> Iterator[Line]:
     """Yield a line per client, the loss in training, and the target on top."""
     seen = {r["domain"] for run in runs[:1] for r in run.raw.source}
-    sources = {name: colour for name, colour in domains(part).items() if name in seen}
+    sources = {name: colour for name, colour in part.domains.items() if name in seen}
     for name, colour in sources.items():
         curves = [curve(run.raw.source, metric, name) for run in runs]
         if len(sources) > MANY:
@@ -172,46 +172,73 @@ def _clients(part: StudyReport, runs: Sequence[Run], metric: str) -> Iterator[Li
         else:
             yield averaged(curves, name, colour)
     if metric == "loss":
-        yield averaged([_training(run) for run in runs], "in training", 7, "dotted")
+        reported = (by_round(scalar(run, "loss").values()) for run in runs)
+        losses = [{r: mean(values) for r, values in rounds.items()} for rounds in reported]
+        yield averaged(losses, "in training", 7, "dotted")
     curves = [curve(run.raw.target, metric) for run in runs]
     yield averaged(curves, "target", INK, "strong", band=True)
 
 
-def _training(run: Run) -> dict[int, float]:
-    """Return the mean over clients of the loss that they report."""
-    losses = by_round(scalar(run, "loss").values())
-    return {r: mean(values) for r, values in losses.items()}
-
-
-def _locals(part: StudyReport, method: str) -> Figure:
-    """Return every local model on every domain, as far as recorded (CSAC, Figure 6 a to c)."""
-    metrics = curve_metrics(part)
-    metric = "accuracy" if "accuracy" in metrics else metrics[0]
-    panels = []
-    for task in part.tasks:
-        crossed = [run.raw.cross for run in part.of(method, task)]
-        for client in dict.fromkeys(r["client"] for records in crossed for r in records):
-            rows = [[r for r in records if r["client"] == client] for records in crossed if records]
-            title = f"{task}: local model of {client}"
-            panels.append(_panel(title, metric, _domains(part, rows, metric)))
-    caption = f"{metric} of each client's local model on every domain"
-    key, title = f"locals-{method}", f"{method}: local models"
-    return Figure(key, title, caption, tuple(panels), fold=method)
-
-
 def _domains(part: StudyReport, rows: Sequence[list[Record]], metric: str) -> Iterator[Line]:
     """Yield one client's model at every domain; `rows` are its evaluations, run by run."""
-    colours = domains(part)
     roles = {r["domain"]: r["role"] for records in rows for r in records}
     for name, role in roles.items():
         curves = [curve(records, metric, name) for records in rows]
         if role == "target":
             yield averaged(curves, "target", INK, "strong")
         else:
-            yield averaged(curves, name, colours.get(name, 7))
+            yield averaged(curves, name, part.domains.get(name, 7))
 
 
-def _panel(
-    title: str, metric: str, lines: Iterable[Line], marks: tuple[float, ...] = ()
-) -> Lines:  # fmt: skip
-    return Lines(title, "round", metric, present(lines), "accuracy" in metric, marks)
+def panel(
+    title: str, quantity: str, lines: Iterable[Line], marks: tuple[float, ...] = (), **more: Any
+) -> Lines:
+    """Return lines over rounds, without those that have no values."""
+    present = tuple(line for line in lines if line.x)
+    return Lines(title, "round", quantity, present, "accuracy" in quantity, marks, **more)
+
+
+def weight_curves(part: StudyReport) -> Section:
+    """Return the chapter on weights, without methods whose weights are constant.
+
+    Source:
+        CSAC, Figure 5; GA.
+    """
+    figures = [figure for method in part.methods for figure in weights_of(part, method)]
+    return Section("weights", on_one_scale(figures))
+
+
+def weights_of(part: StudyReport, method: str) -> Iterator[Figure]:
+    """Yield a panel per target, and per block where a rule weighs blocks of the model apart."""
+    panels = []
+    for task in part.tasks:
+        of_runs = [model_weights(run) for run in part.of(method, task)]
+        series = [line for weights in of_runs for line in weights.values()]
+        if not any(max(line.values()) - min(line.values()) > MOVES for line in series):
+            continue
+        clients = dict.fromkeys(key for weights in of_runs for key in weights)
+        for block in sorted({block for block, _ in clients}):
+            lines = [
+                averaged([one.get((block, name), {}) for one in of_runs], name,
+                         part.domains.get(name, 7))
+                for at, name in clients if at == block
+            ]  # fmt: skip
+            panels.append(panel(f"{task}, block {block}" if block else task, "weight", lines))
+    if panels:
+        caption = "one line per client"
+        if "block" in panels[0].title:
+            caption += ", a panel per block of parameters, in the order of the net"
+        title = f"{method}: aggregation weights"
+        yield Figure(f"weights-{method}", title, caption, tuple(panels), fold=method)
+
+
+def model_weights(run: Run) -> Weights:
+    """Return the weights of the model's slot in the rounds of training."""
+    weights: Weights = defaultdict(dict)
+    for record in run.trained:
+        rows = record.get("weights", {}).get("model") or []
+        blocks = enumerate(rows, 1) if rows and isinstance(rows[0], list) else [(0, rows)]
+        for block, row in blocks:
+            for client, value in zip(record["clients"], row, strict=False):
+                weights[block, client][record["round"]] = float(value)
+    return weights

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
+from itertools import chain, product
 from typing import Literal
 
 from unseen.results.formats import comma_separated
@@ -17,21 +18,8 @@ INK = -1
 Limits = tuple[float, float]
 #: A row of a small table: texts, numbers, or nothing.
 Fields = tuple[str | float | None, ...]
-
-
-@dataclass(frozen=True)
-class Panel:
-    """One drawing of a figure."""
-
-    title: str
-
-    def words(self) -> str:
-        """Return the text alternative for screen readers."""
-        raise NotImplementedError
-
-    def points(self) -> Iterable[Sequence[object]]:
-        """Yield the rows of the figure's csv: name, x, y, low, high; the last may be missing."""
-        raise NotImplementedError
+#: Rows of a figure's csv: name, x, y, low, high; the last may be missing.
+Rows = Iterable[Sequence[object]]
 
 
 @dataclass(frozen=True)
@@ -58,7 +46,7 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Lines(Panel):
+class Lines:
     """A panel of curves.
 
     Attributes:
@@ -68,6 +56,7 @@ class Lines(Panel):
         limits: The ends of the y axis, to share with other panels.
     """
 
+    title: str
     x_label: str
     y_label: str
     lines: tuple[Line, ...]
@@ -93,7 +82,7 @@ class Lines(Panel):
         rest = f" and {len(lines) - 6} more" if len(lines) > 6 else ""
         return f"{self.title}: {self.y_label}{unit} by {self.x_label}; {', '.join(ends)}{rest}"
 
-    def points(self) -> Iterable[Sequence[object]]:
+    def points(self) -> Rows:
         for line in self.lines:
             bounds = [line.low, line.high] if line.low else []
             for x, y, *ends in zip(line.x, line.y, *bounds, strict=True):
@@ -119,7 +108,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Dots(Panel):
+class Dots:
     """A panel of one value per row, in the order given.
 
     Attributes:
@@ -128,6 +117,7 @@ class Dots(Panel):
         limits: The ends of the x axis, to share with other panels.
     """
 
+    title: str
     x_label: str
     rows: tuple[Row, ...]
     spans: tuple[tuple[int, int], ...] = ()
@@ -149,18 +139,19 @@ class Dots(Panel):
         few = rows if len(rows) <= 6 else [*rows[:3], "…", *rows[-2:]]
         return f"{self.title}, {self.x_label}: {', '.join(few)}"
 
-    def points(self) -> Iterable[Sequence[object]]:
+    def points(self) -> Rows:
         return [(row.name, row.value, None, row.low, row.high) for row in self.rows]
 
 
 @dataclass(frozen=True)
-class Points(Panel):
+class Points:
     """A panel of labelled points of a plane: a map, whose axes have no unit.
 
     Attributes:
         labels: The labels, once each, in the order of their colours.
     """
 
+    title: str
     x: tuple[float, ...]
     y: tuple[float, ...]
     label: tuple[str, ...]
@@ -169,12 +160,12 @@ class Points(Panel):
     def words(self) -> str:
         return f"{self.title}: map of {len(self.x)} points in {len(self.labels)} groups"
 
-    def points(self) -> Iterable[Sequence[object]]:
+    def points(self) -> Rows:
         return zip(self.label, self.x, self.y, strict=True)
 
 
 @dataclass(frozen=True)
-class Surface(Panel):
+class Surface:
     """Values on a grid, with named points on it.
 
     Attributes:
@@ -183,6 +174,7 @@ class Surface(Panel):
         names: (name, x, y) of each point.
     """
 
+    title: str
     x: tuple[float, ...]
     y: tuple[float, ...]
     values: tuple[tuple[float, ...], ...]
@@ -192,21 +184,19 @@ class Surface(Panel):
     @property
     def range(self) -> str:
         """The unit with the lowest and the highest value."""
-        flat = [v for row in self.values for v in row]
-        return f"{self.unit} from {min(flat):.3g} to {max(flat):.3g}"
+        low, high = min(chain(*self.values)), max(chain(*self.values))
+        return f"{self.unit} from {low:.3g} to {high:.3g}"
 
     def words(self) -> str:
         return f"{self.title}: {self.range} around {', '.join(name for name, *_ in self.names)}"
 
-    def points(self) -> Iterable[Sequence[object]]:
-        for y, row in zip(self.y, self.values, strict=True):
-            for x, value in zip(self.x, row, strict=True):
-                yield self.unit, x, y, value
-        yield from self.names
+    def points(self) -> Rows:
+        places = zip(product(self.y, self.x), chain(*self.values), strict=True)
+        return [*((self.unit, x, y, value) for (y, x), value in places), *self.names]
 
 
 @dataclass(frozen=True)
-class Matrix(Panel):
+class Matrix:
     """A confusion matrix.
 
     Attributes:
@@ -214,6 +204,7 @@ class Matrix(Panel):
         counts: `counts[true class][predicted class]`.
     """
 
+    title: str
     names: tuple[str, ...]
     counts: tuple[tuple[int, ...], ...]
 
@@ -222,14 +213,17 @@ class Matrix(Panel):
         return [[n / max(1, sum(row)) for n in row] for row in self.counts]
 
     def words(self) -> str:
-        diagonal = [row[i] for i, row in enumerate(self.shares())]
-        hits = ", ".join(f"{n} {100 * x:.0f}" for n, x in zip(self.names, diagonal, strict=True))
+        shares = enumerate(zip(self.names, self.shares(), strict=True))
+        hits = ", ".join(f"{name} {100 * row[i]:.0f}" for i, (name, row) in shares)
         return f"{self.title}: percent of each true class that is predicted as it: {hits}"
 
-    def points(self) -> Iterable[Sequence[object]]:
-        for true, row in zip(self.names, self.counts, strict=True):
-            for predicted, count in zip(self.names, row, strict=True):
-                yield true, predicted, count
+    def points(self) -> Rows:
+        pairs = product(self.names, self.names)
+        return [(*pair, count) for pair, count in zip(pairs, chain(*self.counts), strict=True)]
+
+
+#: One drawing of a figure, with its text alternative for screen readers and its rows of a csv.
+Panel = Lines | Dots | Points | Surface | Matrix
 
 
 @dataclass(frozen=True)
@@ -248,16 +242,13 @@ class Figure:
     fold: str = ""
 
     @property
-    def legend(self) -> tuple[Line, ...]:
+    def legend(self) -> list[Line]:
         """One line of each name or group: plain ones, then what stands out, then groups."""
         lines: dict[str, Line] = {}
-        for panel in self.panels:
-            for line in panel.lines if isinstance(panel, Lines) else ():
-                name = line.group or line.name
-                lines.setdefault(name, replace(line, name=name))
-        return tuple(
-            sorted(lines.values(), key=lambda line: (bool(line.group), line.kind != "plain"))
-        )
+        for line in (line for p in self.panels if isinstance(p, Lines) for line in p.lines):
+            name = line.group or line.name
+            lines.setdefault(name, replace(line, name=name))
+        return sorted(lines.values(), key=lambda x: (bool(x.group), x.kind != "plain"))
 
     def to_csv(self) -> str:
         """Return the figure's data: one row per point."""
@@ -336,12 +327,12 @@ def spread(values: Iterable[float], zero: bool = False, margin: float = 0.06) ->
 def on_one_scale(figures: Iterable[Figure]) -> tuple[Figure, ...]:
     """Return the figures that have curves, one scale for all panels of the same quantity."""
     panels_of = {f: [p for p in f.panels if isinstance(p, Lines) and p.lines] for f in figures}
-    values: dict[str, list[float]] = {}
+    values: dict[str, list[float]] = defaultdict(list)
     for panel in chain(*panels_of.values()):
-        values.setdefault(panel.y_label, []).extend(panel.values)
-    limits = {label: spread(numbers) for label, numbers in values.items()}
+        values[panel.y_label] += panel.values
+    ends = {label: spread(numbers) for label, numbers in values.items()}
     return tuple(
-        replace(f, panels=tuple(replace(p, limits=p.limits or limits[p.y_label]) for p in panels))
+        replace(f, panels=tuple(replace(p, limits=p.limits or ends[p.y_label]) for p in panels))
         for f, panels in panels_of.items()
         if panels
     )

@@ -7,10 +7,10 @@ local one on the client's validation split.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 
-from unseen.report.curves import averaged, by_round, coloured, curve_metrics, present, scalar
-from unseen.report.figures import Fields, Figure, Grid, Lines, Section, on_one_scale
+from unseen.report.curves import averaged, by_round, coloured, curve_metrics, panel, scalar
+from unseen.report.figures import Fields, Figure, Grid, Section, on_one_scale
 from unseen.report.study_report import Run, StudyReport
 from unseen.results.selection import less_is_better
 from unseen.results.statistics import mean
@@ -19,34 +19,35 @@ from unseen.results.study_folder import curve
 #: client -> round -> gap.
 Gaps = Mapping[str, Mapping[int, float]]
 #: (method, task) -> the gaps of each run.
-Found = Mapping[tuple[str, str], list[Gaps]]
+GapsAt = Mapping[tuple[str, str], list[Gaps]]
 
 
-def _variance(values: list[float]) -> float:
+def variance(values: Sequence[float]) -> float:
+    """Return that of a population: all clients of a round."""
     centre = mean(values)
     return mean([(v - centre) ** 2 for v in values])
 
 
-def _spread(values: list[float]) -> float:
-    return float(_variance(values) ** 0.5)
-
-
-#: Summaries of the clients' gaps in one round. The variance is that of the population.
-SUMMARIES = {"mean": mean, "standard deviation": _spread, "variance": _variance}
+#: Summaries of the clients' gaps in one round.
+SUMMARIES: Mapping[str, Callable[[Sequence[float]], float]] = {
+    "mean": mean,
+    "standard deviation": lambda values: float(variance(values) ** 0.5),
+    "variance": variance,
+}
 
 
 def section(part: StudyReport) -> Section:
     """Return the chapter on gaps, for the methods that have any."""
-    found = {
+    gaps_at = {
         (method, task): gaps
         for method in part.methods
         for task in part.tasks
         if any(gaps := [of_run(part, run) for run in part.of(method, task)])
     }
-    if not found:
+    if not gaps_at:
         return Section("gaps")
-    figures = [_over_rounds(part, found, what) for what in SUMMARIES]
-    return Section("gaps", on_one_scale(figures), (_before_and_after(found),))
+    figures = [_over_rounds(part, gaps_at, what) for what in SUMMARIES]
+    return Section("gaps", on_one_scale(figures), (_before_and_after(gaps_at),))
 
 
 def of_run(part: StudyReport, run: Run) -> Gaps:
@@ -79,29 +80,28 @@ def crossed(run: Run, metric: str) -> Gaps:
     return gaps
 
 
-def _over_rounds(part: StudyReport, found: Found, what: str) -> Figure:
-    methods = tuple(dict.fromkeys(method for method, _ in found))
+def _over_rounds(part: StudyReport, gaps_at: GapsAt, what: str) -> Figure:
+    methods = tuple(dict.fromkeys(method for method, _ in gaps_at))
     style = coloured(methods, methods[:6])
     panels = []
     for name, tasks in part.panels.items():
         lines = []
         for method in methods:
-            runs = [gaps for task in tasks for gaps in found.get((method, task), [])]
+            runs = [gaps for task in tasks for gaps in gaps_at.get((method, task), [])]
             curves = [
                 {r: SUMMARIES[what](v) for r, v in by_round(g.values()).items()} for g in runs
             ]
             lines.append(averaged(curves, method, *style(method)))
-        panels.append(Lines(name, "round", f"{what} of the gaps", present(lines)))
-    key = f"gaps-{what.replace(' ', '-')}"
+        panels.append(panel(name, f"{what} of the gaps", lines))
     title = f"{what.capitalize()} of the generalization gaps over clients"
     caption = "mean over seeds" if part.main.many else "one panel per target, mean over seeds"
-    return Figure(key, title, caption, tuple(panels))
+    return Figure(f"gaps-{what.replace(' ', '-')}", title, caption, tuple(panels))
 
 
-def _before_and_after(found: Found) -> Grid:
+def _before_and_after(gaps_at: GapsAt) -> Grid:
     """Return the summaries in the first and the last round with gaps."""
     ends: dict[str, list[tuple[list[float], list[float]]]] = {}
-    for (method, _), runs in found.items():
+    for (method, _), runs in gaps_at.items():
         for rounds in filter(None, (by_round(gaps.values()) for gaps in runs)):
             ends.setdefault(method, []).append((rounds[min(rounds)], rounds[max(rounds)]))
     rows: list[Fields] = []

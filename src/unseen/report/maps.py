@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from unseen.errors import UnseenError
-from unseen.images.features import tapped
+from unseen.privacy.wire import optional
 from unseen.report.figures import Points, Surface
 
 #: Seed and size of the neighbourhoods of t-SNE.
@@ -28,24 +28,19 @@ def features(module: nn.Module, x: Tensor) -> Tensor:
     Raises:
         UnseenError: The net has no linear layer.
     """
-    linear = [name for name, part in module.named_modules() if isinstance(part, nn.Linear)]
+    linear = [part for part in module.modules() if isinstance(part, nn.Linear)]
     if not linear:
         raise UnseenError("features are what enters the last linear layer; the model has none.")
     seen: list[Tensor] = []
-
-    def keep(entering: Tensor) -> Tensor:
-        seen.append(entering.detach().flatten(1))
-        return entering
-
     mode = module.training
     module.eval()
+    hook = linear[-1].register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
     try:
-        with torch.no_grad(), tapped(module, linear[-1], "input") as tap:
-            tap.change = keep
+        with torch.no_grad(), hook:
             module(x)
     finally:
         module.train(mode)
-    return seen[-1]
+    return seen[-1].flatten(1)
 
 
 def embedding(rows: Tensor) -> Tensor:
@@ -54,16 +49,11 @@ def embedding(rows: Tensor) -> Tensor:
     Raises:
         UnseenError: openTSNE is not installed, or there are fewer than ten rows.
     """
-    try:
-        from openTSNE import TSNE
-    except ImportError:
-        raise UnseenError(
-            "t-SNE needs openTSNE:", remedy="pip install 'unseen[report]', or leave out --data-dir."
-        ) from None
+    openTSNE = optional("openTSNE", "t-SNE needs openTSNE", "report")
     if len(rows) < 10:
         raise UnseenError(f"t-SNE needs ten examples or more; found {len(rows)}.")
     perplexity = min(PERPLEXITY, (len(rows) - 1) // 3)
-    tsne = TSNE(perplexity=perplexity, random_state=SEED, n_jobs=1)
+    tsne = openTSNE.TSNE(perplexity=perplexity, random_state=SEED, n_jobs=1)
     return torch.as_tensor(tsne.fit(rows.double().numpy()), dtype=torch.float64)
 
 

@@ -82,8 +82,7 @@ def sections(part: StudyReport, data_dir: Path, clients: Sequence[str] = ()) -> 
             remarks[kind].append(f"The first {MOST} of {len(saved)} are drawn.")
     figures["confusion"] = per_class(counts, classes) if counts else []
     if not saved:
-        needs = 'figures of saved models (save = ["final", "locals"] in the study)'
-        remarks["confusion"] = [needs]
+        remarks["confusion"] = ['figures of saved models (save = ["final", "locals"] in the study)']
     return [
         Section(kind, tuple(drawn), remarks=tuple(dict.fromkeys(remarks[kind])))
         for kind, drawn in figures.items()
@@ -105,9 +104,8 @@ def loaded(part: StudyReport, run: Run, data_dir: Path) -> Loaded:
 
     identity, job = part.identity, run.raw.job
     digest = str(identity["data"]).rpartition(" ")[2]
-    setting = Setting(
-        part.study, run.raw.folder, data_dir, digest, identity["model"], part.metrics
-    )  # fmt: skip
+    model_of = identity["model"]
+    setting = Setting(part.study, run.raw.folder, data_dir, digest, model_of, part.metrics)
     data = dataset(part.study.dataset, data_dir, digest)
     task = next(task for task in part.plan if task.name == run.task)
     prepared = prepare(data, task, part.study, job.seed)
@@ -128,12 +126,9 @@ def loaded(part: StudyReport, run: Run, data_dir: Path) -> Loaded:
 def confusion(job: Loaded) -> Tensor:
     """Return how often the global model predicts each class at the target: true × predicted."""
     count = len(job.classes)
-    total = torch.zeros(count * count, dtype=torch.int64)
-    for target in job.prepared.targets.values():
-        split = target.split("validation")
-        pairs = split.y.long() * count + predicted(forward(job.model, split))
-        total += torch.bincount(pairs, minlength=count * count)
-    return total.reshape(count, count)
+    splits = [target.split("validation") for target in job.prepared.targets.values()]
+    pairs = [split.y.long() * count + predicted(forward(job.model, split)) for split in splits]
+    return torch.bincount(torch.cat(pairs), minlength=count * count).reshape(count, count)
 
 
 def per_class(counts: Mapping[str, Sequence[Tensor]], classes: Sequence[str]) -> list[Figure]:
@@ -147,12 +142,9 @@ def per_class(counts: Mapping[str, Sequence[Tensor]], classes: Sequence[str]) ->
     for method, tables in counts.items():
         rows = torch.stack(list(tables)).sum(0).tolist()
         matrices.append(Matrix(method, tuple(classes), tuple(map(tuple, rows))))
-        shares = {
-            name: 100 * row[i] / sum(row)
-            for i, (name, row) in enumerate(zip(classes, rows, strict=True))
-            if sum(row)
-        }
-        dots = tuple(Row(name, share, text=f"{share:.1f}") for name, share in shares.items())
+        named = enumerate(zip(classes, rows, strict=True))
+        shares = ((name, 100 * row[i] / sum(row)) for i, (name, row) in named if sum(row))
+        dots = tuple(Row(name, share, text=f"{share:.1f}") for name, share in shares)
         recalls.append(Dots(method, "recall in %", dots, limits=(-3.0, 103.0)))
     over = "the final global models of the first seed, all targets together"
     return [

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from unseen.report.figures import INK, Dots, Fields, Figure, Grid, Row, Section, spread
+from unseen.report.figures import Dots, Fields, Figure, Grid, Row, Section, spread
 from unseen.report.study_report import Run, StudyReport
 from unseen.results import fairness
 from unseen.results.records import LEDGER, read_lines
@@ -18,15 +18,14 @@ from unseen.results.statistics import mean, standard_error
 
 def overview(part: StudyReport) -> Section:
     """Return the chapter on averages and on ranks, where there is something to rank."""
-    ranks = ranked(part)
-    return Section("overview", (averages(part), *([ranks] if ranks else [])))
+    return Section("overview", tuple(filter(None, (averages(part), ranked(part)))))
 
 
 def averages(part: StudyReport) -> Figure:
     """Return the table's average and its targets as dots; of many targets the summaries alone."""
-    table = part.main
-    names = table.columns[len(table.tasks) :] if table.many else table.columns
-    names = (*names, table.tail_name) if table.many else names
+    table, names = part.main, part.main.columns
+    if table.many:
+        names = (*names[len(table.tasks) :], table.tail_name)
     scale = 100.0 if "accuracy" in table.metric else 1.0
     label = f"{table.metric}{' in %' * (scale > 1)}, mean ± standard error"
     panels = []
@@ -47,7 +46,7 @@ def averages(part: StudyReport) -> Figure:
 def _dots(
     part: StudyReport,
     values_of: Mapping[str, Sequence[float]],
-    shown: Callable[[float], str],
+    written: Callable[[float], str],
     scale: float = 1.0,
     lower: bool = False,
 ) -> tuple[Row, ...]:
@@ -55,14 +54,10 @@ def _dots(
     rows = []
     for method, values in values_of.items():
         centre, error = mean(values), standard_error(values)
-        text = shown(centre) + (f" ± {shown(error)}" if error else "")
+        text = written(centre) + (f" ± {written(error)}" if error else "")
         low, high = ((centre - error) * scale, (centre + error) * scale) if error else (None, None)
-        rows.append(Row(method, centre * scale, low, high, text, _colour(part, method)))
+        rows.append(Row(method, centre * scale, low, high, text, part.colour(method)))
     return tuple(sorted(rows, key=lambda row: row.value, reverse=not lower))
-
-
-def _colour(part: StudyReport, method: str) -> int:
-    return INK if method == part.reference else 0
 
 
 def ranked(part: StudyReport) -> Figure | None:
@@ -74,9 +69,8 @@ def ranked(part: StudyReport) -> Figure | None:
     if ranking.difference is None:
         return None
     names = list(ranking.ranks)
-    rows = tuple(
-        Row(m, r, text=f"{r:.2f}", colour=_colour(part, m)) for m, r in ranking.ranks.items()
-    )
+    ranks = ranking.ranks.items()
+    rows = tuple(Row(m, r, text=f"{r:.2f}", colour=part.colour(m)) for m, r in ranks)
     spans = tuple((names.index(group[0]), names.index(group[-1])) for group in ranking.groups)
     panel = Dots("mean rank, 1 is best", "mean rank over targets", rows, spans)
     caption = f"bars join methods that do not differ; {ranking.note}"
@@ -88,19 +82,17 @@ def fair(part: StudyReport) -> Section:
     runs = part.runs if "accuracy" in part.metrics else ()
     measured: dict[str, list[tuple[float, ...]]] = {}
     for method in part.methods:
-        found = [even for run in runs if run.method == method and (even := evenness(run))]
-        measured |= {method: found} if found else {}
+        each = [even for run in runs if run.method == method and (even := evenness(run))]
+        measured |= {method: each} if each else {}
     if not measured:
         return Section("fairness")
     worst_of = {m: [even[1] for even in values] for m, values in measured.items()}
     worst = _dots(part, worst_of, "{:.1f}".format)
     panel = Dots("worst source client", "accuracy in %, mean ± standard error over runs", worst)
-    figure = Figure(
-        "fairness", "Accuracy at the worst source client", "in the order of the means", (panel,)
-    )
+    title = "Accuracy at the worst source client"
+    figure = Figure("fairness", title, "in the order of the means", (panel,))
     header = ("method", "mean, %", "worst client, %", "variance, %²", "entropy", "KL to uniform")
-    means = {m: [mean(x) for x in zip(*values, strict=True)] for m, values in measured.items()}
-    rows: list[Fields] = [(m, *values) for m, values in means.items()]
+    rows: list[Fields] = [(m, *map(mean, zip(*x, strict=True))) for m, x in measured.items()]
     grid = Grid("Evenness over clients", header, rows, (0, 1, 1, 1, 4, 5))
     return Section("fairness", (figure,), (grid,))
 
@@ -120,54 +112,48 @@ def evenness(run: Run) -> tuple[float, ...]:
     )  # fmt: skip
 
 
-def _seconds(run: Run) -> float | None:
-    played, seconds = len({r["round"] for r in run.raw.rounds}), run.raw.mark.get("seconds")
-    return seconds / played if played and seconds is not None else None
+#: What a run costs, and the decimals of that.
+COSTS = {
+    "seconds per round": 3, "peak memory, MiB": 0, "MB up per round": 3, "MB down per round": 3,
+}  # fmt: skip
 
 
-def _megabytes(way: str) -> Callable[[Run], float | None]:
-    """Return what gives the megabytes of all clients and exchanges together, the mean over rounds.
+def costs(run: Run) -> dict[str, float]:
+    """Return what a run cost, as far as its mark and its records tell it.
 
-    Args:
-        way: `up`, what the clients sent, or `down`, what they received.
+    Megabytes are those of all clients and exchanges together: `up` what the clients sent, `down`
+    what they received.
     """
-
-    def sent(run: Run) -> float | None:
-        counted = [r["bytes"][way] for r in run.raw.rounds if way in r.get("bytes", ())]
-        played = {r["round"] for r in run.raw.rounds}
-        return sum(counted) / len(played) / 1e6 if counted else None
-
-    return sent
-
-
-#: A cost's name -> how it follows from a run (None where nothing tells it), and its decimals.
-COSTS: Mapping[str, tuple[Callable[[Run], float | None], int]] = {
-    "seconds per round": (_seconds, 3),
-    "peak memory, MiB": (lambda run: run.raw.mark.get("peak_mib"), 0),
-    "MB up per round": (_megabytes("up"), 3),
-    "MB down per round": (_megabytes("down"), 3),
-}
+    rounds, mark = run.raw.rounds, run.raw.mark
+    played = len({r["round"] for r in rounds})
+    amounts = {"peak memory, MiB": mark.get("peak_mib")}
+    if played and mark.get("seconds") is not None:
+        amounts["seconds per round"] = mark["seconds"] / played
+    for way in ("up", "down"):
+        if counted := [r["bytes"][way] for r in rounds if way in r.get("bytes", ())]:
+            amounts[f"MB {way} per round"] = sum(counted) / played / 1e6
+    return {name: x for name in COSTS if (x := amounts.get(name)) is not None}
 
 
 def cost(part: StudyReport) -> Section:
-    """Return the chapter on cost, as far as the marks of the jobs tell it."""
-    table: dict[str, dict[str, float]] = {}
-    for name, (read, _) in COSTS.items():
-        for method in part.methods:
-            costs = [v for r in part.runs if r.method == method and (v := read(r)) is not None]
-            if costs:
-                table.setdefault(name, {})[method] = float(mean(costs))
+    """Return the chapter on cost."""
+    amounts: dict[str, dict[str, list[float]]] = {name: defaultdict(list) for name in COSTS}
+    for run in (run for method in part.methods for run in part.runs if run.method == method):
+        for name, amount in costs(run).items():
+            amounts[name][run.method].append(amount)
+    table = {
+        name: {method: float(mean(values)) for method, values in by_method.items()}
+        for name, by_method in amounts.items()
+        if by_method
+    }
     if not table:
         return Section("cost")
-    panels = tuple(
-        Dots(name, name, _least_above(values), zero=True) for name, values in table.items()
-    )
+    panels = tuple(Dots(n, n, _least_above(values), zero=True) for n, values in table.items())
+    measured = set().union(*table.values())
     rows = tuple(
-        (m, *(values.get(m) for values in table.values()))
-        for m in part.methods
-        if any(m in values for values in table.values())
+        (m, *(values.get(m) for values in table.values())) for m in part.methods if m in measured
     )
-    digits = (0, *(COSTS[name][1] for name in table))
+    digits = (0, *(COSTS[name] for name in table))
     figure = Figure("cost", "Time, memory and traffic", "least above", panels)
     return Section("cost", (figure,), (Grid("Cost per method", ("method", *table), rows, digits),))
 
@@ -195,21 +181,17 @@ def disclosed(part: StudyReport) -> tuple[Section, Section]:
             promises[run.method, promise["protects"]].append(promise)
     moved: list[Fields] = [(*key, sum(counts) / len(counts)) for key, counts in sizes.items()]
     promised: list[Fields] = [
-        (*key, *(_worst(found, name) for name in ("prv", "rdp", "delta")))
-        for key, found in promises.items()
+        (*key, *(_worst(items, name) for name in ("prv", "rdp", "delta")))
+        for key, items in promises.items()
     ]
     by_kind = ("method", "exchange", "what", "form", "bytes per reply")
     by_method = ("method", "protects", "ε (PRV)", "ε (RDP)", "δ")
+    replies = Grid("Replies by kind", by_kind, moved, (0, 0, 0, 0, 0))
+    largest = Grid("The largest ε of any client", by_method, promised, (0, 0, 2, 2, 7))
     return (
-        _chapter("ledger", Grid("Replies by kind", by_kind, moved, (0, 0, 0, 0, 0))),
-        _chapter(
-            "guarantees", Grid("The largest ε of any client", by_method, promised, (0, 0, 2, 2, 7))
-        ),
+        Section("ledger", grids=(replies,) if moved else ()),
+        Section("guarantees", grids=(largest,) if promised else ()),
     )
-
-
-def _chapter(key: str, grid: Grid) -> Section:
-    return Section(key, grids=(grid,) if grid.rows else ())
 
 
 def _worst(promises: list[Mapping[str, Any]], name: str) -> float | str:

@@ -69,8 +69,7 @@ def page(chapters: Sequence[Chapters], left: Sequence[Omission]) -> str:
         chapters: One for each study.
         left: What could not be read, to be named at the top.
     """
-    frame = len(_page(chapters, left).encode())
-    room = (LIMIT - frame) // len(chapters)
+    room = (LIMIT - len(_page(chapters, left).encode())) // len(chapters)
     return _page([_drawn(one, room) for one in chapters], left)
 
 

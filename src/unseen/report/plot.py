@@ -10,12 +10,12 @@ import io
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from unseen.report import theme
 from unseen.report.figures import Dots, Figure, Line, Lines, Matrix, Panel, Points, Surface
-from unseen.report.svg import compact
-from unseen.report.theme import LIGHT, shortened, tick
+from unseen.report.theme import LIGHT, compact, shortened, tick
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -29,10 +29,6 @@ ROW, LANE, KEY = 29.0, 8.0, 16.0
 EDGE, PNG_DPI = 10.0, 144
 ORDER = {"faint": 2, "dotted": 3, "plain": 3, "strong": 4}
 LETTER = 6.2  # about how wide one of 11 pixels is
-SETTINGS: dict[Any, Any] = {
-    "svg.fonttype": "none", "font.family": "DejaVu Sans", "font.size": 11, "figure.dpi": 72,
-    "path.simplify_threshold": 0.4, "text.parse_math": False, "lines.solid_capstyle": "butt",
-}  # fmt: skip
 
 
 def panel_svg(panel: Panel, key: str) -> str:
@@ -82,20 +78,18 @@ def files(figure: Figure, columns: int = 3) -> tuple[bytes, bytes]:
 
 @contextmanager
 def _sheet(width: float, height: float) -> Iterator[Sheet]:
-    from matplotlib import rc_context
+    from matplotlib import style
     from matplotlib.figure import Figure as Sheet
 
-    with rc_context(SETTINGS):
+    with style.context("unseen.report.drawing"):
         yield Sheet(figsize=(width / 72, height / 72), facecolor=LIGHT["paper"])
 
 
 def _axes(sheet: Sheet, left: float, top: float, width: float, height: float) -> Axes:
     wide, high = sheet.get_size_inches() * 72
     axes = sheet.add_axes((left / wide, 1 - (top + height) / high, width / wide, height / high))
-    axes.spines[:].set_visible(False)
     axes.patch.set_visible(False)
-    axes.set_axisbelow(True)
-    axes.tick_params(length=0, pad=5, labelcolor=LIGHT["soft"])
+    axes.tick_params(labelcolor=LIGHT["soft"])
     return axes
 
 
@@ -123,8 +117,8 @@ def _ticks(
 
 
 def _columns(names: Sequence[str], width: float) -> int:
-    longest = max(map(len, names), default=1)
-    return max(1, int((width - EDGE) // (42 + LETTER * min(longest, 60))))
+    longest = min(60, max(map(len, names), default=1))
+    return max(1, int((width - EDGE) // (42 + LETTER * longest)))
 
 
 def _legend(
@@ -133,10 +127,9 @@ def _legend(
     """Put a legend with its upper left corner at a place of the sheet."""
     wide, high = (holder.figure or holder).get_size_inches() * 72
     holder.legend(
-        handles, [shortened(name, 60) for name in names], loc="upper left", frameon=False,
+        handles, [shortened(name, 60) for name in names], loc="upper left",
         bbox_to_anchor=(at[0] / wide, 1 - at[1] / high), bbox_transform=holder.figure.transFigure,
-        ncols=_columns(names, width), borderpad=0, borderaxespad=0, handlelength=1.9,
-        labelspacing=(KEY - 11) / 11, columnspacing=1, labelcolor=LIGHT["soft"],
+        ncols=_columns(names, width), labelcolor=LIGHT["soft"],
     )  # fmt: skip
 
 
@@ -182,15 +175,13 @@ def _lines(sheet: Sheet, data: Lines, left: float, top: float) -> None:
     xs = [v for line in data.lines for v in line.x] or [0.0]
     _ticks(axes.xaxis, 5, log=data.log_x, whole=all(x.is_integer() for x in xs))
     _ticks(axes.yaxis, 4, data.percent)
-    axes.grid(axis="y", color=LIGHT["rule"], lw=0.8, clip_on=False)
+    axes.grid(axis="y", color=LIGHT["rule"], clip_on=False)
     axes.spines["bottom"].set(visible=True, color=LIGHT["soft"], lw=0.8)
     for line in data.lines:
         _curve(axes, line, low, high)
     if data.marks:
-        axes.plot(
-            data.marks, [-0.035] * len(data.marks), "^", color=LIGHT["soft"], ms=6, mew=0,
-            clip_on=False, transform=axes.get_xaxis_transform(),
-        )  # fmt: skip
+        axes.plot(data.marks, [-0.035] * len(data.marks), "^", color=LIGHT["soft"], ms=6, mew=0,
+                  clip_on=False, transform=axes.get_xaxis_transform())  # fmt: skip
     first, last = min(xs), max(xs)
     axes.set(xlim=(first, last) if first < last else (first - 1, last + 1), ylim=(low, high))
     label = f"{data.y_label}, %" if data.percent else data.y_label
@@ -220,7 +211,10 @@ def _curve(axes: Axes, line: Line, low: float, high: float) -> None:
 
 def _dots(sheet: Sheet, data: Dots, left: float, top: float) -> None:
     """Draw each dot with its name and its figure directly above it."""
-    lanes = _lanes(data.spans)
+    lanes: dict[tuple[int, int], int] = {}  # of bars, so that those that overlap stand side by side
+    for span in sorted(data.spans):
+        taken = {lane for (a, b), lane in lanes.items() if a <= span[1] and span[0] <= b}
+        lanes[span] = next(i for i in range(len(lanes) + 1) if i not in taken)
     width = WIDTH - 16 - LANE * (max(lanes.values(), default=-1) + 1)
     count = len(data.rows)
     axes = _axes(sheet, left + 8, top + TOP, width, ROW * count)
@@ -228,7 +222,7 @@ def _dots(sheet: Sheet, data: Dots, left: float, top: float) -> None:
     axes.set(xlim=(low, high), ylim=(count, 0))
     _ticks(axes.xaxis, 4)
     axes.yaxis.set_visible(False)
-    axes.grid(axis="x", color=LIGHT["rule"], lw=0.8, clip_on=False)
+    axes.grid(axis="x", color=LIGHT["rule"], clip_on=False)
     for i, row in enumerate(data.rows):
         height, look = i + 20 / ROW, theme.tint(row.colour)
         value = min(max(row.value, low), high)
@@ -254,24 +248,9 @@ def _dots(sheet: Sheet, data: Dots, left: float, top: float) -> None:
     _text(sheet, left + 8, top + _height(data) - 4, data.x_label)
 
 
-def _lanes(spans: Sequence[tuple[int, int]]) -> dict[tuple[int, int], int]:
-    """Return a lane for each bar, so that bars that overlap stand side by side."""
-    lanes: dict[tuple[int, int], int] = {}
-    for span in sorted(spans):
-        taken = {lane for (a, b), lane in lanes.items() if a <= span[1] and span[0] <= b}
-        lanes[span] = next(i for i in range(len(lanes) + 1) if i not in taken)
-    return lanes
-
-
-def _square(sheet: Sheet, left: float, top: float) -> Axes:
-    axes = _axes(sheet, left + 8, top + TOP, WIDTH - 16, WIDTH - 16)
-    axes.set_axis_off()
-    return axes
-
-
 def _points(sheet: Sheet, data: Points, left: float, top: float) -> None:
-    axes = _square(sheet, left, top)
-    groups = []
+    axes, groups = _axes(sheet, left + 8, top + TOP, WIDTH - 16, WIDTH - 16), []
+    axes.set_axis_off()
     for i, name in enumerate(data.labels):
         here = [k for k, label in enumerate(data.label) if label == name]
         xs, ys = ([values[k] for k in here] for values in (data.x, data.y))
@@ -285,13 +264,14 @@ def _surface(sheet: Sheet, data: Surface, left: float, top: float) -> None:
 
     With equal shares a few steep corners do not flatten the rest.
     """
-    flat = sorted(v for row in data.values for v in row)
-    bounds = [flat[min(len(flat) - 1, len(flat) * k // theme.STEPS)] for k in range(theme.STEPS)]
-    bounds = sorted({*bounds, flat[-1]})
-    axes = _square(sheet, left, top)
+    flat = sorted(chain(*data.values))
+    steps = theme.STEPS
+    bounds = sorted({*(flat[len(flat) * k // steps] for k in range(steps)), flat[-1]})
+    axes = _axes(sheet, left + 8, top + TOP, WIDTH - 16, WIDTH - 16)
+    axes.set_axis_off()
     if len(bounds) > 1:
-        steps = [LIGHT[f"h{k}"] for k in range(theme.STEPS)]
-        axes.contourf(data.x, data.y, data.values, levels=bounds, colors=steps)
+        colours = [LIGHT[f"h{k}"] for k in range(steps)]
+        axes.contourf(data.x, data.y, data.values, levels=bounds, colors=colours)
     axes.set(xlim=(data.x[0], data.x[-1]), ylim=(data.y[0], data.y[-1]))
     for i, (name, x, y) in enumerate(data.names):
         axes.plot(x, y, theme.MARKERS[1 + i % 7], color=theme.tint(i), ms=9, mec=LIGHT["paper"])
@@ -301,8 +281,7 @@ def _surface(sheet: Sheet, data: Surface, left: float, top: float) -> None:
             ha="right" if right else "left", va="center", color=LIGHT["ink"],
             bbox={"fc": LIGHT["paper"], "lw": 0, "alpha": 0.8, "pad": 1},
         )  # fmt: skip
-    words = f"{data.range}, in {theme.STEPS} equal shares"
-    _text(sheet, left + 8, top + TOP + WIDTH + 4, words)
+    _text(sheet, left + 8, top + TOP + WIDTH + 4, f"{data.range}, in {steps} equal shares")
 
 
 def _matrix(sheet: Sheet, data: Matrix, left: float, top: float) -> None:
@@ -312,14 +291,13 @@ def _matrix(sheet: Sheet, data: Matrix, left: float, top: float) -> None:
     side = WIDTH - room - 4
     axes = _axes(sheet, left + room, top + TOP, side, side)
     for i, row in enumerate(shares):
-        steps = [min(int(share * theme.STEPS), theme.STEPS - 1) for share in row]
-        cells = [j for j, share in enumerate(row) if share >= 0.005]
-        colours = [LIGHT[f"h{steps[j]}"] for j in cells]
-        axes.bar([j + 0.5 for j in cells], 1, 1, i, color=colours, lw=0, clip_on=False)
-        for j in cells if count <= 12 else ():
-            ink = LIGHT["paper" if steps[j] > 4 else "ink"]
-            percent = f"{100 * row[j]:.0f}"
-            axes.text(j + 0.5, i + 0.5, percent, color=ink, ha="center", va="center", size=10)
+        steps = {j + 0.5: min(int(share * theme.STEPS), theme.STEPS - 1)
+                 for j, share in enumerate(row) if share >= 0.005}  # fmt: skip
+        colours = [LIGHT[f"h{step}"] for step in steps.values()]
+        axes.bar(list(steps), 1, 1, i, color=colours, lw=0, clip_on=False)
+        for x, step in steps.items() if count <= 12 else ():
+            ink, percent = LIGHT["paper" if step > 4 else "ink"], f"{100 * row[int(x)]:.0f}"
+            axes.text(x, i + 0.5, percent, color=ink, ha="center", va="center", size=10)
     axes.set(xlim=(0, count), ylim=(count, 0))
     places = range(0, count, -(-count // 20))
     names = [shortened(data.names[i], 13) for i in places]

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any
 
 from unseen.core.exchange import Method
 from unseen.datasets import DATASETS
@@ -15,6 +14,7 @@ from unseen.errors import UnseenError
 from unseen.expression import Call, parse
 from unseen.methods.compose import method as compose
 from unseen.report.study_report import StudyReport
+from unseen.results.study_file import flat
 
 Pairs = list[tuple[str, str]]
 
@@ -45,6 +45,10 @@ def run(part: StudyReport) -> Pairs:
     info = None if part.stand_in else DATASETS.get(_dataset(part).name)
     marks = [one.raw.mark for one in part.runs]
     commits = dict.fromkeys(mark["commit"] for mark in marks if mark.get("commit"))
+    counts = Counter(
+        ", ".join(f"{name} {version}" for name, version in mark.get("versions", {}).items())
+        for mark in marks
+    )
     lines = {
         "study": part.title,
         "jobs": f"{len(part.runs)} finished of {expected} (method, target, seed)",
@@ -52,7 +56,9 @@ def run(part: StudyReport) -> Pairs:
         "data and checksum": f"{data}, {NO_RESULT}" if part.stand_in else data,
         "model": str(part.identity.get("model", "unknown")),
         "initial weights": str(part.identity.get("weights", "")),
-        "versions": _versions(marks),
+        "versions": "; ".join(
+            text if len(counts) == 1 else f"{text} ({count} jobs)" for text, count in counts.items()
+        ),
         # A + behind a commit marks changes since.
         "commit": ", ".join(commits),
         "source of the data": info.source if info else "",
@@ -61,28 +67,10 @@ def run(part: StudyReport) -> Pairs:
     return [(name, value) for name, value in lines.items() if value]
 
 
-def _versions(marks: Sequence[Mapping[str, Any]]) -> str:
-    """Return each set of versions with the number of jobs that ran with it."""
-    counts = Counter(
-        ", ".join(f"{name} {version}" for name, version in mark.get("versions", {}).items())
-        for mark in marks
-    )
-    if len(counts) == 1:
-        return next(iter(counts))
-    return "; ".join(f"{text} ({count} jobs)" for text, count in counts.items())
-
-
 def settings(part: StudyReport) -> Mapping[str, str]:
     """Return every setting by its dotted name, as JSON."""
-    return dict(_flat(part.study.model_dump(mode="json", exclude={"published"}), ""))
-
-
-def _flat(values: Mapping[str, object], prefix: str) -> Iterator[tuple[str, str]]:
-    for name, value in values.items():
-        if isinstance(value, dict):
-            yield from _flat(value, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}", json.dumps(value, ensure_ascii=False)
+    values = flat(part.study.model_dump(mode="json", exclude={"published"}))
+    return {name: json.dumps(value, ensure_ascii=False) for name, value in values}
 
 
 def composed(part: StudyReport) -> Mapping[str, Method]:

@@ -47,11 +47,12 @@ def read(
     Raises:
         UnseenError: Nothing is left.
     """
-    found = [read_folder(path) for path in dict.fromkeys(p.resolve() for p in paths)]
-    left = [item for item in found if isinstance(item, Omission)]
+    left: list[Omission] = []
     groups: dict[str, list[Folder]] = defaultdict(list)
-    for folder in found:
-        if isinstance(folder, Folder):
+    for path in dict.fromkeys(p.resolve() for p in paths):
+        if isinstance(folder := read_folder(path), Omission):
+            left.append(folder)
+        else:
             groups[json.dumps(folder.identity, sort_keys=True)].append(folder)
     parts = []
     for group in groups.values():
@@ -89,9 +90,7 @@ def part(folders: Sequence[Folder], choice: Choice) -> StudyReport:
     lower, metric = less_is_better(better), choice.metric or better
     rule = choice.selection or study.selection
     runs = []
-    for job in jobs:
-        if job.state != "done":
-            continue
+    for job in (job for job in jobs if job.state == "done"):
         try:
             run = selected(job.source, job.target, rule, better, lower, job.constant)
             if metric not in run.metrics:
@@ -105,11 +104,11 @@ def part(folders: Sequence[Folder], choice: Choice) -> StudyReport:
     runs += [Run(job, no_selection(job.job, metrics)) for job in jobs if job.state == "diverged"]
     methods = _methods(folders, runs)
     tasks = (*(study.targets or ()), *sorted({run.task for run in runs}, key=natural))
-    made = StudyReport(
+    report = StudyReport(
         study, tuple(folders), tuple(runs), methods, tuple(dict.fromkeys(tasks)), metric, rule,
         _reference(methods, choice.reference, study.reference), (),
     )  # fmt: skip
-    return replace(made, left=(*left, *_missing(made)))
+    return replace(report, left=(*left, *_missing(report)))
 
 
 def _once(jobs: Iterable[JobFolder], left: list[Omission]) -> Iterator[JobFolder]:
@@ -128,33 +127,33 @@ def _once(jobs: Iterable[JobFolder], left: list[Omission]) -> Iterator[JobFolder
 def _study(folders: Sequence[Folder], jobs: Sequence[JobFolder], left: list[Omission]) -> StudySpec:
     """Return the study of its folder; where that cannot be read, that of identity and records."""
     place = str(folders[0].path / "study.json")
-    shown = {
+    recorded_only = {
         "methods": tuple(dict.fromkeys(job.job.method for job in jobs)),
         "seeds": tuple(sorted({job.job.seed for job in jobs})),
     }
     written = next((dict(f.settings) for f in folders if f.settings), None)
-    settings = written or dict(folders[0].identity["settings"]) | shown
+    settings = written or dict(folders[0].identity["settings"]) | recorded_only
     training = settings.get("training", {})
-    known = {key: value for key, value in settings.items() if key in StudySpec.model_fields}
-    unknown = sorted(settings.keys() - known)
+    understood = {key: value for key, value in settings.items() if key in StudySpec.model_fields}
+    unknown = sorted(settings.keys() - understood)
     if isinstance(training, dict):
-        known["training"] = {k: v for k, v in training.items() if k in Recipe.model_fields}
-        unknown += sorted(f"training.{key}" for key in training.keys() - known["training"])
+        understood["training"] = {k: v for k, v in training.items() if k in Recipe.model_fields}
+        unknown += sorted(f"training.{key}" for key in training.keys() - understood["training"])
     if unknown:
         reason = f"settings of another version are not read: {', '.join(unknown)}"
         left.append(Omission(place, reason))
     try:
-        return StudySpec(**recorded(known))
+        return StudySpec(**recorded(understood))
     except UnseenError as error:
         left.append(Omission(place, str(error)))
-        return StudySpec(dataset=str(settings.get("dataset", "study")), **shown)
+        return StudySpec(dataset=str(settings.get("dataset", "study")), **recorded_only)
 
 
 def _methods(folders: Sequence[Folder], runs: Sequence[Run]) -> tuple[str, ...]:
     """Return the methods in the study's order; else in that of the package's list."""
     methods = dict.fromkeys(run.method for run in runs)
-    listed = [_named(m) for f in folders for m in f.settings.get("methods", ())]
     if any(folder.settings for folder in folders):
+        listed = [_named(m) for f in folders for m in f.settings.get("methods", ())]
         return tuple(dict.fromkeys((*listed, *methods)))
     order = {name: i for i, name in enumerate(METHODS)}
     return tuple(sorted(methods, key=lambda m: (order.get(re.split(r"[(+]", m)[0], len(order)), m)))
@@ -178,13 +177,13 @@ def _reference(methods: Sequence[str], asked: str | None, studied: str | None) -
     return "fedavg" if "fedavg" in methods and len(methods) > 1 else None
 
 
-def _missing(made: StudyReport) -> Iterator[Omission]:
+def _missing(report: StudyReport) -> Iterator[Omission]:
     """Yield the jobs that the study asks for and that no folder has."""
-    stopped = any(folder.left for folder in made.folders)
-    wanted = len(made.tasks) * len(made.seeds)
-    for method in made.methods:
-        there = sum(run.method == method for run in made.runs)
-        if there < wanted and method not in made.refused:
+    stopped = any(folder.left for folder in report.folders)
+    wanted = len(report.tasks) * len(report.seeds)
+    for method in report.methods:
+        there = sum(run.method == method for run in report.runs)
+        if there < wanted and method not in report.refused:
             why = "" if stopped or there else ": it has no records"
             yield Omission(method, f"{there} of {wanted} jobs are shown{why}")
 

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from unseen.errors import UnseenError
 from unseen.expression import Call, fold, options, parse, text
 from unseen.methods import METHODS, MODIFIERS
-from unseen.report.curves import present
 from unseen.report.figures import INK, Figure, Line, Lines, Section, on_one_scale
 from unseen.report.study_report import StudyReport
 from unseen.results.statistics import Cell, mean, standard_error
@@ -43,23 +42,16 @@ def sweeps(methods: Sequence[str]) -> Sweeps:
         except UnseenError:
             continue
         for at, call in enumerate(calls):
-            for option, value in _numbers(call, first=at == 0).items():
+            part = (METHODS if at == 0 else MODIFIERS).get(fold(call.name))
+            defaults = {n: p.default for n, p in options(part).items()} if part is not None else {}
+            for option, value in {**defaults, **call.arguments}.items():
+                if isinstance(value, bool) or not isinstance(value, int | float):
+                    continue
                 rest = {k: v for k, v in call.arguments.items() if k != option}
                 changed = Call(call.name, {**rest, option: "…"})
                 base = text((*calls[:at], changed, *calls[at + 1 :])).replace("'…'", "…")
-                groups[base, option][value] = method
-    return {key: dict(sorted(found.items())) for key, found in groups.items() if len(found) > 1}
-
-
-def _numbers(call: Call, first: bool) -> dict[str, float]:
-    """Return the numeric options of one part of an expression, with defaults of those not named."""
-    part = (METHODS if first else MODIFIERS).get(fold(call.name))
-    defaults = {n: p.default for n, p in options(part).items()} if part is not None else {}
-    return {
-        name: float(value)
-        for name, value in {**defaults, **call.arguments}.items()
-        if isinstance(value, int | float) and not isinstance(value, bool)
-    }
+                groups[base, option][float(value)] = method
+    return {key: dict(sorted(values.items())) for key, values in groups.items() if len(values) > 1}
 
 
 def _sweeps(part: StudyReport) -> Iterator[Figure]:
@@ -71,8 +63,11 @@ def _sweeps(part: StudyReport) -> Iterator[Figure]:
             cells = part.main_column(column)
             line = _line(base, {value: cells[method] for value, method in method_at.items()})
             if len(line.x) > 1:
-                lines = present((line, _level(part, cells, method_at)))
                 title = "average over targets" if column == "average" else column
+                reference = cells[part.reference].values if part.reference else ()
+                ends = (min(method_at), max(method_at)) if reference else ()
+                level = (mean(reference),) * 2 if reference else ()
+                lines = (line, Line(part.reference or "", ends, level, colour=INK, kind="dotted"))
                 panels.append(_panel(part, title, option, lines, log))
         key = f"sensitivity-{base.replace('…', 'x')}"
         title = f"{base}: {part.metric} over {option}"
@@ -85,7 +80,7 @@ def _growing(part: StudyReport) -> Iterator[Figure]:
     plan = part.study.holdout
     if isinstance(plan, Growing) and len(counts) > 1:
         columns = {n: part.main_column(task) for task, n in counts.items()}
-        lines = present(
+        lines = (
             _line(method, {n: cells[method] for n, cells in columns.items()}, i)
             for i, method in enumerate(part.methods)
         )
@@ -96,24 +91,18 @@ def _growing(part: StudyReport) -> Iterator[Figure]:
 
 
 def _panel(
-    part: StudyReport, title: str, x_label: str, lines: tuple[Line, ...], log: bool = False
+    part: StudyReport, title: str, x_label: str, lines: Iterable[Line], log: bool = False
 ) -> Lines:
-    percent = "accuracy" in part.metric
-    return Lines(title, x_label, part.metric, lines, percent, log_x=log)
+    present, percent = tuple(line for line in lines if line.x), "accuracy" in part.metric
+    return Lines(title, x_label, part.metric, present, percent, log_x=log)
 
 
 def _line(name: str, cells: Mapping[float, Cell], colour: int = 0) -> Line:
     """Return means with standard errors, over the values that have a result."""
     values = {x: cell.values for x, cell in cells.items() if cell.values}
-    means = [mean(v) for v in values.values()]
-    errors = [standard_error(v) or 0.0 for v in values.values()]
-    low = tuple(m - e for m, e in zip(means, errors, strict=True)) if any(errors) else ()
-    high = tuple(m + e for m, e in zip(means, errors, strict=True)) if any(errors) else ()
-    return Line(name, tuple(values), tuple(means), low, high, colour, dots=True)
-
-
-def _level(part: StudyReport, cells: Mapping[str, Cell], values: Iterable[float]) -> Line:
-    """Return the reference as a level."""
-    found = cells[part.reference].values if part.reference else ()
-    ends, level = ((min(values), max(values)), mean(found)) if found else ((), 0.0)
-    return Line(part.reference or "", ends, (level,) * len(ends), colour=INK, kind="dotted")
+    pairs = [(mean(v), standard_error(v) or 0.0) for v in values.values()]
+    band = pairs if any(error for _, error in pairs) else []
+    return Line(
+        name, tuple(values), tuple(m for m, _ in pairs), tuple(m - e for m, e in band),
+        tuple(m + e for m, e in band), colour, dots=True,
+    )  # fmt: skip

@@ -9,7 +9,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from unseen.report.figures import INK
 from unseen.results.published_rows import Printed, printed
+from unseen.results.records import Record
 from unseen.results.selection import Selected, less_is_better
 from unseen.results.statistics import Cell
 from unseen.results.study_folder import JobFolder, StudyFolder
@@ -52,10 +54,8 @@ class Folder(StudyFolder):
     @property
     def left(self) -> tuple[Omission, ...]:
         """The jobs that are left out."""
-        above = self.path.parent
-        return tuple(
-            Omission(str(job.folder.relative_to(above)), why) for job, why in self._reasons if why
-        )
+        names = ((str(job.folder.relative_to(self.path.parent)), why) for job, why in self._reasons)
+        return tuple(Omission(name, why) for name, why in names if why)
 
 
 def read_folder(path: Path) -> Folder | Omission:
@@ -107,6 +107,11 @@ class Run:
     def task(self) -> str:
         """The task."""
         return self.raw.job.task
+
+    @property
+    def trained(self) -> list[Record]:
+        """The rounds of the exchange that trains the model."""
+        return [r for r in self.raw.rounds if r.get("exchange") == "train"]
 
 
 @dataclass(frozen=True)
@@ -171,6 +176,10 @@ class StudyReport:
         """Methods that the data or the model cannot serve, with the reason."""
         return {name: why for folder in self.folders for name, why in folder.refused.items()}
 
+    def colour(self, method: str) -> int:
+        """Return a method's colour in panels of dots, where the reference stands out."""
+        return INK if method == self.reference else 0
+
     def of(self, method: str, *tasks: str) -> tuple[Run, ...]:
         """Return a method's runs at these tasks."""
         return tuple(run for run in self.runs if run.method == method and run.task in tasks)
@@ -197,51 +206,41 @@ class StudyReport:
         return {task: (task,) for task in self.tasks}
 
     @cached_property
-    def domains(self) -> tuple[str, ...]:
-        """Every domain that is a source of some task."""
+    def domains(self) -> Mapping[str, int]:
+        """Every domain that is a source of some task -> its colour, the same in all figures."""
         names = {row["domain"] for run in self.runs for row in run.raw.source}
-        return tuple(sorted(names, key=natural))
+        return {name: i for i, name in enumerate(sorted(names, key=natural))}
 
     @cached_property
     def protocol(self) -> tuple[str, ...]:
         """The protocol's lines, once each, of all folders."""
-        views = [
+        about = self.identity
+        views = (
             Results(
                 self.study, folder.path, self.methods, self.plan, tuple(self.metrics),
-                self.identity.get("model", ""), self.identity.get("data", ""), self.refused,
-                self.identity.get("weights"), self.stand_in, folder.notes,
+                about.get("model", ""), about.get("data", ""), self.refused,
+                about.get("weights"), self.stand_in, folder.notes,
             )
             for folder in self.folders
-        ]  # fmt: skip
+        )  # fmt: skip
         return tuple(dict.fromkeys(x for view in views for x in view.protocol(self.selection)))
 
     def table(self, metric: str) -> Table:
         """Return methods × tasks for a metric, with the protocol under it."""
         paper = self.paper(metric)
-        return table(
-            [run.chosen for run in self.runs],
-            metric=metric,
-            lower=less_is_better(metric),
-            methods=self.methods,
-            tasks=self.tasks,
-            seeds=self.seeds,
-            worst=len(self.tasks) > 1,
-            not_applicable=self.refused,
-            protocol=(*self.diverged(), *self.protocol),
-            title=self.title,
-            reference=self.reference,
-            test="t" if paper.tests else "wilcoxon",
-            published=paper,
-        )
-
-    def diverged(self) -> list[str]:
-        """Return a line for each job whose numbers stopped being finite."""
-        return [
+        diverged = [
             f"diverged, counted as undefined: {run.method} at {run.task}, "
             f"seed {run.raw.job.seed}: {why}"
             for run in self.runs
             if (why := run.raw.mark.get("diverged"))
         ]
+        return table(
+            [run.chosen for run in self.runs],
+            metric=metric, lower=less_is_better(metric), methods=self.methods, tasks=self.tasks,
+            seeds=self.seeds, worst=len(self.tasks) > 1, not_applicable=self.refused,
+            protocol=(*diverged, *self.protocol), title=self.title, reference=self.reference,
+            test="t" if paper.tests else "wilcoxon", published=paper,
+        )  # fmt: skip
 
     @cached_property
     def plan(self) -> tuple[Task, ...]:

@@ -92,8 +92,8 @@ def page_tables(part: StudyReport, table: Table) -> list[PageTable]:
             of_methods = [Field(compared.fields(m)[i], found.get(m)) for m in table.methods]
             fields[name] = of_methods + [Field()] * len(others)
             heads[name] = "ascending"
-    shown = [name for name in fields if not (table.many and name in table.tasks)]
-    across = list(zip(*(fields[name] for name in shown), strict=True))
+    names_across = [name for name in fields if not (table.many and name in table.tasks)]
+    across = list(zip(*(fields[name] for name in names_across), strict=True))
     rows = [
         TableRow(m, cells, "ref" * (m == part.reference), _sign(table, part.reference, m))
         for m, cells in zip(table.methods, across, strict=False)
@@ -103,7 +103,7 @@ def page_tables(part: StudyReport, table: Table) -> list[PageTable]:
         for label, cells in zip(others, across[len(rows) :], strict=True)
     ]
     caption = table.footnotes[0]
-    header = [(name, heads[name]) for name in shown]
+    header = [(name, heads[name]) for name in names_across]
     if not table.many:
         return [PageTable(table.metric, caption, "method", header, rows)]
     named = [row for row in rows if any(cell.value for cell in row.cells)]
@@ -136,10 +136,9 @@ def _field(table: Table, cell: Cell, mark: str, paper: str, gap: str) -> Field:
     value, error, n = cell.fields()
     if isinstance(value, str):
         return Field(value or f"{n}/{cell.seeds} seeds", paper=paper)
-    finished = n + cell.undefined
+    finished, spread = n + cell.undefined, "" if error is None else table.shown(error)
     remarks = [f"{finished}/{cell.seeds} seeds"] * (finished < cell.seeds)
     remarks += [f"{cell.undefined} undefined"] * bool(cell.undefined)
-    spread = "" if error is None else table.shown(error)
     return Field(table.shown(value), value, spread, ", ".join(remarks), mark, paper, gap)
 
 
@@ -150,9 +149,8 @@ def _sign(table: Table, reference: str | None, method: str) -> tuple[str, str]:
         return "", ""
     cells = column(table, "average")
     ours, theirs = (mean(cells[m].values) for m in (method, reference))
-    better = (ours < theirs) == table.lower
-    word = "better" if better else "worse"
-    return "▲" if better else "▼", f"{word} than {reference}, p = {p:.3g} after Holm"
+    sign, word = ("▲", "better") if (ours < theirs) == table.lower else ("▼", "worse")
+    return sign, f"{word} than {reference}, p = {p:.3g} after Holm"
 
 
 def cards(table: Table) -> list[tuple[str, str]]:

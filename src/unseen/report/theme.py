@@ -6,43 +6,35 @@ The eight colours are those of Okabe and Ito, made darker or lighter until each 
 
 from __future__ import annotations
 
+import re
+import tomllib
 from collections.abc import Mapping
+from html import escape
+from importlib import resources
 from typing import Any
 
 #: name -> (on light, on dark).
-COLOURS: Mapping[str, tuple[str, str]] = {
-    "paper": ("#ffffff", "#15181c"),
-    "raised": ("#f6f7f8", "#1d2126"),
-    "ink": ("#1a1d21", "#e8eaed"),
-    "soft": ("#565d66", "#a9b1bb"),
-    "rule": ("#d9dde2", "#363c44"),
-    "link": ("#005c9e", "#79bdf2"),
-    "warn": ("#fff6e0", "#33290f"),
-    "edge": ("#b07800", "#e0ab3d"),
-    "many": ("#8b929b", "#79828d"),
-    "s0": ("#0072b2", "#4fa8e8"),
-    "s1": ("#d04f00", "#f5894a"),
-    "s2": ("#008562", "#2bc79a"),
-    "s3": ("#ad5089", "#df97c2"),
-    "s4": ("#947000", "#e2b33c"),
-    "s5": ("#3a8fb7", "#9fd8f7"),
-    "s6": ("#6a4fc4", "#ab98f5"),
-    "s7": ("#6b7076", "#b4bac1"),
-    # The steps of a surface or a matrix, from low to high.
-    "h0": ("#edf5fa", "#13344d"),
-    "h1": ("#d5e8f3", "#18425f"),
-    "h2": ("#b4d5e8", "#1d4d70"),
-    "h3": ("#8bbcd9", "#255d86"),
-    "h4": ("#5f9fc6", "#2c6994"),
-    "h5": ("#33769f", "#64a5cf"),
-    "h6": ("#1f5f8b", "#9ccbe8"),
-    "h7": ("#0b3c5d", "#d8ecf8"),
-}
+COLOURS: Mapping[str, tuple[str, str]] = tomllib.loads(
+    (resources.files("unseen.report") / "colours.toml").read_text("utf-8")
+)
 SERIES, STEPS = 8, 8
 LIGHT: Mapping[str, str] = {name: light for name, (light, _) in COLOURS.items()}
-#: The same for matplotlib, in multiples of the line's width.
+#: As matplotlib has them, in multiples of the line's width.
 DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1.5, 1.5)), (0, (7, 2, 1.5, 2)))
 MARKERS = ("", "o", "s", "^", "D", "v", "P", "X")
+#: The colours' names, by what matplotlib draws with.
+NAMES = {colour: name for name, colour in LIGHT.items()}
+#: What of an SVG only matplotlib or an editor needs. Names of groups stay where they are a title.
+NEEDLESS = (
+    (r"^.*?(?=<svg)|<metadata>.*?</metadata>|<defs>\s*<style.*?</defs>", ""),
+    (r"\s*\n\s*", " "),
+    (r"> <", "><"),
+    (r'<g id="title:([^"]*)">', r"<g ><title>\1</title>"),
+    (r'<g id="[^"]*"', "<g"),
+    (r' transform="rotate\(-0 [^"]*"', ""),
+    (r"font-family: [^;\"]*;?|opacity: 1;|text-anchor: start;?", ""),
+    (r"([:;]) (?=[^<>]*>)", r"\1"),
+)
 
 
 def tint(index: int) -> str:
@@ -100,3 +92,44 @@ def shortened(text: str, length: int) -> str:
         'fedprox(m…'
     """
     return text if len(text) <= length else text[: length - 1] + "…"
+
+
+def compact(svg: str, label: str, themed: bool) -> str:
+    """Return matplotlib's SVG made small, with places to a tenth of a pixel.
+
+    Args:
+        svg: What matplotlib wrote.
+        label: The text alternative; without one, screen readers skip the drawing.
+        themed: For the page: colours are its variables, and letters are its own.
+    """
+    for pattern, replacement in NEEDLESS:
+        svg = re.sub(pattern, replacement, svg, flags=re.DOTALL)
+    svg = re.sub(r"<[^>]*>", _rounded, svg)
+    svg = re.sub(r'<g>((?:<use [^>]*? style="([^"]*)"/>){2,})</g>', _once, svg)
+    before = ""
+    while svg != before:  # from the inside out
+        before, svg = svg, re.sub(r"<g/>|<g>((?:(?!</?g\b).)*)</g>", r"\1", svg)
+    box = re.search(r'viewBox="0 0 (\S+) ([^"]*)"', svg)
+    assert box is not None
+    spoken = f'role="img" aria-label="{escape(label)}"' if label else 'aria-hidden="true"'
+    head = f'<svg {box[0]} {spoken} stroke-linejoin="round"'
+    body = svg[svg.index(">") + 1 :]
+    if not themed:
+        spaces = 'xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink"'
+        size = f'width="{box[1]}" height="{box[2]}" font-family="DejaVu Sans,sans-serif"'
+        return f"{head} {spaces} {size}>{body}\n"
+    body = re.sub(r"(?<=[: ])#[0-9a-f]{6}", lambda m: f"var(--{NAMES.get(m[0], 'ink')})", body)
+    body = re.sub(r'(?<=style=")font-size:11px;', "", body)
+    return f"{head}>{body.replace('xlink:href', 'href')}"
+
+
+def _rounded(tag: re.Match[str]) -> str:
+    text = re.sub(r"\d+\.\d+", lambda m: f"{float(m[0]):.1f}".removesuffix(".0"), tag[0])
+    return re.sub(r" ?\b([MLCQz])\b ?", r"\1", text) if ' d="' in text else text
+
+
+def _once(marks: re.Match[str]) -> str:
+    """Return marks that look the same with their style at the group, where they all do."""
+    style = f' style="{marks[2]}"'
+    same = marks[1].count("<use") == marks[1].count(style)
+    return f"<g{style}>{marks[1].replace(style, '')}</g>" if same else marks[0]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from itertools import combinations
 
 import torch
@@ -19,8 +20,8 @@ from unseen.core.turn import Turn
 from unseen.errors import UnseenError
 from unseen.methods.base import TRAIN, model_rule
 from unseen.methods.compose import method as compose
-from unseen.report.curves import averaged, present, trained
-from unseen.report.figures import Figure, Lines, Section, on_one_scale
+from unseen.report.curves import averaged, panel
+from unseen.report.figures import Figure, Section, on_one_scale
 from unseen.report.study_report import Run, StudyReport
 from unseen.results.statistics import mean
 from unseen.results.study_folder import Curve
@@ -92,11 +93,10 @@ def aligned(rule: Combine | None, inner: Tensor, turn: Turn) -> Tensor | None:
     """
     if not isinstance(rule, PPDG | PCGrad) or rule.blocks != "whole":
         return None
-    rows = [
+    mixing = torch.stack([
         rule.mix(inner, {"prior": one}, {}, turn.generator("rule/model"))[0]
         for one in torch.eye(len(inner), dtype=torch.float64)
-    ]
-    mixing = torch.stack(rows)
+    ])  # fmt: skip
     return mixing @ inner @ mixing.T
 
 
@@ -112,13 +112,13 @@ def of_method(part: StudyReport, method: str) -> Figure:
     }
     panels = []
     for name in PANELS:
-        lines = present(
+        lines = [
             averaged([run.get(name, {}) for run in runs], task, i)
             for i, (task, runs) in enumerate(runs_at.items())
-        )
+        ]
         quantity = name.partition(",")[0]
         limits = (-0.02, 1.02) if quantity == CONFLICTS else None
-        panels.append(Lines(name, "round", quantity, lines, limits=limits))
+        panels.append(panel(name, quantity, lines, limits=limits))
     title = f"{method}: agreement of updates"
     caption = "pairwise cosine, share of pairs in conflict and domain variance (PPDG, Eq. 4)"
     return Figure(f"updates-{method}", title, caption, tuple(panels), fold=method)
@@ -126,9 +126,11 @@ def of_method(part: StudyReport, method: str) -> Figure:
 
 def quantities(part: StudyReport, run: Run) -> Mapping[str, Curve]:
     """Return one run's quantities by round, under the names of their panels."""
-    rule = _rule(part, run.method)
+    rule: Combine | None = None
+    with suppress(UnseenError, AssertionError, KeyError):
+        rule = model_rule(compose(run.method, part.study.training.build(regression=False)))
     series: dict[str, dict[int, float]] = defaultdict(dict)
-    for record in trained(run):
+    for record in run.trained:
         gram = record.get("gram", {}).get("model")
         if not gram:
             continue
@@ -144,10 +146,3 @@ def quantities(part: StudyReport, run: Run) -> Mapping[str, Curve]:
         for name, value in values.items():
             series[name][r] = value
     return series
-
-
-def _rule(part: StudyReport, method: str) -> Combine | None:
-    try:
-        return model_rule(compose(method, part.study.training.build(regression=False)))
-    except (UnseenError, AssertionError, KeyError):
-        return None

@@ -12,11 +12,10 @@ from unseen.report import (
     outcome,
     plot,
     provenance,
-    rule_weights,
     sensitivity,
     updates,
 )
-from unseen.report.figures import Figure, Section
+from unseen.report.figures import Section
 from unseen.report.page import Chapters, page, slug
 from unseen.report.read import Choice, read
 from unseen.report.study_report import Omission, StudyReport
@@ -56,15 +55,11 @@ def report(
         write_atomically(target / name, content.encode())
     for one in chapters if files else ():
         for figure in (figure for section in one.sections for figure in section.figures):
-            _draw(figure, target / "figures" / one.name(figure))
+            forms = zip(("svg", "png", "csv"), (*plot.files(figure), figure.to_csv().encode()),
+                        strict=True)  # fmt: skip
+            for ending, file in forms:
+                write_atomically(target / "figures" / f"{one.name(figure)}.{ending}", file)
     return target / "report.html"
-
-
-def _draw(figure: Figure, stem: Path) -> None:
-    """Write a figure as SVG and PNG, with its data."""
-    svg, png = plot.files(figure)
-    for ending, content in (("svg", svg), ("png", png), ("csv", figure.to_csv().encode())):
-        write_atomically(stem.with_name(f"{stem.name}.{ending}"), content)
 
 
 def sections(part: StudyReport, further: Further | None = None) -> tuple[Section, ...]:
@@ -75,7 +70,7 @@ def sections(part: StudyReport, further: Further | None = None) -> tuple[Section
         further: Makes those that need the data.
     """
     return (
-        outcome.overview(part), curves.section(part), rule_weights.section(part),
+        outcome.overview(part), curves.section(part), curves.weight_curves(part),
         gaps.section(part), updates.section(part), sensitivity.section(part),
         *(further(part) if further else [Section("saved")]),
         outcome.fair(part), outcome.cost(part), *outcome.disclosed(part),
@@ -97,7 +92,13 @@ def texts(chapters: Sequence[Chapters], left: Sequence[Omission]) -> Iterator[tu
             yield f"{tables}{slug(metric)}.notes.txt", table.to_notes()
             tex.append(table.to_latex())
             whole.append(table.to_markdown())
-        yield f"{tables}runs.csv", _runs(part)
+        runs = [
+            [r.method, r.task, r.raw.job.seed, r.chosen.round]
+            + [r.chosen.metrics.get(m) for m in part.metrics]  # what is undefined is empty
+            for r in part.runs
+        ]
+        header = ("method", "task", "seed", "round", *part.metrics)
+        yield f"{tables}runs.csv", comma_separated([header, *runs])
         for section in one.sections:
             for grid in section.grids:
                 yield f"{tables}{section.key}.csv", grid.to_csv()
@@ -109,14 +110,3 @@ def texts(chapters: Sequence[Chapters], left: Sequence[Omission]) -> Iterator[tu
     whole += [f"Left out or incomplete:\n\n{omitted}"] if omitted else []
     yield "report.md", "\n".join(whole)
     yield "report.tex", "\n".join(tex)
-
-
-def _runs(part: StudyReport) -> str:
-    """Return one row per finished job: its selected round and all its metrics there."""
-    header = ("method", "task", "seed", "round", *part.metrics)
-    rows = [
-        [r.method, r.task, r.raw.job.seed, r.chosen.round]
-        + [r.chosen.metrics.get(m) for m in part.metrics]  # what is undefined is empty
-        for r in part.runs
-    ]
-    return comma_separated([header, *rows])

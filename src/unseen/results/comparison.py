@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from unseen.errors import choice, nearest
+from unseen.errors import check_known, choice
 from unseen.results.statistics import Ranking, mean, rank, ranks, standard_error
 
 #: One figure per (method, task, seed).
@@ -132,12 +132,11 @@ class Comparison:
     raw: Mapping[str, Mapping[str, float]]
     corrected: Mapping[str, Mapping[str, float]]
     pairs: int
-    test: str = "wilcoxon"
-    verdict: bool = False
+    test: str
+    verdict: bool
 
     @property
     def ranks(self) -> Mapping[str, float]:
-        """Mean rank of each method that has every figure, 1 for the best."""
         return self.ranking.ranks
 
     @property
@@ -146,16 +145,14 @@ class Comparison:
         return self.corrected[self.test]
 
     def fields(self, method: str) -> tuple[str, str]:
-        """Return rank and p as they are shown."""
         rank, p = self.ranks.get(method), self.p.get(method)
-        shown = "" if p is None else f"{p:.3f}" if p >= 0.001 else "< 0.001"
+        text = "" if p is None else f"{p:.3f}" if p >= 0.001 else "< 0.001"
         if self.verdict and p is not None:
-            shown += f"/{int(p < LEVEL)}"
-        return "" if rank is None else f"{rank:.1f}", shown
+            text += f"/{int(p < LEVEL)}"
+        return "" if rank is None else f"{rank:.1f}", text
 
     @property
     def columns(self) -> tuple[str, str]:
-        """The columns' names."""
         return "rank", f"{'p/h' if self.verdict else 'p'} ({self.reference})"
 
     def raw_fields(self, method: str) -> list[float | None]:
@@ -165,20 +162,15 @@ class Comparison:
 
     @property
     def raw_columns(self) -> list[str]:
-        """The names of `raw_fields`."""
-        return [
-            "rank",
-            *(f"{t} {kind} ({self.reference})" for t in TESTS for kind in ("p", "Holm p")),
-        ]
+        tests = (f"{test} {kind} ({self.reference})" for test in TESTS for kind in ("p", "Holm p"))
+        return ["rank", *tests]
 
     @property
     def notes(self) -> list[str]:
-        """What the columns are."""
         h = f"; h = 1 where this p is below {LEVEL}" if self.verdict else ""
-        exact = ""
-        if self.test == "wilcoxon":
-            normal = f" up to {EXACT} of them and normal beyond" if self.pairs > EXACT else ""
-            exact = f", exact{normal} with mean ranks for ties and without differences of 0"
+        normal = f" up to {EXACT} of them and normal beyond" if self.pairs > EXACT else ""
+        exact = f", exact{normal} with mean ranks for ties and without differences of 0"
+        exact = exact if self.test == "wilcoxon" else ""
         lines = [
             "rank: mean over targets of the rank of the mean over seeds, 1 is best",
             self.ranking.note,
@@ -212,16 +204,13 @@ def compare(
         test: The test that is shown, a name in `TESTS`.
         verdict: Whether h follows p.
     """
-    if reference not in methods:
-        raise nearest("method to compare with", reference, methods)
+    check_known("method to compare with", methods, reference)
     choice("test", test, tuple(TESTS))
     keys = [(t, s) for t in tasks for s in seeds]
     complete = [m for m in methods if all((m, *key) in figures for key in keys)]
-    # Rounded, since equal means and differences of shares may differ in their last bits, and ties
-    # matter.
-    rows = {
-        m: [round(mean([figures[m, t, s] for s in seeds]), 12) for t in tasks] for m in complete
-    }
+    # Rounded: ties matter, and equal means and differences may differ in their last bits.
+    means = ((m, [mean([figures[m, t, s] for s in seeds]) for t in tasks]) for m in complete)
+    rows = {method: [round(x, 12) for x in row] for method, row in means}
     others = [m for m in complete if m != reference] if reference in complete else []
     pairs = {m: [round(figures[m, *k] - figures[reference, *k], 12) for k in keys] for m in others}
     raw, corrected = {}, {}

@@ -1,8 +1,7 @@
 """How the selected model serves each environment of the source clients, and how evenly.
 
-`source accuracy@environment` is the accuracy at every group of the metadata column `environment`
-of every source client, and `source accuracy` that at every source client; both on the validation
-splits. `variance` and `entropy` before such a name say how even the accuracies are.
+`source accuracy@column` is the accuracy at every group of a metadata column of every source client,
+`source accuracy` that at every source client; `variance` and `entropy` before it say how even.
 
 Source:
     Li, Sanjabi, Beirami, Smith 2020, "Fair Resource Allocation in Federated Learning", Definition 1
@@ -27,8 +26,8 @@ def variance(accuracies: Sequence[float]) -> float:
         >>> variance([0.25, 0.75])
         0.0625
     """
-    _check(accuracies)
-    mean = math.fsum(accuracies) / len(accuracies)
+    total = _total(accuracies)
+    mean = total / len(accuracies)
     return math.fsum((a - mean) ** 2 for a in accuracies) / len(accuracies)
 
 
@@ -42,9 +41,7 @@ def entropy(accuracies: Sequence[float]) -> float:
         >>> entropy([0.8, 0.8]) == math.log(2)
         True
     """
-    _check(accuracies)
-    total = math.fsum(accuracies)
-    if total == 0:
+    if not (total := _total(accuracies)):
         raise UnseenError("the entropy of accuracies that are all 0 is not defined.")
     return math.fsum(-a / total * math.log(a / total) for a in accuracies if a > 0)
 
@@ -54,11 +51,11 @@ def divergence(accuracies: Sequence[float]) -> float:
     return math.log(len(accuracies)) - entropy(accuracies)
 
 
-def _check(accuracies: Sequence[float]) -> None:
+def _total(accuracies: Sequence[float]) -> float:
     if not accuracies or not all(0 <= a <= 1 for a in accuracies):
-        raise UnseenError(
-            f"expected one accuracy in [0, 1] per environment; found {list(accuracies)!r}."
-        )
+        what = f"expected one accuracy in [0, 1] per environment; found {list(accuracies)!r}."
+        raise UnseenError(what)
+    return math.fsum(accuracies)
 
 
 #: One number for the accuracies of all environments: name -> function.
@@ -105,11 +102,9 @@ def of_sources(
             even.append(replace(run, metrics={shown: summary(values) if defined else None}))
         return (), even
     if len(tasks := {run.task for run, _ in rows}) > 1:
-        raise UnseenError(
-            f"{shown!r} has a column per environment, so it is of one task; this study has "
-            f"{', '.join(sorted(tasks))}.",
-            remedy=f"Name one of them: --targets {min(tasks)}.",
-        )
+        what = f"{shown!r} has a column per environment, so it is of one task; this study has "
+        remedy = f"Name one of them: --targets {min(tasks)}."
+        raise UnseenError(f"{what}{', '.join(sorted(tasks))}.", remedy=remedy)
     columns = tuple(dict.fromkeys(column for _, at in rows for column in at))
     return columns, [
         replace(run, task=column, metrics={shown: at.get(column)}, undefined={})

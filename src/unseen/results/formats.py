@@ -27,7 +27,7 @@ LEGEND = (
     "significance"
 )
 #: How many tasks Markdown, LaTeX, plain text and the report show as columns; where there are more,
-#: tasks are rows, and so many methods stand side by side.
+#: tasks are rows, with at most `BLOCK` methods side by side.
 LIMIT, BLOCK = 12, 8
 #: How many rows a page of LaTeX holds.
 PAGE = 40
@@ -285,6 +285,16 @@ def caption(metric: str, seeds: int, spread: str, lower: bool) -> str:
         over = "one seed: no standard error, differences may be noise"
     better = "lower" if lower else "higher"
     return f"{metric}{UNITS[scale_of(metric)]}, {over}; {better} is better"
+
+
+def counted(number: int, unit: str) -> str:
+    """Return a number with its unit.
+
+    Example:
+        >>> counted(1, "epoch"), counted(5, "epoch")
+        ('1 epoch', '5 epochs')
+    """
+    return f"{number} {unit}{'s' if number > 1 else ''}"
 
 
 def line(text: str) -> str:

@@ -33,7 +33,6 @@ class MetricName:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read a name."""
         head, _, column = text.partition("@")
         *words, metric = head.split(" ")
         return cls(metric, column, tuple(words))

@@ -68,9 +68,8 @@ class Printed:
             tested: The column of p/h; None where there is none.
         """
         rows = {label: {c: str(f) for c, f in row.items()} for label, row in self.rows.items()}
-        if tested is not None:
-            for label, text in self.tests.items():
-                rows.setdefault(label, {})[tested] = text
+        for label, text in self.tests.items() if tested is not None else ():
+            rows.setdefault(label, {})[tested or ""] = text
         return rows
 
     def differences(
@@ -141,13 +140,10 @@ def gap(cell: Cell, figure: Figure, scale: float) -> Gap | None:
 def printed(published: str | tuple[str, ...] | Published, metric: str) -> Printed:
     """Return the rows of a study's own figures, or of the tables that it names."""
     rows: dict[str, dict[str, Figure]] = {}
-    methods: dict[str, str] = {}
-    tests: dict[str, str] = {}
-    notes: list[str] = []
+    methods, tests, notes = dict[str, str](), dict[str, str](), list[str]()
     if isinstance(published, Mapping):
         for label, row in published.get(metric, {}).items():
-            pairs = {c: (f,) if isinstance(f, str) else f for c, f in row.items()}
-            rows[label] = {c: Figure(*pair) for c, pair in pairs.items()}
+            rows[label] = {c: Figure(*([f] if isinstance(f, str) else f)) for c, f in row.items()}
         return Printed(rows, {label: label for label in rows})
     for name in (published,) if isinstance(published, str) else published:
         whole = table(name)

@@ -1,16 +1,17 @@
 """Records on disk: one JSON line per evaluation, files that survive a crash, marks when done.
 
-A job's folder holds `source.jsonl` and `target.jsonl` (evaluations; kept apart so that no
-selection rule can read the target by accident), `rounds.jsonl` (who took part, the weights, the
-scalars), `checkpoint.pt` while it runs and `done.json` once it is finished.
+The evaluations in `source.jsonl` and `target.jsonl` are kept apart, so that no selection rule can
+read the target by accident.
 """
 
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import takewhile
 from pathlib import Path
@@ -50,17 +51,15 @@ class Job:
     seed: int
 
     def folder(self, out: Path) -> Path:
-        """Return where its records lie."""
         return out / "records" / _slug(self.method) / _slug(self.task) / f"seed-{self.seed}"
 
 
 def parsed(line: bytes) -> Record | None:
     """Return the record of a line; None where it is damaged."""
-    try:
-        record = json.loads(line)
-    except ValueError:
-        return None
-    return record if isinstance(record, dict) else None
+    with suppress(ValueError):
+        if isinstance(record := json.loads(line), dict):
+            return record
+    return None
 
 
 def read_lines(path: Path) -> list[Record]:
@@ -110,7 +109,6 @@ class Log:
         self.files[name].flush()
 
     def close(self) -> None:
-        """Close the files."""
         for file in self.files.values():
             file.close()
 
@@ -137,17 +135,11 @@ def mark_done(
         fallbacks: How often a rule's solver failed and its prior replaced the result.
         separated: The columns that separate the classes, so that a penalty came in.
     """
-    extras: Record = {
-        "commit": commit, "diverged": diverged, "fallbacks": fallbacks,
-        "separated": list(separated),
-    }  # fmt: skip
-    mark: Record = {
-        "records": digests(folder),
-        "versions": dict(versions),
-        "seconds": round(seconds, 3),
-        "peak_mib": round(peak_mib),
-        **{key: value for key, value in extras.items() if value},
-    }
+    extras: Record = {"commit": commit, "diverged": diverged, "fallbacks": fallbacks}
+    extras |= {"separated": list(separated)}
+    mark: Record = {"records": digests(folder), "versions": dict(versions)}
+    mark |= {"seconds": round(seconds, 3), "peak_mib": round(peak_mib)}
+    mark |= {key: value for key, value in extras.items() if value}
     write_atomically(folder / "done.json", json.dumps(mark, indent=1).encode())
     (folder / "checkpoint.pt").unlink(missing_ok=True)
 
@@ -168,8 +160,6 @@ def is_done(folder: Path) -> bool:
 
 def save_checkpoint(folder: Path, state: State, memories: Memories) -> None:
     """Write the server's state and every client's memory in one file and one step."""
-    import io
-
     import torch
 
     def own(value: Any) -> Any:  # views would carry their whole storage along
@@ -181,15 +171,9 @@ def save_checkpoint(folder: Path, state: State, memories: Memories) -> None:
             return type(value)(own(inner) for inner in value)
         return value
 
-    content = {
-        "lengths": _lengths(folder),
-        "digests": digests(folder),
-        "round": state.round,
-        "seed": state.seed,
-        "inbox": own(state.inbox),
-        "rules": own(state.rules),
-        "memories": own(memories.kept),
-    }
+    content = {"lengths": _lengths(folder), "digests": digests(folder)}
+    content |= {"round": state.round, "seed": state.seed, "inbox": own(state.inbox)}
+    content |= {"rules": own(state.rules), "memories": own(memories.kept)}
     buffer = io.BytesIO()
     torch.save(content, buffer)
     payload = buffer.getvalue()
@@ -203,8 +187,6 @@ def load_checkpoint(folder: Path, device: str) -> tuple[State, Memories, Mapping
         None where nothing can be resumed: no checkpoint, a damaged one, or other records than those
         of its time.
     """
-    import io
-
     import torch
 
     from unseen.core.client import Memories
@@ -223,12 +205,12 @@ def load_checkpoint(folder: Path, device: str) -> tuple[State, Memories, Mapping
     def moved(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         return {name: tensor.to(device) for name, tensor in tensors.items()}
 
-    kept = {
+    memories = {
         client: [(tuple(label), moved(memory)) for label, memory in entries]
         for client, entries in content["memories"].items()
     }
     state = State(content["round"], moved(content["inbox"]), content["rules"], content["seed"])
-    return state, Memories(kept), lengths
+    return state, Memories(memories), lengths
 
 
 def written(
@@ -258,13 +240,13 @@ def evaluations(
 ) -> list[Record]:
     """Return one record per participant of an evaluation exchange; see `written`."""
     table = outcome.table
-    metrics = [MetricName.parse(n) for n in table if n not in TURN]
-    metrics = [metric for metric in metrics if not metric.metric.endswith(".undefined")]
+    parsed = (MetricName.parse(n) for n in table if n not in TURN)
+    metrics = [metric for metric in parsed if not metric.metric.endswith(".undefined")]
+    metrics.sort(key=lambda metric: bool(metric.column))
     records = []
     for i, domain in enumerate(outcome.names):
-        record: Record = {"method": job.method, "task": job.task, "seed": job.seed}
-        record |= {"round": outcome.turn.round, "role": roles[domain], "domain": domain}
-        for metric in sorted(metrics, key=lambda metric: bool(metric.column)):
+        record = {**vars(job), "round": outcome.turn.round, "role": roles[domain], "domain": domain}
+        for metric in metrics:
             row, kind = table[str(metric)][i], int if metric.metric == "examples" else float
             unknown = table[metric.undefined][i] if metric.undefined in table else row.new_zeros(())
             pairs = zip(row.reshape(-1), unknown.expand_as(row).reshape(-1), strict=True)
@@ -307,11 +289,11 @@ def digests(folder: Path, lengths: Mapping[str, int] | None = None) -> dict[str,
         folder: The job's folder.
         lengths: Name -> how many bytes count; None: all bytes of all files.
     """
-    found = {}
+    hashes = {}
     for name, end in (_lengths(folder) if lengths is None else lengths).items():
         content = (folder / name).read_bytes() if (folder / name).exists() else b""
-        found[name] = hashlib.sha256(content[:end]).hexdigest()
-    return found
+        hashes[name] = hashlib.sha256(content[:end]).hexdigest()
+    return hashes
 
 
 def _lengths(folder: Path) -> dict[str, int]:

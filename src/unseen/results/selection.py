@@ -1,7 +1,4 @@
-"""Which round of a job counts: named pure functions over its records.
-
-Only `target-oracle` reads the records of the target.
-"""
+"""Which round of a job counts: named pure functions over its records."""
 
 from __future__ import annotations
 
@@ -11,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, cast
 
-from unseen.errors import UnseenError, nearest, number
+from unseen.errors import UnseenError, check_known, number
 from unseen.expression import parse, resolve
 from unseen.results import metric_name
 from unseen.results.metric_name import MetricName
@@ -46,19 +43,19 @@ def source_validation(source: Records, target: Records, metric: str, lower: bool
         UnseenError: The metric is defined nowhere. Where it is undefined at some domain, the mean
             is over the others.
     """
-    found = [record for record in source if record["role"] == "source"]
-    return _best("source-validation", found, metric, lower)
+    rows = [record for record in source if record["role"] == "source"]
+    return _best("source-validation", rows, metric, lower)
 
 
 def ood_validation(source: Records, target: Records, metric: str, lower: bool) -> int:
     """Return the round as `source_validation`, over the domains neither source nor target."""
-    found = [record for record in source if record["role"] == "ood-validation"]
-    if not found:
+    rows = [record for record in source if record["role"] == "ood-validation"]
+    if not rows:
         raise UnseenError(
             "ood-validation needs a domain that is neither source nor target; this study has none.",
             remedy="Name one: [holdout] source = ['a', 'b'], validation = ['c'], target = ['d'].",
         )
-    return _best("ood-validation", found, metric, lower)
+    return _best("ood-validation", rows, metric, lower)
 
 
 def last(source: Records, target: Records, metric: str, lower: bool) -> int:
@@ -92,14 +89,13 @@ def target_oracle(
         by the highest accuracy, FedILC by the lowest loss after some rounds.
     """
     number("after", after, 0, whole=True)
-    found = [record for record in target if record["round"] >= after]
-    if not found:
-        raise UnseenError(
-            f"target-oracle: no round is left after {after};", remedy="choose a smaller after."
-        )
+    rows = [record for record in target if record["round"] >= after]
+    if not rows:
+        what = f"target-oracle: no round is left after {after}."
+        raise UnseenError(what, remedy="Choose a smaller after.")
     if metric is not None:
         study_metric, lower = str(metric), less_is_better(str(metric))
-    return _best("target-oracle", found, study_metric, lower)
+    return _best("target-oracle", rows, study_metric, lower)
 
 
 SELECTIONS: dict[str, Callable[..., int]] = {
@@ -209,18 +205,18 @@ def selected(
         selection: The rule.
         metric: What it selects by.
         lower: Whether less of it is better.
-        constants: What an answer without any input scores, as `unseen.study.constant` has it.
+        constants: What an answer without any input scores, as `unseen.study.prepare` has it.
     """
     jobs = {(r["method"], r["task"], r["seed"]) for r in (*source, *target)}
     if len(jobs) != 1:
         raise UnseenError(f"a round is chosen within one job; found records of {sorted(jobs)}.")
     chosen = select(selection, source, target, metric, lower)
     reported = target or [record for record in source if record["role"] == "source"]
-    found = [record for record in reported if record["round"] == chosen]
-    if not found:
+    rows = [record for record in reported if record["round"] == chosen]
+    if not rows:
         raise UnseenError(f"{jobs.pop()}: the target has no record of round {chosen}, the chosen.")
-    run = _reported(Selected(*jobs.pop(), chosen, {}), found, {n: n for n in names(found[0])})
-    return replace(run, worse=beaten(found, constants))
+    run = _reported(Selected(*jobs.pop(), chosen, {}), rows, {n: n for n in names(rows[0])})
+    return replace(run, worse=beaten(rows, constants))
 
 
 def _reported(run: Selected, records: Records, shown: Mapping[str, str]) -> Selected:
@@ -262,9 +258,8 @@ def beaten(found: Records, constants: Records) -> dict[str, tuple[str, ...]]:
         for name in (k for k in names(record) if k in record and "@" not in k):
             by = next((m for m in (name, "loss", "rmse") if m in constant and m in record), name)
             ours, theirs = record[by], constant.get(by)
-            if ours is None or theirs is None or ours == theirs:
-                continue
-            if (ours > theirs) == less_is_better(by):
+            differ = ours is not None and theirs is not None and ours != theirs
+            if differ and (ours > theirs) == less_is_better(by):
                 worse[name] = (*worse.get(name, ()), record["domain"])
     return worse
 
@@ -284,8 +279,8 @@ def at_validation(run: Selected, source: Records, shown: str) -> Selected:
         >>> at_validation(run, rows, "validation accuracy").metrics
         {'validation accuracy': 0.6}
     """
-    found = [r for r in source if r["role"] == "ood-validation" and r["round"] == run.round]
-    return _reported(run, found, {shown: MetricName.parse(shown).inner})
+    rows = [r for r in source if r["role"] == "ood-validation" and r["round"] == run.round]
+    return _reported(run, rows, {shown: MetricName.parse(shown).inner})
 
 
 def value(record: Mapping[str, Any], metric: str) -> float | None:
@@ -301,8 +296,7 @@ def value(record: Mapping[str, Any], metric: str) -> float | None:
         >>> value(record, "worst accuracy@region")
         0.6
     """
-    if metric not in names(record):
-        raise nearest("metric", metric, names(record))
+    check_known("metric", names(record), metric)
     if not metric.startswith(WORST):
         return cast("float | None", record[metric])
     name = MetricName.parse(metric)
@@ -327,9 +321,8 @@ def _best(name: str, records: Records, metric: str, lower: bool) -> int:
     """Return the round with the best mean over the records' domains, the earliest among equals."""
     rounds: dict[int, list[float]] = defaultdict(list)
     for record in records:
-        found = value(record, metric)
-        if found is not None:
-            rounds[record["round"]].append(found)
+        if (level := value(record, metric)) is not None:
+            rounds[record["round"]].append(level)
     if not rounds:
         raise UnseenError(
             f"{name} cannot select by {metric}: it is undefined in all {len(records)} evaluations "

@@ -22,7 +22,7 @@ def mean(values: Sequence[float]) -> float:
         0.8
     """
     if not values:
-        raise UnseenError("the mean of no values is not defined;", remedy="give at least one.")
+        raise UnseenError("the mean of no values is not defined.", remedy="Give at least one.")
     return float(statistics.mean(values))
 
 
@@ -37,9 +37,8 @@ def standard_error(values: Sequence[float]) -> float | None:
         True
     """
     if not values:
-        raise UnseenError(
-            "the standard error of no values is not defined;", remedy="give at least two."
-        )
+        what = "the standard error of no values is not defined."
+        raise UnseenError(what, remedy="Give at least two.")
     return statistics.stdev(values) / math.sqrt(len(values)) if len(values) > 1 else None
 
 
@@ -71,8 +70,8 @@ def interval(values: Sequence[float], level: float = 0.95) -> tuple[float, float
     """
     import torch
 
-    from unseen.core.bootstrap import ends, resamples
     from unseen.core.turn import keyed
+    from unseen.core.weighted_metrics import ends, resamples
 
     number("level", level, 0, 1, open_low=True)
     if len(values) < 2:
@@ -89,8 +88,6 @@ def interval(values: Sequence[float], level: float = 0.95) -> tuple[float, float
 def quantile(values: Sequence[float], share: float) -> float:
     """Return the quantile at a share, linear between the two nearest order statistics.
 
-    With x_(0) ≤ … ≤ x_(n − 1) it lies at share · (n − 1).
-
     Args:
         values: At least one number.
         share: In [0, 1].
@@ -104,13 +101,12 @@ def quantile(values: Sequence[float], share: float) -> float:
         1.4
     """
     if not values:
-        raise UnseenError("a quantile of no values is not defined;", remedy="give at least one.")
+        raise UnseenError("a quantile of no values is not defined.", remedy="Give at least one.")
     number("share", share, 0, 1)
     ordered = sorted(values)
-    at = share * (len(ordered) - 1)
-    below = math.floor(at)
-    above = min(below + 1, len(ordered) - 1)
-    return ordered[below] + (at - below) * (ordered[above] - ordered[below])
+    rest, below = math.modf(share * (len(ordered) - 1))
+    low, high = (ordered + ordered[-1:])[int(below) : int(below) + 2]
+    return low + rest * (high - low)
 
 
 def ranks(values: Sequence[float], lower: bool = False) -> list[float]:
@@ -254,11 +250,11 @@ def friedman(columns: Sequence[Sequence[float]]) -> tuple[float, float, float]:
 
 def _groups(ordered: Mapping[str, float], apart: float) -> tuple[tuple[str, ...], ...]:
     """Return the longest runs of methods whose first and last are less than `apart` apart."""
-    names, groups, reached = list(ordered), [], 0
+    names, groups, reached = tuple(ordered), [], 0
     for i, first in enumerate(names):
         end = sum(ordered[name] - ordered[first] < apart for name in names)
         if end > max(reached, i + 1):
-            groups.append(tuple(names[i:end]))
+            groups.append(names[i:end])
             reached = end
     return tuple(groups)
 
@@ -322,11 +318,10 @@ class Cell:
         """
         value, error, n = self.fields()
         finished = n + self.undefined
-        remarks = [f"{finished}/{self.seeds} seeds"] if finished < self.seeds else []
-        if not self.applies or not (n or self.undefined):
+        remarks = [f"{finished}/{self.seeds} seeds"] * (finished < self.seeds)
+        if not self.applies or not finished:
             return str(value) or remarks[0]
-        if n and self.undefined:
-            remarks.append(f"{self.undefined} undefined")
+        remarks += [f"{self.undefined} undefined"] * bool(n and self.undefined)
         text = value if isinstance(value, str) else shown(value)
         low, high = self.interval() if spread == "interval" else (None, None)
         if low is not None and high is not None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import shutil
 import warnings
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -50,13 +51,8 @@ def write(folder: Path, content: Content, **more: Any) -> None:
         content: What to write.
         more: Further entries, of who runs the study.
     """
-    about: dict[str, Any] = {
-        "identity": content.identity,
-        "study": content.study,
-        "not_applicable": content.not_applicable,
-        "tasks": list(content.tasks),
-        **more,
-    }
+    about: dict[str, Any] = {"identity": content.identity, "study": content.study}
+    about |= {"not_applicable": content.not_applicable, "tasks": list(content.tasks), **more}
     # Records of methods that are not asked for this time stay, and so does what made them.
     parts = {**code(read(folder)), **content.code}
     extras = {"stand_in": content.stand_in, "notes": list(content.notes), "code": parts}
@@ -66,11 +62,10 @@ def write(folder: Path, content: Content, **more: Any) -> None:
 
 def read(folder: Path) -> dict[str, Any]:
     """Return what a folder's file says; {} where it is missing or damaged."""
-    try:
-        found = json.loads((folder / NAME).read_bytes())
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
+    with suppress(OSError, ValueError):
+        if isinstance(about := json.loads((folder / NAME).read_bytes()), dict):
+            return about
+    return {}
 
 
 def check_code(folder: Path, now: user_code.Code, methods: Collection[str]) -> None:
@@ -92,8 +87,8 @@ def check_code(folder: Path, now: user_code.Code, methods: Collection[str]) -> N
             stale[str(place)] = None
     if parts:
         raise UnseenError(
-            f"the code of {', '.join(parts)} has changed since these records were written:",
-            remedy=f"take another --out, or remove the records ({', '.join(stale)}).",
+            f"the code of {', '.join(parts)} has changed since these records were written.",
+            remedy=f"Take another --out, or remove the records ({', '.join(stale)}).",
         )
 
 
@@ -127,3 +122,12 @@ def code(about: Mapping[str, Any]) -> dict[str, dict[str, str]]:
     """Return the digests of the user's own parts, by where they are used; {} for none."""
     digests = about.get("code")
     return digests if isinstance(digests, dict) else {}
+
+
+def flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield every setting by its dotted name."""
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            yield from flat(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value

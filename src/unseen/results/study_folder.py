@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -31,8 +32,6 @@ TAIL = 1 << 16
 
 
 def _lines(name: str, doc: str) -> cached_property[list[Record]]:
-    """Return a property that is a job's records of one file, read when first used."""
-
     def lines(self: JobFolder) -> list[Record]:
         return records.read_lines(self.folder / name)
 
@@ -114,14 +113,12 @@ class StudyFolder:
 
     @classmethod
     def open(cls, path: Path) -> Self:
-        """Read the folder's `study.json`."""
         if about := study_file.read(path):
             return cls(path, about)
         return cls(path, problem="damaged" if (path / NAME).exists() else "missing")
 
     @property
     def identity(self) -> Record:
-        """All that decides what a job computes."""
         return self._section("identity")
 
     @property
@@ -136,7 +133,6 @@ class StudyFolder:
 
     @property
     def stand_in(self) -> bool:
-        """Whether the data are a synthetic stand-in."""
         return self.about.get("stand_in") is True
 
     @cached_property
@@ -158,7 +154,6 @@ class StudyFolder:
         return next(filter(None, rows), {})
 
     def job(self, job: Job) -> JobFolder:
-        """Return a job's folder, whether or not it exists."""
         return JobFolder(job, job.folder(self.path))
 
     def jobs(self) -> Iterator[JobFolder]:
@@ -209,37 +204,31 @@ def curve(rows: Records, metric: str, domain: str | None = None) -> dict[int, fl
 
 def first_record(path: Path) -> Record:
     """Return a file's first record; {} where there is none."""
-    try:
-        with path.open("rb") as file:
-            return records.parsed(file.readline()) or {}
-    except OSError:
-        return {}
+    with suppress(OSError), path.open("rb") as file:
+        return records.parsed(file.readline()) or {}
+    return {}
 
 
 def last_record(path: Path) -> Record:
     """Return a file's last whole record, without reading all of it; {} where there is none."""
-    try:
-        with path.open("rb") as file:
-            size = file.seek(0, os.SEEK_END)
-            file.seek(max(0, size - TAIL))
-            lines = file.read().split(b"\n")[:-1]
-    except OSError:
-        return {}
-    for line in reversed(lines):
-        if (record := records.parsed(line)) is not None:
-            return record
-    return next(reversed(records.read_lines(path)), {}) if size > TAIL else {}
+    with suppress(OSError), path.open("rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(0, size - TAIL))
+        lines = reversed(file.read().split(b"\n")[:-1])
+        whole = (record for record in map(records.parsed, lines) if record is not None)
+        if (last := next(whole, None)) is not None:
+            return last
+        return next(reversed(records.read_lines(path)), {}) if size > TAIL else {}
+    return {}
 
 
 def find(path: Path) -> Path:
     """Return the folder of a study: the path or, if it is the only one, a folder below it."""
     if not path.exists():
-        raise UnseenError(
-            f"there is no folder {path}.",
-            remedy="Name the study's --out: results/NAME without --out.",
-        )
+        remedy = "Name the study's --out: results/NAME without --out."
+        raise UnseenError(f"there is no folder {path}.", remedy=remedy)
     if not path.is_dir():
-        raise UnseenError(f"{path} is a file;", remedy="name the folder that a study writes to.")
+        raise UnseenError(f"{path} is a file.", remedy="Name the folder that a study writes to.")
     if (path / NAME).exists() or (path / "records").is_dir():
         return path
     below = [file.parent for file in (*path.glob(f"*/{NAME}"), *path.glob(f"*/*/{NAME}"))]
@@ -248,19 +237,16 @@ def find(path: Path) -> Path:
     if below:
         below.sort(key=lambda folder: -(modified(folder / NAME) or 0))
         newest = ", ".join([*map(str, below[:8]), *["..."] * (len(below) > 8)])
-        raise UnseenError(
-            f"{path} holds several studies;", remedy=f"name one, newest first: {newest}."
-        )
+        remedy = f"Name one, newest first: {newest}."
+        raise UnseenError(f"{path} holds several studies.", remedy=remedy)
     if not any(path.iterdir()):
         raise UnseenError(f"{path} is empty: no study has begun to write there.")
-    raise UnseenError(
-        f"{path} holds no study: neither {NAME} nor records/.", remedy="Name the study's --out."
-    )
+    what = f"{path} holds no study: neither {NAME} nor records/."
+    raise UnseenError(what, remedy="Name the study's --out.")
 
 
 def modified(path: Path) -> float | None:
     """Return when a file was last written, in seconds since the epoch; None where it is missing."""
-    try:
+    with suppress(OSError):
         return path.stat().st_mtime
-    except OSError:
-        return None
+    return None

@@ -4,25 +4,24 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from unseen.core import Method
 from unseen.core.atomic import write_atomically
+from unseen.core.templates import render
 from unseen.datasets.standin import NO_RESULT
-from unseen.errors import nearest
+from unseen.errors import UnseenError, check_known
 from unseen.expression import parse
+from unseen.methods.base import sets_weights
+from unseen.methods.compose import method as compose
 from unseen.results import fairness
+from unseen.results.formats import counted
 from unseen.results.metric_name import VALIDATION, WORST, MetricName
 from unseen.results.published_rows import Printed, printed
-from unseen.results.recipe_words import (
-    counted,
-    own_rounds,
-    separation,
-    taking_part,
-    weighting,
-)
 from unseen.results.records import Job, Record
 from unseen.results.selection import (
     Selected,
@@ -108,7 +107,6 @@ class Results:
 
     @property
     def metric(self) -> str:
-        """What the study selects and reports by."""
         return main_metric(self.study.metric, self.metrics)
 
     @property
@@ -144,21 +142,20 @@ class Results:
             spread: `error`, the standard error, or `interval`, a bootstrap interval of the mean.
         """
         shown, rule = metric or self.metric, selection or self.study.selection
-        if shown not in self.offered:
-            raise nearest("metric", shown, self.offered)
+        check_known("metric", self.offered, shown)
         failed, paper = self.diverged(), self.paper(shown)
         runs, columns, notes = self._runs(failed, rule), tuple[str, ...](), []
         if shown in fairness.offered(self.metrics, self.study.groups):
-            columns, made = fairness.of_sources(shown, runs)
+            columns, results = fairness.of_sources(shown, runs)
             notes = [fairness.note(shown)]
         elif VALIDATION in MetricName.parse(shown).words:
-            made = [at_validation(run, source, shown) for run, source in runs]
+            results = [at_validation(run, source, shown) for run, source in runs]
             notes = ["at the validation domains, which are neither source nor target"]
         else:
-            made = [run for run, _ in runs]
+            results = [run for run, _ in runs]
         tasks = columns or tuple(task.name for task in self.tasks)
         return table(
-            made,
+            results,
             metric=shown,
             lower=less_is_better(shown),
             methods=(*self.methods, *self.not_applicable),
@@ -199,53 +196,26 @@ class Results:
         Args:
             selection: The rule that chose the rounds.
         """
-        study, recipe = self.study, self.study.training
-        work = (
-            counted(recipe.steps, "step") if recipe.steps else counted(recipe.epochs or 1, "epoch")
+        methods: dict[str, Method] = {}
+        for text in self.methods:
+            with suppress(UnseenError):  # a user's part that is gone
+                methods[text] = compose(text)
+        own = [text for text in self.methods if "weights" in parse(text)[0].arguments]
+        text = render(
+            "unseen.results",
+            "protocol.jinja",
+            selection=selection,
+            study=self.study,
+            recipe=self.study.training,
+            results=self,
+            unit=parse(self.study.dataset)[0].arguments.get("unit"),
+            own_rounds=[text for text, method in methods.items() if method.rounds is not None],
+            own_weights=own,
+            by_rule=[t for t, m in methods.items() if t not in own and sets_weights(m)],
+            counted=counted,
+            no_result=NO_RESULT,
         )
-        extras = {
-            f"schedule {recipe.schedule}": recipe.schedule != "constant",
-            f"label smoothing {recipe.smoothing:g}": recipe.smoothing,
-            f"augmentation {recipe.augment}": recipe.augment,
-            "balanced loss": recipe.balanced,
-            "oversampled training split": recipe.oversample,
-            "short last batches dropped": recipe.drop_last,
-        }
-        data = f"data: {self.data}{f', {NO_RESULT}' if self.stand_in else ''}; "
-        data += f"{study.validation:g} of each source held back for validation where there is no "
-        data += "official split; "
-        if (unit := parse(study.dataset)[0].arguments.get("unit")) is not None:
-            data += f"examples of one unit ({unit}) never split; "
-        at_sources = "no target: figures are of the sources' validation splits"
-        data += at_sources if study.holdout == "none" else "targets whole"
-        kept = "kept" if recipe.keep_optimiser else "reset each round"
-        model = f"model: {self.model}"
-        model += f", initial weights {self.weights}" if self.weights is not None else ""
-        model += f"; BatchNorm statistics: {recipe.buffers}"
-        model += "; products of layers in bfloat16" if study.precision == "bf16" else ""
-        stacked = (
-            f"up to {study.stacked} models trained as one batch, where the method allows it; "
-            "figures equal those of models trained one by one up to rounding, not bit for bit"
-        )
-        made = " and with ".join(self.made_with())
-        return [
-            f"selection: {selection} by {self.metric}, evaluated every "
-            f"{counted(study.evaluate_every, 'round')}; seeds "
-            f"{', '.join(map(str, study.seed_list))}",
-            data,
-            *(f"of the data: {note}" for note in self.notes),
-            f"training: {counted(study.rounds, 'round')} of {work}, batch {recipe.batch_size}, "
-            f"{recipe.optimiser}, client optimiser {kept}"
-            + "".join(f", {extra}" for extra, used in extras.items() if used)
-            + own_rounds(self.methods),
-            f"server: {recipe.server}; {taking_part(study.participation)}",
-            f"aggregation weights: {weighting(recipe.weights, self.methods)}",
-            model,
-            *privacy(study),
-            *[stacked] * bool(study.stacked),
-            f"{f'made with {made}' if made else 'no job is finished yet'}; {study.device}, "
-            f"{counted(study.threads, 'thread')}",
-        ]
+        return [" ".join(line.split()) for line in f"\n{text}".split("\n* ")[1:]]
 
     def made_with(self) -> list[str]:
         """Return the versions that made the records; several lines if they differ among jobs."""
@@ -258,13 +228,13 @@ class Results:
         Note:
             The notes of both csv files are in a file of their own, so that any program reads them.
         """
-        made = self.table()
+        whole = self.table()
         for name, content in {
-            "table.csv": made.to_csv(),
-            "runs.csv": made.runs_csv(),
-            "table.notes.txt": made.to_notes(),
-            "table.md": made.to_markdown(),
-            "table.tex": made.to_latex(),
+            "table.csv": whole.to_csv(),
+            "runs.csv": whole.runs_csv(),
+            "table.notes.txt": whole.to_notes(),
+            "table.md": whole.to_markdown(),
+            "table.tex": whole.to_latex(),
         }.items():
             write_atomically(self.out / name, content.encode())
 
@@ -277,30 +247,14 @@ def lost(failed: Mapping[Job, str]) -> list[str]:
         seeds: dict[str, list[str]] = defaultdict(list)
         for job in jobs:
             seeds[job.task].append(str(job.seed))
-        at = (
-            f"{t}, seed{'s' if len(own) > 1 else ''} {', '.join(own)}" for t, own in seeds.items()
-        )
+        at = (f"{t}, {'seeds' if s[1:] else 'seed'} {', '.join(s)}" for t, s in seeds.items())
         lines.append(
             f"diverged, counted as undefined: {method} at {'; '.join(at)}. First: {failed[jobs[0]]}"
         )
     return lines
 
 
-def privacy(study: StudySpec) -> list[str]:
-    """Return lines about the study's channel, server and noise."""
-    privacy = study.privacy
-    blind = "; the server never holds the model after round 0" if privacy.server == "blind" else ""
-    lines = {
-        f"updates travel by {privacy.channel}{blind}; figures equal those in the clear up to "
-        "rounding, not bit for bit": privacy.kind != "clear",
-        f"noise on examples' gradients, Poisson batches: {privacy.examples}": privacy.examples,
-        f"noise on clients' replies: {privacy.clients}": privacy.clients,
-        "columns scaled by public ranges; no statistics of them left the sites": (
-            privacy.columns is not None
-        ),
-        "noise and batches are drawn again in every run, so that these figures are not "
-        "reproducible bit for bit; validation splits are not covered by the guarantee": (
-            privacy.noised
-        ),
-    }
-    return [line for line, holds in lines.items() if holds]
+def separation(method: str, columns: Iterable[str]) -> str:
+    """Return what is said of columns that separate the classes."""
+    names = ", ".join(sorted(columns))
+    return f"{method}: classes are separated by {names}; a small penalty keeps coefficients finite"

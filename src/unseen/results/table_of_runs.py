@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from itertools import product
 
-from unseen.errors import UnseenError, choice, nearest
+from unseen.errors import UnseenError, check_known, choice
 from unseen.results.comparison import compare
 from unseen.results.formats import caption, line, scale_of
 from unseen.results.metric_name import MetricName
@@ -15,6 +15,7 @@ from unseen.results.published_rows import DIFFERENCES, Printed
 from unseen.results.selection import Selected
 from unseen.results.statistics import Cell, mean, quantile
 from unseen.results.tables import FEW, Summary, Table
+from unseen.spec.wording import either
 
 #: Why a metric may have no value, in a word or two where targets are listed, and in a sentence.
 REASONS = {
@@ -69,8 +70,7 @@ def table(
     refused, printed = not_applicable or {}, published or Printed()
     runs: dict[tuple[str, str, int], Selected] = {}
     for run in results:
-        if metric not in run.metrics:
-            raise nearest("metric", metric, run.metrics)
+        check_known("metric", run.metrics, metric)
         if (key := (run.method, run.task, run.seed)) in runs:
             raise UnseenError(f"one result per method, task and seed; found two of {key}.")
         runs[key] = run
@@ -79,7 +79,7 @@ def table(
     seeds = tuple(seeds or sorted({s for _, _, s in runs}))
     if not (methods and tasks and seeds):
         raise UnseenError("a table needs a method, a task and a seed; no job is finished yet.")
-    shown = tuple(runs[key] for key in product(methods, tasks, seeds) if key in runs)
+    present = tuple(runs[key] for key in product(methods, tasks, seeds) if key in runs)
 
     def cell(method: str, over: Sequence[str], summary: Summary) -> Cell:
         """Return the summary of the tasks in `over`, per seed that finished all of them."""
@@ -88,7 +88,7 @@ def table(
         values = [summary([x for x in xs if x is not None]) for xs in done if None not in xs]
         return Cell(tuple(values), len(done) - len(values), len(seeds), method not in refused)
 
-    lacking = _lacking(shown, metric, tasks)
+    lacking = _lacking(present, metric, tasks)
     counted = tuple(t for t in tasks if t not in lacking)
     parts: list[tuple[Sequence[str], Summary]] = [*(((t,), mean) for t in tasks), (counted, mean)]
     parts += [(counted, max if lower else min)] * worst
@@ -100,14 +100,14 @@ def table(
     notes = [caption(metric, len(seeds), spread, lower)]
     summaries = (*columns[len(tasks) :], *[f"{100 * bad:.0f}th percentile"] * bool(tail))
     if lacking:
-        ranked = ("rank", "p") if reference is not None else ()
+        over = either((*summaries, *(("rank", "p") if reference is not None else ())), "and")
         omitted = ", ".join(f"{task} ({why})" if why else task for task, why in lacking.items())
         notes.append(
-            f"{_joined((*summaries, *ranked))} over the {len(counted)} of {len(tasks)} {unit}s "
+            f"{over} over the {len(counted)} of {len(tasks)} {unit}s "
             f"where {metric} is defined; not at: {omitted}"
         )
-    notes += _undefined(shown, metric, summaries, lacking)
-    notes += _worse(shown, metric, len(seeds))
+    notes += _undefined(present, metric, summaries, lacking)
+    notes += _worse(present, metric, len(seeds))
     notes += [f"n/a: {m} {refused[m]}" for m in methods if m in refused]
     comparison = None
     if reference is not None:
@@ -119,7 +119,7 @@ def table(
     notes += [DIFFERENCES] * bool(differences) + list(printed.notes)
     lines = tuple(map(line, [*dict.fromkeys(notes), *protocol]))
     return Table(
-        metric, lower, methods, columns, cells, shown, lines, line(title), comparison,
+        metric, lower, methods, columns, cells, present, lines, line(title), comparison,
         printed.texts(comparison.columns[1] if comparison else None), differences, tasks, spread,
         tail, unit, counted,
     )  # fmt: skip
@@ -133,8 +133,8 @@ def _lacking(runs: Sequence[Selected], metric: str, tasks: Sequence[str]) -> dic
         is so of every task, since no task would remain to average over.
     """
     ended = [run for run in runs if run.round >= 0]
-    known = {(run.task, run.seed) for run in ended if run.metrics[metric] is not None}
-    without = {run.task for run in ended if (run.task, run.seed) not in known}
+    defined = {(run.task, run.seed) for run in ended if run.metrics[metric] is not None}
+    without = {run.task for run in ended if (run.task, run.seed) not in defined}
     reason, _ = REASONS.get(MetricName.parse(metric).metric, ("", ""))
     return {t: reason for t in tasks if t in without} if len(without) < len(tasks) else {}
 
@@ -147,27 +147,20 @@ def _undefined(
     why = f": {reason}" if reason else ""
     notes = []
     for run in runs:
-        whole = run.metrics[metric] is not None
+        of, then = "", "the task's mean leaves it out"
+        if run.metrics[metric] is None:
+            of = f" of {run.method}"
+            then = f"that seed is in no {either(summaries)}{of}"
         for domain in run.undefined.get(metric, ()) if run.task not in lacking else ():
-            of = "" if whole else f" of {run.method}"
-            then = "the task's mean leaves it out"
-            if not whole:
-                then = f"that seed is in no {_joined(summaries, 'or')}{of}"
             notes.append(f"{metric}{of} is undefined at {domain} (task {run.task}){why}; {then}")
     if any(run.round < 0 for run in runs):
-        notes.append(f"a seed with a job that diverged is in no {_joined(summaries, 'or')} of its "
-                     "method")  # fmt: skip
+        means = either(summaries)
+        notes.append(f"a seed with a job that diverged is in no {means} of its method")
     return notes
 
 
-def _joined(names: Sequence[str], last: str = "and") -> str:
-    """Return the names as a list in a sentence."""
-    *first, end = names
-    return f"{', '.join(first)} {last} {end}" if first else end
-
-
 def _worse(runs: Sequence[Selected], metric: str, seeds: int) -> list[str]:
-    """Return the methods and domains at which an answer without any input is better, in a line."""
+    """Return where an answer without any input is better, in a line."""
     single = len({run.task for run in runs}) == 1
     counts: dict[str, Counter[str]] = {}
     for run in runs:

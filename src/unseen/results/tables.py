@@ -16,7 +16,7 @@ from unseen.results.statistics import Cell, Ranking, mean, rank
 
 T = TypeVar("T")
 Summary = Callable[[Sequence[float]], float]
-#: Below so many tasks a tenth of them is less than one, and the percentile next to the worst.
+#: With fewer tasks a tenth of them is less than one, and the percentile next to the worst.
 FEW = 10
 
 
@@ -62,7 +62,6 @@ class Table:
 
     @property
     def caption(self) -> str:
-        """The title, what a number is, and over how many seeds."""
         return ": ".join(filter(None, [self.title, *self.notes[:1]]))
 
     @property
@@ -81,7 +80,6 @@ class Table:
 
     @cached_property
     def places(self) -> int:
-        """Decimals of all of the table's numbers."""
         means = [mean(c.values) for row in self.cells for c in row if c.applies and c.values]
         return decimals(self.metric, max(map(abs, means), default=0.0))
 
@@ -92,11 +90,9 @@ class Table:
 
     @property
     def tail_name(self) -> str:
-        """The percentile at the bad end."""
         return "90th percentile" if self.lower else "10th percentile"
 
     def marks(self, column: int) -> dict[int, str]:
-        """Return row -> best or second best in a column; see `marked`."""
         return self.marked([row[column] for row in self.cells])
 
     def marked(self, column: Sequence[Cell]) -> dict[int, str]:
@@ -105,8 +101,8 @@ class Table:
         Args:
             column: One cell per method.
         """
-        cells = {i: cell for i, cell in enumerate(column) if cell.complete}
-        values = {i: float(self.shown(mean(cell.values))) for i, cell in cells.items()}
+        complete = ((i, cell) for i, cell in enumerate(column) if cell.complete)
+        values = {i: float(self.shown(mean(cell.values))) for i, cell in complete}
         levels = sorted(set(values.values()), reverse=not self.lower)
         names = dict(zip(levels, (BEST, SECOND), strict=False)) if len(values) > 1 else {}
         return {i: names.get(x, PLAIN) for i, x in values.items()}
@@ -115,16 +111,15 @@ class Table:
         """Rank the methods that have every number by their means at each task."""
         places = [self.tasks.index(task) for task in self.counted or self.tasks]
         rows = [[row[i] for i in places] for row in self.cells]
-        means = {
-            method: [mean(cell.values) for cell in row]
-            for method, row in zip(self.methods, rows, strict=True)
-            if all(cell.complete for cell in row)
-        }
+        pairs = zip(self.methods, rows, strict=True)
+        complete = ((m, row) for m, row in pairs if all(cell.complete for cell in row))
+        means = {m: [mean(cell.values) for cell in row] for m, row in complete}
         return rank(means, self.lower, alpha)
 
-    def _tails(self, shown: bool) -> list[list[Cell]]:
-        """Return each method's percentile as a list of one cell, or of none if it is not shown."""
-        return [[x] for x in self.tail] if shown else [[] for _ in self.methods]
+    def _cells(self, tail: bool) -> list[tuple[Cell, ...]]:
+        """Return each method's cells, with its percentile if that is shown."""
+        tails = [(x,) for x in self.tail] if tail else [()] * len(self.methods)
+        return [(*row, *more) for row, more in zip(self.cells, tails, strict=True)]
 
     def rows(self, cell: Callable[[str, str], T], tail: bool = False) -> list[list[T]]:
         """Return the header and a row per method.
@@ -133,13 +128,13 @@ class Table:
             cell: Makes a field of a text and its mark.
             tail: Whether the percentile follows the other summaries.
         """
-        cells = [[*row, *more] for row, more in zip(self.cells, self._tails(tail), strict=True)]
+        cells = self._cells(tail)
         marks = [self.marked(column) for column in zip(*cells, strict=True)]
         further = self.comparison.columns if self.comparison else ()
         columns = (*self.columns, *[self.tail_name] * tail, *further)
         rows = [[cell(name, PLAIN) for name in ("method", *columns)]]
-        for i, (method, found) in enumerate(zip(self.methods, cells, strict=True)):
-            texts = (c.text(self.shown, self.spread) for c in found)
+        for i, (method, row) in enumerate(zip(self.methods, cells, strict=True)):
+            texts = (c.text(self.shown, self.spread) for c in row)
             fields = (cell(t, m.get(i, PLAIN)) for t, m in zip(texts, marks, strict=True))
             compared = self.comparison.fields(method) if self.comparison else ()
             rows.append([cell(method, PLAIN), *fields, *(cell(t, PLAIN) for t in compared)])
@@ -160,13 +155,11 @@ class Table:
 
     @property
     def legend(self) -> list[str]:
-        """What bold and underlined mean, where anything is."""
         marked = any(mark for j in range(len(self.columns)) for mark in self.marks(j).values())
         return [formats.LEGEND] * marked
 
     @property
     def tail_note(self) -> str:
-        """What the percentile is."""
         tasks = f"{len(self.counted or self.tasks)} {self.unit}s"
         return (
             f"{self.tail_name}: over the {tasks} within each seed, interpolated linearly between "
@@ -219,9 +212,9 @@ class Table:
         columns = (*self.columns, *[self.tail_name] * self.many)
         header = ["method", *(f"{c} {part}" for c in columns for part in fields)]
         rows: list[list[object]] = []
-        for method, row, tail in zip(self.methods, self.cells, self._tails(self.many), strict=True):
+        for method, row in zip(self.methods, self._cells(self.many), strict=True):
             compared = self.comparison.raw_fields(method) if self.comparison else []
-            rows.append([method, *(f for c in (*row, *tail) for f in c.raw_fields()), *compared])
+            rows.append([method, *(f for c in row for f in c.raw_fields()), *compared])
         header += self.comparison.raw_columns if self.comparison else []
         return formats.comma_separated([header, *rows])
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 
 import torch
@@ -95,8 +96,8 @@ def posterior(p: Tensor, before: Tensor, after: Tensor) -> Tensor:
 
 def _supported(p: Tensor, before: Tensor) -> Tensor:
     """Return probabilities of the classes that training had; of the others 0."""
-    known = p.double().clamp(min=TINY) * (before > 0)
-    return known / known.sum(1, keepdim=True)
+    possible = p.double().clamp(min=TINY) * (before > 0)
+    return possible / possible.sum(1, keepdim=True)
 
 
 def _mixed(p: Tensor, before: Tensor, after: Tensor) -> Tensor:
@@ -120,13 +121,13 @@ def normalised(inputs: Table, rows: Tensor) -> Table:
     count = 4 * len(inputs.schema.numeric)
     numbers = rows[:, inputs.schema.numeric].double()
     present = ~numbers.isnan()
-    known, squares = numbers.nan_to_num(0.0), numbers.nan_to_num(0.0).square()
+    values, squares = numbers.nan_to_num(0.0), numbers.nan_to_num(0.0).square()
     n, lost, total, square = inputs.statistics[:count].view(4, -1)
     own = (present.sum(0) > 0) & (n > 0.5)
     parts = (
         torch.where(own, present.sum(0).double(), n),
         lost,  # decides which indicators there are
-        torch.where(own, known.sum(0), total),
+        torch.where(own, values.sum(0), total),
         torch.where(own, squares.sum(0), square),
     )
     return replace(inputs, statistics=torch.cat([*parts, inputs.statistics[count:]]))
@@ -172,8 +173,8 @@ def renormalise(
     """
     order = _order(network, predict, batches[0])
     for layer in order:
-        mean, var = _moments(layer, predict, batches)
         assert layer.running_mean is not None and layer.running_var is not None
+        mean, var = _moments(layer, predict, batches)
         layer.running_mean.copy_(mean)
         layer.running_var.copy_(var)
     return len(order)
@@ -183,22 +184,18 @@ def _order(network: nn.Module, predict: Callable[[Tensor], object], x: Tensor) -
     """Return the layers in the order in which a prediction passes them."""
     order: list[_BatchNorm] = []
     places = {layer: _place(layer) for layer in batchnorms(network)}
-    strange = False
+    strange = set()
 
     def note(layer: nn.Module, _: object) -> None:
-        nonlocal strange
         assert isinstance(layer, _BatchNorm)
-        strange |= layer in order or _place(layer) != places[layer]
+        strange.add(layer in order or _place(layer) != places[layer])
         order.append(layer)
 
-    handles = [layer.register_forward_pre_hook(note) for layer in places]
-    try:
-        with torch.no_grad():
-            predict(x)
-    finally:
-        for handle in handles:
-            handle.remove()
-    if strange or not order:
+    with torch.no_grad(), ExitStack() as hooks:
+        for layer in places:
+            hooks.enter_context(layer.register_forward_pre_hook(note))
+        predict(x)
+    if True in strange or not order:
         raise UnseenError(
             "this model's predictions do not pass each of its BatchNorm layers once, with the "
             "statistics that the layer keeps: there is nothing that a new site's could replace.",
@@ -225,16 +222,10 @@ def _moments(
         squares.append((z - means[-1][:, None]).square().sum(1))
         raise _Reached
 
-    handle = layer.register_forward_pre_hook(measure)
-    try:
-        with torch.no_grad():
-            for x in batches:
-                try:
-                    predict(x)
-                except _Reached:
-                    continue
-    finally:
-        handle.remove()
+    with torch.no_grad(), layer.register_forward_pre_hook(measure):
+        for x in batches:
+            with suppress(_Reached):
+                predict(x)
     n = torch.tensor(counts, dtype=torch.float64, device=means[0].device)[:, None]
     stacked = torch.stack(means)
     mean = (n * stacked).sum(0) / n.sum()

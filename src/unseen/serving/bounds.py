@@ -111,27 +111,26 @@ class Bounds:
             items: The items.
             strict: Whether an item far from training gets an error and loses its input.
         """
-        places = [i for i, item in enumerate(items) if item.x is not None]
         marked = list(items)
+        places = [i for i, item in enumerate(items) if item.x is not None]
         if not places or not self.quantities:
             return marked
-        low, high = torch.tensor([q.span for q in self.quantities], dtype=torch.float64).T
-        pairs = [(q.mean, q.unit) for q in self.quantities]
-        mean, unit = torch.tensor(pairs, dtype=torch.float64).T
+        ends = [(*q.span, q.mean, q.unit) for q in self.quantities]
+        low, high, mean, unit = torch.tensor(ends, dtype=torch.float64).T
         values = self._values([items[i] for i in places])
         z = (values - mean) / unit
         # Inputs are float32, so that an end of a range may come out a little beyond it.
         far = (z < low - 1e-5 * (1 + low.abs())) | (z > high + 1e-5 * (1 + high.abs()))
         for row in far.any(1).nonzero().flatten().tolist():
-            flagged = {}
-            for k in far[row].nonzero().flatten().tolist():
-                quantity = self.quantities[k]
-                cell = items[places[row]].cells.get(quantity.name, "").strip()
-                flagged[quantity.name] = quantity.describe(float(values[row, k]), cell)
-            item = replace(items[places[row]], unusual=flagged)
+            item, flagged = items[places[row]], {}
+            for quantity, value, beyond in zip(self.quantities, values[row], far[row], strict=True):
+                if beyond:
+                    cell = item.cells.get(quantity.name, "").strip()
+                    flagged[quantity.name] = quantity.describe(float(value), cell)
+            item = replace(item, unusual=flagged)
             if strict:
-                text = f"far from what training saw: {spelt(flagged)}"
-                item = replace(item, x=None, error=text)
+                error = f"far from what training saw: {spelt(flagged)}"
+                item = replace(item, x=None, error=error)
             marked[places[row]] = item
         return marked
 
@@ -139,17 +138,13 @@ class Bounds:
         """Return quantities [N, Q] of items with an input; the mean where a value is missing."""
         x = torch.stack([item.x for item in items if item.x is not None])
         if isinstance(self.inputs, Table):
-            columns = []
-            for quantity in self.quantities:
-                mean, deviation = self.inputs.scaling[quantity.name]
-                column = x[:, self.inputs.numeric.index(quantity.name)].double()
-                columns.append(column * deviation + (mean or 0.0))
-            return torch.stack(columns, 1)
-        quantities = measures(x)
-        for k, name in enumerate(SIDES):
-            sides = [i.size[k] if i.size else 1 for i in items]
-            quantities[name] = torch.tensor(sides, dtype=torch.float64).log()
-        return torch.stack([quantities[q.name] for q in self.quantities], 1)
+            columns = zip(self.inputs.numeric, x.double().T, strict=False)
+            scaling = self.inputs.scaling
+            values = {n: v * scaling[n][1] + (scaling[n][0] or 0.0) for n, v in columns}
+        else:
+            sides = torch.tensor([item.size or (1, 1) for item in items], dtype=torch.float64).log()
+            values = measures(x) | dict(zip(SIDES, sides.T, strict=True))
+        return torch.stack([values[q.name] for q in self.quantities], 1)
 
 
 class Tally:
@@ -224,9 +219,8 @@ def ranges_of(inputs: Table, tables: Iterable[Tensor]) -> dict[str, tuple[float,
     """
     rows = torch.cat([table[:, inputs.schema.numeric].double() for table in tables])
     ranges = {}
-    for k, name in enumerate(inputs.numeric):
-        values = rows[:, k][~rows[:, k].isnan()]
-        _, deviation = inputs.moments.get(name, (0.0, 0.0))
+    for name, column in zip(inputs.numeric, rows.T, strict=True):
+        values, (_, deviation) = column[~column.isnan()], inputs.moments.get(name, (0.0, 0.0))
         if len(values) and deviation:
             ranges[name] = outward(float(values.min()), float(values.max()), deviation)
     return ranges

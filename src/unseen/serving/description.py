@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
@@ -12,11 +12,10 @@ import torch
 from safetensors import safe_open
 from torch import Tensor
 
-from unseen.core.client import Client
 from unseen.core.templates import render
 from unseen.datasets import info
 from unseen.datasets.cache import readable
-from unseen.datasets.files import below
+from unseen.datasets.entry import below
 from unseen.datasets.images import File, Tree, pixels
 from unseen.datasets.layout import survey
 from unseen.datasets.standin import NO_RESULT
@@ -25,19 +24,18 @@ from unseen.errors import UnseenError
 from unseen.expression import parse
 from unseen.privacy.ledger import card as ledger_card
 from unseen.results import records
-from unseen.results.recipe_words import counted
+from unseen.results.formats import counted
 from unseen.results.records import Job
 from unseen.results.selection import main_metric
 from unseen.serving.bounds import BOUND, SIDES, measures, quantities_of, ranges_of
 from unseen.serving.evaluate import cells
-from unseen.serving.inputs import Images, Inputs, Table, from_json, inputs_of
+from unseen.serving.inputs import Images, Inputs, Table, inputs_of
 from unseen.serving.site_means import KEY, kept
-from unseen.serving.site_means import words as site_words
 from unseen.spec.study import StudySpec
-from unseen.study.best_model import INBOX, SELECTED, SITES
 from unseen.study.plan import Plan
 from unseen.study.prepare import Prepared, split_rows
 from unseen.study.runtime import composed
+from unseen.study.watcher import INBOX, SELECTED, SITES
 
 #: At most how many images of each site are measured, and how many files' sizes are read, at even
 #: distances; and how many images are in memory at once.
@@ -66,19 +64,19 @@ def described(
     """
     setting, data, (task,) = planned.setting, planned.data, planned.tasks
     study, folder, metric = setting.study, job.folder(setting.out), selection_metric(planned)
-    mark = records.mark(folder)
+    mark, method = records.mark(folder), composed(job.method, study, data)
     with safe_open(folder / SELECTED, "pt") as file:
         names = list(file.keys())
         chosen = int((file.metadata() or {})["round"])
     inputs = inputs_of(study.dataset, data, prepared.shape, prepared.statistics)
-    usual, label = usual_inputs(planned, prepared, inputs, job.seed, ranges), {}
+    usual = usual_inputs(planned, prepared, inputs, job.seed, ranges)
     sites: dict[str, Any] = {}
+    label: dict[str, Any] = {}
     private = not_in_the_clear(study) or study.privacy.columns is not None  # no sums leave
     if ranges is not False and not private:
-        sites = kept(planned, prepared, composed(job.method, study, data), job.seed)
+        sites = kept(planned, prepared, method, job.seed)
     if (scale := prepared.scale) is not None:
-        moments = {"mean": scale.mean, "deviation": scale.deviation}
-        label = {"label": {"name": data.standardise, **moments}}
+        label = {"label": {"name": data.standardise, **asdict(scale)}}
     return {
         "name": study.title or study.name,
         "task": "regression" if data.classes is None else "classification",
@@ -90,7 +88,7 @@ def described(
         **label,
         "model": setting.model,
         "method": job.method,
-        "own_rounds": composed(job.method, study, data).rounds is not None,
+        "own_rounds": method.rounds is not None,
         "precision": study.precision,
         "prediction reads": [n.removeprefix(INBOX) for n in names if n.startswith(INBOX)],
         "sites with statistics": [n.removeprefix(SITES) for n in names if n.startswith(SITES)],
@@ -98,11 +96,7 @@ def described(
         "selection": study.selection,
         "metric": metric,
         "metrics": list(setting.metrics),
-        "sites": {
-            "sources": list(task.sources),
-            "validation": list(task.validation),
-            "targets": list(task.targets),
-        },
+        "sites": {part: list(getattr(task, part)) for part in ("sources", "validation", "targets")},
         "data": {
             "dataset": study.dataset, "name": data.name, "digest": setting.data,
             "source": data.source, "licence": data.licence,
@@ -137,13 +131,17 @@ def ledger(
     folder, method = job.folder(planned.setting.out), composed(job.method, study, data)
     totals = Totals.of(data) if study.privacy.columns is None else None
     statistics = totals.size * 8 if totals is not None else 0
-    flagged, size = words(usual)
-    counted, more = site_words(sites, prepared.classes, prepared.scale is not None)
-    flagged, size = [*flagged, *counted], size + more
-    moved = {
-        name: {"rounds": 0, "down": statistics, "up": statistics + size}
-        for name in prepared.sources
-    }
+    labels_sent = prepared.scale is not None  # the sums of labels were sent before training
+    size = statistics
+    if usual:
+        size += (
+            16 * len(usual["ranges"]) if "ranges" in usual else 8 + 32 * len(usual["quantities"])
+        )
+    if sites and prepared.classes is not None:
+        size += 8 * prepared.classes
+    elif "site means" in sites and not labels_sent:
+        size += 16
+    moved = {name: {"rounds": 0, "down": statistics, "up": size} for name in prepared.sources}
     scalars: set[str] = set()
     for line in records.read_lines(folder / "rounds.jsonl"):
         scalars |= set(line["scalars"])
@@ -153,25 +151,14 @@ def ledger(
             site["down"] += line["bytes"]["down"] // share
             site["up"] += line["bytes"]["up"] // share
     pooled = method.gather is not None
-    what = [
-        "every round: what local training changed in the model",
-        f"with it: {', '.join(sorted(scalars))}",
-        *method.shares,
-    ]
-    if pooled:
-        what = ["its training data: this method pools them in one place"]
-    if totals is not None:
-        table, label = totals.schema is not None, totals.label is not None
-        parts = ["each numeric column"] * table + [f"the label {totals.label}"] * label
-        codes = ", and counts of categories," if table else ""
-        what.append(
-            f"before training: count, sum and sum of squares of {' and of '.join(parts)}{codes} "
-            "of its training rows"
-        )
-    what.append(f"at each evaluation: {', '.join(planned.setting.metrics)} of its validation split")
-    by_site = {} if pooled else moved
+    what = render(
+        "unseen.serving", "left.jinja",
+        pooled=pooled, scalars=sorted(scalars), shares=method.shares, totals=totals,
+        metrics=planned.setting.metrics, usual=usual, sites=sites, classes=prepared.classes,
+        labels_sent=labels_sent,
+    )  # fmt: skip
     return {
-        "what": [*what, *flagged], "pooled": pooled, "by site": by_site,
+        "what": what.splitlines(), "pooled": pooled, "by site": {} if pooled else moved,
         "ledger": ledger_card(folder),
     }  # fmt: skip
 
@@ -207,7 +194,10 @@ def usual_inputs(
         raw = (data[name].x[split_rows(data[name], study, seed)[0]] for name in prepared.sources)
         return {"ranges": {name: list(ends) for name, ends in ranges_of(inputs, raw).items()}}
     if isinstance(inputs, Images):
-        parts = [measures(x) for client in prepared.sources.values() for x in _batches(client)]
+        parts = []
+        for split in (client.split("train") for client in prepared.sources.values()):
+            rows = torch.arange(0, len(split), max(1, -(-len(split) // MOST)))
+            parts += [measures(split.batch(some)[0]) for some in rows.split(AT_ONCE)]
         measured = {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
         measured |= file_sizes(planned, tuple(prepared.sources))
         quantities = map(asdict, quantities_of(measured))
@@ -222,35 +212,12 @@ def not_in_the_clear(study: StudySpec) -> str:
     return next(reasons, "")
 
 
-def words(usual: dict[str, Any] | None) -> tuple[list[str], int]:
-    """Return what left each site for the usual inputs, in words, and how many bytes that is."""
-    if not usual:
-        return [], 0
-    if "ranges" in usual:
-        size = 16 * len(usual["ranges"])
-        what = "smallest and largest value of each numeric column of its training rows, rounded "
-        what += "outward to steps of a deviation or more"
-    else:
-        names = [quantity["name"] for quantity in usual["quantities"]]
-        size = 8 + 32 * len(names)
-        what = f"count, sum, sum of squares and rounded range of {', '.join(names)} of its images"
-    return [f"for `predict` to flag what is far from training: {what}"], size
-
-
-def _batches(client: Client) -> Iterator[Tensor]:
-    split = client.split("train")
-    rows = torch.arange(0, len(split), max(1, -(-len(split) // MOST)))
-    for part in rows.split(AT_ONCE):
-        yield split.batch(part)[0]
-
-
 def file_sizes(planned: Plan, sources: Sequence[str]) -> dict[str, Tensor]:
     """Return logarithms of the sides of the sites' image files, if these are in folders."""
     (call,) = parse(planned.setting.study.dataset)
+    layout, where = info(call.name).layout, planned.setting.data_dir
     parameter = inspect.signature(info(call.name).loader).parameters.get("path")
     path: Any = call.arguments.get("path", parameter.default if parameter else None)
-    where = planned.setting.data_dir
-    layout = info(call.name).layout
     trees: list[tuple[Tree, list[File]]] = []
     if layout is not None:
         surveyed = survey(layout, where, path)
@@ -278,15 +245,11 @@ def card(spec: Mapping[str, Any], references: Sequence[str]) -> str:
     """
     return render(
         "unseen.serving", "card.md.jinja",
-        spec=spec, references=references, steps=from_json(spec["input"]).steps(), roles=ROLES,
+        spec=spec, references=references, steps=spec["input"]["steps"], roles=ROLES,
         bound=BOUND, cells=cells, counted=counted, line=_line,
-        lines=_lines, no_result=NO_RESULT, readable=readable,
+        no_result=NO_RESULT, readable=readable,
     )  # fmt: skip
 
 
 def _line(value: object) -> str:
     return " ".join(str(value).replace("|", "\\|").split())
-
-
-def _lines(values: Iterable[object]) -> str:
-    return ", ".join(map(_line, values))

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from unseen.core.atomic import write_atomically
 from unseen.core.exchange import Blueprint, Method
-from unseen.core.scale import Scale
+from unseen.core.metrics import Scale
 from unseen.core.turn import keyed
 from unseen.core.types import Inbox
 from unseen.core.vector import Model
@@ -24,8 +24,8 @@ from unseen.models import build
 from unseen.serving.bounds import Bounds, bounds_of
 from unseen.serving.inputs import Inputs, from_json
 from unseen.spec.study import StudySpec, recorded
-from unseen.study.best_model import INBOX, SITES
-from unseen.study.network import adapted, as_model, formed
+from unseen.study.runtime import adapted, as_model, formed
+from unseen.study.watcher import INBOX, SITES
 
 SPEC, TENSORS = "model.json", "model.safetensors"
 COPY = "copy the directory again."

@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from unseen.core.bootstrap import bootstrap
 from unseen.core.metrics import METRICS, accuracy, check_metric
+from unseen.core.templates import render
 from unseen.core.turn import keyed
-from unseen.core.weighted_metrics import WEIGHTED
+from unseen.core.weighted_metrics import WEIGHTED, bootstrap, interval
 from unseen.results.formats import comma_separated, decimals, markdown, plain
 from unseen.serving.directory import Trained
 from unseen.serving.labelled import LabelledData, Request, check_domains
 from unseen.serving.new_rows import Item
 from unseen.serving.predict import Runtime
 
-#: Bootstrap samples, and the share of them inside the interval.
-RESAMPLES, LEVEL = 1000, 0.95
+#: Bootstrap samples.
+RESAMPLES = 1000
 
 
 class Measured(NamedTuple):
@@ -47,10 +49,10 @@ class Measured(NamedTuple):
         if self.value is None:
             return "undefined"
         scale, digits = (100, 1) if percent else (1, decimals("loss", abs(self.value)))
-        shown = f"{self.value * scale:.{digits}f}"
+        text = f"{self.value * scale:.{digits}f}"
         if self.low is None or self.high is None:
-            return shown
-        return f"{shown} [{self.low * scale:.{digits}f}, {self.high * scale:.{digits}f}]"
+            return text
+        return f"{text} [{self.low * scale:.{digits}f}, {self.high * scale:.{digits}f}]"
 
 
 def cells(metrics: Mapping[str, Sequence[float | None]]) -> list[str]:
@@ -74,18 +76,9 @@ def measured(outputs: Tensor, y: Tensor, metrics: Sequence[str]) -> dict[str, Me
     weighted = {name: WEIGHTED[name](outputs, y) for name in metrics if name in WEIGHTED}
     draws = RESAMPLES if len(y) > 1 else 0
     samples = bootstrap(weighted, len(y), draws, keyed("bootstrap/examples"))
-    return {
-        name: _with_ends(METRICS[name](outputs, y), samples.get(name, outputs[:0]))
-        for name in metrics
-    }
-
-
-def _with_ends(value: float | None, samples: Tensor) -> Measured:
-    samples = samples[samples.isfinite()].sort().values
-    if value is None or len(samples) < RESAMPLES / 2:
-        return Measured(value)
-    low, high = (round((1 + side * LEVEL) / 2 * (len(samples) - 1)) for side in (-1, 1))
-    return Measured(value, float(samples[low]), float(samples[high]))
+    values = {name: METRICS[name](outputs, y) for name in metrics}
+    ends = {name: interval(x) for name, x in samples.items() if values[name] is not None}
+    return {name: Measured(value, *(ends.get(name) or ())) for name, value in values.items()}
 
 
 @dataclass(frozen=True)
@@ -121,9 +114,7 @@ class Evaluation:
         head = ["domain", "in training", "examples"]
         if form == "csv":
             ends = (f"{name}{end}" for name in names for end in ("", " low", " high"))
-            values = ([x for m in s.metrics.values() for x in m] for s in self.sites)
-            places = ((s.name, s.role, s.examples) for s in self.sites)
-            rows = ([*at, *found] for at, found in zip(places, values, strict=True))
+            rows = ([s.name, s.role, s.examples, *chain(*s.metrics.values())] for s in self.sites)
             return comma_separated([[*head, *ends], *rows])
         body = ([s.name, s.role, str(s.examples), *cells(s.metrics)] for s in self.sites)
         grid = [[(text, "") for text in row] for row in ([*head, *names], *body)]
@@ -156,39 +147,29 @@ def evaluate(trained: Trained, request: Request, runtime: Runtime | None = None)
     names = request.metrics or tuple(trained.spec["metrics"])
     for name in names:
         check_metric(name, len(classes) if classes is not None else None)
-    parts: dict[str, list[tuple[Tensor, Tensor]]] = {}
+    parts: dict[str, list[tuple[Tensor, Tensor]]] = defaultdict(list)
     difference = 0.0
     data = LabelledData(trained, request)
     for batch in data.batches():
         outputs = (runtime or trained).outputs(batch.x)
         if runtime is not None:
             difference = max(difference, float((outputs - trained.outputs(batch.x)).abs().max()))
-        parts.setdefault(batch.domain, []).append((outputs, batch.y))
+        parts[batch.domain].append((outputs, batch.y))
     check_domains(request.domains, {**parts, **data.domains})
     # A domain of which no example could be used has no part.
-    answers = {
-        name: (torch.cat([z for z, _ in parts[name]]), torch.cat([y for _, y in parts[name]]))
-        for name in request.domains or parts
-        if name in parts
-    }
+    used = {n: list(zip(*parts[n], strict=True)) for n in request.domains or parts if n in parts}
+    answers = {name: (torch.cat(outputs), torch.cat(y)) for name, (outputs, y) in used.items()}
     sites = tuple(
         Site(name, role(trained, name), len(y), measured(outputs, y, names))
         for name, (outputs, y) in answers.items()
     )
-    notes = {
-        f"model {trained.name}, fingerprint {trained.spec['fingerprint']}": True,
-        "accuracies in percent": any("accuracy" in name for name in names),
-        "[...]: 95% bootstrap interval over the domain's examples, not over domains": True,
-        "a domain that was trained on flatters the model: these are all its examples": any(
-            site.role == "trained on" for site in sites
-        ),
-        **dict.fromkeys(data.lines(), True),
-        (below := beaten(trained, names, answers)): bool(below),
-        f"outputs by {runtime}; largest difference from the model's own: {difference:.1e}": (
-            runtime is not None
-        ),
-    }
-    return Evaluation(sites, tuple(data.faults), tuple(note for note in notes if notes[note]))
+    notes = render(
+        "unseen.serving", "evaluation.jinja",
+        spec=trained.spec, metrics=" ".join(names), roles=[site.role for site in sites],
+        lines=data.lines(), below=beaten(trained, names, answers), runtime=runtime,
+        difference=difference,
+    )  # fmt: skip
+    return Evaluation(sites, tuple(data.faults), tuple(notes.splitlines()))
 
 
 def beaten(

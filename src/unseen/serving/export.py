@@ -11,7 +11,6 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from torch import Tensor, nn
 from unseen.core.atomic import write_atomically
 from unseen.core.templates import render
 from unseen.errors import UnseenError, choice
+from unseen.privacy.wire import optional
 from unseen.serving import directory
 from unseen.serving.directory import Trained, probabilities
 from unseen.serving.labelled import of_data_set
@@ -60,14 +60,13 @@ class Exported:
 
 
 class Served(nn.Module):
-    """What is exported: inputs to outputs and, for classes, probabilities."""
+    """What is exported: inputs to outputs [N, C] and, for classes, probabilities [N, classes]."""
 
     def __init__(self, trained: Trained) -> None:
         super().__init__()
         self.network, self.trained = trained.model.module, trained
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
-        """Return outputs [N, C], then probabilities [N, classes] where there are classes."""
         return _results(self.trained, self.trained.answered(x))
 
 
@@ -98,7 +97,7 @@ class OnnxModel:
         return f"onnxruntime from {self.path.name}"
 
     def run(self, x: Tensor) -> list[Tensor]:
-        """Return all results for inputs [N, ...]."""
+        """Return all results for inputs [N, ...]: outputs, and probabilities of classes."""
         return [torch.from_numpy(array) for array in self.session.run(None, {"x": x.numpy()})]
 
     def outputs(self, x: Tensor) -> Tensor:
@@ -143,9 +142,8 @@ def export(
     if form == "onnx":
         for name in ("onnx", "onnxscript", "onnxruntime"):
             _needs(name)
-    trained = directory.read(folder)
+    trained, rounding = directory.read(folder), None
     x = real_inputs(trained, check, data_dir)
-    rounding = None
     if trained.model.precision != "float32":
         # bfloat16 differs between runtimes: they round in other places, or lack it.
         before = trained.outputs(x)
@@ -168,7 +166,7 @@ def export(
     exported = Exported(target, len(x), difference, allowed, rounding, unit)
     notes = render(
         "unseen.serving", "export.md.jinja",
-        export=exported, form=form, spec=trained.spec, steps=trained.inputs.steps(),
+        export=exported, form=form, spec=trained.spec, steps=trained.spec["input"]["steps"],
         version=__version__, torch=torch.__version__,
     )  # fmt: skip
     write_atomically(target.with_name(target.name + ".md"), notes.encode())
@@ -183,28 +181,23 @@ def real_inputs(trained: Trained, check: Sequence[Path], data_dir: Path | None) 
         check: Files of inputs; if there are none, the data set of training is read again.
         data_dir: Where the files of the data set are.
     """
-    parts: list[Tensor] = []
     if check:
-        fault = ""
-        for items in read(trained.inputs, check, lenient=True):
-            x = stacked(items)
-            parts += [x] if x is not None else []
-            fault = fault or next((f"{i.source}: {i.error}" for i in items if i.error), "")
-        if not parts:
+        items = [item for batch in read(trained.inputs, check, lenient=True) for item in batch]
+        x = stacked(items)
+        if x is None:
+            fault = next(f"{item.source}: {item.error}" for item in items)
             raise UnseenError(f"none of the inputs of --check can be used: {fault}.")
     else:
         targets = trained.spec["sites"]["targets"] or None
         try:
-            parts = [batch.x for batch in of_data_set(trained, data_dir, targets)]
+            x = torch.cat([batch.x for batch in of_data_set(trained, data_dir, targets)])
         except UnseenError as error:
             raise UnseenError(
                 "an export is checked on real inputs, and without --check the data set cannot be "
                 f"read: {error}",
                 remedy="Name some by --check INPUT, or the data set by --data-dir.",
             ) from None
-    x = torch.cat(parts)
-    every = -(-len(x) // CHECKED)
-    return x[::every].clone()
+    return x[:: -(-len(x) // CHECKED)].clone()
 
 
 def tolerance(trained: Trained, wanted: Tensor) -> Tensor:
@@ -258,7 +251,7 @@ def _onnx(trained: Trained, x: Tensor) -> tuple[bytes, Any]:
         assert program is not None
         proto = program.model_proto
     entry = proto.metadata_props.add()
-    entry.key, entry.value = ABOUT, json.dumps(about(trained))
+    entry.key, entry.value = ABOUT, about(trained)
     content: bytes = proto.SerializeToString()
     with tempfile.TemporaryDirectory(prefix="unseen-") as place:
         path = Path(place) / FILES["onnx"]
@@ -271,15 +264,10 @@ def _torch_export(trained: Trained, x: Tensor) -> tuple[bytes, Any]:
     buffer = io.BytesIO()
     with _quiet("torch-export"):
         program = _program(trained, x)
-        torch.export.save(program, buffer, extra_files={ABOUT: json.dumps(about(trained))})
+        torch.export.save(program, buffer, extra_files={ABOUT: about(trained)})
         loaded = torch.export.load(io.BytesIO(buffer.getvalue())).module()
 
-    @torch.no_grad()
-    def run(part: Tensor) -> Sequence[Tensor]:
-        results: Sequence[Tensor] = loaded(part)
-        return results
-
-    return buffer.getvalue(), run
+    return buffer.getvalue(), torch.no_grad()(loaded)
 
 
 @contextmanager
@@ -304,18 +292,11 @@ def _quiet(form: str) -> Iterator[None]:
         logging.disable(before)
 
 
-def about(trained: Trained) -> dict[str, Any]:
-    """Return the description that an export carries."""
-    spec = trained.spec
+def about(trained: Trained) -> str:
+    """Return the description that an export carries, as JSON."""
     keys = ("name", "fingerprint", "tensors", "classes", "input", "method", "model", "label")
-    return {key: spec[key] for key in keys if key in spec}
+    return json.dumps({key: trained.spec[key] for key in keys if key in trained.spec})
 
 
 def _needs(name: str) -> Any:
-    try:
-        return import_module(name)
-    except ImportError as error:
-        raise UnseenError(
-            f"ONNX needs the package {name}, which is not installed:",
-            remedy="pip install 'unseen[onnx]'.",
-        ) from error
+    return optional(name, f"ONNX needs the package {name}", "onnx")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -13,13 +14,13 @@ from safetensors import safe_open
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from unseen.core.atomic import write_atomically
-from unseen.core.exchange import Method
 from unseen.core.metrics import forward
 from unseen.errors import UnseenError
-from unseen.results.recipe_words import counted, separation
+from unseen.results.formats import counted
 from unseen.results.records import Job, Record
 from unseen.results.selection import beaten, less_is_better, select, value
 from unseen.results.study_folder import JobFolder, last_record
+from unseen.results.study_results import separation
 from unseen.serving import directory
 from unseen.serving.description import ROLES, card, described, selection_metric
 from unseen.serving.directory import Trained
@@ -27,12 +28,11 @@ from unseen.serving.evaluate import cells, measured
 from unseen.spec.holdout import PLANS
 from unseen.spec.named import settings_of
 from unseen.spec.study import StudySpec
-from unseen.study.best_model import SELECTED
-from unseen.study.network import first_network
 from unseen.study.plan import Plan, prepare_study
 from unseen.study.prepare import Prepared, prepare
 from unseen.study.runner import carry_out
-from unseen.study.runtime import composed
+from unseen.study.runtime import composed, first_network
+from unseen.study.watcher import SELECTED
 
 #: Where the training's records lie, and its report, in the model's directory.
 RECORDS, REPORT = "training", "report"
@@ -91,6 +91,8 @@ def train(
     Raises:
         UnseenError: The model that was written, read again, does not give the recorded figures.
     """
+    from unseen.report.write import report
+
     planned = prepare_study(study, out / RECORDS, data_dir)
     job = one_job(planned)
     (task,) = planned.tasks
@@ -103,7 +105,8 @@ def train(
         planned = prepare_study(study, out / RECORDS, data_dir)
     say(f"data: {data.name}; training sites: {', '.join(task.sources)}; held out: "
         f"{', '.join(task.targets) or 'none'}")  # fmt: skip
-    own = composed(job.method, study, data).rounds is not None
+    method = composed(job.method, study, data)
+    own = method.rounds is not None
     rounds = "rounds as the method takes" if own else counted(study.rounds, "round")
     say(f"model: {setting.model}; method: {job.method}; {rounds}")
     with _rounds(folder, study.rounds, progress and bool(planned.missing)):
@@ -124,7 +127,12 @@ def train(
         spec["worse than a constant"] = list(worse)
     directory.write(out, spec, tensors)
     trained = directory.read(out)
-    _write_documents(trained, composed(job.method, study, data), planned)
+    citations = dict.fromkeys([*(r.bibtex for r in method.references), data.citation])
+    entries = "\n\n".join(filter(None, citations))
+    write_atomically(out / "citations.bib", f"{entries}\n".encode())
+    text = card(trained.spec, [r.text for r in method.references])
+    write_atomically(out / "README.md", text.encode())
+    report([out / RECORDS], out / REPORT, files=False)
     of = "" if own else f" of {study.rounds}"
     say(f"round {spec['round']}{of}, by {spec['selection']} on {spec['metric']}")
     return trained
@@ -180,11 +188,7 @@ def results(trained: Trained, prepared: Prepared, metrics: Sequence[str]) -> lis
         prepared: The clients; sources are measured on their validation splits.
         metrics: Names of the metrics.
     """
-    roles = (
-        ("source", prepared.sources),
-        ("validation", prepared.validators),
-        ("target", prepared.targets),
-    )
+    roles = zip(ROLES, (prepared.sources, prepared.validators, prepared.targets), strict=True)
     sites = []
     for role, name, client in ((r, n, c) for r, clients in roles for n, c in clients.items()):
         trained.at(name if name in trained.sites else None)
@@ -218,19 +222,6 @@ def _check_results(spec: Mapping[str, Any], evaluated: Sequence[Record]) -> None
                 )
 
 
-def _write_documents(trained: Trained, method: Method, planned: Plan) -> None:
-    """Write the card, the citations and the report."""
-    from unseen.report.write import report
-
-    citations = [*(r.bibtex for r in method.references), planned.data.citation]
-    entries = [entry for entry in dict.fromkeys(citations) if entry]
-    out = trained.folder
-    write_atomically(out / "citations.bib", ("\n\n".join(entries) + "\n").encode())
-    text = card(trained.spec, [r.text for r in method.references])
-    write_atomically(out / "README.md", text.encode())
-    report([out / RECORDS], out / REPORT, files=False)
-
-
 @contextmanager
 def _rounds(folder: Path, total: int, shown: bool) -> Iterator[None]:
     """Show a bar of the rounds that are recorded, read twice a second."""
@@ -240,21 +231,20 @@ def _rounds(folder: Path, total: int, shown: bool) -> Iterator[None]:
     from rich.progress import Progress
 
     over = threading.Event()
+    with Progress(transient=True) as bar:
+        task = bar.add_task("rounds", total=total)
 
-    def follow() -> None:
-        with Progress(transient=True) as bar:
-            task = bar.add_task("rounds", total=total)
+        def follow() -> None:
             while not over.wait(0.5):
                 last = last_record(folder / "rounds.jsonl").get("round", -1)
                 bar.update(task, completed=last + 1)
 
-    thread = threading.Thread(target=follow, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(follow)
+            try:
+                yield
+            finally:
+                over.set()
 
 
 def shown(results: Sequence[Mapping[str, Any]], metrics: Sequence[str]) -> list[list[str]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from decimal import Decimal
@@ -12,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from unseen.core.templates import render
 from unseen.datasets import info
 from unseen.datasets.dataset import DataSet
 from unseen.datasets.dialect import Dialect
@@ -42,22 +44,7 @@ class Images:
 
     def to_json(self) -> dict[str, Any]:
         """Return the description that `model.json` has."""
-        view = self.view
-        return {
-            "kind": "images", "size": view.size, "grey": view.grey, "crop": view.crop,
-            "shape": list(self.shape), "steps": self.steps(),
-        }  # fmt: skip
-
-    def steps(self) -> list[str]:
-        """Return what is done to make an input, in words."""
-        size = f"{self.view.size} x {self.view.size}"
-        crop = "the largest square in the middle" if self.view.crop == "centre" else "all of it"
-        return [
-            f"open the file and convert it to {'one grey channel' if self.view.grey else 'RGB'}",
-            f"take {crop} and resize it to {size} with Pillow's bilinear filter",
-            f"order the axes as [channels, rows, columns]: {list(self.shape)}",
-            "divide the bytes by 255, as float32",
-        ]
+        return described("images", self, **asdict(self.view))
 
 
 @dataclass(frozen=True)
@@ -129,10 +116,10 @@ class Table:
         for column in self.schema.columns:
             cell = cells[column].strip()
             if cell in self.missing:
-                numbers.append(float("nan"))
+                numbers.append(math.nan)
             elif column in self.codes:
-                code = self.codes[column].get(self.identity(cell), len(self.codes[column]))
                 names = self.schema.categories[column]
+                code = self.codes[column].get(self.identity(cell), len(names))
                 if code == len(names) or names[code] not in self.known[column]:
                     unseen.append(f"{column} = {cell!r}")
                 numbers.append(float(code))
@@ -150,10 +137,10 @@ class Table:
                 raise UnseenError(f"{column} = {cell!r} is neither 0, 1, yes nor no")
             return FLAGS[cell.lower()]
         value = self.dialect.number(cell)
-        if value is None or not abs(value) < float("inf"):
+        if value is None or not math.isfinite(value):
             comma = " with a decimal comma" if self.dialect.decimal == "," else ""
             raise UnseenError(f"{column} = {cell!r} is not a number{comma}")
-        return float("nan") if column in self.blank and value == 0 else value
+        return math.nan if column in self.blank and value == 0 else value
 
     def encode(self, rows: Sequence[Sequence[float]]) -> Tensor:
         """Return the model's inputs [N, F] for rows of `values`."""
@@ -166,8 +153,7 @@ class Table:
             schema: The table's columns.
             x: The table [N, C].
         """
-        lacking = [c for c in self.schema.columns if c not in schema.columns]
-        if lacking:
+        if lacking := [c for c in self.schema.columns if c not in schema.columns]:
             raise UnseenError(f"the data lack the columns {', '.join(lacking)}.")
         columns = []
         for column in self.schema.columns:
@@ -182,18 +168,14 @@ class Table:
 
     def to_json(self) -> dict[str, Any]:
         """Return the description that `model.json` has."""
-        return {
-            "kind": "table",
+        content = {
             "columns": [self._column(c) for c in self.schema.columns],
-            "missing": list(self.missing),
-            "zero is missing in": list(self.blank),
-            "label": self.label,
-            "domain": self.domain,
-            "statistics": self.statistics.tolist(),
-            "features": list(self.features),
-            "shape": list(self.shape),
-            "steps": self.steps(),
-        } | ({} if self.dialect in USUAL else {"dialect": asdict(self.dialect)})
+            "missing": list(self.missing), "zero is missing in": list(self.blank),
+            "label": self.label, "domain": self.domain,
+            "statistics": self.statistics.tolist(), "features": list(self.features),
+        }  # fmt: skip
+        dialect = {} if self.dialect in USUAL else {"dialect": asdict(self.dialect)}
+        return described("table", self, **content) | dialect
 
     def _column(self, column: str) -> dict[str, Any]:
         if column in self.schema.categories:
@@ -217,8 +199,7 @@ class Table:
         moments = {}
         for name, (n, _, s, q) in zip(self.numeric, sums, strict=True):
             if n > 0.5:
-                mean = s / n
-                variance = q / n - mean * mean
+                mean, variance = s / n, q / n - (s / n) * (s / n)
                 moments[name] = mean, 0.0 if variance <= FLAT * q / n else variance**0.5
         return moments
 
@@ -227,19 +208,6 @@ class Table:
         """Numeric column -> the mean and the deviation that it is standardised by."""
         pairs = ((name, self.moments.get(name, (None, 0.0))) for name in self.numeric)
         return {name: (mean, deviation or 1.0) for name, (mean, deviation) in pairs}
-
-    def steps(self) -> list[str]:
-        """Return what is done to make an input, in words."""
-        return [
-            *["the decimal sign of numbers is a comma"] * (self.dialect.decimal == ","),
-            f"cells {', '.join(map(repr, self.missing))} are missing",
-            *[f"0 in {', '.join(self.blank)} is missing"] * bool(self.blank),
-            "a number becomes (x - mean) / deviation, those of its column, a missing one 0",
-            "the feature 'COLUMN missing' is 1 where a number is missing, else 0",
-            "the feature 'COLUMN=CATEGORY' is 1 where the column has that category, else 0; the "
-            "feature 'COLUMN missing' of such a column is 1 where the cell is missing, else 0",
-            "the features are in the order of `features`, as float32",
-        ]
 
 
 @dataclass(frozen=True)
@@ -251,14 +219,16 @@ class Arrays:
 
     def to_json(self) -> dict[str, Any]:
         """Return the description that `model.json` has."""
-        return {"kind": "arrays", "shape": list(self.shape), "why": self.why, "steps": self.steps()}
-
-    def steps(self) -> list[str]:
-        """Return what is done to make an input, in words."""
-        return [f"float32 arrays of shape {list(self.shape)} as the data set has them: {self.why}"]
+        return described("arrays", self, why=self.why)
 
 
 Inputs = Images | Table | Arrays
+
+
+def described(kind: str, inputs: Inputs, **content: Any) -> dict[str, Any]:
+    """Return a description with what all kinds have: the shape, and in words how one is made."""
+    steps = render("unseen.serving", "steps.jinja", kind=kind, inputs=inputs)
+    return {"kind": kind, **content, "shape": list(inputs.shape), "steps": steps.splitlines()}
 
 
 def inputs_of(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -12,7 +13,7 @@ from torch import Tensor
 
 from unseen.core.client import Split, Stored
 from unseen.datasets import info, load
-from unseen.datasets.layout import folded
+from unseen.datasets.entry import folded
 from unseen.datasets.sheet import identity
 from unseen.errors import UnseenError, nearest
 from unseen.expression import Call, parse
@@ -98,8 +99,7 @@ class LabelledData:
         elif isinstance(inputs, Table) and data is not None and data.is_file():
             yield from self._by_column(inputs, data)
         else:
-            request = self.request
-            for batch in of_data_set(self.trained, data, request.domains, request.batch):
+            for batch in of_data_set(self.trained, data, self.request.domains, self.request.batch):
                 if isinstance(inputs, Table):
                     self._count(Item(batch.domain, x=x) for x in batch.x)
                 yield batch
@@ -116,8 +116,10 @@ class LabelledData:
             domain = item.parts[-3] if len(item.parts) > 2 else root.resolve().name
             if label in classes:
                 return domain, classes.index(label)
-            known = ", ".join(classes)
-            return domain, f"its folder {folder!r} is not a class of the model ({known})"
+            return (
+                domain,
+                f"its folder {folder!r} is not a class of the model ({', '.join(classes)})",
+            )
 
         return self._answered(read(self.trained.inputs, [root], self.request.batch), answer)
 
@@ -125,7 +127,9 @@ class LabelledData:
         """Yield rows of a csv file with a column of labels and perhaps one of domains."""
         label = self.request.label or inputs.label
         if label is None:
-            raise UnseenError("name the column that holds the labels: --label COLUMN.")
+            raise UnseenError(
+                "no column is known to hold the labels.", remedy="Name it by --label COLUMN."
+            )
         domain, classes = self.request.domain or inputs.domain or "", self.trained.classes
         codes = {identity(name): i for i, name in enumerate(classes or ())}
         inputs = fitted(replace(inputs, label=label), path)
@@ -166,7 +170,7 @@ class LabelledData:
         """
         kind = torch.float32 if self.trained.classes is None else torch.int64
         for batch in batches:
-            groups: dict[str, list[tuple[Item, float]]] = {}
+            groups: dict[str, list[tuple[Item, float]]] = defaultdict(list)
             for item in batch:
                 domain, value = answer(item)
                 if value is None:
@@ -177,7 +181,7 @@ class LabelledData:
                 elif isinstance(value, str):
                     self.faults.append(Item(item.source, item.line, error=value))
                 else:
-                    groups.setdefault(domain, []).append((item, value))
+                    groups[domain].append((item, value))
             self.domains |= dict.fromkeys(groups)
             for name in filter(self.request.includes, groups):
                 items, values = zip(*groups[name], strict=True)

@@ -164,32 +164,28 @@ def _images(inputs: Images, path: Path, batch: int, clock: Clock) -> Iterator[li
     except (UnseenError, OSError) as error:
         yield [Item(str(path), error=str(error))]
         return
-    empty = True
     with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
+        none = [Item(str(path), error="holds no image files")]
         while True:
             with clock.phase(DECODING):
                 items = list(pool.map(decode, islice(files, batch)))
+            if items or none:
+                yield items or none
             if not items:
-                break
-            empty = False
-            yield items
-    if empty:
-        yield [Item(str(path), error="holds no image files")]
+                return
+            none = []
 
 
 def _listed(path: Path) -> Iterable[Listed]:
     """Return the images of a path: a file, a folder or an archive."""
-    archive = ".tar" in path.suffixes or path.suffix == ".tgz"
-    if path.is_file() and not archive:
+    if path.is_file() and not (".tar" in path.suffixes or path.suffix == ".tgz"):
         return [(str(path), (path.name,), path.read_bytes)]
     tree = Tree(path)
     files = tree.files()
     if tree.root.is_dir():
         return [(str(path / f.path), f.parts, (path / f.path).read_bytes) for f in files]
     unpacked = ((files[i], io.BytesIO(content)) for i, content in tree.contents(files))
-    return (
-        (f"{tree.root}:{file.path}", file.parts, content.getvalue) for file, content in unpacked
-    )
+    return ((f"{tree.root}:{f.path}", f.parts, content.getvalue) for f, content in unpacked)
 
 
 def _table(
@@ -207,24 +203,20 @@ def _table(
 
 def _encoded(inputs: Table, rows: Sequence[Item], lenient: bool) -> list[Item]:
     """Return the rows with their inputs, or with what is wrong with them."""
-    items = list(rows)
-    values: dict[int, list[float]] = {}
-    for i, row in enumerate(rows):
-        if row.error is not None:
-            continue
-        try:
-            numbers, unseen = inputs.values(row.cells)
-        except UnseenError as error:
-            items[i] = replace(row, error=str(error))
-            continue
-        if unseen and not lenient:
-            items[i] = replace(row, error=f"no training site had {', '.join(unseen)}")
-        else:
-            items[i], values[i] = replace(row, unseen=tuple(unseen)), numbers
-    if values:
-        for i, x in zip(values, inputs.encode(list(values.values())), strict=True):
-            items[i] = replace(items[i], x=x, numbers=tuple(values[i]))
-    return items
+    items = []
+    for row in rows:
+        if row.error is None:
+            try:
+                numbers, unseen = inputs.values(row.cells)
+                if unseen and not lenient:
+                    raise UnseenError(f"no training site had {', '.join(unseen)}")
+                row = replace(row, unseen=tuple(unseen), numbers=tuple(numbers))
+            except UnseenError as error:
+                row = replace(row, error=str(error))
+        items.append(row)
+    usable = [item.numbers for item in items if item.error is None]
+    encoded = iter(inputs.encode(usable) if usable else ())
+    return [replace(item, x=next(encoded)) if item.error is None else item for item in items]
 
 
 def fitted(inputs: Table, path: Path) -> Table:
@@ -254,9 +246,15 @@ def _rows(path: Path, columns: Sequence[str], dialect: Dialect) -> Iterator[Item
                 yield Item(name, error=fault)
                 return
             for line, cells in rows:
-                if cells:
-                    empty = False
-                    yield _row(Item(name, line), header, cells, encoding)
+                if len(cells) == len(header) and not any(map(_broken, cells)):
+                    yield Item(name, line, cells=dict(zip(header, cells, strict=True)))
+                elif len(cells) == len(header):
+                    form = encoding.removesuffix("-sig").upper()
+                    yield Item(name, line, error=f"holds bytes that are not {form}")
+                elif cells:
+                    fault = f"has {len(cells)} cells where {len(header)} were expected"
+                    yield Item(name, line, error=fault)
+                empty = empty and not cells
             if empty:
                 yield Item(name, error="has no rows")
     except (*BROKEN, csv.Error) as error:
@@ -275,16 +273,6 @@ def _header_fault(header: Sequence[str], columns: Sequence[str]) -> str:
         hint = f" (is {missing[0]!r} called {close[0]!r} there?)" if close else ""
         return f"lacks the column {', '.join(missing)}{hint}; none of its rows is used"
     return ""
-
-
-def _row(item: Item, header: Sequence[str], cells: Sequence[str], encoding: str) -> Item:
-    """Return the item with its cells, or with what is wrong with them."""
-    if len(cells) != len(header):
-        return replace(item, error=f"has {len(cells)} cells where {len(header)} were expected")
-    if any(map(_broken, cells)):
-        name = encoding.removesuffix("-sig").upper()
-        return replace(item, error=f"holds bytes that are not {name}")
-    return replace(item, cells=dict(zip(header, cells, strict=True)))
 
 
 def _broken(text: str) -> bool:

@@ -7,8 +7,9 @@ import io
 import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import IO, Any, Protocol
 
@@ -16,6 +17,7 @@ from torch import Tensor
 
 from unseen.core.metrics import predicted
 from unseen.errors import UnseenError, choice
+from unseen.privacy.wire import optional
 from unseen.serving.bounds import check_strict, spelt
 from unseen.serving.directory import Trained, probabilities
 from unseen.serving.new_rows import Clock, Item, Line, read, stacked
@@ -59,17 +61,30 @@ def predict(
         strict: Do not predict what is far from what training saw.
     """
     clock, runtime = clock or Clock(), runtime or trained
-    if strict:
-        check_strict(trained.bounds)
-    for batch_items in read(trained.inputs, paths, batch, clock, lenient):
-        with clock.phase("bounds"):
-            items = trained.bounds.mark(batch_items, strict)
+    for items in marked(trained, paths, batch, clock, lenient, strict):
         with clock.phase("model"):
             x = stacked(items)
             outputs = runtime.outputs(x) if x is not None else None
         with clock.phase("answers"):
             lines = list(answers(trained.classes, items, outputs))
         yield from lines
+
+
+def marked(
+    trained: Trained,
+    paths: Sequence[Path],
+    batch: int | None,
+    clock: Clock,
+    lenient: bool,
+    strict: bool,
+) -> Iterator[list[Item]]:
+    """Yield the items of the files as `new_rows.read` does, with what is far from training."""
+    if strict:
+        check_strict(trained.bounds)
+    for items in read(trained.inputs, paths, batch, clock, lenient):
+        with clock.phase("bounds"):
+            marks = trained.bounds.mark(items, strict)
+        yield marks
 
 
 def answers(
@@ -82,22 +97,19 @@ def answers(
         items: What was predicted, or could not be.
         outputs: One row [C] for each item that has an input; None if there are none.
     """
-    rows: Iterator[tuple[str | float, tuple[float, ...], bool]] = iter(())
-    if outputs is not None:
-        finite = outputs.isfinite().all(dim=-1).tolist()
-        if classes is None:
-            rows = zip(outputs.squeeze(-1).tolist(), [()] * len(finite), finite, strict=True)
-        else:
-            labels = (classes[k] for k in predicted(outputs).tolist())
-            shares = map(tuple, probabilities(outputs.double()).tolist())
-            rows = zip(labels, shares, finite, strict=True)
+    labels: list[str | float] = []
+    shares: list[Sequence[float]] = []
+    if outputs is not None and classes is None:
+        labels, shares = outputs.squeeze(-1).tolist(), [()] * len(outputs)
+    elif outputs is not None and classes is not None:
+        labels = [classes[k] for k in predicted(outputs).tolist()]
+        shares = probabilities(outputs.double()).tolist()
+    finite = outputs.isfinite().all(dim=-1).tolist() if outputs is not None else []
+    rows = zip(labels, shares, finite, strict=True)
     for item in items:
-        if item.x is None:
-            yield Line(item)
-            continue
-        label, share, sound = next(rows)
+        label, share, sound = next(rows) if item.x is not None else (None, (), True)
         if sound:
-            yield Line(item, label, share)
+            yield Line(item, label, tuple(share))
         else:
             yield Line(replace(item, x=None, error="the model's outputs are not finite"))
 
@@ -122,8 +134,8 @@ class Columns:
     def names(self) -> list[str]:
         """The names of the columns."""
         at = ["input", "line"] if self.rows else ["input"]
-        told = ["transductive"] if self.adapted else []
-        return [*at, *self.keep, "prediction", *self.shares, "error", "unusual", *told]
+        adaptation = ["transductive"] if self.adapted else []
+        return [*at, *self.keep, "prediction", *self.shares, "error", "unusual", *adaptation]
 
     @property
     def shares(self) -> list[str]:
@@ -140,35 +152,21 @@ class Columns:
         by = ",".join(self.adapted) if item.error is None else None
         return [*values, by] if self.adapted else values
 
-
-def _csv(file: IO[str], columns: Columns) -> Write:
-    """Write a csv header, and return what writes the lines."""
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(columns.names)
-    return lambda line: writer.writerow(map(_short, columns.values(line)))
-
-
-def _jsonl(file: IO[str], columns: Columns) -> Write:
-    """Return what writes JSON lines, each with the entries that it has."""
-
-    def write(line: Line) -> None:
-        item = line.item
-        record: dict[str, Any] = {"input": item.source}
-        record |= {"line": item.line} if item.line is not None else {}
-        record |= {name: item.cells.get(name) for name in columns.keep}
-        if item.error is not None:
-            record["error"] = item.error
-        else:
-            record["prediction"] = _short(line.label)
-            if columns.classes is not None:
-                shares = map(_short, line.probabilities)
-                record["probabilities"] = dict(zip(columns.classes, shares, strict=True))
-            record |= {"transductive": list(columns.adapted)} if columns.adapted else {}
-        extras = {"unseen categories": list(item.unseen), "unusual": dict(item.unusual)}
-        record |= {name: value for name, value in extras.items() if value}
-        file.write(json.dumps(record, ensure_ascii=False) + "\n")
-
-    return write
+    def record(self, line: Line) -> dict[str, Any]:
+        """Return a line as an object of JSON, with the entries that it has."""
+        item, failed = line.item, line.item.error is not None
+        copied = {name: item.cells.get(name) for name in self.keep}
+        shares = dict(zip(self.classes or (), map(_short, line.probabilities), strict=False))
+        first = {"input": item.source} | ({"line": item.line} if item.line is not None else {})
+        entries = {
+            "error": item.error,
+            "prediction": None if failed else _short(line.label),
+            "probabilities": shares if self.classes is not None and not failed else None,
+            "transductive": None if failed else list(self.adapted) or None,
+            "unseen categories": list(item.unseen) or None,
+            "unusual": dict(item.unusual) or None,
+        }
+        return first | copied | {name: x for name, x in entries.items() if x is not None}
 
 
 @contextmanager
@@ -177,7 +175,7 @@ def _parquet(path: Path, columns: Columns) -> Iterator[Write]:
 
     Its columns are those of the csv form, each of one type; what is missing is null.
     """
-    arrow, names = _pyarrow(), columns.names
+    (arrow, parquet), names = _pyarrow(), columns.names
     if twice := [name for name in columns.keep if names.count(name) > 1]:
         raise UnseenError(
             f"--keep {twice[0]}: a Parquet file has no two columns of one name, and this one would "
@@ -193,7 +191,7 @@ def _parquet(path: Path, columns: Columns) -> Iterator[Write]:
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f".{path.name}.part")
     try:
-        with arrow.parquet.ParquetWriter(part, schema) as file:
+        with parquet.ParquetWriter(part, schema) as file:
 
             def flush() -> None:
                 file.write_table(arrow.Table.from_pylist(waiting, schema=schema))
@@ -212,17 +210,10 @@ def _parquet(path: Path, columns: Columns) -> Iterator[Write]:
         part.unlink(missing_ok=True)
 
 
-def _pyarrow() -> Any:
-    """Import pyarrow; an error says how to get it."""
-    try:
-        import pyarrow  # type: ignore[import-not-found,import-untyped,unused-ignore]
-        import pyarrow.parquet  # type: ignore[import-not-found,import-untyped,unused-ignore]
-    except ImportError:
-        raise UnseenError(
-            "Parquet files are written by pyarrow, which is not installed:",
-            remedy="pip install 'unseen[parquet]'. Or take --out FILE.csv.",
-        ) from None
-    return pyarrow
+def _pyarrow() -> tuple[Any, Any]:
+    """Return pyarrow and its Parquet files."""
+    what = "Parquet files are written by pyarrow"
+    return optional("pyarrow", what, "parquet"), optional("pyarrow.parquet", what, "parquet")
 
 
 @contextmanager
@@ -249,15 +240,21 @@ def writing(
         with _parquet(out, columns) as write:
             yield write
         return
-    writer = _csv if form == "csv" else _jsonl
-    if out is None:
-        if isinstance(sys.stdout, io.TextIOWrapper):  # names of files need not be UTF-8
+    with ExitStack() as stack:
+        file: IO[str] = sys.stdout
+        if out is not None:
+            out.parent.mkdir(parents=True, exist_ok=True)
+            opened = out.open("w", encoding="utf-8", errors="surrogateescape", newline="")
+            file = stack.enter_context(opened)
+        elif isinstance(sys.stdout, io.TextIOWrapper):  # names of files need not be UTF-8
             sys.stdout.reconfigure(errors="surrogateescape")
-        yield writer(sys.stdout, columns)
-        return
-    out.parent.mkdir(parents=True, exist_ok=True)
-    with out.open("w", encoding="utf-8", errors="surrogateescape", newline="") as file:
-        yield writer(file, columns)
+        if form == "csv":
+            writer = csv.writer(file, lineterminator="\n")
+            writer.writerow(columns.names)
+            yield lambda line: writer.writerow(map(_short, columns.values(line)))
+        else:
+            dump = partial(json.dumps, ensure_ascii=False)
+            yield lambda line: file.write(dump(columns.record(line)) + "\n")
 
 
 def form_of(chosen: str | None, out: Path | None) -> str:
@@ -267,8 +264,8 @@ def form_of(chosen: str | None, out: Path | None) -> str:
     suffix = out.suffix.lower() if out is not None else ""
     named = next((form for form, ends in FORMATS.items() if suffix in ends), None)
     if suffix and (named is None or chosen not in (None, named)):
-        known = ", ".join(end for ends in FORMATS.values() for end in ends)
-        why = f"its name says {named}, --format {chosen}" if named else f"it may end in {known}"
+        endings = ", ".join(end for ends in FORMATS.values() for end in ends)
+        why = f"its name says {named}, --format {chosen}" if named else f"it may end in {endings}"
         raise UnseenError(f"--out {out} cannot be written: {why}.", remedy="Choose another name.")
     chosen = chosen or named or "csv"
     if chosen == "parquet":

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from unseen.core.exchange import Method
+from unseen.results.recipe_words import counted
 from unseen.study.plan import Plan
 from unseen.study.prepare import Prepared, split_rows
 
@@ -65,13 +66,13 @@ def link(means: Tensor, labels: Tensor) -> Link | None:
     """
     from scipy import stats
 
-    known = ~means.isnan()
-    sites = int(known.sum())
+    present = ~means.isnan()
+    sites = int(present.sum())
     if sites < FEWEST:
         return None
     if labels.shape[1] == 2:
         labels = labels[:, 1:]  # the shares of the other class are one less these
-    (x, varies), (y, differ) = _standardised(means[known, None]), _standardised(labels[known])
+    (x, varies), (y, differ) = _standardised(means[present, None]), _standardised(labels[present])
     if not bool(varies.any() and differ.any()):
         return None
     each = (x * y).sum(0)
@@ -104,7 +105,7 @@ def kept(planned: Plan, prepared: Prepared, method: Method, seed: int) -> dict[s
         seed: The seed of the study's job.
     """
     study, data = planned.setting.study, planned.data
-    found: dict[str, Any] = {}
+    facts: dict[str, Any] = {}
     if prepared.classes is not None:
         labels = [client.split("train").y.cpu() for client in prepared.sources.values()]
         counts = torch.stack([torch.bincount(y, minlength=prepared.classes) for y in labels])
@@ -113,40 +114,23 @@ def kept(planned: Plan, prepared: Prepared, method: Method, seed: int) -> dict[s
         shares = (counts / sizes).mean(0) if uniform else counts.sum(0) / counts.sum()
         if study.training.balanced:
             shares = (shares > 0) / (shares > 0).sum()
-        found["class shares"] = shares.double().tolist()
+        facts["class shares"] = shares.double().tolist()
     if data.schema is not None:
         means, shares_at = [], []
         for name in prepared.sources:
             rows = split_rows(data[name], study, seed)[0]
             y = data[name].y[rows]
-            if prepared.classes is not None:
-                count = torch.bincount(y, minlength=prepared.classes).double()
-                shares_at.append(count / count.sum())
-            else:
+            if prepared.classes is None:
                 shares_at.append(y.double().mean().view(1))
+            else:
+                shares_at.append(torch.bincount(y, minlength=prepared.classes).double() / len(y))
             means.append(data[name].x[rows][:, data.schema.numeric].double().nanmean(0))
         table, at = torch.stack(means), torch.stack(shares_at)
         links = {data.schema.columns[j]: link(table[:, k], at)
                  for k, j in enumerate(data.schema.numeric)}  # fmt: skip
-        told = {name: {"r": x.r, "p": x.p, "sites": x.sites} for name, x in links.items() if x}
-        found["site means"] = {"sites": len(means), "columns": told}
-    return found
-
-
-def words(found: Mapping[str, Any], classes: int | None, told: bool) -> tuple[list[str], int]:
-    """Return what left each site for `kept` beyond other sums, in words, and how many bytes.
-
-    Args:
-        found: What `kept` returned.
-        classes: How many there are; None for numbers.
-        told: Whether the sums of labels were sent before training anyway.
-    """
-    if classes is not None and found:
-        what = "for `predict --adapt`: how many of its training rows are of each class"
-        return [what], 8 * classes
-    if "site means" in found and not told:
-        return ["for `predict --adapt`: count and sum of its training labels"], 16
-    return [], 0
+        columns = {name: asdict(x) for name, x in links.items() if x}
+        facts["site means"] = {"sites": len(means), "columns": columns}
+    return facts
 
 
 def remarks(spec: Mapping[str, Any], methods: Sequence[str]) -> list[str]:
@@ -162,16 +146,14 @@ def remarks(spec: Mapping[str, Any], methods: Sequence[str]) -> list[str]:
     if means is None:
         return [f"{UNTOLD}this model's directory does not say how they went together in training"]
     if means["sites"] < FEWEST:
-        trained = f"{means['sites']} training site{'s' if means['sites'] > 1 else ''}"
+        trained = counted(means["sites"], "training site")
         return [f"{UNTOLD}there were {trained}, and fewer than {FEWEST} say nothing"]
-    links = {name: Link(**told) for name, told in means["columns"].items()}
+    links = {name: Link(**link) for name, link in means["columns"].items()}
     close = {name: x for name, x in links.items() if x.p < LEVEL}
-    if not close:
-        return []
     ranked = sorted(close.items(), key=lambda pair: pair[1].p)
     named = ", ".join(f"{n} (r {x.r:.2f} over {x.sites} sites, p {x.p:.2g})" for n, x in ranked)
     return [
         f"warning: over the training sites the mean of {named} went with the label's mean; "
         "taking out the new site's own mean takes out what it says of the label. Of "
         f"{len(links)} columns {LEVEL * len(links):.2g} would be named by chance"
-    ]
+    ] * bool(close)

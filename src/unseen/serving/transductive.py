@@ -4,26 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from unseen.errors import UnseenError, choice
-from unseen.serving.adapt import (
-    TINY,
-    Shift,
-    batchnorms,
-    normalised,
-    posterior,
-    reestimated,
-    renormalise,
-)
-from unseen.serving.bounds import check_strict
+from unseen.serving import adapt
+from unseen.serving.adapt import TINY, Shift
 from unseen.serving.directory import Trained, probabilities
 from unseen.serving.inputs import Table
-from unseen.serving.new_rows import Clock, Item, Line, read, stacked
-from unseen.serving.predict import Runtime, answers
+from unseen.serving.new_rows import Clock, Line, stacked
+from unseen.serving.predict import Runtime, answers, marked
 from unseen.serving.site_means import KEY, remarks
 
 #: In the order in which they act.
@@ -40,7 +33,7 @@ class Adapted:
     Attributes:
         methods: By what they were adapted, in the order in which it acted.
         lines: One for every image or row.
-        notes: What must be said beside them.
+        notes: What must be said with them.
         shift: The re-estimated shares of classes, with `prior`.
     """
 
@@ -82,22 +75,17 @@ def check(
         )
     if "batchnorm" not in methods:
         return
-    if not batchnorms(trained.model.module):
-        raise UnseenError(
-            f"--adapt batchnorm replaces statistics of BatchNorm layers; {trained.spec['model']} "
-            "has none.",
-            remedy=f"Leave out batchnorm{'; inputs does the like for columns' if table else ''}.",
-        )
-    if exported:
-        raise UnseenError(
-            "--adapt batchnorm changes the network; an export cannot be changed.",
-            remedy="Leave out --runtime onnx.",
-        )
-    if site is not None:
-        raise UnseenError(
-            "--adapt batchnorm replaces the statistics that --site takes.",
-            remedy="Leave out one of the two.",
-        )
+    why = remedy = ""
+    if not adapt.batchnorms(trained.model.module):
+        why = f"replaces statistics of BatchNorm layers; {trained.spec['model']} has none."
+        remedy = f"Leave out batchnorm{'; inputs does the like for columns' if table else ''}."
+    elif exported:
+        why = "changes the network; an export cannot be changed."
+        remedy = "Leave out --runtime onnx."
+    elif site is not None:
+        why, remedy = "replaces the statistics that --site takes.", "Leave out one of the two."
+    if why:
+        raise UnseenError(f"--adapt batchnorm {why}", remedy=remedy)
 
 
 def predict_adapted(
@@ -129,12 +117,7 @@ def predict_adapted(
     """
     clock, methods = clock or Clock(), chosen(methods)
     check(trained, methods, exported=runtime is not None)
-    if strict:
-        check_strict(trained.bounds)
-    parts = []
-    for items in read(trained.inputs, paths, batch, clock, lenient):
-        with clock.phase("bounds"):
-            parts.append(trained.bounds.mark(items, strict))
+    parts = list(marked(trained, paths, batch, clock, lenient, strict))
     used = sum(item.x is not None for items in parts for item in items)
     if used < LEAST:
         raise UnseenError(
@@ -143,15 +126,22 @@ def predict_adapted(
             remedy="Leave out --adapt, or gather more rows of the site.",
         )
     with clock.phase("adapting"):
-        if "inputs" in methods:
-            parts = _renormalised(trained, parts)
+        if "inputs" in methods and isinstance(trained.inputs, Table):
+            rows = [i.numbers for items in parts for i in items if i.x is not None]
+            own = adapt.normalised(trained.inputs, torch.tensor(rows, dtype=torch.float64))
+            x = iter(own.encode(rows))
+            parts = [[replace(i, x=next(x)) if i.x is not None else i for i in p] for p in parts]
         batches = [x for x in map(stacked, parts) if x is not None]
+
+    def passed(x: Tensor) -> Tensor:
+        return trained.method.predict(trained.model, trained.inbox, x.to(trained.model.device))
+
     before = trained.model.buffers.clone()
     try:
         if "batchnorm" in methods:
             with clock.phase("adapting"):
                 trained.model.module.eval()
-                renormalise(trained.model.module, _Pass(trained), batches)
+                adapt.renormalise(trained.model.module, passed, batches)
         with clock.phase("model"):
             outputs = torch.cat([(runtime or trained).outputs(x) for x in batches])
     finally:
@@ -161,8 +151,7 @@ def predict_adapted(
         with clock.phase("adapting"):
             outputs, shift, said = _reweighed(trained, outputs)
             notes += said
-    far = sum(bool(item.unusual) and item.x is not None for items in parts for item in items)
-    if far:
+    if far := sum(bool(i.unusual) and i.x is not None for items in parts for i in items):
         notes.append(f"{far} of the {used} that were adapted to are far from training; with "
                      "--strict they are left out")  # fmt: skip
     first = (
@@ -170,32 +159,8 @@ def predict_adapted(
         "as those of one new site; not to be compared with predictions that saw none of them"
     )
     with clock.phase("answers"):
-        items = [item for part in parts for item in part]
-        lines = tuple(answers(trained.classes, items, outputs))
+        lines = tuple(answers(trained.classes, chain(*parts), outputs))
     return Adapted(methods, lines, (first, *notes), shift)
-
-
-@dataclass(frozen=True)
-class _Pass:
-    """Passes inputs through the model as its method predicts."""
-
-    trained: Trained
-
-    def __call__(self, x: Tensor) -> Tensor:
-        model = self.trained.model
-        return self.trained.method.predict(model, self.trained.inbox, x.to(model.device))
-
-
-def _renormalised(trained: Trained, parts: Sequence[Sequence[Item]]) -> list[list[Item]]:
-    """Return the items with inputs that are standardised by all of them."""
-    assert isinstance(trained.inputs, Table)
-    rows = [item.numbers for items in parts for item in items if item.x is not None]
-    own = normalised(trained.inputs, torch.tensor(rows, dtype=torch.float64))
-    inputs = iter(own.encode(rows))
-    return [
-        [replace(item, x=next(inputs)) if item.x is not None else item for item in items]
-        for items in parts
-    ]
 
 
 def _reweighed(trained: Trained, outputs: Tensor) -> tuple[Tensor, Shift, list[str]]:
@@ -214,12 +179,12 @@ def _reweighed(trained: Trained, outputs: Tensor) -> tuple[Tensor, Shift, list[s
     if not bool(finite.any()):
         raise UnseenError("no output of the model is finite.", remedy="Train the model again.")
     p = probabilities(outputs[finite].double())
-    shift = reestimated(p, before)
+    shift = adapt.reestimated(p, before)
     adapted = torch.full((len(outputs), len(shares)), float("nan"), dtype=torch.float64)
-    adapted[finite] = posterior(p, before, shift.after).clamp(min=TINY).log()
+    adapted[finite] = adapt.posterior(p, before, shift.after).clamp(min=TINY).log()
     pairs = zip(trained.classes, before.tolist(), shift.after.tolist(), strict=True)
-    told = ", ".join(f"{name} {100 * old:.1f} -> {100 * new:.1f}" for name, old, new in pairs)
-    notes.append(f"prior: shares of classes in percent, training -> these inputs: {told}")
+    moves = ", ".join(f"{name} {100 * old:.1f} -> {100 * new:.1f}" for name, old, new in pairs)
+    notes.append(f"prior: shares of classes in percent, training -> these inputs: {moves}")
     if not shift.converged:
         notes.append(f"prior: still moving after {len(shift.likelihood) - 1} steps")
     return adapted, shift, notes

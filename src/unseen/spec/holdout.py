@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from unseen.errors import UnseenError, nearest
+from unseen.errors import UnseenError, check_known
 from unseen.spec.wording import Settings
 
 
@@ -45,7 +45,6 @@ class Fixed(Settings):
     name: str = "target"
 
     def tasks(self, domains: Sequence[str]) -> tuple[Task, ...]:
-        """One task."""
         source = self.source
         if source == "others":
             source = tuple(sorted(set(domains) - {*self.target, *self.validation}))
@@ -60,7 +59,6 @@ class Growing(Settings):
     first: Annotated[int, Field(ge=1)] = 1
 
     def tasks(self, domains: Sequence[str]) -> tuple[Task, ...]:
-        """One task per number of sources, named by it."""
         counts = range(self.first, len(self.growing) + 1)
         return tuple(Task(str(n), self.growing[:n], self.target) for n in counts)
 
@@ -82,18 +80,17 @@ def plan(
         domains: The names of all domains, in the data set's order.
         only: The names of the tasks to return; None for all.
 
-    >>> [task.sources for task in plan("leave-one-domain-out", ["a", "b", "c"], only=["b"])]
-    [('a', 'c')]
+    Example:
+        >>> [task.sources for task in plan("leave-one-domain-out", ["a", "b", "c"], only=["b"])]
+        [('a', 'c')]
     """
     if holdout == "none":
         tasks: tuple[Task, ...] = (Task(EVERYTHING, tuple(domains), ()),)
     elif isinstance(holdout, str):
         if len(domains) < 2:
-            raise UnseenError(
-                f"leave-one-domain-out needs at least two domains; found {list(domains)}. With "
-                "one domain there is nothing unseen.",
-                remedy="Give each site its own domain.",
-            )
+            what = f"leave-one-domain-out needs at least two domains; found {list(domains)}. With "
+            what += "one domain there is nothing unseen."
+            raise UnseenError(what, remedy="Give each site its own domain.")
         tasks = tuple(
             Task(target, tuple(d for d in domains if d != target), (target,)) for target in domains
         )
@@ -108,18 +105,13 @@ def plan(
         )
     if only is not None and not only:
         raise UnseenError("targets names no task.", remedy="Leave it out to have them all.")
-    names = [task.name for task in tasks]
-    for name in only or ():
-        if name not in names:
-            raise nearest("target", name, names)
+    check_known("target", [task.name for task in tasks], *only or ())
     return tuple(task for task in tasks if only is None or task.name in only)
 
 
 def _check(task: Task, domains: Sequence[str], whole: bool) -> None:
     used = (*task.sources, *task.validation, *task.targets)
-    for name in used:
-        if name not in domains:
-            raise nearest("domain", name, domains)
+    check_known("domain", domains, *used)
     if twice := sorted({name for name in used if used.count(name) > 1}):
         raise UnseenError(
             "a domain may be source, validation or target, and only one of them; found "

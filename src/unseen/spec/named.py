@@ -1,4 +1,4 @@
-"""Studies by name: the files of the package, tables and figures of papers, folders of studies."""
+"""Studies by name: the files of the package, those of papers, folders; settings as `key=value`."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ def members(name: str) -> tuple[str, ...]:
 
     They are the study itself, those of a paper's table or figure, or those of a folder.
 
-    >>> members("ga/table1")
-    ('ga/table1/pacs', 'ga/table1/office-home', 'ga/table1/terra-incognita')
-    >>> members("fedilc/table4")
-    ('fedilc/color-mnist', 'fedilc/eicu')
+    Example:
+        >>> members("ga/table1")
+        ('ga/table1/pacs', 'ga/table1/office-home', 'ga/table1/terra-incognita')
+        >>> members("fedilc/table4")
+        ('fedilc/color-mnist', 'fedilc/eicu')
     """
-    studies = named_studies()
+    studies, printed = named_studies(), contents()
     if name in studies or Path(name).suffix == ".toml":
         return (name,)
-    printed = contents()
     if name in printed:
         return printed[name]
     inside = tuple(other for other in studies if other.startswith(f"{name}/"))
@@ -56,8 +56,9 @@ def members(name: str) -> tuple[str, ...]:
 def texts(name: str) -> list[str]:
     """Return the files that a name refers to, as they are written; after each the one it builds on.
 
-    >>> texts("ppdg/table4")[0].splitlines()[0]
-    '# unseen study ppdg/table4 --data-dir DIR --jobs 2'
+    Example:
+        >>> texts("ppdg/table4")[0].splitlines()[0]
+        '# unseen study ppdg/table4 --data-dir DIR --jobs 2'
     """
     files: dict[str, str] = {}
     wanted = list(members(name))
@@ -71,8 +72,9 @@ def texts(name: str) -> list[str]:
 def metrics_of(name: str) -> tuple[str, ...]:
     """Return the metrics that a paper's table shows, where they are not those of its studies.
 
-    >>> metrics_of("fedilc/table4"), metrics_of("csac/table1"), metrics_of("digits")
-    (('auroc', 'auprc'), ('accuracy',), ())
+    Example:
+        >>> metrics_of("fedilc/table4"), metrics_of("csac/table1"), metrics_of("digits")
+        (('auroc', 'auprc'), ('accuracy',), ())
     """
     parts = [table for key, table in tables().items() if key.rstrip("ab") == name]
     return tuple(dict.fromkeys(m for table in parts for m in table.metrics if m))
@@ -95,14 +97,11 @@ def settings_of(source: str) -> tuple[dict[str, Any], str]:
 
 
 def _written(name: str) -> str:
-    """Return the text of a study's file."""
     if Path(name).suffix != ".toml":
         several = members(name)
         if several != (name,):
-            raise UnseenError(
-                f"{name!r} stands for several studies.",
-                remedy=f"Name one of them: {', '.join(several)}.",
-            )
+            remedy = f"Name one of them: {', '.join(several)}."
+            raise UnseenError(f"{name!r} stands for several studies.", remedy=remedy)
         return named_studies()[name]
     if not Path(name).is_file():
         raise UnseenError(f"no study file {name!r}; `unseen list studies` has names.")
@@ -114,3 +113,71 @@ def _toml(text: str, origin: str) -> dict[str, Any]:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise UnseenError(f"{origin} is not valid TOML: {error}.") from None
+
+
+#: Settings that are lists, which may be written with commas on the command line.
+LISTS = {
+    "methods", "targets", "seeds", "metrics", "groups", "record", "save", "published",
+    "holdout.source", "holdout.validation", "holdout.target", "holdout.growing",
+    "federation.sites",
+}  # fmt: skip
+
+
+def parse_override(text: str) -> tuple[str, Any]:
+    """Return the key and the value of `key=value`, the value in TOML's spelling.
+
+    What is not a TOML value is a string, or where a list belongs the parts between its commas.
+
+    Example:
+        >>> parse_override("training.epochs=5"), parse_override("model=mlp(widths=[64])")
+        (('training.epochs', 5), ('model', 'mlp(widths=[64])'))
+        >>> parse_override("methods=fedavg,ppdg(lam=0.2, base='raw')"), parse_override("seeds=0,3")
+        (('methods', ['fedavg', "ppdg(lam=0.2, base='raw')"]), ('seeds', ['0', '3']))
+    """
+    key, equals, value = text.partition("=")
+    if not equals or not key.strip():
+        raise UnseenError(f"settings are written key=value, such as rounds=40; found {text!r}.")
+    key, value = key.strip(), value.strip()
+    try:
+        parsed = tomllib.loads(f"value = {value}")["value"]
+    except tomllib.TOMLDecodeError:
+        parsed = value
+    if key not in LISTS or isinstance(parsed, list | dict):
+        return key, parsed
+    if (key, value) == ("holdout.source", "others") or (key == "seeds" and isinstance(parsed, int)):
+        return key, parsed
+    return key, split_list(parsed if isinstance(parsed, str) else value)
+
+
+def put(settings: dict[str, Any], dotted: str, value: Any) -> None:
+    """Set a dotted key of nested settings."""
+    *parents, last = dotted.split(".")
+    for parent in parents:
+        inner = settings.setdefault(parent, {})
+        if not isinstance(inner, dict):
+            raise UnseenError(f"{dotted}: {parent!r} is a single value, not a table.")
+        settings = inner
+    settings[last] = value
+
+
+def split_list(text: str) -> list[str]:
+    """Return comma-separated parts; commas inside brackets do not separate.
+
+    Example:
+        >>> split_list('fedavg, ppdg(lam=0.2, base="running")+ga')
+        ['fedavg', 'ppdg(lam=0.2, base="running")+ga']
+    """
+    parts, depth = [""], 0
+    for character in text:
+        depth += (character in "([") - (character in ")]")
+        if character == "," and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += character
+    *names, last = (part.strip() for part in parts)
+    if "" in names:
+        raise UnseenError(
+            f"the list {text!r} has nothing between two commas or before the first.",
+            remedy="Write a name there, or take a comma away.",
+        )
+    return [*names, last] if last else names  # nothing at all, or a comma at the end

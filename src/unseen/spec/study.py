@@ -12,8 +12,7 @@ from pydantic import Field, field_validator
 from unseen.errors import UnseenError
 from unseen.expression import parse
 from unseen.spec.holdout import PLANS, Fixed, Growing, Holdout
-from unseen.spec.named import settings_of
-from unseen.spec.overrides import put
+from unseen.spec.named import put, settings_of
 from unseen.spec.published import table
 from unseen.spec.training import Count, Recipe
 from unseen.spec.wording import Settings
@@ -46,12 +45,10 @@ class Privacy(Settings):
 
     @property
     def kind(self) -> str:
-        """The name of the channel, without its options."""
         return parse(self.channel)[0].name
 
     @property
     def noised(self) -> bool:
-        """Whether the study asks for noise of any kind."""
         return bool(self.examples or self.clients)
 
 
@@ -228,22 +225,20 @@ class StudySpec(Settings):
 
     @property
     def seed_list(self) -> tuple[int, ...]:
-        """The seeds, spelled out."""
         return tuple(range(self.seeds)) if isinstance(self.seeds, int) else self.seeds
 
     @property
     def memory_bytes(self) -> int | None:
-        """The memory limit in bytes."""
         return None if self.memory_limit is None else int(self.memory_limit * 2**30)
 
     @classmethod
     def read(cls, source: str | Path, overrides: Mapping[str, Any] | None = None) -> Self:
         """Read a study by its name or TOML file; overrides, with dotted keys, win over it."""
-        found, name = settings_of(str(source))
-        found.setdefault("name", name)
+        settings, name = settings_of(str(source))
+        settings.setdefault("name", name)
         for key, value in (overrides or {}).items():
-            put(found, key, value)
-        return cls(**found)
+            put(settings, key, value)
+        return cls(**settings)
 
 
 def recorded(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -256,13 +251,10 @@ def recorded(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 def _one_target(settings: dict[str, Any]) -> dict[str, Any]:
     """Read `holdout = "west"` as the task of that name, unless it is nearly that of a plan."""
-    held = settings.get("holdout")
-    if not isinstance(held, str) or difflib.get_close_matches(held, PLANS, n=1):
+    holdout = settings.get("holdout")
+    if not isinstance(holdout, str) or difflib.get_close_matches(holdout, PLANS, n=1):
         return settings
-    if settings.get("targets") is not None:
-        raise UnseenError(
-            f"holdout = {held!r} holds out that domain, and targets says "
-            f"{list(settings['targets'])}.",
-            remedy="Leave one of the two out.",
-        )
-    return settings | {"holdout": "leave-one-domain-out", "targets": (held,)}
+    if (targets := settings.get("targets")) is not None:
+        what = f"holdout = {holdout!r} holds out that domain, and targets says {list(targets)}."
+        raise UnseenError(what, remedy="Leave one of the two out.")
+    return settings | {"holdout": "leave-one-domain-out", "targets": (holdout,)}

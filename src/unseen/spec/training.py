@@ -75,10 +75,8 @@ class Recipe(Settings):
         from unseen.recipe import Training
 
         if regression and (self.balanced or self.oversample or self.smoothing):
-            raise UnseenError(
-                "balanced, oversample and smoothing are for classes; this data set's labels are "
-                "numbers."
-            )
+            what = "balanced, oversample and smoothing are for classes; these labels are numbers."
+            raise UnseenError(what)
         optimisers: dict[str, Any] = {"sgd": SGD, "adam": Adam}
         adaptive = {"fedadam": fedadam, "fedyogi": fedyogi, "fedadagrad": fedadagrad}
         server = _part("server", self.server, {"add": Add, **optimisers, **adaptive})

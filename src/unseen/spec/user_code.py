@@ -1,10 +1,8 @@
 """The code of a user's own parts, as far as it decides what a study computes.
 
-Of `module:name` the file of the module counts, the file where the part is defined if that is
-another one, and what these import from their own folder or package, and so on from there. Installed
-packages, Python's own library and this package do not: their versions stand in the records. A part
-of `__main__`, as in a notebook or at Python's prompt, has no file of its own: there the source of
-the function or class counts, or else its bytecode, with those of `__main__` that it names.
+Of `module:name` that is the file of the module, the one where the part is defined, and what these
+import from their own folder or package; versions of all else stand in the records. Of a part of
+`__main__` it is the source, or else the bytecode, with those of `__main__` that it names.
 """
 
 from __future__ import annotations
@@ -33,12 +31,12 @@ def code_of(methods: Iterable[str], **others: str) -> dict[str, dict[str, str]]:
         methods: The methods' expressions, which are their names.
         others: The other expressions by name, such as `model`.
     """
-    found = {}
+    codes = {}
     for where, expression in ({method: method for method in methods} | others).items():
         paths = (call.name for call in parse(expression) if ":" in call.name)
         if parts := {path: digest(path) for path in paths if _is_own(path)}:
-            found[where] = parts
-    return found
+            codes[where] = parts
+    return codes
 
 
 def changed(before: Code, now: Code) -> dict[str, tuple[str, ...]]:
@@ -52,36 +50,27 @@ def changed(before: Code, now: Code) -> dict[str, tuple[str, ...]]:
 
 
 def remarks(before: Code) -> list[str]:
-    """Return a sentence on the parts whose code is no longer that of the records, if any.
-
-    Parts that cannot be imported here are left out.
-    """
+    """Return a sentence on the parts whose code is no longer that of the records, if any."""
     stale: dict[str, None] = {}
     for path, old in (pair for parts in before.values() for pair in parts.items()):
-        with suppress(UnseenError):
-            if digest(path) != old:
-                stale[path] = None
-    if not stale:
-        return []
-    return [
-        f"the code of {', '.join(stale)} has changed since these records were written: the figures "
-        "are of what it was then"
-    ]
+        with suppress(UnseenError):  # of a part that cannot be imported here
+            stale |= {path: None} if digest(path) != old else {}
+    what = f"the code of {', '.join(stale)} has changed since these records were written: the "
+    return [f"{what}figures are of what it was then"] if stale else []
 
 
 def digest(path: str) -> str:
     """Return sixteen hexadecimal digits that change with the code of `module:name`."""
     part = load_object(path)
     module = sys.modules[path.partition(":")[0]]
-    found = hashlib.sha256()
-    if module.__name__ == "__main__":
-        for text in _spoken(part, set()):
-            found.update(text)
-        return found.hexdigest()[:16]
     home = sys.modules.get(getattr(part, "__module__", "") or "", module)
-    for file in sorted({*_files(module), *(_files(home) if _is_own(home.__name__) else ())}):
-        found.update(f"{file.name} ".encode() + hashlib.sha256(file.read_bytes()).digest())
-    return found.hexdigest()[:16]
+    if module.__name__ == "__main__":
+        texts = b"".join(_spoken(part, set()))
+    else:
+        files = sorted({*_files(module), *(_files(home) if _is_own(home.__name__) else ())})
+        pairs = ((f"{f.name} ".encode(), hashlib.sha256(f.read_bytes()).digest()) for f in files)
+        texts = b"".join(name + inner for name, inner in pairs)
+    return hashlib.sha256(texts).hexdigest()[:16]
 
 
 def _is_own(path: str) -> bool:
@@ -91,27 +80,25 @@ def _is_own(path: str) -> bool:
 
 def _files(module: types.ModuleType) -> set[Path]:
     """Return the module's file and those that it imports from its own folder or package."""
-    first = _file(module)
-    if first is None:
+    if (first := _file(module)) is None:
         return set()
     depth = module.__name__.count(".") + (first.stem == "__init__")
     root = first.parents[depth]  # the folder in which imports begin
     package = root / module.__name__.partition(".")[0] if depth else None
-    found, later = {first}, [first]
+    files, later = {first}, [first]
     for file in later:
-        new = set(_imported(file, root, package)) - found
-        found |= new
+        new = set(_imported(file, root, package)) - files
+        files |= new
         later += new
-    return found
+    return files
 
 
 def _file(module: types.ModuleType) -> Path | None:
     """Return the source of a module, or its compiled file where there is no source."""
-    try:
+    with suppress(TypeError):
         name = inspect.getsourcefile(module) or getattr(module, "__file__", None)
-    except TypeError:
-        return None
-    return Path(name).resolve() if name and Path(name).is_file() else None
+        return Path(name).resolve() if name and Path(name).is_file() else None
+    return None
 
 
 def _imported(file: Path, root: Path, package: Path | None) -> Iterator[Path]:

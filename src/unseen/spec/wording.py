@@ -96,8 +96,7 @@ def faults(
 def _words(
     kind: type[Settings], name: str, problem: ErrorDetails, settings: Mapping[str, Any]
 ) -> str:
-    value = settings.get(name)
-    said = problem.get("ctx", {}).get("error")
+    value, said = settings.get(name), problem.get("ctx", {}).get("error")
     if problem["type"] == "value_error" and said is not None:
         text = f"{': ' if name else ''}{str(said).rstrip('.')}"
         whole = isinstance(value, Mapping) or isinstance(said, UnseenError) or not name
@@ -123,9 +122,10 @@ def shown(value: object) -> str:
 def expected(field: FieldInfo) -> str:
     """Return what a field takes, in words, with its default as an example.
 
-    >>> from unseen.spec.study import StudySpec
-    >>> expected(StudySpec.model_fields["rounds"])
-    'an integer of at least 1, such as 20'
+    Example:
+        >>> from unseen.spec.study import StudySpec
+        >>> expected(StudySpec.model_fields["rounds"])
+        'an integer of at least 1, such as 20'
     """
     words = field.description or _phrase(field.annotation, field.metadata)
     default = list(field.default) if isinstance(field.default, tuple) else field.default
@@ -134,7 +134,6 @@ def expected(field: FieldInfo) -> str:
 
 
 def _phrase(annotation: Any, notes: Sequence[Any] = (), many: bool = False) -> str:
-    """Say what one value of a type is, or what several are."""
     annotation, limits = _bare(annotation, notes)
     origin, inside = get_origin(annotation), get_args(annotation)
     one, these = ("lists", "tables") if many else ("a list", "a table")
@@ -142,7 +141,7 @@ def _phrase(annotation: Any, notes: Sequence[Any] = (), many: bool = False) -> s
         parts = [_phrase(part, many=many) for part in inside if part is not types.NoneType]
         return " or ".join(dict.fromkeys(parts))
     if origin is Literal:
-        return _either([repr(choice) for choice in inside])
+        return either([repr(choice) for choice in inside])
     if origin is tuple:
         count = len(inside) if Ellipsis not in inside else "one or more"
         said = f"{count} " if Ellipsis not in inside or "min_length" in limits else ""
@@ -150,7 +149,7 @@ def _phrase(annotation: Any, notes: Sequence[Any] = (), many: bool = False) -> s
     if origin is not None:  # a mapping
         return f"{these} of {_phrase(inside[1], many=True)} by name"
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return f"{these} of {_either(list(annotation.model_fields), 'and')}"
+        return f"{these} of {either(list(annotation.model_fields), 'and')}"
     text = (MANY if many else SINGLE).get(annotation, "a value")
     if "ge" in limits and "le" in limits:
         return f"{text} from {limits['ge']:g} to {limits['le']:g}"
@@ -169,6 +168,7 @@ def _bare(annotation: Any, notes: Sequence[Any]) -> tuple[Any, dict[str, Any]]:
     return annotation, {k: getattr(n, k) for n in notes for k in keys if hasattr(n, k)}
 
 
-def _either(names: Sequence[str], word: str = "or") -> str:
+def either(names: Sequence[str], word: str = "or") -> str:
+    """Return the names as a list in a sentence."""
     *most, last = names
     return f"{', '.join(most)} {word} {last}" if most else last

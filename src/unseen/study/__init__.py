@@ -43,19 +43,14 @@ class Study(StudySpec):
         """
         from unseen.follow.trackers import check
         from unseen.study.plan import prepare_study
-        from unseen.study.runner import carry_out, worker
+        from unseen.study.runner import carry_out, way
 
         check(track)
         if track and out is None:
             raise UnseenError(
                 "trackers read the records on disk.", remedy="Name their folder (out)."
             )
-        work = worker(backend, executor)
-        if self.stacked and (backend, executor) != ("in-process", "processes"):
-            raise UnseenError(
-                f"stacked = {self.stacked} trains models as one batch in this process.",
-                remedy="Leave backend and executor out, or set stacked = 0.",
-            )
+        work = way(self, backend, executor)
         temporary = tempfile.TemporaryDirectory(prefix="unseen-") if out is None else None
         folder = Path(temporary.name if temporary else out or "")
         planned = prepare_study(self, folder, data_dir)

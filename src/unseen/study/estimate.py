@@ -96,27 +96,24 @@ def report(results: Sequence[Estimate], peak: float, processes: int) -> list[str
         return ["nothing is left to run"]
     also = " and from finished jobs" if any(one.recorded for one in results) else ""
     total = sum(one.total for one in results)
-    several, each = "", ""
-    if processes > 1:
-        several, each = f", about {clock(total / processes)} in {processes}", " in each"
+    several = f", about {clock(total / processes)} in {processes}" if processes > 1 else ""
     # Larger batches than those that were measured take more.
     least = "" if all(one.whole for one in results) else "at least "
-    memory = f"{least}{peak / 1024:.1f} GiB of memory{each}"
-    return [
-        f"estimate, from short rounds on this machine{also}:",
-        *(
-            f"  {one.method}: {one.jobs} x {clock(one.seconds)} = {clock(one.total)}"
-            for one in sorted(results, key=lambda e: -e.total)
-        ),
-        f"  all: {clock(total)} in one process{several}; {memory}",
+    memory = f"{least}{peak / 1024:.1f} GiB of memory{' in each' if several else ''}"
+    lines = [
+        f"  {one.method}: {one.jobs} x {clock(one.seconds)} = {clock(one.total)}"
+        for one in sorted(results, key=lambda e: -e.total)
     ]
+    head = f"estimate, from short rounds on this machine{also}:"
+    return [head, *lines, f"  all: {clock(total)} in one process{several}; {memory}"]
 
 
 def clock(seconds: float) -> str:
     """Return a span of time in the largest unit that fits.
 
-    >>> clock(0.4), clock(75), clock(4000), clock(200000)
-    ('0.4 s', '1.2 min', '1.1 h', '2.3 days')
+    Example:
+        >>> clock(0.4), clock(75), clock(4000), clock(200000)
+        ('0.4 s', '1.2 min', '1.1 h', '2.3 days')
     """
     for size, unit in ((86400, "days"), (3600, "h"), (60, "min")):
         if seconds >= size:

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
+import platform
 import resource
+import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import cache
+from pathlib import Path
 from typing import Self
 
 import torch
 from torch import Tensor
 
-from unseen.core.client import Client, Memories
+from unseen.core import Backend, Client, Inbox, Memories, Model, Turn, play_round
 from unseen.core.exchange import Exchange, Method, Outcome, State
 from unseen.core.replies import tabulate
-from unseen.core.round import Backend, play_round
-from unseen.core.turn import Turn
-from unseen.core.types import Inbox
-from unseen.core.vector import Model
 from unseen.datasets.dataset import DataSet
 from unseen.datasets.encoding import Schema, feature_names
 from unseen.engine.determinism import reproducible
@@ -27,16 +27,14 @@ from unseen.errors import Diverged, UnseenError
 from unseen.privacy.ledger import Metered, before_training
 from unseen.results import records
 from unseen.results.records import Job, Log
-from unseen.results.selection import main_metric
+from unseen.results.selection import less_is_better, main_metric, select
 from unseen.spec.holdout import Task
-from unseen.study.best_model import keep_selected
-from unseen.study.constant import constants
-from unseen.study.made_with import commit, versions
-from unseen.study.prepare import Prepared, prepare
-from unseen.study.private_jobs import behind
+from unseen.study.checks import behind
+from unseen.study.prepare import Prepared, constants, prepare
 from unseen.study.runtime import Runtime
 from unseen.study.setting import Setting, dataset
-from unseen.study.watcher import Watcher, save_models
+from unseen.study.watcher import SELECTED, Watcher, save_models, save_tensors, selected_tensors
+from unseen.version import __version__
 
 #: Makes what runs the clients: (model, clients, memories from a checkpoint) -> a backend.
 Place = Callable[[Model, Mapping[str, Client], Memories | None], Backend]
@@ -96,11 +94,10 @@ class Running:
             else place(runtime.model, runtime.clients, memories)
         )
         if study.stacked and not isinstance(backend, InProcess | Stacked):
-            raise UnseenError(
-                f"stacked = {study.stacked} trains models of one process as one batch, and sites "
-                "train their own.",
-                remedy="Set stacked = 0.",
+            what = (
+                f"stacked = {study.stacked} trains models of one process, and sites train theirs."
             )
+            raise UnseenError(what, remedy="Set stacked = 0.")
         self.backend, self.method = behind(study, runtime.method, backend)
         self.watcher = Watcher(
             "gram" in study.record, "locals" in study.save or study.cross_evaluation
@@ -114,11 +111,9 @@ class Running:
 
     @property
     def finished(self) -> bool:
-        """Whether no round is left to play."""
         return bool(self.diverged) or self.state.round >= self.runtime.rounds
 
     def round(self) -> None:
-        """Play the next round, and write down what came of it."""
         study, watcher = self.setting.study, self.watcher
         try:
             self.state, outcomes = play_round(
@@ -151,7 +146,6 @@ class Running:
         self._saved = time.monotonic()
 
     def close(self) -> None:
-        """Write the ledger's end and close the files."""
         self.log.append(records.LEDGER, [*self.metered.lines(), *self.metered.closing()])
         self.log.close()
 
@@ -165,7 +159,6 @@ class Running:
 
     @property
     def _notes(self) -> dict[str, str]:
-        """The notes in files of models."""
         named = {name: str(value) for name, value in vars(self.job).items()}
         return named | {"model": self.setting.model}
 
@@ -180,24 +173,35 @@ class Running:
             self.log.append(records.CONSTANT, figures)
 
     def _keep_selected(self) -> None:
-        study = self.setting.study
-        one = next(iter(self.prepared.sources.values())).split("validation")
-        rule = study.selection, main_metric(study.metric, self.setting.metrics)
-        memories, x = self.backend.to_checkpoint(), one.batch(slice(0, 2))[0]
-        model, state = self.runtime.model, self.state
-        keep_selected(self.folder, rule, self.method, model, state, memories, x, self._notes)
+        """Write `selected.safetensors` if the selection rule takes the latest round.
+
+        The rule reads the records so far: what it selects in the end it selects when it is played.
+        """
+        study, state = self.setting.study, self.state
+        metric = main_metric(study.metric, self.setting.metrics)
+        source, target = (records.read_lines(self.folder / name) for name in records.FILES[:2])
+        try:
+            chosen = select(study.selection, source, target, metric, less_is_better(metric))
+        except UnseenError:  # nothing can be selected yet: a metric is still undefined
+            return
+        if chosen == state.round - 1:
+            split = next(iter(self.prepared.sources.values())).split("validation")
+            x, memories = split.batch(slice(0, 2))[0], self.backend.to_checkpoint()
+            tensors = selected_tensors(self.method, self.runtime.model, state, memories, x)
+            about = {"round": str(chosen), "selection": study.selection, "metric": metric}
+            save_tensors(self.folder / SELECTED, tensors, self._notes | about)
 
     def _evaluate_locals(self, turn: Turn) -> None:
-        """Evaluate every local model of the round on every domain."""
         roles = self.prepared.roles
         for client, outcome in crossed(self.method, self.state, self.backend, self.watcher, turn):
-            found = records.evaluations(outcome, self.job, roles, self.levels)
-            self.log.append(records.CROSS, [{"client": client} | record for record in found])
+            rows = records.evaluations(outcome, self.job, roles, self.levels)
+            self.log.append(records.CROSS, [{"client": client} | row for row in rows])
 
     def _mark_done(self) -> None:
         if not self.diverged:
             model, save = self.runtime.model, self.setting.study.save
             save_models(self.folder, save, model, self.state.inbox, self.watcher, self._notes)
+        failed = (rule["combine"].get("fallbacks", 0) for rule in self.state.rules.values())
         records.mark_done(
             self.folder,
             versions(),
@@ -205,14 +209,9 @@ class Running:
             peak_mib=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
             commit=commit(),
             diverged=self.diverged,
-            fallbacks=0 if self.diverged else fallen_back(self.state),
+            fallbacks=0 if self.diverged else sum(map(int, failed)),
             separated=separating(self.state, self.schema, self.prepared.statistics),
         )
-
-
-def fallen_back(state: State) -> int:
-    """Return how often a rule's solver failed and the prior's weights stood in."""
-    return sum(int(rule["combine"].get("fallbacks", 0)) for rule in state.rules.values())
 
 
 def separating(state: State, schema: Schema | None, statistics: Tensor | None) -> list[str]:
@@ -237,13 +236,12 @@ def traffic(method: Method, inbox: Inbox) -> dict[str, tuple[int, int]]:
 
     Scalars and the envelope of a message are left out.
     """
-    down = sum(entry.numel() * entry.element_size() for entry in inbox.values())
-    found = {}
+    down, sizes = sum(entry.nbytes for entry in inbox.values()), {}
     for exchange in method.exchanges:
         entries = [(slot, slot.entry(inbox, name)) for name, slot in exchange.sent.items()]
         up = sum(slot.row_shape(e).numel() * e.element_size() for slot, e in entries)
-        found[exchange.name] = (down, up)
-    return found
+        sizes[exchange.name] = (down, up)
+    return sizes
 
 
 def crossed(
@@ -262,3 +260,27 @@ def crossed(
         inbox = {**state.inbox, "model": vector, "buffers": buffers}
         replies = observer.map(exchange, inbox, names, turn)
         yield client, Outcome(turn, tuple(names), tabulate(names, replies, turn.roster, turn))
+
+
+@cache
+def commit() -> str:
+    """The commit that this code is at, with a `+` for changes since; "" outside a checkout."""
+    here = Path(__file__).parents[1]
+    tracked = ("ls-files", "--error-unmatch", "__init__.py")
+    describe = ("describe", "--always", "--dirty=+", "--exclude=*")
+    try:
+        for command in (tracked, describe):
+            git = ["git", "-C", str(here), *command]
+            ran = subprocess.run(git, capture_output=True, check=True, text=True, timeout=10)
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return ran.stdout.strip()
+
+
+def versions() -> dict[str, str]:
+    """What a result is made with."""
+    return {
+        "unseen": __version__,
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+    }

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import product, starmap
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,8 @@ from unseen.core.exchange import Method
 from unseen.core.metrics import FOR_NUMBERS, METRICS, OF_NUMBERS, check_metric
 from unseen.datasets import info as info_of
 from unseen.datasets.dataset import DataSet
-from unseen.errors import UnseenError, nearest
+from unseen.engine.stacked import unstackable
+from unseen.errors import UnseenError, check_known, nearest
 from unseen.expression import parse
 from unseen.models.weight_files import Source
 from unseen.results import records, selection, study_file
@@ -25,11 +27,16 @@ from unseen.results.records import Job
 from unseen.spec import user_code
 from unseen.spec.holdout import Task, plan
 from unseen.spec.study import StudySpec, recorded
-from unseen.study import stacked_jobs
-from unseen.study.network import adapted, blueprint, first_network_and_report, has_layer
-from unseen.study.prepare import Prepared, check_batches, check_clients, check_model, prepare
-from unseen.study.private_jobs import check_private
-from unseen.study.runtime import composed
+from unseen.study.checks import check_batches, check_clients, check_model, check_private
+from unseen.study.prepare import Prepared, prepare
+from unseen.study.runtime import (
+    adapted,
+    blueprint,
+    composed,
+    first_model,
+    first_network_and_report,
+    has_layer,
+)
 from unseen.study.setting import Setting, digest_of, keep, read
 
 #: Settings that choose what is run or shown, not what a job computes.
@@ -70,18 +77,12 @@ class Plan:
 
     @cached_property
     def jobs(self) -> tuple[Job, ...]:
-        """All jobs."""
-        return tuple(
-            Job(name, task.name, seed)
-            for name in self.methods
-            if name not in self.not_applicable
-            for task in self.tasks
-            for seed in self.setting.study.seed_list
-        )
+        methods = (name for name in self.methods if name not in self.not_applicable)
+        tasks = [task.name for task in self.tasks]
+        return tuple(starmap(Job, product(methods, tasks, self.setting.study.seed_list)))
 
     @cached_property
     def missing(self) -> tuple[Job, ...]:
-        """The jobs that have no records yet."""
         return tuple(job for job in self.jobs if not records.is_done(job.folder(self.setting.out)))
 
     @property
@@ -99,7 +100,6 @@ class Plan:
         study_file.check_code(self.setting.out, self.code, self.methods)
 
     def content(self) -> study_file.Content:
-        """Return what the folder's study file says of it."""
         return study_file.Content(
             identity=self.identity,
             study=self.setting.study.model_dump(mode="json"),
@@ -114,8 +114,8 @@ class Plan:
 def prepare_study(study: StudySpec, out: Path, data_dir: str | Path | None = None) -> Plan:
     """Read the data, check everything that can be checked before training, list the jobs."""
     check_device(study.device)
-    found = data_dir or os.environ.get("UNSEEN_DATA")
-    directory = Path(found).expanduser() if found else None
+    place = data_dir or os.environ.get("UNSEEN_DATA")
+    directory = Path(place).expanduser() if place else None
     weights = initial_weights(study, directory)  # before images are decoded, which may take hours
     data = read(study.dataset, directory)
     digest = digest_of(data)
@@ -125,12 +125,12 @@ def prepare_study(study: StudySpec, out: Path, data_dir: str | Path | None = Non
     model = study.model or info.model
     setting = Setting(study, out, directory, digest, model, metrics, weights=weights)
     methods = {m.name: m for m in (composed(text, study, data) for text in study.methods)}
-    if study.reference is not None and study.reference not in methods:
-        raise nearest("method to compare with", study.reference, methods)
+    if study.reference is not None:
+        check_known("method to compare with", methods, study.reference)
     tasks = plan(study.holdout, data.names, study.targets)
     check_selection(study, metrics, tasks)
     warnings, refused = check_tasks(setting, data, tasks, methods)
-    alone = stacked_jobs.alone(setting, data, tasks, methods) if study.stacked else {}
+    alone = alone_of(setting, data, tasks, methods) if study.stacked else {}
     slow = (f"{name} trains one model after the other: {alone[name]}" for name in alone)
     warnings = (*data.notes, *warnings, *slow)
     code = user_code.code_of(methods, model=model, dataset=study.dataset)
@@ -150,9 +150,8 @@ def initial_weights(study: StudySpec, directory: Path | None) -> Source | None:
     if study.weights is not None:
         return Source.of(study.weights, directory, study.weights_bands)
     if study.weights_bands is not None:
-        raise UnseenError(
-            "weights_bands is for a file of weights.", remedy="Set weights, or leave it out."
-        )
+        what = "weights_bands is for a file of weights."
+        raise UnseenError(what, remedy="Set weights, or leave it out.")
     return None
 
 
@@ -162,9 +161,8 @@ def check_device(device: str) -> None:
     if kind not in ("cpu", "cuda"):
         raise UnseenError(f"device must be cpu or cuda (or cuda:1, ...); found {device!r}.")
     if kind == "cuda" and not torch.cuda.is_available():
-        raise UnseenError(
-            f"device = {device!r}, but torch finds no GPU here.", remedy="Use device = 'cpu'."
-        )
+        what = f"device = {device!r}, but torch finds no GPU here."
+        raise UnseenError(what, remedy="Use device = 'cpu'.")
 
 
 def chosen_metrics(study: StudySpec, data: DataSet, usual: Sequence[str]) -> tuple[str, ...]:
@@ -178,15 +176,12 @@ def chosen_metrics(study: StudySpec, data: DataSet, usual: Sequence[str]) -> tup
     classes = len(data.classes) if data.classes is not None else None
     if classes is None and not {"loss", *OF_NUMBERS}.issuperset(usual):
         usual = FOR_NUMBERS
-    named = (study.metric or "").removeprefix(selection.WORST).partition("@")[0]
-    shown = [named] if named in METRICS else []
-    asked = study.metrics_of(classes is not None) or usual
-    metrics = tuple(dict.fromkeys([*asked, *shown]))
+    main = (study.metric or "").removeprefix(selection.WORST).partition("@")[0]
+    names = study.metrics_of(classes is not None) or usual
+    metrics = tuple(dict.fromkeys([*names, *([main] if main in METRICS else [])]))
     for name in metrics:
         check_metric(name, classes)
-    for column in study.groups:
-        if column not in data.levels:
-            raise nearest("column to group by", column, data.levels)
+    check_known("column to group by", data.levels, *study.groups)
     return metrics
 
 
@@ -204,9 +199,9 @@ def check_selection(study: StudySpec, metrics: Sequence[str], tasks: Sequence[Ta
             "selection = 'ood-validation' needs domains that are neither source nor target.",
             remedy="Name them as validation = [...] in the study's [holdout].",
         )
-    shown = (*metrics, *(f"worst {m}@{column}" for m in metrics for column in study.groups))
-    if study.metric is not None and study.metric not in shown:
-        raise nearest("metric", study.metric, (*METRICS, *shown[len(metrics) :]))
+    offered = (*metrics, *(f"worst {m}@{column}" for m in metrics for column in study.groups))
+    if study.metric is not None and study.metric not in offered:
+        raise nearest("metric", study.metric, (*METRICS, *offered[len(metrics) :]))
 
 
 def check_tasks(
@@ -221,11 +216,9 @@ def check_tasks(
     count, warnings, refused = study.participation, list[str](), dict[str, str]()
     for task in tasks:
         if isinstance(count, int) and count > len(task.sources):
-            raise UnseenError(
-                f"participation = {count} clients per round, but task {task.name!r} has "
-                f"{len(task.sources)} source domains.",
-                remedy="A share, such as 0.5, fits every task.",
-            )
+            what = f"participation = {count} clients per round, but task {task.name!r} has "
+            what += f"{len(task.sources)} source domains."
+            raise UnseenError(what, remedy="A share, such as 0.5, fits every task.")
         prepared = prepare(data, task, study, seed)
         network, report = first_network_and_report(setting, prepared, seed)
         warnings += [str(report)] if report is not None and report.notes else []
@@ -235,13 +228,23 @@ def check_tasks(
         for name, method in methods.items():
             roster = method.gather(prepared.sources) if method.gather else prepared.sources
             check_batches(network, roster, study)
-            lacking = [ask for ask in method.asks if not has(ask, network, prepared)]
-            if lacking:
+            if lacking := [ask for ask in method.asks if not has(ask, network, prepared)]:
                 refused[name] = f"needs {' and '.join(lacking)}"
             elif method.adapt is not None:
                 plan = blueprint(setting, prepared, seed, len(roster))
                 check_model(adapted(method, plan), prepared, study)
     return tuple(dict.fromkeys(warnings)), refused
+
+
+def alone_of(
+    setting: Setting, data: DataSet, tasks: Sequence[Task], methods: Mapping[str, Method]
+) -> dict[str, str]:
+    """Return the methods whose models cannot train in a batch, with the reason."""
+    seed = setting.study.seed_list[0]
+    prepared = prepare(data, tasks[0], setting.study, seed)
+    model = first_model(setting, prepared, seed, device="cpu")
+    reasons = {name: unstackable(m, model, prepared.sources) for name, m in methods.items()}
+    return {name: reason for name, reason in reasons.items() if reason}
 
 
 def has(ask: str, network: torch.nn.Module, prepared: Prepared) -> bool:
@@ -258,12 +261,10 @@ def check_folder(planned: Plan, strict: bool = False) -> None:
 
     Settings under which no job was ever finished bind nobody, unless `strict`.
     """
-    difference = differs(planned)
-    if difference and (strict or study_file.begun(planned.setting.out)):
-        raise UnseenError(
-            f"{planned.setting.out} holds another study: {difference}.",
-            remedy="Choose another --out, or remove that folder.",
-        )
+    difference, out = differs(planned), planned.setting.out
+    if difference and (strict or study_file.begun(out)):
+        what = f"{out} holds another study: {difference}."
+        raise UnseenError(what, remedy="Choose another --out, or remove that folder.")
 
 
 def differs(planned: Plan) -> str:
@@ -282,13 +283,12 @@ def differs(planned: Plan) -> str:
 
 
 def _difference(before: Any, now: Any, usual: Any, prefix: str = "") -> str:
-    """Name the keys, dotted, that differ between two tables of settings."""
     usual = usual if isinstance(usual, dict) else {}
-    found = []
+    parts = []
     for key in sorted({*before, *now}):
         a, b = before.get(key, usual.get(key)), now.get(key)
         if isinstance(a, dict) and isinstance(b, dict):
-            found.append(_difference(a, b, usual.get(key), f"{prefix}{key}."))
+            parts.append(_difference(a, b, usual.get(key), f"{prefix}{key}."))
         elif json.dumps(a) != json.dumps(b):  # 1 client is not 1.0, all of them
-            found.append(f"{prefix}{key} was {a!r} and is {b!r}")
-    return ", ".join(filter(None, found))
+            parts.append(f"{prefix}{key} was {a!r} and is {b!r}")
+    return ", ".join(filter(None, parts))

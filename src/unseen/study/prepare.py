@@ -1,4 +1,4 @@
-"""From a data set's domains to the clients of one task, and all that can be wrong with them."""
+"""From a data set's domains to the clients of one task, and the answer that looks at no input."""
 
 from __future__ import annotations
 
@@ -8,26 +8,21 @@ from functools import partial
 
 import torch
 from torch import Tensor
-from torch.nn.modules.batchnorm import _BatchNorm
 
 from unseen.combine import Sum
-from unseen.core.apply import Replace
+from unseen.core import Exchange, Method, Model, Replace, Slot, play, start
 from unseen.core.client import Client, Split, Stored, oversampled
-from unseen.core.exchange import Exchange, Method, Slot
-from unseen.core.metrics import plain
-from unseen.core.round import play, start
-from unseen.core.scale import Scale
-from unseen.core.share import round_share
+from unseen.core.metrics import METRICS, Scale, plain
+from unseen.core.schedule import round_share
 from unseen.core.turn import keyed
-from unseen.core.vector import Model
 from unseen.datasets.dataset import DataSet, Domain
 from unseen.datasets.encoding import Schema, encode
 from unseen.datasets.totals import Totals
 from unseen.engine.inprocess import InProcess
 from unseen.errors import UnseenError
+from unseen.results.records import Record
 from unseen.spec.holdout import Task
 from unseen.spec.study import StudySpec
-from unseen.study.units import held_back
 
 
 @dataclass(frozen=True)
@@ -60,7 +55,6 @@ class Prepared:
 
     @property
     def everyone(self) -> dict[str, Client]:
-        """All clients by name."""
         return {**self.sources, **self.validators, **self.targets}
 
     @property
@@ -97,10 +91,8 @@ def prepare(
     sources = {}
     for name in task.sources:
         sources[name] = _client(data[name], classes, split_rows(data[name], study, seed))
-    validators, targets = (
-        {name: _client(data[name], classes) for name in names}
-        for names in (task.validation, task.targets)
-    )
+    validators = {name: _client(data[name], classes) for name in task.validation}
+    targets = {name: _client(data[name], classes) for name in task.targets}
     sums, columns, scale = None, None, None
     prior = prior_of(sources, classes)
     if (totals := Totals.of(data)) is not None:
@@ -117,26 +109,20 @@ def prepare(
             sources[name] = replace(client, train=split)
     first = next(iter((sources | validators | targets).values()))
     shape = tuple((first.train or first.split("validation")).x.shape[1:])
-    outputs = classes or 1
-    return Prepared(
-        sources, validators, targets, shape, outputs, classes, columns, scale, sums, prior
-    )
+    groups = sources, validators, targets
+    return Prepared(*groups, shape, classes or 1, classes, columns, scale, sums, prior)
 
 
 def _check_shared(sources: Sequence[Domain]) -> None:
-    """Refuse sources of which the same rows cannot be held back."""
-    sizes = {len(domain.y) for domain in sources}
-    why = ""
-    if len(sizes) > 1:
-        sized = ", ".join(map(str, sorted(sizes)))
-        why = f"which must be of one size; found sizes {sized}"
+    sizes = sorted({len(domain.y) for domain in sources})
+    what = "split = 'shared' holds back the same rows of every source, "
+    if sizes[1:]:
+        what += f"which must be of one size; found sizes {', '.join(map(str, sizes))}."
     elif any(domain.units is not None for domain in sources):
-        why = "and the data's option 'unit' keeps rows together that differ from source to source"
-    if why:
-        raise UnseenError(
-            f"split = 'shared' holds back the same rows of every source, {why}.",
-            remedy="Take split = 'separate'.",
-        )
+        what += "and the data's option 'unit' keeps rows together that differ among sources."
+    else:
+        return
+    raise UnseenError(what, remedy="Take split = 'separate'.")
 
 
 def prior_of(sources: Mapping[str, Client], classes: int | None) -> Tensor | None:
@@ -149,78 +135,6 @@ def prior_of(sources: Mapping[str, Client], classes: int | None) -> Tensor | Non
     return torch.bincount(y, minlength=classes).double() / len(y)
 
 
-def check_clients(prepared: Prepared, study: StudySpec, task: Task) -> list[str]:
-    """Refuse clients that cannot train as the study says.
-
-    Returns:
-        What deserves a warning.
-    """
-    warnings = []
-    if study.training.augment and len(prepared.shape) != 3:
-        raise UnseenError(
-            f"training.augment changes images; inputs here have the shape {list(prepared.shape)}.",
-            remedy="Leave it out.",
-        )
-    for name, client in prepared.sources.items():
-        train = client.split("train")
-        n, batch = len(train), study.training.batch_size
-        where = f"client {name!r} (task {task.name!r})"
-        if batch > n:
-            raise UnseenError(
-                f"batch_size = {batch} is larger than the {n} training examples of {where}.",
-                remedy=f"Set training.batch_size to {n} or less.",
-            )
-        for split in (train, client.split("validation")):
-            _check_finite(split.x, where)
-        if client.classes is not None and bool((train.y == train.y[0]).all()):
-            # Without the task, so that the one site is named once in a study.
-            warnings.append(
-                f"client {name!r} has examples of class {int(train.y[0])} only; it trains towards "
-                "always answering that, and its AUROC is undefined."
-            )
-    for name, client in (prepared.validators | prepared.targets).items():
-        _check_finite(client.split("validation").x, f"domain {name!r} (task {task.name!r})")
-    return warnings
-
-
-def check_model(module: torch.nn.Module, prepared: Prepared, study: StudySpec) -> None:
-    """Refuse a model that does not take the inputs or whose outputs do not fit the labels."""
-    client = next(iter(prepared.sources.values()))
-    x, _ = client.split("train").batch(slice(0, 2))
-    module.eval()
-    try:
-        with torch.no_grad():
-            outputs = module(x)
-    except (RuntimeError, ValueError, TypeError) as error:
-        raise UnseenError(
-            f"the model {study.model or 'of the data set'} cannot take inputs of shape "
-            f"{list(x.shape[1:])}: {str(error).splitlines()[0]}"
-        ) from None
-    found = list(outputs.shape) if isinstance(outputs, Tensor) else type(outputs).__name__
-    widths = (prepared.outputs, 1) if prepared.classes == 2 else (prepared.outputs,)
-    if found not in [[len(x), width] for width in widths]:
-        what = f"{prepared.classes} classes" if prepared.classes else "one number per example"
-        raise UnseenError(
-            f"the model's output does not fit {what}: expected shape "
-            f"[{len(x)}, {prepared.outputs}] for {len(x)} examples, found {found}."
-        )
-
-
-def check_batches(module: torch.nn.Module, roster: Mapping[str, Client], study: StudySpec) -> None:
-    """Refuse a batch of one for a model with BatchNorm: it has no variance."""
-    if not any(isinstance(layer, _BatchNorm) for layer in module.modules()):
-        return
-    batch = study.training.batch_size
-    for name, client in roster.items():
-        n = len(client.split("train"))
-        if batch == 1 or (n % batch == 1 and not study.training.drop_last):
-            raise UnseenError(
-                f"client {name!r} has {n} training examples, so that with batch_size = {batch} a "
-                "batch of one remains, which BatchNorm cannot normalise.",
-                remedy="Set training.drop_last = true, or another batch size.",
-            )
-
-
 def split_rows(domain: Domain, study: StudySpec, seed: int) -> tuple[Tensor, Tensor]:
     """Return the rows of a source's training and validation split, the official one if any."""
     return rows_of(domain, study.validation, seed, study.split == "shared")
@@ -229,8 +143,6 @@ def split_rows(domain: Domain, study: StudySpec, seed: int) -> tuple[Tensor, Ten
 def rows_of(domain: Domain, share: float, seed: int, shared: bool = False) -> tuple[Tensor, Tensor]:
     """Return the rows of the training and the validation split, in the domain's order.
 
-    Rows of one unit stay together.
-
     Args:
         domain: The domain.
         share: The share that is held back.
@@ -238,31 +150,28 @@ def rows_of(domain: Domain, share: float, seed: int, shared: bool = False) -> tu
         shared: Whether domains of equal size hold back equal rows.
     """
     n = len(domain.y)
-    held = torch.zeros(n, dtype=torch.bool)
+    mask = torch.zeros(n, dtype=torch.bool)
     units = torch.arange(n) if domain.units is None else domain.units
     if domain.validation is not None:
-        held[domain.validation] = True
+        mask[domain.validation] = True
     elif len(units.unique()) < 2:
-        few = f"domain {domain.name!r} has {n} example"
-        same = f"all {n} examples of domain {domain.name!r} are of one unit"
-        raise UnseenError(
-            f"{few if domain.units is None else same}; a source needs one to train on and one to "
-            "validate on."
-        )
+        what = f"domain {domain.name!r} has {n} example"
+        if domain.units is not None:
+            what = f"all {n} examples of domain {domain.name!r} are of one unit"
+        raise UnseenError(f"{what}; a source needs one to train on and one to validate on.")
     else:
         draw = keyed(f"{seed}/split/{'' if shared else domain.name}")
         if domain.units is not None:
-            held = held_back(domain.y, units, share, draw)
+            mask = held_back(domain.y, units, share, draw)
         else:
             count = min(n - 1, max(1, round_share(share, n)))
-            held[torch.randperm(n, generator=draw)[:count]] = True
-    return (~held).nonzero().flatten(), held.nonzero().flatten()
+            mask[torch.randperm(n, generator=draw)[:count]] = True
+    return (~mask).nonzero().flatten(), mask.nonzero().flatten()
 
 
 def _client(
     domain: Domain, classes: int | None, splits: tuple[Tensor, Tensor] | None = None
 ) -> Client:
-    """Return a client of a domain, with rows to train on and to validate on or all to validate."""
     # An array with a digest of its own stays on disk.
     x = domain.x if domain.digest is None else Stored.of(domain.x)
     everything = Split(x, domain.y, domain.meta)
@@ -308,13 +217,65 @@ def _encoded(
     }
 
 
-def _check_finite(values: Tensor | Stored, where: str) -> None:
-    if not values.dtype.is_floating_point:
-        return
-    parts = (values[slice(i, i + 1024)] for i in range(0, len(values), 1024))
-    bad = sum(int((~torch.isfinite(part)).sum()) for part in parts)
-    if bad:
-        raise UnseenError(
-            f"{where} has {bad} values that are NaN or infinite.",
-            remedy="Repair the file, or name the token for missing values, to have them imputed.",
-        )
+def held_back(y: Tensor, units: Tensor, share: float, generator: torch.Generator) -> Tensor:
+    """Which rows [N] are held back: whole units, about `share` of the rows of every class.
+
+    Units come in a random order, and one is taken if it brings the counts nearer to what is
+    wanted, Σ_c (held_c − share n_c)² / (share n_c) over the classes c; numbers are one class.
+
+    Example:
+        >>> y, units = torch.tensor([0, 0, 0, 0, 1, 1]), torch.tensor([7, 7, 8, 8, 9, 4])
+        >>> rows = held_back(y, units, 0.5, torch.Generator().manual_seed(0))
+        >>> bool(rows[0] == rows[1]), bool(rows[2] == rows[3]), y[rows].bincount().tolist()
+        (True, True, [2, 1])
+    """
+    codes = torch.zeros_like(units) if y.is_floating_point() else y.unique(return_inverse=True)[1]
+    names, place = units.unique(return_inverse=True)
+    # How many rows of each class [U, C] every unit has.
+    width = int(codes.max()) + 1
+    sizes = torch.bincount(place * width + codes, minlength=len(names) * width)
+    table = sizes.view(len(names), width).double()
+    wanted = share * table.sum(0)
+
+    def apart(held: Tensor) -> float:
+        return float(((held - wanted).square() / wanted).sum())
+
+    order = torch.randperm(len(names), generator=generator).tolist()
+    taken: list[int] = []
+    held = torch.zeros(width, dtype=torch.float64)
+    for unit in order:
+        if len(taken) < len(names) - 1 and apart(held + table[unit]) < apart(held):
+            held = held + table[unit]
+            taken.append(unit)
+    if not taken:  # every unit alone is too much: the one that is least so
+        taken = [min(order, key=lambda unit: apart(table[unit]))]
+    return torch.isin(place, torch.tensor(taken))
+
+
+#: What a constant number is judged by: the metrics that the sources' mean label is best for.
+JUDGED: tuple[str, ...] = ("loss", "rmse")
+
+
+def constants(prepared: Prepared, metrics: Sequence[str]) -> list[Record]:
+    """Return one record for each target: its metrics of the constant answer.
+
+    The answer is the sources' mean label or, for classes, the share that each has among the
+    sources' training labels: so accuracies are those of the most frequent class, the loss is that
+    of the shares (None where a class occurs that no source has), and all scores are equal.
+    """
+    prior, scale, records = prepared.prior, prepared.scale, list[Record]()
+    if prior is None:
+        return records
+    for name, client in prepared.targets.items():
+        y = client.split("validation").y.cpu()
+        if prepared.classes is None:
+            judged, outputs = JUDGED, prior.expand(len(y), 1)
+            labels = scale.restored(y) if scale is not None else y.double()
+        else:
+            shares = prior.clamp(min=torch.finfo(torch.float64).tiny)
+            judged, outputs, labels = tuple(metrics), shares.log().expand(len(y), -1), y
+        figures: Record = {metric: METRICS[metric](outputs, labels) for metric in judged}
+        if prepared.classes is not None and "loss" in figures and bool((prior[y] == 0).any()):
+            figures["loss"] = None
+        records.append({"domain": name, **figures})
+    return records

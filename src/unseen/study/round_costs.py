@@ -1,8 +1,7 @@
 """A method's rounds, timed: each exchange as it is, with all clients or as many as a budget allows.
 
-Where the budget does not even allow one, a few batches tell: they are doubled from 2 examples for
-as long as the budget bears it, and a line through the last two gives a step's constant and what
-each example adds.
+Where it allows none, batches are doubled from 2 examples while it bears them, and a line through
+the last two gives a step's constant and what each example adds.
 """
 
 from __future__ import annotations
@@ -16,23 +15,18 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import nn
 
-from unseen.core.client import Client
-from unseen.core.exchange import Exchange, Local, Reply, State
+from unseen.core import Client, Exchange, Inbox, Local, Memory, Model, Reply, State, Turn
 from unseen.core.metrics import EVALUATION_BATCH
 from unseen.core.parts import Wrapper, innermost, rewrapped
 from unseen.core.round import due, play_round, sample
-from unseen.core.turn import Turn
-from unseen.core.types import Inbox, Memory
-from unseen.core.vector import Model
 from unseen.engine.inprocess import InProcess
 from unseen.local.train import Train
 from unseen.recipe import Training
 from unseen.results.records import TEST, VALIDATE, Job
 from unseen.spec.study import StudySpec
-from unseen.study.network import first_network
 from unseen.study.plan import Plan
 from unseen.study.prepare import Prepared, prepare
-from unseen.study.runtime import Runtime, composed
+from unseen.study.runtime import Runtime, composed, first_network
 
 #: Seconds of measured evaluation, for each way to predict.
 EVALUATION = 3.0
@@ -62,16 +56,14 @@ class Stage:
 
     @classmethod
     def of(cls, planned: Plan, job: Job) -> Stage:
-        """Prepare the clients and the network of a job."""
         task = next(task for task in planned.tasks if task.name == job.task)
         prepared = prepare(planned.data, task, planned.setting.study, job.seed)
         return cls(planned, job, prepared, first_network(planned.setting, prepared, job.seed))
 
     def bench(self, name: str) -> Bench:
-        """Return where a method is measured."""
-        setting, data, seed = self.planned.setting, self.planned.data, self.job.seed
-        network = copy.deepcopy(self.network)
-        runtime = Runtime.of(setting, data, self.prepared, name, seed, network=network)
+        setting, network = self.planned.setting, copy.deepcopy(self.network)
+        parts = setting, self.planned.data, self.prepared, name, self.job.seed
+        runtime = Runtime.of(*parts, network=network)
         return Bench(self, runtime, Sampled(runtime, ticker(setting.study)))
 
 
@@ -97,8 +89,8 @@ class Sampled(InProcess):
     joint = False
 
     def __init__(self, runtime: Runtime, tick: Callable[[], float]) -> None:
-        limit = runtime.setting.study.memory_bytes
-        super().__init__(runtime.model, runtime.roster, memory_limit=limit)
+        self.study = runtime.setting.study
+        super().__init__(runtime.model, runtime.roster, memory_limit=self.study.memory_bytes)
         self.whole, self.tick = dict(self.clients), tick
         self.begin(1, None)
 
@@ -157,10 +149,10 @@ class Bench:
     runtime: Runtime
     backend: Sampled
 
-    @property
-    def study(self) -> StudySpec:
-        """The study."""
-        return self.stage.planned.setting.study
+    def often(self, exchange: Exchange) -> int:
+        """Return how many rounds of a job have the exchange."""
+        rounds = self.runtime.rounds
+        return sum(due(exchange, round, rounds) for round in range(rounds))
 
     def job(self, budget: float) -> tuple[float, bool]:
         """Return the seconds of one job, and whether whole batches were measured.
@@ -168,7 +160,7 @@ class Bench:
         Args:
             budget: Seconds for measuring its training.
         """
-        method, rounds = self.runtime.method, self.runtime.rounds
+        method = self.runtime.method
         if method.sized is not None:
             return self.first_rounds(), True
         # What begins later, such as a penalty after its warm-up, is on.
@@ -178,12 +170,11 @@ class Bench:
         if key not in self.stage.evaluations:
             self.stage.evaluations[key] = self.evaluation(state.inbox)
         once, whole = self.stage.evaluations[key]
-        total = once * sum(due(method.exchanges[-1], r, rounds) for r in range(rounds))
+        total = once * self.often(method.exchanges[-1])
         orders = [i for i, exchange in enumerate(method.exchanges) if exchange.slots]
         for order in orders:
             state, seconds, complete = self.exchange(state, order, budget / len(orders))
-            total += seconds * sum(due(method.exchanges[order], r, rounds) for r in range(rounds))
-            whole = whole and complete
+            total, whole = total + seconds * self.often(method.exchanges[order]), whole and complete
         return total, whole
 
     def first_rounds(self) -> float:
@@ -202,20 +193,20 @@ class Bench:
                 state, outcomes = play_round(alone, state, backend, names, rounds)
                 took = self.backend.tick() - begun
                 if outcomes and exchange.rounds[0] == round:
-                    total += took * sum(due(exchange, r, rounds) for r in range(rounds))
+                    total += took * self.often(exchange)
         return total
 
     def exchange(self, state: State, order: int, budget: float) -> tuple[State, float, bool]:
         """Return the state after an exchange, its seconds, and whether a whole batch was seen."""
         exchange = self.runtime.method.exchanges[order]
         sizes = [len(self.backend.whole[name].split("train")) for name in self.runtime.names]
-        batch = min(self.study.training.batch_size, *sizes)
-        steps: dict[int, float] = {}  # of one client's step, by its examples
-        rests: dict[int, float] = {}  # of the rest of its work
+        batch_size = self.runtime.setting.study.training.batch_size
+        batch = min(batch_size, *sizes)
+        # Seconds of one client's step by its examples, and of the rest of its work.
+        steps, rests = dict[int, float](), dict[int, float]()
         spent = server = 0.0
 
         def play(worked: int, rows: int | None) -> tuple[float, float]:
-            """Return the seconds of the clients' steps, where timed, and of all else they do."""
             nonlocal state, spent, server
             state, took = self.play(state, order, worked, rows)
             clients, steps = self.backend.busy, self.backend.trained
@@ -244,7 +235,7 @@ class Bench:
         if exchange.who == "sampled":
             turn = Turn(0, 0, self.runtime.rounds)
             total *= len(sample(names, self.runtime.participation, turn)) / len(names)
-        return state, total + server, n >= self.study.training.batch_size
+        return state, total + server, n >= batch_size
 
     def play(self, state: State, order: int, worked: int, rows: int | None) -> tuple[State, float]:
         """Play one exchange; return the state after it, and its seconds.
@@ -258,22 +249,19 @@ class Bench:
         method, backend = self.runtime.method, self.backend
         local = method.exchanges[order].local
         if rows is not None:
-            recipe = {"epochs": None, "steps": 1, "batch_size": rows}
-            training = self.study.training.model_copy(update=recipe)
-            study = self.study.model_copy(update={"training": training})
+            recipe, study = {"epochs": None, "steps": 1, "batch_size": rows}, backend.study
+            training = study.training.model_copy(update=recipe)
+            study = study.model_copy(update={"training": training})
             method = composed(method.name, study, self.stage.planned.data)
             local = rewrapped(method.exchanges[order].local, self._one_step)
         exchange = replace(method.exchanges[order], local=local, rounds=(0, 1), who="all")
         backend.begin(worked, rows)
-        # Every measurement begins with the first model: many in a row may diverge where a job's
-        # rounds, of whole batches, do not.
+        # Every measurement begins with the first model: many in a row of small batches may diverge.
         first = {name: state.inbox[name].clone() for name in ("model", "buffers")}
         rounds = max(self.runtime.rounds, state.round + 1)
+        alone, names = replace(method, exchanges=(exchange,)), self.runtime.names
         begun = backend.tick()
-        state, _ = play_round(
-            replace(method, exchanges=(exchange,)), state, backend, self.runtime.names, rounds,
-            on_bad_reply="drop",
-        )  # fmt: skip
+        state, _ = play_round(alone, state, backend, names, rounds, on_bad_reply="drop")
         took = backend.tick() - begun
         return replace(state, inbox={**state.inbox, **first}), took
 
@@ -312,10 +300,9 @@ class Bench:
 def line(*points: tuple[float, float]) -> tuple[float, float]:
     """Return the constant and the slope of a line through the last point, neither negative.
 
-    The line is near the point before, if there is one.
-
-    >>> line((2, 5.0), (4, 9.0)), line((2, 9.0), (4, 8.0)), line((4, 8.0))
-    ((1.0, 2.0), (8.0, 0.0), (0.0, 2.0))
+    Example:
+        >>> line((2, 5.0), (4, 9.0)), line((2, 9.0), (4, 8.0)), line((4, 8.0))
+        ((1.0, 2.0), (8.0, 0.0), (0.0, 2.0))
     """
     (x0, y0), (x, y) = ((0.0, 0.0), *points)[-2:]
     slope = min(max(0.0, (y - y0) / (x - x0)), y / x)
@@ -334,12 +321,9 @@ def drawn(size: int, recipe: Training) -> tuple[int, int]:
 
 
 def shortened(client: Client, rows: int, name: str) -> Client:
-    """Return the client with at most `rows` rows of one split, and without the other split.
-
-    The rows are spread over the split, so that all classes are there.
-    """
+    """Return the client with at most `rows` rows of one split, and without the other split."""
     split = client.split(name)
     spread = torch.linspace(0, len(split) - 1, min(rows, len(split)), dtype=torch.float64)
     short = split.take(spread.round().long())
-    empty = replace(client, train=None, validation=None)
-    return replace(empty, train=short) if name == "train" else replace(empty, validation=short)
+    train, validation = (short, None) if name == "train" else (None, short)
+    return replace(client, train=train, validation=validation)

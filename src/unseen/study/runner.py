@@ -1,54 +1,184 @@
-"""Run a study: check everything first, then every job that is missing, then read it all back."""
+"""Run a study: check it, run every job that is missing, one way or another, read it all back.
+
+A batch of models (`stacked`, for GPUs) has other bits than its jobs one by one. Every job goes its
+own way from round to round, with its own records and checkpoints; before each round the clients of
+all jobs of a batch train together. A job that is done, or that diverged, leaves its batch.
+"""
 
 from __future__ import annotations
 
+import pickle
+import shutil
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from filelock import FileLock, Timeout
 
+from unseen.core import Client
+from unseen.engine.determinism import reproducible
 from unseen.engine.messages import needs_flower
 from unseen.engine.processes import in_processes, in_ray
+from unseen.engine.simulation import MEMORIES, Nodes, Workplace, simulate
+from unseen.engine.stacked import Run, Stacked, pooled, train_together
 from unseen.errors import UnseenError, choice
 from unseen.follow.trackers import following
 from unseen.results import study_file
-from unseen.results.records import Job
+from unseen.results.records import Job, is_done
 from unseen.results.study_results import Results
-from unseen.study.job import run_job
+from unseen.spec.holdout import Task
+from unseen.spec.study import StudySpec
+from unseen.study.job import Running, run_job
 from unseen.study.plan import Plan, check_folder, differs
-from unseen.study.stacked_jobs import in_batches
+from unseen.study.prepare import Prepared, prepare
+from unseen.study.runtime import Runtime
+from unseen.study.setting import Setting, dataset
 
-#: (calls, processes) -> their results, as they finish.
-Worker = Callable[[Iterable[tuple[Callable[..., Job], tuple[Any, ...]]], int], Iterator[Job]]
+#: What `run_job` takes.
+Order = tuple[Setting, Job, Task]
+#: (orders, processes) -> the jobs, as they finish.
+Way = Callable[[Sequence[Order], int], Iterator[Job]]
 
 
-def worker(backend: str, executor: str) -> Worker:
-    """Return what carries out a study's jobs.
+def way(study: StudySpec, backend: str = "in-process", executor: str = "processes") -> Way:
+    """Return what carries out a study's jobs one by one.
 
     Args:
+        study: The study.
         backend: Where clients run, `in-process` or `flower-simulation`.
         executor: Where jobs run, `processes` of this machine or `ray`.
 
     Raises:
-        UnseenError: If the two do not go together, or an extra is missing.
+        UnseenError: If these do not go together, or an extra is missing.
     """
     choice("backend", backend, ("in-process", "flower-simulation"))
     choice("executor", executor, ("processes", "ray"))
+    if (backend, executor) == ("flower-simulation", "ray"):
+        raise UnseenError(
+            "flower-simulation spreads clients over Ray by itself.", remedy="Leave executor out."
+        )
     if backend == "flower-simulation":
-        if executor == "ray":
-            raise UnseenError(
-                "flower-simulation spreads clients over Ray by itself.",
-                remedy="Leave executor out.",
-            )
         needs_flower()
-        from unseen.study.simulated_jobs import in_simulation
-
+    if study.stacked and (backend, executor) != ("in-process", "processes"):
+        raise UnseenError(
+            f"stacked = {study.stacked} trains models as one batch in this process.",
+            remedy="Leave backend and executor out, or set stacked = 0.",
+        )
+    if backend == "flower-simulation":
         return in_simulation
-    return in_ray if executor == "ray" else in_processes
+    pool = in_ray if executor == "ray" else in_processes
+    return lambda orders, jobs: pool([(run_job, order) for order in orders], jobs)
+
+
+def in_simulation(orders: Sequence[Order], jobs: int) -> Iterator[Job]:
+    """Yield the jobs one after the other, each one's clients over `jobs` workers of Ray."""
+    if not orders:
+        return
+    if any(setting.study.cross_evaluation for setting, _, _ in orders):
+        raise UnseenError(
+            "cross_evaluation looks at clients in this process.", remedy="Leave it out."
+        )
+
+    def main(grid: Any) -> None:
+        for setting, job, task in orders:
+            folder = job.folder(setting.out) / MEMORIES
+            often = replace(setting, checkpoint_seconds=0.0)  # with the clients' memories in step
+            pickled = pickle.dumps(partial(workplace, often, job, task))
+            run_job(often, job, task, partial(Nodes.place, grid, pickled, folder))
+            shutil.rmtree(folder, ignore_errors=True)
+
+    nodes = max(len(task.sources) + len(task.targets) + len(task.validation) for *_, task in orders)
+    simulate(main, nodes, jobs)
+    for setting, job, _ in orders:
+        if not is_done(job.folder(setting.out)):
+            raise UnseenError(f"the simulation ended before {job} was done; its log says why.")
+    yield from (job for _, job, _ in orders)
+
+
+def workplace(setting: Setting, job: Job, task: Task) -> Workplace:
+    """Return what a worker needs to answer for any client of the job."""
+    study = setting.study
+    with reproducible(study.threads, study.device):
+        data = dataset(study.dataset, setting.data_dir, setting.data)
+        prepared = prepare(data, task, study, job.seed)
+        runtime = Runtime.of(setting, data, prepared, job.method, job.seed)
+        return Workplace(
+            runtime.method, runtime.model, runtime.clients, study.threads, study.device
+        )
+
+
+def in_batches(alone: Mapping[str, str], orders: Sequence[Order], jobs: int) -> Iterator[Job]:
+    """Yield the jobs in batches of up to `stacked` models, each batch in one process.
+
+    A job of more models than that, or of a method in `alone`, is a batch by itself.
+    """
+    batches: list[list[Order]] = []
+    models = 0
+    for order in orders:
+        setting, job, task = order
+        if job.method in alone:
+            continue
+        models += len(task.sources)
+        if not batches or models > setting.study.stacked:
+            batches.append([])
+            models = len(task.sources)
+        batches[-1].append(order)
+    calls: list[tuple[Callable[..., Job | list[Job]], tuple[object, ...]]] = [
+        *((run_together, (batch,)) for batch in batches),
+        *((run_job, order) for order in orders if order[1].method in alone),
+    ]
+    for done in in_processes(calls, jobs):
+        yield from done if isinstance(done, list) else [done]
+
+
+def run_together(batch: Sequence[Order]) -> list[Job]:
+    """Run the jobs to their ends, the clients of all of them as one batch of models."""
+    setting, study = batch[0][0], batch[0][0].study
+    clients: dict[tuple[str, int], Prepared] = {}
+    with reproducible(study.threads, study.device), ExitStack() as stack:
+        data = dataset(study.dataset, setting.data_dir, setting.data)
+        for _, job, task in batch:
+            if (key := (job.task, job.seed)) not in clients:
+                clients[key] = placed(prepare(data, task, study, job.seed), study)
+        left, pool = [], None
+        for _, job, _ in batch:
+            running = Running(setting, job, data, clients[job.task, job.seed], Stacked)
+            left.append(stack.enter_context(running))
+        while left := [running for running in left if not running.finished]:
+            runs = [coming_round(running) for running in left]
+            pool = pool or pooled(runs)
+            train_together(runs, study.rounds, pool)
+            for running in left:
+                running.round()
+    return [job for _, job, _ in batch]
+
+
+def coming_round(job: Running) -> Run:
+    """Return a job's next round, as one federation of a batch."""
+    assert isinstance(job.backend, Stacked)
+    runtime = job.runtime
+    return Run(job.method, job.state, job.backend, runtime.names, runtime.participation)
+
+
+def placed(prepared: Prepared, study: StudySpec) -> Prepared:
+    """Return the clients with their data on the study's device, for all jobs that share them."""
+
+    def there(clients: Mapping[str, Client]) -> dict[str, Client]:
+        moved = {}
+        for name, client in clients.items():
+            train = None if client.train is None else client.train.to(study.device)
+            validation = client.split("validation").to(study.device)
+            moved[name] = replace(client, train=train, validation=validation)
+        return moved
+
+    groups: dict[str, Any] = {
+        name: there(getattr(prepared, name)) for name in ("sources", "validators", "targets")
+    }
+    return replace(prepared, **groups)
 
 
 def carry_out(
@@ -57,7 +187,7 @@ def carry_out(
     progress: bool = False,
     temporary: Any = None,
     track: Sequence[str] = (),
-    work: Worker = in_processes,
+    work: Way | None = None,
 ) -> Results:
     """Run the missing jobs of a checked study, and write its tables.
 
@@ -67,7 +197,7 @@ def carry_out(
         progress: Whether a bar shows the jobs that are done.
         temporary: What removes the folder when the results are gone.
         track: The trackers to write to.
-        work: What carries out the jobs, see `worker`.
+        work: What carries out the jobs; None: this process and `jobs` like it.
     """
     study, folder = planned.setting.study, planned.setting.out
     for warning in planned.warnings:
@@ -79,12 +209,11 @@ def carry_out(
         planned.check_code()
         study_file.write(folder, planned.content())
         tasks = {task.name: task for task in planned.tasks}
-        calls = ((run_job, (planned.setting, job, tasks[job.task])) for job in planned.missing)
-        done = len(planned.jobs) - len(planned.missing)
-        if study.stacked:
-            work = partial(in_batches, planned.alone)
+        orders = [(planned.setting, job, tasks[job.task]) for job in planned.missing]
+        work = partial(in_batches, planned.alone) if study.stacked else work or way(study)
+        done = len(planned.jobs) - len(orders)
         with following(folder, track), bar(len(planned.jobs), done, progress) as step:
-            for job in work(calls, jobs):
+            for job in work(orders, jobs):
                 step(job)
         results = results_of(planned, temporary)
         results.write()

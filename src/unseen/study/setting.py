@@ -58,10 +58,8 @@ def dataset(expression: str, data_dir: Path | None, digest: str) -> DataSet:
     if key not in _read:
         data = read(expression, data_dir)
         if digest_of(data) != digest:
-            raise UnseenError(
-                f"the files of {expression} changed while the study was running.",
-                remedy="Run it again, into another folder.",
-            )
+            what = f"the files of {expression} changed while the study was running."
+            raise UnseenError(what, remedy="Run it again, into another folder.")
         keep(key, data)
     return _read[key]
 

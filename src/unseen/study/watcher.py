@@ -1,7 +1,8 @@
-"""What a study may ask for beyond metrics: inner products of updates, gaps, local models."""
+"""What a study may ask for beyond metrics: inner products of updates, gaps, models on disk."""
 
 from __future__ import annotations
 
+from collections import UserDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,18 +11,21 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from unseen.core.exchange import Exchange, Method
+from unseen.core import Exchange, Inbox, Memories, Method, Model, State, Table, Turn
+from unseen.core.atomic import write_atomically
+from unseen.core.metrics import plain
 from unseen.core.parts import layers
-from unseen.core.rows import GRAM_WIDTH, Rows
-from unseen.core.turn import Turn
-from unseen.core.types import Inbox, Table
-from unseen.core.vector import Model
+from unseen.core.rows import GRAM_WIDTH, Rows, column_blocks
 from unseen.errors import UnseenError
 from unseen.local.train import FullGradient, GapProbe
 from unseen.methods.base import local_training, trained, with_local
 
 RECORDS = ("weights", "gram", "gaps")
 FINAL, LOCALS = "final.safetensors", "locals.safetensors"
+SELECTED = "selected.safetensors"
+#: Before names of tensors that are not the network's own, whose names have no slash: entries of the
+#: inbox that prediction reads, and a site's own BatchNorm statistics.
+INBOX, SITES = "inbox/", "sites/"
 
 
 @dataclass
@@ -48,14 +52,12 @@ class Watcher:
         turn: Turn,
     ) -> Mapping[str, Any]:
         """Note what the study asks for; `gram` by slot is what goes to the records."""
-        own = [
-            name
-            for name, slot in exchange.sent.items()
-            if (slot.to or name) == "model" and slot.part is None
-        ]
+        sent = exchange.sent.items()
+        own = [name for name, s in sent if (s.to or name) == "model" and s.part is None]
         if self.keep and "model" in own:
             names = [turn.roster[int(i)] for i in table["client"]]
-            self.locals = dict(zip(names, local_models(exchange, inbox, rows), strict=True))
+            pairs = (before_rule(exchange, e, inbox, rows) for e in ("model", "buffers"))
+            self.locals = dict(zip(names, zip(*pairs, strict=True), strict=True))
         if not (self.gram and own):
             return {}
         return {"gram": {name: products(rows[name], vectors["model"]) for name in own}}
@@ -64,19 +66,17 @@ class Watcher:
 def products(rows: Rows, vector: Tensor) -> dict[str, Any]:
     """Return inner products of the updates u_i and of the step v that the rules made of them.
 
-    With several slots for the model, v is their sum. Cosines, conflicts and the domain variance of
-    PPDG's Eq. 4 follow from these.
+    With several slots for the model, v is their sum.
 
     Returns:
         `inner`: <u_i, u_j> [K][K]; `update`: <u_i, v> [K]; `norm`: <v, v>.
     """
     dense = rows.dense()
-    parts = (slice(i, i + GRAM_WIDTH) for i in range(0, dense.shape[1], GRAM_WIDTH))
     update = torch.zeros(len(dense), dtype=torch.float64, device=dense.device)
-    norm = torch.zeros((), dtype=torch.float64, device=dense.device)
-    for part in parts:
+    norm = torch.zeros_like(update[0])
+    for part, columns in column_blocks(dense, GRAM_WIDTH):
         step = vector[part]
-        update += (dense[:, part] @ step).double()
+        update += (columns @ step).double()
         norm += (step @ step).double()
     return {
         "inner": [short(line) for line in rows.gram().tolist()],
@@ -88,29 +88,19 @@ def products(rows: Rows, vector: Tensor) -> dict[str, Any]:
 def short(values: Sequence[float]) -> list[float]:
     """Return six significant digits of each, which is what a figure can show.
 
-    >>> short([0.123456789, 1234567.0])
-    [0.123457, 1234570.0]
+    Example:
+        >>> short([0.123456789, 1234567.0])
+        [0.123457, 1234570.0]
     """
     return [float(f"{value:.6g}") for value in values]
 
 
-def local_models(
-    exchange: Exchange, inbox: Inbox, rows: Mapping[str, Rows]
-) -> list[tuple[Tensor, Tensor]]:
-    """Return each participant's (parameters [P], buffers [B]) as they were before the rule."""
-    models = _values(exchange, "model", inbox, rows)
-    statistics = (
-        _values(exchange, "buffers", inbox, rows)
-        if "buffers" in rows
-        else inbox["buffers"].expand(len(models), -1).clone()
-    )
-    return list(zip(models, statistics, strict=True))
-
-
-def _values(exchange: Exchange, slot: str, inbox: Inbox, rows: Mapping[str, Rows]) -> Tensor:
-    dense = rows[slot].dense()
-    sent = exchange.slots[slot].sends == "difference"
-    return dense + inbox[exchange.slots[slot].to or slot] if sent else dense.clone()
+def before_rule(exchange: Exchange, entry: str, inbox: Inbox, rows: Mapping[str, Rows]) -> Tensor:
+    """Return each participant's parameters [K, P], or buffers, as they were before the rule."""
+    if entry not in rows:
+        return inbox[entry].expand(rows["model"].shape[0], -1).clone()
+    dense, slot = rows[entry].dense(), exchange.slots[entry]
+    return dense + inbox[slot.to or entry] if slot.sends == "difference" else dense.clone()
 
 
 def probed(method: Method) -> Method:
@@ -123,29 +113,24 @@ def probed(method: Method) -> Method:
 def check_locals(method: Method) -> None:
     """Refuse to look at the local models of a method that trains none."""
     if isinstance(local_training(method), FullGradient):
-        raise UnseenError(
-            f"{method.name} sends gradients, so there are no local models.",
-            remedy="Leave out save = ['locals'], cross_evaluation and record = ['gaps'], or this "
-            "method.",
-        )
+        what = f"{method.name} sends gradients, so there are no local models."
+        remedy = "Leave it out, or save = ['locals'], cross_evaluation and record = ['gaps']."
+        raise UnseenError(what, remedy=remedy)
 
 
 def save_models(folder: Path, names: Sequence[str], model: Model, inbox: Inbox, watcher: Watcher,
                 notes: Mapping[str, str]) -> None:  # fmt: skip
     """Write `final.safetensors`, the global model, and `locals.safetensors`, the local models.
 
-    Local models are those of the last round, as `client/tensor`. Tensors have the names of the
-    module's state dict.
+    Local models are those of the last round, as `client/tensor`.
     """
     if "final" in names:
         save_tensors(folder / FINAL, tensors_of(model, inbox["model"], inbox["buffers"]), notes)
     if "locals" in names:
-        found = {
-            f"{client}/{name}": tensor
-            for client, own in watcher.locals.items()
-            for name, tensor in tensors_of(model, *own).items()
-        }
-        save_tensors(folder / LOCALS, found, notes)
+        tensors = dict[str, Tensor]()
+        for client, own in watcher.locals.items():
+            tensors |= {f"{client}/{name}": t for name, t in tensors_of(model, *own).items()}
+        save_tensors(folder / LOCALS, tensors, notes)
 
 
 def tensors_of(model: Model, vector: Tensor, buffers: Tensor) -> dict[str, Tensor]:
@@ -159,6 +144,49 @@ def save_tensors(path: Path, tensors: Mapping[str, Tensor], notes: Mapping[str, 
     """Write named tensors as safetensors, in one step."""
     from safetensors.torch import save
 
-    from unseen.core.atomic import write_atomically
-
     write_atomically(path, save(dict(tensors), dict(notes)))
+
+
+class Reading(UserDict[str, Tensor]):
+    """An inbox that notes what is read from it."""
+
+    def __init__(self, inbox: Inbox) -> None:
+        super().__init__(inbox)
+        self.read = set[str]()
+
+    def __getitem__(self, name: str) -> Tensor:
+        self.read.add(name)
+        return super().__getitem__(name)
+
+
+def read_by(method: Method, model: Model, inbox: Inbox, x: Tensor) -> tuple[str, ...]:
+    """Return the entries besides the model that prediction reads, tried on inputs `x`."""
+    if method.predict is plain:
+        return ()
+    reading = Reading(inbox)
+    model.module.eval()
+    with torch.no_grad():
+        method.predict(model, reading, x.to(model.device))
+    return tuple(sorted(reading.read - {"model", "buffers"}))
+
+
+def selected_tensors(
+    method: Method, model: Model, state: State, memories: Memories, x: Tensor
+) -> dict[str, Tensor]:
+    """Return the model, what else its prediction reads, and the sites' own BatchNorm statistics.
+
+    Args:
+        method: The method.
+        model: The model.
+        state: The state after the round.
+        memories: What clients keep.
+        x: A few inputs to try the prediction on.
+    """
+    tensors = tensors_of(model, state.inbox["model"], state.inbox["buffers"])
+    for name in read_by(method, model, state.inbox, x):
+        tensors[INBOX + name] = state.inbox[name].detach().cpu().contiguous().clone()
+    for client in memories.kept:
+        own = memories.before(client, (state.round, -1))
+        if "buffers" in own:
+            tensors[SITES + client] = own["buffers"].detach().cpu().clone()
+    return tensors

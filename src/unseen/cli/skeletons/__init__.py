@@ -20,8 +20,6 @@ from unseen.expression import fold
 __all__ = ["check_name", "new", "rendered", "write"]
 
 Kind = Annotated[str, typer.Argument(metavar="method|study|dataset")]
-Name = Annotated[str, typer.Argument(help="Of the file and of what is in it, such as my_rule.")]
-Out = Annotated[Path, typer.Option(help="Folder to write into.")]
 
 #: Kind -> template -> the file that it becomes.
 FILES = {
@@ -38,10 +36,15 @@ NEXT = {
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,29}")
 
 
-def new(kind: Kind, name: Name, out: Out = Path()) -> None:
+def new(kind: Kind, name: str, out: Path = Path()) -> None:
     """Write a first method, study or data set of your own, with its test and its page.
 
     They pass as they are; write over them. Existing files are not overwritten.
+
+    Args:
+        kind: What to write.
+        name: Of the file and of what is in it, such as my_rule.
+        out: Folder to write into.
     """
     for path in write(kind, name, out):
         print(path)

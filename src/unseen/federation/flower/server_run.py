@@ -12,15 +12,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
+from unseen.core import Client, Model, Split, play, start
 from unseen.core.atomic import write_atomically
-from unseen.core.client import Client, Split
-from unseen.core.round import play, start
-from unseen.core.vector import Model
 from unseen.datasets import info
 from unseen.datasets.encoding import feature_names
 from unseen.datasets.totals import Totals
@@ -28,9 +26,8 @@ from unseen.engine.determinism import reproducible
 from unseen.engine.messages import Parcel
 from unseen.errors import UnseenError
 from unseen.expression import parse
-from unseen.federation.flower.site import ROLES
 from unseen.federation.flower.site_backend import Sites, placed
-from unseen.federation.flower.site_messages import Grid, Link
+from unseen.federation.flower.site_messages import Link
 from unseen.federation.flower.terms import PROTOCOL, Facts, Terms
 from unseen.methods.compose import method as compose
 from unseen.results import study_file
@@ -39,22 +36,16 @@ from unseen.results.study_results import Results
 from unseen.spec import user_code
 from unseen.spec.holdout import Fixed, Growing, Task, plan
 from unseen.spec.study import StudySpec
-from unseen.study.job import run_prepared
-from unseen.study.made_with import versions
-from unseen.study.plan import (
-    Plan,
-    check_device,
-    check_folder,
-    check_selection,
-    chosen_metrics,
-    initial_weights,
-    marked,
-)
+from unseen.study import plan as plans
+from unseen.study.checks import check_columns
+from unseen.study.job import run_prepared, versions
 from unseen.study.prepare import Prepared, statistics
-from unseen.study.private_jobs import check_columns
 from unseen.study.runner import only_one, results_of
 from unseen.study.runtime import composed
 from unseen.study.setting import Setting
+
+if TYPE_CHECKING:
+    from flwr.serverapp import Grid
 
 LOG = logging.getLogger("flwr")
 TERMS, STATUS, TABLE = "terms.json", "federation.json", "table.txt"
@@ -74,15 +65,14 @@ class Status:
     """What `unseen federation status` reads: the newest of each piece of news, in one file."""
 
     path: Path
-    known: dict[str, Any] = field(default_factory=dict)
+    newest: dict[str, Any] = field(default_factory=dict)
 
     def tell(self, **news: Any) -> None:
-        """Note what changed."""
-        if any(self.known.get(key) != value for key, value in news.items()):
+        if any(self.newest.get(key) != value for key, value in news.items()):
             if news.get("waiting"):
                 LOG.info("waiting %s", news["waiting"])
-            self.known |= news
-            write_atomically(self.path, json.dumps(self.known, indent=1).encode())
+            self.newest |= news
+            write_atomically(self.path, json.dumps(self.newest, indent=1).encode())
 
 
 def run(study_file: str, out: str, grid: Grid, sites: Sequence[str] = ()) -> Results:
@@ -125,10 +115,10 @@ def federated(study: StudySpec) -> StudySpec:
 def waited(out: Path) -> Iterator[None]:
     """Hold the folder, once a run whose server was killed has ended too."""
     end = time.monotonic() + BEFORE
-    with contextlib.ExitStack() as held:
+    with contextlib.ExitStack() as stack:
         while True:
             try:
-                held.enter_context(only_one(out))
+                stack.enter_context(only_one(out))
                 break
             except UnseenError:
                 if time.monotonic() > end:
@@ -141,22 +131,16 @@ def _run(study: StudySpec, out: Path, grid: Grid, sites: Sequence[str], status: 
     limits = study.federation
     settings = study.model_dump(mode="json", exclude={"federation", "published"})
     head: dict[str, Any] = {"study": settings, "method": study.methods[0]}
-    hello: Parcel = {
-        "kind": "hello",
-        "protocol": PROTOCOL,
-        "about": "hello",
-        "head": json.dumps(head),
-    }
-    link = Link(grid, limits, hello, status.tell)
+    hello: Parcel = {"kind": "hello", "protocol": PROTOCOL, "about": "hello"}
+    link = Link(grid, limits, {**hello, "head": json.dumps(head)}, status.tell)
     begun = _begun(out)
     if begun is not None:
         # The sites that began go on; one that does not come back in a while is not waited for.
         link.facts = dict(begun[1])
         link.gather(sorted(begun[1]), limits.patience, alone=REJOIN)
     else:
-        begun = _begin(
-            out, link.gather([*(sites or limits.sites or named(study))], limits.patience)
-        )
+        wanted = [*(sites or limits.sites or named(study))]
+        begun = _begin(out, link.gather(wanted, limits.patience))
     run, facts = begun
     terms = Terms.agree(list(facts.values()))
     planned = planned_study(study, out, facts, terms)
@@ -182,11 +166,8 @@ def _job(
     setting: Setting, job: Job, task: Task, terms: Terms, link: Link, head: Mapping[str, Any]
 ) -> None:
     """Run one job; a table's statistics are exchanged before its first round and stored with it."""
-    roles = {
-        **dict.fromkeys(task.sources, "source"),
-        **dict.fromkeys(task.validation, "validation"),
-        **dict.fromkeys(task.targets, "target"),
-    }
+    members = {"source": task.sources, "validation": task.validation, "target": task.targets}
+    roles = {name: role for role, names in members.items() for name in names}
     head = {**head, "method": job.method, "task": job.task, "seed": job.seed, "layout": "none"}
     sites = Sites(link, head, roles, job.folder(setting.out), Model(nn.Module()))
     totals, columns = Totals.of(terms.empty()), setting.study.privacy.columns
@@ -194,8 +175,7 @@ def _job(
         sums = totals.of_ranges(columns) if columns is not None else _sums(sites, totals, task)
         sites = replace(sites, statistics=sums)
     prepared = hollow(task, terms, sites.statistics)
-    place = partial(placed, setting.study, sites)
-    run_prepared(setting, job, terms.empty(), prepared, place)
+    run_prepared(setting, job, terms.empty(), prepared, partial(placed, setting.study, sites))
 
 
 def _sums(sites: Sites, totals: Totals, task: Task) -> Tensor:
@@ -229,13 +209,11 @@ def hollow(task: Task, terms: Terms, sums: Tensor | None) -> Prepared:
     classes = len(terms.classes) if terms.classes is not None else None
     y = torch.zeros(2, dtype=torch.int64 if classes else torch.float32)
     blank = Split(torch.zeros(2, *shape), y)
-    sources, validation, targets = (
-        {n: Client(n, train, blank, classes) for n in names}
-        for names, train in ((task.sources, blank), (task.validation, None), (task.targets, None))
-    )
-    return Prepared(
-        sources, validation, targets, shape, classes or 1, classes, columns, scale, sums
-    )
+    sources = {name: Client(name, blank, blank, classes) for name in task.sources}
+    others = (task.validation, task.targets)
+    validation, targets = ({n: Client(n, None, blank, classes) for n in names} for names in others)
+    outputs = classes or 1
+    return Prepared(sources, validation, targets, shape, outputs, classes, columns, scale, sums)
 
 
 def named(study: StudySpec) -> tuple[str, ...]:
@@ -254,7 +232,7 @@ def tasks_of(study: StudySpec, facts: Mapping[str, Facts]) -> tuple[Task, ...]:
         study: The study.
         facts: What each site says of its data.
     """
-    able = {name for name, fact in facts.items() if fact.role == ROLES[0]}
+    able = {name for name, fact in facts.items() if fact.role == "train"}
     only = study.targets
     if study.holdout == "leave-one-domain-out" and only is None:
         only = tuple(sorted(set(facts) - able)) or None
@@ -266,10 +244,8 @@ def tasks_of(study: StudySpec, facts: Mapping[str, Facts]) -> tuple[Task, ...]:
         if isinstance(study.holdout, str) or getattr(study.holdout, "source", ()) == "others":
             sources = [name for name in sources if name in able]
         if unable := sorted(set(sources) - able):
-            raise UnseenError(
-                f"{', '.join(unable)} only evaluates (role in the kit's site.toml), and is a "
-                f"source of task {task.name!r}."
-            )
+            what = f"{', '.join(unable)} only evaluates (role in the kit's site.toml)"
+            raise UnseenError(f"{what}, and is a source of task {task.name!r}.")
         if not sources:
             raise UnseenError(f"task {task.name!r} has no source among {', '.join(sorted(facts))}.")
         here = [tuple(n for n in names if n in facts) for names in (task.targets, task.validation)]
@@ -277,7 +253,9 @@ def tasks_of(study: StudySpec, facts: Mapping[str, Facts]) -> tuple[Task, ...]:
     return tuple(tasks)
 
 
-def planned_study(study: StudySpec, out: Path, facts: Mapping[str, Facts], terms: Terms) -> Plan:
+def planned_study(
+    study: StudySpec, out: Path, facts: Mapping[str, Facts], terms: Terms
+) -> plans.Plan:
     """Return the study, checked as far as it can be without data, and its jobs.
 
     Args:
@@ -286,11 +264,11 @@ def planned_study(study: StudySpec, out: Path, facts: Mapping[str, Facts], terms
         facts: What each site says of its data.
         terms: What the sites agreed on.
     """
-    check_device(study.device)
+    plans.check_device(study.device)
     data, entry = terms.empty(), info(parse(study.dataset)[0].name)
     check_columns(study, data)
-    metrics = chosen_metrics(study, data, entry.metrics)
-    weights = initial_weights(study, out)
+    metrics = plans.chosen_metrics(study, data, entry.metrics)
+    weights = plans.initial_weights(study, out)
     tasks = tasks_of(study, facts)
     if not any(task.targets for task in tasks):
         study = study.model_copy(update={"holdout": "none", "targets": None})
@@ -302,17 +280,14 @@ def planned_study(study: StudySpec, out: Path, facts: Mapping[str, Facts], terms
     for name in methods:
         if compose(name).gather is not None:
             raise UnseenError(f"{name} pools the sites' data, which is what a federation forbids.")
-    check_selection(study, metrics, tasks)
-    refused = {
-        name: "needs images"
-        for name, method in methods.items()
-        if "images" in method.asks and len(terms.shape) != 3
-    }
+    plans.check_selection(study, metrics, tasks)
+    others = [n for n, m in methods.items() if "images" in m.asks and len(terms.shape) != 3]
+    refused = dict.fromkeys(others, "needs images")
     code = user_code.code_of(methods, model=model)  # the data set's own code is at the sites
-    planned = Plan(setting, data, tuple(methods), tasks, refused, code)
+    planned = plans.Plan(setting, data, tuple(methods), tasks, refused, code)
     # The sites keep what belongs to a run: its settings are fixed from its start.
-    check_folder(planned, strict=True)
-    return marked(planned, any(f.stand_in for f in facts.values()))
+    plans.check_folder(planned, strict=True)
+    return plans.marked(planned, any(f.stand_in for f in facts.values()))
 
 
 def _begin(out: Path, facts: Mapping[str, Facts]) -> tuple[str, dict[str, Facts]]:

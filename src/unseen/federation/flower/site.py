@@ -49,7 +49,6 @@ class Site:
 
     @classmethod
     def read(cls, kit: str | Path) -> Site:
-        """Return the site of a kit."""
         folder = Path(kit)
         file = folder / "site.toml"
         try:
@@ -74,8 +73,11 @@ def load(site: Site, study: StudySpec) -> DataSet:
     """
     (call,) = parse(study.dataset)
     check_parts(site, [study.dataset])
-    loader = {"heart-disease": _heart, "table": _table, "folder": _folder}.get(call.name, _named)
-    data = loader(site, call)
+    loaders = {"heart-disease": _heart, "table": _table, "folder": _folder}
+    if call.name in loaders:
+        data = loaders[call.name](site, call)
+    else:
+        data = load_named(call.name, site.data, **call.arguments)
     domains = [domain for domain in data.domains if domain.name == site.name]
     if not domains:
         raise nearest(f"domain of {study.dataset} (the site's name)", site.name, data.names)
@@ -88,17 +90,13 @@ def check_parts(site: Site, expressions: Sequence[str]) -> None:
     for expression in expressions:
         for call in parse(expression):
             if ":" in call.name and call.name not in site.allow:
-                raise UnseenError(
-                    f"the study names {call.name!r}, which is not a part of unseen.",
-                    remedy=f'Site {site.name!r} may allow it: allow = ["{call.name}"] in its '
-                    "site.toml.",
-                )
+                what = f"the study names {call.name!r}, which is not a part of unseen."
+                allow = f'allow = ["{call.name}"] in its site.toml'
+                raise UnseenError(what, remedy=f"Site {site.name!r} may allow it: {allow}.")
             for option, value in call.arguments.items():
                 if isinstance(value, str) and (Path(value).is_absolute() or ".." in value):
-                    raise UnseenError(
-                        f"the option {option} = {value!r} of {call.name} leads out of the site's "
-                        "data; a study names paths below it."
-                    )
+                    what = f"the option {option} = {value!r} of {call.name} leads out of the data"
+                    raise UnseenError(f"{what}; a study names paths below it.")
 
 
 def expressions(study: StudySpec, method: str, model: str | None) -> list[str]:
@@ -133,10 +131,8 @@ def _only(site: Site, suffixes: tuple[str, ...]) -> Path:
     files = sorted(p for p in site.data.glob("*") if p.name.endswith(suffixes))
     if len(files) != 1:
         names = ", ".join(p.name for p in files) or "none"
-        raise UnseenError(
-            f"{site.data}, the data of site {site.name!r}, should be a file, or a folder with one "
-            f"file {' or '.join(suffixes)}; found {names}."
-        )
+        form = f"a file, or a folder with one file {' or '.join(suffixes)}"
+        raise UnseenError(f"the data of {site.name!r}, {site.data}, must be {form}; found {names}.")
     return files[0]
 
 
@@ -148,11 +144,8 @@ def _own(sheet: Sheet, site: Site, options: Mapping[str, Any], name: str) -> Dat
     if owners is not None and {*owners} != {site.name}:
         if site.name not in owners:
             names = ", ".join(sorted({str(owner) for owner in owners})[:5])
-            raise UnseenError(
-                f"the column {column!r} of {sheet.name} says {names} and the site is called "
-                f"{site.name!r}.",
-                remedy="Rename the site, or leave the column out.",
-            )
+            what = f"the column {column!r} of {sheet.name} says {names}; the site is {site.name!r}."
+            raise UnseenError(what, remedy="Rename the site, or leave the column out.")
         rows = [i for i, owner in enumerate(owners) if owner == site.name]
         columns = {key: [cells[i] for i in rows] for key, cells in columns.items()}
         sheet = replace(sheet, lines=[sheet.lines[i] for i in rows])
@@ -161,8 +154,7 @@ def _own(sheet: Sheet, site: Site, options: Mapping[str, Any], name: str) -> Dat
     for key in ("categorical", "groups", "drop"):
         if isinstance(reading.get(key), str):
             reading[key] = (reading[key],)
-    data = assemble(replace(sheet, columns=columns), **reading)
-    return replace(data, name=name)
+    return replace(assemble(replace(sheet, columns=columns), **reading), name=name)
 
 
 def _folder(site: Site, call: Call) -> DataSet:
@@ -176,7 +168,3 @@ def _folder(site: Site, call: Call) -> DataSet:
             link.unlink(missing_ok=True)
             link.symlink_to(site.data.resolve(), target_is_directory=True)
     return load_named("folder", above, **{**call.arguments, "path": "."})
-
-
-def _named(site: Site, call: Call) -> DataSet:
-    return load_named(call.name, site.data, **call.arguments)

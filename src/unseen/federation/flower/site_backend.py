@@ -15,30 +15,15 @@ from typing import Any
 
 from torch import Tensor
 
-from unseen.core.client import Client, Memories
-from unseen.core.exchange import Exchange, Reply
+from unseen.core import Backend, Client, DenseRows, Exchange, Inbox, Memories, Model, Reply, Turn
 from unseen.core.replies import find_fault
-from unseen.core.round import Backend
-from unseen.core.rows import DenseRows
-from unseen.core.turn import Turn
-from unseen.core.types import Inbox
-from unseen.core.vector import Model
+from unseen.engine import messages
 from unseen.engine.inprocess import stacked
-from unseen.engine.messages import (
-    INBOX,
-    Parcel,
-    Value,
-    from_inbox,
-    from_turn,
-    named,
-    size,
-    to_reply,
-)
+from unseen.engine.messages import Parcel, Value
 from unseen.errors import UnseenError
+from unseen.federation.flower import terms
 from unseen.federation.flower.site_messages import KEPT, Judge, Link, Question, Waiting, whys
-from unseen.federation.flower.terms import ASK, CARGO, SEALED, STATISTICS, fingerprint
 from unseen.privacy import channel, channelled, kinds
-from unseen.privacy.channelled import SealedReply
 from unseen.results.records import to_line
 from unseen.spec.study import StudySpec
 
@@ -75,12 +60,12 @@ class Sites(Backend):
         self, exchange: Exchange, inbox: Inbox, clients: Sequence[str], turn: Turn
     ) -> list[Reply]:
         """Send one message to each client; a missing or bad answer becomes a fault."""
-        replies = self.replies(exchange, inbox, clients, turn, {}, lambda _, sent: to_reply(sent))
-        device = self.model.device
-        return [
-            replace(reply, rows={slot: row.to(device) for slot, row in reply.rows.items()})
-            for reply in replies
-        ]
+        asked = exchange, inbox, clients, turn
+        replies = self.replies(*asked, {}, lambda _, answer: messages.to_reply(answer))
+        for i, reply in enumerate(replies):
+            rows = {slot: row.to(self.model.device) for slot, row in reply.rows.items()}
+            replies[i] = replace(reply, rows=rows)
+        return replies
 
     def replies(
         self, exchange: Exchange, inbox: Inbox, clients: Sequence[str], turn: Turn, more: Parcel,
@@ -96,7 +81,7 @@ class Sites(Backend):
             more: What else is sent; it overrides inbox entries of the same name.
             opened: (site, its answer) -> the reply in it.
         """
-        sent = {**from_inbox(inbox), **more}
+        sent = {**messages.from_inbox(inbox), **more}
         counted = [name for name in clients if self.roles.get(name) != "target"]
         minimum = min(self.link.limits.minimum, len(counted))
         replies: dict[str, Reply] = {}
@@ -115,7 +100,6 @@ class Sites(Backend):
         return [Reply(fault=faults[name]) if name in faults else replies[name] for name in clients]
 
     def rows(self, slot: str, replies: Sequence[Reply], reference: Tensor | None) -> DenseRows:
-        """Return the slot's rows as a matrix."""
         return DenseRows(stacked([reply.rows[slot] for reply in replies]), reference)
 
     def ask(
@@ -131,68 +115,65 @@ class Sites(Backend):
             minimum: How many good answers are needed.
             good: Returns what is wrong with an answer.
         """
-        about = (
-            f"{self.head['method']} · {self.head['task']} · seed {self.head['seed']} · round "
-            f"{turn.round} · {turn.exchange} · layout {self.head['layout']}"
-        )
-        self.link.tell(
-            round=turn.round, rounds=turn.rounds, exchange=turn.exchange, waiting="",
-            **{key: self.head[key] for key in ("method", "task", "seed")},
-        )  # fmt: skip
-        common: dict[str, Value] = {} if self.statistics is None else {STATISTICS: self.statistics}
-        full = {}
+        job = {key: self.head[key] for key in ("method", "task", "seed")}
+        about = "{method} · {task} · seed {seed}".format_map(job)
+        about += f" · round {turn.round} · {turn.exchange} · layout {self.head['layout']}"
+        at = {"round": turn.round, "exchange": turn.exchange}
+        self.link.tell(**at, rounds=turn.rounds, waiting="", **job)
+        sums = self.statistics
+        common: dict[str, Value] = {} if sums is None else {terms.STATISTICS: sums}
+        full, asked = {}, messages.from_turn(turn)
         for name, parcel in parcels.items():
             facts, role = self.link.facts.get(name), self.roles.get(name, "source")
-            own = {"role": role, "digest": facts.digest if facts else "", "turn": from_turn(turn)}
+            own = {"role": role, "digest": facts.digest if facts else "", "turn": asked}
             full[name] = {**common, **parcel, "head": json.dumps({**self.head, **own})}
         questions = self.link.ask(kind, full, about, minimum, good, str(turn.round))
         self.folder.mkdir(parents=True, exist_ok=True)
         with (self.folder / MESSAGES).open("ab") as file:
             for q in questions.values():
                 # Bytes are as sent, without names and envelope.
-                line = {
-                    "round": turn.round, "exchange": turn.exchange, "site": q.site, "kind": kind,
-                    "down": size(q.parcel) * q.attempts, "up": q.up,
-                    "seconds": round(q.seconds, 3), "fault": "" if q.answer else q.fault,
-                }  # fmt: skip
-                file.write(to_line(line))
+                down, fault = messages.size(q.parcel) * q.attempts, "" if q.answer else q.fault
+                line = {**at, "site": q.site, "kind": kind, "down": down, "up": q.up}
+                file.write(to_line({**line, "seconds": round(q.seconds, 3), "fault": fault}))
         return questions
 
 
-class SealedSites:
-    """`Sites` as a channel's transport; no client and no memory is here."""
+class SealedSites(channelled.Channelled):
+    """`Sites` behind a channel; no client and no memory is here."""
 
-    def __init__(self, sites: Sites) -> None:
-        self.backend = sites
+    def __init__(self, sites: Sites, serve: channelled.Serve, memories: Memories | None) -> None:
+        super().__init__(sites, serve, memories)
+        self.sites = sites
 
-    def exchange(self, mail: channelled.Mail, opened: channelled.Opened) -> list[Reply]:
-        """Send the mail to each client, and return what is opened of their answers."""
-        more: dict[str, Value] = {"hello": mail.hello}
-        more |= {INBOX + name: "sealed" for name in mail.inbox.keys() - mail.clear.keys()}
-        more |= {CARGO + name: content for name, content in mail.cargo.items()}
+    def exchange(
+        self, exchange: Exchange, inbox: Inbox, clients: Sequence[str], hello: str,
+        opened: channelled.Opened,
+    ) -> list[Reply]:  # fmt: skip
+        clear, cargo = self.server.clear(inbox), self.server.cargo()
+        more: dict[str, Value] = {"hello": hello}
+        more |= {messages.INBOX + name: "sealed" for name in inbox.keys() - clear.keys()}
+        more |= {terms.CARGO + name: content for name, content in cargo.items()}
 
         def unpacked(name: str, parcel: Parcel) -> Reply:
-            rows = named(parcel, SEALED, bytes)
-            state = named(parcel, CARGO, bytes).get(kinds.STATE, b"")
-            return opened(name, SealedReply(to_reply(parcel).scalars, rows, state))
+            rows = messages.named(parcel, terms.SEALED, bytes)
+            state = messages.named(parcel, terms.CARGO, bytes).get(kinds.STATE, b"")
+            scalars = messages.to_reply(parcel).scalars
+            return opened(name, channelled.SealedReply(scalars, rows, state))
 
-        sent = mail.exchange, mail.inbox, mail.clients, mail.turn
-        return self.backend.replies(*sent, more, unpacked)
+        return self.sites.replies(exchange, inbox, clients, self.turn, more, unpacked)
 
-    def ask(self, questions: Mapping[str, bytes], turn: Turn) -> dict[str, bytes]:
-        """Return the answers of the sites that give one."""
+    def put(self, questions: Mapping[str, bytes]) -> dict[str, bytes]:
         parcels = {name: {"question": question} for name, question in questions.items()}
-        asked = self.backend.ask(ASK, parcels, turn)
+        asked = self.sites.ask(terms.ASK, parcels, self.turn)
         answers = {name: (q.answer or {}).get("answer") for name, q in asked.items()}
         return {name: reply for name, reply in answers.items() if isinstance(reply, bytes)}
 
-    def save(self, server: kinds.ServerSide, turn: Turn) -> Memories:
+    def to_checkpoint(self) -> Memories:
         """Return what a blind server carries; of the sites nothing."""
-        return server.save()
+        return self.server.save()
 
-    def load(self, server: kinds.ServerSide, memories: Memories) -> None:
-        """Let a blind server go on from what it carried."""
-        server.load(memories)
+    def restore(self) -> None:
+        self.server.load(self.saved)
 
 
 def placed(
@@ -208,17 +189,14 @@ def placed(
         clients: Stand-ins for the sites.
         memories: What a checkpoint held.
     """
-    sites = replace(sites, model=model, head={**sites.head, "layout": fingerprint(model)})
-    text, server = study.privacy.channel, study.privacy.server
-    if text == "clear":
+    sites = replace(sites, model=model, head={**sites.head, "layout": terms.fingerprint(model)})
+    kind = channel.read(study.privacy.channel, study.privacy.server)
+    if isinstance(kind, kinds.Clear):
         return sites
     # The SuperLink's home is in the kit that it was started from.
     public = Path(os.environ.get("FLWR_HOME", "home")).parent / kinds.PUBLIC
     files = {kinds.PUBLIC: public.read_bytes()} if public.is_file() else {}
-    if not files and text.startswith("ckks"):
-        raise UnseenError(
-            f"privacy.channel = {text!r} needs {kinds.PUBLIC} in the server's kit.",
-            remedy="Make the kits with ckks = true.",
-        )
-    serve = partial(channel.server_side, channel.read(text, server), server, files)
-    return channelled.Channelled(SealedSites(sites), serve, memories)
+    if not files and isinstance(kind, kinds.CKKS):
+        what = f"privacy.channel = {study.privacy.channel!r} needs {kinds.PUBLIC} in its kit."
+        raise UnseenError(what, remedy="Make the kits with ckks = true.")
+    return SealedSites(sites, partial(channel.server_side, kind, files), memories)

@@ -11,18 +11,15 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor, nn
 
+from unseen.core import Exchange, Inbox, Model, Reply, Turn
 from unseen.core.atomic import write_atomically
-from unseen.core.exchange import Exchange, Reply
-from unseen.core.turn import Turn
-from unseen.core.types import Inbox
-from unseen.core.vector import Model
 from unseen.datasets.dataset import DataSet
 from unseen.datasets.totals import Totals
 from unseen.engine import client_memories
@@ -30,26 +27,15 @@ from unseen.engine.determinism import reproducible
 from unseen.engine.inprocess import InProcess
 from unseen.engine.messages import Parcel, Value, from_reply, named, to_inbox, to_turn
 from unseen.errors import UnseenError
+from unseen.federation.flower import terms
 from unseen.federation.flower.site import Site, check_parts, expressions, load
-from unseen.federation.flower.terms import (
-    ASK,
-    CARGO,
-    FAILED,
-    PROTOCOL,
-    REFUSED,
-    SEALED,
-    STATISTICS,
-    Facts,
-    Refused,
-    Terms,
-    fingerprint,
-)
+from unseen.federation.flower.terms import PROTOCOL, Facts, Refused, Terms
 from unseen.privacy import channel, channelled, kinds
 from unseen.spec.holdout import Task
 from unseen.spec.study import StudySpec
-from unseen.study.made_with import versions
-from unseen.study.prepare import Prepared, check_batches, check_clients, prepare, statistics
-from unseen.study.private_jobs import check_noised
+from unseen.study.checks import check_batches, check_clients, check_noised
+from unseen.study.job import versions
+from unseen.study.prepare import Prepared, prepare, statistics
 from unseen.study.runtime import Runtime
 from unseen.study.setting import Setting, digest_of
 from unseen.study.watcher import FINAL, save_tensors, tensors_of
@@ -61,38 +47,32 @@ FILES = (kinds.SECRET, kinds.PRIVATE, kinds.PUBLICS)
 TASK_ROLES = ("source", "validation", "target")
 
 
-@dataclass(frozen=True)
 class Desk:
-    """One message at one site, opened; what it needs is made when it is asked for."""
+    """One message at one site, opened; what it needs is made when it is asked for.
 
-    site: Site
-    parcel: Parcel
+    Attributes:
+        site: The site.
+        parcel: The message, and its `head`, all of it that is text.
+        study: The study, whose parts are unseen's own or allowed by the site.
+    """
 
-    @cached_property
-    def head(self) -> Mapping[str, Any]:
-        """All of the message that is text."""
-        return dict(json.loads(str(self.parcel["head"])))
-
-    @cached_property
-    def study(self) -> StudySpec:
-        """The study, whose parts are unseen's own or allowed by the site."""
-        study, method = StudySpec(**self.head["study"]), self.head["method"]
-        check_parts(self.site, expressions(study, method, self.head.get("model")))
-        return study
+    def __init__(self, site: Site, parcel: Parcel) -> None:
+        self.site, self.parcel = site, parcel
+        self.head: Mapping[str, Any] = json.loads(str(parcel["head"]))
+        self.study = StudySpec(**self.head["study"])
+        check_parts(site, expressions(self.study, self.head["method"], self.head.get("model")))
 
     @cached_property
     def turn(self) -> Turn:
-        """Which exchange of which round."""
         return to_turn(self.head["turn"])
 
     @cached_property
     def terms(self) -> Terms:
-        """What the sites agreed on."""
         return Terms.read(self.head["terms"])
 
     @cached_property
     def own(self) -> DataSet:
-        """The site's data as it names them itself."""
+        """The site's data as the site names them."""
         return load(self.site, self.study)
 
     @cached_property
@@ -112,62 +92,52 @@ class Desk:
 
     @cached_property
     def prepared(self) -> Prepared:
-        """The site's own share of the study's clients."""
-        sums = self.parcel.get(STATISTICS)
-        statistics = sums if isinstance(sums, Tensor) else None
-        prepared = prepare(self.data, self.task, self.study, self.head["seed"], statistics)
+        sums = self.parcel.get(terms.STATISTICS)
+        totals = sums if isinstance(sums, Tensor) else None
+        prepared = prepare(self.data, self.task, self.study, self.head["seed"], totals)
         check_clients(prepared, self.study, self.task)
         return prepared
 
     @cached_property
     def runtime(self) -> Runtime:
         """What this site runs of the job, by what the server chose for all sites."""
-        head = self.head
+        head, count = self.head, len(self.turn.roster)
         setting = Setting(self.study, Path(), None, "", head["model"], tuple(head["metrics"]))
-        runtime = Runtime.of(
-            setting, self.data, self.prepared, head["method"], head["seed"],
-            clients=len(self.turn.roster),
-        )  # fmt: skip
+        job = head["method"], head["seed"]
+        runtime = Runtime.of(setting, self.data, self.prepared, *job, clients=count)
         match("the method", head["method"], runtime.method.name)
         return runtime
 
     @cached_property
     def exchange(self) -> Exchange:
-        """The exchange that is asked for."""
         method = self.runtime.method
         exchanges = {exchange.name: exchange for exchange in method.exchanges}
         if self.turn.exchange not in exchanges:
-            raise Refused(
-                f"asked for the exchange {self.turn.exchange!r} of {method.name}; here it has "
-                f"{', '.join(exchanges)}."
-            )
+            here = f"here it has {', '.join(exchanges)}"
+            raise Refused(f"asked for exchange {self.turn.exchange!r} of {method.name}; {here}.")
         return exchanges[self.turn.exchange]
 
     @cached_property
     def model(self) -> Model:
-        """The study's network; its numbers come with the message."""
         model = self.runtime.model
-        match("the layout of the model", self.head["layout"], fingerprint(model))
+        match("the layout of the model", self.head["layout"], terms.fingerprint(model))
         return model
 
     @cached_property
     def side(self) -> kinds.Site | None:
         """The channel's side here, made of the kit's files; None on a clear channel."""
-        privacy, kit, method = self.study.privacy, self.site.kit or Path(), self.runtime.method
+        privacy, kit, name = self.study.privacy, self.site.kit or Path(), self.site.name
         kind = channel.read(privacy.channel, privacy.server)
         if isinstance(kind, kinds.Clear):
             return None
-        files = {name: (kit / name).read_bytes() for name in FILES if (kit / name).is_file()}
+        files = {file: (kit / file).read_bytes() for file in FILES if (kit / file).is_file()}
         try:
-            return channel.site_side(kind, privacy.server, method, self.site.name, files, self.job)
+            return channel.site_side(kind, self.runtime.method, name, files, self.job)
         except KeyError as error:
-            raise UnseenError(
-                f"the kit of {self.site.name!r} has no {error} for the channel."
-            ) from None
+            raise UnseenError(f"the kit of {name!r} has no {error} for the channel.") from None
 
     @property
     def job(self) -> str:
-        """Which job of which run this is."""
         return "/".join(str(self.head[key]) for key in ("run", "method", "task", "seed"))
 
     @property
@@ -177,7 +147,7 @@ class Desk:
         return self.site.state / client_memories.slug(run) / client_memories.slug(job)
 
     @property
-    def kept(self) -> Path:
+    def side_file(self) -> Path:
         """Where the channel's side is kept until the next exchange begins."""
         return self.folder / client_memories.KEPT / "channel"
 
@@ -185,10 +155,8 @@ class Desk:
 def match(what: str, server: object, site: object) -> None:
     """Refuse a message that says something else than the site finds."""
     if server != site:
-        raise Refused(
-            f"{what} does not match: the server says {server!r}, the site {site!r} "
-            f"(unseen {__version__})."
-        )
+        values = f"the server says {server!r}, the site {site!r} (unseen {__version__})"
+        raise Refused(f"{what} does not match: {values}.")
 
 
 def hello(desk: Desk) -> dict[str, Value]:
@@ -235,11 +203,11 @@ def exchange(desk: Desk) -> dict[str, Value]:
 def receive(desk: Desk, side: kinds.Site, inbox: Inbox) -> Inbox:
     """Return the inbox as this site's local part sees it, of what came in the clear and sealed."""
     if not side.blind:
-        desk.kept.unlink(missing_ok=True)
-    elif desk.kept.exists():  # what it knows of the sums that come now
-        side.load(desk.kept.read_bytes())
+        desk.side_file.unlink(missing_ok=True)
+    elif desk.side_file.exists():  # what it knows of the sums that come now
+        side.load(desk.side_file.read_bytes())
     turn = replace(desk.turn, client=desk.site.name)
-    entries = side.receive(inbox, named(desk.parcel, CARGO, bytes), turn)
+    entries = side.receive(inbox, named(desk.parcel, terms.CARGO, bytes), turn)
     return {name: entry.to(desk.model.device) for name, entry in entries.items()}
 
 
@@ -260,27 +228,27 @@ def leave(desk: Desk, side: kinds.Site, reply: Reply, inbox: Inbox) -> dict[str,
     hello = str(desk.parcel["hello"])
     sealed = channelled.leave(side, exchange, reply, inbox, turn, hello)
     if exchange.slots:
-        write_atomically(desk.kept, side.save())
+        write_atomically(desk.side_file, side.save())
     parcel = from_reply(Reply(scalars=sealed.scalars))
     if sealed.state:
-        parcel[CARGO + kinds.STATE] = sealed.state
-    return parcel | {SEALED + slot: row for slot, row in sealed.rows.items()}
+        parcel[terms.CARGO + kinds.STATE] = sealed.state
+    return parcel | {terms.SEALED + slot: row for slot, row in sealed.rows.items()}
 
 
 def answer(desk: Desk) -> dict[str, Value]:
     """Return a site's answer to a question about the rows that it sealed last."""
     side, question = desk.side, desk.parcel["question"]
-    if side is None or not desk.kept.exists() or not isinstance(question, bytes):
+    if side is None or not desk.side_file.exists() or not isinstance(question, bytes):
         raise UnseenError("no question is answered before rows were sealed here.")
-    side.load(desk.kept.read_bytes())
+    side.load(desk.side_file.read_bytes())
     reply = side.answer(question)
-    write_atomically(desk.kept, side.save())
+    write_atomically(desk.side_file, side.save())
     return {"answer": reply}
 
 
 #: Who answers each kind of message.
 ANSWERS: Mapping[str, Callable[[Desk], Mapping[str, Value]]] = {
-    "hello": hello, "statistics": sums, "exchange": exchange, ASK: answer,
+    "hello": hello, "statistics": sums, "exchange": exchange, terms.ASK: answer,
 }  # fmt: skip
 
 
@@ -290,16 +258,16 @@ def handle(parcel: Parcel, site: Site) -> dict[str, Value]:
     echo: dict[str, Value] = {"site": site.name, "protocol": PROTOCOL, "kind": kind}
     try:
         match("the protocol", parcel.get("protocol"), PROTOCOL)
-        desk = Desk(site, parcel)
         if kind not in ANSWERS:
             raise Refused(f"was asked for {kind!r}; this site knows {', '.join(ANSWERS)}.")
+        desk = Desk(site, parcel)
         with reproducible(desk.study.threads, desk.study.device):
             answer = ANSWERS[kind](desk)
         return {**echo, "about": str(parcel["about"]), **answer}
     except Refused as error:
         LOG.warning("refused: %s", error)
-        return {**echo, REFUSED: str(error)}
+        return {**echo, terms.REFUSED: str(error)}
     except Exception as error:
         LOG.exception("site %s could not answer", site.name)
         why = f"{type(error).__name__} at site {site.name!r}; its log says what happened"
-        return {**echo, FAILED: why}
+        return {**echo, terms.FAILED: why}

@@ -1,7 +1,4 @@
-"""The server's end of Flower's line: the sites by name, one message to each, and its answer.
-
-`Link` finds out who is there and asks, whatever is asked, until enough have answered.
-"""
+"""The server's end of Flower's line: the sites by name, one message to each, and its answer."""
 
 from __future__ import annotations
 
@@ -10,13 +7,16 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING
 
 from unseen.engine.messages import Parcel, Value, pack, size, unpack
 from unseen.errors import BadReply, UnseenError
 from unseen.federation.flower.terms import FAILED, PROTOCOL, REFUSED, Facts, Refused
 from unseen.spec.study import Federation
 from unseen.version import __version__
+
+if TYPE_CHECKING:
+    from flwr.serverapp import Grid
 
 LOG = logging.getLogger("flwr")
 #: How often the server looks for answers and for sites, in seconds.
@@ -33,16 +33,6 @@ KEPT = "Progress up to the last finished round is saved. Run the same command ag
 Node = tuple[int, str]
 #: Returns what is wrong with an answer that was read, or nothing.
 Judge = Callable[[Mapping[str, Value]], str | None]
-
-
-class Grid(Protocol):
-    """What is used of Flower's Grid."""
-
-    def get_nodes(self) -> Iterable[Any]: ...
-
-    def push_messages(self, messages: Iterable[Any]) -> Iterable[str]: ...
-
-    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Any]: ...
 
 
 class Waiting(UnseenError):
@@ -134,16 +124,16 @@ class Link:
             try:
                 facts = introduced(parcel, fault, self.keyed.get(node, ""))
             except Refused as error:
-                self.nodes[node] = f"(node {node[0]})"
-                self.refused[self.nodes[node]] = str(error)
+                name = self.nodes[node] = f"(node {node[0]})"
+                self.refused[name] = str(error)
                 LOG.warning("node %s cannot take part: %s", node[0], error)
                 self.tell(error=str(error))
-                continue
-            self.nodes.pop(node, None)
-            self.nodes[node] = facts.site  # the newest stands last
-            self.facts[facts.site] = facts
-            LOG.info("site %s is here (%s)", facts.site, facts.role)
-            self.tell(connected=sorted(self.sites()))
+            else:
+                self.nodes.pop(node, None)
+                self.nodes[node] = facts.site  # the newest stands last
+                self.facts[facts.site] = facts
+                LOG.info("site %s is here (%s)", facts.site, facts.role)
+                self.tell(connected=sorted(self.sites()))
 
     def gather(
         self, wanted: Sequence[str], patience: float, alone: float = float("inf")
@@ -158,9 +148,8 @@ class Link:
         Raises:
             Waiting: Fewer than the minimum are connected at the end of the patience.
         """
-        minimum = self.limits.minimum
+        minimum, count = self.limits.minimum, -1
         begun = changed = time.monotonic()
-        count = -1
         while True:
             self.look()
             here = [name for name in self.sites() if name in self.facts]
@@ -173,18 +162,16 @@ class Link:
             settled = not self.hellos or now - changed > SETTLED
             enough = count >= min(minimum, len(wanted) or minimum)
             if (complete and settled) or (enough and now - begun > min(alone, patience)):
-                break
+                self.tell(waiting="", connected=sorted(here))
+                return {name: self.facts[name] for name in here}
             if now - begun > patience:
                 lacking = f"; missing: {', '.join(missing)}" if missing else ""
-                raise Waiting(
-                    f"after {patience:g} s {count} sites are here ({', '.join(here) or 'none'}), "
-                    f"at least {minimum} are needed{lacking}{whys(self.refused)}.",
-                    remedy="Start them, and run the same command again.",
-                )
+                names, least = ", ".join(here) or "none", f"at least {minimum} are needed"
+                why = f"after {patience:g} s {count} sites are here ({names}), {least}{lacking}"
+                remedy = "Start them, and run the same command again."
+                raise Waiting(f"{why}{whys(self.refused)}.", remedy=remedy)
             self.tell(waiting=f"for {', '.join(missing) or 'sites'}; {count} are here")
             time.sleep(POLL)
-        self.tell(waiting="", connected=sorted(here))
-        return {name: self.facts[name] for name in here}
 
     def ask(
         self, kind: str, parcels: Mapping[str, Parcel], about: str, minimum: int, good: Judge,
@@ -221,16 +208,14 @@ class Link:
             count = len(open) - len(without)
             hopeless = all(q.final for q in open.values())
             now = time.monotonic() - begun
-            if count >= minimum and (not pending or now > self.limits.deadline):
+            # Where every answer was bad, the round says what that means.
+            late = not pending or now > self.limits.deadline
+            if (count >= minimum and late) or (hopeless and not count):
                 break
-            if hopeless and not count:
-                break  # every answer was bad: the round says what that means
             if hopeless or now > self.limits.deadline + self.limits.patience:
-                raise Waiting(
-                    f"{about}: {count} of at least {minimum} sites gave an answer that can be used"
-                    f"{whys({q.site: q.fault for q in without})}.",
-                    remedy=KEPT,
-                )
+                why = f"{about}: {count} of at least {minimum} sites gave a usable answer"
+                faults = whys({q.site: q.fault for q in without})
+                raise Waiting(f"{why}{faults}.", remedy=KEPT)
             if pending or count < minimum:
                 self.tell(waiting=f"for {', '.join(q.site for q in without if not q.final)}")
             time.sleep(POLL)
@@ -250,8 +235,8 @@ class Link:
         if node and node != q.node:
             q.attempts = 0  # another start of the site, another try
         if node and q.again(sites):
-            q.node = node
-            q.id = self._push(q.node, q.parcel, self.limits.deadline + self.limits.patience, group)
+            ttl = self.limits.deadline + self.limits.patience
+            q.node, q.id = node, self._push(node, q.parcel, ttl, group)
             q.sent, q.attempts = time.monotonic(), q.attempts + 1
 
     def _receive(self, questions: Iterable[Question], about: str, good: Judge) -> None:
@@ -282,16 +267,15 @@ class Link:
         """Answers so far: which message, what was said, or why nothing was."""
         for message in self.grid.pull_messages(ids) if ids else ():
             id = message.metadata.reply_to_message_id
-            if message.has_error():
-                yield id, None, f"no answer: {message.error.reason}"
-                continue
+            parcel, fault = None, ""
             try:
-                parcel = unpack(message.content)
+                if message.has_error():
+                    fault = f"no answer: {message.error.reason}"
+                else:
+                    parcel = unpack(message.content)
             except Exception as error:  # whatever a site sends, the others go on
-                why = f"{type(error).__name__}: {error}"
-                yield id, None, f"an answer that cannot be read ({why})"
-            else:
-                yield id, parcel, ""
+                fault = f"an answer that cannot be read ({type(error).__name__}: {error})"
+            yield id, parcel, fault
 
 
 def introduced(parcel: Mapping[str, Value] | None, fault: str, keyed: str) -> Facts:
@@ -313,10 +297,8 @@ def introduced(parcel: Mapping[str, Value] | None, fault: str, keyed: str) -> Fa
     except Exception as error:
         raise Refused(f"it told nothing of its data that can be read ({error!r})") from None
     if keyed and facts.site != keyed:
-        raise Refused(
-            f"it says that it is {facts.site!r}, and its key is registered for {keyed!r}: each "
-            "site needs its own kit"
-        )
+        other = f"its key is registered for {keyed!r}: each site needs its own kit"
+        raise Refused(f"it says that it is {facts.site!r}, and {other}")
     return facts
 
 
@@ -326,10 +308,8 @@ def _fault(answer: Mapping[str, Value], site: str, about: str, good: Judge) -> s
         return str(reason)
     for key, expected in {"site": site, "protocol": PROTOCOL, "about": about}.items():
         if answer.get(key) != expected:
-            return (
-                f"an answer to something else: {key} {answer.get(key)!r} where {expected!r} was "
-                f"asked (unseen {__version__})"
-            )
+            other = f"{key} {answer.get(key)!r} where {expected!r} was asked"
+            return f"an answer to something else: {other} (unseen {__version__})"
     try:
         return good(answer) or ""
     except BadReply as error:
@@ -339,5 +319,5 @@ def _fault(answer: Mapping[str, Value], site: str, about: str, good: Judge) -> s
 
 
 def whys(faults: Mapping[str, str]) -> str:
-    """Return what became of each, to be put behind a message."""
+    """Return what became of each, to follow a message."""
     return "".join(f"; {site}: {why}" for site, why in sorted(faults.items()))

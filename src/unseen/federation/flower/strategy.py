@@ -12,10 +12,8 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg
 from torch import Tensor
 
-from unseen.core.rows import RuleState
-from unseen.core.rule import Collect, Combine, Elementwise, Gram, Weighted
+from unseen.core import Collect, Combine, Elementwise, Gram, Layout, RuleState, Weighted
 from unseen.core.turn import keyed
-from unseen.core.vector import Layout
 from unseen.errors import UnseenError
 from unseen.methods.base import mean_of
 
@@ -29,9 +27,7 @@ class Ruled(FedAvg):  # type: ignore[misc]
 
     def __init__(self, rule: Combine, clients: int | None, seed: int, **options: Any) -> None:
         if isinstance(rule, Collect) or not isinstance(rule, Weighted | Gram | Elementwise):
-            raise UnseenError(
-                f"a strategy takes a Weighted, Gram or Elementwise rule; found {rule!r}."
-            )
+            raise UnseenError(f"expected a Weighted, Gram or Elementwise rule; found {rule!r}.")
         super().__init__(**options)
         self.rule, self.mean, self.clients, self.seed = rule, mean_of(rule), clients, seed
         self.roster: dict[int, int] = {}
@@ -41,17 +37,14 @@ class Ruled(FedAvg):  # type: ignore[misc]
 
     def start(self, grid: Grid, initial_arrays: ArrayRecord, num_rounds: int = 3, *args: Any,
               **more: Any) -> Any:  # fmt: skip
-        """Do as Flower's does; rules also learn how many rounds there will be."""
-        self.rounds = num_rounds
+        self.rounds = num_rounds  # which rules are told
         return super().start(grid, initial_arrays, num_rounds, *args, **more)
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
-    ) -> Iterable[Message]:
-        """Do as Flower's does; what is sent is kept, for the differences to it."""
-        self.sent = arrays
-        messages: Iterable[Message] = super().configure_train(server_round, arrays, config, grid)
-        return messages
+    ) -> Any:
+        self.sent = arrays  # for the differences to it
+        return super().configure_train(server_round, arrays, config, grid)
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
@@ -86,11 +79,9 @@ class Ruled(FedAvg):  # type: ignore[misc]
         """What the rule remembers; one that remembers each client must have room for all."""
         clients = self.clients or 0
         if len(self.roster) > clients and _by_client(rule, layout):
-            raise UnseenError(
-                f"{len(self.roster)} clients have taken part, and {type(rule).__name__}, which "
-                f"remembers each, was begun for {clients}.",
-                remedy="Say how many there will be, strategy(rule, clients=...).",
-            )
+            others = f"{type(rule).__name__}, which remembers each, was begun for {clients}"
+            remedy = "Say how many there will be, strategy(rule, clients=...)."
+            raise UnseenError(f"{len(self.roster)} clients took part; {others}.", remedy=remedy)
         return self.states.get(name) or rule.init(clients, layout.size, layout)
 
     def _table(self, server_round: int, valid: Sequence[Message]) -> dict[str, Tensor]:
@@ -99,9 +90,9 @@ class Ruled(FedAvg):  # type: ignore[misc]
         index = [self.roster.setdefault(node, len(self.roster)) for node in nodes]
         self.clients = self.clients or len(self.roster)
         done, rounds = float(server_round - 1), float(self.rounds or server_round)
-        columns: dict[str, list[Any]] = {"client": index, "rounds": [rounds] * len(valid),
-                                         "progress": [done / rounds] * len(valid)}  # fmt: skip
-        metrics = [next(iter(m.content.metric_records.values())) for m in valid]
+        count, metrics = len(valid), [next(iter(m.content.metric_records.values())) for m in valid]
+        columns: dict[str, list[Any]] = {"client": index, "rounds": [rounds] * count}
+        columns["progress"] = [done / rounds] * count
         for name in metrics[0]:
             key = "examples" if name == self.weighted_by_key else str(name)
             columns[key] = [numbers[name] for numbers in metrics]
@@ -115,8 +106,8 @@ def _by_client(rule: Combine, layout: Layout) -> bool:
         return [shapes(v) if isinstance(v, Mapping) else getattr(v, "shape", None)
                 for v in state.values()]  # fmt: skip
 
-    one, more = (rule.init(count, layout.size, layout) for count in (2, 3))
-    return shapes(one) != shapes(more)
+    two, three = (shapes(rule.init(count, layout.size, layout)) for count in (2, 3))
+    return two != three
 
 
 def _arrays(message: Message) -> ArrayRecord:

@@ -19,7 +19,7 @@ from pydantic import TypeAdapter
 from torch import Tensor
 
 from unseen.core.vector import Model
-from unseen.datasets.dataset import DataSet, Domain
+from unseen.datasets.dataset import DataSet
 from unseen.datasets.encoding import Schema
 from unseen.datasets.sheet import coded, identity
 from unseen.errors import UnseenError
@@ -84,18 +84,14 @@ class Facts:
             columns[name] = NOTHING if bool(domain.x[:, j].isnan().all()) else NUMBER
             if name in schema.categories or name in schema.flags:
                 columns[name] = CATEGORY if name in schema.categories else FLAG
-        categories = {
-            name: schema.categories[name] for name in columns if columns[name] == CATEGORY
-        }
-        shape = tuple(domain.x.shape[1:])
+        categories = {n: schema.categories[n] for n in columns if columns[n] == CATEGORY}
         return cls(
             domain.name, role, data.name, data.classes, columns, categories, data.levels,
-            shape, digest, versions, data.stand_in, data.standardise,
+            tuple(domain.x.shape[1:]), digest, versions, data.stand_in, data.standardise,
         )  # fmt: skip
 
     @classmethod
     def read(cls, fields: Mapping[str, Any]) -> Facts:
-        """Return the facts from what JSON made of them."""
         return TypeAdapter(cls).validate_python(fields)
 
 
@@ -141,15 +137,12 @@ class Terms:
 
     @classmethod
     def read(cls, fields: Mapping[str, Any]) -> Terms:
-        """Return the terms from what JSON made of them."""
         return TypeAdapter(cls).validate_python(fields)
 
     def empty(self) -> DataSet:
         """Return a data set of no domain, with the names that the sites agreed on."""
-        return DataSet(
-            self.data, (), self.classes, "", "", "", self.schema, self.levels,
-            standardise=self.standardise,
-        )  # fmt: skip
+        own, scale = (self.classes, "", "", "", self.schema, self.levels), self.standardise
+        return DataSet(self.data, (), *own, standardise=scale)
 
     def coded(self, data: DataSet) -> DataSet:
         """Return a site's data set with the codes of these terms."""
@@ -159,26 +152,21 @@ class Terms:
             y = _table(data.classes, self.classes, "class", where)[y]
         if self.schema is not None and data.schema is not None:
             x = _columns(data.schema, self.schema, domain.x, where)
-        meta = {
-            name: _table(data.levels[name], self.levels[name], name, where)[codes]
-            if data.levels.get(name) != self.levels[name]
-            else codes
-            for name, codes in domain.meta.items()
-        }
-        own: Domain = replace(domain, x=x, y=y, meta=meta)
-        return replace(
-            data, domains=(own,), classes=self.classes, schema=self.schema, levels=self.levels
-        )
+        meta = dict(domain.meta)
+        for name, codes in domain.meta.items():
+            if data.levels.get(name) != self.levels[name]:
+                meta[name] = _table(data.levels[name], self.levels[name], name, where)[codes]
+        data = replace(data, domains=(replace(domain, x=x, y=y, meta=meta),))
+        return replace(data, classes=self.classes, schema=self.schema, levels=self.levels)
 
 
 def _same(what: str, sites: Sequence[Facts], value: Callable[[Facts], object]) -> None:
-    first = sites[0]
-    for other in sites[1:]:
+    first, *others = sites
+    for other in others:
         if value(first) != value(other):
-            raise UnseenError(
-                f"sites {first.site!r} and {other.site!r} do not fit together: {what} "
-                f"{value(first)} at the one, {value(other)} at the other."
-            )
+            values = f"{value(first)} at the one, {value(other)} at the other"
+            names = f"sites {first.site!r} and {other.site!r}"
+            raise UnseenError(f"{names} do not fit together: {what} {values}.")
 
 
 def _classes(sites: Sequence[Facts], table: bool) -> tuple[str, ...]:
@@ -198,11 +186,9 @@ def _schema(sites: Sequence[Facts]) -> Schema:
         kinds.pop(NOTHING, None)
         if len(kinds) > 1:
             (one, site), (other, second) = list(kinds.items())[:2]
-            raise UnseenError(
-                f"column {name!r} is a {one} at site {site!r} and a {other} at {second!r}.",
-                remedy="Name it in the option 'categorical', or the stray word in 'missing', of "
-                "the study's data set.",
-            )
+            what = f"column {name!r} is a {one} at site {site!r} and a {other} at {second!r}."
+            remedy = "Name it in the data set's 'categorical', or the stray word in 'missing'."
+            raise UnseenError(what, remedy=remedy)
         if CATEGORY in kinds:
             names = [c for facts in sites for c in facts.categories.get(name, ())]
             categories[name] = coded(names)[0]
@@ -219,8 +205,8 @@ def _levels(sites: Sequence[Facts], table: bool) -> dict[str, tuple[str, ...]]:
     levels = {}
     for name in names:
         every = [level for facts in sites for level in facts.levels.get(name, ())]
-        known = coded([level for level in every if level != "missing"])[0]
-        levels[name] = (*known, "missing") if "missing" in every else known
+        codes = coded([level for level in every if level != "missing"])[0]
+        levels[name] = (*codes, "missing") if "missing" in every else codes
     return levels
 
 
@@ -229,11 +215,8 @@ def _table(names: Sequence[str], agreed: Sequence[str], what: str, where: str) -
     index = {identity(name): code for code, name in enumerate(agreed)}
     for name in names:
         if identity(name) not in index:
-            raise UnseenError(
-                f"{where} has the {what} {name!r}; agreed were {', '.join(agreed) or 'none'}.",
-                remedy="A federation begun with this site would know it: start again in another "
-                "folder.",
-            )
+            fault = f"{where} has the {what} {name!r}; agreed were {', '.join(agreed) or 'none'}."
+            raise UnseenError(fault, remedy="Start again in another folder, with this site.")
     return torch.tensor([*(index[identity(name)] for name in names), -1])
 
 
@@ -243,9 +226,8 @@ def _columns(schema: Schema, agreed: Schema, x: Tensor, where: str) -> Tensor:
     for name in agreed.columns:
         values = x[:, schema.columns.index(name)]
         if name in agreed.categories and name in schema.categories:
-            what = f"category of {name}"
-            codes = _table(schema.categories[name], agreed.categories[name], what, where)
-            agreed_codes = codes[values.nan_to_num(-1).long()].double()
-            values = agreed_codes.masked_fill(values.isnan(), math.nan)
+            names = schema.categories[name], agreed.categories[name]
+            codes = _table(*names, f"category of {name}", where)[values.nan_to_num(-1).long()]
+            values = codes.double().masked_fill(values.isnan(), math.nan)
         parts.append(values)
     return torch.stack(parts, dim=1)

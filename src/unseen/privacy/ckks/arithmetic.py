@@ -102,8 +102,8 @@ def inner_products(keys: Keys, header: Mapping[str, Any], parts: Sequence[memory
     """Return the question's inner products [B, K, K] (B = 1 for the whole vector)."""
     scheme, _, decryptor = keys.tools(header["levels"])
     exponents = header["exponents"]
-    K = len(exponents)
-    gram, contents = np.zeros((header["count"], K, K)), iter(parts)
+    K, contents = len(exponents), iter(parts)
+    gram = np.zeros((header["count"], K, K))
     for block in gram:
         for i, j in pairs(K):
             if len(content := next(contents)):  # nothing for a block of no columns
@@ -175,10 +175,6 @@ def products(
     return messages
 
 
-#: (block, i, j) -> ciphertext.
-Products = dict[tuple[int, int, int], Any]
-
-
 class Sums:
     """Running sums of products of ciphertexts, by block and pair.
 
@@ -191,30 +187,30 @@ class Sums:
     def __init__(self, scheme: Scheme, size: int, blocks: list[list[int]] | None) -> None:
         self.scheme, self.size = scheme, size
         self.blocks = [[0, size]] if blocks is None else blocks
-        self.whole: Products = {}
-        self.partial: Products = {}
+        #: (block, i, j) -> ciphertext, of chunks that lie in a block and of chunks that are cut.
+        self.whole: dict[tuple[int, int, int], Any] = {}
+        self.partial: dict[tuple[int, int, int], Any] = {}
 
     def add(self, c: int, chunk: Sequence[Any]) -> None:
-        """Add chunk c of every row."""
         scheme, begin = self.scheme, c * SLOTS
-        end = min(begin + SLOTS, self.size)
-        inside = {b: (max(x, begin), min(y, end)) for b, (x, y) in enumerate(self.blocks)}
-        inside = {b: (x, y) for b, (x, y) in inside.items() if x < y}
-        cut = {b: (x, y) for b, (x, y) in inside.items() if (x, y) != (begin, end)}
-        masks = {}
-        for b, (x, y) in cut.items():
-            columns = np.arange(begin, begin + SLOTS)
-            masks[b] = scheme.encoded(((x <= columns) & (columns < y)).astype(float), MASK_SCALE)
+        end, columns, masks = min(begin + SLOTS, self.size), np.arange(begin, begin + SLOTS), {}
+        for b, (x, y) in enumerate(self.blocks):
+            if x < end and y > begin and x < y:
+                inside = ((x <= columns) & (columns < y)).astype(float)
+                cut = x > begin or y < end
+                masks[b] = scheme.encoded(inside, MASK_SCALE) if cut else None
         for i, j in pairs(len(chunk)):
             product = scheme.api.Ciphertext(scheme.context)
             scheme.evaluator.multiply(chunk[i], chunk[j], product)
-            for b in inside:
-                if b not in masks:
-                    self._put(self.whole, (b, i, j), product)
-                    continue
-                part = scheme.api.Ciphertext(scheme.context)
-                scheme.evaluator.multiply_plain(product, masks[b], part)
-                self._put(self.partial, (b, i, j), part)
+            for b, mask in masks.items():
+                sums, part = self.whole, product
+                if mask is not None:
+                    sums, part = self.partial, scheme.api.Ciphertext(scheme.context)
+                    scheme.evaluator.multiply_plain(product, mask, part)
+                if (b, i, j) in sums:
+                    scheme.evaluator.add_inplace(sums[b, i, j], part)
+                else:
+                    sums[b, i, j] = part
 
     def totals(self, K: int) -> Iterator[Any]:
         """Yield the sums, block by block and pair by pair; None for a block of no columns."""
@@ -226,12 +222,6 @@ class Sums:
                     self.scheme.evaluator.multiply_plain_inplace(total, one)
                     self.scheme.evaluator.add_inplace(total, part)
                 yield part if total is None else total
-
-    def _put(self, sums: Products, key: tuple[int, int, int], x: Any) -> None:
-        if key in sums:
-            self.scheme.evaluator.add_inplace(sums[key], x)
-        else:
-            sums[key] = x
 
 
 def weighted_sum(
@@ -264,10 +254,9 @@ def weighted_sum(
             same = bool((values == values[0]).all())
             plain = scheme.encoded(float(values[0]) if same else w, WEIGHT_SCALE, x.parms_id())
             scheme.evaluator.multiply_plain_inplace(x, plain)
-            if total is None:
-                total = x
-            else:
+            if total is not None:
                 scheme.evaluator.add_inplace(total, x)
+            total = x if total is None else total
         if total is not None:
             scheme.evaluator.rescale_to_next_inplace(total)
             present.append(c)

@@ -12,11 +12,10 @@ import numpy as np
 import torch
 from torch import Generator, Tensor
 
+from unseen.core import Combine, Inbox, Table
 from unseen.core.exchange import Exchange, Method, Undecided
 from unseen.core.rows import Mixing, RuleState
-from unseen.core.rule import Combine
 from unseen.core.turn import Turn, keyed
-from unseen.core.types import Inbox, Table
 from unseen.errors import BadReply, UnseenError
 from unseen.privacy import kinds, wire
 from unseen.privacy.ckks import arithmetic
@@ -26,6 +25,8 @@ from unseen.privacy.seal import MODULI, SLOTS, Keys, check_public
 
 Slices = Sequence[slice] | None
 Draws = Generator | None
+#: What may have happened where the sites' check of their own numbers fails.
+WRONG = "overflow, lost precision, or a server that"
 
 
 class Site(kinds.Site):
@@ -34,21 +35,24 @@ class Site(kinds.Site):
     Args:
         method: The method, as the sites play it.
         name: The site.
-        secret: The file of the key that all sites share.
+        files: Those of its keys.
         kind: The channel.
+        job: The run that sealed states belong to.
 
     Note:
         It answers each kind of question once per slot and exchange, and only about the exchange
         that it last sealed a reply for.
     """
 
-    def __init__(self, method: Method, name: str, secret: bytes, kind: CKKS) -> None:
-        self.keys, self.kind = Keys(secret, "secret"), kind
+    def __init__(
+        self, method: Method, name: str, files: Mapping[str, bytes], kind: CKKS, job: str = ""
+    ) -> None:
+        self.secret, self.kind, self.job = files[kinds.SECRET], kind, job
+        self.keys = Keys(self.secret, "secret")
         super().__init__(name, {"context": self.keys.identity})
         self.exchanges = {exchange.name: exchange for exchange in method.exchanges}
 
     def start(self, inbox: Inbox) -> dict[str, Any]:
-        """Return what is to be known of the rows, by slot, and which questions were asked."""
         return {"asked": [], "norms": {}, "weights": {}, "energy": {}}
 
     def message(self, row: Tensor, head: dict[str, Any], exchange: Exchange, turn: Turn) -> bytes:
@@ -75,11 +79,10 @@ class Site(kinds.Site):
         if [kind, slot] in self.pending["asked"]:
             raise BadReply(f"{kind!r} for the slot {slot!r} was asked before.")
         self.pending["asked"].append([kind, slot])
-        if kind == "weigh":
-            return self.weigh(header, parts)
-        if kind == "open":
-            return self.open(header, parts)
-        raise BadReply(f"no question of this channel is called {kind!r}.")
+        answers = {"weigh": self.weigh, "open": self.open}
+        if kind not in answers:
+            raise BadReply(f"no question of this channel is called {kind!r}.")
+        return answers[kind](header, parts)
 
     def weigh(self, header: Mapping[str, Any], parts: wire.Parts) -> bytes:
         """Return the rule's weights in steps of 2^-30; the inner products stay here."""
@@ -100,12 +103,9 @@ class Site(kinds.Site):
             doubt = arithmetic.DECIDED_SKETCH / np.sqrt(header["width"])
             zero |= np.abs(gram) < doubt * np.sqrt(norms[:, :, None] * norms[:, None, :])
         products = torch.from_numpy(gram if layers else gram[0])
-        weights, after = cast("Mixing", rule).weights(
-            products,
-            wire.decode(header["table"]),
-            wire.decode(header["state"]),
-            wire.generator_of(header["generator"]),
-        )
+        table, state = wire.decode(header["table"]), wire.decode(header["state"])
+        draws = wire.generator_of(header["generator"])
+        weights, after = cast("Mixing", rule).weights(products, table, state, draws)
         steps = torch.round(weights / WEIGHT_STEP).long()
         v = (steps.double().numpy() * WEIGHT_STEP).reshape(len(gram), -1)
         self.pending["weights"][slot] = steps.tolist()
@@ -124,11 +124,8 @@ class Site(kinds.Site):
         returned, right = float(gram[:, i, i].sum()), self.pending["norms"][header["slot"]]
         # Four times the spread: an honest server must not be accused by the tail of the noise.
         if abs(returned - right) > 1e-6 * right + 4 * float(spread[:, i, i].sum()):
-            raise BadReply(
-                f"the square of this site's own update came back as {returned:.6g} where "
-                f"{right:.6g} was sent: overflow, lost precision, or a server that multiplied "
-                "something else. Nothing was answered."
-            )
+            what = f"the square of the own update came back as {returned:.6g}, not {right:.6g}"
+            raise BadReply(f"{what}: {WRONG} multiplied something else. Nothing was answered.")
 
     def open(self, header: Mapping[str, Any], parts: wire.Parts) -> bytes:
         """Return the sum for a server that is not blind, rounded."""
@@ -145,10 +142,7 @@ class Site(kinds.Site):
         slot = self.exchanges[header["exchange"]].slots[name]
         weights = self.pending.get("weights", {}).get(slot.like or name)
         if weights is not None and header["steps"] != weights:
-            raise BadReply(
-                f"the sum of {name!r} was formed with other weights than those that the sites "
-                "computed."
-            )
+            raise BadReply(f"the sum of {name!r} has other weights than the sites computed.")
         scheme, _, decryptor = self.keys.tools(header["levels"])
         slots = np.zeros(header["size"])
         for c, part in zip(header["present"], parts, strict=True):
@@ -162,11 +156,8 @@ class Site(kinds.Site):
             step = np.ldexp(header["total"], header["exponent"])
             noise = arithmetic.SIGMA * step * len(vector) ** 0.5
             if abs(norm - right) > 1e-4 * right + 8 * noise:
-                raise BadReply(
-                    f"the sum of {name!r} has the length {norm:.6g} where its inner products make "
-                    f"{right:.6g}: overflow, lost precision, or a server that summed something "
-                    "else."
-                )
+                what = f"the sum of {name!r} has length {norm:.6g}, inner products make {right:.6g}"
+                raise BadReply(f"{what}: {WRONG} summed something else.")
         return vector
 
 
@@ -207,27 +198,22 @@ class EncryptedRows(SealedRows["Server"]):
             draws = wire.generator_of(wire.randomness(generator))
             after = rule.with_prior(rule.checked(table, K), state, draws)[1]
         if wire.digest(after) != answer["state"]:
-            raise UnseenError(
-                f"{type(rule).__name__} remembers what it makes of inner products, which the "
-                "server does not see.",
-                remedy="Take the channel 'clear', or another rule.",
-            )
+            why = f"{type(rule).__name__} remembers what it makes of hidden inner products."
+            raise UnseenError(why, remedy="Take the channel 'clear', or another rule.")
         at = (server.label["round"], server.label["exchange"], self.slot)
         for i, j in sorted({(i, j) for _, i, j in answer["undecided"]}):
             server.undecided.append(Undecided(*at, names[i], names[j]))
         return torch.tensor(answer["weights"], dtype=torch.float64) * WEIGHT_STEP, after
 
     def linear(self, weights: Tensor, blocks: Slices = None) -> Tensor:
-        """Return Σ w_i u_i [P], or a stand-in where the server must not read it."""
         w = weights.double().cpu().numpy()
         top = max(row.header["exponent"] for row in self.sealed)
         lift = np.array([2.0 ** (row.header["exponent"] - top) for row in self.sealed])
         total = float((np.abs(w) * lift).sum(-1).max())
         if not total <= arithmetic.LARGEST:
-            raise UnseenError(
-                f"the weights of {self.slot!r} add up to {total:.4g} in absolute value; a sum of "
-                f"ciphertexts holds {arithmetic.LARGEST:g}. Nothing was decrypted."
-            )
+            what = f"the weights of {self.slot!r} add up to {total:.4g} in absolute value"
+            limit = f"a sum of ciphertexts holds {arithmetic.LARGEST:g}"
+            raise UnseenError(f"{what}; {limit}. Nothing was decrypted.")
         runs = None if blocks is None else [(b.start, b.stop) for b in blocks]
         present, parts = arithmetic.weighted_sum(self.server.keys, self.sealed, w * lift, runs)
         header = {
@@ -257,11 +243,9 @@ def agreed(headers: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
     if len(ranks) > 1:
         tied = ranks[0][1] == ranks[1][1]
         odd = ", ".join(sorted(n for n, text in texts.items() if tied or text != ranks[0][0]))
-        raise BadReply(
-            "the sites computed different weights from the same inner products; "
-            f"{'no majority among' if tied else 'alone:'} {odd}. The round was stopped.",
-            remedy="Compare the sites' versions and keys.",
-        )
+        who = f"{'no majority among' if tied else 'alone:'} {odd}. The round was stopped."
+        why = f"the sites computed different weights from the same inner products; {who}"
+        raise BadReply(why, remedy="Compare the sites' versions and keys.")
     return next(iter(headers.values()))
 
 
@@ -270,19 +254,19 @@ class Server(ServerSide):
 
     Args:
         method: The method, as the sites play it.
-        public: The server's file of the key.
+        files: Those of the server's keys.
         kind: The channel.
     """
 
     form = "encrypted"
     stack = EncryptedRows
 
-    def __init__(self, method: Method, public: bytes, kind: CKKS) -> None:
+    def __init__(self, method: Method, files: Mapping[str, bytes], kind: CKKS) -> None:
+        public = files[kinds.PUBLIC]
         super().__init__({"context": check_public(public)})
         self.keys, self.kind = Keys(public, "public"), kind
 
     def whole(self, head: Mapping[str, Any], parts: wire.Parts, size: int) -> bool:
-        """Return whether the ciphertexts of a row are all there and of a known scheme."""
         counted = head["size"] == size and head["chunks"] == -(-size // SLOTS) <= len(parts)
         return counted and abs(int(head["exponent"])) < 1100 and head["levels"] in MODULI
 

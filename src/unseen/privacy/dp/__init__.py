@@ -38,16 +38,14 @@ def read(examples: str, clients: str) -> tuple[Examples | None, Clients | None]:
         examples: The study's `privacy.examples`.
         clients: The study's `privacy.clients`.
     """
-    return _one(examples, Examples, "examples"), _one(clients, Clients, "clients")
-
-
-def _one(text: str, kind: type[Any], where: str) -> Any:
-    if not text:
-        return None
-    calls = parse(text)
-    if len(calls) != 1:
-        raise UnseenError(f"privacy.{where} takes one dp(...); found {text!r}.")
-    return resolve(f"noise of privacy.{where}:", calls[0], {"dp": kind})
+    noises: list[Any] = []
+    for where, text, kind in (("examples", examples, Examples), ("clients", clients, Clients)):
+        calls = parse(text) if text else [None]
+        if len(calls) != 1:
+            raise UnseenError(f"privacy.{where} takes one dp(...); found {text!r}.")
+        call = calls[0]
+        noises.append(call and resolve(f"noise of privacy.{where}:", call, {"dp": kind}))
+    return noises[0], noises[1]
 
 
 def private(

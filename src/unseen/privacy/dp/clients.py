@@ -10,15 +10,10 @@ from typing import Any, Literal
 import torch
 from torch import Generator, Tensor
 
-from unseen.core.client import Client
+from unseen.core import Client, Gram, Inbox, Layout, Memory, Model, RuleState, Table, Turn, Weighted
 from unseen.core.exchange import Exchange, Local, Method, Reply, Slot
 from unseen.core.parts import Wrapper
 from unseen.core.round import sample
-from unseen.core.rows import RuleState
-from unseen.core.rule import Gram, Weighted
-from unseen.core.turn import Turn
-from unseen.core.types import Inbox, Memory, Table
-from unseen.core.vector import Blocks, Layout, Model
 from unseen.errors import Incompatible, choice
 from unseen.privacy.dp.noise import Stream, check_noise, check_scalars, keyed_memory, no_key
 
@@ -79,7 +74,6 @@ class NoisedRows(Wrapper):
     def __call__(
         self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
     ) -> tuple[Reply, Memory]:
-        """Return the noised rows; the model stays as it was trained."""
         ready = keyed_memory(memory, inbox, turn, self.dp.seed)
         reply, after = self.inner(model, inbox, client, ready, turn)
         trained = {id(model.vector), id(model.buffers)}
@@ -121,21 +115,17 @@ def with_client_noise(
     """
     name = f"{method.name}+dp"
     if dp.trust == "sum" and not summed:
-        raise Incompatible(
-            name,
-            "trust='sum' shares the noise among the clients, which protects their sum alone, and "
-            "on this channel the server sees each row.",
-            remedy="Set privacy.channel to masks, or take trust='nobody'.",
-        )
-    exchanges = []
-    for exchange in method.exchanges:
+        why = "trust='sum' protects the sum alone; on this channel the server sees each row."
+        remedy = "Set privacy.channel to masks, or take trust='nobody'."
+        raise Incompatible(name, why, remedy=remedy)
+    exchanges = list(method.exchanges)
+    for i, exchange in enumerate(exchanges):
         if exchange.slots:
             slots = {n: _noised(n, s, dp, method, exchange) for n, s in exchange.slots.items()}
             check_scalars(name, exchange, frozenset())
             entries = {n: slot.to or n for n, slot in slots.items()}
             local = NoisedRows(exchange.local, dp, entries, participation)
-            exchange = replace(exchange, local=local, slots=slots)
-        exchanges.append(exchange)
+            exchanges[i] = replace(exchange, local=local, slots=slots)
     return replace(method, exchanges=tuple(exchanges))
 
 
@@ -143,20 +133,13 @@ def _noised(label: str, slot: Slot, dp: Clients, method: Method, exchange: Excha
     """Return the slot with a rule that subtracts what is known of the noise."""
     name, rule = f"{method.name}+dp", slot.combine
     if label not in ("model", "buffers") or slot.sends != "difference":
-        raise Incompatible(
-            name,
-            f"in the exchange {exchange.name!r} a client sends {label!r} "
-            f"({', '.join(method.shares) or label}), which is not an update of the model that one "
-            "bound C could hold for.",
-        )
+        sent = f"{label!r} ({', '.join(method.shares) or label})"
+        why = f"in the exchange {exchange.name!r} a client sends {sent}, not an update of the "
+        raise Incompatible(name, f"{why}model that one bound C could hold for.")
     if rule is not None and dp.trust == "sum" and not isinstance(rule, Weighted):
-        raise Incompatible(
-            name,
-            "with trust='sum' only the sum of all updates is private, and the weights of "
-            f"{type(rule).__name__} depend on single ones.",
-            remedy="Take a mean with uniform weights, or trust='nobody', after which every rule "
-            "works on what is private already.",
-        )
+        why = f"only the sum is private: weights of {type(rule).__name__} depend on single ones."
+        remedy = "Take a mean with uniform weights, or trust='nobody', which allows every rule."
+        raise Incompatible(name, why, remedy=remedy)
     if rule is not None and rule.sees == "products" and dp.noise:
         return replace(slot, combine=Denoised(rule, dp.deviation(1)))
     return slot
@@ -183,21 +166,17 @@ class Denoised(Gram):
     deviation: float
 
     @property
-    def blocks(self) -> Blocks:  # type: ignore[override]
-        """Those of the rule."""
-        blocks: Blocks = self.inner.blocks
-        return blocks
+    def blocks(self) -> Any:  # type: ignore[override]
+        return self.inner.blocks
 
     @property
-    def source(self) -> Weighted | None:
-        source: Weighted | None = self.inner.source
-        return source
+    def source(self) -> Any:
+        return self.inner.source
 
     def all_needs(self) -> tuple[str, ...]:
         return tuple(self.inner.all_needs())
 
     def init(self, K: int, P: int, layout: Layout | None = None) -> RuleState:
-        """Return the rule's own state, and the widths of the blocks."""
         state = dict(self.inner.init(K, P, layout))
         bounds = state.get("blocks", [(0, P)])
         return {**state, "widths": [stop - start for start, stop in bounds]}
@@ -218,5 +197,4 @@ class Denoised(Gram):
     def mix(
         self, gram: Tensor, table: Table, state: RuleState, generator: Generator | None
     ) -> tuple[Tensor, RuleState]:
-        mixed: tuple[Tensor, RuleState] = self.inner.mix(gram, table, state, generator)
-        return mixed
+        return self.inner.mix(gram, table, state, generator)  # type: ignore[no-any-return]

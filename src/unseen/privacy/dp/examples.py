@@ -6,7 +6,7 @@ Sums of clipped gradients are formed by algebra for linear layers, else in chunk
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,13 +15,9 @@ from torch import Tensor
 from torch.func import grad_and_value, vmap
 from torch.nn.modules.batchnorm import _NormBase
 
-from unseen.core.client import Client
-from unseen.core.exchange import Local, Method, Reply
+from unseen.core import Client, Inbox, Local, Memory, Method, Model, Reply, Turn
 from unseen.core.losses import CrossEntropy, Loss, SquaredError, cross_entropy, squared_error
 from unseen.core.parts import Wrapper, able
-from unseen.core.turn import Turn
-from unseen.core.types import Inbox, Memory
-from unseen.core.vector import Model
 from unseen.errors import Incompatible, UnseenError, number
 from unseen.gradient import Backprop, Step
 from unseen.gradient.per_example import linear_layers, linear_signals, put
@@ -148,7 +144,6 @@ class Guarded(Wrapper):
     def __call__(
         self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
     ) -> tuple[Reply, Memory]:
-        """Return the other local's rows, which the noise inside has made private."""
         ready = keyed_memory(memory, inbox, turn, self.dp.seed)
         reply, after = self.inner(model, inbox, client, ready, turn)
         public = {name: value for name, value in reply.scalars.items() if name in PUBLIC}
@@ -164,11 +159,10 @@ def with_example_noise(method: Method, dp: Examples) -> Method:
     name = f"{method.name}+dp"
     for exchange in method.exchanges:
         if exchange.slots and exchange.name != TRAIN:
-            raise Incompatible(
-                name,
-                f"the exchange {exchange.name!r} sends what is computed from the data outside the "
-                f"clipped and noised steps ({', '.join(method.shares) or exchange.name}).",
+            what = (
+                f"the exchange {exchange.name!r} sends {', '.join(method.shares) or exchange.name}"
             )
+            raise Incompatible(name, f"{what}, outside the clipped and noised steps.")
     exchange = trained(method)
     check_scalars(name, exchange, PUBLIC)
     local = Guarded(_noised_local(exchange.local, dp, name), dp)
@@ -179,11 +173,9 @@ def _noised_local(local: Any, dp: Examples, name: str) -> Any:
     """Return the local with the noised gradient inside; refuse one that reads the data itself."""
     second = isinstance(local, Controls) and local.option == 1
     if second or not able(local, "clips_per_example"):
-        raise Incompatible(
-            name,
-            f"{type(local).__name__}{' with option 1' if second else ''} looks at the client's "
-            "examples outside the clipped and noised steps, which the guarantee does not cover.",
-        )
+        what = f"{type(local).__name__}{' with option 1' if second else ''}"
+        outside = "outside the clipped and noised steps, which the guarantee does not cover"
+        raise Incompatible(name, f"{what} looks at the client's examples {outside}.")
     if isinstance(local, Wrapper):
         return local.around(_noised_local(local.inner, dp, name))
     if isinstance(local, Train):
@@ -195,11 +187,8 @@ def _noised_local(local: Any, dp: Examples, name: str) -> Any:
 
 def _noised_gradient(gradient: Any, dp: Examples, expected: int | None, name: str) -> Any:
     if not able(gradient, "clips_per_example"):
-        raise Incompatible(
-            name,
-            f"{type(gradient).__name__} makes more of a batch than the sum of its examples' "
-            "gradients, and no bound on one example's part of that is known here.",
-        )
+        why = "makes more of a batch than the sum of its examples' gradients: no bound holds."
+        raise Incompatible(name, f"{type(gradient).__name__} {why}")
     if isinstance(gradient, Backprop):
         output_loss(gradient.loss, name)
         return Noised(gradient.loss, dp, expected)
@@ -222,13 +211,10 @@ def output_loss(loss: Loss, name: str) -> OutputLoss:
         alpha = loss.smoothing
         return lambda outputs, y: cross_entropy(outputs, y, alpha)
     if type(loss) is CrossEntropy:
-        raise Incompatible(
-            name,
-            "balanced class weights make one example's loss depend on how many others there are of "
-            "its class: leave balanced out.",
-        )
-    kind = type(loss).__name__
-    raise Incompatible(name, f"{kind} is not known to be a mean of single examples' losses.")
+        why = "balanced class weights make one example's loss depend on the others of its class."
+        raise Incompatible(name, why, remedy="Leave balanced out.")
+    why = f"{type(loss).__name__} is not known to be a mean of single examples' losses."
+    raise Incompatible(name, why)
 
 
 def check_layers(module: torch.nn.Module, name: str) -> None:
@@ -237,23 +223,18 @@ def check_layers(module: torch.nn.Module, name: str) -> None:
         if isinstance(layer, _NormBase) and (
             "BatchNorm" in type(layer).__name__ or layer.track_running_stats
         ):
-            raise Incompatible(
-                name,
-                f"the layer {layer_name!r} ({type(layer).__name__}) normalises each example by the "
-                "others of its batch and sends their statistics along with the model, so that no "
-                "bound on one example's part holds.",
-                remedy="Take a network with GroupNorm or LayerNorm, such as domainbed-cnn, or one "
-                "without, such as mlp(widths=[64]).",
-            )
+            why = "normalises each example by others of its batch, so that no bound holds."
+            remedy = "Take GroupNorm or LayerNorm, as in domainbed-cnn, or mlp(widths=[64])."
+            layer_type = f"the layer {layer_name!r} ({type(layer).__name__})"
+            raise Incompatible(name, f"{layer_type} {why}", remedy=remedy)
 
 
 def linear(model: Model) -> bool:
     """Return whether all that is trained lies in linear layers, each used once."""
-    try:
+    with suppress(UnseenError):
         linear_layers(model)
-    except UnseenError:
-        return False
-    return True
+        return True
+    return False
 
 
 def clipped_sum(
@@ -286,9 +267,8 @@ def clipped_sum(
 
     # Layers that draw do so for each example, as they do in a batch.
     gradients = vmap(grad_and_value(one), in_dims=(None, 0, 0), randomness="different")
-    total = torch.zeros_like(model.gradient)
+    total, vector = torch.zeros_like(model.gradient), model.vector.detach()
     value = torch.zeros((), device=model.device)
-    vector = model.vector.detach()
     for examples, labels in zip(x.split(chunk), y.split(chunk), strict=True):
         each, losses = gradients(vector, examples, labels)
         total += factors(each.square().sum(1), clip) @ each

@@ -19,10 +19,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from unseen.core.exchange import Exchange
+from unseen.core import Exchange, Inbox, Memory, Turn
 from unseen.core.parts import layers
-from unseen.core.turn import Turn
-from unseen.core.types import Inbox, Memory
 from unseen.errors import Incompatible, UnseenError, number
 from unseen.privacy.wire import digest_of, from_tensor, to_tensor
 
@@ -74,8 +72,7 @@ class Stream:
         for begin in range(0, count, AT_ONCE):
             n = min(AT_ONCE, count - begin)
             u = self.uniform(4 * n).reshape(4, n)
-            radius = np.sqrt(-2 * np.log(u[:2]))
-            angle = 2 * np.pi * u[2:]
+            radius, angle = np.sqrt(-2 * np.log(u[:2])), 2 * np.pi * u[2:]
             pairs = radius * np.cos(angle) + radius * np.sin(angle)
             numbers[begin : begin + n] = pairs.sum(0) / 2
         return torch.from_numpy(numbers)
@@ -90,11 +87,10 @@ def keyed_memory(memory: Memory, inbox: Inbox, turn: Turn, seed: int | None) -> 
         turn: The exchange, whose key it is.
         seed: For tests; the secret then follows from it and hides nothing.
     """
+    secret = from_tensor(memory[SECRET]) if SECRET in memory else b""
     if seed is not None:
         secret = hashlib.sha256(f"{seed}/{turn.client}".encode()).digest()
-    else:
-        kept_secret = from_tensor(memory[SECRET]) if SECRET in memory else b""
-        secret = kept_secret or secrets.token_bytes(32)
+    secret = secret or secrets.token_bytes(32)
     others = {name: value for name, value in memory.items() if name != SECRET}
     label = f"{turn.seed}/{turn.round}/{turn.exchange}/{turn.client}"
     digest = hashlib.sha256(secret + label.encode() + digest_of(inbox) + digest_of(others)).digest()
@@ -113,9 +109,8 @@ def check_noise(where: str, clip: object, noise: object, delta: object) -> None:
     number(f"privacy.{where}: dp(noise)", noise, 0)
     number(f"privacy.{where}: dp(delta)", delta, 0, 1, open_low=True)
     if clip == math.inf and noise:
-        raise UnseenError(
-            f"privacy.{where}: noise is in units of clip, which must be finite unless noise is 0."
-        )
+        what = "noise is in units of clip, which must be finite unless noise is 0"
+        raise UnseenError(f"privacy.{where}: {what}.")
 
 
 def check_scalars(name: str, exchange: Exchange, allowed: frozenset[str]) -> None:
@@ -129,12 +124,9 @@ def check_scalars(name: str, exchange: Exchange, allowed: frozenset[str]) -> Non
     for slot in exchange.slots.values():
         needs = slot.combine.all_needs() if slot.combine is not None else ()
         if lacking := sorted({*needs} - allowed - SERVERS):
-            raise Incompatible(
-                name,
-                "its weights depend on the clients' data through what they report "
-                f"({', '.join(lacking)}), which are not noised.",
-                remedy="Take weights='uniform'." if "examples" in lacking else "",
-            )
+            why = f"its weights depend on what clients report un-noised ({', '.join(lacking)})."
+            remedy = "Take weights='uniform'." if "examples" in lacking else ""
+            raise Incompatible(name, why, remedy=remedy)
 
 
 def mechanism(local: Any, kind: type[Any]) -> Any:

@@ -20,18 +20,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from unseen.errors import UnseenError, nearest
+from unseen.errors import UnseenError, check_known, nearest
 
 __all__ = [
-    "Figure",
-    "Inconsistent",
-    "Table",
-    "captions",
-    "contents",
-    "inconsistent",
-    "table",
-    "tables",
-]
+    "Figure", "Inconsistent", "Table", "captions", "contents", "inconsistent", "table", "tables",
+]  # fmt: skip
 
 PAPERS = ("ppdg", "csac", "fedilc", "ga")
 #: The unit of tables of tests: p, and h = 1 where it is below 0.05.
@@ -42,8 +35,9 @@ TESTS = "p/h"
 class Figure:
     """A printed number: its digits as printed, and those of its standard error, if there is one.
 
-    >>> str(Figure("0.780", "0.001")), Figure("0.780", "0.001").times(100)
-    ('0.780 ± 0.001', Figure(text='78.0', error='0.1'))
+    Example:
+        >>> str(Figure("0.780", "0.001")), Figure("0.780", "0.001").times(100)
+        ('0.780 ± 0.001', Figure(text='78.0', error='0.1'))
     """
 
     text: str
@@ -123,54 +117,42 @@ class Table:
 
     def part(self, name: str) -> Table:
         """Return the columns, or the rows, of one group."""
-        if name not in self.parts:
-            raise nearest(f"part of {self.name}", name, self.parts)
-        full = f"{self.name}/{name}"
+        check_known(f"part of {self.name}", self.parts, name)
+        full, inside = f"{self.name}/{name}", f"{name}/"
         if name in self.groups:
             at = self.span(name)
             rows = {label: row[at] for label, row in self.rows.items()}
             columns, tasks, metrics = self.columns[at], self.tasks[at], self.metrics[at]
-            return replace(
-                self, name=full, columns=columns, tasks=tasks, metrics=metrics, rows=rows, groups={}
-            )
-        inside = f"{name}/"
+            whole = replace(self, columns=columns, tasks=tasks, metrics=metrics, groups={})
+            return replace(whole, name=full, rows=rows)
         cited = tuple(k.removeprefix(inside) for k in self.cited if k.startswith(inside))
         rows = {k.removeprefix(inside): v for k, v in self.rows.items() if k.startswith(inside)}
         return replace(self, name=full, rows=rows, cited=cited)
 
     def span(self, group: str) -> slice:
-        """Return where the columns of a group stand."""
         names = list(self.groups)
         start = sum(self.groups[name] for name in names[: names.index(group)])
         return slice(start, start + self.groups[group])
 
     def shown(self) -> dict[str, dict[str, dict[str, Figure]]]:
         """Return metric -> row -> task -> figure in the units of our tables, without cited rows."""
-        if self.environments:
-            return self._turned().shown()
+        if self.environments:  # a row per method, and a column per environment
+            columns = zip(*self.rows.values(), strict=True)
+            turned = dict(zip(self.columns, columns, strict=True))
+            metrics = self.metrics[:1] * len(self.rows)
+            whole = replace(self, rows=turned, tasks=self.environments, metrics=metrics)
+            return replace(whole, columns=tuple(self.rows), environments=()).shown()
         places = [place for place in zip(self.metrics, self.tasks, strict=True) if all(place)]
         if len(set(places)) < len(places):
             raise self._several("columns")
-        found: dict[str, dict[str, dict[str, Figure]]] = {}
+        figures: dict[str, dict[str, dict[str, Figure]]] = {}
         for label, row in self.rows.items():
             for metric, task, figure in zip(self.metrics, self.tasks, row, strict=True):
                 if metric and task and label not in self.cited:
                     percent = self.unit == "share" and "accuracy" in metric
-                    texts = found.setdefault(metric, {}).setdefault(label, {})
+                    texts = figures.setdefault(metric, {}).setdefault(label, {})
                     texts[task] = figure.times(100) if percent else figure
-        return found
-
-    def _turned(self) -> Table:
-        """Return the same figures with a row per method and a column per environment."""
-        columns = zip(*self.rows.values(), strict=True)
-        return replace(
-            self,
-            columns=tuple(self.rows),
-            tasks=self.environments,
-            metrics=self.metrics[:1] * len(self.rows),
-            rows=dict(zip(self.columns, columns, strict=True)),
-            environments=(),
-        )
+        return figures
 
     def tests(self) -> dict[str, str]:
         """Return label -> p/h of a table of tests, which has one row and methods as columns."""
@@ -217,10 +199,7 @@ def tables() -> Mapping[str, Table]:
 
 
 def contents() -> dict[str, tuple[str, ...]]:
-    """Return tables and data figures -> the studies whose records they are made from.
-
-    Sub-tables count as one: `fedilc/table4` is both a and b.
-    """
+    """Return tables and data figures -> the studies whose records they are made from."""
     found: dict[str, tuple[str, ...]] = {}
     for key, entry in _entries().items():
         name = key.rstrip("ab")
@@ -234,23 +213,17 @@ def captions() -> dict[str, str]:
 
 
 def inconsistent() -> tuple[Inconsistent, ...]:
-    """Return the averages that do not follow from their cells.
-
-    They differ from the mean of the printed cells by more than half a last digit of the cells and
-    half of their own.
-    """
-    found = []
+    """Return the averages that do not follow from their cells."""
+    averages = []
     for whole in tables().values():
         for at, cells in _averages(whole):
             for label, row in whole.rows.items():
                 mean = sum((row[i].value for i in cells), Decimal()) / len(cells)
                 rounding = (row[at].digit + max(row[i].digit for i in cells)) / 2
                 if abs(row[at].value - mean) > rounding:
-                    short = str(mean.quantize(row[at].digit / 100))
-                    found.append(
-                        Inconsistent(whole.name, label, whole.columns[at], row[at].text, short)
-                    )
-    return tuple(found)
+                    texts = row[at].text, str(mean.quantize(row[at].digit / 100))
+                    averages.append(Inconsistent(whole.name, label, whole.columns[at], *texts))
+    return tuple(averages)
 
 
 def _averages(found: Table) -> Iterator[tuple[int, list[int]]]:

@@ -1,0 +1,218 @@
+"""What a study refuses before it runs, and what its `[privacy]` table makes of its jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from unseen.core import Backend, Method
+from unseen.core.client import Client, Stored
+from unseen.datasets.dataset import DataSet
+from unseen.datasets.totals import Totals
+from unseen.engine.inprocess import InProcess
+from unseen.errors import UnseenError
+from unseen.privacy import channel, kinds
+from unseen.spec.holdout import Task
+from unseen.spec.study import StudySpec
+from unseen.study.prepare import Prepared
+
+#: Channels that show the server no single client's row.
+SUMMED = ("masks", "ckks")
+
+
+def privatised(method: Method, study: StudySpec) -> Method:
+    """Return the method with the noise that the study asks for."""
+    if not study.privacy.noised:
+        return method
+    from unseen.privacy.dp import private, read
+
+    examples, clients = read(study.privacy.examples, study.privacy.clients)
+    return private(method, examples, clients, study.participation, study.privacy.kind in SUMMED)
+
+
+def check_columns(study: StudySpec, data: DataSet) -> None:
+    """Refuse sums over columns that no noise protects, and ranges where there are no columns."""
+    ranges, totals = study.privacy.columns, Totals.of(data)
+    if totals is None and ranges is not None:
+        what = f"privacy.columns is for tables, which {data.name} is not."
+        raise UnseenError(what, remedy="Leave it out.")
+    if totals is not None and ranges is not None:
+        totals.of_ranges(ranges)
+    if totals is None or ranges is not None or not study.privacy.noised:
+        return
+    also = f", the label {totals.label!r} among them" if totals.label is not None else ""
+    example = ", ".join(f"{name} = [0, 100]" for name in totals.columns)
+    raise UnseenError(
+        f"privacy: {data.name} is standardised and imputed with sums that leave the clients "
+        "before training, without noise.",
+        remedy=f"Say in which ranges its numeric columns lie{also}, by what is known without "
+        f"looking at the data, such as privacy.columns = {{{example}}}; or leave the noise out.",
+    )
+
+
+def check_noised(study: StudySpec, data: DataSet, network: nn.Module) -> None:
+    """Refuse what would leave a client without noise all the same. Every site looks for itself."""
+    check_columns(study, data)
+    if not study.privacy.noised:
+        return
+    from unseen.privacy.dp.examples import check_layers
+
+    if study.training.oversample:
+        what = (
+            "privacy: training.oversample repeats examples, and no bound on the part of one holds."
+        )
+        raise UnseenError(what, remedy="Leave it out.")
+    check_layers(network, f"{study.model or 'the model'}+dp")
+
+
+def check_private(
+    study: StudySpec, data: DataSet, network: nn.Module, clients: Mapping[str, Client]
+) -> list[str]:
+    """Check as `check_noised` does, before anything runs.
+
+    Returns:
+        What deserves a warning.
+    """
+    check_noised(study, data, network)
+    if not study.privacy.noised:
+        return []
+    from unseen.privacy.accounting import opacus
+    from unseen.privacy.dp import read
+
+    opacus("accountants")
+    examples, whole = read(study.privacy.examples, study.privacy.clients)
+    delta = examples.delta if examples is not None else 0.0
+    sizes = {name: len(client.split("train")) for name, client in clients.items()}
+    warnings = [
+        f"privacy.examples: δ = {delta:g} is not less than 1/{n}, one over the number of examples "
+        f"of client {name!r}: publishing one example whole would count as private."
+        for name, n in sizes.items()
+        if delta >= 1 / n
+    ]
+    for where, dp in (("examples", examples), ("clients", whole)):
+        if dp is not None and (dp.seed is not None or not dp.noise):
+            why = "its noise follows from a known seed" if dp.seed is not None else "noise = 0"
+            warnings.append(f"privacy.{where} protects nothing: {why}.")
+    return warnings
+
+
+def checked(method: Method, study: StudySpec) -> Method:
+    """Return the method, if the study's channel and server can serve it."""
+    kind = channel.read(study.privacy.channel, study.privacy.server)
+    if isinstance(kind, kinds.Clear):
+        return method
+    channel.check(kind, method)
+    looks = ["record = gram"] * ("gram" in study.record) + ["locals"] * ("locals" in study.save)
+    if looks := looks + ["cross_evaluation"] * study.cross_evaluation:
+        what = (
+            f"{', '.join(looks)} looks at updates in the clear, which nobody sees on the channel "
+        )
+        remedy = "Leave it out, or take the channel 'clear'."
+        raise UnseenError(f"{what}{study.privacy.channel!r}.", remedy=remedy)
+    if study.privacy.server == "blind" and study.save:
+        raise UnseenError(
+            f"save = {list(study.save)} writes the server's model, and with privacy.server = "
+            "'blind' it has none. The sites hold it."
+        )
+    return method
+
+
+def behind(study: StudySpec, method: Method, backend: Backend) -> tuple[Backend, Method]:
+    """Return the backend behind the study's channel, and the method as the server plays it."""
+    kind = channel.read(study.privacy.channel, study.privacy.server)
+    if not isinstance(kind, kinds.Clear):
+        if isinstance(backend, InProcess):
+            names = sorted(backend.clients)
+            backend = channel.wrap(kind, method, backend, names)
+        if not backend.carries_channel():
+            raise UnseenError(
+                f"{type(backend).__name__} does not carry privacy.channel = "
+                f"{study.privacy.channel!r}: updates would travel in the clear.",
+                remedy="Run the study in process, or leave the channel out.",
+            )
+    return backend, backend.played(method)
+
+
+def check_clients(prepared: Prepared, study: StudySpec, task: Task) -> list[str]:
+    """Refuse clients that cannot train as the study says.
+
+    Returns:
+        What deserves a warning.
+    """
+    warnings = []
+    if study.training.augment and len(prepared.shape) != 3:
+        what = f"training.augment changes images; inputs here have shape {list(prepared.shape)}."
+        raise UnseenError(what, remedy="Leave it out.")
+    for name, client in prepared.sources.items():
+        train = client.split("train")
+        n, batch = len(train), study.training.batch_size
+        where = f"client {name!r} (task {task.name!r})"
+        if batch > n:
+            raise UnseenError(
+                f"batch_size = {batch} is larger than the {n} training examples of {where}.",
+                remedy=f"Set training.batch_size to {n} or less.",
+            )
+        for split in (train, client.split("validation")):
+            _check_finite(split.x, where)
+        if client.classes is not None and bool((train.y == train.y[0]).all()):
+            # Without the task, so that the one site is named once in a study.
+            warnings.append(
+                f"client {name!r} has examples of class {int(train.y[0])} only; it trains towards "
+                "always answering that, and its AUROC is undefined."
+            )
+    for name, client in (prepared.validators | prepared.targets).items():
+        _check_finite(client.split("validation").x, f"domain {name!r} (task {task.name!r})")
+    return warnings
+
+
+def check_model(module: torch.nn.Module, prepared: Prepared, study: StudySpec) -> None:
+    """Refuse a model that does not take the inputs or whose outputs do not fit the labels."""
+    client = next(iter(prepared.sources.values()))
+    x, _ = client.split("train").batch(slice(0, 2))
+    module.eval()
+    try:
+        with torch.no_grad():
+            outputs = module(x)
+    except (RuntimeError, ValueError, TypeError) as error:
+        raise UnseenError(
+            f"the model {study.model or 'of the data set'} cannot take inputs of shape "
+            f"{list(x.shape[1:])}: {str(error).splitlines()[0]}"
+        ) from None
+    shape = list(outputs.shape) if isinstance(outputs, Tensor) else type(outputs).__name__
+    widths = (prepared.outputs, 1) if prepared.classes == 2 else (prepared.outputs,)
+    if shape not in [[len(x), width] for width in widths]:
+        labels = f"{prepared.classes} classes" if prepared.classes else "one number per example"
+        raise UnseenError(
+            f"the model's output does not fit {labels}: expected shape "
+            f"[{len(x)}, {prepared.outputs}] for {len(x)} examples, found {shape}."
+        )
+
+
+def check_batches(module: torch.nn.Module, roster: Mapping[str, Client], study: StudySpec) -> None:
+    """Refuse a batch of one for a model with BatchNorm: it has no variance."""
+    if not any(isinstance(layer, _BatchNorm) for layer in module.modules()):
+        return
+    batch = study.training.batch_size
+    for name, client in roster.items():
+        n = len(client.split("train"))
+        if batch == 1 or (n % batch == 1 and not study.training.drop_last):
+            what = (
+                f"client {name!r} has {n} training examples, so that with batch_size = {batch} a "
+            )
+            what += "batch of one remains, which BatchNorm cannot normalise."
+            raise UnseenError(what, remedy="Set training.drop_last = true, or another batch size.")
+
+
+def _check_finite(values: Tensor | Stored, where: str) -> None:
+    if not values.dtype.is_floating_point:
+        return
+    parts = (values[slice(i, i + 1024)] for i in range(0, len(values), 1024))
+    bad = sum(int((~torch.isfinite(part)).sum()) for part in parts)
+    if bad:
+        raise UnseenError(
+            f"{where} has {bad} values that are NaN or infinite.",
+            remedy="Repair the file, or name the token for missing values, to have them imputed.",
+        )
