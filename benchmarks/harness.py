@@ -291,7 +291,7 @@ def main(file: str) -> None:
     parser = argparse.ArgumentParser(description=Path(file).stem)
     parser.add_argument("--quick", action="store_true")
     quick = parser.parse_args().quick
-    from unseen.bench import section_text
+    from report import section_text
 
     print(section_text(measure(Path(file).stem, quick)))
 

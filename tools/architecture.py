@@ -18,9 +18,10 @@ PAGE = ROOT / "docs" / "design.md"
 BEGIN, END = "<!-- made by tools/architecture.py -->\n", "<!-- end -->\n"
 #: Lowest first: a package imports itself and those before it. Imports in functions count.
 LAYERS = (
-    "errors", "expression", "version", "core", "combine", "images", "models", "datasets", "recipe",
-    "gradient", "local", "exact", "methods", "engine", "spec", "results", "follow", "privacy",
-    "study", "report", "audit", "serving", "federation", "flower", "cli", "unseen",
+    "errors", "ranges", "expression", "version", "core", "combine", "images", "models", "datasets",
+    "recipe", "gradient", "local", "exact", "methods", "engine", "spec", "results", "follow",
+    "privacy", "study", "choose", "report", "audit", "serving", "federation", "flower", "cli",
+    "unseen",
 )  # fmt: skip
 
 
@@ -82,7 +83,7 @@ def packages() -> dict[str, set[str]]:
 
 def picture() -> str:
     """The packages as a Mermaid flowchart; an arrow that two others imply is left out."""
-    shown = [n for n in LAYERS if n not in ("errors", "expression", "version", "unseen")]
+    shown = [n for n in LAYERS if n not in ("errors", "ranges", "expression", "version", "unseen")]
     graph = {name: {t for t in targets if t in shown} for name, targets in packages().items()}
 
     @cache

@@ -1,7 +1,5 @@
 """Errors and the checks that raise them: what was expected, what was found, what to do."""
 
-from __future__ import annotations
-
 import copyreg
 import difflib
 import math
@@ -123,10 +121,10 @@ def check_known(kind: str, known: Collection[str], *names: str) -> None:
             raise nearest(kind, name, known)
 
 
-def choice(name: str, value: object, allowed: Sequence[str]) -> None:
+def choice(name: str, value: object, allowed: Sequence[object]) -> None:
     """Refuse a value that is not one of the allowed names."""
     if value not in allowed:
-        close = difflib.get_close_matches(str(value), allowed, n=1)
+        close = difflib.get_close_matches(str(value), map(str, allowed), n=1)
         hint = f" (did you mean {close[0]!r}?)" if close else ""
         names = ", ".join(map(repr, allowed))
         what = f"{name} must be one of {names}; found {value!r}{hint}."

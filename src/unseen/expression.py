@@ -6,8 +6,6 @@ An expression is read, never evaluated. A name may be `module:name`, a user's ow
 `my_methods:tilted(power=2)+ga`.
 """
 
-from __future__ import annotations
-
 import ast
 import difflib
 import importlib
@@ -24,6 +22,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from unseen.errors import UnseenError, nearest
+from unseen.ranges import check, hints
 
 T = TypeVar("T")
 
@@ -160,6 +159,8 @@ def resolve(
             f"{kind} {call.name!r} needs {', '.join(missing)}.",
             remedy=f"Write {call.name}({form}). {listed}",
         )
+    for name, value in call.arguments.items():
+        check(f"{call.name}({name})", value, hints(part).get(name))
     if own:
         try:
             inspect.signature(part).bind(*given, **call.arguments)

@@ -12,8 +12,8 @@ from support.sites import federation, images
 from unseen import Model, Training, method
 from unseen.audit import inversion, membership, shared
 from unseen.audit.audit_page import sheet
-from unseen.audit.inversion import Prior
-from unseen.audit.measures import auc, auc_interval, interval, psnr, rate_at
+from unseen.audit.inversion import Prior, psnr
+from unseen.audit.membership import auc, interval, rate_at
 from unseen.core.client import Client, Split
 from unseen.core.exchange import Outcome
 from unseen.core.losses import CrossEntropy
@@ -139,7 +139,7 @@ def test_auc_counts_pairs():
     assert auc(members, others) == pytest.approx(np.mean(pairs))
     generator = np.random.default_rng(0)
     a, b = generator.normal(1, 1, 400), generator.normal(0, 1, 400)
-    value, low, high = auc_interval(a, b)
+    value, low, high = interval(a, b, statistic=auc)
     # Two normals a deviation apart: Φ(1/√2) = 0.7602.
     assert low < 0.7602 < high
     assert high - low < 0.1

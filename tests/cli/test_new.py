@@ -282,7 +282,7 @@ class TestOwnParts:
         for written, told in cases.items():
             with pytest.raises(UnseenError, match=told):
                 method(written)
-        with pytest.raises(UnseenError, match="its loader returned list"):
+        with pytest.raises(UnseenError, match="found list"):
             load("own_parts_here:nobody")
         with pytest.raises(UnseenError, match="no option 'cuont'; did you mean 'count'"):
             load("own_parts_here:sites", cuont=2)

@@ -106,7 +106,7 @@ def test_thousands_are_not_taken_for_decimals(tmp_path: Path) -> None:
 def test_a_point_among_decimal_commas_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     path.write_text("site;x;died\na;1,5;0\na;1.500;1\nb;2,5;0\nb;3,5;1\n")
-    with pytest.raises(UnseenError, match=r"line 3 .* has '1\.500' .*its decimal sign is a comma"):
+    with pytest.raises(UnseenError, match=r"line 3 .* has '1\.500' .*a decimal comma"):
         read(path, decimal=",")
 
 
@@ -118,7 +118,7 @@ def test_only_plain_digits_are_numbers(cell: str, tmp_path: Path) -> None:
         read(path)
     data = read(path, categorical=["x"])
     assert data.schema is not None and data.schema.categories["x"] == ("2e-3", "1", cell)
-    with pytest.raises(UnseenError, match="column 'x', is not a number"):
+    with pytest.raises(UnseenError, match="'x', is not a number"):
         read(path, label="x", task="regression", drop=[])
 
 
@@ -132,10 +132,10 @@ def test_codes_with_true_words_stay_categories(tmp_path: Path) -> None:
 def test_a_column_without_a_name_is_refused_with_its_place(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     path.write_text(",site,x,died\n0,a,1,0\n1,b,2,1\n")
-    with pytest.raises(UnseenError, match=r"no name in the header for 1 of its 4 columns \(1\)"):
+    with pytest.raises(UnseenError, match=r"no name in the header for the columns 1"):
         read(path)
     path.write_text("site,x,died,,\na,1,0,,\nb,2,1,,\n")
-    with pytest.raises(UnseenError, match=r"no name in the header for 2 of its 5 columns \(4, 5\)"):
+    with pytest.raises(UnseenError, match=r"no name in the header for the columns 4, 5"):
         read(path)
 
 

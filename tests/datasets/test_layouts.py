@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from unseen.datasets import DATASETS, benchmarks, load
+from unseen.datasets import DATASETS, layout, load
 from unseen.datasets.entry import folded
 from unseen.datasets.images import View
 from unseen.datasets.layout import read, sketch
@@ -68,7 +68,7 @@ def test_a_split_by_folders_goes_by_the_folder_and_not_by_names(tmp_path: Path) 
 
 
 def test_a_data_set_of_many_classes_takes_their_names_from_its_folders(tmp_path: Path) -> None:
-    small = replace(benchmarks.LAYOUTS["domainnet"], count=4)
+    small = replace(layout.LAYOUTS["domainnet"], count=4)
     sketch(small, tmp_path)
     data = read(small, tmp_path, None, View(8))
     assert data.classes == ("class_000", "class_001", "class_002", "class_003")
@@ -136,13 +136,13 @@ def test_two_distributions_beside_each_other_make_one_data_set(tmp_path: Path) -
 
 def test_fedbns_lists_choose_and_split_the_ten_classes(tmp_path: Path) -> None:
     lists = standin("domainnet10", tmp_path) / "domain_net" / "splits"
-    for domain in benchmarks.LAYOUTS["domainnet"].domains:
+    for domain in layout.LAYOUTS["domainnet"].domains:
         for part, number in (("train", 0), ("test", 2)):
             names = [
                 f"DomainNet/{domain}/{label}/{number}.jpg"
-                for label in benchmarks.LAYOUTS["domainnet10"].labels
+                for label in layout.LAYOUTS["domainnet10"].labels
             ]
-            pair = (np.array(names), np.array(benchmarks.LAYOUTS["domainnet10"].labels))
+            pair = (np.array(names), np.array(layout.LAYOUTS["domainnet10"].labels))
             (lists / f"{domain}_{part}.pkl").write_bytes(pickle.dumps(pair))
     data = load("domainnet10", tmp_path, size=8, split="official")
     for domain in data.domains:
@@ -174,7 +174,7 @@ def test_lists_that_do_not_fit_the_images_are_refused(tmp_path: Path) -> None:
     held = root / "pacs_splits" / "photo_crossval_kfold.txt"
     lines = held.read_text()
     held.write_text(lines.replace("dog/2.png 1", "dog/2.png 0"))
-    with pytest.raises(UnseenError, match=r"photo gives dog/2 the number 0; class 'dog' has 1"):
+    with pytest.raises(UnseenError, match=r"photo gives dog/2 the number 0; its class has 1"):
         load("pacs", tmp_path, size=8)
     held.write_text(lines + "photo/dog/9.png 1\n")
     with pytest.raises(UnseenError, match=r"1 images of the split of 'photo'.*dog/9"):

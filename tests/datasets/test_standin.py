@@ -15,10 +15,10 @@ from unseen.cli.main import app
 from unseen.datasets import DATASETS, heart, load, standin
 from unseen.datasets.imports import bring
 from unseen.errors import UnseenError
-from unseen.report.provenance import run as provenance
 from unseen.report.read import Choice, part
 from unseen.report.study_report import Folder, read_folder
 from unseen.report.table_rows import page_tables
+from unseen.report.write import run_lines
 from unseen.study import Study
 
 SAID = "a synthetic stand-in: no result"
@@ -141,7 +141,7 @@ def test_a_report_says_so_and_shows_no_published_figure(tmp_path: Path) -> None:
     assert any(SAID in line for line in made.main.notes) and not made.main.published
     (shown,) = page_tables(made, made.main)
     assert not any(cell.paper for row in shown.rows for cell in row.cells)
-    said = dict(provenance(made))
+    said = dict(run_lines(made))
     assert said["data and checksum"].endswith(SAID) and "source of the data" not in said
 
 

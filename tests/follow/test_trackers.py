@@ -18,8 +18,8 @@ from filelock import FileLock
 from unseen import Study, UnseenError
 from unseen.cli.main import main
 from unseen.follow import trackers
-from unseen.follow.points import Points
-from unseen.follow.points import points as points_of
+from unseen.follow.boards import Points
+from unseen.follow.boards import points as points_of
 from unseen.follow.trackers import TRACKERS, check, following, listed, track
 from unseen.results import records
 from unseen.results.records import Job, Log

@@ -58,6 +58,7 @@ SMALL = {
     "bag": "bag(of='boost(trees=2)')",
     "stack": "stack(members=['glm', 'boost(trees=1)', 'fedavg'], groups=2)",
     "trees": "trees(count=5)",
+    "portfolio": "portfolio(members=['fedavg', 'glm', 'boost(trees=1)'], ensemble=2, groups=2)",
 }
 
 
@@ -361,7 +362,7 @@ def innermost(rule):
 @pytest.mark.parametrize("name", METHODS)
 def test_one_weighting_is_that_of_every_method(name: str, weights: str) -> None:
     built = method(name, Training(weights=weights))
-    exchanges = built.exchanges if name == "stack" else [trained(built)]
+    exchanges = built.exchanges if name in ("stack", "portfolio") else [trained(built)]
     slots = [item for exchange in exchanges for item in exchange.slots.items()]
     rules = [innermost(s.combine) for n, s in slots if n.startswith("model") and s.combine]
     assert (name in OWN_WEIGHTS) != (Mean(weights) in rules)

@@ -8,6 +8,7 @@ from torch import nn
 
 from unseen.core.turn import keyed
 from unseen.errors import UnseenError
+from unseen.expression import Call, text
 from unseen.models import build
 from unseen.models.digit_nets import logistic, mlp
 
@@ -93,4 +94,4 @@ def test_dropout_drops_in_training_only() -> None:
 )
 def test_refuses(options: dict[str, object], named: str) -> None:
     with pytest.raises(UnseenError, match=named):
-        mlp((3,), 2, **options)  # type: ignore[arg-type]
+        build(text((Call("mlp", options),)), (3,), 2, keyed("weights"))

@@ -18,7 +18,7 @@ from unseen.core.optimiser import SGD
 from unseen.core.round import sample
 from unseen.core.turn import Turn, keyed
 from unseen.engine.inprocess import InProcess
-from unseen.gradient.copa import Collaboration, Ensemble, FirstHead
+from unseen.gradient.copa import Collaboration, Ensemble, first_head
 from unseen.gradient.heads import Head
 from unseen.images.norms import Halves, Hybrid, assembled, halves, hybrid
 from unseen.local.train import batches
@@ -400,9 +400,9 @@ def test_a_head_may_be_named_or_be_the_whole_net():
     model = Model(build("logistic", (2,), 3, keyed("x")))
     assert Head.of(model).name == "head"
     assert Head.of(Model(nn.Linear(2, 3))).part == slice(0, 9)
-    assert torch.equal(FirstHead("head")(model), model.vector)
+    assert torch.equal(first_head("head", model), model.vector)
     with pytest.raises(UnseenError, match="linear layers: head"):
-        FirstHead("tail")(model)
+        first_head("tail", model)
 
 
 def test_wrong_options_are_named():

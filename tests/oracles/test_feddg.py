@@ -184,7 +184,7 @@ def test_a_sample_of_the_clients_still_sees_everybodys_style():
 
 def test_options_and_compositions():
     for options, message in [
-        ("L=0.6", "window's share"),
+        ("L=0.6", r"feddg\(L\)"),
         ("interpolation='cut'", r"feddg\(interpolation\)"),
         ("order='third'", r"feddg\(order\)"),
         ("inner_lr=-1", r"feddg\(inner_lr\)"),

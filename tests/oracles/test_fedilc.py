@@ -432,7 +432,7 @@ def test_shared_and_repeated_layers_are_refused():
 
 
 def test_only_the_losss_own_gradient_can_be_taken_by_example():
-    with pytest.raises(UnseenError, match="put Proximal around the environments"):
+    with pytest.raises(UnseenError, match="Put Proximal around the environments"):
         Environments(Proximal(Backprop()), "example")
 
 

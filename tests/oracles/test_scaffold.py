@@ -237,7 +237,7 @@ def test_what_it_cannot_run_on_is_refused():
     with pytest.raises(UnseenError, match=r"needs sgd; adam rescales.*scaffold\(option=1\)"):
         method("scaffold", Training(Adam()))
     assert method("scaffold(option=1)", Training(Adam())).name == "scaffold(option=1)"
-    with pytest.raises(UnseenError, match=r"scaffold\(option\) must be one of '1', '2'"):
+    with pytest.raises(UnseenError, match=r"scaffold\(option\) must be one of 1, 2"):
         method("scaffold(option=3)")
 
 

@@ -20,6 +20,8 @@ EXPRESSIONS = {
     "ppdg+ensemble(members=2)": 2,
     "fedavg+shift+exp": 2,
     "stack(members=['glm(steps=4)', 'fedavg'], groups=2)": 4,
+    "portfolio(members=['fedavg', 'glm(steps=4)', 'boost(trees=2, depth=2, bins=8)'], ensemble=2, "
+    "groups=2)": 4,
 }
 CHANNELS = [("masks", "clear"), ("ckks", "clear"), ("ckks", "blind")]
 

@@ -92,7 +92,7 @@ def test_ranges_that_do_not_fit_are_refused(tmp_path, ranges, reason):
 
 
 def test_ranges_are_for_tables(tmp_path):
-    with pytest.raises(UnseenError, match="rotated-digits is none"):
+    with pytest.raises(UnseenError, match="rotated-digits is not"):
         planned(tmp_path, privacy={"columns": {"x": (0, 1)}})
 
 

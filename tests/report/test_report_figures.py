@@ -13,7 +13,7 @@ from support.finished_studies import DOMAINS, write_study
 from unseen.combine import PPDG, PCGrad
 from unseen.combine.mean import Mean
 from unseen.core.turn import Turn
-from unseen.report import curves, gaps, outcome, sensitivity, updates
+from unseen.report import curves, outcome, updates
 from unseen.report.figures import Dots, Figure, Lines
 from unseen.report.read import Choice, read
 from unseen.report.study_report import StudyReport
@@ -92,7 +92,7 @@ def test_weights_by_block_have_a_panel_each(tmp_path: Path) -> None:
 
 
 def test_gaps_before_and_after(part: StudyReport) -> None:
-    section = gaps.section(part)
+    section = updates.gap_section(part)
     # Gaps of clients 0, 1, 2 in round r are 0, 0.1, 0.2 over r + 1; round 0 knows none.
     mean, deviation, variance = (panel(figure).lines[0] for figure in section.figures)
     assert mean.x == (1, 2, 3, 4, 5)
@@ -117,7 +117,7 @@ def test_gaps_and_curves_from_cross_evaluation(tmp_path: Path) -> None:
     records.mark_done(folder, {}, 1.0, 1.0)
     part = read([tmp_path], Choice())[0][0]
     assert part.runs[0].raw.cross
-    found = gaps.section(part)
+    found = updates.gap_section(part)
     assert panel(found.figures[0]).lines[0].y == pytest.approx([0.25] * 6)
     local = by_key(curves.section(part).figures, "locals-fedavg")
     assert [p.title for p in local.panels] == [f"d0: local model of {c}" for c in DOMAINS[1:]]
@@ -168,15 +168,15 @@ def test_updates_before_and_after_the_rule(tmp_path: Path) -> None:
 
 def test_sweeps_take_the_default_where_the_option_is_not_named() -> None:
     names = ["fedavg", "ppdg", "ppdg(lam=0.2)", "ppdg(lam=0.2, when='always')"]
-    found = sensitivity.sweeps(names)
+    found = outcome.sweeps(names)
     assert found == {("ppdg(lam=…)", "lam"): {0.1: "ppdg", 0.2: "ppdg(lam=0.2)"}}
-    ((base, _),) = sensitivity.sweeps(["fedavg+ga(step=0.1)", "fedavg+ga(step=0.2)"])
+    ((base, _),) = outcome.sweeps(["fedavg+ga(step=0.1)", "fedavg+ga(step=0.2)"])
     assert base == "fedavg+ga(step=…)"
 
 
 def test_sensitivity_has_the_reference_as_a_level(tmp_path: Path) -> None:
     write_study(tmp_path, methods=("fedavg", "ppdg(lam=0.01)", "ppdg(lam=0.1)", "ppdg(lam=0.2)"))
-    (figure,) = sensitivity.section(read([tmp_path], Choice())[0][0]).figures
+    (figure,) = outcome.sensitivity(read([tmp_path], Choice())[0][0]).figures
     first = panel(figure)
     assert first.title == "average over targets" and first.log_x
     line, level = first.lines
@@ -189,7 +189,7 @@ def test_sensitivity_has_the_reference_as_a_level(tmp_path: Path) -> None:
 def test_accuracy_against_the_number_of_sources(tmp_path: Path) -> None:
     plan = {"growing": ["d1", "d2"], "target": ["d0"]}
     write_study(tmp_path, tasks=("1", "2"), settings={"holdout": plan})
-    figure = by_key(sensitivity.section(read([tmp_path], Choice())[0][0]).figures, "sources")
+    figure = by_key(outcome.sensitivity(read([tmp_path], Choice())[0][0]).figures, "sources")
     assert [line.x for line in panel(figure).lines] == [(1.0, 2.0)] * 3
     assert panel(figure).lines[0].y == pytest.approx([0.5005, 0.5205])
 

@@ -11,8 +11,7 @@ from torch import nn
 
 from unseen.errors import UnseenError
 from unseen.report.figures import Dots, Matrix
-from unseen.report.maps import coloured, embedding, features, plane, surface
-from unseen.report.models import sections
+from unseen.report.models import coloured, embedding, features, plane, sections, surface
 from unseen.report.read import Choice, read
 from unseen.report.write import report
 from unseen.results import records

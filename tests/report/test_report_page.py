@@ -29,9 +29,8 @@ from unseen.report.figures import (
     on_one_scale,
     spread,
 )
-from unseen.report.page import LIMIT
 from unseen.report.read import Choice
-from unseen.report.write import report
+from unseen.report.write import LIMIT, report
 
 PAPER = {"accuracy": {"fedavg": {"d0": ["50.0", "0.2"], "average": "51.0"}, "Old": {"d0": "40.0"}}}
 

@@ -101,7 +101,7 @@ def test_onnx_in_the_place_of_the_model(
         assert a["loss"] == pytest.approx(b["loss"], abs=1e-4)
     assert any("onnxruntime from m.onnx" in note for note in other["notes"])
     ran = unseen("evaluate", of_numbers.folder, "--data", table, "--onnx", out)
-    assert ran.code == 2 and "exported from another model" in ran.err
+    assert ran.code == 2 and "is of another model" in ran.err
     ran = unseen("predict", of_rows.folder, table, "--runtime", "onnx")
     assert ran.code == 2 and "there is no ONNX file" in ran.err
     (tmp_path / "bad.onnx").write_text("no graph")

@@ -24,8 +24,7 @@ from unseen.serving import directory
 from unseen.serving.adapt import posterior, reestimated
 from unseen.serving.directory import SPEC, TENSORS, Trained
 from unseen.serving.predict import predict
-from unseen.serving.site_means import KEY, link, remarks
-from unseen.serving.transductive import LEAST, chosen, predict_adapted
+from unseen.serving.transductive import KEY, LEAST, chosen, link, notes, predict_adapted
 
 
 @pytest.fixture(scope="session")
@@ -128,7 +127,7 @@ def test_few_rows_are_refused_and_faulty_ones_do_not_count(
     few.write_text("\n".join([*lines[:LEAST], "x,south,old,1,a,no,1"]) + "\n")
     out = tmp_path / "o.csv"
     ran = unseen("predict", of_rows.folder, few, "--adapt", "prior", "--out", out)
-    assert ran.code == 2 and "99 can be predicted: fewer than 100" in ran.err
+    assert ran.code == 2 and "100 rows or more; 99 can be predicted" in ran.err
     assert "Leave out --adapt" in ran.err and not out.exists()
     few.write_text("\n".join([*lines[: LEAST + 1], "x,south,old,1,a,no,1"]) + "\n")
     ran = unseen("predict", of_rows.folder, few, "--adapt", "prior")
@@ -257,7 +256,8 @@ def test_without_variation_or_sites_nothing_is_told(change: Callable[..., Any]) 
     means, share = torch.arange(6.0), torch.arange(6.0)[:, None] ** 2
     assert link(means, share) is not None
     assert link(*change(means, share)) is None
-    assert remarks({KEY: {"site means": {"sites": 6, "columns": {}}}}, ("inputs",)) == []
+    kept = {KEY: {"site means": {"sites": 6, "columns": {}}}}
+    assert len(notes(kept, ("inputs",), 100, 0, None)) == 1
 
 
 def test_rows_far_from_training_are_said_to_be_among_them(of_rows: Trained, rows: Path,

@@ -324,3 +324,20 @@ def test_parts_that_do_not_exist(settings: dict[str, Any], words: tuple[str, ...
 def test_what_is_for_classes_is_refused_for_numbers(name: str) -> None:
     with pytest.raises(UnseenError, match=f"{name}.*are for classes"):
         Recipe(**{name: 1.0 if name == "smoothing" else True}).build(regression=True)
+
+
+def test_groups_of_domains_are_left_out_in_turn_and_a_domain_trains_alone() -> None:
+    names = ["d", "a", "c", "b", "e"]
+    study = Study(holdout={"groups": 2})
+    tasks = plan(study.holdout, names)
+    assert tasks == (
+        Task("a", ("b", "d"), ("a", "c", "e")),
+        Task("b", ("a", "c", "e"), ("b", "d")),
+    )
+    assert len(plan(Study(holdout={"groups": 9}).holdout, names)) == 5
+    alone = plan(Study(holdout={"alone": True}).holdout, names)
+    assert alone[0] == Task("d", ("d",), ("a", "c", "b", "e"))
+    assert [task.name for task in alone] == names
+    for wrong in ({"groups": 1}, {"alone": False}):
+        with pytest.raises(UnseenError):
+            Study(holdout=wrong)

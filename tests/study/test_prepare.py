@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from unseen.core.client import Client, Split
 from unseen.core.turn import keyed
 from unseen.datasets import DataSet, Domain, check
+from unseen.datasets.dataset import Totals
 from unseen.datasets.encoding import Schema
-from unseen.datasets.totals import Totals
 from unseen.errors import UnseenError
 from unseen.spec.holdout import Task
 from unseen.study import Study

@@ -14,7 +14,7 @@ import torch
 from unseen.core.metrics import FOR_NUMBERS
 from unseen.core.turn import keyed
 from unseen.datasets import DataSet, Domain, check, load
-from unseen.datasets.totals import Totals
+from unseen.datasets.dataset import Totals
 from unseen.errors import UnseenError
 from unseen.report.write import report
 from unseen.results.records import CONSTANT, Job, read_lines

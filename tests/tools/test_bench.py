@@ -105,12 +105,15 @@ def test_every_script_runs(name: str) -> None:
 #: What each of these says without its extra; None in sys.modules: as if it were not installed.
 WITHOUT = """
 import json, sys
-sys.modules |= dict.fromkeys(["tenseal", "opacus", "flwr"])
+sys.modules |= dict.fromkeys(["tenseal", "opacus", "flwr", "numba"])
 sys.path.insert(0, sys.argv[1])
 import harness
 print(json.dumps([harness.measure(name, True) for name in sys.argv[2:]]))
 """
-EXTRAS = {"encryption": "he", "noise": "dp", "flower": "flower", "flower_engine": "flower"}
+EXTRAS = {
+    "encryption": "he", "noise": "dp", "flower": "flower", "flower_engine": "flower",
+    "members": "fast",
+}  # fmt: skip
 
 
 def test_a_benchmark_without_its_extra_says_so(harness: Any) -> None:

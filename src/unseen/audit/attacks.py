@@ -1,7 +1,5 @@
 """The audit of a study: every attack on what one of its methods really sends."""
 
-from __future__ import annotations
-
 import time
 from contextlib import suppress
 from dataclasses import replace
@@ -13,8 +11,8 @@ import torch
 from torch import Tensor
 
 from unseen.audit import inversion, membership, shared
-from unseen.audit.inversion import Prior
-from unseen.audit.measures import RECOVERED, estimate, interval, psnr
+from unseen.audit.inversion import RECOVERED, Prior, psnr
+from unseen.audit.membership import estimate, interval
 from unseen.audit.subject import Subject, described, prepare_subject
 from unseen.core.client import Client, Split
 from unseen.core.exchange import Method
@@ -261,9 +259,6 @@ def shared_extras(subject: Subject) -> dict[str, Any]:
         except UnseenError as error:
             findings[name] = {"left_out": str(error)}
             continue
-        findings[name] = (
-            shared.gaps_reveal(outcomes)
-            if name == "gaps"
-            else shared.heads_reveal(trained, prepared.sources)
-        )
+        heads = name == "heads" and shared.heads_reveal(trained, prepared.sources)
+        findings[name] = heads or shared.gaps_reveal(outcomes)
     return findings

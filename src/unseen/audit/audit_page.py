@@ -1,7 +1,5 @@
 """The audit's files: audit.json, audit.md and the pictures."""
 
-from __future__ import annotations
-
 import io
 import json
 from collections.abc import Mapping

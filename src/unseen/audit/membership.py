@@ -1,22 +1,67 @@
-"""Membership inference: was this example among those that the model was trained on?"""
+"""Membership inference: was this example among those trained on? How good a guess is."""
 
-from __future__ import annotations
-
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import Tensor
 
-from unseen.audit.measures import Floats, auc, auc_interval, estimate, numbers, rate_at
 from unseen.core.client import Client, Split
 from unseen.core.metrics import Predict, forward
 from unseen.core.turn import keyed
 from unseen.core.types import Inbox
 from unseen.core.vector import Model
+
+RESAMPLES = 1000
+Floats = NDArray[np.float64]
+
+
+def numbers(t: Tensor) -> Floats:
+    """Return a tensor as an array of float64."""
+    array: Floats = t.detach().cpu().double().numpy()
+    return array
+
+
+def interval(
+    *groups: Tensor | Sequence[float] | Floats, statistic: Callable[..., Any] = np.mean
+) -> tuple[float, float, float]:
+    """Return a statistic of groups of values, and the middle 95 % of those of resamples."""
+    arrays = [np.asarray(group, dtype=np.float64) for group in groups]
+    generator = np.random.default_rng(0)
+    samples = [
+        statistic(*(x[generator.integers(len(x), size=len(x))] for x in arrays))
+        for _ in range(RESAMPLES)
+    ]
+    low, high = np.quantile(samples, [0.025, 0.975])
+    return float(statistic(*arrays)), float(low), float(high)
+
+
+def auc(members: Floats, others: Floats) -> float:
+    """Return the probability that a member scores above a non-member, ties counting half.
+
+    Example:
+        >>> auc(np.array([2.0, 3.0]), np.array([1.0, 2.0]))
+        0.875
+    """
+    ordered = np.sort(others)
+    below = np.searchsorted(ordered, members, "left") + np.searchsorted(ordered, members, "right")
+    return float(below.mean() / 2 / len(others))
+
+
+def rate_at(members: Floats, others: Floats, false: float = 0.01) -> float:
+    """Return the share of members caught where a share `false` of non-members is accused."""
+    threshold = np.quantile(others, 1 - false, method="higher")
+    return float((members > threshold).mean())
+
+
+def estimate(name: str, values: tuple[float, float, float], digits: int) -> dict[str, Any]:
+    """Return a value and its interval as findings have them, rounded."""
+    value, *ends = (round(number, digits) for number in values)
+    return {name: value, "interval": ends}
 
 
 @dataclass(frozen=True)
@@ -28,7 +73,6 @@ class Trained:
     predict: Predict
 
     def confidence(self, split: Split) -> Floats:
-        """Return `confidence` of each example of a split."""
         self.model.bind(self.inbox["model"].clone(), self.inbox["buffers"].clone())
         return numbers(confidence(forward(self.model, split, self.predict, self.inbox), split.y))
 
@@ -86,7 +130,7 @@ def by_threshold(trained: Trained, clients: Mapping[str, Client]) -> dict[str, A
 def measured(members: Floats, others: Floats) -> dict[str, Any]:
     """Return the AUC with its interval, and the true positives at one false one in a hundred."""
     return {
-        **estimate("auc", auc_interval(members, others), 4),
+        **estimate("auc", interval(members, others, statistic=auc), 4),
         "rate_at_1_percent": round(rate_at(members, others), 4),
         "members": len(members),
         "others": len(others),

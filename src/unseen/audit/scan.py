@@ -5,8 +5,6 @@ Note:
     and at any alignment, count as found: every 64 bytes of a vector of float32 hold seven.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -75,7 +73,6 @@ def holds(contents: Iterable[bytes], looked_for: Words, run: int = RUN) -> bool:
 
 
 def _among(numbers: Words, looked_for: Words) -> NDArray[np.bool_]:
-    """Return which numbers are among the words, which are sorted."""
     nearest = np.searchsorted(looked_for, numbers).clip(max=len(looked_for) - 1)
     same: NDArray[np.bool_] = np.equal(looked_for[nearest], numbers)
     return same

@@ -1,7 +1,5 @@
 """What each thing that methods share beyond the model gives away, measured by attacking it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -9,10 +7,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from unseen.audit import measures
 from unseen.audit.inversion import last_bias
-from unseen.audit.measures import Floats, numbers
-from unseen.audit.membership import Trained, confidence
+from unseen.audit.membership import Floats, Trained, auc, confidence, estimate, interval, numbers
 from unseen.core.client import Client
 from unseen.core.exchange import Outcome
 from unseen.core.turn import Turn, keyed
@@ -72,7 +68,7 @@ def bank_membership(
             for images in (x[inside], x[outside]):
                 copies = images + noise * span * torch.randn(images.shape, generator=generator)
                 scores.append(-_distances(describe(copies), rows).min(1))
-            guesses[copy] = measures.estimate("auc", measures.auc_interval(*scores), 4)
+            guesses[copy] = estimate("auc", interval(*scores, statistic=auc), 4)
         described = torch.cat([describe(images).flatten(1) for images, _ in labelled])
         scale = described.std(0).clamp_min(1e-9)
         near = _distances(rows / scale, described / scale).argsort(1)[:, :5]
@@ -96,8 +92,7 @@ def class_counts(
 ) -> dict[str, Any]:
     """Guess a site's class frequencies from one gradient that it sends in the clear.
 
-    The head's bias has the gradient mean p_c − n_c/n: with the mean prediction on images of another
-    site in place of p_c, the frequencies follow.
+    The head's bias has the gradient mean p_c − n_c/n; p_c is guessed on another site's images.
 
     Args:
         model: The network.
@@ -161,9 +156,26 @@ def gram_reveals(outcomes: Sequence[Outcome]) -> dict[str, Any] | None:
     }
     losses = [numbers(o.table["loss"]) for o in seen if "loss" in o.table]
     if len(losses) == len(norms):
-        findings["norm_and_loss"] = measures.mean_correlation(list(norms), losses)
+        findings["norm_and_loss"] = mean_correlation(list(norms), losses)
     findings["order"] = _order(names, cosines)
     return findings
+
+
+def rank_correlation(a: Floats, b: Floats) -> float | None:
+    """Return Spearman's; None where either is constant or there are fewer than three."""
+    from scipy.stats import spearmanr
+
+    if len(a) < 3 or min(np.ptp(a), np.ptp(b)) == 0:
+        return None
+    value = float(spearmanr(a, b).statistic)
+    return value if np.isfinite(value) else None
+
+
+def mean_correlation(rows: Sequence[Floats], others: Sequence[Floats]) -> float | None:
+    """Return the mean of the rank correlations of rows, pair by pair, where there are any."""
+    each = [rank_correlation(a, b) for a, b in zip(rows, others, strict=True)]
+    correlations = [value for value in each if value is not None]
+    return round(float(np.mean(correlations)), 3) if correlations else None
 
 
 def _order(names: Sequence[str], cosines: Floats) -> float | None:
@@ -174,7 +186,7 @@ def _order(names: Sequence[str], cosines: Floats) -> float | None:
         return None
     centring = np.eye(len(names)) - 1 / len(names)
     _, vectors = np.linalg.eigh(centring @ cosines @ centring)
-    correlation = measures.rank_correlation(vectors[:, -1], values)
+    correlation = rank_correlation(vectors[:, -1], values)
     return None if correlation is None else round(abs(correlation), 3)
 
 
@@ -197,7 +209,7 @@ def gaps_reveal(outcomes: Sequence[Outcome]) -> dict[str, Any] | None:
         "rounds": len(seen),
         "sites": list(seen[0].names),
         "mean_gaps": _short(gaps.mean(0)),
-        "gap_and_loss": measures.mean_correlation(list(gaps), losses),
+        "gap_and_loss": mean_correlation(list(gaps), losses),
         "largest_gap": seen[0].names[largest],
         "steadiness": round(float(np.mean(gaps.argmax(1) == largest)), 3),
     }

@@ -1,7 +1,5 @@
 """What an audit attacks: one task of a study, with the method that its clients run."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -91,8 +89,7 @@ def prepare_subject(study: StudySpec, data_dir: str | Path | None, method: str |
     apart = (text for text in study.methods if compose(text).gather is None)
     if (chosen := method or next(apart, None)) is None:
         raise UnseenError(
-            "the study has pooled methods only, in which no client sends anything.",
-            remedy="Name one by --method, such as fedavg.",
+            "in the study's methods no client sends anything.", remedy="Name one by --method."
         )
     if method is not None:
         study = StudySpec(**{**study.model_dump(), "methods": (method,), "reference": None})

@@ -1,7 +1,5 @@
 """Lists of what is there by name, and the pages of methods."""
 
-from __future__ import annotations
-
 import inspect
 import re
 import textwrap
@@ -9,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from types import UnionType
-from typing import Any, Union, get_args, get_origin
+from typing import Annotated, Any, Union, get_args, get_origin
 
 from unseen.core.exchange import Method
 from unseen.core.templates import render
@@ -159,7 +157,6 @@ def write_pages(folder: str | Path) -> None:
 
 
 def _section(title: str, part: Callable[..., Method], example: Method) -> str:
-    """Return the page of one method or modifier from its docstring, its options and its source."""
     docstring = inspect.getdoc(part) or ""
     about = option_help(docstring)
     wrap = partial(textwrap.wrap, width=90, break_on_hyphens=False)
@@ -179,13 +176,15 @@ def _kind_of(parameter: inspect.Parameter) -> str:
     if kind is parameter.empty:
         return "any"
     union = get_origin(kind) in (Union, UnionType)
-    members = map(inspect.formatannotation, get_args(kind) if union else (kind,))
-    text = kind if isinstance(kind, str) else " | ".join(members)
-    return text.replace("NoneType", "None").replace("Literal", "one of ")
+    members = get_args(kind) if union else (kind,)
+    plain = (get_args(m)[0] if get_origin(m) is Annotated else m for m in members)
+    text = kind if isinstance(kind, str) else " | ".join(map(inspect.formatannotation, plain))
+    for name, shown in (("NoneType", "None"), ("Literal", "one of "), ("collections.abc.", "")):
+        text = text.replace(name, shown)
+    return text
 
 
 def _alone(modifier: str) -> Method:
-    """Return a modifier on the simplest method it can be put on."""
     add = MODIFIERS[modifier]
     try:
         return add(METHODS["fedavg"](Training()))

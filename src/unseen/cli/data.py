@@ -95,8 +95,9 @@ def import_(
         files: What was downloaded.
         data_dir: Where data files are (default: $UNSEEN_DATA).
     """
+    from rich.filesize import decimal as readable
+
     from unseen.datasets import DATASETS
-    from unseen.datasets.cache import readable
     from unseen.datasets.imports import bring
     from unseen.expression import fold, named
 
@@ -111,7 +112,6 @@ def import_(
 
 
 def _is_path(name: str) -> bool:
-    """Whether NAME is a file or a folder rather than an expression."""
     if "(" in name and not Path(name).exists():
         return False
     ends = (".csv", ".csv.gz", ".tsv", ".txt", ".parquet", ".xlsx")
@@ -166,9 +166,8 @@ def columns_of(where: Console, columns: Sequence[Column], everything: bool) -> N
 def trial(name: str, out: Path) -> str:
     """Return the command that tries a study on a data set's stand-in.
 
-    It is a paper's table where there is one that needs no file of weights, else a study that serves
-    any images. Stand-ins have a few examples at each domain, so that batches must be small and of
-    one size; those of MNIST's files are as large as MNIST.
+    It is a paper's table that needs no file of weights, else a study that serves any images.
+    Stand-ins have few examples, so that batches must be small; those of MNIST are as large as it.
     """
     from unseen.datasets import DATASETS, mnist
     from unseen.expression import parse
@@ -217,7 +216,6 @@ def show(report: Report, everything: bool = False) -> None:
 
 
 def _domains(report: Report) -> tuple[list[str], list[list[str]]]:
-    """Names of columns, and a row for each domain; without what says nothing of a regression."""
     head = ["domain", "examples", "known", "train / validation", "classes", "per class", "units"]
     rows = []
     for domain in report.domains:
@@ -235,7 +233,6 @@ def _domains(report: Report) -> tuple[list[str], list[list[str]]]:
 
 
 def _cells(report: Report) -> list[list[str]]:
-    """Counts, a row for each class and a column for each domain, with names and totals."""
     rows = [["class", *(domain.name for domain in report.domains), "all domains"]]
     for label, total in report.counts.items():
         cells = [(d.counts.get(label, 0), d.known.get(label)) for d in report.domains]

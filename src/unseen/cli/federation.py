@@ -1,7 +1,5 @@
 """`unseen federation`: startup kits, and the processes of a real federation."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated, Any
 

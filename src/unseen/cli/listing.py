@@ -20,8 +20,7 @@ LISTS = ("methods", "compositions", "datasets", "models", "studies")
 def listed(what: str) -> Rows:
     """Return the header and rows of a list: as kept, if the package is the same since, or new.
 
-    They are kept in UNSEEN_CACHE, by default ~/.cache/unseen, unless that says "off" or cannot be
-    written.
+    They are kept in UNSEEN_CACHE, by default ~/.cache/unseen, unless that says "off".
     """
     if what not in LISTS:
         raise nearest("list", what, LISTS)
@@ -48,7 +47,6 @@ def _file() -> Path:
 
 
 def _fingerprint() -> str:
-    """Return twelve hexadecimal digits that differ whenever a file of the package changed."""
     digest = hashlib.sha256()
     for folder, _, names in sorted(os.walk(Path(__file__).parents[1])):
         for name in sorted(names):

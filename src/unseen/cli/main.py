@@ -1,7 +1,5 @@
 """The command line: a thin layer over `unseen.Study`."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +10,7 @@ import typer
 from typer.core import TyperGroup
 
 from unseen.cli import readers, serving
+from unseen.cli.choosing import choose
 from unseen.cli.console import Documented, Settings, Study, console
 from unseen.cli.data import data
 from unseen.cli.federation import federation
@@ -20,8 +19,8 @@ from unseen.spec.named import parse_override, split_list
 
 #: The commands in the order in which somebody new to them needs them.
 ORDER = (
-    "study", "table", "report", "watch", "train", "predict", "evaluate", "export", "list", "show",
-    "new", "data", "federation", "audit", "track",
+    "choose", "study", "table", "report", "watch", "train", "predict", "evaluate", "export",
+    "list", "show", "new", "data", "federation", "audit", "track",
 )  # fmt: skip
 
 
@@ -48,6 +47,7 @@ app = typer.Typer(
 app.add_typer(data)
 app.add_typer(federation)
 for command in (
+    choose,
     *(serving.train, serving.predict, serving.evaluate, serving.export),
     *(readers.report, readers.watch, readers.track),
     new,

@@ -1,7 +1,5 @@
 """`unseen report`, `watch` and `track`: what reads the folder of a study's records."""
 
-from __future__ import annotations
-
 import sys
 import time
 from contextlib import suppress

@@ -21,10 +21,11 @@ Batch = Annotated[int | None, typer.Option(min=1)]
 
 
 def train(
-    file: Annotated[str, typer.Argument(metavar="FILE.toml")],
+    file: Annotated[str | None, typer.Argument(metavar="[FILE.toml]")] = None,
     settings: Settings = None,
     out: Path | None = None,
     method: str | None = None,
+    recipe: Path | None = None,
     holdout: str | None = None,
     seed: Annotated[int | None, typer.Option(min=0)] = None,
     weights: Path | None = None,
@@ -43,6 +44,7 @@ def train(
         settings: Settings of the file, to be changed.
         out: The model's directory (default: models/NAME).
         method: Such as "fedprox(mu=0.1)+ga".
+        recipe: The choice.json of `unseen choose`, in the place of FILE.toml.
         holdout: A domain to evaluate on, not to train on; or none.
         seed: Of all random draws.
         weights: Initial weights, .pth or .safetensors.
@@ -57,15 +59,22 @@ def train(
     from unseen.serving.fit import train as run
     from unseen.spec.named import parse_override
 
+    expected = None
+    if recipe is not None:
+        from unseen.choose.choice_page import expectation
+
+        expected = expectation(recipe)
+        if file is not None and "=" in file:  # a setting: there is no file
+            settings, file = [file, *(settings or [])], None
     overrides = dict(map(parse_override, settings or []))
     others = {"holdout": holdout, "device": device, "weights": str(weights) if weights else None}
     overrides |= {key: value for key, value in others.items() if value is not None}
     if seed is not None:
         overrides["seeds"] = [seed]
-    study = study_of(file, overrides, method)
+    study = study_of(file, overrides, method, expected["study"] if expected else None)
     target = out or Path("models") / study.name
     try:
-        trained = run(study, target, data_dir, print, sys.stderr.isatty(), ranges)
+        trained = run(study, target, data_dir, print, sys.stderr.isatty(), ranges, expected)
     except KeyboardInterrupt:
         print("Stopped. Run the same command to resume.", file=sys.stderr)
         raise typer.Exit(130) from None
@@ -118,7 +127,7 @@ def predict(
         profile: Print where the time went.
     """
     begun = time.perf_counter()
-    from unseen.errors import choice
+    from unseen.errors import UnseenError, choice
     from unseen.serving import predict as module
     from unseen.serving import transductive
     from unseen.serving.bounds import Tally, check_strict
@@ -132,18 +141,19 @@ def predict(
         trained = read(model_dir, device)
         trained.at(site)
         other = _export(trained, None, site) if runtime == "onnx" else None
-    columns = names(keep)
-    module.check_kept(trained, columns)
+    columns, rows = names(keep), trained.spec["input"]["kind"] == "table"
+    if columns and not rows:
+        raise UnseenError("--keep copies columns of a csv file; this model takes images.")
     by = transductive.chosen(names(adapt)) if adapt is not None else ()
     transductive.check(trained, by, site, other is not None)
     written, faults, tally = 0, [], Tally(trained.bounds)
     if strict:
         check_strict(trained.bounds)
-    rows = trained.spec["input"]["kind"] == "table"
     how = (other, batch, clock, accept_unseen, strict)
     adapted = transductive.predict_adapted(trained, inputs, by, *how) if by else None
     lines = adapted.lines if adapted else module.predict(trained, inputs, *how)
-    with module.writing(out, form, trained.classes, rows, columns, by) as write:
+    written_columns = module.Columns(trained.classes, rows, columns, by)
+    with module.writing(out, form, written_columns) as write:
         for line in lines:
             with clock.phase("writing"):
                 write(line)

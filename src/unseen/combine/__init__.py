@@ -19,7 +19,7 @@ from unseen.combine.fedgala import GlobalAlignment
 from unseen.combine.fednova import NormalizedAveraging
 from unseen.combine.fedomg import FedOMG
 from unseen.combine.geometric import WeightedGeometricMean
-from unseen.combine.mean import Mean, RosterMean, Sum
+from unseen.combine.mean import Mean, RosterMean, Sum, Weights
 from unseen.combine.pcgrad import PCGrad
 from unseen.combine.ppdg import PPDG
 from unseen.combine.random_effects import RandomEffects
@@ -33,5 +33,6 @@ __all__ = [
     "ClassShares", "Collect", "Combine", "DenseRows", "Elementwise", "FedExP", "FedOMG",
     "GeneralizationAdjustment", "GlobalAlignment", "Gram", "JacobianDescent", "Krum", "Mean",
     "Median", "NormalizedAveraging", "PCGrad", "RandomEffects", "Robust", "RosterMean", "Rows",
-    "SemanticDivergence", "Sum", "TrimmedMean", "Weighted", "WeightedGeometricMean", "gram",
+    "SemanticDivergence", "Sum", "TrimmedMean", "Weighted", "WeightedGeometricMean", "Weights",
+    "gram",
 ]  # fmt: skip

@@ -1,7 +1,5 @@
 """Generalization Adjustment: weights that follow the generalization gaps."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 
@@ -10,7 +8,7 @@ from torch import Tensor
 
 from unseen.combine.mean import Mean
 from unseen.core import Draws, Layout, RuleState, Table, Weighted, WithState
-from unseen.errors import choice, number
+from unseen.ranges import Share
 
 
 @dataclass(frozen=True)
@@ -49,15 +47,11 @@ class GeneralizationAdjustment(Weighted):
         tensor([0.4333, 0.2333, 0.3333], dtype=torch.float64)
     """
 
-    step: float = 0.05
+    step: Share = 0.05
     variant: Literal["centred", "paper", "reference"] = "centred"
     decay: bool = True
     prior: Weighted = Mean("uniform")
     needs = ("gap", "gap_known")
-
-    def __post_init__(self) -> None:
-        number("GeneralizationAdjustment(step)", self.step, 0, 1)
-        choice("variant", self.variant, ("centred", "paper", "reference"))
 
     def own_state(self, K: int, P: int, layout: Layout | None) -> RuleState:
         """Return the masses K a_i, so that the uniform start is exactly 1, and who has started."""
@@ -97,7 +91,6 @@ class GeneralizationAdjustment(Weighted):
         return torch.zeros_like(gap) if equal else centred / largest
 
     def _step(self, table: Table) -> float:
-        """Return d^r."""
         if not self.decay or "progress" not in table:
             return self.step
         factor = 1 - float(table["progress"][0])

@@ -1,7 +1,5 @@
 """AgrSum and AgrRand: keep the coordinates on whose sign all clients agree."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 
@@ -12,7 +10,6 @@ from unseen.combine.mean import Mean
 from unseen.core import Draws, Elementwise, RuleState, Table, Weighted, WithState
 from unseen.core.rows import column_blocks
 from unseen.core.rule import drawing
-from unseen.errors import choice
 
 Reduction = Literal["sum", "mean"]
 
@@ -43,9 +40,6 @@ class AgrSum(Elementwise):
 
     reduction: Reduction = "mean"
     prior: Weighted = Mean("uniform")
-
-    def __post_init__(self) -> None:
-        choice("reduction", self.reduction, ("sum", "mean"))
 
     def reduce(self, rows: Tensor, table: Table, state: RuleState, generator: Draws) -> WithState:
         return agreeing(rows, table["prior"], self.reduction)[0], state

@@ -3,8 +3,6 @@
 They are the AND-mask, and the geometric mean with absolute values.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 
@@ -16,7 +14,7 @@ from unseen.combine.mean import Mean
 from unseen.core import Draws, Elementwise, RuleState, Table, Weighted, WithState
 from unseen.core.rows import column_blocks
 from unseen.core.vector import Blocks
-from unseen.errors import choice, number
+from unseen.ranges import Share
 
 
 @dataclass(frozen=True)
@@ -53,13 +51,10 @@ class AndMask(Elementwise):
         tensor([2.0000, 0.0000, 0.5000])
     """
 
-    agreement: float = 0.5
+    agreement: Share = 0.5
     rescale: bool = False
     prior: Weighted = Mean("uniform")
     blocks: Blocks = "whole"
-
-    def __post_init__(self) -> None:
-        number("AndMask(agreement)", self.agreement, 0, 1)
 
     def reduce(self, rows: Tensor, table: Table, state: RuleState, generator: Draws) -> WithState:
         p = table["prior"].to(rows)
@@ -105,13 +100,9 @@ class AbsoluteGeometricMean(Elementwise):
         tensor([2., 2., 0.])
     """
 
-    agreement: float = 0.0
+    agreement: Share = 0.0
     zeros: Literal["paper", "released"] = "paper"
     prior: Weighted = Mean("uniform")
-
-    def __post_init__(self) -> None:
-        number("AbsoluteGeometricMean(agreement)", self.agreement, 0, 1)
-        choice("AbsoluteGeometricMean(zeros)", self.zeros, ("paper", "released"))
 
     def reduce(self, rows: Tensor, table: Table, state: RuleState, generator: Draws) -> WithState:
         counted = table["prior"] > 0

@@ -1,18 +1,17 @@
 """ARFL: weights that fall with a client's loss, and vanish where it is far above the others'."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from unseen.core import Draws, Layout, RuleState, Table, Weighted, WithState
-from unseen.errors import UnseenError, number
+from unseen.errors import UnseenError
+from unseen.ranges import Positive
 
 
 @dataclass(frozen=True)
-class AutoWeighted(Weighted):
+class AutoWeighted(Weighted, named="arfl"):
     """A mean whose weights fall with a client's loss, and vanish where it is far above the others'.
 
         w_i ∝ n_i max(η − L_i, 0), which minimises Σ_i α_i L_i + (Λ/2) Σ_i α_i²/n_i over weights α
@@ -41,11 +40,8 @@ class AutoWeighted(Weighted):
         tensor([0.6667, 0.3333, 0.0000], dtype=torch.float64)
     """
 
-    reg_weight: float = 1.0
+    reg_weight: Positive = 1.0
     needs = ("received_loss", "examples")
-
-    def __post_init__(self) -> None:
-        number("arfl(reg_weight)", self.reg_weight, 0, open_low=True)
 
     def own_state(self, K: int, P: int, layout: Layout | None) -> RuleState:
         """Return the last loss and the size of each client of the roster; 0: never seen."""

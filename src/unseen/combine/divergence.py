@@ -1,7 +1,5 @@
 """CSAC's data-free semantic aggregation: layer by layer, weights by distance from the average."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -13,7 +11,7 @@ from unseen.core import Combine, Draws, Rows, RuleState, Table, Weighted, WithSt
 from unseen.core.rows import column_blocks, gram
 from unseen.core.rule import Combined, Sees
 from unseen.core.vector import Blocks
-from unseen.errors import UnseenError, choice
+from unseen.errors import UnseenError
 
 
 @dataclass(frozen=True)
@@ -55,11 +53,6 @@ class SemanticDivergence(Combine):
     favour: Literal["divergent", "similar", "uniform"] = "divergent"
     blocks: Blocks = "tensor"
     prior: Weighted = Mean("uniform")
-
-    def __post_init__(self) -> None:
-        choice("SemanticDivergence(distance)", self.distance, ("l2", "l1", "cosine"))
-        choice("SemanticDivergence(favour)", self.favour, ("divergent", "similar", "uniform"))
-        choice("SemanticDivergence(blocks)", self.blocks, ("whole", "module", "tensor"))
 
     #: Distances from the average, in all their kinds.
     differences: ClassVar[bool] = True

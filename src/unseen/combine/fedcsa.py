@@ -1,7 +1,5 @@
 """FedCSA: every class's row of the classifier, averaged by who has seen that class."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

@@ -1,19 +1,17 @@
 """FedExP: the mean of the updates, as far as their spread allows."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from unseen.combine.mean import Mean
-from unseen.core import Gram, RuleState, Table, Weighted
-from unseen.errors import number
+from unseen.core import Draws, Gram, RuleState, Table, Weighted, WithState
+from unseen.ranges import Positive
 
 
 @dataclass(frozen=True)
-class FedExP(Gram):
+class FedExP(Gram, named="exp"):
     """η Σ_i p_i u_i with η = max(1, Σ_i p_i ‖u_i‖² / (2 (‖Σ_i p_i u_i‖² + ε))).
 
     The more the updates differ, the longer the step: a projection onto the clients' sets of good
@@ -36,15 +34,10 @@ class FedExP(Gram):
         tensor([0.5000, 0.5000], dtype=torch.float64)
     """
 
-    eps: float = 1e-3
+    eps: Positive = 1e-3
     prior: Weighted = Mean("uniform")
 
-    def __post_init__(self) -> None:
-        number("exp(eps)", self.eps, 0, open_low=True)
-
-    def mix(
-        self, gram: Tensor, table: Table, state: RuleState, generator: torch.Generator | None
-    ) -> tuple[Tensor, RuleState]:
+    def mix(self, gram: Tensor, table: Table, state: RuleState, generator: Draws) -> WithState:
         """Return the weights η p [K], which sum to η."""
         p = table["prior"]
         spread, length = p @ gram.diagonal(), p @ gram @ p

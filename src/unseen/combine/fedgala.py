@@ -1,7 +1,5 @@
 """FedGaLA's global alignment: layer by layer, weights by the cosine to the average update."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch
@@ -10,7 +8,7 @@ from torch import Tensor
 from unseen.combine.mean import Mean
 from unseen.core import Draws, Gram, RuleState, Table, Weighted, WithState
 from unseen.core.vector import Blocks
-from unseen.errors import choice, number
+from unseen.ranges import Natural
 
 
 @dataclass(frozen=True)
@@ -45,13 +43,9 @@ class GlobalAlignment(Gram):
         tensor([0.3618, 0.3618, 0.2764], dtype=torch.float64)
     """
 
-    iterations: int = 3
+    iterations: Natural = 3
     blocks: Blocks = "tensor"
     prior: Weighted = Mean("uniform")
-
-    def __post_init__(self) -> None:
-        number("GlobalAlignment(iterations)", self.iterations, 0, whole=True)
-        choice("GlobalAlignment(blocks)", self.blocks, ("whole", "module", "tensor"))
 
     def mix(self, gram: Tensor, table: Table, state: RuleState, generator: Draws) -> WithState:
         p = table["prior"]

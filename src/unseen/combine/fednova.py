@@ -1,7 +1,5 @@
 """FedNova: updates divided by what the clients' steps accumulate, then averaged."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 
@@ -9,7 +7,6 @@ import torch
 
 from unseen.combine.mean import Mean
 from unseen.core import Draws, RuleState, Table, Weighted, WithState
-from unseen.errors import choice
 
 
 @dataclass(frozen=True)
@@ -44,11 +41,7 @@ class NormalizedAveraging(Weighted):
     prior: Weighted = Mean("uniform")
     averages = False
 
-    def __post_init__(self) -> None:
-        choice("NormalizedAveraging(effective)", self.effective, ("norm", "steps"))
-
     def all_needs(self) -> tuple[str, ...]:
-        """Return the names of ‖a_i‖₁, of the steps if they count, and of what the prior reads."""
         names = ("accumulated",) if self.effective == "norm" else ("accumulated", "steps")
         return tuple(dict.fromkeys((*names, *super().all_needs())))
 

@@ -1,7 +1,5 @@
 """FedOMG: the direction near the mean update that serves the worst-served client best."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Literal
@@ -13,7 +11,7 @@ from torch import Tensor
 
 from unseen.combine.mean import Mean
 from unseen.core import Draws, Gram, RuleState, Table, Weighted, WithState
-from unseen.errors import choice, number
+from unseen.ranges import NotNegative, Positive
 
 Floats = NDArray[np.float64]
 
@@ -65,15 +63,10 @@ class FedOMG(Gram):
         tensor([0.6000, 0.6000])
     """
 
-    c: float = 0.5
-    eta: float = 1.0
+    c: NotNegative = 0.5
+    eta: Positive = 1.0
     solver: Literal["exact", "released"] = "exact"
     prior: Weighted = Mean("uniform")
-
-    def __post_init__(self) -> None:
-        number("FedOMG(c)", self.c, 0)
-        number("FedOMG(eta)", self.eta, 0, open_low=True)
-        choice("FedOMG(solver)", self.solver, ("exact", "released"))
 
     def mix(self, gram: Tensor, table: Table, state: RuleState, generator: Draws) -> WithState:
         solve = exact if self.solver == "exact" else released

@@ -14,7 +14,8 @@ from torch import Tensor
 from unseen.combine.mean import Mean
 from unseen.core import Draws, Elementwise, RuleState, Table, Weighted, WithState
 from unseen.core.rows import COLUMNS, column_blocks
-from unseen.errors import UnseenError, choice, number
+from unseen.errors import UnseenError
+from unseen.ranges import Share
 
 Zeros = Literal["skip", "paper", "released"]
 
@@ -159,15 +160,13 @@ class WeightedGeometricMean(Elementwise):
     """
 
     zeros: Zeros = "skip"
-    agreement: float = 0.0
+    agreement: Share = 0.0
     of: Literal["gradients", "updates"] = "gradients"
     prior: Weighted = Mean("uniform")
     compiled: bool = False
 
     def __post_init__(self) -> None:
-        choice("WeightedGeometricMean(zeros)", self.zeros, ("skip", "paper", "released"))
-        number("WeightedGeometricMean(agreement)", self.agreement, 0, 1)
-        choice("WeightedGeometricMean(of)", self.of, ("gradients", "updates"))
+        super().__post_init__()
         if self.compiled and (self.zeros != "skip" or self.agreement > 0):
             raise UnseenError(
                 "compiled=True is for zeros='skip' and agreement=0; found "

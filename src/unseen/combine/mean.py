@@ -1,15 +1,15 @@
 """Weighted means: by examples as in FedAvg, or uniform; over a roster; and the plain sum."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, get_args
 
 import torch
 from torch import Tensor
 
 from unseen.core import Draws, Layout, RuleState, Table, Weighted, WithState
 from unseen.errors import UnseenError, choice
+
+Weights = Literal["examples", "uniform"]
 
 
 @dataclass(frozen=True, init=False, repr=False)
@@ -32,18 +32,17 @@ class Mean(Weighted):
         tensor([3., 1.])
     """
 
-    by: Literal["examples", "uniform"]
+    by: Weights
 
     # The keyword is `weights`, which on every rule is also the name of what it computes.
-    def __init__(self, weights: Literal["examples", "uniform"] = "examples") -> None:
-        choice("Mean(weights)", weights, ("examples", "uniform"))
+    def __init__(self, weights: Weights = "examples") -> None:
+        choice("Mean(weights)", weights, get_args(Weights))
         object.__setattr__(self, "by", weights)
 
     def __repr__(self) -> str:
         return f"Mean({self.by!r})"
 
     def all_needs(self) -> tuple[str, ...]:
-        """Return the name of the number of examples, unless the weights are uniform."""
         return ("examples",) if self.by == "examples" else ()
 
     def share(self, table: Table, state: RuleState, generator: Draws = None) -> WithState:
@@ -69,7 +68,6 @@ class Sum(Weighted):
     size: int | None = None
 
     def row_shape(self, entry: Tensor) -> torch.Size:
-        """Return [P], or [size]."""
         return entry.shape if self.size is None else torch.Size((self.size,))
 
     def share(self, table: Table, state: RuleState, generator: Draws = None) -> WithState:
@@ -100,7 +98,6 @@ class RosterMean(Weighted):
     averages = False
 
     def own_state(self, K: int, P: int, layout: Layout | None) -> RuleState:
-        """Return the size N of the roster."""
         return {"roster": K}
 
     def share(self, table: Table, state: RuleState, generator: Draws = None) -> WithState:

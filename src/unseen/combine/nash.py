@@ -1,7 +1,5 @@
 """The Nash bargain between updates, by Newton's method on a convex function."""
 
-from __future__ import annotations
-
 import math
 
 import torch

@@ -1,7 +1,5 @@
 """PCGrad: project every update off those it conflicts with."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 
@@ -13,7 +11,6 @@ from unseen.combine.mean import Mean
 from unseen.core import Draws, Gram, RuleState, Table, Weighted, WithState
 from unseen.core.rule import visits
 from unseen.core.vector import Blocks
-from unseen.errors import choice
 
 
 @dataclass(frozen=True)
@@ -51,9 +48,6 @@ class PCGrad(Gram):
     order: Literal["random", "fixed"] = "random"
     prior: Weighted = Mean("uniform")
     blocks: Blocks = "whole"
-
-    def __post_init__(self) -> None:
-        choice("PCGrad(order)", self.order, ("random", "fixed"))
 
     def mix(self, gram: Tensor, table: Table, state: RuleState, generator: Draws) -> WithState:
         G = gram.numpy()

@@ -1,7 +1,5 @@
 """PPDG: gradient alignment on the server, as a function of the inner products."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 
@@ -13,7 +11,7 @@ from unseen.combine.mean import Mean
 from unseen.core import Draws, Gram, RuleState, Table, Weighted, WithState
 from unseen.core.rule import visits
 from unseen.core.vector import Blocks
-from unseen.errors import UnseenError, choice, number
+from unseen.errors import UnseenError, number
 
 
 @dataclass(frozen=True)
@@ -71,10 +69,7 @@ class PPDG(Gram):
     blocks: Blocks = "whole"
 
     def __post_init__(self) -> None:
-        choice("PPDG(base)", self.base, ("raw", "running", "equation"))
-        choice("PPDG(others)", self.others, ("modified", "raw"))
-        choice("PPDG(when)", self.when, ("conflict", "always"))
-        choice("PPDG(order)", self.order, ("random", "fixed"))
+        super().__post_init__()
         if self.unbounded:
             number("PPDG(lam)", self.lam, 0, 1)
         elif not isinstance(self.lam, int | float) or not 0 < self.lam < 0.5:

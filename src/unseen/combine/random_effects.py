@@ -1,7 +1,5 @@
 """Random-effects weights: between equal ones and those by examples, as sites differ."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -10,12 +8,11 @@ import torch
 from scipy.optimize import nnls
 from torch import Tensor
 
-from unseen.core import Gram, RuleState, Table
-from unseen.errors import choice
+from unseen.core import Draws, Gram, RuleState, Table, WithState
 
 
 @dataclass(frozen=True)
-class RandomEffects(Gram):
+class RandomEffects(Gram, named="random-effects"):
     """Σ_i w_i u_i with w_i ∝ 1 / (τ² + σ²/n_i), for u_i = μ + (site effect) + (sampling noise).
 
     With v_i = τ² + σ²/n_i, the mean of ‖u_i − u_j‖² is v_i + v_j. The v_i that fit all pairs best
@@ -41,13 +38,7 @@ class RandomEffects(Gram):
 
     tau: Literal["regression", "moments"] = "regression"
 
-    def __post_init__(self) -> None:
-        choice("random-effects(tau)", self.tau, ("regression", "moments"))
-
-    def mix(
-        self, gram: Tensor, table: Table, state: RuleState, generator: torch.Generator | None
-    ) -> tuple[Tensor, RuleState]:
-        """Return the weights [K], which sum to 1."""
+    def mix(self, gram: Tensor, table: Table, state: RuleState, generator: Draws) -> WithState:
         n = table["examples"].clamp(min=1).numpy()
         K = len(n)
         equal = torch.full((K,), 1 / K, dtype=torch.float64)

@@ -1,9 +1,7 @@
 """Rules that outvote wrong clients: trimmed mean, median, Krum."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import torch
 from torch import Tensor
@@ -11,7 +9,8 @@ from torch import Tensor
 from unseen.core import Draws, Elementwise, Gram, Layout, RuleState, Table, WithState
 from unseen.core.rows import column_blocks, squared_distances
 from unseen.core.schedule import floor_share
-from unseen.errors import UnseenError, number
+from unseen.errors import UnseenError
+from unseen.ranges import Count, Natural, Range
 
 
 @dataclass(frozen=True)
@@ -39,10 +38,10 @@ class TrimmedMean(Elementwise):
         tensor([3.])
     """
 
-    trim: float = 0.2
+    trim: Annotated[float, Range(0, 0.5)] = 0.2
 
     def __post_init__(self) -> None:
-        number("TrimmedMean(trim)", self.trim, 0, 0.5)
+        super().__post_init__()
         if self.trim == 0.5:
             raise UnseenError("TrimmedMean(trim=0.5) would leave nothing; Median() is the limit.")
 
@@ -120,13 +119,8 @@ class Krum(Gram):
     """
 
     differences: ClassVar[bool] = True
-    f: int | None = None
-    m: int = 1
-
-    def __post_init__(self) -> None:
-        if self.f is not None:
-            number("Krum(f)", self.f, 0, whole=True)
-        number("Krum(m)", self.m, 1, whole=True)
+    f: Natural | None = None
+    m: Count = 1
 
     def own_state(self, K: int, P: int, layout: Layout | None) -> RuleState:
         """Return nothing; a roster that is too small is refused here, before the first round."""
@@ -134,7 +128,6 @@ class Krum(Gram):
         return {}
 
     def _wrong(self, K: int) -> int:
-        """Return f for K clients."""
         if self.f is None:
             return max(0, (K - 3) // 2)
         if 2 * self.f + 3 > K:

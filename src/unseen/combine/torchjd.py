@@ -1,10 +1,8 @@
 """TorchJD's weightings as server rules; all but `nash-mtl` need the extra `torchjd`."""
 
-from __future__ import annotations
-
 import warnings
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -13,7 +11,8 @@ from unseen.combine.mean import Mean
 from unseen.combine.nash import bargain
 from unseen.core import Draws, Gram, Layout, RuleState, Table, Weighted, WithState
 from unseen.core.vector import Blocks
-from unseen.errors import UnseenError, choice, number
+from unseen.errors import UnseenError
+from unseen.ranges import NotNegative
 
 Weighting = Literal["upgrad", "mgda", "cagrad", "nash-mtl", "dualproj", "imtl-g", "aligned-mtl"]
 #: Weighting -> what TorchJD calls it.
@@ -57,15 +56,10 @@ class JacobianDescent(Gram):
     """
 
     weighting: Weighting = "upgrad"
-    c: float = 0.5
+    c: NotNegative = 0.5
     scale: Literal["mean", "torchjd"] = "mean"
     prior: Weighted = Mean("uniform")
     blocks: Blocks = "whole"
-
-    def __post_init__(self) -> None:
-        choice("JacobianDescent(weighting)", self.weighting, get_args(Weighting))
-        number("JacobianDescent(c)", self.c, 0)
-        choice("JacobianDescent(scale)", self.scale, ("mean", "torchjd"))
 
     def own_state(self, K: int, P: int, layout: Layout | None) -> RuleState:
         """Return the number of fallbacks; refuse a missing TorchJD before the first round."""

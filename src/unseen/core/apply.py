@@ -1,7 +1,5 @@
 """How a combined vector enters the inbox: added, put in its place, or by an optimiser."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -10,7 +8,7 @@ from torch import Tensor
 from unseen.core.optimiser import SGD, Optimiser
 from unseen.core.rows import RuleState, WithState
 from unseen.core.types import Table
-from unseen.errors import number
+from unseen.ranges import Checked, Share
 
 
 class Apply(Protocol):
@@ -64,7 +62,7 @@ class Put:
 
 
 @dataclass(frozen=True)
-class MovingAverage:
+class MovingAverage(Checked):
     """x ← β x + (1 − β) u.
 
     Attributes:
@@ -73,10 +71,7 @@ class MovingAverage:
 
     at_sites = True
 
-    decay: float
-
-    def __post_init__(self) -> None:
-        number("MovingAverage(decay)", self.decay, 0, 1)
+    decay: Share
 
     def __call__(self, old: Tensor, new: Tensor, state: RuleState, table: Table) -> WithState:
         return self.decay * old + (1 - self.decay) * new, state

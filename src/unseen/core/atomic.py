@@ -1,7 +1,5 @@
 """Files that survive a crash."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Locals that can answer for many clients of one process at once."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections.abc import Sequence
 
@@ -33,5 +31,4 @@ class JointLocal(Part):
     def __call__(
         self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
     ) -> tuple[Reply, Memory]:
-        """Return the answer of one client."""
         return self.answers(model, inbox, [client], [memory], turn)[0]

@@ -1,7 +1,5 @@
 """What a client minimises: cross-entropy for classes, squared error for numbers."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
@@ -15,7 +13,7 @@ from unseen.core.parts import Part
 from unseen.core.turn import Turn
 from unseen.core.types import Inbox, Memory
 from unseen.core.vector import Model
-from unseen.errors import number
+from unseen.ranges import Share
 
 LossFunction = Callable[[Model, Tensor, Tensor], Tensor]
 
@@ -29,7 +27,7 @@ class Loss(Protocol):
 
 
 @dataclass(frozen=True)
-class CrossEntropy(Part):
+class CrossEntropy(Part, named="cross-entropy"):
     """Mean cross-entropy of a batch; one output column is the logit of class 1.
 
         − Σ_i Σ_c w_c q_ic log p_ic / Σ_i w_{y_i},   q_ic = (1 − α) 1[c = y_i] + α/C
@@ -47,11 +45,8 @@ class CrossEntropy(Part):
 
     stackable = True
 
-    smoothing: float = 0.0
+    smoothing: Share = 0.0
     balanced: bool = False
-
-    def __post_init__(self) -> None:
-        number("cross-entropy(smoothing)", self.smoothing, 0, 1)
 
     def open(
         self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn

@@ -4,8 +4,6 @@
 much per step on a flat vector.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal, Protocol
@@ -14,7 +12,7 @@ import torch
 from torch import Tensor
 
 from unseen.core.parts import Part
-from unseen.errors import choice, number
+from unseen.ranges import Checked, NotNegative, Positive, Share
 
 Moments = Mapping[str, Tensor]
 
@@ -38,20 +36,10 @@ class Optimiser(Protocol):
             moments: What the optimiser remembers, by name; empty at first.
             lr: The learning rate, which a schedule may have changed.
         """
-        ...
-
-
-def check(name: str, optimiser: object) -> None:
-    """Refuse an optimiser's numbers that are out of range; `name` is what users write for it."""
-    for key, value in vars(optimiser).items():
-        if key in ("lr", "eps", "tau", "weight_decay"):
-            number(f"{name}({key})", value, 0, open_low=key != "weight_decay")
-        elif key in ("momentum", "beta1", "beta2"):
-            number(f"{name}({key})", value, 0, 1)
 
 
 @dataclass(frozen=True)
-class SGD(Part):
+class SGD(Part, named="sgd"):
     """d = g + wd·w;  b ← m·b + d (b = d at first);  w ← w − lr·b, as `torch.optim.SGD`.
 
     Attributes:
@@ -61,15 +49,11 @@ class SGD(Part):
     """
 
     at_sites = True
-
     stackable = True
 
-    lr: float = 0.1
-    momentum: float = 0.0
-    weight_decay: float = 0.0
-
-    def __post_init__(self) -> None:
-        check("sgd", self)
+    lr: Positive = 0.1
+    momentum: Share = 0.0
+    weight_decay: NotNegative = 0.0
 
     def step(self, vector: Tensor, gradient: Tensor, moments: Moments, lr: float) -> Moments:
         if self.weight_decay:
@@ -86,7 +70,7 @@ class SGD(Part):
 
 
 @dataclass(frozen=True)
-class Adam(Part):
+class Adam(Part, named="adam"):
     """Adam with coupled weight decay and bias correction, as `torch.optim.Adam`.
 
     Note:
@@ -101,14 +85,11 @@ class Adam(Part):
 
     stackable = True
 
-    lr: float = 0.001
-    beta1: float = 0.9
-    beta2: float = 0.999
-    eps: float = 1e-8
-    weight_decay: float = 0.0
-
-    def __post_init__(self) -> None:
-        check("adam", self)
+    lr: Positive = 0.001
+    beta1: Share = 0.9
+    beta2: Share = 0.999
+    eps: Positive = 1e-8
+    weight_decay: NotNegative = 0.0
 
     def step(self, vector: Tensor, gradient: Tensor, moments: Moments, lr: float) -> Moments:
         if not moments:
@@ -129,7 +110,7 @@ class Adam(Part):
 
 
 @dataclass(frozen=True)
-class FedOpt:
+class FedOpt(Checked):
     """FedAdam, FedYogi and FedAdagrad, for a server; the gradient is minus the combined update, −u.
 
         m ← β₁ m + (1 − β₁) u,   x ← x + lr · m / (√v + τ),   m = 0 and v = τ² at first
@@ -152,15 +133,11 @@ class FedOpt:
         first.
     """
 
-    lr: float = 0.01
-    beta1: float = 0.9
-    beta2: float = 0.99
-    tau: float = 1e-3
+    lr: Positive = 0.01
+    beta1: Share = 0.9
+    beta2: Share = 0.99
+    tau: Positive = 1e-3
     second: Literal["adam", "yogi", "adagrad"] = "adam"
-
-    def __post_init__(self) -> None:
-        choice("FedOpt(second)", self.second, ("adam", "yogi", "adagrad"))
-        check(f"fed{self.second}", self)
 
     def step(self, vector: Tensor, gradient: Tensor, moments: Moments, lr: float) -> Moments:
         if not moments:
@@ -181,20 +158,20 @@ class FedOpt:
 
 
 def fedadam(
-    *, lr: float = 0.01, beta1: float = 0.9, beta2: float = 0.99, tau: float = 1e-3
+    *, lr: Positive = 0.01, beta1: Share = 0.9, beta2: Share = 0.99, tau: Positive = 1e-3
 ) -> FedOpt:
     """Return FedAdam with the paper's moments."""
     return FedOpt(lr, beta1, beta2, tau, "adam")
 
 
 def fedyogi(
-    *, lr: float = 0.01, beta1: float = 0.9, beta2: float = 0.99, tau: float = 1e-3
+    *, lr: Positive = 0.01, beta1: Share = 0.9, beta2: Share = 0.99, tau: Positive = 1e-3
 ) -> FedOpt:
     """Return FedYogi with the paper's moments."""
     return FedOpt(lr, beta1, beta2, tau, "yogi")
 
 
-def fedadagrad(*, lr: float = 0.01, beta1: float = 0.0, tau: float = 1e-3) -> FedOpt:
+def fedadagrad(*, lr: Positive = 0.01, beta1: Share = 0.0, tau: Positive = 1e-3) -> FedOpt:
     """Return FedAdagrad without momentum, as in the paper's experiments."""
     return FedOpt(lr, beta1, tau=tau, second="adagrad")
 

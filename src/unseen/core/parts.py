@@ -1,15 +1,15 @@
 """Parts around parts: a local around a local, a gradient around a gradient; what each can do."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, ClassVar, TypeVar
 
+from unseen.ranges import Checked
+
 P = TypeVar("P")
 
 
-class Part:
+class Part(Checked):
     """What a part of a method says of itself; what says nothing can do nothing special.
 
     A class speaks for itself alone: what inherits from it must say again what it can do (`able`).
@@ -36,7 +36,6 @@ class Wrapper(Part):
     inner: Any
 
     def around(self, inner: Any) -> Any:
-        """Return the same wrapper around another part."""
         return replace(self, inner=inner)  # type: ignore[type-var]
 
 

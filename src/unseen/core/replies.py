@@ -1,7 +1,5 @@
 """What a client's reply must be before a rule may use it, and the table of its scalars."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """The whole server: `start` a state, `play` rounds of exchanges. No line here knows a method."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
@@ -37,11 +35,9 @@ class Backend(Protocol):
         self, exchange: Exchange, inbox: Inbox, clients: Sequence[str], turn: Turn
     ) -> list[Reply]:
         """Return one reply for each named client, in the order of the names."""
-        ...
 
     def rows(self, slot: str, replies: Sequence[Reply], reference: Tensor | None) -> Rows:
         """Return one slot's stack of replies, as the server may use it."""
-        ...
 
     def to_checkpoint(self) -> Memories:
         """Return what of the clients' memories belongs in a checkpoint."""

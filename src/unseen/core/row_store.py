@@ -1,7 +1,5 @@
 """Memory: what the process does with what it frees, how much there is, and rows on disk."""
 
-from __future__ import annotations
-
 import ctypes
 import mmap
 import os
@@ -97,7 +95,6 @@ class Rows:
 
 
 def _file(size: int) -> mmap.mmap:
-    """Map `size` bytes of a file without a name."""
     try:
         with tempfile.TemporaryFile(prefix="unseen-rows-") as file:
             os.posix_fallocate(file.fileno(), 0, size)  # now, rather than a fault in a later round

@@ -48,25 +48,20 @@ class Rows(Protocol):
             weights: w [K], or [B, K] with one row per block.
             blocks: The B blocks of columns.
         """
-        ...
 
     def gram(self, blocks: Columns = None) -> Tensor:
         """Return inner products <u_i, u_j> [K, K] in float64, or [B, K, K] per block."""
-        ...
 
     def dense(self) -> Tensor:
         """Return every update in the clear [K, P]."""
-        ...
 
     def weigh(
         self, rule: Mixing, blocks: Columns, table: Table, state: RuleState, generator: Draws
     ) -> WithState:
         """Return the rule's weights and new state, computed where inner products may be seen."""
-        ...
 
     def take(self, order: Tensor) -> Rows:
         """Return the same replies in another order."""
-        ...
 
 
 class Mixing(Protocol):
@@ -129,12 +124,12 @@ class DenseRows:
             products = self.about(products, blocks)
         return rule.weights(products, table, state, generator)
 
-    def about(self, found: Tensor, blocks: Columns) -> Tensor:
-        """Return the inner products `found` again, of rows less the central one (per block)."""
+    def about(self, products: Tensor, blocks: Columns) -> Tensor:
+        """Return these inner products again, of rows less the central one (per block)."""
         if blocks is not None:
-            parts = zip(found, blocks, strict=True)
+            parts = zip(products, blocks, strict=True)
             return torch.stack([DenseRows(self.matrix[:, b]).about(g, None) for g, b in parts])
-        origin, total = centre(found), torch.zeros_like(found)
+        origin, total = centre(products), torch.zeros_like(products)
         for _, u in column_blocks(self.matrix):
             total += gram(u - u[origin])
         return total

@@ -18,12 +18,13 @@ from unseen.core.rows import Columns, DenseRows, Draws, Rows, RuleState, WithSta
 from unseen.core.types import Table
 from unseen.core.vector import Blocks, Layout
 from unseen.errors import UnseenError
+from unseen.ranges import Checked
 
 Combined = tuple[Tensor, RuleState, Tensor | None]
 Sees = Literal["scalars", "products", "updates"]
 
 
-class Combine(ABC):
+class Combine(Checked, ABC):
     """A server rule: `rule(rows, table, state, generator)` -> (vector [P], state, weights).
 
     Attributes:

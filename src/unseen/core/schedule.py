@@ -1,13 +1,11 @@
 """Learning rates over rounds, factors by (round, rounds); decimal shares of counts, exactly."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Protocol
+from typing import Annotated, Protocol
 
-from unseen.errors import number
+from unseen.ranges import Checked, Positive, Range, Share
 
 
 class Schedule(Protocol):
@@ -25,7 +23,7 @@ class Constant:
 
 
 @dataclass(frozen=True)
-class Step:
+class Step(Checked, named="step"):
     """`factor` from round floor(at · rounds) on, 1 before.
 
     Attributes:
@@ -37,25 +35,18 @@ class Step:
         [1.0, 0.1]
     """
 
-    at: float = 0.8
-    factor: float = 0.1
-
-    def __post_init__(self) -> None:
-        number("step(at)", self.at, 0, 1)
-        number("step(factor)", self.factor, 0, open_low=True)
+    at: Share = 0.8
+    factor: Positive = 0.1
 
     def __call__(self, round: int, rounds: int) -> float:
         return self.factor if round >= floor_share(self.at, rounds) else 1.0
 
 
 @dataclass(frozen=True)
-class Exponential:
+class Exponential(Checked, named="exponential"):
     """factor ** round, as the WILDS recipes' 0.96 per epoch."""
 
-    factor: float = 0.96
-
-    def __post_init__(self) -> None:
-        number("exponential(factor)", self.factor, 0, 1, open_low=True)
+    factor: Annotated[float, Range(0, 1, open_low=True)] = 0.96
 
     def __call__(self, round: int, rounds: int) -> float:
         return self.factor**round

@@ -1,7 +1,5 @@
 """Text written from jinja2 templates that lie next to the code."""
 
-from __future__ import annotations
-
 from importlib import resources
 
 

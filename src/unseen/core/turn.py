@@ -1,7 +1,5 @@
 """Which exchange of which round it is, and for whom: the source of all randomness."""
 
-from __future__ import annotations
-
 import hashlib
 from dataclasses import dataclass, replace
 from typing import Any

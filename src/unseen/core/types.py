@@ -1,7 +1,5 @@
 """The mappings that travel through a round."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from torch import Tensor

@@ -4,8 +4,6 @@
 give the metric itself, up to rounding.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Mapping
 

@@ -8,15 +8,12 @@ Example:
     (('0', '15', '30', '45', '60', '75'), [300, 300, 300, 299, 299, 299])
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
 from unseen.datasets import (
-    benchmarks,
     camelyon,
     cifar,
     delimited,
@@ -25,6 +22,7 @@ from unseen.datasets import (
     fmow,
     folder,
     heart,
+    layout,
     mnist,
     poverty,
 )
@@ -39,7 +37,7 @@ __all__ = ["DATASETS", "DataSet", "Domain", "Info", "check", "info", "load"]
 DATASETS = {
     info.name: info
     for info in (
-        digits.INFO, mnist.INFO, mnist.COLOURED_INFO, cifar.INFO, heart.INFO, *benchmarks.INFOS,
+        digits.INFO, mnist.INFO, mnist.COLOURED_INFO, cifar.INFO, heart.INFO, *layout.INFOS,
         camelyon.INFO, poverty.INFO, fmow.INFO, eicu.INFO, folder.INFO, delimited.INFO,
     )
 }  # fmt: skip
@@ -91,7 +89,6 @@ def load(name: str, data_dir: str | Path | None = None, **options: object) -> Da
         data = resolve("data set", Call(call.name, plain), loaders, (data_dir,), own=True)
     if not isinstance(data, DataSet):
         raise UnseenError(
-            f"data set {name!r} must be an unseen.datasets.DataSet; its loader returned "
-            f"{type(data).__name__}."
+            f"{name!r} must give an unseen.datasets.DataSet; found {type(data).__name__}."
         )
     return check(replace(data, stand_in=data.stand_in or marker(places) is not None))

@@ -1,7 +1,5 @@
 """Images decoded once: one array of bytes per domain on disk, mapped into memory when read."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math
@@ -16,6 +14,7 @@ from itertools import islice
 from pathlib import Path
 
 import torch
+from rich.filesize import decimal as readable
 from torch import Tensor
 
 from unseen.datasets.images import File, Tree, View
@@ -133,9 +132,8 @@ def workspace(folder: Path, size: int, what: str, remedy: str = "") -> Iterator[
     folder.mkdir(parents=True, exist_ok=True)
     free = shutil.disk_usage(folder).free
     if size > free:
-        raise UnseenError(
-            f"{what} take {readable(size)} and {folder} has {readable(free)} left.", remedy=remedy
-        )
+        left = f"{what} take {readable(size)} and {folder} has {readable(free)} left."
+        raise UnseenError(left, remedy=remedy)
     temporary = Path(tempfile.mkdtemp(prefix=".unfinished-", dir=folder))
     try:
         yield temporary
@@ -187,17 +185,3 @@ def _open(entry: Path, shape: tuple[int, ...]) -> tuple[Tensor, str]:
             f"the decoded images in {entry} are damaged ({error}):",
             remedy="remove that folder; they will be decoded again.",
         ) from error
-
-
-def readable(size: float) -> str:
-    """Return a number of bytes in words.
-
-    Example:
-        >>> readable(1_503_445_000)
-        '1.5 GB'
-    """
-    for unit in ("bytes", "kB", "MB", "GB"):
-        if size < 1000 or unit == "GB":
-            break
-        size /= 1000
-    return f"{size:.0f} {unit}" if unit == "bytes" or size >= 100 else f"{size:.1f} {unit}"

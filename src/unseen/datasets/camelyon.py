@@ -1,7 +1,5 @@
 """Camelyon17 of WILDS: is there tumour in a patch of lymph node; five hospitals."""
 
-from __future__ import annotations
-
 from functools import partial
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What the columns of a table look like by their cells and names; a summary for a first look."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from collections.abc import Collection, Mapping, Sequence
@@ -133,10 +131,8 @@ def check_almost(sheet: Sheet, name: str) -> None:
     cells = zip(sheet.lines, sheet.columns[name], strict=True)
     line, cell = next((line, cell) for line, cell in cells if cell in texts)
     raise UnseenError(
-        f"line {line} of {sheet.name} has {cell!r} in the column {name!r}, which is nearly a "
-        "number and is not one:",
-        remedy=f"{spelling_remedy(sheet, str(cell))}. If it is a category, name the column in the "
-        "option 'categorical'.",
+        f"line {line} of {sheet.name} has {cell!r} in the column {name!r}, nearly a number:",
+        remedy=f"{spelling_remedy(sheet, str(cell))}. If not a number, add it to 'categorical'.",
     )
 
 
@@ -148,18 +144,14 @@ def spelling_remedy(sheet: Sheet, cell: str) -> str:
         wrong = sign != sheet.dialect.decimal
         return f"write it without thousands, {plain}" + (f", and set decimal={sign!r}" * wrong)
     if comma and number(cell) is not None:
-        spelling = "its decimal sign is a comma: write it so, or set decimal='.'"
-        return f"{spelling}; if the point sets thousands apart, leave it out"
+        return "write it with a decimal comma and no thousands, or set decimal='.'"
     if comma or cell.count(",") != 1 or "." in cell:
         sign = "comma" if comma else "point"
         return f"write it in plain digits, with a {sign} for decimals"
     numeric = (name for name in sheet.columns if None not in map(number, sheet.present(name)))
     other = next((name for name in numeric if any("." in c for c in sheet.present(name))), None)
     if other is not None:
-        return (
-            f"if that is a decimal comma, write it with a point, as in the column {other!r}, or "
-            "all numbers with a comma and decimal=','; if not, write it in plain digits"
-        )
+        return f"write it with a decimal point, as in the column {other!r}, or all with decimal=','"
     return "if that is a decimal comma, write decimal=','; if not, write it in plain digits"
 
 
@@ -255,7 +247,6 @@ def guessed_encoding(sheet: Sheet) -> bool:
 
 
 def _guess(sheet: Sheet, usual: str, taken: str) -> str | None:
-    """The first column with such a name and several values that repeat."""
     for name in sheet.columns:
         values = {*sheet.present(name)}
         if name != taken and words(name) & WORDS[usual] and 1 < len(values) < len(sheet.lines):

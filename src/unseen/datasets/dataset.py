@@ -1,19 +1,27 @@
-"""What a data set is once it has left the disk: named domains in memory, checked."""
+"""A data set in memory: named domains, checked, and the sums that clients exchange about it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from functools import cached_property
+from typing import TYPE_CHECKING, Self
 
 import torch
 from torch import Tensor
 
+from unseen.core.client import Client
+from unseen.core.exchange import Reply
+from unseen.core.metrics import Scale
+from unseen.core.turn import Turn
+from unseen.core.types import Inbox, Memory
+from unseen.core.vector import Model
+from unseen.datasets import encoding
+from unseen.datasets.encoding import FLAT, Schema
 from unseen.errors import UnseenError
 
 if TYPE_CHECKING:
     from unseen.datasets.dialect import Dialect
-    from unseen.datasets.encoding import Schema
 
 #: The code of an example that no group of a metadata column counts.
 NO_GROUP = -1
@@ -121,7 +129,6 @@ def shared_units(domains: Sequence[Domain], names: Sequence[str], what: str) -> 
 
 
 def _owners(codes: Iterable[tuple[str, Tensor | None]]) -> list[tuple[int, list[str]]]:
-    """Every code, in order, with the domains in which it occurs."""
     owners: dict[int, list[str]] = {}
     for name, own in codes:
         for code in own.unique().tolist() if own is not None else ():
@@ -153,12 +160,10 @@ def check(data: DataSet) -> DataSet:
 
 
 def _faults(data: DataSet, domain: Domain) -> Iterator[str]:
-    """What is wrong with a domain, its inputs first."""
     x, y, rows, units = domain.x, domain.y, domain.validation, domain.units
     if x.dtype not in (torch.uint8, torch.float32) and data.schema is None:
         yield f"inputs of type {x.dtype}; uint8 or float32 was expected"
-    # Bytes cannot be infinite; what has a digest was looked at when it was decoded. Both may be
-    # gigabytes on a disk.
+    # Bytes cannot be infinite; what has a digest was looked at when it was decoded.
     if x.is_floating_point() and domain.digest is None:
         values = x[~x.isnan()] if data.schema is not None else x
         if bad := int((~values.isfinite()).sum()):
@@ -170,10 +175,9 @@ def _faults(data: DataSet, domain: Domain) -> Iterator[str]:
             yield "targets that are not finite float32 numbers"
     elif y.dtype != torch.int64 or _outside(y, len(data.classes)):
         wrong = sorted(set(y.tolist()) - set(range(len(data.classes))))[:5]
-        yield (
-            f"labels outside its {len(data.classes)} classes: integers (int64) from 0 to "
-            f"{len(data.classes) - 1} were expected, found {wrong or y.dtype}"
-        )
+        expected = f"integers (int64) from 0 to {len(data.classes) - 1} were expected"
+        found = f"{expected}, found {wrong or y.dtype}"
+        yield f"labels outside its {len(data.classes)} classes: {found}"
     if rows is not None and (_outside(rows, len(y)) or len(rows.unique()) < len(rows)):
         yield "validation rows that repeat or lie outside the domain"
     if rows is not None and len(rows) in (0, len(y)):
@@ -193,3 +197,81 @@ def _faults(data: DataSet, domain: Domain) -> Iterator[str]:
 
 def _outside(values: Tensor, size: int) -> bool:
     return bool(((values < 0) | (values >= size)).any())
+
+
+@dataclass(frozen=True)
+class Totals:
+    """`Schema.sums` of the training rows of a table and of labels that are to be standardised.
+
+    Attributes:
+        schema: Of the table, None for other data.
+        label: What the labels are called, None where they are taken as they are.
+
+    Note:
+        Labels count as one more numeric column, so that the same rules hold for them as for
+        columns: one sum, one exchange, or one public range.
+    """
+
+    schema: Schema | None
+    label: str | None
+
+    @classmethod
+    def of(cls, data: DataSet) -> Self | None:
+        """Return what a data set needs before training; None if it needs nothing."""
+        label = data.standardise if data.classes is None else None
+        return cls(data.schema, label) if data.schema is not None or label is not None else None
+
+    @cached_property
+    def joint(self) -> Schema:
+        """The table's columns with the labels as the last."""
+        table = self.schema or Schema(())
+        labels = () if self.label is None else (self.label,)
+        return Schema((*table.columns, *labels), table.categories, table.flags)
+
+    @property
+    def size(self) -> int:
+        return sum(self.joint.parts)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The numeric columns, with the labels as the last."""
+        return tuple(self.joint.columns[j] for j in self.joint.numeric)
+
+    def __call__(
+        self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
+    ) -> tuple[Reply, Memory]:
+        """Reply with the statistics of the client's training rows; nothing else is touched."""
+        split = client.split("train")
+        columns = [] if self.schema is None else [split.x[:]]
+        if self.label is not None:
+            columns = [x.double() for x in (*columns, split.y[:, None])]
+        return Reply(rows={"statistics": self.joint.sums(torch.cat(columns, dim=1))}), memory
+
+    def of_ranges(self, ranges: Mapping[str, tuple[float, float]]) -> Tensor:
+        """Return statistics that follow from public ranges alone, see `encoding.of_ranges`."""
+        return encoding.of_ranges(self.joint, ranges)
+
+    def of_table(self, statistics: Tensor) -> Tensor | None:
+        """Return the table's part of the statistics; None without a table."""
+        if self.schema is None or self.label is None:
+            return statistics if self.schema is not None else None
+        numeric, codes = self._split(statistics)
+        return torch.cat([numeric[:, :-1].flatten(), codes])
+
+    def scale(self, statistics: Tensor) -> Scale | None:
+        """Return what the labels are standardised by; None where they are taken as they are.
+
+        Returns:
+            The mean, and the deviation of the population, 1 where all labels are equal.
+        """
+        if self.label is None:
+            return None
+        known, _, total, squares = self._split(statistics)[0][:, -1].tolist()
+        mean = total / known
+        variance = squares / known - mean * mean
+        return Scale(mean, 1.0 if variance <= FLAT * squares / known else variance**0.5)
+
+    def _split(self, statistics: Tensor) -> tuple[Tensor, Tensor]:
+        """The numeric part [4, M + 1], the labels last, and the counts of codes."""
+        size = self.joint.parts[0]
+        return statistics[:size].view(4, -1), statistics[size:]

@@ -1,7 +1,5 @@
 """A user's own table: one csv file with a header, one row per example."""
 
-from __future__ import annotations
-
 import math
 import warnings
 from collections import Counter
@@ -159,14 +157,12 @@ def _labels(sheet: Sheet, label: str, task: str) -> tuple[tuple[str, ...] | None
         nearly = almost(cell) or (sheet.number(cell) is None and number(cell) is not None)
         remedy = spelling_remedy(sheet, cell) if nearly else "correct it"
         raise UnseenError(
-            f"the label {cell!r} in line {error.line} of {sheet.name}, column {label!r}, is not a "
-            "number:",
+            f"the label {cell!r} in line {error.line} of {sheet.name}, {label!r}, is not a number:",
             remedy=f"{remedy}. If the labels are classes, write task='classification'.",
         ) from None
 
 
 def _numeric_classes(label: str, classes: tuple[str, ...] | None) -> list[str]:
-    """A remark on classes that may be meant as numbers."""
     names = classes or ()
     most = 10 if any("." in name for name in names) else 15
     if len(names) <= most or any(number(name) is None for name in names):

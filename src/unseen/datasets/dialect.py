@@ -1,7 +1,5 @@
 """How a csv file is written: its encoding, what separates its cells, its decimal sign."""
 
-from __future__ import annotations
-
 import codecs
 import csv
 import gzip
@@ -18,8 +16,7 @@ from unseen.errors import UnseenError, choice
 
 #: What may separate cells, the usual one first, each as messages spell it.
 SEPARATORS = {",": "','", ";": "';'", "\t": "'\\t' (a tab)", "|": "'|'"}
-#: Marks at the start of a file, the longer first where one begins like another, and the codecs that
-#: pass them over.
+#: Marks at the start of a file, the longer first, and the codecs that pass them over.
 MARKS = {
     codecs.BOM_UTF8: "utf-8-sig",
     codecs.BOM_UTF32_LE: "utf-32",
@@ -64,12 +61,10 @@ class Dialect:
             codecs.lookup(self.encoding or "utf-8")
         except LookupError:
             raise UnseenError(
-                f"Python knows no encoding {self.encoding!r}; usual ones are 'utf-8', 'cp1252', "
-                "'latin-1' and 'utf-16'."
+                f"Python knows no encoding {self.encoding!r}; usual: 'utf-8', 'cp1252', 'utf-16'."
             ) from None
 
     def number(self, cell: str) -> float | None:
-        """Return the number that a cell spells in this file, or None."""
         return number(cell, self.decimal)
 
     def plain(self, cell: str) -> str:
@@ -169,7 +164,6 @@ def _marked(content: bytes) -> str | None:
 
 
 def _likely(content: bytes, name: str) -> str:
-    """What a file may be that is not in the encoding of that name, in which it was read."""
     if content.startswith(b"PK"):
         return "It looks like an Excel workbook or another zip archive: save the sheet as csv."
     even, odd = content[0:2000:2].count(0), content[1:2000:2].count(0)
@@ -177,10 +171,7 @@ def _likely(content: bytes, name: str) -> str:
         utf_16 = "utf-16-le" if odd > even else "utf-16-be"
         return f"It looks like UTF-16 without a mark: write encoding={utf_16!r} in table(...)."
     if name == "UTF-8":
-        return (
-            "It is probably cp1252 (Windows) or latin-1: write encoding='cp1252' in table(...), or "
-            "save it as UTF-8."
-        )
+        return "It is probably cp1252 or latin-1: write encoding='cp1252' in table(...)."
     return "Name another encoding, such as 'utf-8', 'cp1252' or 'utf-16'."
 
 

@@ -1,7 +1,5 @@
 """scikit-learn's handwritten digits as six domains, each turned by another angle."""
 
-from __future__ import annotations
-
 import math
 from importlib.util import find_spec
 from pathlib import Path
@@ -17,8 +15,7 @@ from unseen.datasets.entry import Facts, Info
 
 ANGLES = (0, 15, 30, 45, 60, 75)
 FACTS = Facts.of("rotated-digits")
-#: Images that one call of grid_sample turns, in its channel axis: all share the angle, so one
-#: grid serves them and its corner weights are computed once.
+#: Images that one call of grid_sample turns, in its channel axis: one grid serves them.
 CHUNK = 2048
 #: Added before a grey level is cut off: corner weights that sum to 0.9999999 must not cost one.
 NUDGE = 2**-10

@@ -1,7 +1,5 @@
 """eICU: who dies in hospital, from the drugs ordered at many hospitals' intensive care units."""
 
-from __future__ import annotations
-
 import hashlib
 import math
 from collections import Counter
@@ -14,6 +12,7 @@ from torch import Tensor
 from unseen.core.turn import keyed
 from unseen.datasets import eicu_files as files
 from unseen.datasets.dataset import DataSet, Domain
+from unseen.datasets.dialect import number as spelt
 from unseen.datasets.eicu_files import CATEGORICAL, DEMOGRAPHICS, EDITIONS, FACTS, Stay
 from unseen.datasets.encoding import Schema
 from unseen.datasets.entry import Info
@@ -22,12 +21,7 @@ from unseen.errors import UnseenError, choice, number
 
 #: Centimetres and kilograms that an adult may have; other values were mistyped and are missing.
 PLAUSIBLE = {"admissionheight": (100.0, 250.0), "admissionweight": (20.0, 400.0)}
-LICENCES = {
-    "demo": "Open Database License (ODbL) 1.0; never try to re-identify anybody",
-    "full": (
-        "PhysioNet Credentialed Health Data License 1.5: training, a signed agreement, no sharing"
-    ),
-}
+LICENCES = dict(zip(EDITIONS, FACTS.names["licences"], strict=True))
 
 
 def load(
@@ -122,14 +116,10 @@ def load(
         if value is not None:
             number(name, value, 1, whole=True)
             if domain == "region":
-                raise UnseenError(
-                    f"{name} is for domains that are hospitals.",
-                    remedy="Add domain = 'hospital' or 'rank'.",
-                )
+                remedy = "Add domain = 'hospital' or 'rank'."
+                raise UnseenError(f"{name} is for domains that are hospitals.", remedy=remedy)
     if rest and equal is None:
-        raise UnseenError(
-            "rest = True pools the hospitals after the largest.", remedy="Set equal, as in 20."
-        )
+        raise UnseenError("rest = True pools the hospitals after `equal`.", remedy="Set equal.")
     folder, suffix = files.folder_of(data_dir, edition)
     every = files.read_stays(folder, suffix)
     files.check_edition(folder, len(every), edition)
@@ -144,8 +134,7 @@ def load(
     omitted = ", ".join(f"{count} ({why})" for why, count in left.items() if count) or "none"
     if not members:
         raise UnseenError(
-            f"no {'region' if domain == 'region' else 'hospital'} of {folder} has "
-            f"minimum = {minimum} stays after what was left out: {omitted}."
+            f"no domain of {folder} has minimum = {minimum} stays; left out: {omitted}."
         )
     selected = [stay for own in members.values() for stay in own]
     columns, x = _drugs(selected, orders, vocabulary, size)
@@ -161,7 +150,6 @@ def load(
 
 
 def _selected(stays: Sequence[Stay], domain: str, which: str) -> tuple[list[Stay], dict[str, int]]:
-    """The stays that can be used, and why how many cannot."""
     selected = [stay for stay in stays if stay.outcome]
     left = {"outcome unknown": len(stays) - len(selected)}
     if domain == "region":
@@ -194,8 +182,7 @@ def _domains(
     for option, wanted in (("hospitals", hospitals), ("equal", equal)):
         if wanted is not None and 0 < len(by_name) < wanted:
             raise UnseenError(
-                f"{option} = {wanted} asks for more hospitals than there are: {len(by_name)} have "
-                f"minimum = {minimum} stays after what was left out.",
+                f"{option} = {wanted}; {len(by_name)} hospitals have minimum = {minimum} stays.",
                 remedy=f"Take an edition with more, or set {option} to {len(by_name)} or fewer.",
             )
     by_number = sorted(by_name, key=lambda n: (int(n) if n.isdigit() else math.inf, n))
@@ -217,7 +204,6 @@ def _domains(
 def _drugs(
     stays: Sequence[Stay], orders: Mapping[str, frozenset[str]], vocabulary: str, size: int
 ) -> tuple[list[str], Tensor]:
-    """Names of the columns, and whether each stay has each [N, C]."""
     if vocabulary == "frequent":
         counts = Counter(drug for stay in stays for drug in orders.get(stay.id, ()))
         columns = sorted(counts, key=lambda drug: (-counts[drug], drug))[:size]
@@ -251,10 +237,8 @@ def _measured(name: str, cell: str) -> float:
     """A number, NaN where there is none or none that can be."""
     if name == "age" and cell.startswith(">"):
         return 90.0
-    try:
-        value = float(cell) if cell else math.nan
-    except ValueError:
-        raise UnseenError(f"{name} of patient.csv holds {cell!r}, which is not a number.") from None
+    if (value := spelt(cell) if cell else math.nan) is None:
+        raise UnseenError(f"{name} of patient.csv holds {cell!r}, which is not a number.")
     low, high = PLAUSIBLE.get(name, (-math.inf, math.inf))
     return value if low <= value <= high else math.nan
 

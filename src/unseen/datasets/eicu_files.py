@@ -1,7 +1,5 @@
 """eICU's three files: stays, the drugs ordered during them, and a stand-in of both."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -73,8 +71,7 @@ def check_edition(folder: Path, stays: int, edition: str) -> None:
     (other,) = set(EDITIONS) - {edition}
     if stays == ROWS[other]["patient"]:
         raise UnseenError(
-            f"{folder} holds the {stays:,} stays of eICU's {other} edition; edition = {edition!r} "
-            f"was asked for, which has {ROWS[edition]['patient']:,}.",
+            f"{folder} holds the {stays:,} stays of the {other} edition, not of {edition!r}.",
             remedy=f"Take edition = {other!r}, or name the folder of the {edition} edition.",
         )
 

@@ -1,7 +1,5 @@
 """Tables: raw columns, the sums that clients send about them, and features made of the sums."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -69,8 +67,8 @@ class Schema:
         """Refuse a table that has other columns, infinite numbers or codes without a name."""
         if x.ndim != 2 or x.shape[1] != len(self.columns) or not x.is_floating_point():
             raise UnseenError(
-                f"a raw table has the shape [N, {len(self.columns)}] and holds floating-point "
-                f"numbers; found {list(x.shape)} of type {x.dtype}."
+                f"a raw table is floating-point of shape [N, {len(self.columns)}]; found {x.dtype} "
+                f"{list(x.shape)}."
             )
         codes = {j: len(names) for j, names in self.categorical}
         for j, name in enumerate(self.columns):
@@ -141,8 +139,8 @@ def of_ranges(schema: Schema, ranges: Mapping[str, tuple[float, float]]) -> Tens
         wide = high - low > 1e-6 * max(abs(low), abs(high))
         if not (wide and math.isfinite(low) and math.isfinite(high)):
             raise UnseenError(
-                f"the range of the column {name!r} must be [low, high] with low below high, both "
-                f"finite and not almost equal; found [{low:g}, {high:g}]."
+                f"the range of {name!r} needs low below high, both finite and not almost equal; "
+                f"found [{low:g}, {high:g}]."
             )
     if lacking := [name for name in numeric if name not in ranges]:
         raise UnseenError(

@@ -1,7 +1,5 @@
 """What is known of a data set: its file in `catalogue`, BibTeX, and what reads its files."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
@@ -181,11 +179,9 @@ class Layout(Facts):
         return {folded(s): label for label, own in spelt.items() for s in own}
 
     def domain(self, folder: str) -> str | None:
-        """Return the domain of a folder's name, or None."""
         return self._domains.get(folded(folder))
 
     def label(self, folder: str) -> str | None:
-        """Return the class of a folder's name, or None."""
         return folder if self.count is not None else self._classes.get(folded(folder))
 
 
@@ -235,8 +231,7 @@ def below(data_dir: str | Path | None, path: str | Path, dataset: str) -> Path:
     """Return `path` if it is absolute, else below `data_dir`, else below the current folder."""
     if "://" in str(path):
         raise UnseenError(
-            f"data set {dataset!r} reads files of this machine and downloads nothing; found the "
-            f"address {str(path)!r}.",
+            f"data set {dataset!r} downloads nothing; found the address {str(path)!r}.",
             remedy="Fetch it, and set 'path' to its place.",
         )
     place = Path(data_dir or ".") / path

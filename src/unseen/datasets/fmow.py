@@ -1,7 +1,5 @@
 """FMoW of WILDS: what a place on a satellite image is used for; regions and years."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -81,8 +79,10 @@ def load(
         choice(f"split in {path}", part, PARTS)
         choice(f"region in {path}", region, (*REGIONS, OTHER))
         choice(f"year in {path}", str(year), YEARS)
-        name = _domain(part, year, region if clients == "region" else str(year))
-        if name is not None:
+        wanted, name = ({"val"}, VALIDATION) if year < LAST else ({"test"}, TEST)
+        if year < LATER:
+            wanted, name = {"train", "val"}, region if clients == "region" else str(year)
+        if part in wanted:
             group = NO_GROUP if region == OTHER else REGIONS.index(region)
             meta = {"region": group, "year": YEARS.index(str(year))}
             validates = part == "val" and year < LATER
@@ -129,14 +129,6 @@ def sketch(folder: Path) -> None:
         code = codes[(turn // 4 + i) % len(codes)]
         lines.append(f"{i},{part},{('zoo', 'airport')[label]},{code},{time}")
     (root / "rgb_metadata.csv").write_text("\n".join(lines) + "\n")
-
-
-def _domain(part: str, year: int, client: str) -> str | None:
-    """The domain of an image, or None where WILDS does not use it."""
-    if year < LATER:
-        return client if part in ("train", "val") else None
-    wanted, name = ("val", VALIDATION) if year < LAST else ("test", TEST)
-    return name if part == wanted else None
 
 
 def _year(time: str, path: Path) -> int:

@@ -1,7 +1,5 @@
 """A user's own images: data_dir/domain/class/image, as a folder or as one tar archive."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -70,8 +68,7 @@ def survey(
     above = sorted({"/".join(file.parts[:-3]) or "." for file in files})
     if len(above) > 1:
         raise UnseenError(
-            f"{tree.root} is not one tree domain/class/image: found images in {above[0]} and in "
-            f"{above[1]}."
+            f"{tree.root} is not one tree domain/class/image: found {above[0]} and {above[1]}."
         )
     images: dict[str, list[Image]] = {name: [] for name in sorted({f.parts[-3] for f in files})}
     for file in files:
@@ -96,8 +93,7 @@ def _units(
     except re.error as error:
         raise UnseenError(f"unit = {pattern!r} is not a regular expression: {error}.") from None
     if not expression.groups:
-        what = f"unit = {pattern!r} has no group in brackets that names the unit"
-        raise UnseenError(f"{what}, as (P[0-9]+)_ does in P12_left.png.")
+        raise UnseenError(f"unit = {pattern!r} has no group in brackets, as (P[0-9]+)_ has.")
     files = [image.file for own in images.values() for image in own]
     matches = [expression.search(file.parts[-1]) for file in files]
     units = [match[1] if match else None for match in matches]

@@ -1,7 +1,5 @@
 """UCI Heart Disease: four hospitals in three countries, thirteen findings, one diagnosis."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 
@@ -51,12 +49,6 @@ def folder_of(data_dir: str | Path | None) -> str | Path:
     return data_dir if own else SHIPPED
 
 
-def locate(data_dir: Path) -> None:
-    """Look for the four files; an error says where."""
-    for name in HOSPITALS:
-        path_of(data_dir, name)
-
-
 def path_of(data_dir: str | Path | None, name: str) -> Path:
     """Return the file of one of the four hospitals, which must lie in this very folder.
 
@@ -95,4 +87,6 @@ def sketch(folder: Path) -> None:
         (root / file).write_text("\n".join(lines) + "\n")
 
 
-INFO = Info(**vars(FACTS), loader=load, sketch=sketch, locate=locate)
+INFO = Info(
+    **vars(FACTS), loader=load, sketch=sketch, locate=lambda d: [path_of(d, n) for n in HOSPITALS]
+)

@@ -1,7 +1,5 @@
 """Image files: where they lie, in folders or in a tar archive, and how one is decoded."""
 
-from __future__ import annotations
-
 import io
 import os
 import tarfile
@@ -32,7 +30,6 @@ class File:
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """The folders that it lies in, and its name."""
         return tuple(self.path.split("/"))
 
 

@@ -1,7 +1,5 @@
 """Bring what was downloaded into the layout that is read: archives and Parquet exports."""
 
-from __future__ import annotations
-
 import io
 import json
 import os
@@ -17,7 +15,9 @@ from functools import lru_cache, partial
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any, BinaryIO
 
-from unseen.datasets.cache import readable, workspace
+from rich.filesize import decimal as readable
+
+from unseen.datasets.cache import workspace
 from unseen.datasets.entry import Layout
 from unseen.datasets.images import SUFFIXES, File, visible
 from unseen.datasets.layout import place
@@ -94,7 +94,6 @@ def bring(
 def _targets(
     layout: Layout, item: Item, notes: Mapping[str, Sequence[tuple[str, str]]]
 ) -> list[str]:
-    """The paths of an image or a list below the layout's root; none for other files."""
     name = PurePosixPath(item.path).name
     if name == MARKER:  # what is in an archive of a stand-in stays one
         return [MARKER]
@@ -131,7 +130,6 @@ def _notes(layout: Layout | None, items: Sequence[Item]) -> Mapping[str, Sequenc
 def _write(
     wanted: Mapping[str, Item], size: int, folder: Path, locate: Callable[[Path], object] | None
 ) -> None:
-    """Write all files into a temporary folder, then rename each to its place."""
     if there := [target for target in wanted if (folder / target).exists()]:
         raise UnseenError(
             f"{folder} already has {len(there)} of the files, the first {there[0]}.",
@@ -209,13 +207,10 @@ def _item(
 
 
 def _safe(name: str, source: Path) -> str:
-    """A path that stays below the folder it is put in, or an error."""
     path = PurePosixPath(name)
     drive = PureWindowsPath(name).drive
     if path.is_absolute() or ".." in path.parts or drive or "\\" in name or "\0" in name:
-        raise UnseenError(
-            f"{source} holds the path {name!r}, which may lead out of the folder: not imported."
-        )
+        raise UnseenError(f"{source} holds the path {name!r}, which may lead out of the folder.")
     return path.as_posix()
 
 
@@ -234,9 +229,7 @@ def _from_parquet(source: Path) -> Iterator[Item]:
             folders = [_word(source, described, c, record[c]) for c in (domain, label)]
             suffix = next((s for magic, s in MAGIC.items() if data.startswith(magic)), None)
             if suffix is None:
-                raise UnseenError(
-                    f"row {group}-{row:05d} of {source} is not an image of a known kind."
-                )
+                raise UnseenError(f"row {group}-{row:05d} of {source} is not a known image.")
             stem = PurePosixPath(path).stem if path else f"{source.stem}-{group}-{row:05d}"
             where = _safe("/".join((*folders, stem + suffix)), source)
             yield Item(where, len(data), partial(_bytes, source, image, group, row))
@@ -246,10 +239,8 @@ def _parquet(source: Path) -> Any:
     try:
         from pyarrow import parquet  # type: ignore[import-not-found,import-untyped,unused-ignore]
     except ImportError:
-        raise UnseenError(
-            "Parquet files are read by pyarrow, which is not installed:",
-            remedy="pip install 'unseen[parquet]'.",
-        ) from None
+        remedy = "pip install 'unseen[parquet]'."
+        raise UnseenError("Parquet files need pyarrow:", remedy=remedy) from None
     return parquet.ParquetFile(source)
 
 
@@ -270,10 +261,8 @@ def _bytes(source: Path, column: str, group: int, row: int) -> BinaryIO:
 def _column(source: Path, columns: Sequence[str], *names: str) -> str:
     if name := next((name for name in names if name in columns), None):
         return name
-    raise UnseenError(
-        f"{source} has no column {' or '.join(names)}; found {', '.join(columns)}.",
-        remedy="Rename it.",
-    )
+    what = f"{source} has no column {' or '.join(names)}; found {', '.join(columns)}."
+    raise UnseenError(what, remedy="Rename it.")
 
 
 def _described(metadata: Mapping[bytes, bytes]) -> dict[str, list[str]]:

@@ -1,7 +1,5 @@
 """MNIST: its files; digits rotated as DomainBed or Ghifary et al. do, or coloured as in FedILC."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import math
@@ -183,23 +181,16 @@ def locate(data_dir: Path, facts: Facts = FACTS) -> None:
         _path(data_dir, f"{part}-labels", 1, facts)
 
 
-def locate_either(data_dir: Path) -> None:
-    """Look for what one of the protocols reads: the four files, or Ghifary's views."""
-    either(partial(locate, data_dir), partial(GHIFARY.find, data_dir, *VIEWS))
-
-
 def _path(data_dir: str | Path | None, stem: str, dimensions: int, facts: Facts) -> Path:
     spellings = [f"{stem}{dot}idx{dimensions}-ubyte" for dot in "-."]
     return facts.find(data_dir, *(s + end for end in (".gz", "", ".idx") for s in spellings))
 
 
 def _header(shape: tuple[int, ...]) -> bytes:
-    """The first bytes of an idx file of unsigned bytes."""
     return bytes([0, 0, 8, len(shape)]) + b"".join(n.to_bytes(4, "big") for n in shape)
 
 
 def _idx(path: Path, shape: tuple[int, ...]) -> Tensor:
-    """The bytes of an idx file, packed or not, that must have this shape."""
     content = path.read_bytes()
     try:
         content = gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content
@@ -210,8 +201,7 @@ def _idx(path: Path, shape: tuple[int, ...]) -> Tensor:
     header = _header(shape)
     if content[: len(header)] != header or len(content) != len(header) + math.prod(shape):
         raise UnseenError(
-            f"{path} is not the idx file of {list(shape)} bytes that MNIST has: found "
-            f"{len(content)} bytes with the header {content[: len(header)].hex()}.",
+            f"{path} is not MNIST's idx file of {list(shape)} bytes: found {len(content)} bytes.",
             remedy=FACTS.obtain,
         )
     return torch.frombuffer(bytearray(content), dtype=torch.uint8, offset=len(header)).view(shape)
@@ -262,7 +252,10 @@ def sketch(folder: Path) -> None:
     np.savez_compressed(views / VIEWS[0], x=x, y=np.tile(y, (len(ANGLES), 1)))
 
 
-INFO = Info(**vars(FACTS), loader=load, sketch=sketch, locate=locate_either, variants=variants)
+INFO = Info(
+    **vars(FACTS), loader=load, sketch=sketch, variants=variants,
+    locate=lambda d: either(partial(locate, d), partial(GHIFARY.find, d, *VIEWS)),
+)  # fmt: skip
 COLOURED_INFO = Info(
     **vars(COLOURED), loader=load_coloured, sketch=sketch, locate=partial(locate, facts=COLOURED)
 )

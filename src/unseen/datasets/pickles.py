@@ -1,7 +1,5 @@
 """Pickles of arrays, read without running what else a pickle may name."""
 
-from __future__ import annotations
-
 import io
 import pickle
 import zlib
@@ -9,8 +7,7 @@ from collections.abc import Callable
 from typing import Any
 from zipfile import BadZipFile
 
-#: What a damaged archive raises, a pickle whose instructions do not fit together, and arrays of
-#: the wrong kind or shape.
+#: What a damaged archive or pickle raises, and arrays of the wrong kind or shape.
 UNREADABLE = (
     OSError, EOFError, zlib.error, BadZipFile, pickle.UnpicklingError, ValueError, TypeError,
     KeyError, IndexError, AttributeError, RuntimeError,

@@ -1,7 +1,5 @@
 """PovertyMap of WILDS: the wealth of villages from satellites; 23 countries, town and country."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -55,8 +53,7 @@ class Bands(View):
             raise UnseenError(f"{where} holds no array x that can be read ({error}).") from error
         if x.ndim != 3 or len(x) != len(BANDS) or not bool(torch.isfinite(x).all()):
             raise UnseenError(
-                f"{where} holds an array x of shape {list(x.shape)}; finite numbers of shape "
-                f"[{len(BANDS)}, 224, 224] were expected, the bands first."
+                f"{where}: x must be finite, [{len(BANDS)}, 224, 224]; found {list(x.shape)}."
             )
         if x.shape[1:] != (self.size, self.size):
             x = adaptive_avg_pool2d(x.double(), (self.size, self.size)).float()

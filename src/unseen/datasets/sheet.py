@@ -52,7 +52,6 @@ class Sheet:
         return self.columns[name]
 
     def present(self, name: str) -> list[str]:
-        """Return the cells of a column that are not missing."""
         return [cell for cell in self.column(name) if cell is not None]
 
     def plain(self, name: str) -> list[str | None]:
@@ -60,7 +59,6 @@ class Sheet:
         return [cell if cell is None else self.dialect.plain(cell) for cell in self.column(name)]
 
     def number(self, cell: str) -> float | None:
-        """Return the number that a cell spells in this file, or None."""
         return self.dialect.number(cell)
 
     def take(self, rows: Sequence[int]) -> Sheet:
@@ -205,8 +203,7 @@ def _check_header(names: Sequence[str], path: Path) -> None:
     nameless = [str(i) for i, name in enumerate(names, 1) if not name]
     if nameless:
         raise UnseenError(
-            f"{path} has no name in the header for {len(nameless)} of its {len(names)} columns "
-            f"({', '.join(nameless)}).",
+            f"{path} has no name in the header for the columns {', '.join(nameless)}.",
             remedy="Name or remove them. (Row numbers that pandas wrote? Write index=False.)",
         )
     if twice := sorted({name for name in names if names.count(name) > 1}):

@@ -56,10 +56,8 @@ class Lists:
             numbers = {label: str(i + self.first) for i, label in enumerate(classes)}
             for (label, name), number in listed.items():
                 if number != numbers.get(label):
-                    raise UnseenError(
-                        f"the list of {domain} gives {label}/{name} the number {number}; class "
-                        f"{label!r} has {numbers.get(label)}, counted from {self.first}."
-                    )
+                    numbered = f"the list of {domain} gives {label}/{name} the number {number}"
+                    raise UnseenError(f"{numbered}; its class has {numbers.get(label)}.")
         keys = {image.key for image in images}
         if absent := sorted(key for key in listed if key not in keys and key[0] in classes):
             first = "/".join(absent[0])
@@ -80,8 +78,7 @@ class Lists:
         path = next(filter(Path.is_file, places), None)
         if path is None:
             raise UnseenError(
-                f"the official split needs the list {name}, next to the domains or in a folder "
-                f"{', '.join(self.folders)} there or one above; {root} has none.",
+                f"the official split needs the list {name} in {root} or {', '.join(self.folders)}.",
                 remedy="Take split='none', and the study draws its validation rows.",
             )
         return from_pickle(path) if path.suffix == ".pkl" else from_text(path)

@@ -1,23 +1,18 @@
 """Synthetic stand-ins: how one is written, marked, and recognised when its files are read."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import partial
 from pathlib import Path
 
+from unseen.core.templates import render
 from unseen.errors import UnseenError
 
 MARKER = "STAND-IN.txt"
 #: What is said of a stand-in wherever its data set is named.
 NO_RESULT = "a synthetic stand-in: no result"
-TEXT = """\
-Everything in this folder is synthetic: drawn by rule, to stand in for the files of a data set in
-trials of programs. It was made by `unseen data sketch {name}`. Figures on it say nothing about the
-real data: tables of studies say so as long as this file lies here. Real data belong elsewhere.
-"""
 
 _places: ContextVar[list[Path] | None] = ContextVar("places", default=None)
 
@@ -73,21 +68,21 @@ def write(name: str, sketch: Callable[[Path], None], out: Path) -> None:
     others = (p for p in out.iterdir() if p.name != MARKER and not p.name.startswith("."))
     if real := sorted(path.name for path in others if not (path / MARKER).is_file()):
         raise UnseenError(
-            f"{out} is not empty: {', '.join(real[:3])}{' ...' if real[3:] else ''} has no "
-            f"{MARKER}, and a stand-in is never put next to real data.",
-            remedy="Name a new folder.",
+            f"{out} is not empty: {', '.join(real[:3])}{' ...' * bool(real[3:])} has no {MARKER}.",
+            remedy="Name a new folder; stand-ins and real data stay apart.",
         )
     with tempfile.TemporaryDirectory(prefix=".sketch-", dir=out) as temporary:
         sketch(Path(temporary))
         folders = sorted(Path(temporary).iterdir())
+        text = partial(render, "unseen.datasets", "standin.jinja")
         if there := [folder.name for folder in folders if (out / folder.name).exists()]:
             raise UnseenError(
                 f"{out} is not empty: it has {', '.join(there)} already, of a stand-in too.",
                 remedy="Take it as it is, or name a new folder.",
             )
         for folder in folders:
-            (folder / MARKER).write_text(TEXT.format(name=name), "utf-8")
+            (folder / MARKER).write_text(text(name=name), "utf-8")
         # The marker of all comes first: what is moved is never without one.
-        (out / MARKER).write_text(TEXT.format(name="NAME"), "utf-8")
+        (out / MARKER).write_text(text(name="NAME"), "utf-8")
         for folder in folders:
             folder.rename(out / folder.name)

@@ -1,7 +1,5 @@
 """What `unseen data check` finds: counts and the known totals, files that cannot be read."""
 
-from __future__ import annotations
-
 import hashlib
 from collections import Counter
 from collections.abc import Mapping
@@ -70,7 +68,6 @@ class Found:
 
     @property
     def wrong(self) -> list[str]:
-        """The classes whose counts are not the known ones."""
         return _differing(self.counts, self.known)
 
 
@@ -110,13 +107,11 @@ class Report:
 
     @property
     def counts(self) -> dict[str, int]:
-        """Class -> examples over all domains."""
         labels = dict.fromkeys(label for domain in self.domains for label in domain.counts)
         return {label: sum(d.counts.get(label, 0) for d in self.domains) for label in labels}
 
     @property
     def wrong(self) -> list[str]:
-        """The classes whose counts over all domains are not the known ones."""
         return _differing(self.counts, self.known)
 
     @property
@@ -129,7 +124,6 @@ class Report:
 
     @property
     def compared(self) -> list[str]:
-        """What there was to compare with."""
         kinds = {
             "examples per domain": any(domain.total is not None for domain in self.domains),
             "examples per domain and class": any(domain.known for domain in self.domains),
@@ -183,7 +177,6 @@ def _report(call: Call, data_dir: str | Path | None) -> Report:
 
 
 def _counted(data: DataSet, domain: Domain, info: Info) -> Found:
-    """The counts of a domain that was read, next to the known ones."""
     size = 0 if domain.validation is None else len(domain.validation)
     split = f"{len(domain.y) - size:,} / {size:,}" if size else ""
     units = None if domain.units is None else len(domain.units.unique())
@@ -268,7 +261,6 @@ def _differing(counts: Mapping[str, int], known: Mapping[str, int]) -> list[str]
 
 
 def _compare(data_dir: str | Path | None, name: str, expected: str) -> str:
-    """Whether a file, at most two folders below the data folder, is that of the checksum."""
     folders = ("", "*/", "*/*/") if data_dir is not None else ()
     paths = [path for up in folders for path in Path(data_dir or ".").glob(f"{up}{name}")]
     if not paths:

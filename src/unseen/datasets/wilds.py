@@ -1,7 +1,6 @@
 """What the WILDS sets have in common: image files, a table about them, domains of both."""
 
-from __future__ import annotations
-
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,6 +11,7 @@ import torch
 from unseen.core.turn import keyed
 from unseen.datasets.cache import decoded
 from unseen.datasets.dataset import DataSet, Domain
+from unseen.datasets.dialect import number as spelt
 from unseen.datasets.entry import Facts
 from unseen.datasets.images import File, Tree, View
 from unseen.datasets.sheet import stream
@@ -94,19 +94,16 @@ def data_set(
         y = torch.tensor([example.label for example in own]).to(kind)
         rows = validates.nonzero().flatten() if 0 < int(validates.sum()) < len(own) else None
         meta = {column: torch.tensor([e.meta[column] for e in own]) for column in own[0].meta}
-        x, spelt = pixels[start:end].view(dtype), f"{digest} {start}:{end}"
-        domains.append(Domain(name, x, y, rows, meta, spelt))
+        x, part = pixels[start:end].view(dtype), f"{digest} {start}:{end}"
+        domains.append(Domain(name, x, y, rows, meta, part))
         start = end
     return facts.data(domains, None if regression else facts.labels, levels=levels)
 
 
 def real(cell: str, column: str, path: Path) -> float:
     """Return the finite number in a cell."""
-    try:
-        value = float(cell)
-    except ValueError:
-        value = float("nan")
-    if not abs(value) < float("inf"):
+    value = spelt(cell)
+    if value is None or not math.isfinite(value):
         raise UnseenError(f"{path} has {cell!r} in {column!r}, which is not a finite number.")
     return value
 
@@ -127,10 +124,7 @@ def _files(root: Path, paths: Sequence[str]) -> list[File]:
             status = (root / path).stat()
             found.append(File(path, status.st_size, status.st_mtime_ns))
         except OSError:
-            missing[i] = (
-                f"the image {path} is named by the metadata in {root} and is not there: unpack the "
-                "whole archive, or remove its row."
-            )
+            missing[i] = f"the image {path} is not in {root}: unpack all, or remove its row."
     if missing:
         raise Unreadable(missing.values(), len(paths), places=missing)
     return found

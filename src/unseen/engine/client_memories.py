@@ -1,7 +1,5 @@
 """A site's memory on its own disk: Flower keeps no process from one message to the next."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import re

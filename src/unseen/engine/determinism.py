@@ -1,7 +1,5 @@
 """Computing the same bits everywhere."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Clients in this process, one after the other, each training in its row of one matrix."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 

@@ -4,8 +4,6 @@ Each step takes one batch of every model's data, one `vmap` over strided views o
 one optimiser step on all rows. Up to rounding the results are those of training one by one.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

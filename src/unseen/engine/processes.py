@@ -1,7 +1,5 @@
 """Jobs over processes of this machine, or over a Ray cluster: whichever is free takes the next."""
 
-from __future__ import annotations
-
 import functools
 import os
 import signal

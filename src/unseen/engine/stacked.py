@@ -4,8 +4,6 @@ Made for GPUs, where a small net's step is a matter of launches; on a CPU one mo
 is faster.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 

@@ -15,17 +15,13 @@ Source:
     (histograms, subtraction).
 """
 
-from __future__ import annotations
-
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from unseen.core import Client, Inbox, Memory, Model, Reply, Turn
+from unseen.core import Client, Inbox, Memory, Model, Reply, RuleState, Turn, WithState
 from unseen.core.parts import Part
 from unseen.core.types import Table
 from unseen.exact.forest import GRID, Array, Forest, Grown, grid
@@ -41,7 +37,6 @@ class Counts(Part):
     def __call__(
         self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
     ) -> tuple[Reply, Memory]:
-        """Return one row of counts for the bins and for the baseline."""
         x, y = rows(client)
         borders, d = grid(), self.forest.inputs
         cells = np.searchsorted(borders, x) + np.arange(d) * (GRID + 1)
@@ -65,10 +60,7 @@ class Begin:
 
     forest: Forest
 
-    def __call__(
-        self, old: Tensor, new: Tensor, state: Mapping[str, Any], table: Table
-    ) -> tuple[Tensor, Mapping[str, Any]]:
-        """Return the model's vector with both."""
+    def __call__(self, old: Tensor, new: Tensor, state: RuleState, table: Table) -> WithState:
         forest, vector = self.forest, old.detach().cpu().clone()
         trees = Grown.of(vector, forest)
         counts, (total, *sums) = np.split(new.double().cpu().numpy(), [forest.inputs * (GRID + 1)])
@@ -93,10 +85,7 @@ class Grow:
 
     forest: Forest
 
-    def __call__(
-        self, old: Tensor, new: Tensor, state: Mapping[str, Any], table: Table
-    ) -> tuple[Tensor, Mapping[str, Any]]:
-        """Return the model's vector with the new splits, and the level's histograms."""
+    def __call__(self, old: Tensor, new: Tensor, state: RuleState, table: Table) -> WithState:
         forest, vector = self.forest, old.detach().cpu().clone()
         trees = Grown.of(vector, forest)
         round = int(state["grown"]) if "grown" in state else 0

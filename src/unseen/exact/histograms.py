@@ -1,7 +1,5 @@
 """What a site sends for a level of a tree: sums of derivatives by node, column and bin."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -41,7 +39,6 @@ class Histograms(JointLocal):
         memories: Sequence[Memory],
         turn: Turn,
     ) -> list[tuple[Reply, Memory]]:
-        """Return each site's row of histograms, and where its rows are now."""
         level = self.forest.level(turn.round)
         trees = Grown.of(model.vector, self.forest)
         sites = [

@@ -7,17 +7,14 @@ with g_k = ∇ℓ_k(β), H_k = ∇²ℓ_k(β) and Λ = λ diag(1, ..., 1, 0): in
 fit is that of the pooled rows, too. A step that makes the objective larger is halved.
 """
 
-from __future__ import annotations
-
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from unseen.core import Client, Inbox, Memory, Model, Reply, Turn
+from unseen.core import Client, Inbox, Memory, Model, Reply, RuleState, Turn, WithState
 from unseen.core.parts import Part
 from unseen.core.types import Table
 from unseen.errors import UnseenError
@@ -151,10 +148,7 @@ class Newton:
     ridge: float = 1.0
     fallback: float = 1e-2
 
-    def __call__(
-        self, old: Tensor, new: Tensor, state: Mapping[str, Any], table: Table
-    ) -> tuple[Tensor, Mapping[str, Any]]:
-        """Return the coefficients after one step, as the model's vector."""
+    def __call__(self, old: Tensor, new: Tensor, state: RuleState, table: Table) -> WithState:
         q, new, state = self.shape.free, new.double().cpu(), dict(state)
         beta = self.shape.coefficients(old.cpu())
         penalised = torch.ones_like(beta)

@@ -14,11 +14,7 @@ Source:
     Polley and Hubbard 2007, "Super Learner".
 """
 
-from __future__ import annotations
-
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -27,11 +23,11 @@ import torch.nn.functional as F
 from scipy.optimize import nnls
 from torch import Tensor
 
-from unseen.core import Client, Inbox, Memory, Model, Reply, Turn
+from unseen.core import Client, Inbox, Memory, Model, Reply, RuleState, Turn, WithState
 from unseen.core.metrics import EVALUATION_BATCH
 from unseen.core.parts import Part
 from unseen.core.types import Table
-from unseen.models.trees import Mixture, probabilities
+from unseen.models.mixture import Mixture, probabilities
 
 Array = npt.NDArray[np.float64]
 #: What a site remembers of its row until the weights have come.
@@ -149,8 +145,8 @@ class Judged(Part):
         assert isinstance(module, Mixture)
         weights = module.weights.detach().cpu()
         d = brier(row, torch.full_like(weights, 1 / len(weights))) - brier(row, weights)
-        kept = {name: value for name, value in memory.items() if name != ROW}
-        return Reply({"judged": torch.stack([d, d * d, torch.ones_like(d)])}), kept
+        rest = {name: value for name, value in memory.items() if name != ROW}
+        return Reply({"judged": torch.stack([d, d * d, torch.ones_like(d)])}), rest
 
 
 def predicted(outputs: Tensor, numbers: bool) -> Tensor:
@@ -173,9 +169,7 @@ class Weigh:
 
     shrink: float
 
-    def __call__(
-        self, old: Tensor, new: Tensor, state: Mapping[str, Any], table: Table
-    ) -> tuple[Tensor, Mapping[str, Any]]:
+    def __call__(self, old: Tensor, new: Tensor, state: RuleState, table: Table) -> WithState:
         """Return the weights; the last number of the row is how many sites are in the sum."""
         A, b, c = parts(new[:-1] / new[-1], len(old))
         return torch.from_numpy(simplex(A, b, c, self.shrink)).to(old), state
@@ -191,10 +185,7 @@ class Judge:
 
     at_sites = True
 
-    def __call__(
-        self, old: Tensor, new: Tensor, state: Mapping[str, Any], table: Table
-    ) -> tuple[Tensor, Mapping[str, Any]]:
-        """Return the weights that are used."""
+    def __call__(self, old: Tensor, new: Tensor, state: RuleState, table: Table) -> WithState:
         total, squares, K = new.double().tolist()
         K = max(2.0, round(K))
         mean = total / K

@@ -1,7 +1,5 @@
 """What the server's machine asks of the SuperLink: let sites in, start and follow runs."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 from collections.abc import Iterator, Mapping

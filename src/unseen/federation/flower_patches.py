@@ -5,8 +5,6 @@ Note:
     without it; `unseen federation` therefore asks for flwr>=1.41,<1.42.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 from datetime import timedelta

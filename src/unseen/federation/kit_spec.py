@@ -1,7 +1,5 @@
 """The file that names a federation: its server, its sites, and how long certificates are valid."""
 
-from __future__ import annotations
-
 import ipaddress
 import json
 import re

@@ -1,7 +1,5 @@
 """`run` and `status`: start a study over the sites that are connected, and see how it stands."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 import json

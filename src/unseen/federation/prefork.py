@@ -7,8 +7,6 @@ Note:
     ends. Where nobody answers, Flower's own is started.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shlex

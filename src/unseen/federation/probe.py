@@ -1,7 +1,5 @@
 """What a site can learn of the server before it joins, and the names of what can be wrong."""
 
-from __future__ import annotations
-
 import http.client
 import json
 import socket

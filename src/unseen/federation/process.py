@@ -1,7 +1,5 @@
 """One child in the foreground, and the end of all that it started."""
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import os

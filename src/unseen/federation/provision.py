@@ -1,7 +1,5 @@
 """`provision`: one folder per machine, holding what that machine needs and nothing of another."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path

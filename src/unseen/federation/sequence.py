@@ -1,7 +1,5 @@
 """The messages of one round as a sequence diagram in Mermaid, from the records of a real run."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress

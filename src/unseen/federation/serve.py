@@ -1,7 +1,5 @@
 """`serve` and `join`: one machine's part of a federation, in the foreground."""
 
-from __future__ import annotations
-
 import sys
 import time
 import tomllib

@@ -7,8 +7,6 @@ Note:
     wrong before it joins.
 """
 
-from __future__ import annotations
-
 import os
 import time
 from base64 import b64decode

@@ -5,8 +5,6 @@ Note:
     folder that UNSEEN_APP names, which `join` writes from this machine's own installation.
 """
 
-from __future__ import annotations
-
 import hashlib
 import io
 import os

@@ -1,4 +1,4 @@
-"""Where points can go: TensorBoard and MLflow.
+"""The points of a job, and where they can go: TensorBoard and MLflow.
 
 TensorBoard has one folder of event files per job, to which each run of a study adds a file. MLflow
 has one run per job, in the experiment of the study's name; its store is what MLFLOW_TRACKING_URI
@@ -6,25 +6,95 @@ names, else the file `mlflow.db` (SQLite) in the study's folder: MLflow no longe
 of plain files (`mlruns`) by itself.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import logging
+import math
 import os
 import re
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
 from unseen.core.atomic import write_atomically
-from unseen.follow.points import Points
-from unseen.results.records import Job
+from unseen.results.records import Job, Record
+from unseen.results.selection import KEYS
+from unseen.results.statistics import mean
 from unseen.results.study_file import flat
-from unseen.results.study_folder import StudyFolder
+from unseen.results.study_folder import JobFolder, StudyFolder
+
+Points = dict[tuple[str, int], float]
+ROLES = {"source": "validation"}
+
+
+def points(job: JobFolder) -> Points:
+    """Return what there is to draw of a job's records; what is undefined has no point.
+
+    Returns:
+        (tag, round) -> number:
+
+        METRIC/ROLE             the mean over a role's domains: validation, ood-validation, target
+        METRIC/ROLE/DOMAIN      each domain's, where a role has several
+        METRIC@COLUMN/...       the same with the level of a group as last part
+        EXCHANGE.SCALAR         the mean over the clients; with /CLIENT each client's
+        weights.SLOT/CLIENT     the rule's weights; with /BLOCK before the client for blocks
+        bytes/up, bytes/down    what all clients sent and received in the round
+    """
+    return evaluated([*job.source, *job.target]) | trained(job.rounds)
+
+
+def evaluated(rows: Iterable[Record]) -> Points:
+    """Return metrics by role and domain."""
+    series: dict[tuple[str, str, int], dict[str, float]] = {}
+    for row in rows:
+        role = ROLES.get(row["role"], str(row["role"]))
+        for name, level, number in measured(row):
+            key = (f"{name}/{role}", f"/{level}" if level else "", row["round"])
+            series.setdefault(key, {})[str(row["domain"])] = number
+    drawn: Points = {}
+    for (tag, end, r), domains in series.items():
+        drawn[tag + end, r] = mean(list(domains.values()))
+        if len(domains) > 1:
+            drawn |= {(f"{tag}/{domain}{end}", r): x for domain, x in domains.items()}
+    return drawn
+
+
+def measured(row: Record) -> Iterator[tuple[str, str, float]]:
+    """Yield (metric, level of its group or "", value) of one evaluation."""
+    for name, value in row.items():
+        if name.partition("@")[0] not in KEYS:
+            levels: Mapping[str, Any] = value if isinstance(value, dict) else {"": value}
+            yield from ((name, level, x) for level, x in levels.items() if finite(x))
+
+
+def trained(rows: Iterable[Record]) -> Points:
+    """Return scalars and weights of training exchanges, and bytes of all exchanges of a round."""
+    drawn: Points = {}
+    for row in rows:
+        r, names = row["round"], row["clients"]
+        for scalar, values in row.get("scalars", {}).items():
+            clients = {c: float(x) for c, x in zip(names, values, strict=False) if finite(x)}
+            tag = f"{row['exchange']}.{scalar}"
+            drawn |= {(f"{tag}/{client}", r): x for client, x in clients.items()}
+            drawn |= {(tag, r): mean(list(clients.values()))} if clients else {}
+        for slot, values in row.get("weights", {}).items():
+            blocked = bool(values) and isinstance(values[0], list)
+            for i, block in enumerate(values if blocked else [values]):
+                tag = f"weights.{slot}/{i}" if blocked else f"weights.{slot}"
+                pairs = zip(names, block, strict=False)
+                drawn |= {(f"{tag}/{client}", r): float(x) for client, x in pairs if finite(x)}
+        for way, size in row.get("bytes", {}).items():
+            drawn[f"bytes/{way}", r] = drawn.get((f"bytes/{way}", r), 0.0) + size
+    return drawn
+
+
+def finite(value: object) -> bool:
+    """Return whether a value is a number that can be drawn: defined, finite and no truth value."""
+    return not isinstance(value, bool) and isinstance(value, int | float) and math.isfinite(value)
+
 
 #: Next to the event files of a finished job: the digest of the records that they hold.
 DIGEST = "records.sha256"
@@ -48,7 +118,6 @@ class TensorBoard:
 
     @classmethod
     def of(cls, study: StudyFolder) -> Self:
-        """Keep event files below the study's folder."""
         return cls(study.path / "tensorboard")
 
     def name(self, tag: str) -> str:
@@ -74,7 +143,6 @@ class TensorBoard:
         }
 
     def forget(self, place: str) -> None:
-        """Remove all of a job."""
         self._close(place)
         shutil.rmtree(self.root / place, ignore_errors=True)
 

@@ -7,21 +7,16 @@ from itertools import pairwise
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
+from unseen.core.templates import render
 from unseen.follow.state import Progress, Snapshot
 from unseen.results.formats import decimals, scale_of
 from unseen.results.statistics import mean
-from unseen.results.study_folder import Curve, State
+from unseen.results.study_folder import Curve
 
 if TYPE_CHECKING:
     from rich.table import Table
 
 BARS = "▁▂▃▄▅▆▇█"
-STATES: dict[State, str] = {
-    "done": "done", "diverged": "diverged", "running": "running", "stopped": "stopped half-way",
-    "damaged": "damaged", "waiting": "left",
-}  # fmt: skip
-#: What the headline names even where there is none.
-ALWAYS = ("done", "running", "left")
 #: Columns of a curve; jobs and reasons that are listed one by one.
 WIDE, LISTED = 12, 8
 
@@ -33,8 +28,10 @@ def shown(snapshot: Snapshot) -> Any:
     from rich.progress_bar import ProgressBar
     from rich.text import Text
 
-    parts: list[Any] = [Text(snapshot.title, "bold")]
-    parts += [Text(headline(snapshot)), Text(outlook(snapshot))]
+    words = render(
+        "unseen.follow", "screen.jinja", now=snapshot, most=LISTED, duration=duration
+    ).splitlines()
+    parts: list[Any] = [Text(snapshot.title, "bold"), *map(Text, words[:2])]
     if (share := snapshot.share()) is not None:
         bar = ProgressBar(total=1.0, completed=share, width=60)
         parts.append(Padding(bar, (0, 0, 1, 0), expand=False))
@@ -44,26 +41,7 @@ def shown(snapshot: Snapshot) -> Any:
         parts.append(jobs(snapshot, at_work[:LISTED]))
         if len(at_work) > LISTED:
             parts.append(Text(f"and {len(at_work) - LISTED} more"))
-    return Group(*parts, *map(Text, remarks(snapshot)))
-
-
-def headline(snapshot: Snapshot) -> str:
-    """Return the jobs by state, and the share of rounds."""
-    counts = {name: len(snapshot.of(state)) for state, name in STATES.items()}
-    states = [f"{n} {name}" for name, n in counts.items() if n or name in ALWAYS]
-    line = f"{len(snapshot.jobs)} jobs: {', '.join(states)}"
-    share = snapshot.share()
-    return line if share is None else f"{line} · {100 * share:.0f} % of all rounds"
-
-
-def outlook(snapshot: Snapshot) -> str:
-    """Return what comes next, in words."""
-    if snapshot.finished:
-        return "finished"
-    if not snapshot.active:
-        return "no run is at work here; `unseen study` resumes it"
-    left = snapshot.left()
-    return "time left unknown yet" if left is None else f"about {duration(left)} left"
+    return Group(*parts, *map(Text, words[2:]))
 
 
 def methods(snapshot: Snapshot) -> Table:
@@ -113,18 +91,6 @@ def jobs(snapshot: Snapshot, running: Sequence[Progress]) -> Table:
         figures = (last([curve], snapshot.metric) for curve in (job.validation, job.target))
         table.add_row(job.name, f"{job.rounds}{of}", *figures, age + stopped)
     return table
-
-
-def remarks(snapshot: Snapshot) -> list[str]:
-    """Return what went wrong and what a reader must know."""
-    lost, damaged = snapshot.of("diverged"), snapshot.of("damaged")
-    return [
-        *(f"not applicable: {method} ({why})" for method, why in snapshot.refused.items()),
-        *(f"diverged: {job.name}: {job.why}" for job in lost[:LISTED]),
-        *[f"and {len(lost) - LISTED} more diverged"] * (len(lost) > LISTED),
-        *(f"damaged, will run again: {job.name}" for job in damaged[:LISTED]),
-        *(f"note: {note}" for note in snapshot.notes),
-    ]
 
 
 def rounds(jobs: Sequence[Progress]) -> str:

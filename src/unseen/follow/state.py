@@ -1,7 +1,5 @@
 """A study at this moment, from its folder: what is done, what is running and what is left."""
 
-from __future__ import annotations
-
 import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -59,12 +57,10 @@ class Progress:
 
     @property
     def over(self) -> bool:
-        """Whether nothing is left to do of it."""
         return self.state in ("done", "diverged")
 
     @property
     def name(self) -> str:
-        """Its method, task and seed."""
         return f"{self.job.method} · {self.job.task} · seed {self.job.seed}"
 
 
@@ -95,17 +91,14 @@ class Snapshot:
     notes: tuple[str, ...] = ()
 
     def of(self, *states: State) -> tuple[Progress, ...]:
-        """Return the jobs in these states."""
         return tuple(job for job in self.jobs if job.state in states)
 
     @property
     def methods(self) -> tuple[str, ...]:
-        """The methods, in the study's order."""
         return tuple(dict.fromkeys(job.job.method for job in self.jobs))
 
     @property
     def finished(self) -> bool:
-        """Whether nothing is left to do."""
         return bool(self.jobs) and all(job.over for job in self.jobs)
 
     def ahead(self, job: Progress) -> int:

@@ -1,9 +1,4 @@
-"""From records to trackers: only points that a tracker lacks are written.
-
-A tracker that fails is dropped with a warning; the study goes on.
-"""
-
-from __future__ import annotations
+"""From records to trackers: only points that a tracker lacks are written."""
 
 import hashlib
 import json
@@ -21,8 +16,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from unseen.errors import UnseenError, nearest
-from unseen.follow.boards import MLflow, TensorBoard
-from unseen.follow.points import Points, points
+from unseen.follow.boards import MLflow, Points, TensorBoard, points
 from unseen.results.study_folder import JobFolder, StudyFolder
 
 #: Seconds between two reads of a running study, and those that a slow tracker gets at its end.
@@ -66,7 +60,6 @@ class Feed:
     new: Counter[str] = field(default_factory=Counter)
 
     def sync(self, study: StudyFolder) -> None:
-        """Write what the tracker lacks of every job."""
         for job in study.jobs():
             stamp = job.stamp()
             if self.seen.get(job.place) != stamp:
@@ -99,8 +92,9 @@ class Feed:
 def listed(text: str) -> tuple[str, ...]:
     """Return names of trackers with commas between them, checked.
 
-    >>> listed("tensorboard,"), listed("")
-    (('tensorboard',), ())
+    Example:
+        >>> listed("tensorboard,"), listed("")
+        (('tensorboard',), ())
     """
     names = tuple(dict.fromkeys(filter(None, (part.strip() for part in text.split(",")))))
     check(names)
@@ -143,9 +137,7 @@ def alone(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def following(folder: Path, names: Sequence[str]) -> Iterator[None]:
-    """Give trackers what a running study records, from a separate thread.
-
-    Whatever a tracker does, the study goes on: a failure is a warning, once per tracker.
+    """Give trackers what a running study records, from a thread; a failure is a warning.
 
     Args:
         folder: The study's folder.
@@ -163,11 +155,8 @@ def following(folder: Path, names: Sequence[str]) -> Iterator[None]:
         stop.set()
         thread.join(PATIENCE)
         if thread.is_alive():
-            warnings.warn(
-                f"trackers have not taken everything within {PATIENCE:.0f} s; `unseen track "
-                f"{folder} --to {','.join(names)}` gives them the rest.",
-                stacklevel=2,
-            )
+            rest = f"`unseen track {folder} --to {','.join(names)}` gives trackers the rest."
+            warnings.warn(f"not all was taken within {PATIENCE:.0f} s; {rest}", stacklevel=2)
 
 
 def _follow(folder: Path, names: Sequence[str], stop: threading.Event) -> None:
@@ -192,14 +181,11 @@ def _follow(folder: Path, names: Sequence[str], stop: threading.Event) -> None:
 
 @contextmanager
 def _harmless(name: str, feeds: dict[str, Feed]) -> Iterator[None]:
-    """Drop a tracker that fails."""
     try:
         yield
     except Exception as error:
         feeds.pop(name, None)
-        reason = " ".join(str(error).split()) or type(error).__name__
-        warnings.warn(
-            f"{name} failed and is left out, the study goes on: {type(error).__name__}: "
-            f"{reason[:300]}",
-            stacklevel=2,
-        )
+        kind = type(error).__name__
+        reason = f"{kind}: {(' '.join(str(error).split()) or kind)[:300]}"
+        what = f"{name} failed and is left out, the study goes on: {reason}"
+        warnings.warn(what, stacklevel=2)

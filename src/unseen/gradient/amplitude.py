@@ -1,7 +1,5 @@
 """Images whose amplitude spectra are mixed (AM) or made those of all (HarmoFL)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
@@ -11,18 +9,18 @@ from torch import Tensor
 
 from unseen.core import Client, Inbox, Local, Memory, Model, Reply, Turn
 from unseen.core.parts import Wrapper
-from unseen.errors import number
 from unseen.gradient.backprop import Around, Gradient, Step
 from unseen.images.bank import Bank
 from unseen.images.features import tapped
 from unseen.images.frequency import Window, mixed, pixel_range
+from unseen.ranges import Share
 
 #: The inbox entry that holds HarmoFL's mean amplitude.
 AMPLITUDE = "amplitude"
 
 
 @dataclass(frozen=True)
-class AmplitudeMix(Around):
+class AmplitudeMix(Around, named="am"):
     """g at x̃ instead of x, with probability p per batch: the amplitude is mixed, the phase kept.
 
         |F(x̃)| = (1 − λ) |F(x)| + λ |F(x')|,   λ ~ U(0, strength) for each example
@@ -45,14 +43,10 @@ class AmplitudeMix(Around):
     """
 
     inner: Gradient
-    p: float = 0.5
-    strength: float = 1.0
+    p: Share = 0.5
+    strength: Share = 1.0
     clip: bool = True
     bank: Bank | None = None
-
-    def __post_init__(self) -> None:
-        number("am(p)", self.p, 0, 1)
-        number("am(strength)", self.strength, 0, 1)
 
     def changed(
         self, inner: Step, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
@@ -96,7 +90,6 @@ class Normalised(Wrapper):
     def __call__(
         self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
     ) -> tuple[Reply, Memory]:
-        """Return the other local's reply; the hook ends with it."""
         with tapped(model.module, "", "input") as tap:
             tap.change = partial(self.change, inbox[AMPLITUDE])
             return self.inner(model, inbox, client, memory, turn)

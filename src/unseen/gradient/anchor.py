@@ -1,19 +1,17 @@
 """The anchor penalty: a site's mean residual is drawn to 0."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch.nn.functional as F
 from torch import Tensor
 
 from unseen.core import Client, Inbox, Memory, Model, Turn
-from unseen.errors import number
 from unseen.gradient.backprop import Around, Gradient, Step
+from unseen.ranges import NotNegative
 
 
 @dataclass(frozen=True)
-class Anchored(Around):
+class Anchored(Around, named="anchor"):
     """g ← g + ∇ λ ‖mean_i r_i‖², with residuals r_i = p(x_i) − y_i over the batch of one site.
 
     With the sites as anchors, the projection of the residuals on the anchors is their mean at each
@@ -31,19 +29,15 @@ class Anchored(Around):
         the paper, whose loss is the squared error: for classes r is the error of the probabilities.
         One logit has one residual, whose square is half of that of the same model with two logits.
         The mean is the batch's, not the site's, so small batches add the variance of their labels.
-        The penalty takes a pass of its own, in which Dropout draws anew.
+        The penalty takes a pass of its own, in which Dropout draws again.
     """
 
     inner: Gradient
-    lam: float = 1.0
-
-    def __post_init__(self) -> None:
-        number("anchor(lam)", self.lam, 0)
+    lam: NotNegative = 1.0
 
     def changed(
         self, inner: Step, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
     ) -> Step:
-        """Return the inner step with the penalty's gradient."""
 
         def step(x: Tensor, y: Tensor) -> Tensor:
             value = inner(x, y)

@@ -1,7 +1,5 @@
 """What one local step descends: a wrapper holds another and changes the gradient it leaves."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager

@@ -1,7 +1,5 @@
 """CSAC's cross-layer semantic calibration: the received model is drawn to the client's own."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -11,16 +9,17 @@ import torch
 from torch import Tensor
 
 from unseen.core import Client, Inbox, Memory, Model, Turn
-from unseen.errors import UnseenError, choice, number
+from unseen.errors import UnseenError, number
 from unseen.gradient.alignment import Projections, attention
 from unseen.gradient.backprop import Backprop, Step
 from unseen.gradient.discrepancy import mmd, mse
 from unseen.images.features import chosen, frozen, recorded
+from unseen.ranges import Checked, NotNegative
 from unseen.recipe import Training
 
 
 @dataclass(frozen=True)
-class Calibration:
+class Calibration(Checked, named="csac"):
     """g = ∇ [CE + λ Σ_l Σ_m α_lm D(Proj M_l(x), Proj L_m(x))], CSAC's Eqs. 5-11.
 
     M: the model that is trained, in training mode; L: the client's own model, frozen and in
@@ -50,7 +49,7 @@ class Calibration:
     """
 
     training: Training = field(default_factory=Training)
-    lam: float = 0.6
+    lam: NotNegative = 0.6
     layers: tuple[str, ...] | None = None
     strategy: Literal["cross-layer", "same-layer", "none"] = "cross-layer"
     attention: Literal["both", "position", "channel", "none"] = "both"
@@ -63,18 +62,13 @@ class Calibration:
     attention_gradient: bool = False
 
     def __post_init__(self) -> None:
-        number("csac(lam)", self.lam, 0)
-        choice("csac(strategy)", self.strategy, ("cross-layer", "same-layer", "none"))
-        choice("csac(attention)", self.attention, ("both", "position", "channel", "none"))
-        choice("csac(metric)", self.metric, ("mmd", "mse"))
-        choice("csac(estimator)", self.estimator, ("unbiased", "biased"))
-        choice("csac(projections)", self.projections, ("trained", "fixed"))
+        super().__post_init__()
         if self.channels != "smallest":
             number("csac(channels), if not 'smallest',", self.channels, 1, whole=True)
         if not self.aligns and not self.cross_entropy:
             raise UnseenError(
-                "csac without alignment and without cross-entropy leaves nothing to descend; keep "
-                "cross_entropy=True, or a strategy and lam > 0."
+                "csac without alignment and without cross-entropy leaves nothing to descend.",
+                remedy="Keep cross_entropy=True, or a strategy and lam > 0.",
             )
 
     @property

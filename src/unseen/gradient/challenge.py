@@ -1,7 +1,5 @@
 """RSC: the features that the head relies on most are muted while it trains."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,17 +11,18 @@ from torch import Tensor
 from unseen.core import Client, Inbox, Memory, Model, Turn
 from unseen.core.parts import Wrapper
 from unseen.core.schedule import ceil_share, round_share
-from unseen.errors import UnseenError, choice, nearest, number
+from unseen.errors import UnseenError, nearest
 from unseen.gradient.backprop import Gradient, Step
 from unseen.gradient.heads import head_layer
 from unseen.images.features import Tap, last_maps, tapped
+from unseen.ranges import Share
 
 #: By how much an example's probability must fall before it may be challenged, as released.
 FALL = 1e-4
 
 
 @dataclass(frozen=True)
-class SelfChallenging(Wrapper):
+class SelfChallenging(Wrapper, named="rsc"):
     """The inner gradient with z ∘ m instead of z, z being the features that enter the head.
 
         G = ∂(Σ_n logit of y_n) / ∂z      m_n: 0 on the `drop` share of pixels, or of channels,
@@ -54,15 +53,10 @@ class SelfChallenging(Wrapper):
     """
 
     inner: Gradient
-    drop: float = 1 / 3
-    batch: float = 1 / 3
+    drop: Share = 1 / 3
+    batch: Share = 1 / 3
     layer: str | None = None
     score: Literal["gradient", "activation"] = "gradient"
-
-    def __post_init__(self) -> None:
-        number("rsc(drop)", self.drop, 0, 1)
-        number("rsc(batch)", self.batch, 0, 1)
-        choice("rsc(score)", self.score, ("gradient", "activation"))
 
     @contextmanager
     def open(

@@ -1,7 +1,5 @@
 """FedCCRL's objective: images in other clients' styles must be represented and predicted alike."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -13,20 +11,20 @@ from torch import Tensor
 
 from unseen.core import Client, Inbox, Memory, Model, Turn
 from unseen.core.losses import Loss
-from unseen.errors import number
 from unseen.gradient.backprop import Step
 from unseen.gradient.heads import head_layer
 from unseen.images.augmix import AugMix
 from unseen.images.bank import Bank
 from unseen.images.features import recorded, tapped
 from unseen.images.frequency import pixel_range
+from unseen.ranges import Checked, NotNegative, Positive
 
 #: Under the root of a variance, as released.
 EPSILON = 1e-6
 
 
 @dataclass(frozen=True)
-class CrossClient:
+class CrossClient(Checked, named="fedccrl"):
     """g = ∇ [mean_v F(x_v) + contrast · SupCon(z_0, z_1, z_2) + consistency · JS(p_0, p_1, p_2)].
 
     x_0 = x; x_1 and x_2: x with channel means and deviations (1 − λ)(μ, σ) + λ (μ', σ') of another
@@ -52,18 +50,12 @@ class CrossClient:
 
     loss: Loss
     bank: Bank
-    contrast: float = 0.1
-    consistency: float = 1.0
-    temperature: float = 0.1
-    beta: float = 0.1
+    contrast: NotNegative = 0.1
+    consistency: NotNegative = 1.0
+    temperature: Positive = 0.1
+    beta: Positive = 0.1
     transfer: bool = True
     augment: AugMix | None = field(default_factory=AugMix)
-
-    def __post_init__(self) -> None:
-        number("fedccrl(contrast)", self.contrast, 0)
-        number("fedccrl(consistency)", self.consistency, 0)
-        number("fedccrl(temperature)", self.temperature, 0, open_low=True)
-        number("fedccrl(beta)", self.beta, 0, open_low=True)
 
     @contextmanager
     def open(

@@ -1,7 +1,5 @@
 """COPA: a body under its own head and the frozen heads of all others; and their ensemble."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import ClassVar, Literal
@@ -13,25 +11,20 @@ from torch import Tensor
 from unseen.core import Client, Inbox, Local, Memory, Model, Reply, Turn
 from unseen.core.losses import Loss, LossFunction
 from unseen.core.parts import Wrapper
-from unseen.errors import choice
 from unseen.gradient.heads import Head, loss_of
+from unseen.ranges import Checked
 
 #: The slot and inbox entry of all heads [N, Ph], one row per client of the roster.
 HEADS = "heads"
 
 
-@dataclass(frozen=True)
-class FirstHead:
-    """One client's row before round 0: the head that the model starts with."""
-
-    head: str | None = None
-
-    def __call__(self, model: Model) -> Tensor:
-        return model.vector[Head.of(model, self.head).part].clone()
+def first_head(name: str | None, model: Model) -> Tensor:
+    """Return one client's row before round 0: the head that the model starts with."""
+    return model.vector[Head.of(model, name).part].clone()
 
 
 @dataclass(frozen=True)
-class Collaboration:
+class Collaboration(Checked, named="copa"):
     """ℓ(h_j(f), y) over all N heads, f = F(x): the others' heads h_j as received, frozen.
 
     Attributes:
@@ -46,9 +39,6 @@ class Collaboration:
     loss: Loss
     scale: Literal["mean", "sum"] = "mean"
     head: str | None = None
-
-    def __post_init__(self) -> None:
-        choice("copa(scale)", self.scale, ("mean", "sum"))
 
     def open(
         self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
@@ -106,7 +96,7 @@ class OwnHead(Wrapper):
 
 
 @dataclass(frozen=True)
-class Ensemble:
+class Ensemble(Checked, named="copa"):
     """The prediction of all heads on the shared features, as outputs that any loss can read.
 
     Attributes:
@@ -119,9 +109,6 @@ class Ensemble:
     of: Literal["probabilities", "logits"] = "probabilities"
     numbers: bool = False
     head: str | None = None
-
-    def __post_init__(self) -> None:
-        choice("copa(ensemble)", self.of, ("probabilities", "logits"))
 
     def __call__(self, model: Model, inbox: Inbox, x: Tensor) -> Tensor:
         head = Head.of(model, self.head)

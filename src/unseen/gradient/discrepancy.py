@@ -1,7 +1,5 @@
 """How far apart the distributions of two samples of features are."""
 
-from __future__ import annotations
-
 from typing import Any, Literal
 
 import torch

@@ -1,7 +1,5 @@
 """FedILC inside a client: the geometric or arithmetic mean over the client's environments."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,7 +11,7 @@ from torch import Tensor
 from unseen.combine.geometric import RunningLogSums, WeightedGeometricMean, Zeros
 from unseen.core import Client, Inbox, Memory, Model, Turn
 from unseen.core.parts import Wrapper
-from unseen.errors import UnseenError, choice, number
+from unseen.errors import UnseenError
 from unseen.gradient.backprop import Backprop, Gradient, Step
 from unseen.gradient.per_example import (
     chunks_of_gradients,
@@ -22,6 +20,7 @@ from unseen.gradient.per_example import (
     outputs_and_signals,
     put,
 )
+from unseen.ranges import Count
 
 
 @dataclass(frozen=True)
@@ -52,19 +51,15 @@ class Environments(Wrapper):
     rule: Literal["geometric", "mean"] = "geometric"
     zeros: Zeros = "skip"
     agreement: float = 0.0
-    batch_size: int = 32
-    chunk: int | None = None
+    batch_size: Count = 32
+    chunk: Count | None = None
 
     def __post_init__(self) -> None:
-        choice("by", self.by, ("example", "batch", "environment"))
-        choice("rule", self.rule, ("geometric", "mean"))
-        number("batch_size", self.batch_size, 1, whole=True)
-        if self.chunk is not None:
-            number("chunk", self.chunk, 1, whole=True)
+        super().__post_init__()
         if self.by == "example" and not isinstance(self.inner, Backprop):
             raise UnseenError(
-                "the geometric mean over examples is of the loss's own gradients; put "
-                f"{type(self.inner).__name__} around the environments, not inside."
+                "the geometric mean over examples is of the loss's own gradients.",
+                remedy=f"Put {type(self.inner).__name__} around the environments, not inside.",
             )
         WeightedGeometricMean(self.zeros, self.agreement)  # refuses what it cannot take
 
@@ -108,7 +103,6 @@ class Environments(Wrapper):
         return step
 
     def _parts(self, y: Tensor, client: Client, generator: torch.Generator) -> list[Tensor]:
-        """Return the row indices of each environment."""
         if self.by == "batch":
             order = torch.randperm(len(y), generator=generator).to(y.device)
             return list(order.split(self.batch_size))

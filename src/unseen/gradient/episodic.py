@@ -1,7 +1,5 @@
 """FedDG's episodic step: what one step on a client's images does to images of foreign style."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 
@@ -10,14 +8,15 @@ from torch import Tensor
 
 from unseen.core import Client, Inbox, Memory, Model, Turn
 from unseen.core.losses import LossFunction
-from unseen.errors import UnseenError, choice, number
+from unseen.errors import UnseenError
 from unseen.gradient.backprop import Around, Backprop, Gradient, Step
 from unseen.images.bank import Bank
 from unseen.images.frequency import Window, mixed, pixel_range
+from unseen.ranges import NotNegative, Positive
 
 
 @dataclass(frozen=True)
-class Episodic(Around):
+class Episodic(Around, named="feddg"):
     """g = c [∇F(w; x) + ∇F(w'; x̃)],   w' = w − η clamp(∇F(w; x), ±bound).
 
     x̃: x with amplitudes of another client's image inside the window, |F(x̃)| = (1 − λ) |F(x)| + λ
@@ -51,28 +50,24 @@ class Episodic(Around):
 
     inner: Gradient
     bank: Bank
-    inner_lr: float = 1e-3
-    bound: float = 100.0
+    inner_lr: NotNegative = 1e-3
+    bound: Positive = 100.0
     interpolation: Literal["continuous", "swap"] = "continuous"
     order: Literal["first", "second"] = "first"
     scale: Literal["mean", "sum"] = "mean"
 
     def __post_init__(self) -> None:
-        number("feddg(inner_lr)", self.inner_lr, 0)
-        number("feddg(bound)", self.bound, 0, open_low=True)
-        choice("feddg(interpolation)", self.interpolation, ("continuous", "swap"))
-        choice("feddg(order)", self.order, ("first", "second"))
-        choice("feddg(scale)", self.scale, ("mean", "sum"))
+        super().__post_init__()
         if self.order == "second" and not isinstance(self.inner, Backprop):
             raise UnseenError(
                 "feddg(order='second') differentiates the loss twice, and "
-                f"{type(self.inner).__name__} inside it is not a loss; take order='first'."
+                f"{type(self.inner).__name__} inside it is not a loss.",
+                remedy="Take order='first'.",
             )
 
     def changed(
         self, inner: Step, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
     ) -> Step:
-        """Return the inner step twice: at w, and where a step on it leads."""
         generator, pool = turn.generator("feddg"), self.bank.others(inbox, turn)
         loss: LossFunction | None = None
         if self.order == "second" and isinstance(self.inner, Backprop):

@@ -1,7 +1,5 @@
 """FedCurv: every client is held near what the others learnt, where their curvature is high."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 
@@ -11,7 +9,6 @@ from torch import Tensor
 from unseen.core import Client, Inbox, Local, Memory, Model, Reply, Turn
 from unseen.core.losses import Loss
 from unseen.core.parts import Wrapper
-from unseen.errors import choice, number
 from unseen.gradient.backprop import Around, Gradient, Step
 from unseen.gradient.per_example import (
     chunks_of_gradients,
@@ -20,6 +17,7 @@ from unseen.gradient.per_example import (
     outputs_and_signals,
     put,
 )
+from unseen.ranges import Count, NotNegative
 
 #: Slots and inbox entries: u = Σ_j F_j and v = Σ_j F_j w_j.
 FISHER, ANCHOR = "fisher", "anchor"
@@ -28,7 +26,7 @@ OWN_FISHER, OWN_ANCHOR, SENT = "fedcurv.fisher", "fedcurv.anchor", "fedcurv.roun
 
 
 @dataclass(frozen=True)
-class Curvature(Around):
+class Curvature(Around, named="fedcurv"):
     """g ← g + 2λ(u ∘ w − v), the gradient of λ Σ_{j≠i} (w − w_j)ᵀ diag(F_j) (w − w_j).
 
     u = Σ_{j≠i} F_j and v = Σ_{j≠i} F_j w_j: the sums that the server sent, less the client's own
@@ -46,10 +44,7 @@ class Curvature(Around):
     """
 
     inner: Gradient
-    lam: float = 1.0
-
-    def __post_init__(self) -> None:
-        number("fedcurv(lam)", self.lam, 0)
+    lam: NotNegative = 1.0
 
     def changed(
         self, inner: Step, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
@@ -89,14 +84,8 @@ class WithFisher(Wrapper):
     inner: Local
     loss: Loss
     fisher: Literal["batch", "example"] = "batch"
-    batch_size: int = 32
-    chunk: int | None = None
-
-    def __post_init__(self) -> None:
-        choice("fisher", self.fisher, ("batch", "example"))
-        number("batch_size", self.batch_size, 1, whole=True)
-        if self.chunk is not None:
-            number("chunk", self.chunk, 1, whole=True)
+    batch_size: Count = 32
+    chunk: Count | None = None
 
     def __call__(
         self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn

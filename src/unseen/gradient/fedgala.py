@@ -1,24 +1,22 @@
 """FedGaLA's local alignment: gradients that would undo the last global update are dropped."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 from torch import Tensor
 
 from unseen.core import Client, Inbox, Local, Memory, Model, Reply, Turn
 from unseen.core.parts import Wrapper
 from unseen.core.vector import Blocks
-from unseen.errors import choice, number
 from unseen.gradient.backprop import Around, Gradient, Step
+from unseen.ranges import Range
 
 #: The model that this client received when it last took part.
 RECEIVED = "fedgala.received"
 
 
 @dataclass(frozen=True)
-class LocalAlignment(Around):
+class LocalAlignment(Around, named="fedgala"):
     """g_l ← 0 for each layer l with cos(−g_l, Δ_l) < threshold, Δ what the global model moved.
 
     Δ: the received model minus the one that this client received when it last took part, which it
@@ -47,14 +45,9 @@ class LocalAlignment(Around):
     clips_per_example = True
 
     inner: Gradient
-    threshold: float = 0.0
+    threshold: Annotated[float, Range(-1, 1)] = 0.0
     compare: Literal["descent", "released"] = "descent"
     blocks: Blocks = "tensor"
-
-    def __post_init__(self) -> None:
-        number("fedgala(threshold)", self.threshold, -1, 1)
-        choice("fedgala(compare)", self.compare, ("descent", "released"))
-        choice("fedgala(blocks)", self.blocks, ("whole", "module", "tensor"))
 
     def changed(
         self, inner: Step, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn

@@ -1,7 +1,5 @@
 """FedIIR: the head's gradient, and how far a batch's is from the mean over clients."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -10,8 +8,8 @@ from torch import Tensor
 
 from unseen.core import Client, Inbox, Memory, Model, Turn
 from unseen.core.losses import Loss, LossFunction
-from unseen.errors import number
 from unseen.gradient.heads import Head, loss_of
+from unseen.ranges import Checked, NotNegative
 
 #: The inbox entry, and the exchange and slot, of the mean gradient ḡ [Ph].
 MEAN = "head-gradient"
@@ -65,7 +63,7 @@ class HeadGradient:
 
 
 @dataclass(frozen=True)
-class Invariance:
+class Invariance(Checked, named="fediir"):
     """ℓ + γ ‖∇_h ℓ − ḡ‖² on each batch, ḡ as received and held fixed.
 
     Attributes:
@@ -84,11 +82,8 @@ class Invariance:
     """
 
     loss: Loss
-    gamma: float = 0.001
+    gamma: NotNegative = 0.001
     head: str | None = None
-
-    def __post_init__(self) -> None:
-        number("fediir(gamma)", self.gamma, 0)
 
     def open(
         self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn

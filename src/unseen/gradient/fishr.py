@@ -1,7 +1,5 @@
 """Fishr without pooled data: the covariance of the head's gradients, and its distance to a mean."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,10 +10,11 @@ from torch import Tensor, nn
 
 from unseen.core import Client, Inbox, Memory, Model, Turn
 from unseen.core.losses import Loss
-from unseen.errors import UnseenError, choice, number
+from unseen.errors import UnseenError
 from unseen.gradient.backprop import Step
 from unseen.gradient.heads import head_layer
 from unseen.gradient.per_example import outer_squares, recorded, signals, with_ones
+from unseen.ranges import Checked, NotNegative
 
 #: Weights and biases of the largest head whose full covariance is formed.
 FULL = 1024
@@ -24,7 +23,7 @@ VARIANCE = "variance"
 
 
 @dataclass(frozen=True)
-class HeadCovariance:
+class HeadCovariance(Checked):
     """C = (1/N) Σ_n (g_n − ḡ)(g_n − ḡ)ᵀ over examples, g_n the gradient at the last linear layer.
 
     With g_n = δ_n a_nᵀ (a_n: the head's inputs and a one for the bias) the diagonal, on the shape
@@ -48,9 +47,6 @@ class HeadCovariance:
     covariance: Literal["diagonal", "full"] = "diagonal"
     head: str | None = None
 
-    def __post_init__(self) -> None:
-        choice("covariance", self.covariance, ("diagonal", "full"))
-
     def open(
         self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
     ) -> Callable[[Tensor, Tensor], Tensor]:
@@ -58,9 +54,9 @@ class HeadCovariance:
         name, head = self.layer(model)
 
         def measure(x: Tensor, y: Tensor) -> Tensor:
-            with recorded({name: head}, len(y)) as seen:
+            with recorded({name: head}, len(y)) as records:
                 value = loss(model, x, y)
-            inputs, outputs = seen[name]
+            inputs, outputs = records[name]
             (delta,) = signals(value, [outputs], graph=True)
             return self.of(delta.double(), with_ones(head, inputs).double())
 
@@ -94,7 +90,7 @@ class HeadCovariance:
 
 
 @dataclass(frozen=True)
-class Fishr:
+class Fishr(Checked, named="fishr"):
     """g = λ ∇_w ‖C_e(w) − C̄‖², with C̄ = (1/E) Σ_e C_e held fixed.
 
     Note:
@@ -106,16 +102,12 @@ class Fishr:
     """
 
     statistic: HeadCovariance
-    lam: float = 1.0
-
-    def __post_init__(self) -> None:
-        number("fishr(lam)", self.lam, 0)
+    lam: NotNegative = 1.0
 
     @contextmanager
     def open(
         self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
     ) -> Iterator[Step]:
-        """Open the step that leaves the penalty's gradient; the mean is in the inbox."""
         measure, mean = self.statistic.open(model, inbox, client, memory, turn), inbox[VARIANCE]
 
         def step(x: Tensor, y: Tensor) -> Tensor:

@@ -1,7 +1,5 @@
 """gPerXAN on the client: its own BatchNorm, and the received head as a guide."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -12,9 +10,9 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from unseen.core import Client, Inbox, Layout, Local, Memory, Model, Reply, Turn
 from unseen.core.losses import Loss, LossFunction
 from unseen.core.parts import Wrapper
-from unseen.errors import choice, number
 from unseen.gradient.heads import Head, loss_of
 from unseen.images.norms import Assembled
+from unseen.ranges import Checked, NotNegative
 
 #: A client's own BatchNorm weights and statistics, in its memory.
 WEIGHTS, STATISTICS = "gperxan.weights", "gperxan.statistics"
@@ -23,7 +21,7 @@ TENSORS = ("weight", "bias", "running_mean", "running_var")
 
 
 @dataclass(frozen=True)
-class Guided:
+class Guided(Checked, named="gperxan"):
     """ℓ(h(f), y) + λ ℓ(h₀(f), y), f = F(x): h₀ is the head as received, frozen.
 
     Attributes:
@@ -39,11 +37,8 @@ class Guided:
     """
 
     loss: Loss
-    reg: float = 0.5
+    reg: NotNegative = 0.5
     head: str | None = None
-
-    def __post_init__(self) -> None:
-        number("gperxan(reg)", self.reg, 0)
 
     def open(
         self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
@@ -61,7 +56,7 @@ class Guided:
 
 
 @dataclass(frozen=True)
-class OwnNorms(Wrapper):
+class OwnNorms(Wrapper, named="gperxan"):
     """Another local that starts from the received model under the client's own BatchNorm.
 
     Attributes:
@@ -78,9 +73,6 @@ class OwnNorms(Wrapper):
 
     inner: Local
     personal: Literal["batchnorm", "released"] = "batchnorm"
-
-    def __post_init__(self) -> None:
-        choice("gperxan(personal)", self.personal, ("batchnorm", "released"))
 
     def __call__(
         self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn

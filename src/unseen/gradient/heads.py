@@ -55,18 +55,15 @@ class Head:
 
     def run(self, model: Model, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return features f [N, i] and outputs z [N, o] of one pass through the whole net."""
-        seen: list[tuple[Tensor, Tensor]] = []
+        passes: list[tuple[Tensor, Tensor]] = []
 
         def keep(_: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
-            seen.append((inputs[0], output))
+            passes.append((inputs[0], output))
 
-        handle = self.layer.register_forward_hook(keep)
-        try:
+        with self.layer.register_forward_hook(keep):
             outputs = model(x)
-        finally:
-            handle.remove()
         # In bfloat16 the model gives its outputs in its parameters' type: a copy.
-        output = seen[0][1].to(outputs.dtype) if len(seen) == 1 else None
+        output = passes[0][1].to(outputs.dtype) if len(passes) == 1 else None
         same = output is outputs or (
             model.precision != "float32"
             and output is not None
@@ -76,11 +73,11 @@ class Head:
         if not same or outputs.ndim != 2:
             raise UnseenError(
                 f"another head can stand in for {self.name!r} only where it runs once and its "
-                f"outputs [N, o] are the model's; it ran {len(seen)} times, and the model's "
+                f"outputs [N, o] are the model's; it ran {len(passes)} times, and the model's "
                 f"outputs are of shape {list(outputs.shape)}.",
                 remedy="Name the layer that gives them.",
             )
-        return seen[0][0].to(outputs.dtype), outputs
+        return passes[0][0].to(outputs.dtype), outputs
 
     def apply(self, rows: Tensor, features: Tensor) -> Tensor:
         """Return the outputs [N, M, o] of M other heads [M, Ph] for features [N, i]."""

@@ -1,21 +1,18 @@
 """mixup: steps on convex combinations of examples and of their labels."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from unseen.core import Client, Inbox, Memory, Model, Turn
-from unseen.errors import number
 from unseen.gradient.backprop import Around, Gradient, Step
+from unseen.ranges import NotNegative
 
 
 @dataclass(frozen=True)
-class Mixup(Around):
+class Mixup(Around, named="mixup"):
     """g of x̃ = λ x + (1 − λ) x_π under λ ℓ(f(x̃), y) + (1 − λ) ℓ(f(x̃), y_π), λ ~ Beta(α, α).
 
     π permutes the batch; one λ is drawn for each batch. It takes two of the inner gradient's steps,
@@ -29,18 +26,12 @@ class Mixup(Around):
         Zhang et al. 2018, §2.
     """
 
-    clips_per_example: ClassVar[bool] = False
-
     inner: Gradient
-    alpha: float = 0.2
-
-    def __post_init__(self) -> None:
-        number("mixup(alpha)", self.alpha, 0)
+    alpha: NotNegative = 0.2
 
     def changed(
         self, inner: Step, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
     ) -> Step:
-        """Return the step on mixed examples."""
         draws = turn.generator("mixup")
 
         def step(x: Tensor, y: Tensor) -> Tensor:

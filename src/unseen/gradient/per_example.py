@@ -5,10 +5,8 @@ and b as the weights of a column of ones. Whatever is a sum over examples of pro
 of δ and a function of a is therefore a matrix product, and no example's gradient need exist.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
@@ -29,27 +27,25 @@ def recorded(
     layers: Mapping[str, nn.Module], examples: int
 ) -> Iterator[dict[str, tuple[Tensor, Tensor]]]:
     """Record the input [N, i] and output [N, o] of each layer in one forward pass."""
-    seen: dict[str, tuple[Tensor, Tensor]] = {}
+    records: dict[str, tuple[Tensor, Tensor]] = {}
 
     def hook(name: str) -> Any:
         def keep(layer: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
             shape = list(inputs[0].shape)
-            if name in seen or len(shape) != 2 or shape[0] != examples:
-                how = "is used twice" if name in seen else f"has inputs of shape {shape}"
+            if name in records or len(shape) != 2 or shape[0] != examples:
+                how = "is used twice" if name in records else f"has inputs of shape {shape}"
                 raise UnseenError(
                     f"the layer {name!r} {how}; the gradient of one example is a single product "
                     f"only where a linear layer is used once, with inputs [{examples}, features]."
                 )
-            seen[name] = (inputs[0], output)
+            records[name] = (inputs[0], output)
 
         return keep
 
-    handles = [layer.register_forward_hook(hook(name)) for name, layer in layers.items()]
-    try:
-        yield seen
-    finally:
-        for handle in handles:
-            handle.remove()
+    with ExitStack() as hooks:
+        for name, layer in layers.items():
+            hooks.enter_context(layer.register_forward_hook(hook(name)))
+        yield records
 
 
 def linear_layers(model: Model) -> dict[str, nn.Linear]:
@@ -105,15 +101,15 @@ def linear_signals(
         In the parameters' type, whatever type the layers' products are computed in.
     """
     layers = linear_layers(model)
-    with recorded(layers, len(y)) as seen:
+    with recorded(layers, len(y)) as records:
         value = loss(model, x, y)
-    for name in layers.keys() - seen.keys():
+    for name in layers.keys() - records.keys():
         raise UnseenError(f"the layer {name!r} did not run as a module in the forward pass.")
-    deltas = signals(value, [output for _, output in seen.values()])
+    deltas = signals(value, [output for _, output in records.values()])
     kind = model.vector.dtype
     pairs = {
         name: (delta.to(kind), with_ones(layers[name], a.detach().to(kind)))
-        for (name, (a, _)), delta in zip(seen.items(), deltas, strict=True)
+        for (name, (a, _)), delta in zip(records.items(), deltas, strict=True)
     }
     return value.detach(), pairs
 
@@ -187,11 +183,8 @@ def outputs_and_signals(
 ) -> tuple[Tensor, Tensor]:
     """Return the loss, and δ [N, C] at the model's outputs."""
     outputs: list[Tensor] = []
-    handle = model.module.register_forward_hook(lambda _module, _inputs, z: outputs.append(z))
-    try:
+    with model.module.register_forward_hook(lambda _module, _inputs, z: outputs.append(z)):
         value = loss(model, x, y)
-    finally:
-        handle.remove()
     return value.detach(), signals(value, outputs[-1:])[0]
 
 
@@ -215,5 +208,6 @@ def _refuse_batch_layers(model: Model) -> None:
         if layer.training and (batch or draws):
             raise UnseenError(
                 f"the layer {name!r} ({type(layer).__name__}) makes an example's gradient depend "
-                "on its batch or on another draw; choose batches, or a net without it."
+                "on its batch or on another draw.",
+                remedy="Choose batches, or a net without it.",
             )

@@ -1,7 +1,5 @@
 """Sharpness-aware steps: the gradient where a small step uphill would lead."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 
@@ -9,8 +7,8 @@ import torch
 from torch import Tensor
 
 from unseen.core import Client, Inbox, Memory, Model, Turn
-from unseen.errors import choice, number
 from unseen.gradient.backprop import Around, Gradient, Step
+from unseen.ranges import NotNegative
 
 
 @dataclass(frozen=True)
@@ -35,12 +33,8 @@ class Perturbed(Around):
     """
 
     inner: Gradient
-    rho: float = 0.05
+    rho: NotNegative = 0.05
     statistics: Literal["first", "both"] = "first"
-
-    def __post_init__(self) -> None:
-        number("Perturbed(rho)", self.rho, 0)
-        choice("Perturbed(statistics)", self.statistics, ("first", "both"))
 
     def changed(
         self, inner: Step, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn

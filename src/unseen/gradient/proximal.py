@@ -1,18 +1,16 @@
 """FedProx's proximal term."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from torch import Tensor
 
 from unseen.core import Client, Inbox, Memory, Model, Turn
-from unseen.errors import number
 from unseen.gradient.backprop import Around, Gradient, Step
+from unseen.ranges import NotNegative
 
 
 @dataclass(frozen=True)
-class Proximal(Around):
+class Proximal(Around, named="fedprox"):
     """g ← g + μ (w − x), the gradient of F(w) + (μ/2) ‖w − x‖², x being what was received.
 
     Attributes:
@@ -31,10 +29,7 @@ class Proximal(Around):
     stackable = True
 
     inner: Gradient
-    mu: float = 0.1
-
-    def __post_init__(self) -> None:
-        number("fedprox(mu)", self.mu, 0)
+    mu: NotNegative = 0.1
 
     def changed(
         self, inner: Step, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn

@@ -1,19 +1,15 @@
 """Site-shift augmentation: batches are moved as much as the source sites differ."""
 
-from __future__ import annotations
-
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from unseen.core import Client, Inbox, Memory, Model, Reply, Turn
+from unseen.core import Client, Inbox, Memory, Model, Reply, RuleState, Turn, WithState
 from unseen.core.parts import Part
 from unseen.core.types import Table
-from unseen.errors import number
 from unseen.gradient.backprop import Around, Gradient, Step
+from unseen.ranges import NotNegative
 
 #: Inbox entries: sums by class over all sites [C (2 + 2d)]; spreads between sites (σ_b, σ_s) [2d].
 SUMS, SPREAD = "class sums", "site spread"
@@ -23,7 +19,7 @@ FEWEST, LEAST = 2, 1e-6
 
 
 @dataclass(frozen=True)
-class Shifted(Around):
+class Shifted(Around, named="shift"):
     """g at x · exp(α σ_s z₂) + α σ_b z₁: one draw for a batch, as if it came from another site.
 
     z₁, z₂: standard normal, independent for each column, or for each channel of images.
@@ -42,15 +38,11 @@ class Shifted(Around):
     """
 
     inner: Gradient
-    alpha: float = 1.0
-
-    def __post_init__(self) -> None:
-        number("shift(alpha)", self.alpha, 0)
+    alpha: NotNegative = 1.0
 
     def changed(
         self, inner: Step, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
     ) -> Step:
-        """Return the step on moved inputs."""
         draws = turn.generator("shift")
         location, scale = inbox[SPREAD].view(2, -1)
 
@@ -106,7 +98,6 @@ class ClassSums(Part):
     def __call__(
         self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
     ) -> tuple[Reply, Memory]:
-        """Return the row of sums."""
         sums = class_sums(client)
         return Reply({SUMS: sums.flatten()}, {"examples": float(sums[:, 0].sum())}), memory
 
@@ -127,16 +118,16 @@ class SiteSpread(Part):
         own = class_sums(client)
         n, freedom, mean, squares = moments(own)
         _, all_freedom, center, all_squares = moments(inbox[SUMS].to(own).view_as(own))
-        known = n * (n >= FEWEST)
+        weight = n * (n >= FEWEST)
         error = squares / (freedom * n).clamp(min=1)
         distance = (mean - center).square() - error
-        location = (known * distance).sum(0) / known.sum().clamp(min=1)
+        location = (weight * distance).sum(0) / weight.sum().clamp(min=1)
         within = squares.sum(0) / freedom.sum().clamp(min=1)
         usual = all_squares.sum(0) / all_freedom.sum().clamp(min=1)
         ratio = (within.clamp(min=LEAST) / usual.clamp(min=LEAST)).log() / 2
         scaled = (within > LEAST) & (usual > LEAST)
         scale = (ratio.square() - log_error(freedom.sum())) * scaled
-        counts = torch.cat([torch.ones_like(location) * (known.sum() > 0), scaled.to(location)])
+        counts = torch.cat([torch.ones_like(location) * (weight.sum() > 0), scaled.to(location)])
         row = torch.cat([location, scale, counts])
         return Reply({SPREAD: row}, {"examples": float(n.sum())}), memory
 
@@ -153,9 +144,7 @@ class Spread:
 
     at_sites = True
 
-    def __call__(
-        self, old: Tensor, new: Tensor, state: Mapping[str, Any], table: Table
-    ) -> tuple[Tensor, Mapping[str, Any]]:
+    def __call__(self, old: Tensor, new: Tensor, state: RuleState, table: Table) -> WithState:
         """Return [2d]; a column that no site knows has none."""
         squares, sites = new.chunk(2)
         return (squares / sites.clamp(min=1)).clamp(min=0).sqrt().to(old), state

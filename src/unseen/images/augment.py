@@ -17,13 +17,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Annotated, Protocol
 
 import torch
 from torch import Tensor
 
 from unseen.errors import UnseenError, number
 from unseen.expression import parse, resolve
+from unseen.ranges import Checked, Range, Share
 
 #: Weights of red, green and blue in the grey of an image (ITU-R 601), as in Pillow.
 GREY = (0.299, 0.587, 0.114)
@@ -77,7 +78,7 @@ class Chain:
 
 
 @dataclass(frozen=True)
-class RandomResizedCrop:
+class RandomResizedCrop(Checked, named="random-resized-crop"):
     """A random part of each image, resized to a square, by default to the image's own size.
 
     The part has the area a·HW, a ~ U(scale), and the width-to-height ratio r, log r ~ U(log
@@ -99,13 +100,12 @@ class RandomResizedCrop:
         The operation of torchvision, RandomResizedCrop.
     """
 
-    size: int | None = None
+    size: Annotated[int, Range(1, 4096)] | None = None
     scale: Sequence[float] = (0.08, 1.0)
     ratio: Sequence[float] = (3 / 4, 4 / 3)
 
     def __post_init__(self) -> None:
-        if self.size is not None:
-            number("random-resized-crop(size)", self.size, 1, 4096, whole=True)
+        super().__post_init__()
         for name, most in (("scale", 1.0), ("ratio", 100.0)):
             pair = _pair(f"random-resized-crop({name})", getattr(self, name), most)
             object.__setattr__(self, name, pair)
@@ -143,30 +143,24 @@ class RandomResizedCrop:
 
 
 @dataclass(frozen=True)
-class Flip:
+class Flip(Checked, named="flip"):
     """Each image mirrored, left to right, with probability p."""
 
-    p: float = 0.5
-
-    def __post_init__(self) -> None:
-        number("flip(p)", self.p, 0, 1)
+    p: Share = 0.5
 
     def __call__(self, x: Tensor, generator: torch.Generator) -> Tensor:
         return torch.where(_chosen(x, self.p, generator), x.flip(-1), x)
 
 
 @dataclass(frozen=True)
-class Grayscale:
+class Grayscale(Checked, named="grayscale"):
     """Each image of three channels made grey, all channels equal, with probability p.
 
     Attributes:
         p: 0.1 in CSAC's, FedDG-GA's and DomainBed's code. Images of one channel stay as they are.
     """
 
-    p: float = 0.1
-
-    def __post_init__(self) -> None:
-        number("grayscale(p)", self.p, 0, 1)
+    p: Share = 0.1
 
     def __call__(self, x: Tensor, generator: torch.Generator) -> Tensor:
         _coloured("grayscale", x)
@@ -174,7 +168,7 @@ class Grayscale:
 
 
 @dataclass(frozen=True)
-class ColourJitter:
+class ColourJitter(Checked, named="colour-jitter"):
     """Brightness, contrast, saturation and hue of each image changed, in an order drawn for it.
 
     With f ~ U(max(0, 1 − strength), 1 + strength) and pixels cut to [0, 1]: brightness f·x;
@@ -197,15 +191,10 @@ class ColourJitter:
         it on images of bytes in that nothing is rounded between the changes.
     """
 
-    brightness: float = 0.0
-    contrast: float = 0.0
-    saturation: float = 0.0
-    hue: float = 0.0
-
-    def __post_init__(self) -> None:
-        for name in CHANGES:
-            most = 0.5 if name == "hue" else 100
-            number(f"colour-jitter({name})", getattr(self, name), 0, most)
+    brightness: Annotated[float, Range(0, 100)] = 0.0
+    contrast: Annotated[float, Range(0, 100)] = 0.0
+    saturation: Annotated[float, Range(0, 100)] = 0.0
+    hue: Annotated[float, Range(0, 0.5)] = 0.0
 
     def __call__(self, x: Tensor, generator: torch.Generator) -> Tensor:
         _coloured("colour-jitter", x)

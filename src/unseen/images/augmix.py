@@ -1,15 +1,14 @@
 """AugMix on whole batches: chains of small distortions, mixed with each other and the image."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from unseen.errors import number
+from unseen.ranges import Checked, Range
 
 #: The affine operations, which come first, and those on pixels.
 AFFINE = ("rotate", "shear-x", "shear-y", "translate-x", "translate-y")
@@ -18,7 +17,7 @@ WIDTH, DEPTH = 3, 3
 
 
 @dataclass(frozen=True)
-class AugMix:
+class AugMix(Checked, named="augmix"):
     """m x + (1 − m) Σ_i w_i chain_i(x) for images [N, C, H, W] with pixels in [0, 1].
 
     w ~ Dirichlet(1, 1, 1), m ~ U(0, 1) = Beta(1, 1), chain_i: 1 to 3 operations, each drawn among
@@ -41,10 +40,7 @@ class AugMix:
         bins.
     """
 
-    severity: float = 3.0
-
-    def __post_init__(self) -> None:
-        number("augmix(severity)", self.severity, 0.1, 10)
+    severity: Annotated[float, Range(0.1, 10)] = 3.0
 
     def __call__(self, x: Tensor, generator: torch.Generator) -> Tensor:
         N = len(x)

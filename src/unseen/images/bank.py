@@ -1,7 +1,5 @@
 """Banks: what every client sends of a few of its images to all others."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -52,7 +50,6 @@ class Bank:
     def __call__(
         self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
     ) -> tuple[Reply, Memory]:
-        """Return this client's row; the model is not moved."""
         split = client.split("train")
         n = len(split)
         index = torch.randperm(n, generator=turn.generator("bank"))

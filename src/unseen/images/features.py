@@ -1,7 +1,5 @@
 """Feature maps of a net's named layers, read by hooks that live no longer than a context."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -33,14 +31,14 @@ def chosen(module: nn.Module, layers: Sequence[str] | None = None, last: int = 2
     """
     modules = {name: part for name, part in module.named_modules() if name}
     if layers is None:
-        found = [name for name, part in modules.items() if isinstance(part, nn.Conv2d)][-last:]
-        if not found:
+        convs = [name for name, part in modules.items() if isinstance(part, nn.Conv2d)][-last:]
+        if not convs:
             raise UnseenError(
                 "feature maps are read from convolutions, and the model has none.",
                 remedy="Take a convolutional model, or name layers that give maps [N, C, H, W]; "
                 f"its layers are {', '.join(modules) or 'none'}.",
             )
-        return found
+        return convs
     names = [layers] if isinstance(layers, str) else list(layers)
     for name in names:
         if name not in modules:
@@ -63,14 +61,14 @@ def recorded(module: nn.Module, layers: Sequence[str]) -> Iterator[Take]:
         for an activation in place behind the layer would write into them.
     """
     parts = dict(module.named_modules())
-    found: dict[str, object] = {}
+    outputs: dict[str, object] = {}
 
     def record(output: object, name: str) -> None:
-        found[name] = output.clone() if isinstance(output, Tensor) else output
+        outputs[name] = output.clone() if isinstance(output, Tensor) else output
 
     def take() -> list[Tensor]:
-        maps = [_checked(name, found.get(name)) for name in layers]
-        found.clear()
+        maps = [_checked(name, outputs.get(name)) for name in layers]
+        outputs.clear()
         return maps
 
     with _read({name: parts[name] for name in layers}, record):
@@ -78,11 +76,11 @@ def recorded(module: nn.Module, layers: Sequence[str]) -> Iterator[Take]:
 
 
 @contextmanager
-def _read(parts: Mapping[str, nn.Module], seen: Callable[[object, str], None]) -> Iterator[None]:
-    """Show `seen` the output of each of these layers, with its name, when it runs."""
+def _read(parts: Mapping[str, nn.Module], show: Callable[[object, str], None]) -> Iterator[None]:
+    """Call `show` with the output of each of these layers, and its name, when it runs."""
 
     def hook(name: str) -> Callable[[nn.Module, object, object], None]:
-        return lambda _layer, _inputs, output: seen(output, name)
+        return lambda _layer, _inputs, output: show(output, name)
 
     with ExitStack() as hooks:
         for name, part in parts.items():
@@ -92,7 +90,6 @@ def _read(parts: Mapping[str, nn.Module], seen: Callable[[object, str], None]) -
 
 @contextmanager
 def _evaluating(module: nn.Module) -> Iterator[None]:
-    """Run a net in evaluation mode and without gradients."""
     mode = module.training
     module.eval()
     try:

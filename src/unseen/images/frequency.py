@@ -1,20 +1,20 @@
 """Images by amplitude and phase: what is exchanged is the amplitude; the phase stays."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from torch import Tensor
 
 from unseen.core import Split
 from unseen.core.schedule import floor_share
-from unseen.errors import UnseenError, number
+from unseen.errors import UnseenError
+from unseen.ranges import Checked, Range
 
 
 @dataclass(frozen=True)
-class Window:
+class Window(Checked):
     """The amplitudes of an image at low frequencies: |u| ≤ b and |v| ≤ b, b = ⌊share · min(H, W)⌋.
 
     Only v ≥ 0 is kept, since a real image's spectrum is Hermitian, F(−u, −v) = conj F(u, v).
@@ -29,11 +29,7 @@ class Window:
         (tensor([[[[32.]]]]), torch.Size([1, 1, 5, 3]), torch.Size([1, 1, 8, 5]))
     """
 
-    share: float | None = None
-
-    def __post_init__(self) -> None:
-        if self.share is not None:
-            number("the window's share of the image", self.share, 0, 0.5)
+    share: Annotated[float, Range(0, 0.5)] | None = None
 
     def __call__(self, x: Tensor) -> Tensor:
         """Return the amplitudes [N, C, r, c] of images [N, C, H, W] inside the window."""

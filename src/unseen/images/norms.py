@@ -6,8 +6,6 @@ Note:
     for images, so BatchNorm over vectors is left as it is.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 
@@ -97,19 +95,19 @@ def replaced(network: nn.Module, make: Callable[[_BatchNorm], nn.Module]) -> nn.
             a BatchNorm inside already are left.
         make: Takes a BatchNorm over images or volumes.
     """
-    made: dict[int, nn.Module] = {}
+    layers: dict[int, nn.Module] = {}
 
     def visit(module: nn.Module) -> nn.Module:
-        if id(module) in made:
-            return made[id(module)]
-        made[id(module)] = module
+        if id(module) in layers:
+            return layers[id(module)]
+        layers[id(module)] = module
         if isinstance(module, nn.BatchNorm2d | nn.BatchNorm3d):
-            made[id(module)] = make(module)
+            layers[id(module)] = make(module)
         elif not isinstance(module, Assembled | Hybrid | Halves):
             for name, child in list(module._modules.items()):
                 if child is not None:
                     setattr(module, name, visit(child))
-        return made[id(module)]
+        return layers[id(module)]
 
     return visit(network)
 

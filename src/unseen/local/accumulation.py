@@ -1,7 +1,5 @@
 """How far a client's gradients carry it: what its optimiser's steps make of each of them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from unseen.core import Client, Inbox, Local, Memory, Model, Reply, Turn

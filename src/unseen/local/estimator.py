@@ -1,7 +1,5 @@
 """Trees that scikit-learn fits to the rows of one client, as numbers of a `Trees` module."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -60,7 +58,6 @@ class Estimator(Part):
     def __call__(
         self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
     ) -> tuple[Reply, Memory]:
-        """Return the fitted trees as the model's vector."""
         x, y = client.split("train").batch(slice(None))
         seed = int(torch.randint(2**31, (), generator=turn.generator("estimator")))
         rows, labels = x.flatten(1).cpu().numpy(), y.cpu().numpy()

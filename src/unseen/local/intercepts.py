@@ -1,7 +1,5 @@
 """Intercepts of the sites: each has its own bias in the last layer, and a new one the mean."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -34,7 +32,6 @@ class OwnIntercepts(Wrapper):
     def __call__(
         self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
     ) -> tuple[Reply, Memory]:
-        """Put the own bias in, train, and remember it."""
         part = bias_of(model, self.head)
         if OWN in memory:
             model.vector[part] = memory[OWN].to(model.vector)

@@ -1,7 +1,5 @@
 """SCAFFOLD on the client: control variates that keep local steps from drifting."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 
@@ -39,7 +37,6 @@ class Controlled(Around):
     def changed(
         self, inner: Step, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
     ) -> Step:
-        """Return the inner step with the correction."""
         correction = inbox[CONTROL] - memory[OWN] if OWN in memory else inbox[CONTROL]
 
         def step(x: Tensor, y: Tensor) -> Tensor:

@@ -1,7 +1,5 @@
 """Local training: the only loop over batches, and what adds to its reply."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -14,7 +12,6 @@ from torch import Tensor
 from unseen.core import Client, Inbox, Local, Memory, Model, Reply, Split, Turn
 from unseen.core.metrics import METRICS, forward
 from unseen.core.parts import Part, Wrapper
-from unseen.errors import choice
 from unseen.gradient import Gradient
 from unseen.recipe import Training
 
@@ -202,10 +199,6 @@ class GapProbe(Wrapper):
     inner: Local
     gap: Literal["loss", "accuracy"] = "loss"
     on: Literal["train", "validation"] = "train"
-
-    def __post_init__(self) -> None:
-        choice("gap", self.gap, ("loss", "accuracy"))
-        choice("on", self.on, ("train", "validation"))
 
     def __call__(
         self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn

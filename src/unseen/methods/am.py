@@ -1,11 +1,9 @@
 """AM: images whose amplitude spectra are mixed, within a client or across clients."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any
 
-from unseen.combine import Mean
+from unseen.combine import Mean, Weights
 from unseen.core import Method
 from unseen.core.parts import layers
 from unseen.gradient import AmplitudeMix, Normalised
@@ -23,8 +21,6 @@ from unseen.methods.base import (
 from unseen.methods.options import options_from
 from unseen.recipe import Training
 
-REFERENCE = cited("xu2021fourier")
-
 
 @options_from(AmplitudeMix)
 def am(
@@ -32,7 +28,7 @@ def am(
     *,
     across: bool = False,
     bank: int = 16,
-    weights: Literal["examples", "uniform"] = "examples",
+    weights: Weights = "examples",
     **options: Any,
 ) -> Method:
     """Run FedAvg on images of which half have another image's amplitude mixed into their own.
@@ -53,7 +49,7 @@ def am(
     Note:
         GA's released scripts of this row end on an import that does not exist.
     """
-    method = federated("am", training, Mean(weights), REFERENCE)
+    method = federated("am", training, Mean(weights), "xu2021fourier")
     return mixing(method, across, bank, options)
 
 
@@ -70,15 +66,16 @@ def add_am(method: Method, *, across: bool = False, bank: int = 16, **options: A
     Note:
         Under CSAC's calibration, that is, and not in its first round.
     """
-    if REFERENCE in method.references:
+    if cited("xu2021fourier") in method.references:
         raise incompatible(method, "am", "mixes amplitudes already.", "Set its own p.")
     if across and method.gather is not None:
         why = "pools the data, so that there is no other client to take an amplitude from."
         raise incompatible(method, "am", why, "Take across=False.")
-    if erased(method):
+    normalised = [part for part in layers(trained(method).local) if isinstance(part, Normalised)]
+    if normalised and normalised[0].window.share is None:
         why = "replaces the whole amplitude of every image, so that nothing of what AM mixes would "
         raise incompatible(method, "am", f"{why}be left.")
-    return citing(mixing(method, across, bank, options), REFERENCE)
+    return citing(mixing(method, across, bank, options), "xu2021fourier")
 
 
 def mixing(method: Method, across: bool, bank: int, options: dict[str, Any]) -> Method:
@@ -89,9 +86,3 @@ def mixing(method: Method, across: bool, bank: int, options: dict[str, Any]) -> 
         shares = f"the amplitude spectra of {bank} training images, once, to every client"
         mixed = replace(with_bank(mixed, source), shares=(*method.shares, shares))
     return asking(mixed, "images")
-
-
-def erased(method: Method) -> bool:
-    """Return whether the method's network replaces the whole amplitude of what enters it."""
-    normalised = [part for part in layers(trained(method).local) if isinstance(part, Normalised)]
-    return bool(normalised) and normalised[0].window.share is None

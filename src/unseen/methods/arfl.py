@@ -1,7 +1,5 @@
 """ARFL: clients whose data the model fits badly are weighted down."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
@@ -10,11 +8,9 @@ from unseen.core import Client, Method, Model
 from unseen.core.metrics import forward, loss
 from unseen.gradient import Backprop
 from unseen.local.train import Reports, Train
-from unseen.methods.base import cited, federated
+from unseen.methods.base import federated
 from unseen.methods.options import options_from
 from unseen.recipe import Training
-
-REFERENCE = cited("li2022arfl")
 
 
 @options_from(AutoWeighted)
@@ -40,7 +36,7 @@ def arfl(training: Training, **options: Any) -> Method:
         first round.
     """
     local = Reports(Train(Backprop(training.loss), training), received_loss)
-    method = federated("arfl", training, AutoWeighted(**options), REFERENCE, local)
+    method = federated("arfl", training, AutoWeighted(**options), "li2022arfl", local)
     return replace(method, shares=("the loss of the received model on its training data",))
 
 

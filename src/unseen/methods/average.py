@@ -1,26 +1,22 @@
 """Averages over rounds: the server's mean of the models it made, which predicts in their place."""
 
-from __future__ import annotations
-
-from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from unseen.core import Apply, Exchange, Method, Model, Slot
+from unseen.core import Apply, Exchange, Method, Model, RuleState, Slot, WithState
 from unseen.core.exchange import Blueprint
 from unseen.core.types import Table
-from unseen.errors import number
-from unseen.methods.base import cited, citing
+from unseen.methods.base import citing
 from unseen.methods.together import SHARED, Federation, check_member, check_repeats, together
-from unseen.models.trees import Averaged
+from unseen.models.mixture import Averaged
+from unseen.ranges import Checked, Share
 
 
 @dataclass(frozen=True)
-class Tail:
+class Tail(Checked, named="tail"):
     """x̄ ← x̄ + (x − x̄) / n over the models of the last rounds; before them x̄ = x.
 
     Attributes:
@@ -33,15 +29,9 @@ class Tail:
 
     at_sites = True
 
-    start: float = 0.5
+    start: Share = 0.5
 
-    def __post_init__(self) -> None:
-        number("tail(start)", self.start, 0, 1)
-
-    def __call__(
-        self, old: Tensor, new: Tensor, state: Mapping[str, Any], table: Table
-    ) -> tuple[Tensor, Mapping[str, Any]]:
-        """Return the mean with the newest model."""
+    def __call__(self, old: Tensor, new: Tensor, state: RuleState, table: Table) -> WithState:
         if float(table["progress"][0]) < self.start:
             return new.clone(), state
         count = state.get("count", torch.zeros(())) + 1
@@ -49,7 +39,7 @@ class Tail:
 
 
 @dataclass(frozen=True)
-class Ema:
+class Ema(Checked, named="ema"):
     """x̄ ← β x̄ + (1 − β) x, from the first round's model on.
 
     Attributes:
@@ -62,15 +52,9 @@ class Ema:
 
     at_sites = True
 
-    decay: float = 0.9
+    decay: Share = 0.9
 
-    def __post_init__(self) -> None:
-        number("ema(decay)", self.decay, 0, 1)
-
-    def __call__(
-        self, old: Tensor, new: Tensor, state: Mapping[str, Any], table: Table
-    ) -> tuple[Tensor, Mapping[str, Any]]:
-        """Return the mean with the newest model."""
+    def __call__(self, old: Tensor, new: Tensor, state: RuleState, table: Table) -> WithState:
         if "begun" not in state:
             return new.clone(), {"begun": torch.ones(())}
         return self.decay * old + (1 - self.decay) * new, state
@@ -89,7 +73,7 @@ def add_tail(method: Method, *, start: float = 0.5) -> Method:
         method: The method that is changed.
         start: the share of the rounds after which the mean begins.
     """
-    return citing(averaged(method, Tail(start), "tail"), cited("izmailov2018averaging"))
+    return citing(averaged(method, Tail(start), "tail"), "izmailov2018averaging")
 
 
 def add_ema(method: Method, *, decay: float = 0.9) -> Method:
@@ -101,7 +85,7 @@ def add_ema(method: Method, *, decay: float = 0.9) -> Method:
         method: The method that is changed.
         decay: β.
     """
-    return citing(averaged(method, Ema(decay), "ema"), cited("polyak1992acceleration"))
+    return citing(averaged(method, Ema(decay), "ema"), "polyak1992acceleration")
 
 
 def averaged(method: Method, step: Apply, name: str) -> Method:

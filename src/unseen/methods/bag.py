@@ -1,27 +1,36 @@
 """Bags: every site fits its own model once, and the predictions are averaged."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
-from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
-from unseen.combine import Collect
-from unseen.core import Client, Exchange, Inbox, Memories, Memory, Method, Model, Reply, Slot, Turn
+from unseen.combine import Collect, Weights
+from unseen.core import (
+    Client,
+    Exchange,
+    Inbox,
+    Memories,
+    Memory,
+    Method,
+    Model,
+    Reply,
+    RuleState,
+    Slot,
+    Turn,
+    WithState,
+)
 from unseen.core.exchange import Blueprint
 from unseen.core.metrics import plain
 from unseen.core.replies import finished
 from unseen.core.round import Backend, play, start
 from unseen.core.rows import DenseRows
 from unseen.core.types import Table
-from unseen.errors import choice
 from unseen.methods.base import TRAIN, cited
 from unseen.methods.together import check_member
-from unseen.models.trees import Mixture
+from unseen.models.mixture import Mixture
 from unseen.recipe import Training
 
 
@@ -32,7 +41,7 @@ def bag_of(compose: Callable[[str, Training], Method]) -> Callable[..., Method]:
         training: Training,
         *,
         of: str = "boost(trees=60)",
-        weights: Literal["uniform", "examples"] = "examples",
+        weights: Weights = "examples",
     ) -> Method:
         """Let every site fit its own model once, and predict by the mean of probabilities.
 
@@ -49,7 +58,6 @@ def bag_of(compose: Callable[[str, Training], Method]) -> Callable[..., Method]:
                 `trees` and `trees(kind='forest')`.
             weights: w.
         """
-        choice("bag(weights)", weights, ("uniform", "examples"))
         member = replace(compose(of, training), gather=None)  # a site has nothing to pool
         check_member(member, f"bag(of={of!r})")
         return bagged(member, weights)
@@ -57,7 +65,7 @@ def bag_of(compose: Callable[[str, Training], Method]) -> Callable[..., Method]:
     return bag
 
 
-def bagged(member: Method, weights: Literal["uniform", "examples"]) -> Method:
+def bagged(member: Method, weights: Weights) -> Method:
     """Return the bag of the models that sites fit by a method."""
 
     def network(blueprint: Blueprint) -> nn.Module:
@@ -122,10 +130,7 @@ class Place:
 
     size: int
 
-    def __call__(
-        self, old: Tensor, new: Tensor, state: Mapping[str, Any], table: Table
-    ) -> tuple[Tensor, Mapping[str, Any]]:
-        """Return the entry with the rows of those present."""
+    def __call__(self, old: Tensor, new: Tensor, state: RuleState, table: Table) -> WithState:
         entry = old.clone().view(-1, self.size)
         entry[table["client"].long()] = new.to(entry)
         return entry.flatten(), state
@@ -135,10 +140,7 @@ class Place:
 class Shares:
     """Sets the weights [K] to the shares of examples; sites that are away have none."""
 
-    def __call__(
-        self, old: Tensor, new: Tensor, state: Mapping[str, Any], table: Table
-    ) -> tuple[Tensor, Mapping[str, Any]]:
-        """Return the weights."""
+    def __call__(self, old: Tensor, new: Tensor, state: RuleState, table: Table) -> WithState:
         weights = torch.zeros_like(old)
         weights[table["client"].long()] = (new[:, 0] / new.sum()).to(old)
         return weights, state
@@ -184,7 +186,6 @@ class Here(Backend):
     def map(
         self, exchange: Exchange, inbox: Inbox, clients: Sequence[str], turn: Turn
     ) -> list[Reply]:
-        """Return the client's reply."""
         (name,) = clients
         vector, buffers = inbox["model"].clone(), inbox["buffers"].clone()
         self.model.bind(vector, buffers)
@@ -195,5 +196,4 @@ class Here(Backend):
         return [finished(reply, exchange, inbox, {"model": vector, "buffers": buffers})]
 
     def rows(self, slot: str, replies: Sequence[Reply], reference: Tensor | None) -> DenseRows:
-        """Return the one row."""
         return DenseRows(torch.stack([reply.rows[slot] for reply in replies]), reference)

@@ -1,17 +1,15 @@
 """The parts that most methods share: one exchange, a rule for the model, one for the buffers."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import fields, replace
 from functools import cache
 from importlib import resources
-from typing import Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from unseen.combine import Combine, Krum, Mean, Median, RosterMean, TrimmedMean, Weighted
+from unseen.combine import Combine, Krum, Mean, Median, RosterMean, TrimmedMean, Weighted, Weights
 from unseen.core import Add, Apply, Client, Descend, Exchange, Local, Method, Model, Reference, Slot
 from unseen.core.client import pooled
 from unseen.core.exchange import Blueprint
@@ -30,7 +28,7 @@ def federated(
     name: str,
     training: Training,
     rule: Combine,
-    reference: Reference,
+    reference: Reference | str,
     local: Local | None = None,
     apply: Apply | None = None,
 ) -> Method:
@@ -40,7 +38,7 @@ def federated(
         name: the method's.
         training: the study's recipe.
         rule: combines the models.
-        reference: where the method comes from.
+        reference: where the method comes from, or its key in `references.bib`.
         local: by default the training of the recipe's loss.
         apply: how the combined update enters the model, by default as the recipe says.
     """
@@ -49,14 +47,14 @@ def federated(
         local or Train(Backprop(training.loss), training),
         slots(rule, apply or training.server),
     )
-    return Method(name, (exchange,), (reference,), plain)
+    return Method(name, (exchange,), (cited(reference),), plain)
 
 
 def gradient_method(
     name: str,
     training: Training,
     rule: Combine,
-    reference: Reference,
+    reference: Reference | str,
     gradient: Gradient | None = None,
 ) -> Method:
     """Return the method whose clients send one gradient each, and whose server takes the step.
@@ -124,9 +122,10 @@ def local_training(method: Method) -> Local:
     return local
 
 
-def citing(method: Method, reference: Reference) -> Method:
-    """Return the method with one more reference."""
-    return replace(method, references=tuple(dict.fromkeys((*method.references, reference))))
+def citing(method: Method, *references: Reference | str) -> Method:
+    """Return the method with more references."""
+    every = (*method.references, *map(cited, references))
+    return replace(method, references=tuple(dict.fromkeys(every)))
 
 
 def asking(method: Method, *what: str) -> Method:
@@ -159,15 +158,20 @@ def with_rule(method: Method, rule: Combine) -> Method:
 
 
 def replace_rule(
-    method: Method, name: str, reference: Reference, rule: Callable[[Weighted], Combine]
+    method: Method,
+    name: str,
+    reference: Reference | str,
+    kind: type[Combine],
+    options: Mapping[str, Any],
 ) -> Method:
-    """Return the method with `rule(prior)` on its server; the prior is the average it had.
+    """Return the method with another rule on its server; the average it had becomes the prior.
 
     Args:
         method: a method that averages.
         name: the modifier that asks, for the message.
         reference: the source of the rule, which is added to the method's.
-        rule: makes the server rule of the prior.
+        kind: the rule's class.
+        options: its fields but for the prior, if it has one.
 
     Raises:
         Incompatible: the method pools the data, or its rule is not an average.
@@ -180,10 +184,12 @@ def replace_rule(
         why = f"already decides how updates are combined, and so would {name}."
         remedy = f"Put {name} on a method that averages, as in fedavg+{name}."
         raise incompatible(method, name, why, remedy)
-    return citing(with_rule(method, rule(old)), reference)
+    if any(field.name == "prior" for field in fields(kind)):  # type: ignore[arg-type]
+        options = {**options, "prior": old}
+    return citing(with_rule(method, kind(**options)), reference)
 
 
-def with_weights(method: Method, weights: Literal["uniform", "examples"]) -> Method:
+def with_weights(method: Method, weights: Weights) -> Method:
     """Return the method with this mean as the server's rule, or as the one its rule starts from.
 
     Note:
@@ -231,8 +237,10 @@ def with_local(method: Method, wrap: Callable[[Local], Local]) -> Method:
     return with_exchange(method, replace(exchange, local=around(exchange.local)))
 
 
-def with_gradient(method: Method, wrap: Callable[[Gradient], Gradient]) -> Method:
-    """Return the method with the gradient of its local training wrapped."""
+def with_gradient(
+    method: Method, wrap: Callable[[Gradient], Gradient], *references: Reference | str
+) -> Method:
+    """Return the method with the gradient of its local training wrapped, citing where from."""
 
     def inside(local: Local) -> Local:
         if not isinstance(local, Descent):
@@ -244,22 +252,12 @@ def with_gradient(method: Method, wrap: Callable[[Gradient], Gradient]) -> Metho
         changed: Local = replace(local, gradient=wrap(local.gradient))  # type: ignore[type-var]
         return changed
 
-    return with_local(method, lambda local: rewrapped(local, inside))
+    return citing(with_local(method, lambda local: rewrapped(local, inside)), *references)
 
 
-@dataclass(frozen=True)
-class Changed:
-    """Makes a method's network by changing the study's.
-
-    Attributes:
-        change: network -> the changed network.
-    """
-
-    change: Callable[[nn.Module], nn.Module]
-
-    def __call__(self, blueprint: Blueprint) -> nn.Module:
-        """Return the changed network."""
-        return self.change(blueprint.network)
+def changed(change: Callable[[nn.Module], nn.Module]) -> Callable[[Blueprint], nn.Module]:
+    """Return what makes a method's network by changing the study's."""
+    return lambda blueprint: change(blueprint.network)
 
 
 def incompatible(method: Method, modifier: str, why: str, remedy: str = "") -> Incompatible:
@@ -281,13 +279,15 @@ def zeros(model: Model) -> Tensor:
 
 
 @cache
-def cited(key: str) -> Reference:
-    """Return the reference with this BibTeX key.
+def cited(key: Reference | str) -> Reference:
+    """Return the reference with this BibTeX key, or the reference itself.
 
     Note:
         `references.bib` has each entry under the line that lists and pages show; an empty line ends
         it. BibTeX ignores text between entries.
     """
+    if isinstance(key, Reference):
+        return key
     text = (resources.files("unseen.methods") / "references.bib").read_text("utf-8")
     for block in text.split("\n\n"):
         line, _, entry = block.strip().partition("\n")

@@ -1,9 +1,8 @@
 """Gradient-boosted trees, grown from histograms that are summed over sites."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
+from typing import Annotated
 
 from torch import nn
 
@@ -12,10 +11,11 @@ from unseen.core import Exchange, Method, Model, Slot
 from unseen.core.exchange import Blueprint
 from unseen.core.losses import SquaredError
 from unseen.core.metrics import plain
-from unseen.errors import UnseenError, number
+from unseen.errors import UnseenError
 from unseen.exact import Begin, Counts, Forest, Grow, Histograms
 from unseen.methods.base import TRAIN, cited
 from unseen.models.trees import Trees
+from unseen.ranges import Count, NotNegative, Range
 from unseen.recipe import Training
 
 #: Columns whose histograms still fit a message.
@@ -25,12 +25,12 @@ MOST_INPUTS = 4096
 def boost(
     training: Training,
     *,
-    trees: int = 100,
-    depth: int = 5,
-    rate: float = 0.1,
-    penalty: float = 0.0,
-    least: int = 20,
-    bins: int = 64,
+    trees: Annotated[int, Range(1, 10**5)] = 100,
+    depth: Annotated[int, Range(1, 12)] = 5,
+    rate: Annotated[float, Range(0, 1, open_low=True)] = 0.1,
+    penalty: NotNegative = 0.0,
+    least: Count = 20,
+    bins: Annotated[int, Range(2, 255)] = 64,
 ) -> Method:
     """Boost regression trees on the gradients of the loss, split by sums over all sites.
 
@@ -53,11 +53,6 @@ def boost(
         least: the fewest rows in a leaf.
         bins: of each column, at equal shares of the rows.
     """
-    for name, value, most in (("trees", trees, 10**5), ("depth", depth, 12), ("bins", bins, 255)):
-        number(f"boost({name})", value, 1 if name != "bins" else 2, most, whole=True)
-    number("boost(least)", least, 1, whole=True)
-    number("boost(rate)", rate, 0, 1, open_low=True)
-    number("boost(penalty)", penalty, 0)
     numbers = isinstance(training.loss, SquaredError)
 
     def forest(inputs: int, outputs: int) -> Forest:

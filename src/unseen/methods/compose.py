@@ -1,7 +1,5 @@
 """Method expressions: a method, and what is added to it, as in `fedprox(mu=0.1)+ga(step=0.05)`."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
@@ -11,6 +9,7 @@ from unseen.expression import Call, parse, resolve, takes, text
 from unseen.methods import table
 from unseen.methods.bag import bag_of
 from unseen.methods.base import with_weights
+from unseen.methods.portfolio import portfolio_of
 from unseen.methods.stack import stack_of
 from unseen.recipe import Training
 
@@ -93,9 +92,8 @@ def base(call: Call, training: Training) -> Method:
 def _built(
     kind: str, call: Call, table: Mapping[str, Callable[..., Method]], before: Training | Method
 ) -> Method:
-    """Return what a part makes of the training, or of the method before it."""
     try:
-        return checked(call, resolve(kind, call, table, (before,), own=True))
+        built = resolve(kind, call, table, (before,), own=True)
     except Incompatible as error:
         if not isinstance(before, Method) or error.name != before.name:
             raise
@@ -108,10 +106,6 @@ def _built(
             f"{call.name!r} does not work as a {kind}: it reads {error.name!r} of what it is "
             f"given, and a {type(before).__name__} has none. {SIGNATURES[kind]}"
         ) from error
-
-
-def checked(call: Call, built: object) -> Method:
-    """Return what a part made, if it is a method."""
     if not isinstance(built, Method):
         raise UnseenError(
             f"{call.name!r} must return an unseen.core.exchange.Method; it returned "
@@ -125,6 +119,7 @@ METHODS: dict[str, Callable[..., Method]] = {
     **table.METHODS,
     "bag": bag_of(method),
     "stack": stack_of(method),
+    "portfolio": portfolio_of(method),
 }
 #: (method, *, options) -> Method, written `+name`.
 MODIFIERS = table.MODIFIERS

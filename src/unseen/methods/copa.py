@@ -1,23 +1,20 @@
 """COPA: the body is averaged, the heads are collected and all of them travel."""
 
-from __future__ import annotations
-
 from dataclasses import replace
+from functools import partial
 from typing import Literal
 
-from unseen.combine import Collect, Mean
+from unseen.combine import Collect, Mean, Weights
 from unseen.core import Method, Put, Slot
 from unseen.core.losses import SquaredError
-from unseen.errors import choice
 from unseen.gradient import Backprop
-from unseen.gradient.copa import HEADS, Collaboration, Ensemble, FirstHead, OwnHead
+from unseen.gradient.copa import HEADS, Collaboration, Ensemble, OwnHead, first_head
 from unseen.images.norms import halves, hybrid
 from unseen.local.train import Train
-from unseen.methods.base import Changed, cited, federated, trained, with_exchange
+from unseen.methods.base import changed, federated, trained, with_exchange
 from unseen.recipe import Training
 
-REFERENCE = cited("wu2021copa")
-ADAPT = {"hybrid": Changed(hybrid), "half": Changed(halves)}
+ADAPT = {"hybrid": changed(hybrid), "half": changed(halves)}
 
 
 def copa(
@@ -26,7 +23,7 @@ def copa(
     scale: Literal["mean", "sum"] = "mean",
     ensemble: Literal["probabilities", "logits"] = "probabilities",
     norm: Literal["as-is", "hybrid", "half"] = "as-is",
-    weights: Literal["examples", "uniform"] = "examples",
+    weights: Weights = "examples",
     head: str | None = None,
 ) -> Method:
     """Average the body, keep every client's head, and train each body under all of them.
@@ -67,12 +64,11 @@ def copa(
         clients those who stay away keep their head, also one that was never trained. One client
         alone is plain local training. The loss that is reported is the mean over heads, or the sum.
     """
-    choice("copa(norm)", norm, ("as-is", *ADAPT))
     loss = Collaboration(training.loss, scale, head)
     local = OwnHead(Train(Backprop(loss), training), head)
-    method = federated("copa", training, Mean(weights), REFERENCE, local)
+    method = federated("copa", training, Mean(weights), "wu2021copa", local)
     exchange = trained(method)
-    heads = Slot(Collect(), apply=Put(), sends="value", start=FirstHead(head))
+    heads = Slot(Collect(), apply=Put(), sends="value", start=partial(first_head, head))
     return replace(
         with_exchange(method, replace(exchange, slots={**exchange.slots, HEADS: heads})),
         predict=Ensemble(ensemble, isinstance(training.loss, SquaredError), head),

@@ -1,7 +1,5 @@
 """CSAC: fusion by semantic divergence, and calibration with each client's own model."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -11,21 +9,20 @@ from unseen.core import Client, Exchange, Inbox, Local, Memory, Method, Model, R
 from unseen.core.losses import CrossEntropy
 from unseen.core.metrics import plain
 from unseen.core.parts import Wrapper
-from unseen.errors import UnseenError, choice, number
+from unseen.errors import UnseenError
 from unseen.gradient import Backprop, Calibration
 from unseen.local.train import Train
 from unseen.methods.base import TRAIN, cited, replace_rule, slots
 from unseen.methods.options import options_from, picked
+from unseen.ranges import Count
 from unseen.recipe import Training
-
-REFERENCE = cited("yuan2021collaborative")
 
 
 @options_from(Calibration, SemanticDivergence, without=("training", "prior"))
 def csac(
     training: Training,
     *,
-    acquisition: int = 30,
+    acquisition: Count = 30,
     smoothing: float = 0.1,
     layers: Sequence[str] | None = None,
     local: Literal["acquired", "latest"] = "acquired",
@@ -64,8 +61,6 @@ def csac(
         with weight 1 where attention is off, counts epochs of 60 and 20 batches, and fuses
         BatchNorm statistics by distances of their own where here they are averaged.
     """
-    number("csac(acquisition)", acquisition, 1, whole=True)
-    choice("csac(local)", local, ("acquired", "latest"))
     calibration = Calibration(training, layers=named(layers), **picked(Calibration, options))
     first = replace(training, loss=smoothed(training, smoothing), epochs=acquisition, steps=None)
     acquire: Local = Train(Backprop(first.loss), first)
@@ -82,7 +77,7 @@ def csac(
     asks: tuple[str, ...] = ("classes", "images") if calibration.aligns else ("classes",)
     if calibration.aligns and layers is None:
         asks = (*asks, "convolutions")
-    return Method("csac", exchanges, (REFERENCE,), plain, asks=asks)
+    return Method("csac", exchanges, (cited("yuan2021collaborative"),), plain, asks=asks)
 
 
 @dataclass(frozen=True)
@@ -127,6 +122,4 @@ def add_csac(method: Method, **options: Any) -> Method:
     Note:
         Eq. 4 as printed is `fedavg(weights="uniform")+csac`.
     """
-    return replace_rule(
-        method, "csac", REFERENCE, lambda prior: SemanticDivergence(prior=prior, **options)
-    )
+    return replace_rule(method, "csac", "yuan2021collaborative", SemanticDivergence, options)

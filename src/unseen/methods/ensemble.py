@@ -1,20 +1,18 @@
 """Ensembles: several federations of other seeds, whose predictions are averaged."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from torch import nn
 
 from unseen.core import Method, Model
 from unseen.core.exchange import Blueprint
-from unseen.errors import number
-from unseen.methods.base import cited, citing
+from unseen.methods.base import citing
 from unseen.methods.together import Federation, check_member, check_repeats, together
-from unseen.models.trees import Mixture
+from unseen.models.mixture import Mixture
+from unseen.ranges import Count
 
 
-def add_ensemble(method: Method, *, members: int = 5) -> Method:
+def add_ensemble(method: Method, *, members: Count = 5) -> Method:
     """Train M federations that differ in their draws, and predict by the mean of probabilities.
 
         p(x) = (1/M) Σ_m p_m(x)
@@ -27,7 +25,6 @@ def add_ensemble(method: Method, *, members: int = 5) -> Method:
         method: The method that is changed.
         members: M; 1 is the method itself.
     """
-    number("ensemble(members)", members, 1, whole=True)
     if members == 1:
         return method
     check_member(method, f"{method.name}+ensemble")
@@ -46,5 +43,5 @@ def add_ensemble(method: Method, *, members: int = 5) -> Method:
 
     return citing(
         replace(method, exchanges=together(first), adapt=network, sized=sized),
-        cited("lakshminarayanan2017ensembles"),
+        "lakshminarayanan2017ensembles",
     )

@@ -1,19 +1,14 @@
 """FedAvg and its two limits: one gradient per round (FedSGD) and pooled data (DeepAll)."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import Literal
 
-from unseen.combine import Mean
+from unseen.combine import Mean, Weights
 from unseen.core import Method
-from unseen.methods.base import cited, federated, gather, gradient_method
+from unseen.methods.base import federated, gather, gradient_method
 from unseen.recipe import Training
 
-REFERENCE, POOLED = cited("mcmahan2017fedavg"), cited("li2017deeper")
 
-
-def fedavg(training: Training, *, weights: Literal["examples", "uniform"] = "examples") -> Method:
+def fedavg(training: Training, *, weights: Weights = "examples") -> Method:
     """Average what the clients' local training made of the model.
 
         x ← Σ_i p_i y_i,   p_i = n_i / Σ_j n_j
@@ -25,10 +20,10 @@ def fedavg(training: Training, *, weights: Literal["examples", "uniform"] = "exa
         weights: `"uniform"` takes p_i = 1/K. Which of the two a paper's FedAvg row used is often
             unsaid; in GA's Table 3 uniform weights are ahead by 0.7 points.
     """
-    return federated("fedavg", training, Mean(weights), REFERENCE)
+    return federated("fedavg", training, Mean(weights), "mcmahan2017fedavg")
 
 
-def fedsgd(training: Training, *, weights: Literal["examples", "uniform"] = "uniform") -> Method:
+def fedsgd(training: Training, *, weights: Weights = "uniform") -> Method:
     """Take one gradient over each client's whole training split per round; the server steps.
 
         x ← optimiser(x, Σ_i p_i ∇F_i(x))
@@ -41,7 +36,7 @@ def fedsgd(training: Training, *, weights: Literal["examples", "uniform"] = "uni
         The training's optimiser and learning rate run on the server, unless a server optimiser is
         set; epochs and batch size have no effect.
     """
-    return gradient_method("fedsgd", training, Mean(weights), REFERENCE)
+    return gradient_method("fedsgd", training, Mean(weights), "mcmahan2017fedavg")
 
 
 def deepall(training: Training) -> Method:
@@ -54,5 +49,5 @@ def deepall(training: Training) -> Method:
         There is nothing to combine, so nothing composes with it on the server. The name is that of
         Li et al. 2017; PPDG and CSAC print it.
     """
-    method = federated("deepall", training, Mean("uniform"), POOLED)
+    method = federated("deepall", training, Mean("uniform"), "li2017deeper")
     return replace(method, gather=gather)

@@ -1,24 +1,21 @@
 """FedCCRL: other clients' styles, and representations and predictions that agree across them."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any
 
-from unseen.combine import Mean
+from unseen.combine import Mean, Weights
 from unseen.core import Method
 from unseen.core.losses import SquaredError
-from unseen.errors import UnseenError, number
+from unseen.errors import UnseenError
 from unseen.gradient import CrossClient
 from unseen.gradient.contrast import statistics
 from unseen.images.augmix import AugMix
 from unseen.images.bank import Bank, with_bank
 from unseen.local.train import Train
-from unseen.methods.base import asking, cited, federated
+from unseen.methods.base import asking, federated
 from unseen.methods.options import options_from
+from unseen.ranges import Natural
 from unseen.recipe import Training
-
-REFERENCE = cited("wang2024fedccrl")
 
 
 @options_from(CrossClient)
@@ -28,8 +25,8 @@ def fedccrl(
     augment: bool = True,
     severity: float = 3.0,
     bank: int = 64,
-    refresh: int = 0,
-    weights: Literal["examples", "uniform"] = "examples",
+    refresh: Natural = 0,
+    weights: Weights = "examples",
     **options: Any,
 ) -> Method:
     """Learn each image in three views, two of them in other clients' styles, that must agree.
@@ -69,11 +66,10 @@ def fedccrl(
     """
     if isinstance(training.loss, SquaredError):
         raise UnseenError("fedccrl is for classes: it compares class probabilities.")
-    number("fedccrl(refresh)", refresh, 0, whole=True)
     source = Bank("fedccrl", statistics, bank)
     mix = AugMix(severity) if augment else None
     local = Train(CrossClient(training.loss, source, augment=mix, **options), training)
-    method = federated("fedccrl", training, Mean(weights), REFERENCE, local)
+    method = federated("fedccrl", training, Mean(weights), "wang2024fedccrl", local)
     often = "once" if not refresh else f"every {refresh} rounds"
     shares = f"mean and deviation of the pixels of {bank} training images, {often}, to every client"
     method = replace(with_bank(method, source, refresh), shares=(shares,))

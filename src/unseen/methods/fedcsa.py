@@ -1,7 +1,5 @@
 """FedCSA: the classifier is averaged class by class."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,11 +12,9 @@ from unseen.core import Client, Method, Model
 from unseen.errors import UnseenError
 from unseen.gradient import Backprop
 from unseen.local.train import Reports, Train
-from unseen.methods.base import cited, federated
+from unseen.methods.base import federated
 from unseen.methods.options import options_from, picked
 from unseen.recipe import Training
-
-REFERENCE = cited("ma2021fedcsa")
 
 
 @options_from(ClassShares)
@@ -42,7 +38,7 @@ def fedcsa(training: Training, **options: Any) -> Method:
     """
     rule = ClassShares(**picked(ClassShares, options))
     local = Reports(Train(Backprop(training.loss), training), Counts(rule.head))
-    method = federated("fedcsa", training, rule, REFERENCE, local)
+    method = federated("fedcsa", training, rule, "ma2021fedcsa", local)
     return replace(method, shares=("how many examples of each class it has",), asks=("classes",))
 
 

@@ -1,7 +1,5 @@
 """FedCurv: FedAvg whose clients remember what the curvature at the others' models was."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
@@ -10,11 +8,9 @@ from unseen.core import Method, Replace, Slot
 from unseen.gradient import Backprop, Curvature
 from unseen.gradient.fedcurv import ANCHOR, FISHER, WithFisher
 from unseen.local.train import Train
-from unseen.methods.base import cited, federated, trained, with_exchange, zeros
+from unseen.methods.base import federated, trained, with_exchange, zeros
 from unseen.methods.options import options_from, picked
 from unseen.recipe import Training
-
-REFERENCE = cited("shoham2019fedcurv")
 
 
 @options_from(Curvature, WithFisher, without=("batch_size",))
@@ -35,7 +31,7 @@ def fedcurv(training: Training, **options: Any) -> Method:
     trains = Train(Curvature(Backprop(training.loss), **picked(Curvature, options)), training)
     fisher = picked(WithFisher, options)
     local = WithFisher(trains, training.loss, batch_size=training.batch_size, **fisher)
-    method = federated("fedcurv", training, Mean("examples"), REFERENCE, local)
+    method = federated("fedcurv", training, Mean("examples"), "shoham2019fedcurv", local)
     exchange = trained(method)
     total = Slot(Sum(), apply=Replace(), sends="value", start=zeros)
     slots = {**exchange.slots, FISHER: total, ANCHOR: total}

@@ -1,30 +1,27 @@
 """FedDG: episodes between a client's own images and their likes in other clients' styles."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Annotated, Any
 
-from unseen.combine import Mean
+from unseen.combine import Mean, Weights
 from unseen.core import Method
 from unseen.gradient import Backprop, Episodic
 from unseen.images.bank import Bank, with_bank
 from unseen.images.frequency import Window
 from unseen.local.train import Train
-from unseen.methods.base import asking, cited, federated
+from unseen.methods.base import asking, federated
 from unseen.methods.options import options_from
+from unseen.ranges import Range
 from unseen.recipe import Training
-
-REFERENCE = cited("liu2021feddg")
 
 
 @options_from(Episodic, without=("bound",))
 def feddg(
     training: Training,
     *,
-    L: float = 0.0,
+    L: Annotated[float, Range(0, 0.5)] = 0.0,
     bank: int = 16,
-    weights: Literal["examples", "uniform"] = "examples",
+    weights: Weights = "examples",
     **options: Any,
 ) -> Method:
     """Take steps that serve a client's images and also those in another client's style (ELCFS).
@@ -55,6 +52,6 @@ def feddg(
     """
     source = Bank("feddg", Window(L), bank)
     local = Train(Episodic(Backprop(training.loss), source, **options), training)
-    method = federated("feddg", training, Mean(weights), REFERENCE, local)
+    method = federated("feddg", training, Mean(weights), "liu2021feddg", local)
     shares = f"the amplitudes of {bank} training images in the window, once, to every client"
     return asking(replace(with_bank(method, source), shares=(shares,)), "images")

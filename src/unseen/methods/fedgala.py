@@ -1,7 +1,5 @@
 """FedGaLA: alignment of gradients, locally with the last global update, globally with the mean."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from unseen.combine import GlobalAlignment
@@ -9,11 +7,9 @@ from unseen.core import Method
 from unseen.gradient import Backprop, LocalAlignment
 from unseen.gradient.fedgala import Remember
 from unseen.local.train import Train
-from unseen.methods.base import cited, federated, replace_rule
+from unseen.methods.base import federated, replace_rule
 from unseen.methods.options import options_from, picked
 from unseen.recipe import Training
-
-REFERENCE = cited("pourpanah2025fedgala")
 
 
 @options_from(LocalAlignment, GlobalAlignment)
@@ -33,7 +29,9 @@ def fedgala(training: Training, **options: Any) -> Method:
     """
     aligned = LocalAlignment(Backprop(training.loss), **picked(LocalAlignment, options))
     rule = GlobalAlignment(**picked(GlobalAlignment, options))
-    return federated("fedgala", training, rule, REFERENCE, Remember(Train(aligned, training)))
+    return federated(
+        "fedgala", training, rule, "pourpanah2025fedgala", Remember(Train(aligned, training))
+    )
 
 
 @options_from(GlobalAlignment, without=("prior",))
@@ -43,6 +41,4 @@ def add_fedgala(method: Method, **options: Any) -> Method:
     Note:
         The clients stay as they are; the method's weights become the prior.
     """
-    return replace_rule(
-        method, "fedgala", REFERENCE, lambda prior: GlobalAlignment(prior=prior, **options)
-    )
+    return replace_rule(method, "fedgala", "pourpanah2025fedgala", GlobalAlignment, options)

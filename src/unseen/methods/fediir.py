@@ -1,20 +1,16 @@
 """FedIIR: clients whose batches pull on the head as the average client's data does."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any
 
-from unseen.combine import Mean
+from unseen.combine import Mean, Weights
 from unseen.core import Exchange, Method, MovingAverage, Slot
 from unseen.gradient import Backprop
 from unseen.gradient.fediir import MEAN, HeadGradient, Invariance
 from unseen.local.train import Measure, Train
-from unseen.methods.base import cited, federated
+from unseen.methods.base import federated
 from unseen.methods.options import options_from
 from unseen.recipe import Training
-
-REFERENCE = cited("guo2023fediir")
 
 
 @options_from(Invariance)
@@ -22,7 +18,7 @@ def fediir(
     training: Training,
     *,
     ema: float = 0.95,
-    weights: Literal["examples", "uniform"] = "examples",
+    weights: Weights = "examples",
     **options: Any,
 ) -> Method:
     """Penalise clients where the head's gradient differs from the mean one.
@@ -55,6 +51,6 @@ def fediir(
     slot = Slot(Mean(weights), apply=MovingAverage(ema), sends="value", start=first.zeros)
     measure = Exchange(MEAN, Measure(MEAN, first), {MEAN: slot})
     local = Train(Backprop(Invariance(training.loss, **options)), training)
-    method = federated("fediir", training, Mean(weights), REFERENCE, local)
+    method = federated("fediir", training, Mean(weights), "guo2023fediir", local)
     shares = ("the head's gradient at the received model",)
     return replace(method, exchanges=(measure, *method.exchanges), shares=shares)

@@ -1,7 +1,5 @@
 """FedILC: the weighted geometric mean across and inside clients, and Fishr between clients."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -9,7 +7,6 @@ from unseen.combine import Combine, Mean, Sum, WeightedGeometricMean
 from unseen.core import Exchange, Method, Replace, Slot
 from unseen.core.losses import Loss
 from unseen.core.parts import innermost
-from unseen.errors import choice, number
 from unseen.gradient import Backprop, Environments, Fishr, Gradient
 from unseen.gradient.fishr import VARIANCE, HeadCovariance
 from unseen.local.train import FullGradient, Measure, Penalised
@@ -22,6 +19,7 @@ from unseen.methods.base import (
     trained,
 )
 from unseen.methods.options import options_from, picked
+from unseen.ranges import Checked, Natural
 from unseen.recipe import Training
 
 REFERENCE, FISHR = cited("zhu2022fedilc"), cited("rame2022fishr")
@@ -34,7 +32,7 @@ SHARES = {
 
 
 @dataclass(frozen=True)
-class FishrPenalty:
+class FishrPenalty(Checked, named="fishr"):
     """The penalty λ ∇L between clients, L = (1/E) Σ_e ‖C_e − C̄‖², that `+fishr` describes.
 
     Attributes:
@@ -50,12 +48,8 @@ class FishrPenalty:
     lam: float = 1.0
     covariance: Literal["diagonal", "full"] = "diagonal"
     scale: Literal["paper", "released"] = "paper"
-    warmup: int = 0
+    warmup: Natural = 0
     head: str | None = None
-
-    def __post_init__(self) -> None:
-        number("fishr(warmup)", self.warmup, 0, whole=True)
-        choice("fishr(scale)", self.scale, tuple(SCALES))
 
     def on(self, method: Method, loss: Loss) -> Method:
         """Return the method with an exchange before the one that trains, and in that one a slot."""
@@ -183,7 +177,6 @@ def fedilc_intra_arith(
 def _fedilc(
     name: str, training: Training, rule: Combine, gradient: Gradient, options: dict[str, Any]
 ) -> Method:
-    """Return the method of one gradient per client with Fishr's penalty."""
     method = gradient_method(name, training, rule, REFERENCE, gradient)
     method = FishrPenalty(**picked(FishrPenalty, options)).on(method, training.loss)
     return replace(method, references=(FISHR, REFERENCE))

@@ -1,28 +1,22 @@
 """FedNova: updates are divided by how much local work made them."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any
 
-from unseen.combine import Mean, NormalizedAveraging
+from unseen.combine import Mean, NormalizedAveraging, Weights
 from unseen.core import Local, Method
 from unseen.core.parts import rewrapped
 from unseen.errors import Incompatible, UnseenError
 from unseen.gradient import Backprop
 from unseen.local.accumulation import Accumulated, check_sgd
 from unseen.local.train import Train
-from unseen.methods.base import cited, federated, local_training, replace_rule, with_local
+from unseen.methods.base import federated, local_training, replace_rule, with_local
 from unseen.methods.options import options_from
 from unseen.recipe import Training
 
-REFERENCE = cited("wang2020fednova")
-
 
 @options_from(NormalizedAveraging, without=("prior",))
-def fednova(
-    training: Training, *, weights: Literal["examples", "uniform"] = "examples", **options: Any
-) -> Method:
+def fednova(training: Training, *, weights: Weights = "examples", **options: Any) -> Method:
     """Average the clients' mean steps, so that those who take more of them do not pull more.
 
         x ← x + τ_eff Σ_i p_i Δ_i / ‖a_i‖₁,   τ_eff = Σ_i p_i ‖a_i‖₁
@@ -56,7 +50,7 @@ def fednova(
     plain = replace(training, keep_optimiser=False)
     local = Accumulated(Train(Backprop(training.loss), plain))
     rule = NormalizedAveraging(**options, prior=Mean(weights))
-    return federated("fednova", training, rule, REFERENCE, local)
+    return federated("fednova", training, rule, "wang2020fednova", local)
 
 
 @options_from(NormalizedAveraging, without=("prior",))
@@ -69,9 +63,7 @@ def add_fednova(method: Method, **options: Any) -> Method:
             f"the clients of {method.name} take one gradient "
             "each, so that there is no number of steps to even out.",
         )
-    changed = replace_rule(
-        method, "fednova", REFERENCE, lambda prior: NormalizedAveraging(**options, prior=prior)
-    )
+    changed = replace_rule(method, "fednova", "wang2020fednova", NormalizedAveraging, options)
     try:
         check_sgd("FedNova", local.training, "Take sgd.")
     except UnseenError as error:

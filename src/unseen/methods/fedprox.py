@@ -1,40 +1,29 @@
 """FedProx: local training that is held near the model it received."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from unseen.combine import Mean
 from unseen.core import Method
 from unseen.gradient import Backprop, Proximal
 from unseen.local.train import Train
-from unseen.methods.base import (
-    cited,
-    citing,
-    federated,
-    incompatible,
-    local_training,
-    with_gradient,
-)
+from unseen.methods.base import cited, federated, incompatible, local_training, with_gradient
 from unseen.methods.options import options_from
 from unseen.recipe import Training
-
-REFERENCE = cited("li2020fedprox")
 
 
 @options_from(Proximal)
 def fedprox(training: Training, **options: Any) -> Method:
     """Run FedAvg whose clients minimise F_i(w) + (μ/2) ‖w − x‖², x being the model received."""
     local = Train(Proximal(Backprop(training.loss), **options), training)
-    return federated("fedprox", training, Mean("examples"), REFERENCE, local)
+    return federated("fedprox", training, Mean("examples"), "li2020fedprox", local)
 
 
 @options_from(Proximal)
 def add_fedprox(method: Method, **options: Any) -> Method:
     """Hold any method's local training near the received model: + (μ/2) ‖w − x‖²."""
-    if REFERENCE in method.references:
+    if cited("li2020fedprox") in method.references:
         raise incompatible(method, "fedprox", "has its proximal term already.", "Set its mu.")
     if not isinstance(local_training(method), Train):
         why = "takes its gradient at the received model, where the proximal term is 0."
         raise incompatible(method, "fedprox", why)
-    return citing(with_gradient(method, lambda gradient: Proximal(gradient, **options)), REFERENCE)
+    return with_gradient(method, lambda g: Proximal(g, **options), "li2020fedprox")

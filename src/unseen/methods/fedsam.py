@@ -1,7 +1,5 @@
 """FedSAM: local steps that look for flat minima."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from unseen.combine import Mean
@@ -10,11 +8,9 @@ from unseen.core.parts import Wrapper
 from unseen.errors import Incompatible, UnseenError
 from unseen.gradient import Backprop, Gradient, Perturbed
 from unseen.local.train import Train
-from unseen.methods.base import cited, citing, federated, incompatible, with_gradient
+from unseen.methods.base import federated, incompatible, with_gradient
 from unseen.methods.options import options_from
 from unseen.recipe import Training
-
-REFERENCE = cited("qu2022fedsam")
 
 
 @options_from(Perturbed)
@@ -27,7 +23,7 @@ def fedsam(training: Training, **options: Any) -> Method:
         Momentum and weight decay act on ∇L(w + ε). Twice the cost of FedAvg on the clients.
     """
     local = Train(Perturbed(Backprop(training.loss), **options), training)
-    return federated("fedsam", training, Mean("examples"), REFERENCE, local)
+    return federated("fedsam", training, Mean("examples"), "qu2022fedsam", local)
 
 
 @options_from(Perturbed)
@@ -60,4 +56,4 @@ def add_fedsam(method: Method, **options: Any) -> Method:
             raise Incompatible(name, f"{error}") from error
         return changed
 
-    return citing(with_gradient(method, inside), REFERENCE)
+    return with_gradient(method, inside, "qu2022fedsam")

@@ -1,7 +1,5 @@
 """Generalization Adjustment: aggregation weights that follow the generalization gaps."""
 
-from __future__ import annotations
-
 from dataclasses import fields, replace
 from typing import Any
 
@@ -11,7 +9,6 @@ from unseen.errors import Incompatible
 from unseen.local.scaffold import CONTROL, RENEWED
 from unseen.local.train import GapProbe
 from unseen.methods.base import (
-    cited,
     citing,
     incompatible,
     model_rule,
@@ -21,8 +18,6 @@ from unseen.methods.base import (
     with_rule,
 )
 from unseen.methods.options import options_from, picked
-
-REFERENCE = cited("zhang2023ga")
 
 
 @options_from(GeneralizationAdjustment, GapProbe, without=("prior",))
@@ -49,7 +44,7 @@ def add_ga(method: Method, **options: Any) -> Method:
     changed = renewing(with_rule(method, rule))
     probed = with_local(changed, lambda local: GapProbe(local, **picked(GapProbe, options)))
     shares = (*method.shares, "one generalization gap per round")
-    return citing(replace(probed, shares=shares), REFERENCE)
+    return citing(replace(probed, shares=shares), "zhang2023ga")
 
 
 def adjusted(rule: Combine, ga: GeneralizationAdjustment, name: str) -> Combine:

@@ -1,7 +1,5 @@
 """Generalised linear models, fitted exactly as on pooled rows."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 
@@ -12,14 +10,14 @@ from unseen.core import Exchange, Method, Model, Slot
 from unseen.core.exchange import Blueprint
 from unseen.core.losses import SquaredError
 from unseen.core.metrics import plain
-from unseen.errors import number
 from unseen.exact.newton import Derivatives, Family, Newton, Shape, check_size
 from unseen.methods.base import TRAIN, cited
 from unseen.models.digit_nets import logistic
+from unseen.ranges import Count, NotNegative
 from unseen.recipe import Training
 
 
-def glm(training: Training, *, ridge: float = 1.0, steps: int = 10) -> Method:
+def glm(training: Training, *, ridge: NotNegative = 1.0, steps: Count = 10) -> Method:
     """Fit a logistic, multinomial or linear regression by Newton's steps from sums over sites.
 
         β ← β − (Σ_k H_k + Λ)⁻¹ (Σ_k g_k + Λ β)
@@ -36,8 +34,6 @@ def glm(training: Training, *, ridge: float = 1.0, steps: int = 10) -> Method:
             separates have infinite coefficients: a small penalty comes in.
         steps: Newton's steps, one a round.
     """
-    number("glm(ridge)", ridge, 0)
-    number("glm(steps)", steps, 1, whole=True)
     family: Family = "linear" if isinstance(training.loss, SquaredError) else "multinomial"
 
     def of_shape(outputs: int, inputs: int) -> Exchange:

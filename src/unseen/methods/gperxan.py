@@ -1,27 +1,21 @@
 """gPerXAN: batch and instance normalisation assembled, BatchNorm personal, the head a guide."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any
 
-from unseen.combine import Mean
+from unseen.combine import Mean, Weights
 from unseen.core import Method
 from unseen.gradient import Backprop
 from unseen.gradient.gperxan import Guided, OwnNorms
 from unseen.images.norms import assembled
 from unseen.local.train import Train
-from unseen.methods.base import Changed, cited, federated
+from unseen.methods.base import changed, federated
 from unseen.methods.options import options_from, picked
 from unseen.recipe import Training
 
-REFERENCE = cited("le2024gperxan")
-
 
 @options_from(Guided, OwnNorms)
-def gperxan(
-    training: Training, *, weights: Literal["examples", "uniform"] = "examples", **options: Any
-) -> Method:
+def gperxan(training: Training, *, weights: Weights = "examples", **options: Any) -> Method:
     """Mix BatchNorm, which stays each client's own, with instance normalisation, which is shared.
 
         every norm:  s_b BN(x) + s_i IN(x),   (s_b, s_i) = softmax of two learnt scalars
@@ -53,5 +47,5 @@ def gperxan(
     """
     guided = Guided(training.loss, **picked(Guided, options))
     local = OwnNorms(Train(Backprop(guided), training), **picked(OwnNorms, options))
-    method = federated("gperxan", training, Mean(weights), REFERENCE, local)
-    return replace(method, adapt=Changed(assembled), asks=("batchnorm",))
+    method = federated("gperxan", training, Mean(weights), "le2024gperxan", local)
+    return replace(method, adapt=changed(assembled), asks=("batchnorm",))

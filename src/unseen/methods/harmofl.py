@@ -1,34 +1,31 @@
 """HarmoFL: one amplitude for all images, and weights that are perturbed while they train."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
-from typing import Literal
+from functools import partial
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
 
 from unseen.combine import Mean
 from unseen.core import Client, Exchange, Inbox, Memory, Method, Model, Replace, Reply, Slot, Turn
-from unseen.errors import choice, number
 from unseen.gradient import Backprop, Normalised, Perturbed
 from unseen.gradient.amplitude import AMPLITUDE
 from unseen.images.bank import Bank
 from unseen.images.frequency import Window, mixed
 from unseen.local.train import Train, batches
-from unseen.methods.base import asking, cited, federated
+from unseen.methods.base import asking, federated
+from unseen.ranges import NotNegative, Range, Share
 from unseen.recipe import Training
-
-REFERENCE = cited("jiang2022harmofl")
 
 
 def harmofl(
     training: Training,
     *,
-    alpha: float = 0.05,
+    alpha: NotNegative = 0.05,
     window: Literal["dc", "low", "all", "none"] = "dc",
-    L: float = 0.1,
-    momentum: float = 0.1,
+    L: Annotated[float, Range(0, 0.5)] = 0.1,
+    momentum: Share = 0.1,
 ) -> Method:
     """Give all images the clients' mean amplitude; step by the gradient at perturbed weights.
 
@@ -58,16 +55,12 @@ def harmofl(
         here the average, of all clients, is there from the first step on, so that gaps and metrics
         are of one network. It stays fixed then, as released.
     """
-    choice("harmofl(window)", window, ("dc", "low", "all", "none"))
-    number("harmofl(L)", L, 0, 0.5)
-    number("harmofl(momentum)", momentum, 0, 1)
-    number("harmofl(alpha)", alpha, 0)
     local = Train(Perturbed(Backprop(training.loss), alpha), training)
     if window == "none":
-        return federated("harmofl", training, Mean("uniform"), REFERENCE, local)
+        return federated("harmofl", training, Mean("uniform"), "jiang2022harmofl", local)
     frequencies = Window({"dc": 0.0, "low": L, "all": None}[window])
     inside = Normalised(local, frequencies)
-    method = federated("harmofl", training, Mean("uniform"), REFERENCE, inside)
+    method = federated("harmofl", training, Mean("uniform"), "jiang2022harmofl", inside)
     row = Bank("harmofl", frequencies, 1).start
     slot = Slot(Mean("uniform"), apply=Replace(), sends="value", start=row)
     measure = MeanAmplitude(training, frequencies, momentum)
@@ -75,7 +68,7 @@ def harmofl(
     method = replace(
         method,
         exchanges=(first, *method.exchanges),
-        predict=Predict(frequencies),
+        predict=partial(predict, frequencies),
         shares=("the mean amplitude spectrum of the training images in the window, once",),
     )
     return asking(method, "images")
@@ -92,7 +85,6 @@ class MeanAmplitude:
     def __call__(
         self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
     ) -> tuple[Reply, Memory]:
-        """Return the mean over the batches of one local training; the model stays."""
         split, running = client.split("train"), torch.zeros(0)
         for index in batches(split, self.training, turn):
             x, _ = split.batch(index.to(model.device))
@@ -104,11 +96,6 @@ class MeanAmplitude:
         return Reply({AMPLITUDE: running}, {"examples": len(split)}), memory
 
 
-@dataclass(frozen=True)
-class Predict:
-    """The model's outputs for images with the amplitude that the inbox holds."""
-
-    window: Window
-
-    def __call__(self, model: Model, inbox: Inbox, x: Tensor) -> Tensor:
-        return model(mixed(x, inbox[AMPLITUDE], 1, self.window))
+def predict(window: Window, model: Model, inbox: Inbox, x: Tensor) -> Tensor:
+    """Return the model's outputs for images with the amplitude that the inbox holds."""
+    return model(mixed(x, inbox[AMPLITUDE], 1, window))

@@ -1,15 +1,11 @@
 """Site-specific intercepts: stratified biases, and a chosen one for the new site."""
 
-from __future__ import annotations
-
 from unseen.core import Method
 from unseen.errors import Incompatible
 from unseen.local.intercepts import OwnIntercepts
 from unseen.local.scaffold import CONTROL
 from unseen.local.train import Train
-from unseen.methods.base import cited, citing, local_training, trained, with_local
-
-REFERENCE = cited("debray2013framework")
+from unseen.methods.base import cited, citing, incompatible, local_training, trained, with_local
 
 
 def add_intercepts(method: Method, *, head: str | None = None) -> Method:
@@ -25,14 +21,11 @@ def add_intercepts(method: Method, *, head: str | None = None) -> Method:
         method: The method that is changed.
         head: the last layer's name, by default the last linear one.
     """
-    if REFERENCE in method.references:
-        raise Incompatible(f"{method.name}+intercepts", f"{method.name} has its own already.")
+    if cited("debray2013framework") in method.references:
+        raise incompatible(method, "intercepts", "has its own already.")
     if "model" not in trained(method).slots or method.rounds is not None:
-        raise Incompatible(
-            f"{method.name}+intercepts",
-            f"{method.name} does not train a network of its own.",
-            remedy="Put the modifier on its members.",
-        )
+        why = "does not train a network of its own."
+        raise incompatible(method, "intercepts", why, "Put the modifier on its members.")
     if not isinstance(local_training(method), Train):
         raise Incompatible(
             f"{method.name}+intercepts",
@@ -45,4 +38,6 @@ def add_intercepts(method: Method, *, head: str | None = None) -> Method:
             f"the corrections of {method.name} make all sites follow one gradient, and so their "
             "biases too.",
         )
-    return citing(with_local(method, lambda local: OwnIntercepts(local, head)), REFERENCE)
+    return citing(
+        with_local(method, lambda local: OwnIntercepts(local, head)), "debray2013framework"
+    )

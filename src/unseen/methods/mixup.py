@@ -1,12 +1,10 @@
 """mixup: training on convex combinations of a site's examples."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from unseen.core import Method
 from unseen.gradient.mixup import Mixup
-from unseen.methods.base import cited, citing, with_gradient
+from unseen.methods.base import with_gradient
 from unseen.methods.options import options_from
 
 
@@ -18,5 +16,4 @@ def add_mixup(method: Method, **options: Any) -> Method:
 
     Each step takes two of the method's gradients.
     """
-    mixed = with_gradient(method, lambda gradient: Mixup(gradient, **options))
-    return citing(mixed, cited("zhang2018mixup"))
+    return with_gradient(method, lambda g: Mixup(g, **options), "zhang2018mixup")

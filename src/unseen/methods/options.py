@@ -5,17 +5,15 @@ options; the section `Attributes:` of its docstring describes them. A rule's fie
 option `weights`: by what the mean that it starts from weighs.
 """
 
-from __future__ import annotations
-
 import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, fields
 from functools import wraps
 from textwrap import indent
-from typing import Any, Literal, get_type_hints
+from typing import Any, get_type_hints
 
-from unseen.combine import Mean
+from unseen.combine import Mean, Weights
 from unseen.core import Method
 
 _HEADING = re.compile(
@@ -68,7 +66,7 @@ def options_from(
 
 def part_options(part: type, without: Iterable[str] = ()) -> list[inspect.Parameter]:
     """Return the fields of a part that have a plain default, as keyword-only parameters."""
-    types = get_type_hints(part) | {"weights": Literal["uniform", "examples"]}
+    types = get_type_hints(part) | {"weights": Weights}
     defaults = {f.name: f.default for f in fields(part) if f.name not in without}
     if isinstance(prior := defaults.pop("prior", None), Mean):
         defaults["weights"] = prior.by

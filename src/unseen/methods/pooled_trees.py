@@ -1,9 +1,7 @@
 """Trees that scikit-learn fits to rows that lie in one place."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import Literal
+from typing import Annotated, Literal
 
 from torch import nn
 
@@ -12,10 +10,10 @@ from unseen.core import Exchange, Method, Model, Slot
 from unseen.core.exchange import Blueprint
 from unseen.core.losses import SquaredError
 from unseen.core.metrics import plain
-from unseen.errors import choice, number
 from unseen.local.estimator import Estimator
 from unseen.methods.base import TRAIN, cited, gather
 from unseen.models.trees import Trees
+from unseen.ranges import Count, Range
 from unseen.recipe import Training
 
 
@@ -23,11 +21,11 @@ def trees(
     training: Training,
     *,
     kind: Literal["boosting", "forest"] = "boosting",
-    count: int = 100,
-    leaves: int = 31,
-    depth: int = 8,
-    rate: float = 0.1,
-    least: int = 20,
+    count: Annotated[int, Range(1, 10**5)] = 100,
+    leaves: Annotated[int, Range(2, 10**4)] = 31,
+    depth: Annotated[int, Range(1, 64)] = 8,
+    rate: Annotated[float, Range(0, 1, open_low=True)] = 0.1,
+    least: Count = 20,
 ) -> Method:
     """Fit scikit-learn's trees to the pooled rows; in a bag, every site's to its own.
 
@@ -47,12 +45,6 @@ def trees(
         rate: η.
         least: the fewest rows in a leaf.
     """
-    choice("trees(kind)", kind, ("boosting", "forest"))
-    for name, value, most in (("count", count, 10**5), ("leaves", leaves, 10**4)):
-        number(f"trees({name})", value, 1 if name == "count" else 2, most, whole=True)
-    number("trees(depth)", depth, 1, 64, whole=True)
-    number("trees(least)", least, 1, whole=True)
-    number("trees(rate)", rate, 0, 1, open_low=True)
     numbers = isinstance(training.loss, SquaredError)
 
     def estimator(outputs: int) -> Estimator:

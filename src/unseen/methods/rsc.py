@@ -1,10 +1,8 @@
 """RSC: training that takes away the features the prediction leans on most."""
 
-from __future__ import annotations
+from typing import Any
 
-from typing import Any, Literal
-
-from unseen.combine import Mean
+from unseen.combine import Mean, Weights
 from unseen.core import Method
 from unseen.core.losses import SquaredError
 from unseen.core.parts import Wrapper
@@ -14,13 +12,9 @@ from unseen.methods.base import asking, cited, citing, federated, incompatible, 
 from unseen.methods.options import options_from
 from unseen.recipe import Training
 
-REFERENCE = cited("huang2020rsc")
-
 
 @options_from(SelfChallenging)
-def rsc(
-    training: Training, *, weights: Literal["examples", "uniform"] = "examples", **options: Any
-) -> Method:
+def rsc(training: Training, *, weights: Weights = "examples", **options: Any) -> Method:
     """Run FedAvg whose clients mute the features with the largest gradients while they learn.
 
         z ← z ∘ m,   m = 0 on the top `drop` of  G = ∂(logit of y) / ∂z  by pixels or by channels
@@ -41,7 +35,7 @@ def rsc(
     Departs from:
         the released code in that the doubled, flipped batch is left out.
     """
-    return challenged(federated("rsc", training, Mean(weights), REFERENCE), options)
+    return challenged(federated("rsc", training, Mean(weights), "huang2020rsc"), options)
 
 
 @options_from(SelfChallenging)
@@ -53,10 +47,10 @@ def add_rsc(method: Method, **options: Any) -> Method:
         environments) stays around it; both gradients of a sharpness-aware step are under one mask.
         Of CSAC it is the calibration that is under masks, and not its first round.
     """
-    if REFERENCE in method.references:
+    if cited("huang2020rsc") in method.references:
         raise incompatible(method, "rsc", "mutes features already.", "Set its own drop.")
     try:
-        return citing(challenged(method, options), REFERENCE)
+        return citing(challenged(method, options), "huang2020rsc")
     except UnseenError as error:
         raise Incompatible(f"{method.name}+rsc", f"{error}") from error
 

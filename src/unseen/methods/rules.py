@@ -1,15 +1,13 @@
 """Methods and modifiers that are a server rule and nothing else, made of the rule's class."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from unseen.combine import Combine, Weighted
+from unseen.combine import Combine
 from unseen.core import Method
-from unseen.methods.base import cited, federated, gradient_method, replace_rule
+from unseen.methods.base import federated, gradient_method, replace_rule
 from unseen.methods.options import options_from, picked
 from unseen.recipe import Training
 
@@ -39,7 +37,7 @@ class ServerRule:
         def method(training: Training, **options: Any) -> Method:
             rule = self.kind(**picked(self.kind, options), **self.fixed)
             make = gradient_method if self.gradients else federated
-            return make(name, training, rule, cited(self.key))
+            return make(name, training, rule, self.key)
 
         return self._described(method, name, inspect.getdoc(self.kind) or "")
 
@@ -48,10 +46,7 @@ class ServerRule:
         starts = any(f.name == "prior" for f in fields(self.kind))  # type: ignore[arg-type]
 
         def modifier(method: Method, **options: Any) -> Method:
-            def rule(prior: Weighted) -> Combine:
-                return self.kind(**options, **self.fixed, **({"prior": prior} if starts else {}))
-
-            return replace_rule(method, name, cited(self.key), rule)
+            return replace_rule(method, name, self.key, self.kind, {**options, **self.fixed})
 
         effect = "become the prior" if starts else "have no effect"
         text = f"Put the rule of `{name}` on the server of any method that averages."
@@ -62,7 +57,6 @@ class ServerRule:
     def _described(
         self, function: Callable[..., Method], name: str, docstring: str, *without: str
     ) -> Callable[..., Method]:
-        """Return the function under its name, with options from the rule's class."""
         function.__name__ = function.__qualname__ = name.replace("-", "_")
         function.__doc__ = docstring
         return options_from(self.kind, without=(*self.fixed, *without))(function)

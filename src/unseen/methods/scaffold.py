@@ -1,22 +1,18 @@
 """SCAFFOLD: control variates against the drift of local training."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Literal
 
-from unseen.combine import Mean, RosterMean
+from unseen.combine import Mean, RosterMean, Weights
 from unseen.core import Add, Method, Slot
 from unseen.core.optimiser import SGD
-from unseen.errors import UnseenError, choice
+from unseen.errors import UnseenError
 from unseen.gradient import Backprop
 from unseen.local.accumulation import check_sgd
 from unseen.local.scaffold import CONTROL, Controlled, Controls
 from unseen.local.train import Train
-from unseen.methods.base import cited, federated, trained, with_exchange, zeros
+from unseen.methods.base import federated, trained, with_exchange, zeros
 from unseen.recipe import Training
-
-REFERENCE = cited("karimireddy2020scaffold")
 
 
 def scaffold(
@@ -24,7 +20,7 @@ def scaffold(
     *,
     option: Literal[1, 2] = 2,
     momentum: Literal["correct", "refuse"] = "correct",
-    weights: Literal["examples", "uniform"] = "examples",
+    weights: Weights = "examples",
 ) -> Method:
     """Correct every local step by how the client's gradients differ from those of all.
 
@@ -64,8 +60,6 @@ def scaffold(
         GA's released code, whose controls lack 1/η and so are a thousand times too small at its
         rate.
     """
-    choice("scaffold(option)", str(option), ("1", "2"))
-    choice("scaffold(momentum)", momentum, ("correct", "refuse"))
     if option == 2:
         check_sgd("scaffold", training, "Take sgd, or scaffold(option=1).")
     if momentum == "refuse" and training.optimiser != SGD(training.optimiser.lr):
@@ -75,7 +69,7 @@ def scaffold(
             remedy="Set those to 0, or take momentum='correct'.",
         )
     local = Controls(Train(Controlled(Backprop(training.loss)), training), option)
-    method = federated("scaffold", training, Mean(weights), REFERENCE, local)
+    method = federated("scaffold", training, Mean(weights), "karimireddy2020scaffold", local)
     exchange = trained(method)
     control = Slot(RosterMean(Mean(weights)), apply=Add(), sends="value", start=zeros)
     changed = replace(exchange, slots={**exchange.slots, CONTROL: control})

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal, NamedTuple
 
 from torch import Tensor, nn
@@ -91,7 +92,7 @@ class Federation:
                 part=(begin + inner[0], begin + inner[1]) if to in own else slot.part,
                 like=slot.like and slot.like + key,
                 follows=slot.follows and slot.follows + key,
-                start=slot.start and Started(slot.start, self.module),
+                start=slot.start and partial(started, slot.start, self.module),
                 sends="value",
                 memory=slot.memory and slot.memory + key,
                 view=self.view(exchange, slot),
@@ -106,16 +107,9 @@ class Federation:
         return own
 
 
-@dataclass(frozen=True)
-class Started:
-    """An entry before round 0, made of one federation's model."""
-
-    start: Callable[[Model], Tensor]
-    module: str
-
-    def __call__(self, model: Model) -> Tensor:
-        """Return the entry."""
-        return self.start(model.part(self.module))
+def started(start: Callable[[Model], Tensor], module: str, model: Model) -> Tensor:
+    """Return an entry before round 0, made of one federation's model."""
+    return start(model.part(module))
 
 
 @dataclass(frozen=True)
@@ -133,11 +127,10 @@ class Together:
     def __call__(
         self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
     ) -> tuple[Reply, Memory]:
-        """Return all their rows and scalars, each under its federation's key."""
         rows: dict[str, Tensor] = {}
         scalars: dict[str, float | Tensor] = {}
         replies: list[Reply] = []
-        kept: dict[str, Tensor] = dict(memory)
+        memories: dict[str, Tensor] = dict(memory)
         for federation, exchange in zip(self.federations, self.exchanges, strict=True):
             key, own = federation.key, model.part(federation.module)
             received = federation.received(inbox, model)
@@ -147,24 +140,21 @@ class Together:
                 scalars |= {name + key: 0.0 for name in needed}
                 continue
             before = {n.removesuffix(key): v for n, v in memory.items() if n.endswith(key)}
-            theirs = self._turn(turn, federation, exchange)
+            theirs = replace(
+                turn,
+                seed=other_seed(turn.seed, federation.seed),
+                rounds=federation.rounds or turn.rounds,
+                exchange=exchange.name,
+            )
             reply, after = exchange.local(own, received, client, before, theirs)
             bound = {"model": own.vector, "buffers": own.buffers}
             reply = finished(reply, exchange, received, bound)
             rows |= {name + key: row for name, row in reply.rows.items()}
             scalars |= {name + key: reply.scalars[name] for name in needed if name in reply.scalars}
-            kept = {n: v for n, v in kept.items() if not n.endswith(key)}
-            kept |= {name + key: value for name, value in after.items()}
+            memories = {n: v for n, v in memories.items() if not n.endswith(key)}
+            memories |= {name + key: value for name, value in after.items()}
             replies.append(reply)
-        return Reply(rows, {**summary(replies), **scalars}), kept
-
-    def _turn(self, turn: Turn, federation: Federation, exchange: Exchange) -> Turn:
-        return replace(
-            turn,
-            seed=other_seed(turn.seed, federation.seed),
-            rounds=federation.rounds or turn.rounds,
-            exchange=exchange.name,
-        )
+        return Reply(rows, {**summary(replies), **scalars}), memories
 
 
 def needs(exchange: Exchange) -> tuple[str, ...]:
@@ -251,7 +241,7 @@ def check_repeats(method: Method, modifier: str) -> None:
         raise incompatible(
             method,
             modifier,
-            "ends by itself: other seeds give the same model, and there are no late rounds.",
+            "ends by itself: it has no last rounds to average, and other seeds change nothing.",
             "Put it on a method that trains by rounds, or mix methods with stack.",
         )
 

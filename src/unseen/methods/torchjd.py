@@ -1,7 +1,5 @@
 """TorchJD's weightings on the server: MGDA, CAGrad, UPGrad, Nash-MTL and others."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
@@ -46,9 +44,7 @@ def add_torchjd(method: Method, **options: Any) -> Method:
         The method's weights become those of the clients' objectives.
     """
     source = SOURCES.get(options["weighting"], TORCHJD)
-    return replace_rule(
-        method, "torchjd", source, lambda prior: JacobianDescent(prior=prior, **options)
-    )
+    return replace_rule(method, "torchjd", source, JacobianDescent, options)
 
 
 @options_from(JacobianDescent, without=("weighting", "c", "scale", "blocks"))
@@ -139,6 +135,5 @@ def nash_mtl(training: Training, **options: Any) -> Method:
 
 
 def _named(name: str, training: Training, options: dict[str, Any]) -> Method:
-    """Return the method of one weighting, under its name."""
     method = torchjd(training, weighting=name, **options)
     return replace(method, name=name, references=(TORCHJD, SOURCES.get(name, TORCHJD)))

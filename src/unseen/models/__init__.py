@@ -7,8 +7,6 @@ Note:
     is named `module:factory`.
 """
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable
 

@@ -4,28 +4,26 @@ Note:
     No activation here works in place: hooks read what lies before it.
 """
 
-from __future__ import annotations
-
 import math
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor, nn
 
-from unseen.errors import choice, number
 from unseen.models.digit_nets import image
-from unseen.models.layers import Sequential, named, numbered, standardising
+from unseen.models.layers import Sequential, Shape, named, numbered, standardising
+from unseen.ranges import Range
 
 #: Below this side nothing is left after the third pooling.
 SMALLEST = 63
 
 
 def alexnet(
-    shape: tuple[int, ...],
+    shape: Shape,
     outputs: int,
     *,
     head: Literal["plain", "csac"] = "plain",
-    dropout: float = 0.5,
+    dropout: Annotated[float, Range(0, math.nextafter(1, 0))] = 0.5,
     standardise: bool = False,
 ) -> nn.Sequential:
     """AlexNet in torchvision's widths, for images of 63×63 and larger, any number of bands.
@@ -52,8 +50,6 @@ def alexnet(
         Krizhevsky 2014 (one column, no response normalisation), as in torchvision.
     """
     bands, _, _ = image("alexnet", shape, SMALLEST)
-    choice("alexnet(head)", head, ("plain", "csac"))
-    number("alexnet(dropout)", dropout, 0, math.nextafter(1, 0))
     net = named(
         **standardising("alexnet", bands, standardise),
         features=Sequential(
@@ -77,7 +73,7 @@ def alexnet(
     return net
 
 
-def alexnet_bn(shape: tuple[int, ...], outputs: int) -> nn.Sequential:
+def alexnet_bn(shape: Shape, outputs: int) -> nn.Sequential:
     """FedBN's AlexNet: BatchNorm after every layer but the last, no dropout, head classifier.fc3.
 
     Images of 63×63 and larger, any number of bands.
@@ -144,17 +140,12 @@ class MeanPool(nn.Module):
         inside = ((entry >= first) & (entry < end)).to(like.dtype)
         return inside / inside.sum(1, keepdim=True)
 
-    def extra_repr(self) -> str:
-        return f"side={self.side}"
-
 
 DEPTHS = (6, 12, 24, 16)
 GROWTH = 32
 
 
-def densenet121(
-    shape: tuple[int, ...], outputs: int, *, standardise: bool = False
-) -> nn.Sequential:
+def densenet121(shape: Shape, outputs: int, *, standardise: bool = False) -> nn.Sequential:
     """DenseNet-121: four blocks in which each layer reads the maps of all before it.
 
     The head is classifier. Images of 29×29 and larger, any number of bands.

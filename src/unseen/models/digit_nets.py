@@ -1,24 +1,23 @@
 """Small nets: linear models and perceptrons; convolutions for digits and other small images."""
 
-from __future__ import annotations
-
 import math
 from collections import OrderedDict
 from collections.abc import Sequence
-from typing import Literal
+from typing import Annotated, Literal
 
 from torch import Tensor, nn
 
-from unseen.errors import UnseenError, choice, number
-from unseen.models.layers import named, numbered
+from unseen.errors import UnseenError, number
+from unseen.models.layers import Shape, named, numbered
+from unseen.ranges import Count, Range
 
 
 def mnist_cnn(
-    shape: tuple[int, ...],
+    shape: Shape,
     outputs: int,
     *,
     channels: Sequence[int] = (32, 64),
-    hidden: int = 128,
+    hidden: Count = 128,
     standardise: bool = False,
 ) -> nn.Sequential:
     """Two 5×5 convolutions that keep the size, with ReLU and 2×2 max pooling, two linear layers.
@@ -50,11 +49,7 @@ class Standardise(nn.Module):
 
 
 def lenet(
-    shape: tuple[int, ...],
-    outputs: int,
-    *,
-    channels: Sequence[int] = (20, 50),
-    hidden: int = 500,
+    shape: Shape, outputs: int, *, channels: Sequence[int] = (20, 50), hidden: Count = 500
 ) -> nn.Sequential:
     """LeNet in the widths of Caffe's example, for inputs of 16×16 and larger.
 
@@ -73,12 +68,11 @@ def lenet(
 
 
 def _two_convolutions(
-    name: str, shape: tuple[int, ...], outputs: int, channels: Sequence[int], hidden: int,
+    name: str, shape: Shape, outputs: int, channels: Sequence[int], hidden: int,
     padding: int, smallest: int,
 ) -> dict[str, nn.Module]:  # fmt: skip
     depth, *sides = image(name, shape, smallest)
     whole_numbers(f"{name}(channels)", channels, count=2)
-    number(f"{name}(hidden)", hidden, 1, whole=True)
     for _ in channels:
         sides = [(side + 2 * padding - 4) // 2 for side in sides]
 
@@ -91,7 +85,9 @@ def _two_convolutions(
     return layers | {"relu3": nn.ReLU(), "head": nn.Linear(hidden, outputs)}
 
 
-def domainbed_cnn(shape: tuple[int, ...], outputs: int, *, width: int = 64) -> nn.Sequential:
+def domainbed_cnn(
+    shape: Shape, outputs: int, *, width: Annotated[int, Range(8)] = 64
+) -> nn.Sequential:
     """DomainBed's MNIST_CNN, for any image size.
 
     Four 3×3 convolutions, the second with stride 2, each followed by ReLU and then GroupNorm(8);
@@ -109,7 +105,6 @@ def domainbed_cnn(shape: tuple[int, ...], outputs: int, *, width: int = 64) -> n
         Gulrajani and Lopez-Paz 2021, as in their `domainbed/networks.py`.
     """
     depth, _, _ = image("domainbed-cnn", shape, smallest=1)
-    number("domainbed-cnn(width)", width, 8, whole=True)
     if width % 8:
         raise UnseenError(f"domainbed-cnn(width) must be a multiple of 8; found {width}.")
     widths = (depth, width, 2 * width, 2 * width, 2 * width)
@@ -121,7 +116,7 @@ def domainbed_cnn(shape: tuple[int, ...], outputs: int, *, width: int = 64) -> n
     )
 
 
-def fedilc_cnn(shape: tuple[int, ...], outputs: int) -> nn.Sequential:
+def fedilc_cnn(shape: Shape, outputs: int) -> nn.Sequential:
     """FedILC's CifarCNN, for inputs of 14×14 and larger.
 
     3×3 convolutions to 64, 128 (stride 2) and 128 channels, each followed by ReLU, GroupNorm(8) and
@@ -165,9 +160,7 @@ def _grouped(
     return numbered(widths, block)
 
 
-def bn_cnn(
-    shape: tuple[int, ...], outputs: int, *, channels: Sequence[int] = (16, 32)
-) -> nn.Sequential:
+def bn_cnn(shape: Shape, outputs: int, *, channels: Sequence[int] = (16, 32)) -> nn.Sequential:
     """3×3 convolutions, each with BatchNorm, ReLU and 2×2 max pooling, and a linear head.
 
     Args:
@@ -197,7 +190,7 @@ def bn_cnn(
     return named(**layers, flatten=nn.Flatten(), head=head)
 
 
-def image(name: str, shape: tuple[int, ...], smallest: int) -> tuple[int, int, int]:
+def image(name: str, shape: Shape, smallest: int) -> tuple[int, int, int]:
     """Return channels, height and width of an image; refuse other inputs and smaller images."""
     if len(shape) != 3 or min(shape[1:]) < smallest:
         raise UnseenError(
@@ -208,7 +201,7 @@ def image(name: str, shape: tuple[int, ...], smallest: int) -> tuple[int, int, i
     return shape[0], shape[1], shape[2]
 
 
-def logistic(shape: tuple[int, ...], outputs: int) -> nn.Sequential:
+def logistic(shape: Shape, outputs: int) -> nn.Sequential:
     """Return z = W x + b: logistic under cross entropy, linear under squared error.
 
     Args:
@@ -222,13 +215,13 @@ def logistic(shape: tuple[int, ...], outputs: int) -> nn.Sequential:
 
 
 def mlp(
-    shape: tuple[int, ...],
+    shape: Shape,
     outputs: int,
     *,
     widths: Sequence[int] = (64, 64),
-    dropout: float = 0.0,
+    dropout: Annotated[float, Range(0, math.nextafter(1, 0))] = 0.0,
     init: Literal["torch", "xavier"] = "torch",
-    logits: int | None = None,
+    logits: Count | None = None,
 ) -> nn.Sequential:
     """A perceptron with ReLU after every hidden layer: fc1, fc2, ..., head.
 
@@ -249,10 +242,6 @@ def mlp(
         ['flatten', 'fc1', 'relu1', 'fc2', 'relu2', 'head']
     """
     whole_numbers("mlp(widths)", widths)
-    number("mlp(dropout)", dropout, 0, math.nextafter(1, 0))
-    choice("mlp(init)", init, ("torch", "xavier"))
-    if logits is not None:
-        number("mlp(logits)", logits, 1, whole=True)
     sizes = [math.prod(shape), *widths]
 
     def block(before: int, after: int, _: int) -> dict[str, nn.Module]:

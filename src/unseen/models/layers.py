@@ -1,7 +1,5 @@
 """Layers one after the other, max pooling before the ReLU in front of it; ImageNet's pixels."""
 
-from __future__ import annotations
-
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from itertools import pairwise
@@ -10,6 +8,8 @@ from torch import Tensor, nn
 
 from unseen.errors import UnseenError
 
+#: Of one input, without the batch.
+Shape = tuple[int, ...]
 #: Mean and standard deviation of ImageNet's training pixels in [0, 1]: red, green, blue.
 MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 

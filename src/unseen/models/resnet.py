@@ -11,15 +11,14 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from unseen.errors import choice
 from unseen.models.digit_nets import image
-from unseen.models.layers import standardising
+from unseen.models.layers import Shape, standardising
 
 HeadKind = Literal["plain", "csac"]
 
 
 def resnet18(
-    shape: tuple[int, ...], outputs: int, *, head: HeadKind = "plain", standardise: bool = False
+    shape: Shape, outputs: int, *, head: HeadKind = "plain", standardise: bool = False
 ) -> ResNet:
     """ResNet-18, for images of any size and number of bands.
 
@@ -45,7 +44,7 @@ def resnet18(
 
 
 def resnet50(
-    shape: tuple[int, ...], outputs: int, *, head: HeadKind = "plain", standardise: bool = False
+    shape: Shape, outputs: int, *, head: HeadKind = "plain", standardise: bool = False
 ) -> ResNet:
     """ResNet-50, for images of any size and number of bands.
 
@@ -85,12 +84,11 @@ class ResNet(nn.Module):
     """
 
     def __init__(
-        self, name: str, shape: tuple[int, ...], outputs: int, depths: tuple[int, ...],
+        self, name: str, shape: Shape, outputs: int, depths: tuple[int, ...],
         deep: bool, head: HeadKind, standardise: bool,
     ) -> None:  # fmt: skip
         super().__init__()
         bands, _, _ = image(name, shape, smallest=1)
-        choice(f"{name}(head)", head, ("plain", "csac"))
         first = standardising(name, bands, standardise)
         self.standardise = first.get("standardise", nn.Identity())
         self.conv1 = nn.Conv2d(bands, 64, 7, stride=2, padding=3, bias=False)

@@ -1,8 +1,4 @@
-"""Decision trees as a module, all of whose numbers travel; mixtures and averages of networks."""
-
-from __future__ import annotations
-
-from collections.abc import Iterable
+"""Decision trees as a module, all of whose numbers travel."""
 
 import torch
 from torch import Tensor, nn
@@ -62,64 +58,9 @@ class Trees(nn.Module):
             right = x.gather(1, f.clamp(min=0)) > threshold[roots + node]
             node = torch.where(f >= 0, child[roots + node] + right.long(), node)
         values = self.value.flatten()[roots + node].unflatten(1, (-1, self.scores)).sum(1)
-        found: Tensor = self.baseline + values
+        sums: Tensor = self.baseline + values
         if self.shares:
-            return found.clamp(min=1e-6).log()
+            return sums.clamp(min=1e-6).log()
         if self.scores < self.outputs:
-            return torch.cat([torch.zeros_like(found), found], dim=1)
-        return found
-
-
-class Mixture(nn.Module):
-    """The mean of several networks' predictions, weighted.
-
-    For classes p = Σ_m w_m softmax(f_m(x)), and the outputs are log p, or log odds where the
-    networks have one output; for numbers Σ_m w_m f_m(x).
-
-    Args:
-        members: The networks whose predictions are mixed.
-        numbers: Whether outputs are numbers to predict, and not scores of classes.
-        others: Networks that train with them and have no part in predictions.
-
-    Attributes:
-        weights: w [M], which sum to 1.
-    """
-
-    def __init__(
-        self, members: Iterable[nn.Module], numbers: bool, others: Iterable[nn.Module] = ()
-    ) -> None:
-        super().__init__()
-        self.members, self.others = nn.ModuleList(members), nn.ModuleList(others)
-        self.numbers = numbers
-        count = len(self.members)
-        self.weights = nn.Parameter(torch.full((count,), 1 / count))
-
-    def forward(self, x: Tensor) -> Tensor:
-        outputs = torch.stack([member(x) for member in self.members])
-        weights = self.weights[:, None, None]
-        if self.numbers:
-            return (weights * outputs).sum(0)
-        mixed = (weights * probabilities(outputs)).sum(0).clamp(min=1e-12)
-        return mixed.log() if outputs.shape[-1] > 1 else mixed.logit(1e-7)
-
-
-def probabilities(outputs: Tensor) -> Tensor:
-    """Return the probabilities of logits [..., C], or of class 1 of one logit [..., 1]."""
-    return outputs.softmax(-1) if outputs.shape[-1] > 1 else outputs.sigmoid()
-
-
-class Averaged(nn.Module):
-    """A network that trains, and its average over rounds, which predicts.
-
-    Args:
-        trained: The network.
-        average: Another of the same form, with the same weights.
-    """
-
-    def __init__(self, trained: nn.Module, average: nn.Module) -> None:
-        super().__init__()
-        self.trained, self.average = trained, average
-
-    def forward(self, x: Tensor) -> Tensor:
-        outputs: Tensor = self.average(x)
-        return outputs
+            return torch.cat([torch.zeros_like(sums), sums], dim=1)
+        return sums

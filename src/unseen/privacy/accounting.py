@@ -1,7 +1,5 @@
 """How much privacy is spent: ε for a given δ, by Opacus' accountants, stated per client."""
 
-from __future__ import annotations
-
 import logging
 import math
 import warnings

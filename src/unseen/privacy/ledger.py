@@ -1,7 +1,5 @@
 """The ledger: what left each client in each exchange, in which form, and ε so far."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence

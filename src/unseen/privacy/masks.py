@@ -17,8 +17,6 @@ Departs from:
     answer which comes after its exchange began again may be unmasked.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Mapping, Sequence

@@ -5,8 +5,6 @@ Note:
     itself.
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 import os

@@ -1,7 +1,5 @@
 """Messages between the sides of a channel: a JSON header, parts, a digest; nothing is pickled."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math

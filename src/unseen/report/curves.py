@@ -4,14 +4,12 @@ Loss and metrics of all methods at each target and of each method at every clien
 of aggregation.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from unseen.report.figures import INK, Figure, Kind, Line, Lines, Section, on_one_scale
-from unseen.report.study_report import Run, StudyReport
+from unseen.report.study_report import Run, StudyReport, cells_of
 from unseen.results.records import Record
 from unseen.results.statistics import mean
 from unseen.results.study_folder import Curve, curve
@@ -96,9 +94,7 @@ def curve_metrics(part: StudyReport) -> tuple[str, ...]:
 
 
 def compared(part: StudyReport, metric: str) -> Figure:
-    """Return a metric at each target over rounds, one line per method.
-
-    Of many targets, the mean over them.
+    """Return a metric at each target, or the mean of many, over rounds: a line per method.
 
     Source:
         FedILC, Figures 3 and 5 to 7.
@@ -124,7 +120,7 @@ def compared(part: StudyReport, metric: str) -> Figure:
 def best(part: StudyReport, count: int = 6) -> list[str]:
     """Return the methods that lead the table, and the one that they are compared with."""
     sign = 1 if part.main.lower else -1
-    cells = part.main_column("average")
+    cells = cells_of(part.main, "average")
     scores = [(sign * mean(cell.values), m) for m, cell in cells.items() if cell.values]
     lead = [method for _, method in sorted(scores)[:count]]
     return list(dict.fromkeys(filter(None, (*lead, part.reference))))
@@ -162,7 +158,6 @@ def of_method(part: StudyReport, method: str) -> Iterator[Figure]:
 
 
 def _clients(part: StudyReport, runs: Sequence[Run], metric: str) -> Iterator[Line]:
-    """Yield a line per client, the loss in training, and the target on top."""
     seen = {r["domain"] for run in runs[:1] for r in run.raw.source}
     sources = {name: colour for name, colour in part.domains.items() if name in seen}
     for name, colour in sources.items():
@@ -180,7 +175,6 @@ def _clients(part: StudyReport, runs: Sequence[Run], metric: str) -> Iterator[Li
 
 
 def _domains(part: StudyReport, rows: Sequence[list[Record]], metric: str) -> Iterator[Line]:
-    """Yield one client's model at every domain; `rows` are its evaluations, run by run."""
     roles = {r["domain"]: r["role"] for records in rows for r in records}
     for name, role in roles.items():
         curves = [curve(records, metric, name) for records in rows]

@@ -1,7 +1,5 @@
 """What a figure says, as frozen data; `unseen.report.plot` draws it."""
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -72,7 +70,6 @@ class Lines:
 
     @property
     def extent(self) -> Limits:
-        """The ends of the y axis."""
         return self.limits or spread(self.values)
 
     def words(self) -> str:
@@ -131,7 +128,6 @@ class Dots:
 
     @property
     def extent(self) -> Limits:
-        """The ends of the x axis."""
         return self.limits or spread(self.values, self.zero)
 
     def words(self) -> str:
@@ -251,7 +247,6 @@ class Figure:
         return sorted(lines.values(), key=lambda x: (bool(x.group), x.kind != "plain"))
 
     def to_csv(self) -> str:
-        """Return the figure's data: one row per point."""
         header = ("panel", "name", "x", "y", "low", "high")
         rows = [[panel.title, *row] for panel in self.panels for row in panel.points()]
         return comma_separated([header, *(row + [""] * (len(header) - len(row)) for row in rows)])
@@ -281,7 +276,6 @@ class Grid:
         ]
 
     def to_csv(self) -> str:
-        """Return the numbers as they are, unrounded."""
         return comma_separated([self.header, *self.rows])
 
 

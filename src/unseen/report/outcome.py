@@ -1,19 +1,33 @@
-"""What came out of a study: averages, ranks, fairness, what it cost and what left the clients."""
-
-from __future__ import annotations
+"""What came out of a study: averages, ranks, options, fairness, cost and what left the clients."""
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from unseen.report.figures import Dots, Fields, Figure, Grid, Row, Section, spread
-from unseen.report.study_report import Run, StudyReport
+from unseen.errors import UnseenError
+from unseen.expression import Call, fold, options, parse, text
+from unseen.methods import METHODS, MODIFIERS
+from unseen.report.figures import (
+    INK,
+    Dots,
+    Fields,
+    Figure,
+    Grid,
+    Line,
+    Lines,
+    Row,
+    Section,
+    on_one_scale,
+    spread,
+)
+from unseen.report.study_report import Run, StudyReport, cells_of
 from unseen.results import fairness
 from unseen.results.records import LEDGER, read_lines
 from unseen.results.selection import value
-from unseen.results.statistics import mean, standard_error
+from unseen.results.statistics import Cell, mean, standard_error
+from unseen.spec.holdout import Growing
 
 
 def overview(part: StudyReport) -> Section:
@@ -30,7 +44,7 @@ def averages(part: StudyReport) -> Figure:
     label = f"{table.metric}{' in %' * (scale > 1)}, mean ± standard error"
     panels = []
     for name in sorted(names, key=lambda name: name != "average"):
-        values = {m: cell.values for m, cell in part.main_column(name).items() if cell.values}
+        values = {m: cell.values for m, cell in cells_of(part.main, name).items() if cell.values}
         if values:
             panels.append(Dots(name, label, _dots(part, values, table.shown, scale, table.lower)))
     panels = panels[:1] if len(part.tasks) == 1 else panels
@@ -50,7 +64,6 @@ def _dots(
     scale: float = 1.0,
     lower: bool = False,
 ) -> tuple[Row, ...]:
-    """Return each method's mean with its standard error, if there is one; the best above."""
     rows = []
     for method, values in values_of.items():
         centre, error = mean(values), standard_error(values)
@@ -61,10 +74,7 @@ def _dots(
 
 
 def ranked(part: StudyReport) -> Figure | None:
-    """Return the critical-difference diagram, if there is something to rank.
-
-    Mean ranks, lowest above, and bars at the side of methods that the test cannot tell apart.
-    """
+    """Return mean ranks, with bars at methods that the test cannot tell apart, if there are any."""
     ranking = part.main.ranking()
     if ranking.difference is None:
         return None
@@ -98,10 +108,7 @@ def fair(part: StudyReport) -> Section:
 
 
 def evenness(run: Run) -> tuple[float, ...]:
-    """Return mean, worst, variance, entropy and divergence of accuracies over the source clients.
-
-    Empty where the accuracy is undefined at one client, or 0 at all.
-    """
+    """Return mean, worst, variance, entropy and divergence of the sources' accuracies, or ()."""
     rows = [r for r in run.raw.source if (r["round"], r["role"]) == (run.chosen.round, "source")]
     values = [v for r in rows if (v := value(r, "accuracy")) is not None]
     if not values or len(values) < len(rows) or not sum(values):
@@ -159,7 +166,6 @@ def cost(part: StudyReport) -> Section:
 
 
 def _least_above(costs: Mapping[str, float]) -> tuple[Row, ...]:
-    """Return costs in their order, with about three digits each."""
     places = {m: 2 - math.floor(math.log10(x)) if x > 0 else 0 for m, x in costs.items()}
     return tuple(
         Row(m, x, text=f"{x:,.{min(4, max(0, places[m]))}f}")
@@ -180,10 +186,10 @@ def disclosed(part: StudyReport) -> tuple[Section, Section]:
         for promise in ledger.guarantees:
             promises[run.method, promise["protects"]].append(promise)
     moved: list[Fields] = [(*key, sum(counts) / len(counts)) for key, counts in sizes.items()]
-    promised: list[Fields] = [
-        (*key, *(_worst(items, name) for name in ("prv", "rdp", "delta")))
-        for key, items in promises.items()
-    ]
+    promised: list[Fields] = []
+    for names, items in promises.items():
+        each = ([item[name] for item in items] for name in ("prv", "rdp", "delta"))
+        promised.append((*names, *("none" if None in x else float(max(x)) for x in each)))
     by_kind = ("method", "exchange", "what", "form", "bytes per reply")
     by_method = ("method", "protects", "ε (PRV)", "ε (RDP)", "δ")
     replies = Grid("Replies by kind", by_kind, moved, (0, 0, 0, 0, 0))
@@ -194,6 +200,95 @@ def disclosed(part: StudyReport) -> tuple[Section, Section]:
     )
 
 
-def _worst(promises: list[Mapping[str, Any]], name: str) -> float | str:
-    values: list[Any] = [promise[name] for promise in promises]
-    return "none" if None in values else float(max(values))
+#: (what methods have in common, with the option left open; the option) -> each value's method.
+Sweeps = Mapping[tuple[str, str], Mapping[float, str]]
+
+
+def sensitivity(part: StudyReport) -> Section:
+    """Return the chapter on options: sweeps of two or more values, and the number of sources.
+
+    Source:
+        PPDG, Figure 1; CSAC, Figures 3 and 4; FedILC, Figure 2; GA, Table 3.
+    """
+    return Section("sensitivity", on_one_scale([*_sweeps(part), *_growing(part)]))
+
+
+def sweeps(methods: Sequence[str]) -> Sweeps:
+    """Return every group of methods that are equal except for the value of one number.
+
+    A method that does not name the option has its default there.
+
+    Example:
+        >>> sweeps(["ppdg", "ppdg(lam=0.2)", "fedavg"])
+        {('ppdg(lam=…)', 'lam'): {0.1: 'ppdg', 0.2: 'ppdg(lam=0.2)'}}
+    """
+    groups: dict[tuple[str, str], dict[float, str]] = defaultdict(dict)
+    for method in methods:
+        try:
+            calls = tuple(parse(method))
+        except UnseenError:
+            continue
+        for at, call in enumerate(calls):
+            part = (METHODS if at == 0 else MODIFIERS).get(fold(call.name))
+            defaults = {n: p.default for n, p in options(part).items()} if part is not None else {}
+            for option, x in {**defaults, **call.arguments}.items():
+                if isinstance(x, bool) or not isinstance(x, int | float):
+                    continue
+                rest = {k: v for k, v in call.arguments.items() if k != option}
+                changed = Call(call.name, {**rest, option: "…"})
+                base = text((*calls[:at], changed, *calls[at + 1 :])).replace("'…'", "…")
+                groups[base, option][float(x)] = method
+    return {key: dict(sorted(values.items())) for key, values in groups.items() if len(values) > 1}
+
+
+def _sweeps(part: StudyReport) -> Iterator[Figure]:
+    tasks = part.tasks if len(part.tasks) > 1 else ()
+    for (base, option), method_at in sweeps(part.methods).items():
+        log = min(method_at) > 0 and max(method_at) / min(method_at) >= 10
+        panels = []
+        for column in ("average", *tasks):
+            cells = cells_of(part.main, column)
+            line = _line(base, {value: cells[method] for value, method in method_at.items()})
+            if len(line.x) > 1:
+                title = "average over targets" if column == "average" else column
+                reference = cells[part.reference].values if part.reference else ()
+                ends = (min(method_at), max(method_at)) if reference else ()
+                level = (mean(reference),) * 2 if reference else ()
+                lines = (line, Line(part.reference or "", ends, level, colour=INK, kind="dotted"))
+                panels.append(_panel(part, title, option, lines, log))
+        key = f"sensitivity-{base.replace('…', 'x')}"
+        title = f"{base}: {part.metric} over {option}"
+        yield Figure(key, title, f"{len(method_at)} values of {option}", tuple(panels))
+
+
+def _growing(part: StudyReport) -> Iterator[Figure]:
+    counts = {task: float(task) for task in part.tasks if task.isdigit()}
+    plan = part.study.holdout
+    if isinstance(plan, Growing) and len(counts) > 1:
+        columns = {n: cells_of(part.main, task) for task, n in counts.items()}
+        lines = (
+            _line(method, {n: cells[method] for n, cells in columns.items()}, i)
+            for i, method in enumerate(part.methods)
+        )
+        title = f"{part.metric} against the number of source domains"
+        order = f"domains join in this order: {', '.join(plan.growing)}"
+        panel = _panel(part, "at the target", "source domains", lines)
+        yield Figure("sources", title, order, (panel,))
+
+
+def _panel(
+    part: StudyReport, title: str, x_label: str, lines: Iterable[Line], log: bool = False
+) -> Lines:
+    present, percent = tuple(line for line in lines if line.x), "accuracy" in part.metric
+    return Lines(title, x_label, part.metric, present, percent, log_x=log)
+
+
+def _line(name: str, cells: Mapping[float, Cell], colour: int = 0) -> Line:
+    """Return means with standard errors, over the values that have a result."""
+    values = {x: cell.values for x, cell in cells.items() if cell.values}
+    pairs = [(mean(v), standard_error(v) or 0.0) for v in values.values()]
+    band = pairs if any(error for _, error in pairs) else []
+    return Line(
+        name, tuple(values), tuple(m for m, _ in pairs), tuple(m - e for m, e in band),
+        tuple(m + e for m, e in band), colour, dots=True,
+    )  # fmt: skip

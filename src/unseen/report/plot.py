@@ -124,7 +124,6 @@ def _columns(names: Sequence[str], width: float) -> int:
 def _legend(
     holder: Any, handles: Sequence[Any], names: Sequence[str], at: tuple[float, float], width: float
 ) -> None:
-    """Put a legend with its upper left corner at a place of the sheet."""
     wide, high = (holder.figure or holder).get_size_inches() * 72
     holder.legend(
         handles, [shortened(name, 60) for name in names], loc="upper left",
@@ -159,7 +158,6 @@ def _height(panel: Panel) -> float:
 
 
 def _draw(sheet: Sheet, panel: Panel, left: float, top: float) -> None:
-    """Draw a panel with its upper left corner at a place of the sheet."""
     kinds: dict[type, Callable[..., None]] = {
         Lines: _lines, Dots: _dots, Points: _points, Surface: _surface, Matrix: _matrix,
     }  # fmt: skip
@@ -260,10 +258,7 @@ def _points(sheet: Sheet, data: Points, left: float, top: float) -> None:
 
 
 def _surface(sheet: Sheet, data: Surface, left: float, top: float) -> None:
-    """Draw equal shares of all values in steps of one colour, and the named points on top.
-
-    With equal shares a few steep corners do not flatten the rest.
-    """
+    """Draw equal shares of all values in steps of one colour: no steep corner flattens the rest."""
     flat = sorted(chain(*data.values))
     steps = theme.STEPS
     bounds = sorted({*(flat[len(flat) * k // steps] for k in range(steps)), flat[-1]})

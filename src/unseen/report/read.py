@@ -1,7 +1,5 @@
 """From folders of records to studies of one protocol each."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections import defaultdict
@@ -65,8 +63,7 @@ def read(
         reasons = "; ".join(f"{item.place}: {item.reason}" for item in left)
         raise UnseenError(
             f"there is nothing to report: {reasons}.",
-            remedy="A report is made from the folder that `unseen study --out` wrote to, once a "
-            "job is finished.",
+            remedy="Name what --out of `unseen study` was, once a job is finished.",
         )
     return tuple(parts), tuple(left)
 
@@ -112,7 +109,6 @@ def part(folders: Sequence[Folder], choice: Choice) -> StudyReport:
 
 
 def _once(jobs: Iterable[JobFolder], left: list[Omission]) -> Iterator[JobFolder]:
-    """Yield each job once; the same job of a second folder is left out."""
     seen: dict[Job, JobFolder] = {}
     for job in jobs:
         first = seen.setdefault(job.job, job)
@@ -160,7 +156,6 @@ def _methods(folders: Sequence[Folder], runs: Sequence[Run]) -> tuple[str, ...]:
 
 
 def _named(expression: str) -> str:
-    """Return a method's name in its records."""
     try:
         return compose(expression).name
     except UnseenError:
@@ -168,7 +163,6 @@ def _named(expression: str) -> str:
 
 
 def _reference(methods: Sequence[str], asked: str | None, studied: str | None) -> str | None:
-    """Return the method to test against: as asked for, as the study says, or else fedavg."""
     wanted = asked or studied
     if wanted and (name := _named(wanted)) in methods:
         return name
@@ -178,7 +172,6 @@ def _reference(methods: Sequence[str], asked: str | None, studied: str | None) -
 
 
 def _missing(report: StudyReport) -> Iterator[Omission]:
-    """Yield the jobs that the study asks for and that no folder has."""
     stopped = any(folder.left for folder in report.folders)
     wanted = len(report.tasks) * len(report.seeds)
     for method in report.methods:

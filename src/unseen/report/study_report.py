@@ -1,7 +1,5 @@
 """A study of one protocol: the folders of its records, and the finished runs in them."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -48,12 +46,10 @@ class Folder(StudyFolder):
 
     @property
     def runs(self) -> tuple[JobFolder, ...]:
-        """The finished jobs."""
         return tuple(job for job, reason in self._reasons if not reason)
 
     @property
     def left(self) -> tuple[Omission, ...]:
-        """The jobs that are left out."""
         names = ((str(job.folder.relative_to(self.path.parent)), why) for job, why in self._reasons)
         return tuple(Omission(name, why) for name, why in names if why)
 
@@ -100,12 +96,10 @@ class Run:
 
     @property
     def method(self) -> str:
-        """The method, as the records name it."""
         return self.raw.job.method
 
     @property
     def task(self) -> str:
-        """The task."""
         return self.raw.job.task
 
     @property
@@ -162,7 +156,6 @@ class StudyReport:
 
     @property
     def title(self) -> str:
-        """What the study calls itself."""
         given = self.study.title or (self.study.name if self.study.name != "study" else "")
         return given or f"{self.study.dataset}: {', '.join(f.path.name for f in self.folders)}"
 
@@ -181,22 +174,15 @@ class StudyReport:
         return INK if method == self.reference else 0
 
     def of(self, method: str, *tasks: str) -> tuple[Run, ...]:
-        """Return a method's runs at these tasks."""
         return tuple(run for run in self.runs if run.method == method and run.task in tasks)
 
     @cached_property
     def tables(self) -> Mapping[str, Table]:
-        """The table of every metric, that of the study first."""
         return {metric: self.table(metric) for metric in self.metrics}
 
     @property
     def main(self) -> Table:
-        """The table of the study's metric."""
         return self.tables[self.metric]
-
-    def main_column(self, name: str) -> Mapping[str, Cell]:
-        """Return method -> its cell in a column of the main table."""
-        return column(self.main, name)
 
     @property
     def panels(self) -> Mapping[str, tuple[str, ...]]:
@@ -213,7 +199,6 @@ class StudyReport:
 
     @cached_property
     def protocol(self) -> tuple[str, ...]:
-        """The protocol's lines, once each, of all folders."""
         about = self.identity
         views = (
             Results(
@@ -267,7 +252,7 @@ def natural(text: str) -> list[tuple[int, float, str]]:
     return [(0, float(p), "") if i % 2 else (1, 0.0, p) for i, p in enumerate(pieces)]
 
 
-def column(table: Table, name: str) -> Mapping[str, Cell]:
+def cells_of(table: Table, name: str) -> Mapping[str, Cell]:
     """Return method -> its cell in a column, which may be that of the percentile."""
     if name == table.tail_name:
         return dict(zip(table.methods, table.tail, strict=True))

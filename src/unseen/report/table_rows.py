@@ -3,12 +3,10 @@
 Neither claims anything that the significance test does not support.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from unseen.report.study_report import StudyReport, column
+from unseen.report.study_report import StudyReport, cells_of
 from unseen.results.comparison import LEVEL
 from unseen.results.published_rows import Printed
 from unseen.results.statistics import Cell, mean
@@ -116,8 +114,7 @@ def page_tables(part: StudyReport, table: Table) -> list[PageTable]:
 
 
 def _column(table: Table, name: str, paper: Printed, others: Sequence[str]) -> list[Field]:
-    """Return a column's fields: each method's, then those of the paper's other rows."""
-    cells, fields = column(table, name), []
+    cells, fields = cells_of(table, name), []
     marks = table.marked(list(cells.values()))
     for i, (method, cell) in enumerate(cells.items()):
         label = paper.row_of(method) or ""
@@ -143,11 +140,10 @@ def _field(table: Table, cell: Cell, mark: str, paper: str, gap: str) -> Field:
 
 
 def _sign(table: Table, reference: str | None, method: str) -> tuple[str, str]:
-    """Return whether a method differs from the reference, and in which direction."""
     p = table.comparison.p.get(method) if table.comparison else None
     if p is None or p >= LEVEL or reference is None:
         return "", ""
-    cells = column(table, "average")
+    cells = cells_of(table, "average")
     ours, theirs = (mean(cells[m].values) for m in (method, reference))
     sign, word = ("▲", "better") if (ours < theirs) == table.lower else ("▼", "worse")
     return sign, f"{word} than {reference}, p = {p:.3g} after Holm"
@@ -156,12 +152,10 @@ def _sign(table: Table, reference: str | None, method: str) -> tuple[str, str]:
 def cards(table: Table) -> list[tuple[str, str]]:
     """Return which methods are significantly ahead of the reference, and its average.
 
-    An average is named only where its corrected p against the reference is below the level.
-
     Returns:
         Cards: a figure or a name, and what it is.
     """
-    averages = {m: mean(c.values) for m, c in column(table, "average").items() if c.complete}
+    averages = {m: mean(c.values) for m, c in cells_of(table, "average").items() if c.complete}
     if len(averages) < 2:
         return []
     tested = table.comparison

@@ -4,8 +4,6 @@ The eight colours are those of Okabe and Ito, made darker or lighter until each 
 3:1 or more with its background. Dashes and markers tell the lines apart a second time.
 """
 
-from __future__ import annotations
-
 import re
 import tomllib
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Every method against one of them: ranks, paired tests, and their correction for multiplicity."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

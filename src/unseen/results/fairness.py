@@ -8,8 +8,6 @@ Source:
     and Appendix A; FedILC §5.2 and Table 5, of which its Table 3 is the variance and the entropy.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Names of metrics: `accuracy`, `worst accuracy@region`, `variance source accuracy@sex`."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Self
 

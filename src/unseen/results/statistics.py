@@ -1,7 +1,5 @@
 """Numbers about runs: means with errors and intervals, mean ranks (Nemenyi), a table's cell."""
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence

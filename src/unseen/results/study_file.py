@@ -1,7 +1,5 @@
 """`study.json`: what a folder's records belong to; written in one way by whoever runs a study."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import warnings

@@ -1,7 +1,5 @@
 """From the selected rounds of jobs to a table with its ranks, tests and notes."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial

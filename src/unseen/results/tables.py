@@ -1,7 +1,5 @@
 """The table of a study: methods × tasks, mean ± standard error over seeds, in several formats."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property

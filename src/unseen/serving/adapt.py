@@ -1,7 +1,5 @@
 """What can be learnt of a new site from its rows without labels: pure functions and equations."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
@@ -181,7 +179,6 @@ def renormalise(
 
 
 def _order(network: nn.Module, predict: Callable[[Tensor], object], x: Tensor) -> list[_BatchNorm]:
-    """Return the layers in the order in which a prediction passes them."""
     order: list[_BatchNorm] = []
     places = {layer: _place(layer) for layer in batchnorms(network)}
     strange = set()
@@ -197,8 +194,7 @@ def _order(network: nn.Module, predict: Callable[[Tensor], object], x: Tensor) -
         predict(x)
     if True in strange or not order:
         raise UnseenError(
-            "this model's predictions do not pass each of its BatchNorm layers once, with the "
-            "statistics that the layer keeps: there is nothing that a new site's could replace.",
+            "a prediction does not pass each BatchNorm layer once, with the layer's statistics.",
             remedy="Leave out batchnorm.",
         )
     return order
@@ -212,7 +208,6 @@ def _place(layer: _BatchNorm) -> int:
 def _moments(
     layer: _BatchNorm, predict: Callable[[Tensor], object], batches: Sequence[Tensor]
 ) -> tuple[Tensor, Tensor]:
-    """Return mean and variance [C] of a layer's inputs, in float64."""
     counts, means, squares = [], [], []
 
     def measure(_: nn.Module, inputs: tuple[Tensor, ...]) -> None:
@@ -232,7 +227,6 @@ def _moments(
     within, between = torch.stack(squares).sum(0), (n * (stacked - mean).square()).sum(0)
     if not bool(mean.isfinite().all()):
         raise UnseenError(
-            "the inputs of a BatchNorm layer are not finite for some rows.",
-            remedy="Leave out batchnorm, or find these rows by predicting without --adapt.",
+            "some rows' inputs of a BatchNorm layer are not finite.", remedy="Leave out batchnorm."
         )
     return mean, (within + between) / math.fsum(counts)

@@ -1,7 +1,5 @@
 """What training's inputs were like, and which new inputs are far from that."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,8 +13,7 @@ from unseen.errors import UnseenError
 from unseen.serving.inputs import Images, Inputs, Table
 from unseen.serving.new_rows import Item
 
-#: Deviations from training's mean beyond which a value is flagged. At most 1 in 36 values of any
-#: distribution lie there (Chebyshev), and 2 in a billion of a normal one.
+#: Deviations beyond which a value is flagged: 1 in 36 of any distribution at most (Chebyshev).
 BOUND = 6.0
 #: Added to what is about to become a logarithm: half a step of a byte.
 STEP = 1 / 512
@@ -86,7 +83,6 @@ class Quantity:
         return f"{cell or self._natural(value)} ({why})"
 
     def _natural(self, value: float) -> str:
-        """Return a value in its own unit, in three digits."""
         if self.log:
             value = round(math.exp(value) - (0.0 if self.name in SIDES else STEP), 5) + 0.0
         return _short(value)
@@ -155,7 +151,6 @@ class Tally:
         self.by: Counter[str] = Counter()
 
     def add(self, item: Item) -> None:
-        """Count one more."""
         self.read += item.x is not None or bool(item.unusual)
         self.far += bool(item.unusual)
         self.by.update(item.unusual.keys())
@@ -272,6 +267,5 @@ def check_strict(bounds: Bounds) -> None:
 
 
 def _short(value: float) -> str:
-    """Return a number in three significant digits, and a whole one as such."""
     rounded = float(f"{value:.3g}")
     return f"{rounded:.0f}" if rounded.is_integer() and abs(rounded) < 1e15 else f"{rounded:g}"

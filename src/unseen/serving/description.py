@@ -1,7 +1,5 @@
 """What `model.json` and the model card say of a model: how it was made, and from what inputs."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -9,17 +7,17 @@ from dataclasses import asdict
 from typing import Any
 
 import torch
+from rich.filesize import decimal as readable
 from safetensors import safe_open
 from torch import Tensor
 
 from unseen.core.templates import render
 from unseen.datasets import info
-from unseen.datasets.cache import readable
+from unseen.datasets.dataset import Totals
 from unseen.datasets.entry import below
 from unseen.datasets.images import File, Tree, pixels
 from unseen.datasets.layout import survey
 from unseen.datasets.standin import NO_RESULT
-from unseen.datasets.totals import Totals
 from unseen.errors import UnseenError
 from unseen.expression import parse
 from unseen.privacy.ledger import card as ledger_card
@@ -30,18 +28,15 @@ from unseen.results.selection import main_metric
 from unseen.serving.bounds import BOUND, SIDES, measures, quantities_of, ranges_of
 from unseen.serving.evaluate import cells
 from unseen.serving.inputs import Images, Inputs, Table, inputs_of
-from unseen.serving.site_means import KEY, kept
+from unseen.serving.transductive import KEY, kept
 from unseen.spec.study import StudySpec
 from unseen.study.plan import Plan
 from unseen.study.prepare import Prepared, split_rows
 from unseen.study.runtime import composed
 from unseen.study.watcher import INBOX, SELECTED, SITES
 
-#: At most how many images of each site are measured, and how many files' sizes are read, at even
-#: distances; and how many images are in memory at once.
+#: The most images and file sizes of a site that are measured; images in memory at once.
 MOST, AT_ONCE = 2000, 64
-
-
 #: What a site's examples were to the training.
 ROLES = {"source": "validation split", "validation": "selection only", "target": "held out"}
 
@@ -125,7 +120,7 @@ def ledger(
         prepared: Its clients.
         job: Its only job, which is done.
         usual: What `usual_inputs` keeps.
-        sites: What `site_means.kept` keeps.
+        sites: What `transductive.kept` keeps.
     """
     study, data = planned.setting.study, planned.data
     folder, method = job.folder(planned.setting.out), composed(job.method, study, data)
@@ -183,8 +178,7 @@ def usual_inputs(
     if reason := not_in_the_clear(study):
         if ranges:
             raise UnseenError(
-                "--ranges keeps rounded ranges of columns, or statistics of images, which would "
-                f"leave each site in the clear; this study has {reason}.",
+                f"--ranges makes what leaves each site in the clear; this study has {reason}.",
                 remedy="Leave it out, or state ranges that are public in privacy.columns.",
             )
         return None

@@ -1,7 +1,5 @@
 """A model's directory: what is written, and what is checked when it is read."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Mapping
@@ -28,10 +26,9 @@ from unseen.study.runtime import adapted, as_model, formed
 from unseen.study.watcher import INBOX, SITES
 
 SPEC, TENSORS = "model.json", "model.safetensors"
-COPY = "copy the directory again."
+COPY = "copy the directory again, or train the model again."
 FORMAT = 1
-#: The format of a model whose outputs need conversion into the label's units, which versions that
-#: read format 1 alone would not do.
+#: The format of a model whose outputs need conversion into the label's units.
 SCALED = 2
 
 
@@ -71,11 +68,6 @@ class Trained:
     def classes(self) -> tuple[str, ...] | None:
         """Names of the classes, or None for a model that predicts a number."""
         return tuple(self.spec["classes"]) if self.spec["classes"] is not None else None
-
-    @property
-    def name(self) -> str:
-        """What the model is called."""
-        return str(self.spec["name"])
 
     def at(self, site: str | None) -> None:
         """Use a training site's own statistics, or those for everyone else.
@@ -154,14 +146,12 @@ def read_spec(folder: Path) -> dict[str, Any]:
     if not isinstance(spec, dict) or spec.get("format") not in (FORMAT, SCALED):
         form = spec.get("format") if isinstance(spec, dict) else None
         raise UnseenError(
-            f"{path} is of format {form!r}; this version of unseen reads formats {FORMAT} and "
-            f"{SCALED}.",
+            f"{path} is of format {form!r}; this version reads formats {FORMAT} and {SCALED}.",
             remedy="Train the model again, or take the version of unseen that wrote it.",
         )
     if spec.get("fingerprint") != fingerprint(spec):
         raise UnseenError(
-            f"{path} was changed after it was written: its fingerprint is not that of its content.",
-            remedy="Copy the directory again, or train the model again.",
+            f"{path} was changed after it was written: its fingerprint differs;", remedy=COPY
         )
     return spec
 
@@ -222,9 +212,7 @@ def _tensors(folder: Path, spec: Mapping[str, Any]) -> dict[str, Tensor]:
         ) from None
     if hashlib.sha256(content).hexdigest() != spec["tensors"]:
         raise UnseenError(
-            f"{path} is not the file that {SPEC} describes: its digest is another. It was damaged "
-            "or replaced;",
-            remedy="copy the directory again, or train the model again.",
+            f"{path} is not the file that {SPEC} describes: its digest is another;", remedy=COPY
         )
     try:
         return load(content)
@@ -235,7 +223,6 @@ def _tensors(folder: Path, spec: Mapping[str, Any]) -> dict[str, Tensor]:
 def _fits(
     spec: Mapping[str, Any], tensors: Mapping[str, Tensor], wanted: Mapping[str, Tensor]
 ) -> None:
-    """Refuse tensors that are not those of the network that the description builds."""
     faults = [f"{name} is missing" for name in wanted.keys() - tensors.keys()]
     faults += [f"{name} has no place" for name in tensors.keys() - wanted.keys()]
     faults += [

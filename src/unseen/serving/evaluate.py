@@ -1,7 +1,5 @@
 """How good a model is on data with labels: metrics per domain, with intervals."""
 
-from __future__ import annotations
-
 import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -107,7 +105,6 @@ class Evaluation:
     notes: tuple[str, ...]
 
     def text(self, form: str) -> str:
-        """Return the evaluation as text, Markdown, csv or JSON."""
         if form == "json":
             return json.dumps(self.to_json(), indent=1, ensure_ascii=False) + "\n"
         names = list(self.sites[0].metrics) if self.sites else []
@@ -123,7 +120,6 @@ class Evaluation:
         return plain("", [grid], self.notes) + "\n"
 
     def to_json(self) -> dict[str, Any]:
-        """Return the evaluation as plain data, unrounded."""
         return {
             "domains": [
                 {"domain": s.name, "in training": s.role, "examples": s.examples, **s.metrics}

@@ -1,7 +1,5 @@
 """A model for other runtimes, checked against itself on real inputs before it is written."""
 
-from __future__ import annotations
-
 import io
 import json
 import logging
@@ -80,10 +78,8 @@ class OnnxModel:
     def __init__(self, path: Path) -> None:
         onnxruntime = _needs("onnxruntime")
         if not path.is_file():
-            raise UnseenError(
-                f"there is no ONNX file {path}:",
-                remedy="`unseen export MODEL_DIR --format onnx` writes one.",
-            )
+            remedy = "`unseen export MODEL_DIR --format onnx` writes one."
+            raise UnseenError(f"there is no ONNX file {path}:", remedy=remedy)
         try:
             providers = ["CPUExecutionProvider"]
             self.session = onnxruntime.InferenceSession(str(path), providers=providers)
@@ -101,7 +97,6 @@ class OnnxModel:
         return [torch.from_numpy(array) for array in self.session.run(None, {"x": x.numpy()})]
 
     def outputs(self, x: Tensor) -> Tensor:
-        """Return outputs [N, C] for inputs [N, ...]."""
         return self.run(x)[0]
 
 
@@ -110,8 +105,7 @@ def of_model(trained: Trained, path: Path | None = None) -> OnnxModel:
     exported = OnnxModel(path or trained.folder / FILES["onnx"])
     if exported.about.get("tensors", trained.spec["tensors"]) != trained.spec["tensors"]:
         raise UnseenError(
-            f"{exported.path} was exported from another model than {trained.folder}:",
-            remedy="export it again.",
+            f"{exported.path} is of another model than {trained.folder}:", remedy="export it again."
         )
     return exported
 
@@ -193,8 +187,7 @@ def real_inputs(trained: Trained, check: Sequence[Path], data_dir: Path | None) 
             x = torch.cat([batch.x for batch in of_data_set(trained, data_dir, targets)])
         except UnseenError as error:
             raise UnseenError(
-                "an export is checked on real inputs, and without --check the data set cannot be "
-                f"read: {error}",
+                f"an export is checked on real inputs; the data set cannot be read: {error}",
                 remedy="Name some by --check INPUT, or the data set by --data-dir.",
             ) from None
     return x[:: -(-len(x) // CHECKED)].clone()
@@ -227,7 +220,6 @@ def _apart(trained: Trained, x: Tensor, results: Sequence[Tensor]) -> tuple[floa
 
 
 def _program(trained: Trained, x: Tensor) -> Any:
-    """Return the model as torch.export has it, its first axis free."""
     fresh = directory.read(trained.folder)
     module = fresh.model.module
     for tensor in (*module.parameters(), *module.buffers()):  # with memory of its own

@@ -1,7 +1,5 @@
 """One federation from a study's file to a directory with a model that is ready for use."""
 
-from __future__ import annotations
-
 import math
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -26,7 +24,7 @@ from unseen.serving.description import ROLES, card, described, selection_metric
 from unseen.serving.directory import Trained
 from unseen.serving.evaluate import cells, measured
 from unseen.spec.holdout import PLANS
-from unseen.spec.named import settings_of
+from unseen.spec.named import put, settings_of
 from unseen.spec.study import StudySpec
 from unseen.study.plan import Plan, prepare_study
 from unseen.study.prepare import Prepared, prepare
@@ -38,7 +36,12 @@ from unseen.study.watcher import SELECTED
 RECORDS, REPORT = "training", "report"
 
 
-def study_of(file: str, overrides: Mapping[str, Any], method: str | None = None) -> StudySpec:
+def study_of(
+    file: str | None,
+    overrides: Mapping[str, Any],
+    method: str | None = None,
+    recipe: Mapping[str, Any] | None = None,
+) -> StudySpec:
     """Return the study of one model: one method, one seed, one task.
 
     Args:
@@ -46,8 +49,17 @@ def study_of(file: str, overrides: Mapping[str, Any], method: str | None = None)
             holds out that domain. The first of several seeds is used.
         overrides: Settings that replace the file's.
         method: The method; None for the file's.
+        recipe: The settings in the place of a file's, as `unseen choose` writes them.
+
+    Raises:
+        UnseenError: If there are several methods, or neither a file nor a recipe.
     """
-    settings, _ = settings_of(file)
+    if (file is None) == (recipe is None):
+        raise UnseenError(
+            "a model is trained by a study's file or by the answer of `unseen choose`.",
+            remedy="Write: unseen train FILE.toml, or unseen train --recipe DIR/choice.json.",
+        )
+    settings = settings_of(file)[0] if file is not None else dict(recipe or {})
     changed = dict(overrides)
     if not {"holdout", "targets"} & {key.partition(".")[0] for key in (*settings, *changed)}:
         changed["holdout"] = "none"
@@ -56,7 +68,12 @@ def study_of(file: str, overrides: Mapping[str, Any], method: str | None = None)
         changed |= {"holdout": "leave-one-domain-out", "targets": [holdout]}
     if method is not None:
         changed["methods"] = [method]
-    study = StudySpec.read(file, changed)
+    if file is not None:
+        study = StudySpec.read(file, changed)
+    else:
+        for key, value in changed.items():
+            put(settings, key, value)
+        study = StudySpec(**settings)
     if len(study.methods) > 1:
         raise UnseenError(
             f"a model is trained by one method; the file has {', '.join(study.methods)}.",
@@ -76,6 +93,7 @@ def train(
     say: Callable[[str], None] = lambda line: None,
     progress: bool = False,
     ranges: bool | None = None,
+    expected: Mapping[str, Any] | None = None,
 ) -> Trained:
     """Train the study's one model, choose its round, and write the directory.
 
@@ -87,6 +105,7 @@ def train(
         progress: Whether to show a bar of the rounds.
         ranges: Whether the directory keeps what training's inputs were like; see
             `description.usual_inputs`.
+        expected: What `unseen choose` expects at a new site, for the card.
 
     Raises:
         UnseenError: The model that was written, read again, does not give the recorded figures.
@@ -98,7 +117,13 @@ def train(
     (task,) = planned.tasks
     data, setting = planned.data, planned.setting
     prepared = prepare(data, task, study, job.seed)
-    check_served(planned, prepared, job)
+    if study.training.buffers == "batch" and any(
+        isinstance(x, _BatchNorm) for x in first_network(setting, prepared, job.seed).modules()
+    ):
+        raise UnseenError(
+            "training.buffers = 'batch' makes a prediction depend on what else is predicted.",
+            remedy="Take 'average' or 'local' for a model that is to be used.",
+        )
     folder = job.folder(setting.out)
     if (before := JobFolder(job, folder)).finished and not _current(before, planned):
         (folder / "done.json").unlink()
@@ -117,6 +142,10 @@ def train(
     if columns := done.mark.get("separated"):
         say(f"warning: {separation(job.method, columns)}")
     spec = described(planned, prepared, job, ranges)
+    if expected is not None:
+        same = expected["data"].split()[-1] == planned.setting.data
+        said = {name: value for name, value in expected.items() if name != "study"}
+        spec["expected at a new site"] = {**said, "same data": same}
     tensors = (folder / SELECTED).read_bytes()
     directory.write(out, spec, tensors)
     trained = directory.read(out)
@@ -152,21 +181,7 @@ def one_job(planned: Plan) -> Job:
     return planned.jobs[0]
 
 
-def check_served(planned: Plan, prepared: Prepared, job: Job) -> None:
-    """Refuse what cannot predict one example at a time."""
-    if planned.setting.study.training.buffers != "batch":
-        return
-    network = first_network(planned.setting, prepared, job.seed)
-    if any(isinstance(layer, _BatchNorm) for layer in network.modules()):
-        raise UnseenError(
-            "training.buffers = 'batch' normalises every example by the others of its batch, so a "
-            "prediction would depend on what else is predicted.",
-            remedy="Take 'average' or 'local' for a model that is to be used.",
-        )
-
-
 def _current(job: JobFolder, planned: Plan) -> bool:
-    """Return whether the model in the records is the one that these settings select."""
     study, metric = planned.setting.study, selection_metric(planned)
     try:
         with safe_open(job.folder / SELECTED, "pt") as file:
@@ -206,7 +221,6 @@ def results(trained: Trained, prepared: Prepared, metrics: Sequence[str]) -> lis
 
 
 def _check_results(spec: Mapping[str, Any], evaluated: Sequence[Record]) -> None:
-    """Refuse a model whose figures are not those that its training recorded for its round."""
     records = {record["domain"]: record for record in evaluated}
     for site in spec["results"]:
         for metric, (now, _, _) in site["metrics"].items():
@@ -216,15 +230,13 @@ def _check_results(spec: Mapping[str, Any], evaluated: Sequence[Record]) -> None
             if now is not then and not math.isclose(*pair, rel_tol=1e-4, abs_tol=1e-4):
                 raise UnseenError(
                     f"the model that was written gives {metric} {now} at {site['site']}, and "
-                    f"{then} was recorded in training: its directory does not hold all that it "
-                    "predicts with.",
+                    f"{then} was recorded: its directory does not hold all that it predicts with.",
                     remedy="Please report this with the study's file.",
                 )
 
 
 @contextmanager
 def _rounds(folder: Path, total: int, shown: bool) -> Iterator[None]:
-    """Show a bar of the rounds that are recorded, read twice a second."""
     if not shown:
         yield
         return

@@ -1,7 +1,5 @@
 """What a model takes: how image files and the rows of a csv file become its inputs."""
 
-from __future__ import annotations
-
 import inspect
 import math
 from collections.abc import Mapping, Sequence
@@ -39,11 +37,9 @@ class Images:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape of one input."""
         return self.view.shape
 
     def to_json(self) -> dict[str, Any]:
-        """Return the description that `model.json` has."""
         return described("images", self, **asdict(self.view))
 
 
@@ -71,12 +67,10 @@ class Table:
 
     @cached_property
     def shape(self) -> tuple[int, ...]:
-        """Shape of one input."""
         return (len(self.features),)
 
     @cached_property
     def features(self) -> tuple[str, ...]:
-        """Names of the inputs."""
         return feature_names(self.schema, self.statistics)
 
     @cached_property
@@ -143,7 +137,6 @@ class Table:
         return math.nan if column in self.blank and value == 0 else value
 
     def encode(self, rows: Sequence[Sequence[float]]) -> Tensor:
-        """Return the model's inputs [N, F] for rows of `values`."""
         return encode(*self.wide, torch.tensor(rows, dtype=torch.float64))
 
     def recode(self, schema: Schema, x: Tensor) -> Tensor:
@@ -167,7 +160,6 @@ class Table:
         return encode(*self.wide, torch.stack(columns, 1))
 
     def to_json(self) -> dict[str, Any]:
-        """Return the description that `model.json` has."""
         content = {
             "columns": [self._column(c) for c in self.schema.columns],
             "missing": list(self.missing), "zero is missing in": list(self.blank),
@@ -189,7 +181,6 @@ class Table:
 
     @cached_property
     def numeric(self) -> list[str]:
-        """The numeric columns."""
         return [self.schema.columns[j] for j in self.schema.numeric]
 
     @cached_property
@@ -218,7 +209,6 @@ class Arrays:
     why: str
 
     def to_json(self) -> dict[str, Any]:
-        """Return the description that `model.json` has."""
         return described("arrays", self, why=self.why)
 
 

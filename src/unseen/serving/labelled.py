@@ -1,7 +1,5 @@
 """Data with labels, as batches of a model's inputs: the data set of training, images, csv rows."""
 
-from __future__ import annotations
-
 import os
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -45,7 +43,6 @@ class Request:
     batch: int | None = None
 
     def includes(self, domain: str) -> bool:
-        """Return whether a domain is to be evaluated."""
         return self.domains is None or domain in self.domains
 
 
@@ -83,7 +80,6 @@ class LabelledData:
         self.tally = Tally(self.trained.bounds)
 
     def lines(self) -> list[str]:
-        """Return the remarks on the rows or images."""
         lines = []
         if self.unlabelled:
             lines.append(f"rows left out, which have no label: {self.unlabelled}")
@@ -92,7 +88,6 @@ class LabelledData:
         return lines + (self.tally.lines() if self.tally.read else [])
 
     def batches(self) -> Iterator[Labelled]:
-        """Yield batches of one domain each."""
         inputs, data = self.trained.inputs, self.request.data
         if isinstance(inputs, Images) and data is not None:
             yield from self._by_folder(data)
@@ -116,15 +111,12 @@ class LabelledData:
             domain = item.parts[-3] if len(item.parts) > 2 else root.resolve().name
             if label in classes:
                 return domain, classes.index(label)
-            return (
-                domain,
-                f"its folder {folder!r} is not a class of the model ({', '.join(classes)})",
-            )
+            fault = f"its folder {folder!r} is not a class of the model ({', '.join(classes)})"
+            return domain, fault
 
         return self._answered(read(self.trained.inputs, [root], self.request.batch), answer)
 
     def _by_column(self, inputs: Table, path: Path) -> Iterator[Labelled]:
-        """Yield rows of a csv file with a column of labels and perhaps one of domains."""
         label = self.request.label or inputs.label
         if label is None:
             raise UnseenError(
@@ -152,7 +144,6 @@ class LabelledData:
 
     @property
     def _training(self) -> Call:
-        """The data set of training."""
         (call,) = parse(self.trained.spec["data"]["dataset"])
         return call
 
@@ -229,8 +220,7 @@ def of_data_set(
             x = inputs.recode(data.schema, domain.x)
         if tuple(x.shape[1:]) != inputs.shape:
             raise UnseenError(
-                f"the data's inputs are of shape {list(x.shape[1:])}; the model takes "
-                f"{list(inputs.shape)}."
+                f"the model takes {list(inputs.shape)}; the data have {list(x.shape[1:])}."
             )
         split, size = Split(x, domain.y), batch or IMAGES
         for i in range(0, len(split), size):

@@ -1,7 +1,5 @@
 """From files to inputs, a batch at a time: each image or row, or why it cannot be used."""
 
-from __future__ import annotations
-
 import csv
 import difflib
 import io
@@ -23,8 +21,7 @@ from unseen.datasets.sheet import cells_by_line
 from unseen.errors import UnseenError
 from unseen.serving.inputs import Arrays, Images, Inputs, Table
 
-#: Images and rows per forward pass by default: so few images that what a small net makes of them
-#: stays in the processor's cache.
+#: Images and rows per forward pass by default: few images stay in the processor's cache.
 IMAGES, ROWS = 32, 512
 DECODING, CELLS = "decoding", "reading"
 #: Name of an image, its folders and name below the path that was asked for, and how to read it.
@@ -39,7 +36,6 @@ class Clock:
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """Add the time of a block to a phase."""
         begun = time.perf_counter()
         try:
             yield
@@ -177,7 +173,6 @@ def _images(inputs: Images, path: Path, batch: int, clock: Clock) -> Iterator[li
 
 
 def _listed(path: Path) -> Iterable[Listed]:
-    """Return the images of a path: a file, a folder or an archive."""
     if path.is_file() and not (".tar" in path.suffixes or path.suffix == ".tgz"):
         return [(str(path), (path.name,), path.read_bytes)]
     tree = Tree(path)
@@ -202,7 +197,6 @@ def _table(
 
 
 def _encoded(inputs: Table, rows: Sequence[Item], lenient: bool) -> list[Item]:
-    """Return the rows with their inputs, or with what is wrong with them."""
     items = []
     for row in rows:
         if row.error is None:
@@ -231,7 +225,6 @@ def fitted(inputs: Table, path: Path) -> Table:
 
 
 def _rows(path: Path, columns: Sequence[str], dialect: Dialect) -> Iterator[Item]:
-    """Yield the rows of a csv file as cells; an item with an error for each unreadable one."""
     name, line, empty = str(path), 1, True
     if not path.is_file():
         yield Item(name, error="is not a csv file; the model takes the rows of one")
@@ -262,7 +255,6 @@ def _rows(path: Path, columns: Sequence[str], dialect: Dialect) -> Iterator[Item
 
 
 def _header_fault(header: Sequence[str], columns: Sequence[str]) -> str:
-    """Return why a file with this header cannot be used, "" where it can."""
     if twice := sorted({name for name in header if header.count(name) > 1}):
         names = " and more than one called ".join(map(repr, twice))
         return f"has more than one column called {names}"

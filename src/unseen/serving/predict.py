@@ -1,7 +1,5 @@
 """Predictions for files: one line each, also for what could not be predicted."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json
@@ -48,8 +46,6 @@ def predict(
     strict: bool = False,
 ) -> Iterator[Line]:
     """Yield one line for every image and row, in their order; see `new_rows.read`.
-
-    An item far from what training saw says so in `Line.item.unusual`.
 
     Args:
         trained: The model.
@@ -130,30 +126,24 @@ class Columns:
     keep: Sequence[str] = ()
     adapted: Sequence[str] = ()
 
+    def cells(self, line: Line) -> list[tuple[str, Any]]:
+        """Return each column with a line's value, None where it has none."""
+        item, classes = line.item, self.classes or ()
+        shares = line.probabilities or [None] * len(classes)
+        by = ",".join(self.adapted) if item.error is None else None
+        return [
+            ("input", item.source), *[("line", item.line)] * self.rows,
+            *((name, item.cells.get(name)) for name in self.keep), ("prediction", line.label),
+            *((f"p({name})", share) for name, share in zip(classes, shares, strict=True)),
+            ("error", item.error), ("unusual", spelt(item.unusual) or None),
+            *[("transductive", by)] * bool(self.adapted),
+        ]  # fmt: skip
+
     @property
     def names(self) -> list[str]:
-        """The names of the columns."""
-        at = ["input", "line"] if self.rows else ["input"]
-        adaptation = ["transductive"] if self.adapted else []
-        return [*at, *self.keep, "prediction", *self.shares, "error", "unusual", *adaptation]
-
-    @property
-    def shares(self) -> list[str]:
-        """The names of the columns of probabilities."""
-        return [f"p({name})" for name in self.classes or ()]
-
-    def values(self, line: Line) -> list[Any]:
-        """Return a line's value in each column, None where it has none."""
-        item = line.item
-        at = [item.source, item.line] if self.rows else [item.source]
-        copied = [item.cells.get(name) for name in self.keep]
-        shares = line.probabilities or [None] * len(self.shares)
-        values = [*at, *copied, line.label, *shares, item.error, spelt(item.unusual) or None]
-        by = ",".join(self.adapted) if item.error is None else None
-        return [*values, by] if self.adapted else values
+        return [name for name, _ in self.cells(Line(Item("")))]
 
     def record(self, line: Line) -> dict[str, Any]:
-        """Return a line as an object of JSON, with the entries that it has."""
         item, failed = line.item, line.item.error is not None
         copied = {name: item.cells.get(name) for name in self.keep}
         shares = dict(zip(self.classes or (), map(_short, line.probabilities), strict=False))
@@ -171,19 +161,15 @@ class Columns:
 
 @contextmanager
 def _parquet(path: Path, columns: Columns) -> Iterator[Write]:
-    """Open a Parquet file, which takes its name when it is whole.
-
-    Its columns are those of the csv form, each of one type; what is missing is null.
-    """
+    """Open a Parquet file with the columns of the csv form; it takes its name when whole."""
     (arrow, parquet), names = _pyarrow(), columns.names
     if twice := [name for name in columns.keep if names.count(name) > 1]:
         raise UnseenError(
-            f"--keep {twice[0]}: a Parquet file has no two columns of one name, and this one would "
-            "be there twice.",
+            f"--keep {twice[0]}: a Parquet file has no two columns of one name.",
             remedy="Leave it out, or take --out FILE.csv.",
         )
     kinds = dict.fromkeys(names, arrow.string())
-    kinds |= dict.fromkeys(columns.shares, arrow.float64())
+    kinds |= {f"p({name})": arrow.float64() for name in columns.classes or ()}
     kinds |= {"line": arrow.int64()} if columns.rows else {}
     kinds |= {"prediction": arrow.float64()} if columns.classes is None else {}
     schema = arrow.schema(list(kinds.items()))
@@ -198,8 +184,7 @@ def _parquet(path: Path, columns: Columns) -> Iterator[Write]:
                 waiting.clear()
 
             def write(line: Line) -> None:
-                values = map(_unicode, columns.values(line))
-                waiting.append(dict(zip(names, values, strict=True)))
+                waiting.append({name: _unicode(value) for name, value in columns.cells(line)})
                 if len(waiting) >= GROUP:
                     flush()
 
@@ -211,31 +196,19 @@ def _parquet(path: Path, columns: Columns) -> Iterator[Write]:
 
 
 def _pyarrow() -> tuple[Any, Any]:
-    """Return pyarrow and its Parquet files."""
     what = "Parquet files are written by pyarrow"
     return optional("pyarrow", what, "parquet"), optional("pyarrow.parquet", what, "parquet")
 
 
 @contextmanager
-def writing(
-    out: Path | None,
-    form: str,
-    classes: Sequence[str] | None,
-    rows: bool,
-    keep: Sequence[str] = (),
-    adapted: Sequence[str] = (),
-) -> Iterator[Write]:
+def writing(out: Path | None, form: str, columns: Columns) -> Iterator[Write]:
     """Open a file or stdout, and yield what writes lines there.
 
     Args:
         out: The file; None for stdout.
         form: As `form_of` returns it.
-        classes: The model's classes; None for numbers.
-        rows: Whether inputs are rows of csv files.
-        keep: Columns of the csv input to copy.
-        adapted: By what predictions were adapted to each other, which a column then says.
+        columns: What is written of a line.
     """
-    columns = Columns(classes, rows, keep, adapted)
     if form == "parquet" and out is not None:
         with _parquet(out, columns) as write:
             yield write
@@ -251,7 +224,7 @@ def writing(
         if form == "csv":
             writer = csv.writer(file, lineterminator="\n")
             writer.writerow(columns.names)
-            yield lambda line: writer.writerow(map(_short, columns.values(line)))
+            yield lambda line: writer.writerow([_short(x) for _, x in columns.cells(line)])
         else:
             dump = partial(json.dumps, ensure_ascii=False)
             yield lambda line: file.write(dump(columns.record(line)) + "\n")
@@ -275,12 +248,6 @@ def form_of(chosen: str | None, out: Path | None) -> str:
             )
         _pyarrow()
     return chosen
-
-
-def check_kept(trained: Trained, keep: Sequence[str]) -> None:
-    """Refuse columns to copy where the inputs are images."""
-    if keep and trained.spec["input"]["kind"] != "table":
-        raise UnseenError("--keep copies columns of a csv file; this model takes images.")
 
 
 def _short(value: Any) -> Any:

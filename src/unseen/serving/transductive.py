@@ -1,23 +1,160 @@
-"""Predictions for a new site that make use of all its rows together, without their labels."""
+"""Predictions that use all rows of a new site without labels, and what training keeps for them."""
 
-from __future__ import annotations
-
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from unseen.core.exchange import Method
+from unseen.core.templates import render
 from unseen.errors import UnseenError, choice
+from unseen.results.formats import counted
 from unseen.serving import adapt
 from unseen.serving.adapt import TINY, Shift
 from unseen.serving.directory import Trained, probabilities
 from unseen.serving.inputs import Table
 from unseen.serving.new_rows import Clock, Line, stacked
 from unseen.serving.predict import Runtime, answers, marked
-from unseen.serving.site_means import KEY, remarks
+from unseen.study.plan import Plan
+from unseen.study.prepare import Prepared, split_rows
+
+#: Fewer sites than this say nothing of how their means go together.
+FEWEST = 4
+#: The chance of as close a relation between means that have none, below which there is a warning.
+LEVEL = 0.05
+#: Means that differ by less than this share of the largest are equal but for rounding.
+FLAT = 1e-12
+#: What `model.json` calls it all.
+KEY = "adaptation"
+
+
+@dataclass(frozen=True)
+class Link:
+    """How a column's mean and the label's mean go together over sites.
+
+    Attributes:
+        r: Their correlation; over classes the one that is furthest from 0.
+        p: The chance of one as far from 0 without any relation.
+        sites: Over how many sites.
+    """
+
+    r: float
+    p: float
+    sites: int
+
+
+def link(means: Tensor, labels: Tensor) -> Link | None:
+    """Return how one column's means at the sites and those of the label go together.
+
+        r = Σ_k (m_k − m̄)(y_k − ȳ) / √(Σ_k (m_k − m̄)² Σ_k (y_k − ȳ)²)
+
+    m_k: the column's mean at site k; y_k: the share of a class there, or the mean label; m̄ and ȳ:
+    the plain means over sites. All sites weigh the same, however many rows they have: the question
+    is what another site's mean would say, so that a site is one draw. p is two-sided by Student's
+    t = r √((K − 2) / (1 − r²)) with K − 2 degrees of freedom; with more than two classes it is that
+    of the largest |r|, times their number. There is no correction for the number of columns: to
+    miss a relation costs more than a needless warning.
+
+    Args:
+        means: The column's means [K], NaN where a site knows no cell.
+        labels: Shares of classes [K, C], or mean labels [K, 1].
+
+    Returns:
+        None where fewer than `FEWEST` sites know the column, or where either side is the same at
+        all sites.
+    """
+    from scipy import stats
+
+    present = ~means.isnan()
+    sites = int(present.sum())
+    if sites < FEWEST:
+        return None
+    if labels.shape[1] == 2:
+        labels = labels[:, 1:]  # the shares of the other class are one less these
+    (x, varies), (y, differ) = _standardised(means[present, None]), _standardised(labels[present])
+    if not bool(varies.any() and differ.any()):
+        return None
+    each = (x * y).sum(0)
+    r = max(-1.0, min(1.0, float(each[each.abs().argmax()])))
+    t = abs(r) * math.sqrt((sites - 2) / max(1 - r * r, TINY))
+    p = min(1.0, 2 * float(stats.t.sf(t, sites - 2)) * y.shape[1])
+    return Link(r, p, sites)
+
+
+def _standardised(values: Tensor) -> tuple[Tensor, Tensor]:
+    """Return columns [K, M] less their means and of length 1, 0 where equal; and which are not."""
+    values = values.double()
+    apart = values - values.mean(0)
+    length = apart.square().sum(0).sqrt()
+    varies = length > FLAT * values.abs().amax(0)
+    return torch.where(varies, apart / length.clamp(min=TINY), 0), varies
+
+
+def kept(planned: Plan, prepared: Prepared, method: Method, seed: int) -> dict[str, Any]:
+    """Return what `model.json` keeps of the training sites for `predict --adapt`.
+
+    The shares of classes are those that training descended by: the mean over sites, by examples or
+    uniform as `training.weights` says (by examples where it is left to the method), of each class's
+    share of the site's training rows; equal where `training.balanced` weighs classes alike.
+
+    Args:
+        planned: The study.
+        prepared: Its clients.
+        method: The method.
+        seed: The seed of the study's job.
+    """
+    study, data = planned.setting.study, planned.data
+    facts: dict[str, Any] = {}
+    if prepared.classes is not None:
+        labels = [client.split("train").y.cpu() for client in prepared.sources.values()]
+        counts = torch.stack([torch.bincount(y, minlength=prepared.classes) for y in labels])
+        uniform = study.training.weights == "uniform" and method.gather is None
+        sizes = counts.sum(1, keepdim=True)
+        shares = (counts / sizes).mean(0) if uniform else counts.sum(0) / counts.sum()
+        if study.training.balanced:
+            shares = (shares > 0) / (shares > 0).sum()
+        facts["class shares"] = shares.double().tolist()
+    if data.schema is not None:
+        means, shares_at = [], []
+        for name in prepared.sources:
+            rows = split_rows(data[name], study, seed)[0]
+            y = data[name].y[rows]
+            if prepared.classes is None:
+                shares_at.append(y.double().mean().view(1))
+            else:
+                shares_at.append(torch.bincount(y, minlength=prepared.classes).double() / len(y))
+            means.append(data[name].x[rows][:, data.schema.numeric].double().nanmean(0))
+        table, at = torch.stack(means), torch.stack(shares_at)
+        links = {data.schema.columns[j]: link(table[:, k], at)
+                 for k, j in enumerate(data.schema.numeric)}  # fmt: skip
+        columns = {name: asdict(x) for name, x in links.items() if x}
+        facts["site means"] = {"sites": len(means), "columns": columns}
+    return facts
+
+
+def notes(
+    spec: Mapping[str, Any], methods: Sequence[str], used: int, far: int, shift: Shift | None
+) -> tuple[str, ...]:
+    """Return what must be said with adapted predictions.
+
+    Args:
+        spec: The content of `model.json`.
+        methods: The methods of adaptation that were asked for.
+        used: How many inputs were adapted to.
+        far: How many of these are far from training.
+        shift: The re-estimated shares of classes.
+    """
+    return tuple(render(
+        "unseen.serving", "adapted.jinja",
+        kept=spec.get(KEY) or {}, classes=spec.get("classes"), methods=methods, used=used, far=far,
+        shift=shift, fewest=FEWEST, level=LEVEL, counted=counted,
+    ).splitlines())  # fmt: skip
+
 
 #: In the order in which they act.
 METHODS = ("inputs", "batchnorm", "prior")
@@ -121,8 +258,7 @@ def predict_adapted(
     used = sum(item.x is not None for items in parts for item in items)
     if used < LEAST:
         raise UnseenError(
-            f"--adapt estimates from the rows themselves, and {used} can be predicted: fewer than "
-            f"{LEAST} say too little of their site.",
+            f"--adapt estimates from {LEAST} rows or more; {used} can be predicted.",
             remedy="Leave out --adapt, or gather more rows of the site.",
         )
     with clock.phase("adapting"):
@@ -146,45 +282,26 @@ def predict_adapted(
             outputs = torch.cat([(runtime or trained).outputs(x) for x in batches])
     finally:
         trained.model.buffers.copy_(before)
-    shift, notes = None, list(remarks(trained.spec, methods))
+    shift = None
     if "prior" in methods:
         with clock.phase("adapting"):
-            outputs, shift, said = _reweighed(trained, outputs)
-            notes += said
-    if far := sum(bool(i.unusual) and i.x is not None for items in parts for i in items):
-        notes.append(f"{far} of the {used} that were adapted to are far from training; with "
-                     "--strict they are left out")  # fmt: skip
-    first = (
-        f"transductive predictions, by {', '.join(methods)}: adapted to all {used} inputs together "
-        "as those of one new site; not to be compared with predictions that saw none of them"
-    )
+            outputs, shift = _reweighed(trained, outputs)
+    far = sum(bool(i.unusual) and i.x is not None for items in parts for i in items)
     with clock.phase("answers"):
         lines = tuple(answers(trained.classes, chain(*parts), outputs))
-    return Adapted(methods, lines, (first, *notes), shift)
+    return Adapted(methods, lines, notes(trained.spec, methods, used, far, shift), shift)
 
 
-def _reweighed(trained: Trained, outputs: Tensor) -> tuple[Tensor, Shift, list[str]]:
-    """Return the logarithms of probabilities under the new site's shares of classes, and notes."""
+def _reweighed(trained: Trained, outputs: Tensor) -> tuple[Tensor, Shift]:
     assert trained.classes is not None
-    notes = []
     shares = (trained.spec.get(KEY) or {}).get("class shares")
-    if shares is None:
-        shares = [1 / len(trained.classes)] * len(trained.classes)
-        notes.append(
-            "prior: this model's directory does not say how frequent the classes were in "
-            "training; they are taken as equally frequent"
-        )
-    before = torch.tensor(shares, dtype=torch.float64)
+    before = torch.tensor(shares or [1] * len(trained.classes), dtype=torch.float64)
+    before = before if shares else before / len(before)
     finite = outputs.isfinite().all(dim=-1)
     if not bool(finite.any()):
         raise UnseenError("no output of the model is finite.", remedy="Train the model again.")
     p = probabilities(outputs[finite].double())
     shift = adapt.reestimated(p, before)
-    adapted = torch.full((len(outputs), len(shares)), float("nan"), dtype=torch.float64)
+    adapted = torch.full((len(outputs), len(before)), float("nan"), dtype=torch.float64)
     adapted[finite] = adapt.posterior(p, before, shift.after).clamp(min=TINY).log()
-    pairs = zip(trained.classes, before.tolist(), shift.after.tolist(), strict=True)
-    moves = ", ".join(f"{name} {100 * old:.1f} -> {100 * new:.1f}" for name, old, new in pairs)
-    notes.append(f"prior: shares of classes in percent, training -> these inputs: {moves}")
-    if not shift.converged:
-        notes.append(f"prior: still moving after {len(shift.likelihood) - 1} steps")
-    return adapted, shift, notes
+    return adapted, shift

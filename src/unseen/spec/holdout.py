@@ -1,7 +1,5 @@
 """Hold-out plans: which domains are sources, which validate, which are never seen."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal
@@ -63,7 +61,38 @@ class Growing(Settings):
         return tuple(Task(str(n), self.growing[:n], self.target) for n in counts)
 
 
-Holdout = Literal["leave-one-domain-out", "none"] | Fixed | Growing
+class Groups(Settings):
+    """Groups of domains, each left out in turn: leave-one-domain-out for many domains.
+
+    Attributes:
+        groups: How many groups G; the domains at places g, g + G, ... of the sorted names are one.
+    """
+
+    groups: Annotated[int, Field(ge=2)]
+
+    def tasks(self, domains: Sequence[str]) -> tuple[Task, ...]:
+        """One task for each group, named by its first domain; of one each where G is larger."""
+        ordered = sorted(domains)
+        G = min(self.groups, len(ordered))
+        left_out = [tuple(ordered[g::G]) for g in range(G)]
+        return tuple(
+            Task(out[0], tuple(d for d in ordered if d not in out), out) for out in left_out
+        )
+
+
+class Alone(Settings):
+    """Every domain as the only source, and all others as targets: a site's own model elsewhere."""
+
+    alone: Literal[True]
+
+    def tasks(self, domains: Sequence[str]) -> tuple[Task, ...]:
+        """One task for each domain, named by it."""
+        return tuple(Task(own, (own,), tuple(d for d in domains if d != own)) for own in domains)
+
+
+#: The plans that are tables of a study's file, by a key that only they have.
+TABLES = {"growing": Growing, "groups": Groups, "alone": Alone}
+Holdout = Literal["leave-one-domain-out", "none"] | Fixed | Growing | Groups | Alone
 #: Plans by name; another name is that of the one domain to hold out.
 PLANS = ("leave-one-domain-out", "none")
 #: The task of a plan that holds nothing out.

@@ -1,7 +1,5 @@
 """Studies by name: the files of the package, those of papers, folders; settings as `key=value`."""
 
-from __future__ import annotations
-
 import tomllib
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """A study: methods × hold-out plan × seeds, as one frozen record that a TOML file can hold."""
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,7 +9,7 @@ from pydantic import Field, field_validator
 
 from unseen.errors import UnseenError
 from unseen.expression import parse
-from unseen.spec.holdout import PLANS, Fixed, Growing, Holdout
+from unseen.spec.holdout import PLANS, TABLES, Fixed, Holdout
 from unseen.spec.named import put, settings_of
 from unseen.spec.published import table
 from unseen.spec.training import Count, Recipe
@@ -135,7 +133,7 @@ class StudySpec(Settings):
     holdout: Holdout = Field(
         "leave-one-domain-out",
         description="'leave-one-domain-out', 'none', or a table of source, validation and target "
-        "domains, or of growing sources and a target",
+        "domains, of growing sources and a target, of groups = 5 left out in turn, or alone = true",
     )
     targets: Annotated[tuple[str, ...], Field(min_length=1)] | None = None
     seeds: Count | Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(min_length=1)] = Field(
@@ -193,7 +191,7 @@ class StudySpec(Settings):
             )
         # Choosing the kind of plan here keeps the errors to those of that kind.
         if isinstance(value, dict):
-            return (Growing if "growing" in value else Fixed)(**value)
+            return next((kind for key, kind in TABLES.items() if key in value), Fixed)(**value)
         return value
 
     # The one that pydantic runs first: keys as the texts that keywords are.

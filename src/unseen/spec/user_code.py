@@ -5,8 +5,6 @@ import from their own folder or package; versions of all else stand in the recor
 `__main__` it is the source, or else the bytecode, with those of `__main__` that it names.
 """
 
-from __future__ import annotations
-
 import ast
 import hashlib
 import inspect

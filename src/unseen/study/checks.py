@@ -1,7 +1,5 @@
 """What a study refuses before it runs, and what its `[privacy]` table makes of its jobs."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import torch
@@ -10,8 +8,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from unseen.core import Backend, Method
 from unseen.core.client import Client, Stored
-from unseen.datasets.dataset import DataSet
-from unseen.datasets.totals import Totals
+from unseen.datasets.dataset import DataSet, Totals
 from unseen.engine.inprocess import InProcess
 from unseen.errors import UnseenError
 from unseen.privacy import channel, kinds

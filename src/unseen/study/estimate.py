@@ -1,7 +1,5 @@
 """What a study will cost: seconds of its finished jobs, or of short rounds scaled to all."""
 
-from __future__ import annotations
-
 import resource
 import sys
 import time

@@ -1,7 +1,5 @@
 """One job of a study: a method on a task with a seed, from data to records on disk."""
 
-from __future__ import annotations
-
 import platform
 import resource
 import subprocess

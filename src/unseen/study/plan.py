@@ -1,7 +1,5 @@
 """What a study comes to: everything checked before any training, and the jobs that are missing."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Mapping, Sequence

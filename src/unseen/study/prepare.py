@@ -1,7 +1,5 @@
 """From a data set's domains to the clients of one task, and the answer that looks at no input."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -15,9 +13,8 @@ from unseen.core.client import Client, Split, Stored, oversampled
 from unseen.core.metrics import METRICS, Scale, plain
 from unseen.core.schedule import round_share
 from unseen.core.turn import keyed
-from unseen.datasets.dataset import DataSet, Domain
+from unseen.datasets.dataset import DataSet, Domain, Totals
 from unseen.datasets.encoding import Schema, encode
-from unseen.datasets.totals import Totals
 from unseen.engine.inprocess import InProcess
 from unseen.errors import UnseenError
 from unseen.results.records import Record

@@ -5,8 +5,6 @@ own way from round to round, with its own records and checkpoints; before each r
 all jobs of a batch train together. A job that is done, or that diverged, leaves its batch.
 """
 
-from __future__ import annotations
-
 import pickle
 import shutil
 import warnings

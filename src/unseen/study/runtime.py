@@ -1,7 +1,5 @@
 """What a job runs, made in one place out of a setting, its data, a method's text and a seed."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Mapping
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """What all jobs of a study share, and the data that they read."""
 
-from __future__ import annotations
-
 import hashlib
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What a study may ask for beyond metrics: inner products of updates, gaps, models on disk."""
 
-from __future__ import annotations
-
 from collections import UserDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """`unseen new`: a first method, data set or study, with its test and its page, to write over."""
 
-from __future__ import annotations
-
 import builtins
 import importlib.util
 import keyword

@@ -1,7 +1,5 @@
 """The app as Flower takes it: a folder that names its two ends, and is always the same."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

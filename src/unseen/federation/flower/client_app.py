@@ -1,7 +1,5 @@
 """The end of the Flower app that runs with a site's SuperNode, in a new process per message."""
 
-from __future__ import annotations
-
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 

@@ -1,7 +1,5 @@
 """The end of the Flower app that runs with the SuperLink."""
 
-from __future__ import annotations
-
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 

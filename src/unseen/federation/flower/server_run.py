@@ -20,8 +20,8 @@ from torch import Tensor, nn
 from unseen.core import Client, Model, Split, play, start
 from unseen.core.atomic import write_atomically
 from unseen.datasets import info
+from unseen.datasets.dataset import Totals
 from unseen.datasets.encoding import feature_names
-from unseen.datasets.totals import Totals
 from unseen.engine.determinism import reproducible
 from unseen.engine.messages import Parcel
 from unseen.errors import UnseenError
@@ -236,12 +236,14 @@ def tasks_of(study: StudySpec, facts: Mapping[str, Facts]) -> tuple[Task, ...]:
     only = study.targets
     if study.holdout == "leave-one-domain-out" and only is None:
         only = tuple(sorted(set(facts) - able)) or None
-    targets = () if isinstance(study.holdout, str) else study.holdout.target
+    targets = study.holdout.target if isinstance(study.holdout, Fixed | Growing) else ()
     domains = sorted(able if study.holdout == "none" else {*facts, *(only or ()), *targets})
     tasks = []
     for task in plan(study.holdout, domains, only):
         sources = [name for name in task.sources if name in facts]
-        if isinstance(study.holdout, str) or getattr(study.holdout, "source", ()) == "others":
+        if not isinstance(study.holdout, Fixed | Growing) or (
+            getattr(study.holdout, "source", ()) == "others"
+        ):
             sources = [name for name in sources if name in able]
         if unable := sorted(set(sources) - able):
             what = f"{', '.join(unable)} only evaluates (role in the kit's site.toml)"

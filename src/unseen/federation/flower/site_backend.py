@@ -3,8 +3,6 @@
 Behind a channel rows leave their site sealed, and questions about them come to it as messages.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence

@@ -6,8 +6,6 @@ Note:
     site's log.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 from collections.abc import Callable, Mapping
@@ -20,8 +18,7 @@ from torch import Tensor, nn
 
 from unseen.core import Exchange, Inbox, Model, Reply, Turn
 from unseen.core.atomic import write_atomically
-from unseen.datasets.dataset import DataSet
-from unseen.datasets.totals import Totals
+from unseen.datasets.dataset import DataSet, Totals
 from unseen.engine import client_memories
 from unseen.engine.determinism import reproducible
 from unseen.engine.inprocess import InProcess

@@ -1,7 +1,5 @@
 """A server rule as a Flower strategy: FedAvg's messages, with another aggregation."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any

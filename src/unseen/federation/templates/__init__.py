@@ -1,7 +1,5 @@
 """Texts that kits, their processes and diagrams are written from; no torch is imported."""
 
-from __future__ import annotations
-
 from importlib.resources import files
 
 from jinja2 import StrictUndefined, Template

@@ -1,7 +1,5 @@
 """What either side does with ciphertexts: rows in and out, inner products and weighted sums."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations_with_replacement
 from typing import Any

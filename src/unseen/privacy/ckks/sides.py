@@ -1,7 +1,5 @@
 """The two sides: a site's, which can decrypt, and the server's, which asks it to."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence

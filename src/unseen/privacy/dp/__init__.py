@@ -6,8 +6,6 @@ Note:
     clipped and noised rows is refused or left out.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from unseen.core.exchange import Method

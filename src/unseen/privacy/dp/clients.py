@@ -1,7 +1,5 @@
 """The privacy of whole clients: their rows leave clipped and noised."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace

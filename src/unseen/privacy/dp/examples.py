@@ -3,8 +3,6 @@
 Sums of clipped gradients are formed by algebra for linear layers, else in chunks.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace

@@ -1,0 +1,7 @@
+"""Which recipe works at the next site: chosen by the sites that are there."""
+
+from unseen.choose.answer import Choice, choose
+from unseen.choose.expectation import Expectation, chance, expect
+from unseen.choose.trials import Trials, play
+
+__all__ = ["Choice", "Expectation", "Trials", "chance", "choose", "expect", "play"]

@@ -1,0 +1,131 @@
+"""What figures at sites left out say of a site that nobody has seen."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from unseen.core.turn import keyed
+from unseen.core.weighted_metrics import bootstrap, interval
+from unseen.errors import UnseenError
+
+#: Of intervals; samples of the bootstrap over sites.
+LEVEL, SAMPLES = 0.9, 10_000
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """What to expect at a new site.
+
+    Attributes:
+        mean: m̄, the mean over sites.
+        spread: s, the standard deviation between sites, with K − 1 degrees of freedom.
+        low, high: The prediction interval of one new site's figure.
+        mean_low, mean_high: The bootstrap interval of the mean over sites.
+        sites: K.
+    """
+
+    mean: float
+    spread: float
+    low: float
+    high: float
+    mean_low: float
+    mean_high: float
+    sites: int
+
+
+def expect(
+    figures: Sequence[float], level: float = LEVEL, bounds: tuple[float, float] | None = None
+) -> Expectation:
+    """Return what to expect of a draw from where the sites are drawn from.
+
+        m̄ ± t_{K−1, (1+level)/2} s √(1 + 1/K)
+
+    Args:
+        figures: One figure for each site, at a model that was trained without it [K].
+        level: The share of new sites inside.
+        bounds: What a figure cannot leave, as 0 and 1.
+
+    Raises:
+        UnseenError: If there are fewer than two sites.
+
+    Source:
+        Higgins, Thompson and Spiegelhalter 2009, "A re-evaluation of random-effects meta-analysis",
+        Eq. 12, where sites are large, with K − 1 degrees of freedom.
+
+    Example:
+        >>> found = expect([0.7, 0.8, 0.9])
+        >>> round(found.mean, 3), round(found.low, 3), round(found.high, 3)
+        (0.8, 0.463, 1.137)
+    """
+    from scipy.stats import t as student
+
+    K = len(figures)
+    if K < 2:
+        raise UnseenError(f"an interval over sites needs two sites; there is {K}.")
+    values = torch.tensor(figures, dtype=torch.float64)
+    mean, spread = float(values.mean()), float(values.std())
+    reach = float(student.ppf((1 + level) / 2, K - 1)) * spread * math.sqrt(1 + 1 / K)
+    drawn = bootstrap({"mean": lambda w: w @ values / K}, K, SAMPLES, keyed("choose/sites"))
+    mean_low, mean_high = interval(drawn["mean"], level) or (mean, mean)
+    low, high = mean - reach, mean + reach
+    if bounds is not None:
+        low, high = max(low, bounds[0]), min(high, bounds[1])
+    return Expectation(mean, spread, low, high, mean_low, mean_high, K)
+
+
+def chance(differences: Sequence[float]) -> float:
+    """Return the chance that the difference at one new site is above 0.
+
+        P(t_{K−1} < d̄ / (s_d √(1 + 1/K)))
+
+    Args:
+        differences: What one recipe is better by than another, by site [K].
+
+    Example:
+        >>> chance([1.0, -1.0]), round(chance([1.0, 2.0, 3.0]), 3)
+        (0.5, 0.887)
+    """
+    from scipy.stats import t as student
+
+    K = len(differences)
+    values = torch.tensor(differences, dtype=torch.float64)
+    mean, spread = float(values.mean()), float(values.std()) if K > 1 else 0.0
+    if spread == 0:
+        return 0.5 + 0.5 * ((mean > 0) - (mean < 0))
+    return float(student.cdf(mean / (spread * math.sqrt(1 + 1 / K)), K - 1))
+
+
+def sites_needed(differences: Sequence[float]) -> int | None:
+    """Return how many sites would show a difference such as this one, in four cases of five.
+
+        n = ((z_{0.975} + z_{0.8}) s_d / d̄)²
+
+    Args:
+        differences: What one recipe is better by than another, by site [K].
+
+    Returns:
+        n, at least as many as there are; None where there is no difference.
+    """
+    K = len(differences)
+    values = torch.tensor(differences, dtype=torch.float64)
+    mean, spread = float(values.mean()), float(values.std()) if K > 1 else 0.0
+    if mean == 0:
+        return None
+    return max(K, math.ceil((2.8016 * spread / mean) ** 2))
+
+
+def chance_share(figures: Sequence[float], rows: Sequence[int]) -> float:
+    """Return how much of the spread between sites is that of few rows, for shares of rows.
+
+        (1/K Σ_k p_k (1 − p_k) / n_k) / s²,   at most 1
+
+    Args:
+        figures: Accuracies p_k [K].
+        rows: n_k [K].
+    """
+    values = torch.tensor(figures, dtype=torch.float64)
+    within = (values * (1 - values) / torch.tensor(rows, dtype=torch.float64)).mean()
+    variance = values.var()
+    return 1.0 if variance <= within else float(within / variance)

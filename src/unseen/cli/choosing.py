@@ -1,0 +1,108 @@
+"""`unseen choose`: which recipe for the next site."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from unseen.cli.console import Settings, names
+
+
+def choose(
+    name: Annotated[str, typer.Argument(metavar="FILE.csv|NAME|FILE.toml")],
+    settings: Settings = None,
+    domain: str | None = None,
+    label: str | None = None,
+    recipes: str | None = None,
+    groups: Annotated[int, typer.Option(min=2)] = 5,
+    rates: str = "0.2,1,5",
+    seeds: Annotated[int, typer.Option(min=1)] = 1,
+    no_pool: bool = False,
+    no_alone: bool = False,
+    jobs: Annotated[int, typer.Option(min=1)] = 1,
+    data_dir: Path | None = None,
+    out: Path | None = None,
+) -> None:
+    """Say which recipe works at the next site, how well and how surely, by the sites that are here.
+
+    A portfolio of recipes is trained without each group of sites in turn and judged at them. The
+    page has every recipe's expected figure at a new site with an interval, the chance that it is
+    better than FedAvg and than one site's own model, what would change the answer, what was
+    disclosed and what it cost. `unseen train --recipe DIR/choice.json` takes the answer.
+
+    Args:
+        name: Your csv file, with --domain and --label; or a study, of which the data, the network
+            and the training are taken.
+        settings: Settings of the study's file, to be changed.
+        domain: The column of a csv file that names the site.
+        label: The column of a csv file that holds the label.
+        recipes: Methods to choose among, such as "fedavg,glm,portfolio" (default: for the data).
+        groups: Groups of sites that are left out in turn; each site by itself, if there are fewer.
+        rates: Factors of the study's learning rate that are tried.
+        seeds: How many.
+        no_pool: Do not pool rows, not even for a comparison.
+        no_alone: Do not try every site's own model at the others.
+        jobs: Processes.
+        data_dir: Where data files are (default: $UNSEEN_DATA).
+        out: Folder of page and records (default: choices/NAME).
+    """
+    from unseen.choose import choose as answer
+    from unseen.choose import play
+    from unseen.choose.choice_page import paragraph, write
+    from unseen.choose.trials import portfolio_for
+    from unseen.errors import UnseenError
+    from unseen.spec.named import parse_override, split_list
+    from unseen.spec.study import StudySpec
+
+    overrides = dict(map(parse_override, settings or [])) | {"seeds": seeds}
+    source = name
+    if name.lower().endswith((".csv", ".csv.gz")):
+        if domain is None or label is None:
+            raise UnseenError(
+                f"{name} is a table, and which columns name the site and hold the label is not "
+                "said.",
+                remedy=f"Write: unseen choose {name} --domain COLUMN --label COLUMN. unseen data "
+                f"check {name} lists the columns.",
+            )
+        path = str(Path(name).resolve())
+        overrides["dataset"] = f"table(path={path!r}, domain={domain!r}, label={label!r})"
+        overrides["name"], source = Path(name).name.split(".")[0], "table"
+    elif domain is not None or label is not None:
+        raise UnseenError(
+            "--domain and --label are columns of a csv file; the study says its own.",
+            remedy="Leave them out, or give a csv file.",
+        )
+    study = StudySpec.read(source, overrides)
+    factors = [factor(text) for text in names(rates)]
+    wanted = split_list(recipes) if recipes is not None else portfolio_for(study, data_dir)
+    folder = out or Path("choices") / study.name
+    try:
+        found = play(
+            study, wanted, folder / "records", groups=groups, rates=factors, pool=not no_pool,
+            alone=not no_alone, jobs=jobs, data_dir=data_dir,
+            say=lambda line: print(line, file=sys.stderr),
+        )  # fmt: skip
+    except KeyboardInterrupt:
+        print("Stopped. Run the same command to resume.", file=sys.stderr)
+        raise typer.Exit(130) from None
+    choice = answer(found)
+    page, data = write(choice, factors, folder)
+    print(paragraph(choice))
+    print(f"page: {page}; for unseen train --recipe: {data}")
+
+
+def factor(text: str) -> float:
+    """Return a factor of the learning rate from its text."""
+    from unseen.errors import UnseenError
+
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < float("inf"):
+        raise UnseenError(
+            f"--rates needs numbers above 0, with commas; found {text!r}.",
+            remedy="Write, for example, --rates 0.2,1,5.",
+        )
+    return value

@@ -1,0 +1,103 @@
+"""Intervals for a new site: closed forms, and how often they hold."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from unseen import UnseenError
+from unseen.choose.expectation import chance, chance_share, expect, sites_needed
+
+
+def test_the_interval_is_that_of_one_more_draw():
+    figures = [0.71, 0.78, 0.83, 0.69, 0.75]
+    found = expect(figures, level=0.9)
+    low, high = stats.t.interval(
+        0.9, 4, loc=np.mean(figures), scale=np.std(figures, ddof=1) * math.sqrt(1 + 1 / 5)
+    )
+    assert (found.low, found.high) == pytest.approx((low, high))
+    assert found.mean == pytest.approx(np.mean(figures))
+    assert found.spread == pytest.approx(np.std(figures, ddof=1))
+    assert found.low < found.mean_low < found.mean < found.mean_high < found.high
+
+
+def test_the_interval_of_the_mean_is_a_bootstrap_over_sites():
+    rng = np.random.default_rng(0)
+    figures = rng.normal(0.8, 0.05, 40)
+    theirs = stats.bootstrap(
+        (figures,), np.mean, confidence_level=0.9, method="percentile", n_resamples=10_000,
+        rng=np.random.default_rng(1),
+    ).confidence_interval  # fmt: skip
+    found = expect(list(figures), level=0.9)
+    # Ends of 10,000 samples have an error of some 1.5 % of the interval's length.
+    assert (found.mean_low, found.mean_high) == pytest.approx(
+        (theirs.low, theirs.high), abs=0.06 * (theirs.high - theirs.low)
+    )
+
+
+@pytest.mark.parametrize("sites", [5, 10, 30])
+@pytest.mark.parametrize("shape", ["normal", "skewed", "accuracy of few rows"])
+def test_nine_of_ten_new_sites_lie_inside(sites, shape):
+    rng = np.random.default_rng(sites)
+    draws = {
+        "normal": lambda n: rng.normal(0.8, 0.06, n),
+        "skewed": lambda n: 1 - rng.gamma(4, 0.05, n),
+        "accuracy of few rows": lambda n: rng.binomial(60, rng.beta(24, 6, n)) / 60,
+    }
+    inside = 0
+    trials = 4000
+    for _ in range(trials):
+        *seen, new = draws[shape](sites + 1)
+        mean, spread = np.mean(seen), np.std(seen, ddof=1)
+        reach = stats.t.ppf(0.95, sites - 1) * spread * math.sqrt(1 + 1 / sites)
+        inside += mean - reach <= new <= mean + reach
+    # The same formula as `expect`, which test_the_interval_is_that_of_one_more_draw holds to it.
+    assert 0.85 <= inside / trials <= 0.95
+    if shape == "normal":
+        assert inside / trials == pytest.approx(0.9, abs=4 * math.sqrt(0.09 / trials))
+
+
+def test_a_chance_of_seven_in_ten_comes_true_in_seven_of_ten():
+    rng = np.random.default_rng(0)
+    said, true = [], []
+    for _ in range(20_000):
+        *seen, new = rng.normal(rng.normal(0, 1), 1, 7)
+        said.append(chance(seen))
+        true.append(new > 0)
+    said, true = np.array(said), np.array(true)
+    for low in (0.1, 0.3, 0.5, 0.7):
+        own = (said >= low) & (said < low + 0.2)
+        assert true[own].mean() == pytest.approx(said[own].mean(), abs=0.04)
+
+
+def test_ends():
+    assert expect([1.0, 1.0, 1.0]).low == 1.0
+    assert expect([0.99, 1.0, 0.9], bounds=(0, 1)).high == 1.0
+    assert chance([0.1, 0.1]) == 1.0
+    assert chance([0.0, 0.0]) == 0.5
+    assert chance([-0.1, -0.1]) == 0.0
+    assert sites_needed([0.0, 0.0]) is None
+    with pytest.raises(UnseenError, match="two sites"):
+        expect([0.5])
+
+
+def test_so_many_sites_show_a_difference_in_four_cases_of_five():
+    rng = np.random.default_rng(0)
+    shape = rng.normal(0.5, 1, 2000)
+    n = sites_needed(list(shape[:2000]))
+    assert n == 2000  # never fewer than there are
+    few = [1.5, -0.5]  # mean 0.5, deviation 1.41
+    n = sites_needed(few)
+    assert n == math.ceil((2.8016 * np.std(few, ddof=1) / 0.5) ** 2)
+    p = [stats.ttest_1samp(rng.normal(0.5, np.std(few, ddof=1), n), 0).pvalue for _ in range(2000)]
+    assert np.mean(np.array(p) < 0.05) == pytest.approx(0.8, abs=0.04)
+
+
+def test_what_few_rows_leave_to_chance():
+    rng = np.random.default_rng(0)
+    shares = rng.binomial(50, 0.8, 2000) / 50  # sites that differ by chance alone
+    assert chance_share(list(shares), [50] * 2000) > 0.9
+    assert chance_share([0.2, 0.5, 0.8], [10_000] * 3) < 0.001
