@@ -111,8 +111,8 @@ def test_the_figures_are_those_of_studies_and_a_repeated_call_plays_nothing(tmp_
     study = StudySpec(**STUDY)
     found = play(study, ["glm"], tmp_path, groups=2, rates=(1.0, 5.0), jobs=1)
     assert {len(sites) for sites in found.groups.values()} == {2}
-    assert set(found.trials) == {"fedavg", "glm", "deepall", ALONE}
-    assert all(len(trial.figures) == 4 for trial in found.trials.values())
+    assert set(found.by_recipe) == {"fedavg", "glm", "deepall", ALONE}
+    assert all(len(trial.figures) == 4 for trial in found.by_recipe.values())
     marks = {p: p.stat().st_mtime_ns for p in tmp_path.rglob("done.json")}
     assert play(study, ["glm"], tmp_path, groups=2, rates=(1.0, 5.0), jobs=1) == found
     assert {p: p.stat().st_mtime_ns for p in tmp_path.rglob("done.json")} == marks
@@ -125,7 +125,7 @@ def test_the_figures_are_those_of_studies_and_a_repeated_call_plays_nothing(tmp_
         if json.loads(line)["domain"] == "va"
     ]
     assert len(figures) == 3
-    assert found.trials[ALONE].figures["va"] == pytest.approx(np.mean(figures))
+    assert found.by_recipe[ALONE].figures["va"] == pytest.approx(np.mean(figures))
 
 
 def test_the_command_and_the_model_of_its_answer(tmp_path):

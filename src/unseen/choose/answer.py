@@ -91,7 +91,7 @@ class Choice:
         return asdict(self)
 
 
-def choose(found: Trials, level: float = LEVEL) -> Choice:
+def choose(trials: Trials, level: float = LEVEL) -> Choice:
     """Return the recipe for the next site.
 
     The best recipe is the one with the best mean over sites. Those that Wilcoxon's test over sites,
@@ -99,31 +99,31 @@ def choose(found: Trials, level: float = LEVEL) -> Choice:
     recommended.
 
     Args:
-        found: The figures.
+        trials: The figures.
         level: Of the intervals.
     """
-    sites = sorted(set.intersection(*(set(trial.figures) for trial in found.trials.values())))
-    sign = -1.0 if found.lower else 1.0
-    figures = {n: [t.figures[s] for s in sites] for n, t in found.trials.items()}
-    best, tied, p = verdict(found.trials, figures, sign)
-    recipe = cheapest(found.trials, tied)
-    bounds = (0.0, 1.0) if found.metric in SHARES else None
+    sites = sorted(set.intersection(*(set(trial.figures) for trial in trials.by_recipe.values())))
+    sign = -1.0 if trials.lower else 1.0
+    figures = {n: [t.figures[s] for s in sites] for n, t in trials.by_recipe.items()}
+    best, tied, p = verdict(trials.by_recipe, figures, sign)
+    recipe = cheapest(trials.by_recipe, tied)
+    bounds = (0.0, 1.0) if trials.metric in SHARES else None
     rows = [
-        row(found.trials[name], figures, sites, sign, p.get(name), level, bounds)
+        row(trials.by_recipe[name], figures, sites, sign, p.get(name), level, bounds)
         for name in sorted(figures, key=lambda n: -sign * sum(figures[n]))
     ]
     return Choice(
-        recipe, best, tied, tuple(rows), found.metric, found.lower,
-        expect(nested(found, sites, sign), level, bounds),
-        tuple(changes(found, figures, sites, recipe, best, sign)),
-        found.refused, found.groups, found.data, settings(found, recipe),
-        {name: {s: trial.figures[s] for s in sites} for name, trial in found.trials.items()},
+        recipe, best, tied, tuple(rows), trials.metric, trials.lower,
+        expect(nested(trials, sites, sign), level, bounds),
+        tuple(changes(trials, figures, sites, recipe, best, sign)),
+        trials.refused, trials.groups, trials.data, settings(trials, recipe),
+        {name: {s: trial.figures[s] for s in sites} for name, trial in trials.by_recipe.items()},
     )  # fmt: skip
 
 
-def settings(found: Trials, recipe: str) -> dict[str, Any]:
+def settings(trials: Trials, recipe: str) -> dict[str, Any]:
     """Return the settings of a study that trains a recipe at all sites, at its best rate."""
-    whole = changed(found.settings, [recipe], "none", found.trials[recipe].best)
+    whole = changed(trials.settings, [recipe], "none", trials.by_recipe[recipe].best)
     return whole.model_dump(mode="json", exclude_defaults=True)
 
 
@@ -177,20 +177,20 @@ def row(
                trial.sent, trial.seconds)  # fmt: skip
 
 
-def nested(found: Trials, sites: Sequence[str], sign: float) -> list[float]:
+def nested(trials: Trials, sites: Sequence[str], sign: float) -> list[float]:
     """Return each site's figure under the recipe that the sites of the other groups recommend."""
     figures = []
     for site in sites:
-        own = next(group for group in found.groups.values() if site in group)
+        own = next(group for group in trials.groups.values() if site in group)
         rest = [s for s in sites if s not in own]
-        others = {n: [t.figures[s] for s in rest] for n, t in found.trials.items()}
-        _, tied, _ = verdict(found.trials, others, sign)
-        figures.append(found.trials[cheapest(found.trials, tied)].figures[site])
+        others = {n: [t.figures[s] for s in rest] for n, t in trials.by_recipe.items()}
+        _, tied, _ = verdict(trials.by_recipe, others, sign)
+        figures.append(trials.by_recipe[cheapest(trials.by_recipe, tied)].figures[site])
     return figures
 
 
 def changes(
-    found: Trials,
+    trials: Trials,
     figures: Mapping[str, Sequence[float]],
     sites: Sequence[str],
     recipe: str,
@@ -202,13 +202,13 @@ def changes(
     if recipe != best:
         gap = [sign * d for d in rounded(figures[best], figures[recipe])]
         needed = sites_needed(gap)
-        size = shown(abs(sum(gap)) / len(gap), found.metric, gap=True)
+        size = shown(abs(sum(gap)) / len(gap), trials.metric, gap=True)
         said.append(
             f"More sites: {best} is ahead of {recipe} by {size} on average. If that is so at all "
             f"sites, some {needed} sites would show it, four times in five; here are {len(sites)}."
         )
-    if found.metric == "accuracy":
-        part = chance_share(figures[recipe], [found.rows[site] for site in sites])
+    if trials.metric == "accuracy":
+        part = chance_share(figures[recipe], [trials.rows[site] for site in sites])
         said.append(
             f"More rows: {part:.0%} of the spread between sites is what few rows at the sites "
             "leave to chance; the rest is that sites differ."

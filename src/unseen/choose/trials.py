@@ -69,7 +69,7 @@ class Trials:
     """All recipes, and what they were played on.
 
     Attributes:
-        trials: By recipe.
+        by_recipe: Recipe -> how it did.
         metric: What is compared.
         lower: Whether less of it is better.
         groups: Group -> its sites.
@@ -79,7 +79,7 @@ class Trials:
         settings: The study's settings.
     """
 
-    trials: Mapping[str, Trial]
+    by_recipe: Mapping[str, Trial]
     metric: str
     lower: bool
     groups: Mapping[str, tuple[str, ...]]
@@ -134,12 +134,14 @@ def play(
         played = changed(study, methods, {"groups": groups}, factor)
         results = played.run(out / f"rate-{factor:g}", jobs, data_dir, progress=True)
         left = {task.name: task.targets for task in results.tasks}
-        for name, found in at_targets(results, rows, costs).items():
-            figures[name][factor] = found
+        for name, by_site in at_targets(results, rows, costs).items():
+            figures[name][factor] = by_site
     if results is None:
         raise UnseenError("rates is empty.", remedy="Name one, such as 1.")
     lower = less_is_better(results.metric)
-    trials = {name: tuned(name, found, left, lower, costs[name]) for name, found in figures.items()}
+    trials = {
+        name: tuned(name, by_rate, left, lower, costs[name]) for name, by_rate in figures.items()
+    }
     if alone:
         best = trials[BASE].best
         say(f"{ALONE}: {BASE} at one site, tried at the others")
@@ -147,7 +149,7 @@ def play(
         spent: dict[str, list[Cost]] = defaultdict(list)
         ran = single.run(out / "alone", jobs, data_dir, progress=True)
         elsewhere = at_targets(ran, {}, spent)[BASE]
-        means = {site: sum(found) / len(found) for site, found in sorted(elsewhere.items())}
+        means = {site: average(values) for site, values in sorted(elsewhere.items())}
         seconds = average([cost.seconds for cost in spent[BASE]])
         trials[ALONE] = Trial(ALONE, means, best=best, seconds=seconds)
     return Trials(
@@ -157,8 +159,8 @@ def play(
 
 def portfolio_for(study: StudySpec, data_dir: Path | None) -> tuple[str, ...]:
     """Return the recipes to choose among, by the form of the data."""
-    found = data_dir or os.environ.get("UNSEEN_DATA")
-    data = read(study.dataset, Path(found).expanduser() if found else None)
+    folder = data_dir or os.environ.get("UNSEEN_DATA")
+    data = read(study.dataset, Path(folder).expanduser() if folder else None)
     return TABLES if data.schema is not None else IMAGES
 
 
@@ -204,7 +206,7 @@ def at_targets(
         rows: Site -> how many rows; it is filled.
         costs: Method -> those of its runs; it is filled.
     """
-    found: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    figures: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for job in results.folders():
         if job.state != "done":
             continue
@@ -214,9 +216,9 @@ def at_targets(
         for record in job.target:
             figure = value(record, results.metric) if record["round"] == last else None
             if figure is not None:
-                found[job.job.method][record["domain"]].append(figure)
+                figures[job.job.method][record["domain"]].append(figure)
                 rows[record["domain"]] = int(record["examples"])
-    return found
+    return figures
 
 
 def tuned(

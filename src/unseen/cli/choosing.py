@@ -78,7 +78,7 @@ def choose(
     wanted = split_list(recipes) if recipes is not None else portfolio_for(study, data_dir)
     folder = out or Path("choices") / study.name
     try:
-        found = play(
+        trials = play(
             study, wanted, folder / "records", groups=groups, rates=factors, pool=not no_pool,
             alone=not no_alone, jobs=jobs, data_dir=data_dir,
             say=lambda line: print(line, file=sys.stderr),
@@ -86,7 +86,7 @@ def choose(
     except KeyboardInterrupt:
         print("Stopped. Run the same command to resume.", file=sys.stderr)
         raise typer.Exit(130) from None
-    choice = answer(found)
+    choice = answer(trials)
     page, data = write(choice, factors, folder)
     print(paragraph(choice))
     print(f"page: {page}; for unseen train --recipe: {data}")

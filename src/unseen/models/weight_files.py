@@ -140,19 +140,19 @@ def fill(
     if bands is not None:
         choice("bands", bands, ("fresh", "mean"))
     own = module.state_dict()
-    found = _renamed(tensors, own)
-    different = _Difference(own, found)
+    given = _renamed(tensors, own)
+    different = _Difference(own, given)
     notes = (*_head(module, different), *_first(module, different, bands, origin))
     different.refuse(origin)
-    taken = [name for name in own if name in found and name not in different.kept]
+    taken = [name for name in own if name in given and name not in different.kept]
     for name in taken:
-        if not bool(torch.isfinite(found[name]).all()):
+        if not bool(torch.isfinite(given[name]).all()):
             what = f"{origin}: {name!r} holds NaN or infinite values."
             raise UnseenError(what, remedy="Take another file.")
     with torch.no_grad():
         for name in taken:
-            own[name].copy_(found[name])
-    total = sum(name in found or not _counts(name) for name in own)
+            own[name].copy_(given[name])
+    total = sum(name in given or not _counts(name) for name in own)
     differences = different.missing, different.unexpected, different.wrong
     return Report(origin, len(taken), total, *differences, notes)
 
@@ -162,7 +162,7 @@ class _Difference:
 
     Attributes:
         own: The module's tensors.
-        found: The file's.
+        given: The file's.
         missing: Names of the module's that the file lacks.
         unexpected: Names of the file's that the module lacks.
         wrong: Names of those of another shape.
@@ -170,11 +170,11 @@ class _Difference:
         excused: Names whose difference is let pass.
     """
 
-    def __init__(self, own: dict[str, Tensor], found: dict[str, Tensor]) -> None:
-        self.own, self.found = own, found
-        self.missing = tuple(n for n in own if n not in found and not _counts(n))
-        self.unexpected = tuple(n for n in found if n not in own and not _counts(n))
-        self.wrong = tuple(n for n in own if n in found and found[n].shape != own[n].shape)
+    def __init__(self, own: dict[str, Tensor], given: dict[str, Tensor]) -> None:
+        self.own, self.given = own, given
+        self.missing = tuple(n for n in own if n not in given and not _counts(n))
+        self.unexpected = tuple(n for n in given if n not in own and not _counts(n))
+        self.wrong = tuple(n for n in own if n in given and given[n].shape != own[n].shape)
         self.kept, self.excused = set[str](), set[str]()
 
     def refuse(self, origin: str) -> None:
@@ -196,19 +196,19 @@ class _Difference:
     def _shown(self, name: str) -> str:
         if name not in self.wrong:
             return repr(name)
-        return f"{name!r} ({list(self.found[name].shape)}, here {list(self.own[name].shape)})"
+        return f"{name!r} ({list(self.given[name].shape)}, here {list(self.own[name].shape)})"
 
 
 def _head(module: nn.Module, different: _Difference) -> list[str]:
     """Keep a head that is made for other outputs, or that the file does not have, and say so."""
     linear = [name for name, layer in module.named_modules() if isinstance(layer, nn.Linear)]
-    head, own, found = linear[-1] if linear else "", different.own, different.found
+    head, own, given = linear[-1] if linear else "", different.own, different.given
     weight = f"{head}.weight"
     before = [name for name in own if name.startswith("bottleneck.") and not _counts(name)]
-    added = bool(before) and not any(name in found for name in before)
+    added = bool(before) and not any(name in given for name in before)
     renamed = _lone_layer(different) if weight in different.missing else ()
     if weight in different.wrong:
-        (theirs, *inputs), (ours, *expected) = found[weight].shape, own[weight].shape
+        (theirs, *inputs), (ours, *expected) = given[weight].shape, own[weight].shape
         if not added and (inputs != expected or theirs == ours):
             return []
         shapes = f"{theirs} outputs" if theirs != ours else f"{inputs[0]} inputs"
@@ -229,7 +229,7 @@ def _lone_layer(different: _Difference) -> tuple[str, ...]:
     """The file's tensors that the module lacks, if they are one linear layer."""
     names = different.unexpected
     layers = {name.rpartition(".")[0] for name in names}
-    flat = all(different.found[name].ndim <= 2 for name in names)
+    flat = all(different.given[name].ndim <= 2 for name in names)
     return names if len(layers) == 1 and len(names) <= 2 and flat else ()
 
 
@@ -241,7 +241,7 @@ def _first(
     name = f"{first}.weight"
     if name not in different.wrong:
         return []
-    kernel, own = different.found[name], different.own[name]
+    kernel, own = different.given[name], different.own[name]
     if kernel.ndim != 4 or kernel[:, 0].shape != own[:, 0].shape:
         return []
     theirs, ours = kernel.shape[1], own.shape[1]
@@ -256,20 +256,20 @@ def _first(
         different.kept.add(name)
         return [f"{name!r}, for {theirs} bands in the file and {ours} here, begins at random"]
     scale = theirs / ours
-    different.found[name] = scale * kernel.float().mean(1, keepdim=True).expand_as(own)
+    different.given[name] = scale * kernel.float().mean(1, keepdim=True).expand_as(own)
     return [f"{name!r}, for {theirs} bands in the file and {ours} here, begins with their mean"]
 
 
 def _renamed(tensors: Mapping[str, Tensor], own: Collection[str]) -> dict[str, Tensor]:
     """The tensors under the module's names, where a prefix or an old spelling hides them."""
-    found = dict(tensors)
+    given = dict(tensors)
     foreign = [prefix for prefix in PREFIXES if not any(n.startswith(prefix) for n in own)]
-    while prefix := next((p for p in foreign if found and all(n.startswith(p) for n in found)), ""):
-        found = {name.removeprefix(prefix): tensor for name, tensor in found.items()}
-    dotless = {name: _DOTTED.sub(r"\1\2", name) for name in found}
+    while prefix := next((p for p in foreign if given and all(n.startswith(p) for n in given)), ""):
+        given = {name.removeprefix(prefix): tensor for name, tensor in given.items()}
+    dotless = {name: _DOTTED.sub(r"\1\2", name) for name in given}
     return {
         dotless[name] if name not in own and dotless[name] in own else name: tensor
-        for name, tensor in found.items()
+        for name, tensor in given.items()
     }
 
 
