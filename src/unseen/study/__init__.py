@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from unseen.errors import UnseenError
 from unseen.spec.study import StudySpec
@@ -18,6 +18,10 @@ __all__ = ["Study"]
 
 class Study(StudySpec):
     """Methods × hold-out plan × seeds, with what runs them. The settings are `StudySpec`'s."""
+
+    # Type checkers would make one of the fields, of the types that they have once they are read.
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
 
     def run(
         self,
