@@ -140,7 +140,7 @@ def test_a_number_with_a_slip_is_pointed_out(folder: Path) -> None:
         ("site,x,outcom\na,1,0\n", {}, "did you mean 'outcom'"),
         ("site,x,outcome\na,1,0\n", {"groups": ["sit"]}, "did you mean 'site'"),
         ("site,x1,outcome\na,1,0\n", {"categorical": ["x"]}, "did you mean 'x1'"),
-        ("site,x,outcome\na,1,0\n", {"task": "ranking"}, "task must be one of"),
+        ("site,x,outcome\na,1,0\n", {"task": "ranking"}, r"table\(task\) must be one of"),
     ],
 )
 def test_an_error_says_what_and_where(
@@ -238,7 +238,7 @@ def test_identifiers_are_refused_as_features_unless_asked_for(folder: Path) -> N
     assert data.schema is not None and len(data.schema.categories["lesion"]) == 25
     data = read(folder, identified(), unit="lesion", groups=["record_id"])
     assert data.schema is not None and data.schema.columns == ("dose", "counts", "ward")
-    with pytest.raises(UnseenError, match="identifiers must be one of"):
+    with pytest.raises(UnseenError, match=r"table\(identifiers\) must be one of"):
         read(folder, identified(), identifiers="no")
 
 

@@ -17,6 +17,7 @@ from unseen.datasets import (
     camelyon,
     cifar,
     delimited,
+    digit_makers,
     digits,
     eicu,
     fmow,
@@ -25,6 +26,7 @@ from unseen.datasets import (
     layout,
     mnist,
     poverty,
+    site_tables,
 )
 from unseen.datasets.dataset import DataSet, Domain, check
 from unseen.datasets.entry import Info
@@ -38,7 +40,8 @@ DATASETS = {
     info.name: info
     for info in (
         digits.INFO, mnist.INFO, mnist.COLOURED_INFO, cifar.INFO, heart.INFO, *layout.INFOS,
-        camelyon.INFO, poverty.INFO, fmow.INFO, eicu.INFO, folder.INFO, delimited.INFO,
+        camelyon.INFO, poverty.INFO, fmow.INFO, eicu.INFO, *site_tables.INFOS,
+        digit_makers.INFO, folder.INFO, delimited.INFO,
     )
 }  # fmt: skip
 
@@ -80,7 +83,7 @@ def load(name: str, data_dir: str | Path | None = None, **options: object) -> Da
     if len(calls) > 1:
         raise UnseenError(f"expected one data set; found {len(calls)}, joined by +, in {name!r}.")
     call = calls[0]
-    loaders = {known: info.loader for known, info in DATASETS.items()}
+    loaders = {entry: info.loader for entry, info in DATASETS.items()}
     options = {**call.arguments, **options}
     plain = {key: str(o) if isinstance(o, Path) else o for key, o in options.items()}
     with noted() as places:

@@ -72,8 +72,8 @@ def decoded(tree: Tree, files: Sequence[File], view: View) -> tuple[Tensor, str]
 
 def key(tree: Tree, files: Sequence[File], view: View) -> str:
     """Return a name for the array: a digest of where it comes from and of what became of it."""
-    listed = [(file.path, file.size, file.changed) for file in files]
-    what = [VERSION, str(tree.root.resolve()), repr(view), listed]
+    stamps = [(file.path, file.size, file.changed) for file in files]
+    what = [VERSION, str(tree.root.resolve()), repr(view), stamps]
     return hashlib.sha256(json.dumps(what).encode()).hexdigest()[:24]
 
 
@@ -132,8 +132,8 @@ def workspace(folder: Path, size: int, what: str, remedy: str = "") -> Iterator[
     folder.mkdir(parents=True, exist_ok=True)
     free = shutil.disk_usage(folder).free
     if size > free:
-        left = f"{what} take {readable(size)} and {folder} has {readable(free)} left."
-        raise UnseenError(left, remedy=remedy)
+        what = f"{what} take {readable(size)} and {folder} has {readable(free)} left."
+        raise UnseenError(what, remedy=remedy)
     temporary = Path(tempfile.mkdtemp(prefix=".unfinished-", dir=folder))
     try:
         yield temporary

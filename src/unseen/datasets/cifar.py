@@ -52,11 +52,11 @@ def load(data_dir: str | Path | None, *, size: int = 32) -> DataSet:
     domains = []
     for k in range(len(ANGLES)):
         own = range(3 * k, 3 * k + 3)
-        dealt = [(part[e :: len(angles)], e) for part in parts for e in own]
-        rows = torch.cat([share for share, _ in dealt])
-        environment = torch.cat([torch.full_like(share, e) for share, e in dealt])
+        shares = [(part[e :: len(angles)], e) for part in parts for e in own]
+        rows = torch.cat([share for share, _ in shares])
+        environment = torch.cat([torch.full_like(share, e) for share, e in shares])
         x = turned(images[rows], [angles[e] for e in environment.tolist()])
-        validation = torch.arange(sum(len(share) for share, _ in dealt[:3]), len(rows))
+        validation = torch.arange(sum(len(share) for share, _ in shares[:3]), len(rows))
         meta = {"environment": environment}
         domains.append(Domain(f"client-{k + 1}", x, labels[rows], validation, meta))
     y = labels[4 * fifth :]

@@ -13,6 +13,8 @@ from statistics import fmean
 from pydantic import TypeAdapter
 
 from unseen.datasets.dialect import OtherEncoding, almost, number, ungrouped
+from unseen.datasets.hashing import looks_like_text
+from unseen.datasets.hashing import words as count_words
 from unseen.datasets.sheet import Sheet, coded, read
 from unseen.errors import UnseenError
 
@@ -71,8 +73,8 @@ def _texts(values: Collection[str], decimal: str | None) -> bool:
     """Whether half of the values or more are not numbers, whatever their decimal sign."""
     signs = {decimal, "."}
     spelt = [v for v in values if any(number(v, sign) is not None for sign in signs)]
-    meant = [v for v in {*values} - {*spelt} if "_" not in v and almost(v)]
-    return 2 * (len(spelt) + len(meant)) <= len(values)
+    near_numbers = [v for v in {*values} - {*spelt} if "_" not in v and almost(v)]
+    return 2 * (len(spelt) + len(near_numbers)) <= len(values)
 
 
 def named_id(name: str) -> bool:
@@ -116,6 +118,8 @@ def check_identifiers(sheet: Sheet, names: Sequence[str]) -> None:
     looks = "looks like an identifier" if len(reasons) == 1 else "look like identifiers"
     together = next((name for name in reasons if unit(sheet, name)), None)
     hint = f" If rows of one {together} belong together: unit={together!r}." if together else ""
+    if texts := [name for name in reasons if looks_like_text(sheet, name)]:
+        hint += f" To have as features by their words: text={texts!r}."
     raise UnseenError(
         f"{listed} of {sheet.name} {looks}, which no other site shares.",
         remedy=f"To leave out: drop={[*reasons]!r}. To have as features: identifiers='keep', or "
@@ -220,9 +224,12 @@ def command(sheet: Sheet, path: str) -> tuple[str, str]:
     rest = [name for name in sheet.columns if name not in (domain, label)]
     together = next((name for name in rest if unit(sheet, name)), None)
     drop = [name for name in suspects(sheet, rest) if name != together]
+    texts = [name for name in drop if looks_like_text(sheet, name)]
+    drop = [name for name in drop if name not in texts]
     options = [f"path={path!r}", f"domain={domain!r}", f"label={label!r}"]
     options += [f"unit={together!r}"] if together else []
     options += [f"drop={drop!r}"] if drop else []
+    options += [f"text={texts!r}"] if texts else []
     options += [f"encoding={sheet.dialect.encoding!r}"] if guessed_encoding(sheet) else []
     guess = f"{domain!r} and {label!r} are guesses by their names"
     if domain == "SITE" or label == "LABEL":
@@ -246,10 +253,10 @@ def guessed_encoding(sheet: Sheet) -> bool:
     return sheet.dialect.encoding in ("cp1252", "latin-1")
 
 
-def _guess(sheet: Sheet, usual: str, taken: str) -> str | None:
+def _guess(sheet: Sheet, usual: str, other: str) -> str | None:
     for name in sheet.columns:
         values = {*sheet.present(name)}
-        if name != taken and words(name) & WORDS[usual] and 1 < len(values) < len(sheet.lines):
+        if name != other and words(name) & WORDS[usual] and 1 < len(values) < len(sheet.lines):
             return name
     return None
 
@@ -259,14 +266,20 @@ def _column(sheet: Sheet, name: str, kind: str, numeric: bool, by_site: BySite) 
     missing, values, sites = len(sheet.lines) - len(present), "", ""
     if not present:
         return Column(name, "empty", f"{missing:,}", "", "", "leave it out")
-    if numeric and kind not in ("domain", "dropped"):
+    if kind == "text":
+        lengths = {s: [count_words(c) for c in cells if c] for s, cells in by_site.items()}
+        every = [count for own in lengths.values() for count in own]
+        values = f"{min(every):,} to {max(every):,} words"
+        means = {site: fmean(own) for site, own in lengths.items() if own}
+        sites = _compared("mean", means, len(by_site), "{:.4g}")
+    elif numeric and kind not in ("domain", "dropped"):
         numbers = [float(cell) for cell in present]
         values = f"{min(numbers):.6g} to {max(numbers):.6g}"
         if kind in ("numeric", "label"):
             own = {s: [float(c) for c in cells if c is not None] for s, cells in by_site.items()}
             means = {site: fmean(cells) for site, cells in own.items() if cells}
             sites = _compared("mean", means, len(by_site), "{:.4g}")
-    if not numeric or kind in ("identifier", "categorical", "domain", "unit"):
+    if kind != "text" and (not numeric or kind in ("identifier", "categorical", "domain", "unit")):
         levels = coded(present)[0]
         first = ", ".join(level[:LETTERS] for level in levels[:LEVELS])
         values = f"{len(levels):,} different: {first}{', ...' if levels[LEVELS:] else ''}"
@@ -286,7 +299,7 @@ def _remark(sheet: Sheet, name: str, kind: str) -> str:
     if unit(sheet, name):
         return f"repeats: unit={name!r}?" + (" else drop it" if suspect else "")
     if suspect:
-        return f"{suspect}: drop=[{name!r}]?"
+        return f"{suspect}: {'text' if looks_like_text(sheet, name) else 'drop'}=[{name!r}]?"
     if kind == "numeric" and len(sheet.lines) > MANY:
         numbers = [float(cell) for cell in sheet.plain(name) if cell is not None]
         if len(numbers) == len(sheet.lines) and all(b == a + 1 for a, b in pairwise(numbers)):

@@ -176,8 +176,8 @@ def _faults(data: DataSet, domain: Domain) -> Iterator[str]:
     elif y.dtype != torch.int64 or _outside(y, len(data.classes)):
         wrong = sorted(set(y.tolist()) - set(range(len(data.classes))))[:5]
         expected = f"integers (int64) from 0 to {len(data.classes) - 1} were expected"
-        found = f"{expected}, found {wrong or y.dtype}"
-        yield f"labels outside its {len(data.classes)} classes: {found}"
+        difference = f"{expected}, found {wrong or y.dtype}"
+        yield f"labels outside its {len(data.classes)} classes: {difference}"
     if rows is not None and (_outside(rows, len(y)) or len(rows.unique()) < len(rows)):
         yield "validation rows that repeat or lie outside the domain"
     if rows is not None and len(rows) in (0, len(y)):
@@ -217,9 +217,10 @@ class Totals:
 
     @classmethod
     def of(cls, data: DataSet) -> Self | None:
-        """Return what a data set needs before training; None if it needs nothing."""
+        """Return what a data set needs before training; None if it needs nothing, as text does."""
         label = data.standardise if data.classes is None else None
-        return cls(data.schema, label) if data.schema is not None or label is not None else None
+        columns = data.schema is not None and data.schema.columns
+        return cls(data.schema, label) if columns or label is not None else None
 
     @cached_property
     def joint(self) -> Schema:
@@ -242,7 +243,7 @@ class Totals:
     ) -> tuple[Reply, Memory]:
         """Reply with the statistics of the client's training rows; nothing else is touched."""
         split = client.split("train")
-        columns = [] if self.schema is None else [split.x[:]]
+        columns = [] if self.schema is None else [split.x[:][:, : len(self.schema.columns)]]
         if self.label is not None:
             columns = [x.double() for x in (*columns, split.y[:, None])]
         return Reply(rows={"statistics": self.joint.sums(torch.cat(columns, dim=1))}), memory
@@ -266,12 +267,12 @@ class Totals:
         """
         if self.label is None:
             return None
-        known, _, total, squares = self._split(statistics)[0][:, -1].tolist()
-        mean = total / known
-        variance = squares / known - mean * mean
-        return Scale(mean, 1.0 if variance <= FLAT * squares / known else variance**0.5)
+        count, _, total, squares = self._split(statistics)[0][:, -1].tolist()
+        mean = total / count
+        variance = squares / count - mean * mean
+        return Scale(mean, 1.0 if variance <= FLAT * squares / count else variance**0.5)
 
     def _split(self, statistics: Tensor) -> tuple[Tensor, Tensor]:
         """The numeric part [4, M + 1], the labels last, and the counts of codes."""
         size = self.joint.parts[0]
-        return statistics[:size].view(4, -1), statistics[size:]
+        return statistics[:size].view(4, len(self.joint.numeric)), statistics[size:]

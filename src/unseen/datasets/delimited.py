@@ -3,9 +3,9 @@
 import math
 import warnings
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -15,8 +15,10 @@ from unseen.datasets.dataset import DataSet, Domain, lone_classes, shared_units
 from unseen.datasets.dialect import almost, number
 from unseen.datasets.encoding import Schema
 from unseen.datasets.entry import Facts, Info, below
+from unseen.datasets.hashing import Hashed, check_texts
 from unseen.datasets.sheet import MISSING, Sheet, WrongNumber, coded, names_of, read
-from unseen.errors import UnseenError, choice, nearest
+from unseen.errors import UnseenError, nearest
+from unseen.ranges import check_all
 
 FACTS = Facts.of("table")
 #: Options of `load` that say how the file is read; the others say what its columns are.
@@ -29,15 +31,18 @@ def load(
     path: str | Path | Sheet,
     domain: str,
     label: str,
-    task: str = "classification",
+    task: Literal["classification", "regression"] = "classification",
     missing: Sequence[str] = MISSING,
     categorical: Sequence[str] | None = None,
     groups: Sequence[str] = (),
     drop: Sequence[str] = (),
+    text: Sequence[str] = (),
+    text_features: int = 1024,
+    text_pairs: bool = False,
     standardise: bool = True,
     unit: str | None = None,
-    missing_label: str = "refuse",
-    identifiers: str = "refuse",
+    missing_label: Literal["refuse", "drop"] = "refuse",
+    identifiers: Literal["refuse", "keep"] = "refuse",
     separator: str | None = None,
     decimal: str | None = None,
     encoding: str | None = None,
@@ -56,6 +61,13 @@ def load(
         groups: Columns of metadata, kept for grouped metrics and not used as features; one called
             "environment" names the environments inside a domain.
         drop: Columns to leave out.
+        text: Columns of text, each of which enters by its words, counted in `text_features` columns
+            that a hash names (`hashing.Hashed`); the case of letters does not matter. A missing
+            cell has no words.
+        text_features: How many columns a text becomes: 8 bytes each for every row in memory, and
+            4 more once they are encoded. `glm` takes at most 4,000 coefficients, a set of all
+            columns for each class of more than two; `boost` 4,096 columns.
+        text_pairs: Whether pairs of neighbouring words count as well as words.
         standardise: For regression, train on labels less the training clients' mean and over their
             deviation; predictions and metrics are in the label's own units all the same.
         unit: The column of patients, or of whatever rows belong to: rows of one unit are never
@@ -72,26 +84,26 @@ def load(
         Columns that are not the label, domain or unit, a group or dropped are features. Domains and
         classes are in numeric order if all are numbers, else in alphabetic order.
     """
+    check_all(load, locals())
     if isinstance(path, Sheet):
         sheet = path
     else:
         needs = [name for name in (domain, label, unit) if name is not None]
         file = below(data_dir, path, "table")
         sheet = read(file, needs, missing, separator, decimal, encoding)
-    choice("task", task, ("classification", "regression"))
-    choice("missing_label", missing_label, ("refuse", "drop"))
-    choice("identifiers", identifiers, ("refuse", "keep"))
-    groups, drop = names_of(groups), names_of(drop)
+    groups, drop, text = names_of(groups), names_of(drop), names_of(text)
     categorical = None if categorical is None else names_of(categorical)
     for name in (*groups, *drop):
         sheet.column(name)
     if unit in (domain, label):
         raise UnseenError(f"the unit {unit!r} cannot be the column of the domain or of the label.")
+    roles = [domain, label, *filter(None, [unit]), *groups, *drop]
     sheet, notes = _labelled(sheet, domain, label, missing_label == "drop")
+    notes += check_texts(sheet, text, [*roles, *(categorical or ())])
     names, owners = coded(sheet.full(domain, "domain"))
     classes, y = _labels(sheet, label, task)
     unit_names, units = ((), None) if unit is None else coded(sheet.full(unit, "unit"))
-    columns = [c for c in sheet.columns if c not in {domain, label, unit, *groups, *drop}]
+    columns = [c for c in sheet.columns if c not in {*roles, *text}]
     if identifiers == "refuse":
         unnamed = [name for name in columns if name not in (categorical or ())]
         check_identifiers(sheet, unnamed)
@@ -99,7 +111,8 @@ def load(
             looks = f"{name!r} looks like the name of a person or thing: {why}"
             group = f"unit={name!r} or " if unit is None else ""
             notes.append(f"{looks}; write {group}drop={[name]!r}")
-    schema, x = _features(sheet, columns, categorical, owners)
+    texts = dict.fromkeys(text, Hashed(text_features, text_pairs))
+    schema, x = _features(sheet, columns, categorical, owners, texts)
     meta = {name: _levels(sheet.plain(name)) for name in groups}
     domains = []
     for code, name in enumerate(names):
@@ -141,10 +154,10 @@ def _labelled(sheet: Sheet, domain: str, label: str, drop: bool) -> tuple[Sheet,
             f"({listed}), the first in line {sheet.lines[gaps[0]]}.",
             remedy=f"Fill in the values{other}.",
         )
-    gone = [name for name in every if every[name] == without[name]]
-    lost = f"; nothing is left of {', '.join(gone)}" if gone else ""
+    empty = [name for name in every if every[name] == without[name]]
+    remark = f"; nothing is left of {', '.join(empty)}" if empty else ""
     labelled = [i for i, cell in enumerate(cells) if cell is not None]
-    return sheet.take(labelled), [f"{rows} left out, which have no label: {listed}{lost}"]
+    return sheet.take(labelled), [f"{rows} left out, which have no label: {listed}{remark}"]
 
 
 def _labels(sheet: Sheet, label: str, task: str) -> tuple[tuple[str, ...] | None, Tensor]:
@@ -182,9 +195,13 @@ def _levels(cells: Sequence[str | None]) -> tuple[tuple[str, ...], Tensor]:
 
 
 def _features(
-    sheet: Sheet, columns: Sequence[str], categorical: Sequence[str] | None, owners: Tensor
+    sheet: Sheet,
+    columns: Sequence[str],
+    categorical: Sequence[str] | None,
+    owners: Tensor,
+    texts: Mapping[str, Hashed],
 ) -> tuple[Schema, Tensor]:
-    if not columns:
+    if not columns and not texts:
         raise UnseenError(f"{sheet.name} has no column left to be a feature.")
     if categorical is None:
         categorical = [name for name in columns if _looks_categorical(sheet, name, owners)]
@@ -198,7 +215,9 @@ def _features(
     for name in categorical:
         if name not in columns:
             raise nearest("feature named as categorical", name, columns)
-    return Schema(tuple(columns), categories), torch.stack(values, dim=1)
+    parts = [*(column[:, None] for column in values)]
+    parts += [hashed(sheet.columns[name]) for name, hashed in texts.items()]
+    return Schema(tuple(columns), categories, texts=texts), torch.cat(parts, dim=1)
 
 
 def _looks_categorical(sheet: Sheet, name: str, owners: Tensor) -> bool:
@@ -213,14 +232,15 @@ def _looks_categorical(sheet: Sheet, name: str, owners: Tensor) -> bool:
         return False
     check_almost(sheet, name)
     cells = sheet.columns[name]
-    known = {owner for owner, cell in zip(owners.tolist(), cells, strict=True) if cell is not None}
-    worded = {owner for owner, cell in zip(owners.tolist(), cells, strict=True) if cell in words}
+    pairs = list(zip(owners.tolist(), cells, strict=True))
+    with_values = {owner for owner, cell in pairs if cell is not None}
+    with_words = {owner for owner, cell in pairs if cell in words}
     word = next(cell for cell in distinct if cell in words)
     remedy = (
         "If it means a missing value, add it to the option 'missing'; if the column is {}"
         "categorical, name it in the option 'categorical'."
     )
-    if worded != known:
+    if with_words != with_values:
         raise UnseenError(
             f"column {name!r} of {sheet.name} holds only numbers in some domains and words in "
             f"others, such as {word!r} in line {sheet.lines[cells.index(word)]}.",

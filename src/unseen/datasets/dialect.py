@@ -142,21 +142,21 @@ def decode(content: bytes, encoding: str | None, where: Path) -> tuple[str, str 
     Returns:
         The text and its encoding; None as encoding where a mark says it.
     """
-    marked = _marked(content)
-    used = marked or encoding or "utf-8"
-    name = used.upper().removesuffix("-SIG")
+    mark = _marked(content)
+    codec = mark or encoding or "utf-8"
+    name = codec.upper().removesuffix("-SIG")
     try:
-        text = content.decode(used)
+        text = content.decode(codec)
     except UnicodeDecodeError as error:
         line = content[: error.start].count(b"\n") + 1
         binary = content.startswith(b"PK") or b"\x00" in content[:2000]
-        raise (UnseenError if binary or marked else OtherEncoding)(
+        raise (UnseenError if binary or mark else OtherEncoding)(
             f"{where} is not {name}: line {line} holds the byte 0x{content[error.start]:02x}.",
             remedy=_likely(content, name),
         ) from None
     if "\x00" in text:
         raise UnseenError(f"{where} holds zero bytes as {name}.", remedy=_likely(content, name))
-    return text, None if marked else used
+    return text, None if mark else codec
 
 
 def _marked(content: bytes) -> str | None:
@@ -235,16 +235,16 @@ def decimal_of(columns: Iterable[Iterable[str]], separator: str) -> str:
     return "," if sure else "."
 
 
-def decimal_shown(cells: Collection[str]) -> str | None:
+def plain_decimal(cells: Collection[str]) -> str | None:
     """Return the decimal sign of some numbers, if only one is used and it sets no thousands apart.
 
     Example:
-        >>> [decimal_shown(cells) for cells in (["1,5"], ["1.5", "-"], ["1.234"], ["1.5", "2,5"])]
+        >>> [plain_decimal(cells) for cells in (["1,5"], ["1.5", "-"], ["1.234"], ["1.5", "2,5"])]
         [',', '.', None, None]
     """
-    used = [s for s in ".," if any(s in cell and number(cell, s) is not None for cell in cells)]
+    signs = [s for s in ".," if any(s in cell and number(cell, s) is not None for cell in cells)]
     sure = any(_SURE.fullmatch(cell.replace(".", ",")) for cell in cells)
-    return used[0] if sure and len(used) == 1 else None
+    return signs[0] if sure and len(signs) == 1 else None
 
 
 def dialect_like(
@@ -279,7 +279,7 @@ def dialect_like(
     rows = csv.reader(io.StringIO(start, newline=""), delimiter=separator)
     places = [i for i, name in enumerate(next(rows, [])) if name.strip() in numeric]
     cells = {row[i].strip() for row in rows for i in places if i < len(row)}
-    return Dialect(separator, decimal_shown(cells) or usual.decimal, encoding)
+    return Dialect(separator, plain_decimal(cells) or usual.decimal, encoding)
 
 
 def _is_utf8(path: Path) -> bool:

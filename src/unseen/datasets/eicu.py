@@ -5,6 +5,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
@@ -17,7 +18,8 @@ from unseen.datasets.eicu_files import CATEGORICAL, DEMOGRAPHICS, EDITIONS, FACT
 from unseen.datasets.encoding import Schema
 from unseen.datasets.entry import Info
 from unseen.datasets.sheet import coded
-from unseen.errors import UnseenError, choice, number
+from unseen.errors import UnseenError
+from unseen.ranges import Count, NotNegative, Range, check_all
 
 #: Centimetres and kilograms that an adult may have; other values were mistyped and are missing.
 PLAUSIBLE = {"admissionheight": (100.0, 250.0), "admissionweight": (20.0, 400.0)}
@@ -27,18 +29,18 @@ LICENCES = dict(zip(EDITIONS, FACTS.names["licences"], strict=True))
 def load(
     data_dir: str | Path | None,
     *,
-    edition: str = "demo",
-    domain: str = "region",
-    minimum: int = 1,
-    hospitals: int | None = None,
-    equal: int | None = None,
+    edition: Literal["demo", "full"] = "demo",
+    domain: Literal["region", "hospital", "rank"] = "region",
+    minimum: Count = 1,
+    hospitals: Count | None = None,
+    equal: Count | None = None,
     rest: bool = False,
-    stays: str = "all",
-    hours: float | None = 48,
+    stays: Literal["all", "first"] = "all",
+    hours: NotNegative | None = 48,
     medicated: bool = False,
-    drug: str = "code",
-    vocabulary: str = "hashed",
-    size: int = 1399,
+    drug: Literal["code", "name"] = "code",
+    vocabulary: Literal["hashed", "frequent"] = "hashed",
+    size: Annotated[int, Range(1, 100_000)] = 1399,
     demographics: bool = False,
 ) -> DataSet:
     """Load death in hospital, from the drugs ordered early in the stay.
@@ -103,35 +105,25 @@ def load(
             [training]
             oversample = true
     """
-    choice("edition", edition, EDITIONS)
-    choice("domain", domain, ("region", "hospital", "rank"))
-    choice("stays", stays, ("all", "first"))
-    choice("drug", drug, ("code", "name"))
-    choice("vocabulary", vocabulary, ("hashed", "frequent"))
-    number("minimum", minimum, 1, whole=True)
-    number("size", size, 1, 100_000, whole=True)
-    if hours is not None:
-        number("hours", hours, 0)
+    check_all(load, locals())
     for name, value in (("hospitals", hospitals), ("equal", equal)):
-        if value is not None:
-            number(name, value, 1, whole=True)
-            if domain == "region":
-                remedy = "Add domain = 'hospital' or 'rank'."
-                raise UnseenError(f"{name} is for domains that are hospitals.", remedy=remedy)
+        if value is not None and domain == "region":
+            remedy = "Add domain = 'hospital' or 'rank'."
+            raise UnseenError(f"{name} is for domains that are hospitals.", remedy=remedy)
     if rest and equal is None:
         raise UnseenError("rest = True pools the hospitals after `equal`.", remedy="Set equal.")
     folder, suffix = files.folder_of(data_dir, edition)
     every = files.read_stays(folder, suffix)
     files.check_edition(folder, len(every), edition)
-    selected, left = _selected(every, domain, stays)
+    selected, reasons = _selected(every, domain, stays)
     orders = files.read_orders(folder / f"medication.csv{suffix}", selected, hours, drug)
     if medicated:
-        left["no drug in the window"] = sum(stay.id not in orders for stay in selected)
+        reasons["no drug in the window"] = sum(stay.id not in orders for stay in selected)
         selected = [stay for stay in selected if stay.id in orders]
     members = _domains(selected, domain, minimum, hospitals, equal, rest)
     sizes = [len(own) for own in members.values()]
-    left["hospitals not kept or drawn down"] = len(selected) - sum(sizes)
-    omitted = ", ".join(f"{count} ({why})" for why, count in left.items() if count) or "none"
+    reasons["hospitals not kept or drawn down"] = len(selected) - sum(sizes)
+    omitted = ", ".join(f"{count} ({why})" for why, count in reasons.items() if count) or "none"
     if not members:
         raise UnseenError(
             f"no domain of {folder} has minimum = {minimum} stays; left out: {omitted}."
@@ -151,17 +143,17 @@ def load(
 
 def _selected(stays: Sequence[Stay], domain: str, which: str) -> tuple[list[Stay], dict[str, int]]:
     selected = [stay for stay in stays if stay.outcome]
-    left = {"outcome unknown": len(stays) - len(selected)}
+    reasons = {"outcome unknown": len(stays) - len(selected)}
     if domain == "region":
-        left["region unknown"] = sum(not stay.region for stay in selected)
+        reasons["region unknown"] = sum(not stay.region for stay in selected)
         selected = [stay for stay in selected if stay.region]
     if which == "first":
         first: dict[str, Stay] = {}
         for stay in sorted(selected, key=lambda stay: stay.order):
             first.setdefault(stay.patient, stay)
-        left["later stays of a patient"] = len(selected) - len(first)
+        reasons["later stays of a patient"] = len(selected) - len(first)
         selected = sorted(first.values(), key=lambda stay: stay.order[-1])
-    return selected, left
+    return selected, reasons
 
 
 def _domains(
@@ -179,10 +171,10 @@ def _domains(
     by_name = {name: members for name, members in by_name.items() if len(members) >= minimum}
     if domain == "region":
         return dict(sorted(by_name.items()))
-    for option, wanted in (("hospitals", hospitals), ("equal", equal)):
-        if wanted is not None and 0 < len(by_name) < wanted:
+    for option, count in (("hospitals", hospitals), ("equal", equal)):
+        if count is not None and 0 < len(by_name) < count:
             raise UnseenError(
-                f"{option} = {wanted}; {len(by_name)} hospitals have minimum = {minimum} stays.",
+                f"{option} = {count}; {len(by_name)} hospitals have minimum = {minimum} stays.",
                 remedy=f"Take an edition with more, or set {option} to {len(by_name)} or fewer.",
             )
     by_number = sorted(by_name, key=lambda n: (int(n) if n.isdigit() else math.inf, n))

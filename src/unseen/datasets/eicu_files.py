@@ -95,7 +95,7 @@ def read_stays(folder: Path, suffix: str) -> list[Stay]:
     regions = {hospital: region for hospital, region in pairs}
     path = folder / f"patient.csv{suffix}"
     stays = []
-    for stay, patient, hospital, outcome, year, visit, *known in stream(path, PATIENT):
+    for stay, patient, hospital, outcome, year, visit, *rest in stream(path, PATIENT):
         region = regions.get(hospital, "")
         if outcome not in (*OUTCOMES, "") or region not in (*REGIONS, ""):
             raise UnseenError(
@@ -103,7 +103,7 @@ def read_stays(folder: Path, suffix: str) -> list[Stay]:
                 f"expected one of {', '.join(OUTCOMES)} and of {', '.join(REGIONS)}, or nothing."
             )
         order = (_whole(year, path), _whole(visit, path), _whole(stay, path))
-        stays.append(Stay(stay, patient, hospital, region, outcome, order, tuple(known)))
+        stays.append(Stay(stay, patient, hospital, region, outcome, order, tuple(rest)))
     return sorted(stays, key=lambda stay: stay.order[-1])
 
 
@@ -125,11 +125,11 @@ def read_orders(
         hours: The latest start of an order after the admission; None: any.
         drug: "code" or "name", see `eicu.load`.
     """
-    wanted = {stay.id for stay in stays}
+    ids = {stay.id for stay in stays}
     drugs: dict[str, set[str]] = {}
     latest = math.inf if hours is None else 60 * hours
     for stay, start, cancelled, name, code in stream(path, MEDICATION):
-        if stay in wanted and cancelled != "Yes" and _whole(start, path) <= latest:
+        if stay in ids and cancelled != "Yes" and _whole(start, path) <= latest:
             by_code = code and (drug == "code" or not name)
             if key := f"HICL {code}" if by_code else normalised(name) or name.upper():
                 drugs.setdefault(stay, set()).add(key)
@@ -170,11 +170,11 @@ def _edition(folder: Path, purpose: str, stays: int, hospitals: int) -> None:
     orders = [",".join(MEDICATION)]
     for i, (age, sex, outcome, height, weight, drug) in enumerate(draws):
         place = 60 + i % hospitals
-        shown = "> 89" if age > 89 else str(age)
+        age_text = "> 89" if age > 89 else str(age)
         gender = "Female" if sex % 2 else "Male"
         status = "Expired" if outcome < 20 else "Alive"
         patients.append(
-            f"{i + 1},made-{i + 1},{place},{status},2015,1,{shown},{gender},Other/Unknown,"
+            f"{i + 1},made-{i + 1},{place},{status},2015,1,{age_text},{gender},Other/Unknown,"
             f"{150 + height % 50},{50 + weight}"
         )
         for j in range(1 + drug % 4):

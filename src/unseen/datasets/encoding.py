@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from unseen.datasets.hashing import Hashed
 from unseen.errors import UnseenError, nearest
 
 #: A variance below this share of the mean square is rounding of the sums: the column is constant.
@@ -24,15 +25,17 @@ class Schema:
         categories: Categorical column -> names of its codes 0, 1, ...
         flags: Columns of 0 and 1 (no and yes), which become one feature instead of an indicator for
             each of the two.
+        texts: Columns of text, which are not among `columns` -> how their words are hashed.
 
     Note:
         A raw table holds numbers and codes; NaN stands for missing. A column that is neither
-        categorical nor a flag is numeric.
+        categorical nor a flag is numeric. The hashed words of all texts follow behind the columns.
     """
 
     columns: tuple[str, ...]
     categories: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     flags: tuple[str, ...] = ()
+    texts: Mapping[str, Hashed] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for kind, names in (("categorical column", self.categories), ("flag", self.flags)):
@@ -41,11 +44,24 @@ class Schema:
                     raise nearest(kind, name, self.columns)
         if both := [name for name in self.flags if name in self.categories]:
             raise UnseenError(f"{', '.join(both)} cannot be a flag and a categorical column.")
+        if both := [name for name in self.texts if name in self.columns]:
+            raise UnseenError(f"{', '.join(both)} cannot be text and another column.")
 
     def __repr__(self) -> str:
-        # Without flags as before flags existed: this text distinguishes data sets.
-        flags = f", flags={self.flags!r}" if self.flags else ""
-        return f"Schema(columns={self.columns!r}, categories={self.categories!r}{flags})"
+        # Without flags and texts as before they existed: this text distinguishes data sets.
+        others = f", flags={self.flags!r}" if self.flags else ""
+        others += f", texts={self.texts!r}" if self.texts else ""
+        return f"Schema(columns={self.columns!r}, categories={self.categories!r}{others})"
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The columns of a csv file that are read, those of text last."""
+        return (*self.columns, *self.texts)
+
+    @property
+    def width(self) -> int:
+        """The number of columns of a raw table, C."""
+        return len(self.columns) + sum(hashed.features for hashed in self.texts.values())
 
     @property
     def numeric(self) -> list[int]:
@@ -65,11 +81,13 @@ class Schema:
 
     def check(self, x: Tensor) -> None:
         """Refuse a table that has other columns, infinite numbers or codes without a name."""
-        if x.ndim != 2 or x.shape[1] != len(self.columns) or not x.is_floating_point():
+        if x.ndim != 2 or x.shape[1] != self.width or not x.is_floating_point():
             raise UnseenError(
-                f"a raw table is floating-point of shape [N, {len(self.columns)}]; found {x.dtype} "
+                f"a raw table is floating-point of shape [N, {self.width}]; found {x.dtype} "
                 f"{list(x.shape)}."
             )
+        if not bool(x[:, len(self.columns) :].isfinite().all()):
+            raise UnseenError(f"hashed words of {', '.join(self.texts)} are not finite numbers.")
         codes = {j: len(names) for j, names in self.categorical}
         for j, name in enumerate(self.columns):
             present = x[:, j][~x[:, j].isnan()]
@@ -91,7 +109,8 @@ class Schema:
             float64: for the M numeric columns how many cells are known [M], how many are missing
             [M], Σ x [M] and Σ x² [M]; then for each categorical column and flag how often each code
             occurs and how often the cell is missing. All are sums over rows, so the sum of the
-            clients' vectors is the vector of the pooled rows, and any secure sum will do.
+            clients' vectors is the vector of the pooled rows, and any secure sum will do. Of texts
+            there is nothing.
 
         Note:
             The variance is later Σ x²/n − (Σ x/n)². In float64 its relative error is about
@@ -103,8 +122,8 @@ class Schema:
         self.check(x)
         numbers = x[:, self.numeric].double()
         missing = numbers.isnan()
-        known = numbers.masked_fill(missing, 0)
-        parts = [(~missing).sum(0), missing.sum(0), known.sum(0), known.square().sum(0)]
+        values = numbers.masked_fill(missing, 0)
+        parts = [(~missing).sum(0), missing.sum(0), values.sum(0), values.square().sum(0)]
         for j, names in self.categorical:
             codes = x[:, j].nan_to_num(len(names)).long()
             parts.append(torch.bincount(codes, minlength=len(names) + 1))
@@ -169,7 +188,10 @@ def encode(schema: Schema, statistics: Tensor, x: Tensor) -> Tensor:
         category unseen in training is all zeros. A flag becomes one indicator of yes, and one for a
         missing cell, under the same rules: what a categorical column of two would give, without the
         indicator of no. A numeric column unknown to every training client is 0 everywhere, whatever
-        the target knows of it: nothing was learnt about it.
+        the target knows of it: nothing was learnt about it. The hashed words of texts stay as they
+        are: a row of them has length 1 already, sites would have to send a mean and a deviation for
+        each of a thousand columns, and by the small deviation of a rare word the few rows with it
+        would be tens of deviations away from all others.
 
     Example:
         >>> schema = Schema(("age", "sex"), {"sex": ("f", "m")})
@@ -182,16 +204,17 @@ def encode(schema: Schema, statistics: Tensor, x: Tensor) -> Tensor:
     """
     schema.check(x)
     numeric, indicators = _split(schema, statistics)
-    known, lost, total, squares = numeric
-    mean, mean_square = total / known, squares / known  # NaN where nothing is known
+    counts, gaps, total, squares = numeric
+    mean, mean_square = total / counts, squares / counts  # NaN where nothing is known
     variance = mean_square - mean.square()
     scale = torch.where(variance <= FLAT * mean_square, 1, variance.clamp(min=0).sqrt())
     numbers = x[:, schema.numeric].double()
     missing = numbers.isnan()
-    parts = [((numbers - mean) / scale).masked_fill(missing | ~_occurs(known), 0)]
-    parts.append(missing[:, _occurs(lost)])
+    parts = [((numbers - mean) / scale).masked_fill(missing | ~_occurs(counts), 0)]
+    parts.append(missing[:, _occurs(gaps)])
     for (j, names), codes in zip(schema.categorical, indicators, strict=True):
         parts.append(x[:, j, None].nan_to_num(len(names)) == codes)
+    parts.append(x[:, len(schema.columns) :])
     return torch.cat([part.float() for part in parts], dim=1)
 
 
@@ -200,16 +223,18 @@ def feature_names(schema: Schema, statistics: Tensor) -> tuple[str, ...]:
 
     Returns:
         "age", "age missing" (a number), "thal=3", "thal missing" (categories), "aspirin=yes" (a
-        flag).
+        flag), "note#17" (column 17 of a text's words).
     """
     numeric, indicators = _split(schema, statistics)
     columns = [schema.columns[j] for j in schema.numeric]
-    lost = _occurs(numeric[1]).tolist()
-    names = [*columns, *(f"{c} missing" for c, lost in zip(columns, lost, strict=True) if lost)]
+    gaps = zip(columns, _occurs(numeric[1]).tolist(), strict=True)
+    names = [*columns, *(f"{column} missing" for column, occurs in gaps if occurs)]
     for (j, categories), codes in zip(schema.categorical, indicators, strict=True):
         column = schema.columns[j]
         labels = [*(f"{column}={category}" for category in categories), f"{column} missing"]
         names += [labels[code] for code in codes.tolist()]
+    for text, hashed in schema.texts.items():
+        names += [f"{text}#{feature}" for feature in range(hashed.features)]
     return tuple(names)
 
 
@@ -230,7 +255,8 @@ def _split(schema: Schema, statistics: Tensor) -> tuple[Tensor, list[Tensor]]:
     indicators = [_occurs(count) for count in counts]
     for (j, _), indicator in zip(schema.categorical, indicators, strict=True):
         indicator[0] &= schema.columns[j] not in schema.flags
-    return numeric.view(4, -1), [indicator.nonzero().flatten() for indicator in indicators]
+    codes = [indicator.nonzero().flatten() for indicator in indicators]
+    return numeric.view(4, len(schema.numeric)), codes
 
 
 def _occurs(count: Tensor) -> Tensor:

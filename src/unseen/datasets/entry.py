@@ -93,8 +93,8 @@ class Facts:
             names: Spellings of one file's name, the canonical one first.
             folders: Where to look below the data folder, if not in the usual ones.
         """
-        wanted = self.folders if folders is None else folders
-        places = [self.data_folder(data_dir) / folder for folder in wanted]
+        below = self.folders if folders is None else folders
+        places = [self.data_folder(data_dir) / folder for folder in below]
         for path in (place / name for place in places for name in names):
             if path.is_file():
                 note(path.parent)
@@ -195,7 +195,8 @@ class Info(Facts):
         layout: Of images in folders, which can be imported.
         locate: Raises an error where a folder lacks the files.
         amounts: (data_dir, *, options) -> what is counted in the files, as (found, known).
-        variants: (*, options) -> cells under other options, empty where they are not known.
+        variants: (data set, *, options) -> cells under these options, of the files that were found;
+            empty where none are known but the usual ones.
     """
 
     loader: Callable[..., DataSet]

@@ -79,10 +79,10 @@ def load(
         choice(f"split in {path}", part, PARTS)
         choice(f"region in {path}", region, (*REGIONS, OTHER))
         choice(f"year in {path}", str(year), YEARS)
-        wanted, name = ({"val"}, VALIDATION) if year < LAST else ({"test"}, TEST)
+        parts, name = ({"val"}, VALIDATION) if year < LAST else ({"test"}, TEST)
         if year < LATER:
-            wanted, name = {"train", "val"}, region if clients == "region" else str(year)
-        if part in wanted:
+            parts, name = {"train", "val"}, region if clients == "region" else str(year)
+        if part in parts:
             group = NO_GROUP if region == OTHER else REGIONS.index(region)
             meta = {"region": group, "year": YEARS.index(str(year))}
             validates = part == "val" and year < LATER

@@ -97,10 +97,10 @@ def _units(
     files = [image.file for own in images.values() for image in own]
     matches = [expression.search(file.parts[-1]) for file in files]
     units = [match[1] if match else None for match in matches]
-    if missed := [file.path for file, unit in zip(files, units, strict=True) if not unit]:
+    if without := [file.path for file, unit in zip(files, units, strict=True) if not unit]:
         raise UnseenError(
-            f"unit = {pattern!r} finds no unit in the names of {len(missed):,} of {len(files):,} "
-            f"images, the first {missed[0]}."
+            f"unit = {pattern!r} finds no unit in the names of {len(without):,} of {len(files):,} "
+            f"images, the first {without[0]}."
         )
     names, codes = coded(units)
     sizes = [len(own) for own in images.values()]

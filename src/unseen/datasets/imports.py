@@ -22,7 +22,7 @@ from unseen.datasets.entry import Layout
 from unseen.datasets.images import SUFFIXES, File, visible
 from unseen.datasets.layout import place
 from unseen.datasets.standin import MARKER, marker
-from unseen.errors import UnseenError
+from unseen.errors import UnseenError, optional
 
 #: First bytes of an image file -> suffix.
 MAGIC = {b"\xff\xd8": ".jpg", b"\x89PNG": ".png", b"GIF8": ".gif", b"BM": ".bmp", b"RIFF": ".webp"}
@@ -42,7 +42,7 @@ class Imported:
     """What was written where; passed_over: files that belong to no domain and no split."""
 
     folder: Path
-    written: int
+    count: int
     size: int
     passed_over: int
 
@@ -69,16 +69,16 @@ def bring(
     """
     with _opened(layout, sources) as items:
         notes = _notes(layout, items)
-        wanted: dict[str, Item] = {}
-        used = 0
+        files: dict[str, Item] = {}
+        count = 0
         for item in items:
             targets = [item.path] if layout is None else _targets(layout, item, notes)
-            used += bool(targets)
+            count += bool(targets)
             for target in targets:
-                first = wanted.setdefault(target, item)
+                first = files.setdefault(target, item)
                 if first is not item and target != MARKER:
                     raise UnseenError(f"{item.path} and {first.path} would both become {target}.")
-        if wanted.keys() <= {MARKER}:
+        if files.keys() <= {MARKER}:
             names = ", ".join(map(str, sources))
             what = f"{names} holds no image in the form domain/class/image."
             raise UnseenError(what, remedy=layout.obtain if layout else "")
@@ -86,9 +86,9 @@ def bring(
         if stand_in := marker([folder]):
             what = f"{folder} belongs to synthetic stand-ins ({stand_in})."
             raise UnseenError(what, remedy="Import into another data folder.")
-        size = sum(item.size for item in wanted.values())
-        _write(wanted, size, folder, locate)
-    return Imported(folder, len(wanted), size, len(items) - used)
+        size = sum(item.size for item in files.values())
+        _write(files, size, folder, locate)
+    return Imported(folder, len(files), size, len(items) - count)
 
 
 def _targets(
@@ -128,16 +128,16 @@ def _notes(layout: Layout | None, items: Sequence[Item]) -> Mapping[str, Sequenc
 
 
 def _write(
-    wanted: Mapping[str, Item], size: int, folder: Path, locate: Callable[[Path], object] | None
+    files: Mapping[str, Item], size: int, folder: Path, locate: Callable[[Path], object] | None
 ) -> None:
-    if there := [target for target in wanted if (folder / target).exists()]:
+    if there := [target for target in files if (folder / target).exists()]:
         raise UnseenError(
             f"{folder} already has {len(there)} of the files, the first {there[0]}.",
             remedy="Remove them first, or import into another folder.",
         )
-    with workspace(folder, size, f"the {len(wanted):,} files") as temporary:
-        print(f"writing {len(wanted):,} files, {readable(size)}, to {folder}", file=sys.stderr)
-        for target, item in wanted.items():
+    with workspace(folder, size, f"the {len(files):,} files") as temporary:
+        print(f"writing {len(files):,} files, {readable(size)}, to {folder}", file=sys.stderr)
+        for target, item in files.items():
             path = temporary / target
             path.parent.mkdir(parents=True, exist_ok=True)
             with item.open() as source, path.open("wb") as file:
@@ -150,7 +150,7 @@ def _write(
             raise UnseenError(
                 f"nothing was imported; looked for in what was unpacked: {inside}"
             ) from None
-        for target in wanted:
+        for target in files:
             (folder / target).parent.mkdir(parents=True, exist_ok=True)
             os.replace(temporary / target, folder / target)
 
@@ -183,27 +183,27 @@ def _items(layout: Layout | None, source: Path, stack: ExitStack) -> Iterator[It
 
 def _from_tar(archive: tarfile.TarFile, source: Path) -> Iterator[Item]:
     for member in archive:
-        opened: Any = partial(archive.extractfile, member)
+        open_it: Any = partial(archive.extractfile, member)
         plain = member.isfile() or member.isdir()
-        yield from _item(source, member.name, plain, member.isdir(), member.size, opened)
+        yield from _item(source, member.name, plain, member.isdir(), member.size, open_it)
 
 
 def _from_zip(archive: zipfile.ZipFile, source: Path) -> Iterator[Item]:
     for info in archive.infolist():
-        opened: Any = partial(archive.open, info)
+        open_it: Any = partial(archive.open, info)
         plain = stat.S_IFMT(info.external_attr >> 16) in (0, stat.S_IFREG, stat.S_IFDIR)
-        yield from _item(source, info.filename, plain, info.is_dir(), info.file_size, opened)
+        yield from _item(source, info.filename, plain, info.is_dir(), info.file_size, open_it)
 
 
 def _item(
-    source: Path, name: str, plain: bool, folder: bool, size: int, opened: Callable[[], BinaryIO]
+    source: Path, name: str, plain: bool, folder: bool, size: int, open_it: Callable[[], BinaryIO]
 ) -> Iterator[Item]:
     """The file of that name, unless it is hidden or a folder; links and devices are refused."""
     path = _safe(name, source)
     if not plain:
         raise UnseenError(f"{source} holds a link or device, {name!r}: not imported.")
     if not folder and visible(path):
-        yield Item(path, size, opened)
+        yield Item(path, size, open_it)
 
 
 def _safe(name: str, source: Path) -> str:
@@ -236,11 +236,8 @@ def _from_parquet(source: Path) -> Iterator[Item]:
 
 
 def _parquet(source: Path) -> Any:
-    try:
-        from pyarrow import parquet  # type: ignore[import-not-found,import-untyped,unused-ignore]
-    except ImportError:
-        remedy = "pip install 'unseen[parquet]'."
-        raise UnseenError("Parquet files need pyarrow:", remedy=remedy) from None
+    instead = "give the images in a tar or zip archive"
+    parquet = optional("pyarrow.parquet", "Parquet files need", "parquet", instead)
     return parquet.ParquetFile(source)
 
 

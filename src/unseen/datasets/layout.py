@@ -227,13 +227,13 @@ def sketch(layout: Layout, out: Path) -> None:
             for i in range(COUNT):
                 folder = root / domain / parts[i == COUNT - 1] / label
                 folder.mkdir(parents=True, exist_ok=True)
-                pixels = _drawn(f"{layout.name}/{domain}/{label}/{i}", d, c)
+                pixels = _sketch(f"{layout.name}/{domain}/{label}/{i}", d, c)
                 Image.fromarray(pixels.numpy()).save(folder / f"{i}.png")
         if layout.lists is not None:
             layout.lists.sketch(root, domain, labels, COUNT)
 
 
-def _drawn(purpose: str, domain: int, label: int) -> Tensor:
+def _sketch(purpose: str, domain: int, label: int) -> Tensor:
     generator = keyed(f"sketch/{purpose}")
     pixels = torch.randint(60, (SIDE, SIDE, 3), generator=generator)
     pixels[:, :, domain % 3] += 30 + 15 * domain

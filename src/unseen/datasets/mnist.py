@@ -152,7 +152,7 @@ def colour(
 
 
 def variants(
-    *, protocol: str = "domainbed", size: int = 16, per_class: int = 100
+    data: DataSet, *, protocol: str = "domainbed", size: int = 16, per_class: int = 100
 ) -> Mapping[str, Mapping[str, int]]:
     """Return the images of each digit at each angle under Ghifary's protocol, which fixes them."""
     if protocol != "ghifary":

@@ -51,23 +51,23 @@ class Lists:
         """Return the domain's images that are listed, and the rows that are for validation."""
         train = self._read(self.train.format(domain=domain), root)
         validation = self._read(self.validation.format(domain=domain), root)
-        listed = train | validation
+        every = train | validation
         if self.first is not None:
             numbers = {label: str(i + self.first) for i, label in enumerate(classes)}
-            for (label, name), number in listed.items():
+            for (label, name), number in every.items():
                 if number != numbers.get(label):
                     numbered = f"the list of {domain} gives {label}/{name} the number {number}"
                     raise UnseenError(f"{numbered}; its class has {numbers.get(label)}.")
         keys = {image.key for image in images}
-        if absent := sorted(key for key in listed if key not in keys and key[0] in classes):
+        if absent := sorted(key for key in every if key not in keys and key[0] in classes):
             first = "/".join(absent[0])
             what = f"{len(absent)} images of the split of {domain!r} are not there, first {first}."
             raise UnseenError(what, remedy="Find a complete copy, or take split='none'.")
-        if not self.only and (unlisted := sorted(keys - listed.keys())):
+        if not self.only and (unlisted := sorted(keys - every.keys())):
             first = "/".join(unlisted[0])
             what = f"{len(unlisted)} images of {domain!r} are in no list of it, first {first}."
             raise UnseenError(what, remedy="Take split='none', or remove them.")
-        images_listed = [image for image in images if image.key in listed]
+        images_listed = [image for image in images if image.key in every]
         rows = [row for row, image in enumerate(images_listed) if image.key in validation]
         return images_listed, torch.tensor(rows, dtype=torch.int64)
 

@@ -30,13 +30,14 @@ TARGETS = ("mean", "deviation", "least", "lower quartile", "median", "upper quar
 #: Options of a table that name columns -> what these are.
 ROLES = {
     "domain": "domain", "label": "label", "unit": "unit", "groups": "group", "drop": "dropped",
+    "text": "text",
 }  # fmt: skip
 #: Options that choose no other examples than those that the totals count.
 HARMLESS = frozenset({"path", "size", "crop", "grey"})
 
 
 @dataclass(frozen=True)
-class Found:
+class DomainCounts:
     """One domain: examples per class, the known totals, and train/validation of an official split.
 
     Attributes:
@@ -44,7 +45,7 @@ class Found:
         counts: Class -> examples; for regression one entry without a name.
         total: Known examples of the domain, None where it is not known.
         split: Sizes of the official split, in words.
-        known: Class -> known examples, where known.
+        expected: Class -> known examples, where known.
         units: How many there are, where examples have one.
         targets: Of a regression, as `TARGETS` names them.
     """
@@ -53,7 +54,7 @@ class Found:
     counts: Mapping[str, int]
     total: int | None
     split: str
-    known: Mapping[str, int] = field(default_factory=dict)
+    expected: Mapping[str, int] = field(default_factory=dict)
     units: int | None = None
     targets: tuple[float, ...] = ()
 
@@ -68,7 +69,7 @@ class Found:
 
     @property
     def wrong(self) -> list[str]:
-        return _differing(self.counts, self.known)
+        return _differing(self.counts, self.expected)
 
 
 @dataclass(frozen=True)
@@ -81,7 +82,7 @@ class Report:
         domains: What each holds.
         unreadable: Files that cannot be read, with the reason.
         files: Name -> "as distributed", "differs" or "not there".
-        known: Class -> total over all domains, where known.
+        expected: Class -> total over all domains, where known.
         amounts: What was counted in the files -> (found, known).
         splitless: Domain -> why its official split, which was asked for, cannot be used.
         stand_in: The marker of a synthetic stand-in, if it is one.
@@ -93,10 +94,10 @@ class Report:
 
     name: str
     info: Info
-    domains: tuple[Found, ...]
+    domains: tuple[DomainCounts, ...]
     unreadable: tuple[str, ...] = ()
     files: Mapping[str, str] = field(default_factory=dict)
-    known: Mapping[str, int] = field(default_factory=dict)
+    expected: Mapping[str, int] = field(default_factory=dict)
     amounts: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     splitless: Mapping[str, str] = field(default_factory=dict)
     stand_in: Path | None = None
@@ -112,13 +113,13 @@ class Report:
 
     @property
     def wrong(self) -> list[str]:
-        return _differing(self.counts, self.known)
+        return _differing(self.counts, self.expected)
 
     @property
     def sound(self) -> bool:
         right = all(domain.sound and not domain.wrong for domain in self.domains)
         files = not self.unreadable and "differs" not in self.files.values()
-        amounts = all(found == known for found, known in self.amounts.values())
+        amounts = all(count == expected for count, expected in self.amounts.values())
         fits = not (self.wrong or self.splitless or self.refused)
         return right and files and amounts and fits
 
@@ -126,8 +127,8 @@ class Report:
     def compared(self) -> list[str]:
         kinds = {
             "examples per domain": any(domain.total is not None for domain in self.domains),
-            "examples per domain and class": any(domain.known for domain in self.domains),
-            "examples per class": bool(self.known),
+            "examples per domain and class": any(domain.expected for domain in self.domains),
+            "examples per class": bool(self.expected),
             **dict.fromkeys(self.amounts, True),
             "checksums": any(state != "not there" for state in self.files.values()),
         }
@@ -163,20 +164,22 @@ def _report(call: Call, data_dir: str | Path | None) -> Report:
             report = replace(report, info=replace(info, source=folder.source_of(survey)))
             return _images(report, survey, None)
         counts = error.readable.items()
-        domains = tuple(Found(name, {"": n}, info.totals.get(name), "") for name, n in counts)
+        domains = tuple(
+            DomainCounts(name, {"": n}, info.totals.get(name), "") for name, n in counts
+        )
         return replace(report, domains=domains, unreadable=error.faults)
-    if not usual:
-        cells = info.variants(**call.arguments) if info.variants is not None else {}
+    cells = info.variants(data, **call.arguments) if info.variants is not None else {}
+    if cells or not usual:
         totals = {name: sum(own.values()) for name, own in cells.items()}
         info = replace(info, source=data.source, cells=cells, totals=totals)
     amounts = info.amounts(data_dir, **call.arguments) if info.amounts is not None else {}
     domains = tuple(_counted(data, domain, info) for domain in data.domains)
     return replace(
-        report, info=info, domains=domains, known=info.classes, amounts=amounts, notes=data.notes
+        report, info=info, domains=domains, expected=info.classes, amounts=amounts, notes=data.notes
     )
 
 
-def _counted(data: DataSet, domain: Domain, info: Info) -> Found:
+def _counted(data: DataSet, domain: Domain, info: Info) -> DomainCounts:
     size = 0 if domain.validation is None else len(domain.validation)
     split = f"{len(domain.y) - size:,} / {size:,}" if size else ""
     units = None if domain.units is None else len(domain.units.unique())
@@ -188,8 +191,8 @@ def _counted(data: DataSet, domain: Domain, info: Info) -> Found:
         y = domain.y.double()
         ends = y.quantile(torch.tensor([0, 0.25, 0.5, 0.75, 1], dtype=torch.float64)).tolist()
         targets = (float(y.mean()), float(y.std(correction=0)), *ends)
-    total, known = info.totals.get(domain.name), info.cells.get(domain.name, {})
-    return Found(domain.name, counts, total, split, known, units, targets)
+    total, expected = info.totals.get(domain.name), info.cells.get(domain.name, {})
+    return DomainCounts(domain.name, counts, total, split, expected, units, targets)
 
 
 def _table(report: Report, data_dir: str | Path | None, options: Mapping[str, Any]) -> Report:
@@ -221,14 +224,14 @@ def _table(report: Report, data_dir: str | Path | None, options: Mapping[str, An
     return replace(report, domains=domains, notes=data.notes, columns=summary, doubts=doubts)
 
 
-def _images(report: Report, survey: Survey, layout: Layout | None, wanted: bool = False) -> Report:
+def _images(report: Report, survey: Survey, layout: Layout | None, strict: bool = False) -> Report:
     """The domains of a benchmark and its official splits, or a user's images that can be read.
 
     Args:
         report: What is known already.
         survey: The images.
         layout: Of a benchmark.
-        wanted: Whether its official split was asked for.
+        strict: Whether its official split was asked for.
     """
     about = layout or report.info
     domains, splitless = [], {}
@@ -247,17 +250,17 @@ def _images(report: Report, survey: Survey, layout: Layout | None, wanted: bool 
         passed_over = faults if layout is None else {}
         labels = Counter(image.label for i, image in enumerate(own) if i not in passed_over)
         counts = {label: labels[label] for label in survey.classes}
-        known, total = about.cells.get(name, {}), about.totals.get(name)
-        domains.append(Found(name, counts, total, split, known))
+        expected, total = about.cells.get(name, {}), about.totals.get(name)
+        domains.append(DomainCounts(name, counts, total, split, expected))
         unreadable += faults.values()
     return replace(
         report, domains=tuple(domains), unreadable=tuple(unreadable),
-        splitless=splitless if wanted else {},
+        splitless=splitless if strict else {},
     )  # fmt: skip
 
 
-def _differing(counts: Mapping[str, int], known: Mapping[str, int]) -> list[str]:
-    return [label for label, total in known.items() if counts.get(label, 0) != total]
+def _differing(counts: Mapping[str, int], expected: Mapping[str, int]) -> list[str]:
+    return [label for label, total in expected.items() if counts.get(label, 0) != total]
 
 
 def _compare(data_dir: str | Path | None, name: str, expected: str) -> str:

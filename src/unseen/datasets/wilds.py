@@ -77,18 +77,18 @@ def data_set(
     if not examples:
         raise UnseenError(f"the metadata in {root} name no image that could be used.")
     names = sorted(examples, key=lambda name: (name == TEST, name == VALIDATION, name))
-    drawn = {name: _drawn(root, name, examples[name], limit) for name in names}
-    owners = [name for name, own in drawn.items() for _ in own]
+    by_domain = {name: _sample(root, name, examples[name], limit) for name in names}
+    owners = [name for name, own in by_domain.items() for _ in own]
     try:
-        files = _files(root, [example.path for own in drawn.values() for example in own])
+        files = _files(root, [example.path for own in by_domain.values() for example in own])
         pixels, digest = decoded(Tree(root), files, view)
     except Unreadable as error:
         good = (name for i, name in enumerate(owners) if i not in error.places)
-        error.readable = dict.fromkeys(drawn, 0) | Counter(good)
+        error.readable = dict.fromkeys(by_domain, 0) | Counter(good)
         raise
     kind, dtype = (torch.float32,) * 2 if regression else (torch.int64, torch.uint8)
     domains, start = [], 0
-    for name, own in drawn.items():
+    for name, own in by_domain.items():
         end = start + len(own)
         validates = torch.tensor([example.validates for example in own])
         y = torch.tensor([example.label for example in own]).to(kind)
@@ -108,7 +108,7 @@ def real(cell: str, column: str, path: Path) -> float:
     return value
 
 
-def _drawn(
+def _sample(
     root: Path, name: str, examples: Sequence[Example], limit: int | None
 ) -> Sequence[Example]:
     if limit is None or len(examples) <= limit:
@@ -118,13 +118,13 @@ def _drawn(
 
 
 def _files(root: Path, paths: Sequence[str]) -> list[File]:
-    found, missing = [], {}
+    files, missing = [], {}
     for i, path in enumerate(paths):
         try:
             status = (root / path).stat()
-            found.append(File(path, status.st_size, status.st_mtime_ns))
+            files.append(File(path, status.st_size, status.st_mtime_ns))
         except OSError:
             missing[i] = f"the image {path} is not in {root}: unpack all, or remove its row."
     if missing:
         raise Unreadable(missing.values(), len(paths), places=missing)
-    return found
+    return files
