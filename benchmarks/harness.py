@@ -238,7 +238,7 @@ def measure(name: str, quick: bool) -> dict[str, Any]:
     begun, cpu, load = time.perf_counter(), cpu_seconds(), os.getloadavg()[0]
     absent = missing(getattr(module, "extras", ()))
     if absent:
-        install = f"pip install 'unseen[{','.join(absent)}]'"
+        install = f'pip install "unseen[{",".join(absent)}]"'
         note = f"Not measured: this needs an extra that is not installed: {install}."
         found: dict[str, Any] = {"notes": [note]}
     else:

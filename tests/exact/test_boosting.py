@@ -12,7 +12,8 @@ from unseen import Training
 from unseen.core.client import Client, Split
 from unseen.core.losses import SquaredError
 from unseen.exact.forest import GRID, Forest, Grown, grid
-from unseen.exact.histograms import ARRAYS, derivatives, descend, loops
+from unseen.exact.histograms import derivatives, descend
+from unseen.exact.loops import ARRAYS, compiled
 
 
 def rows(n=600, classes=2, seed=0):
@@ -78,12 +79,48 @@ def test_numbers_as_scikit_learn_with_the_same_bins():
     )
 
 
-def test_the_trees_of_sites_are_those_of_the_pooled_rows():
-    x, y, _ = rows(classes=3)
-    order = np.concatenate([np.arange(k, len(x), 3) for k in range(3)])
-    many = played("boost(trees=5)", sites(x, y, 3)).state.inbox["model"]
-    one = played("boost(trees=5)", sites(x[order], y[order], 3, count=1)).state.inbox["model"]
-    torch.testing.assert_close(many, one, rtol=0, atol=1e-6)
+@pytest.mark.parametrize("classes", [2, 3, None])
+def test_the_trees_of_sites_are_those_of_the_pooled_rows(classes):
+    """The same bits, for sums of multiples of 2^-30 are exact in any order."""
+    x, y, score = rows(classes=classes or 2)
+    y, training = (score, Training(loss=SquaredError())) if classes is None else (y, Training())
+    order = np.random.default_rng(1).permutation(len(x))
+    many = played("boost(trees=5)", sites(x, y, classes, count=4), training=training)
+    pooled = sites(x[order], y[order], classes, count=1)
+    one = played("boost(trees=5)", pooled, training=training)
+    assert torch.equal(many.state.inbox["model"], one.state.inbox["model"])
+
+
+def test_of_two_children_the_one_with_fewer_rows_is_sent():
+    """Messages against counts of the rows that lie in each node of the grown tree."""
+    from unseen.engine.inprocess import InProcess
+
+    sent = []
+
+    class Listening(InProcess):
+        def map(self, exchange, inbox, clients, turn):
+            replies = super().map(exchange, inbox, clients, turn)
+            if exchange.name != "bins":
+                sent.append(sum(reply.rows["model"] for reply in replies))
+            return replies
+
+    x, y, _ = rows()
+    run = played("boost(trees=1, depth=4, bins=8)", sites(x, y, 2), backend=Listening)
+    tree = run.model.module
+    feature, threshold = tree.feature[0].int().tolist(), tree.threshold[0].tolist()
+    inside = {0: np.full(len(x), True)}
+    for node in range(7):
+        right = x[:, feature[node]] > threshold[node]
+        for child, side in ((2 * node + 1, ~right), (2 * node + 2, right)):
+            inside[child] = inside[node] & side if feature[node] >= 0 else np.zeros(len(x), bool)
+    for level, row in enumerate(sent):
+        counts = row.numpy().reshape(-1, 4, 8, 3)[..., 2].sum(-1)  # of every column
+        first = 2**level - 1
+        pairs = [(n, n + 1) for n in range(first, 2 * first + 1, 2)] if level else [(0, 0)]
+        for own, pair in zip(counts, pairs, strict=True):
+            np.testing.assert_array_equal(own, min(inside[node].sum() for node in pair))
+    larger = [inside[n].sum() < inside[n + 1].sum() for n in (1, 3, 5, 7, 9, 11, 13)]
+    assert 0 < sum(larger) < len(larger)  # the left child of some, the right one of others
 
 
 def test_edges_lie_at_equal_shares_of_the_rows():
@@ -101,7 +138,9 @@ def test_derivatives_by_differences():
         forest = Forest(1, 1, 0.1, 0, 1, 4, count, 1, classes)
         y = rng.normal(size=6) if classes is None else rng.integers(classes, size=6)
         f, e = rng.normal(size=(6, count)), 1e-5
-        slopes, curvatures, losses = derivatives(f, y, forest).values()
+        scores, losses = derivatives(f, y, forest).values()
+        slopes, curvatures = scores[:, :, 1], scores[:, :, 2]
+        np.testing.assert_array_equal(scores[:, :, 0], f)
         factor = 2 if classes is None else 1  # the loss is printed without the half
         for i, k in np.ndindex(6, count):
             up, down = f.copy(), f.copy()
@@ -110,6 +149,7 @@ def test_derivatives_by_differences():
             high, low = (derivatives(g, y, forest)["losses"].sum() for g in (up, down))
             middle = losses.sum()
             assert abs((high - low) / (2 * e) / factor - slopes[i, k]) < 1e-8
+            assert slopes[i, k] * 2**30 % 1 == curvatures[i, k] * 2**30 % 1 == 0
             assert abs((high - 2 * middle + low) / e**2 / factor - curvatures[i, k]) < 1e-4
 
 
@@ -151,27 +191,37 @@ def test_what_a_site_has_forgotten_it_finds_again():
     x, y, _ = rows(classes=3)
     usual = played("boost(trees=3, depth=3)", sites(x, y, 3)).state.inbox["model"]
     again = played("boost(trees=3, depth=3)", sites(x, y, 3), backend=Forgetful)
-    torch.testing.assert_close(again.state.inbox["model"], usual, rtol=0, atol=1e-6)
+    assert torch.equal(again.state.inbox["model"], usual)
 
 
-def test_compiled_loops_add_the_same_bits_as_arrays():
+def test_compiled_loops_leave_the_same_bits_as_arrays():
     pytest.importorskip("numba")
     rng = np.random.default_rng(0)
     cells = rng.integers(7, size=(500, 3)).astype(np.uint8)
-    g, h = rng.normal(size=(2, 500))
-    feature, edge = np.array([1, -1, 0, -1, -1, -1, -1]), np.array([3, 0, 2, 0, 0, 0, 0])
+    scores = rng.normal(size=(500, 2, 3)) ** [1, 1, 2]
+    feature = np.array([[1, -1, 0, -1, -1, -1, -1], [2, 0, 1, -1, -1, -1, -1]])
+    edge = np.array([[3, 0, 2, 0, 0, 0, 0], [1, 4, 5, 0, 0, 0, 0]])
+    every = np.array([[1, 1, 0, 0, 0, 0, 1], [1, 0, 1, 1, 0, 1, 0]], bool)
     found = []
-    for move, add_up in (ARRAYS, loops()):
-        nodes, sums = np.zeros(500, np.int32), []
+    for way in (ARRAYS, compiled()):
+        nodes, left = np.zeros((500, 2), np.int32), []
         for level in range(3):
-            sums.append(np.zeros((2, 2 ** max(0, level - 1), 3, 7, 3)))
-            add_up(cells, np.array([200, 500]), nodes, g, h, 2**level - 1, sums[-1])
-            move(cells, nodes, feature, edge)
-        found.append((nodes, *sums))
-    assert loops() is not ARRAYS
+            first, asked = 2**level - 1, np.zeros((2, 7), bool)
+            asked[:, first : 2 * first + 1] = every[:, first : 2 * first + 1]
+            sums = np.full((2, 2, 2 ** max(0, level - 1), 3, 7, 3), np.nan)
+            way.add_up(cells, np.array([200, 500]), nodes, scores, asked, first, sums)
+            for histograms in sums.reshape(-1, *sums.shape[2:]):
+                left += way.best(histograms, histograms[:, 0].sum(1), 0.5, 9)
+            for k in range(2):  # every column counts the rows at the nodes that are asked for
+                there = asked[k, nodes[:, k]].sum()
+                assert (sums[:, k, ..., 2].sum((0, 1, 3)) == there).all()
+                assert there > 0
+            way.descend(cells, nodes, feature, edge)
+            left.append(sums)
+        found.append((nodes, *left))
+    assert compiled() is not ARRAYS
     for theirs, ours in zip(*found, strict=True):
         np.testing.assert_array_equal(theirs, ours)
-    assert found[0][1][..., 2].sum() == 3 * 500
 
 
 def test_sites_together_send_the_same_bits_as_one_at_a_time():

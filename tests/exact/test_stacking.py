@@ -82,6 +82,30 @@ def test_equal_weights_unless_better_by_a_standard_error(gains, kept):
     torch.testing.assert_close(weights, torch.tensor(expected))
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_every_site_judges_the_weights_of_the_others_by_a_loop(seed):
+    clients = federation(5, n=20, seed=seed)
+    run = played("stack(members=['glm', 'fedavg', 'boost(trees=1)'], groups=5)", clients)
+    A, b, c = [], [], []
+    for k, (_, client) in enumerate(sorted(clients.items())):
+        y = np.eye(3)[client.train.y.numpy()].ravel()
+        with torch.no_grad():
+            nets = [run.model.module.others[5 * m + k] for m in range(3)]
+            P = [net(client.train.x).double().softmax(-1).numpy().ravel() for net in nets]
+        P, n = np.stack(P, 1), len(client.train)
+        A, b, c = [*A, P.T @ P / n], [*b, P.T @ y / n], [*c, y @ y / n]
+    gains = []
+    for k in range(5):
+        rest = [j for j in range(5) if j != k]
+        w = simplex(*(np.mean([sums[j] for j in rest], axis=0) for sums in (A, b, c)), 0.05)
+        at = [v @ A[k] @ v - 2 * b[k] @ v + c[k] for v in (np.full(3, 1 / 3), w)]
+        gains.append(at[0] - at[1])
+    better = np.mean(gains) > np.std(gains, ddof=1) / 5**0.5
+    whole = simplex(*(np.mean(sums, axis=0) for sums in (A, b, c)), 0.05)
+    expected = torch.tensor(whole if better else np.full(3, 1 / 3)).float()
+    torch.testing.assert_close(run.model.module.weights.detach(), expected, atol=1e-5, rtol=0)
+
+
 def test_identical_members_have_equal_weights():
     run = played("stack(members=['glm', 'glm', 'glm'])", federation(4))
     torch.testing.assert_close(run.model.module.weights.detach(), torch.full((3,), 1 / 3))

@@ -7,9 +7,10 @@ from unseen.exact.boosting import Begin, Counts, Grow
 from unseen.exact.forest import Forest
 from unseen.exact.histograms import Histograms
 from unseen.exact.newton import Derivatives, Newton, Shape
+from unseen.exact.screening import AtRate, Least, Scores
 from unseen.exact.stacking import Judge, Judged, LeftOut, Weigh, products, simplex
 
 __all__ = [
-    "Begin", "Counts", "Derivatives", "Forest", "Grow", "Histograms", "Judge", "Judged", "LeftOut",
-    "Newton", "Shape", "Weigh", "products", "simplex",
+    "AtRate", "Begin", "Counts", "Derivatives", "Forest", "Grow", "Histograms", "Judge", "Judged",
+    "Least", "LeftOut", "Newton", "Scores", "Shape", "Weigh", "products", "simplex",
 ]  # fmt: skip

@@ -2,13 +2,14 @@
 
 A tree grows by one level an exchange. With g and h the first and second derivatives of the loss in
 the score, every site adds up (g, h, 1) over its rows in each bin of each column, for each node of
-the level; of two children the left one, since the right one is what the parent has more. A node is
-split where
+the level; of two children the one with fewer rows over all sites, which the server marks in the
+model, since the other one is what the parent has more. A node is split where
 
     G_L² / (H_L + λ) + G_R² / (H_R + λ) − G² / (H + λ)
 
-is largest, and a leaf has the value −η G / (H + λ). Bins are common to all sites, so that the trees
-are those of the pooled rows.
+is largest, and a leaf has the value −η G / (H + λ). Bins are common to all sites, and derivatives
+are rounded to multiples of 2⁻³⁰, so that sums are exact: however the rows are dealt to sites, the
+trees are those of the pooled rows, bit for bit.
 
 Source:
     Chen and Guestrin 2016, "XGBoost", Eq. 5 to 7 and Algorithm 1; Ke et al. 2017, "LightGBM", §2.1
@@ -24,8 +25,9 @@ from torch import Tensor
 from unseen.core import Client, Inbox, Memory, Model, Reply, RuleState, Turn, WithState
 from unseen.core.parts import Part
 from unseen.core.types import Table
-from unseen.exact.forest import GRID, Array, Forest, Grown, grid
+from unseen.exact.forest import ASKED, GRID, LEAF, Array, Forest, Grown, grid, in_steps
 from unseen.exact.histograms import rows
+from unseen.exact.loops import loops
 
 
 @dataclass(frozen=True)
@@ -38,12 +40,11 @@ class Counts(Part):
         self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
     ) -> tuple[Reply, Memory]:
         x, y = rows(client)
-        borders, d = grid(), self.forest.inputs
-        cells = np.searchsorted(borders, x) + np.arange(d) * (GRID + 1)
-        counts = np.bincount(cells.ravel(), minlength=d * (GRID + 1)).astype(np.float64)
-        classes = self.forest.classes
-        sums = [y.sum()] if classes is None else np.bincount(y, minlength=classes)
-        row = torch.from_numpy(np.concatenate([counts, [len(y)], sums]))
+        borders, classes = grid(), self.forest.classes
+        below = [np.searchsorted(column, borders, "right") for column in np.sort(x.T)]
+        counts = np.diff(below, prepend=0, append=len(x)).ravel()
+        sums = [in_steps(y).sum()] if classes is None else np.bincount(y, minlength=classes)
+        row = torch.from_numpy(np.concatenate([counts, [len(y)], sums]).astype(np.float64))
         return Reply({"model": row}, {"examples": len(y)}), memory
 
 
@@ -89,51 +90,52 @@ class Grow:
         forest, vector = self.forest, old.detach().cpu().clone()
         trees = Grown.of(vector, forest)
         round = int(state["grown"]) if "grown" in state else 0
-        level, first = forest.level(round), round // forest.depth * forest.scores
-        sums = new.double().cpu().numpy()
-        sums = sums.reshape(forest.scores, -1, forest.inputs, forest.bins, 3)
-        sums = np.ascontiguousarray(np.moveaxis(sums, -1, 0))
+        level, iteration = forest.level(round), round // forest.depth
+        under_way = trees.under_way(iteration)
+        shape = (forest.scores, -1, forest.inputs, forest.bins, 3)
+        sums = new.double().cpu().numpy().reshape(shape)
         if level:
-            sums = self._with_right(sums, state["histograms"].numpy(), trees, level, first)
+            sums = _of_both(sums, state["histograms"].numpy(), trees.feature[under_way], level)
         for k in range(forest.scores):
-            self._split(trees, first + k, 2**level - 1, sums[:, k])
+            self._split(trees, under_way.start + k, level, sums[k])
         after = {"grown": torch.tensor(round + 1), "histograms": torch.from_numpy(sums)}
         return vector.to(old), after
 
-    def _with_right(
-        self, left: Array, parents: Array, trees: Grown, level: int, first: int
-    ) -> Array:
-        """Return the histograms of both children: what the parent has more, if it was split."""
-        G = self.forest.scores
-        split = trees.feature[first : first + G, 2 ** (level - 1) - 1 : 2**level - 1] >= 0
-        right = (parents - left) * split[:, :, None, None]
-        both = np.stack([left, right], 3)
-        return both.reshape(3, G, -1, *left.shape[3:])
-
-    def _split(self, trees: Grown, tree: int, first: int, sums: Array) -> None:
-        """Split nodes first, first + 1, ... of one tree by their histograms [3, nodes, d, B]."""
-        forest = self.forest
-        total = sums[:, :, 0].sum(-1)  # [3, nodes], from any column
-        if first == 0:
-            trees.value[tree, 0] = forest.leaf(total[0, 0], total[1, 0])
-        left = sums.cumsum(-1)[..., :-1]
-        right = total[..., None, None] - left
-        gain = _score(left, forest.penalty) + _score(right, forest.penalty)
-        gain -= _score(total, forest.penalty)[:, None, None]
-        enough = np.minimum(left[2], right[2]) >= forest.least - 0.5
-        gain = np.where(enough, gain, 0.0).reshape(sums.shape[1], -1)
-        best = gain.argmax(1)
-        for i in np.flatnonzero(gain.max(1) > 1e-9 * np.maximum(1.0, total[1])):
-            node, child = first + i, 2 * (first + i) + 1
-            column, edge = divmod(int(best[i]), forest.bins - 1)
-            trees.feature[tree, node], trees.child[tree, node] = column, child
-            trees.threshold[tree, node] = trees.edges[column, edge]
-            for side, part in enumerate((left, right)):
-                G, H, _ = part[:, i, column, edge]
-                trees.value[tree, child + side] = forest.leaf(G, H)
+    def _split(self, trees: Grown, tree: int, level: int, sums: Array) -> None:
+        """Split the nodes of a level of one tree by their histograms [nodes, d, B, 3]."""
+        forest, first = self.forest, 2**level - 1
+        whole = sums[:, 0].sum(1)  # as of any column
+        if level == 0:
+            trees.value[tree, 0] = forest.leaf(*whole[0, :2])
+        best = loops(forest.row(forest.depth - 1)).best
+        gain, place, left = best(sums, whole, float(forest.penalty), float(forest.least))
+        splits = np.flatnonzero(gain > 1e-9 * np.maximum(1.0, whole[:, 1]))
+        left, right = left[splits], whole[splits] - left[splits]
+        node, (column, edge) = first + splits, np.divmod(place[splits], forest.bins - 1)
+        child = 2 * node + 1
+        trees.feature[tree, first : first + len(sums)] = LEAF
+        trees.feature[tree, node], trees.child[tree, node] = column, child
+        trees.threshold[tree, node] = trees.edges[column, edge]
+        for side, (G, H, _) in enumerate((left.T, right.T)):
+            trees.value[tree, child + side] = forest.leaf(G, H)
+        if level + 1 < forest.depth:
+            trees.feature[tree, child + (right[:, 2] < left[:, 2])] = ASKED
 
 
-def _score(sums: Array, penalty: float) -> Array:
-    """Return G² / (H + λ) for sums [3, ...]; empty parts count 0."""
-    score: Array = sums[0] ** 2 / np.maximum(sums[1] + penalty, 1e-12)
-    return score
+def _of_both(child: Array, parents: Array, feature: Array, level: int) -> Array:
+    """Return the histograms of both children; one was sent, the other is what the parent has more.
+
+    Args:
+        child: Of one child of each pair [G, pairs, d, B, 3]; 0 where the parent was not split.
+        parents: [G, pairs, d, B, 3].
+        feature: Of every node [G, M].
+        level: The children's.
+    """
+    G, pairs, *bins = child.shape
+    first, before = 2**level - 1, 2 ** (level - 1) - 1
+    side = (feature[:, first + 1 : first + 2 * pairs : 2] == ASKED).astype(np.int64)
+    rest = parents - child
+    rest[feature[:, before:first] < 0] = 0.0
+    both, (k, pair) = np.empty((G, pairs, 2, *bins)), np.indices((G, pairs))
+    both[k, pair, side], both[k, pair, 1 - side] = child, rest
+    return both.reshape(G, 2 * pairs, *bins)

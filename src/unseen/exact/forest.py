@@ -11,7 +11,13 @@ from torch import Tensor
 
 Array = npt.NDArray[Any]
 #: Columns are standardised; the grid is even in asinh(z), fine in the middle and wide outside.
+#: Hashed words are not: they lie in [−1, 1], where it has 118 borders.
 GRID, WIDEST = 1024, 1000.0
+#: Derivatives and labels are rounded to multiples of this. Their sums are exact below 2^23, and so
+#: the same bits for any order of rows and sites, and for any child that is not sent.
+STEP = 2.0**-30
+#: What the feature of a leaf is: of one that stays, and of one whose histogram is sent next.
+LEAF, ASKED = -1, -2
 
 
 @dataclass(frozen=True)
@@ -44,17 +50,18 @@ class Forest:
         """Return the level that a round grows."""
         return round % self.depth
 
-    def sent(self, level: int) -> int:
-        """Return how many nodes of a level are sent: the root, or the left child of each pair."""
+    def pairs(self, level: int) -> int:
+        """Return how many nodes of a level are sent: the root, or one child of each pair."""
         return int(2 ** max(0, level - 1))
 
     def row(self, level: int) -> int:
         """Return the numbers of a level's histograms."""
-        return self.scores * self.sent(level) * self.inputs * self.bins * 3
+        return self.scores * self.pairs(level) * self.inputs * self.bins * 3
 
-    def leaf(self, G: float, H: float) -> float:
-        """Return a leaf's value, 0 where there are no rows."""
-        return -self.rate * G / max(H + self.penalty, 1e-12)
+    def leaf(self, G: Array, H: Array) -> Array:
+        """Return the values of leaves, 0 where there are no rows."""
+        values: Array = -self.rate * G / np.maximum(H + self.penalty, STEP)
+        return values
 
     @property
     def nodes(self) -> int:
@@ -65,6 +72,12 @@ class Forest:
     def counts(self) -> int:
         """Return the numbers of the counts that bins and the baseline are made of."""
         return self.inputs * (GRID + 1) + 1 + (self.classes or 1)
+
+
+def in_steps(values: Array) -> Array:
+    """Return values [...] in float64, rounded to multiples of `STEP`."""
+    rounded: Array = np.rint(values.astype(np.float64) / STEP) * STEP
+    return rounded
 
 
 def grid() -> Array:
@@ -94,18 +107,24 @@ class Grown:
     def of(cls, vector: Tensor, forest: Forest) -> Grown:
         """Return the views; what is written into them is written into the vector."""
         G, cut = forest.scores, forest.inputs * (forest.bins - 1)
-        baseline, edges, rest = np.split(vector.detach().cpu().numpy(), [G, G + cut])
-        trees = rest.reshape(4, forest.trees * G, forest.nodes)
-        return cls(baseline, edges.reshape(forest.inputs, -1), *trees)
+        numbers = vector.detach().cpu().numpy()
+        edges = numbers[G : G + cut].reshape(forest.inputs, -1)
+        return cls(numbers[:G], edges, *numbers[G + cut :].reshape(4, -1, forest.nodes))
 
-    def splits(self, tree: int) -> tuple[Array, Array]:
-        """Return the column of each node's split [M], −1 at leaves, and the bin where it ends."""
-        feature = self.feature[tree].astype(np.int64)
-        edge = (self.edges[feature] < self.threshold[tree][:, None]).sum(1)
+    def splits(self, iteration: int) -> tuple[Array, Array]:
+        """Return the column of each node's split [G, M], < 0 at leaves, and the bin it ends at."""
+        trees = self.under_way(iteration)
+        feature = self.feature[trees].astype(np.int64)
+        edge = (self.edges[feature] < self.threshold[trees, :, None]).sum(-1)
         return feature, edge
+
+    def under_way(self, iteration: int) -> slice:
+        """Return which trees an iteration grows, one for each score."""
+        G = len(self.baseline)
+        return slice(iteration * G, (iteration + 1) * G)
 
     def values(self, iteration: int, nodes: Array) -> Array:
         """Return what an iteration's trees add to the scores [N, G] of rows at these nodes."""
-        G = nodes.shape[1]
-        trees = np.arange(iteration * G, (iteration + 1) * G)
-        return self.value[trees, nodes].astype(np.float64)
+        value = self.value[self.under_way(iteration)].astype(np.float64)
+        values: Array = value[np.arange(len(value)), nodes]
+        return values

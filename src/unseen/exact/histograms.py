@@ -1,8 +1,9 @@
 """What a site sends for a level of a tree: sums of derivatives by node, column and bin."""
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from itertools import accumulate
 
 import numpy as np
 import torch
@@ -10,23 +11,19 @@ from torch import Tensor
 
 from unseen.core import Client, Inbox, Memory, Model, Reply, Turn
 from unseen.core.joint import JointLocal
-from unseen.exact.forest import Array, Forest, Grown
+from unseen.exact.forest import ASKED, Array, Forest, Grown, in_steps
+from unseen.exact.loops import loops
 
-#: Cells of a site's table from which on compiled loops are worth their import.
-MANY = 2**15
-#: Moves rows [N] with cells [N, d] from their nodes by (feature, edge) of every node [M].
-Descend = Callable[[Array, Array, Array, Array], None]
-#: Adds (g, h, 1) of each site's rows at nodes first, first + 2, ... to sums [K, nodes, d, B, 3]:
-#: (cells [N, d], where each site's rows end [K], nodes [N], g [N], h [N], first, sums).
-AddUp = Callable[[Array, Array, Array, Array, Array, int, Array], None]
+#: What is remembered of every row: its bins [N, d], its nodes in the trees under way [N, G], its
+#: scores before them with their derivatives [N, G, 3].
+ROWS = ("cells", "nodes", "scores")
 
 
 @dataclass(frozen=True)
 class Histograms(JointLocal):
     """What a site sends for one level: Σ g, Σ h and the count by score, node, column and bin.
 
-    It remembers where its rows are in the trees under way, so that a round reads one level only:
-    the bins of its rows, the scores and their derivatives before the tree, the nodes.
+    It remembers where its rows are in the trees under way, so that a round reads one level only.
     """
 
     forest: Forest
@@ -39,95 +36,106 @@ class Histograms(JointLocal):
         memories: Sequence[Memory],
         turn: Turn,
     ) -> list[tuple[Reply, Memory]]:
-        level = self.forest.level(turn.round)
         trees = Grown.of(model.vector, self.forest)
-        sites = [
-            remembered(memory, turn.round) or self._replayed(trees, client, turn.round)
+        before = [
+            memory if remembers(memory, turn.round) else self._replayed(trees, client, turn.round)
             for client, memory in zip(clients, memories, strict=True)
         ]
-        sizes = [len(site["nodes"]) for site in sites]
-        table = {name: joined([site[name] for site in sites]).numpy() for name in sites[0]}
-        table["nodes"] = table["nodes"].copy()
-        if turn.round:
-            iteration = (turn.round - 1) // self.forest.depth
-            descend(trees, iteration, table["cells"], table["nodes"])
-            if level == 0:  # the tree is complete
-                table["scores"] = table["scores"] + trees.values(iteration, table["nodes"])
-        if level == 0:
-            y = np.concatenate([rows(client)[1] for client in clients])
-            table |= derivatives(table["scores"], y, self.forest)
-            table["nodes"] = np.zeros_like(table["nodes"])
-        later = {n: torch.from_numpy(values).split(sizes) for n, values in table.items()}
-        named = {f"boost.{name}": parts for name, parts in later.items()}
-        round = {"boost.round": torch.tensor(turn.round)}
-        return [
-            (reply, {**memory, **{name: parts[i] for name, parts in named.items()}, **round})
-            for i, (reply, memory) in enumerate(
-                zip(self._replies(table, sizes, level), memories, strict=True)
-            )
-        ]
+        sizes = [site["boost.nodes"].shape[0] for site in before]
+        table = {n: joined([site[f"boost.{n}"] for site in before], sizes) for n in ROWS}
+        changed = self._changed(trees, table, clients, turn.round)
+        sums = self._sums(trees, table | changed, sizes, turn.round)
+        round, answers = torch.tensor(turn.round), list[tuple[Reply, Memory]]()
+        for i, own in enumerate(divided(changed, sizes)):
+            memory = {**memories[i], **before[i], **own, "boost.round": round}
+            loss = float(memory["boost.loss"])
+            reply = Reply({"model": sums[i]}, {"examples": sizes[i], "steps": 1, "loss": loss})
+            answers.append((reply, memory))
+        return answers
+
+    def _changed(
+        self, trees: Grown, table: Mapping[str, Array], clients: Sequence[Client], round: int
+    ) -> dict[str, Array]:
+        """Return what changes of the rows: they go one level down, or to the root of a new tree."""
+        nodes, iteration = table["nodes"].copy(), (round - 1) // self.forest.depth
+        if round:
+            descend(trees, iteration, table["cells"], nodes)
+        if self.forest.level(round):
+            return {"nodes": nodes}
+        f = table["scores"][:, :, 0].copy()
+        if round:
+            f += trees.values(iteration, nodes)
+        y = np.concatenate([rows(client)[1] for client in clients])
+        new = derivatives(f, y, self.forest)
+        return new | {"cells": table["cells"], "nodes": np.zeros_like(nodes)}
 
     def _replayed(self, trees: Grown, client: Client, round: int) -> dict[str, Tensor]:
-        """Return where a site's rows were after the round before, from the trees alone."""
+        """Return what a site remembers after the round before, from the trees alone."""
         forest, before = self.forest, max(0, round - 1)
         x, y = rows(client)
-        cells = np.empty(x.shape, np.uint8)
-        for j, edges in enumerate(trees.edges):
-            cells[:, j] = np.searchsorted(edges, x[:, j])
-        scores = np.repeat(trees.baseline[None].astype(np.float64), len(y), 0)
+        cells = np.zeros(x.shape, np.uint8)
+        for edges in trees.edges.T:
+            cells += x > edges
+        f = np.repeat(trees.baseline[None].astype(np.float64), len(y), 0)
         iterations = before // forest.depth
         for iteration in range(iterations + 1):
             nodes = np.zeros((len(y), forest.scores), np.int32)
             for _ in range(forest.depth if iteration < iterations else forest.level(before)):
                 descend(trees, iteration, cells, nodes)
             if iteration < iterations:
-                scores = scores + trees.values(iteration, nodes)
-        table = {"cells": cells, "scores": scores, "nodes": nodes}
-        table |= derivatives(scores, y, forest)
-        return {name: torch.from_numpy(values) for name, values in table.items()}
+                f = f + trees.values(iteration, nodes)
+        table = derivatives(f, y, forest) | {"cells": cells, "nodes": nodes}
+        return divided(table, [len(y)])[0]
 
-    def _replies(self, table: Mapping[str, Array], sizes: Sequence[int], level: int) -> list[Reply]:
-        """Return each site's histograms [G, nodes sent, d, B, 3], flat, and its loss.
+    def _sums(
+        self, trees: Grown, table: Mapping[str, Array], sizes: Sequence[int], round: int
+    ) -> Tensor:
+        """Return each site's histograms [K, G · nodes sent · d · B · 3].
 
         Args:
+            trees: The trees.
             table: The rows of all sites, one site after the other.
             sizes: How many rows each has [K].
-            level: The level.
+            round: The round.
         """
-        forest, ends = self.forest, np.cumsum(sizes)
-        shape = (len(sizes), forest.sent(level), forest.inputs, forest.bins, 3)
-        add_up = (loops() if table["cells"].size >= MANY else ARRAYS)[1]
-        sums = [np.zeros(shape) for _ in range(forest.scores)]
-        for k, own in enumerate(sums):
-            at, g, h = (
-                np.ascontiguousarray(table[n][:, k]) for n in ("nodes", "slopes", "curvatures")
-            )
-            add_up(table["cells"], ends, at, g, h, 2**level - 1, own)
-        matrix = torch.from_numpy(sums[0] if len(sums) == 1 else np.stack(sums, 1)).flatten(1)
-        losses = np.split(table["losses"], ends[:-1])
-        return [
-            Reply({"model": row}, {"examples": n, "steps": 1, "loss": float(own.sum()) / max(1, n)})
-            for row, n, own in zip(matrix, sizes, losses, strict=True)
-        ]
+        forest, level = self.forest, self.forest.level(round)
+        feature, first = trees.feature[trees.under_way(round // forest.depth)], 2**level - 1
+        asked, own = np.zeros(feature.shape, bool), slice(first, 2 * first + 1)
+        asked[:, own] = feature[:, own] == ASKED if level else True
+        pairs = (forest.scores, forest.pairs(level))
+        sums = np.empty((len(sizes), *pairs, forest.inputs, forest.bins, 3))
+        cells, nodes, scores = (table[name] for name in ROWS)
+        loops(cells.size).add_up(cells, np.cumsum(sizes), nodes, scores, asked, first, sums)
+        return torch.from_numpy(sums).flatten(1)
 
 
-def remembered(memory: Memory, round: int) -> dict[str, Tensor]:
-    """Return where a site's rows were after the round before; nothing if it has forgotten."""
-    if "boost.round" not in memory or int(memory["boost.round"]) != round - 1:
-        return {}
-    return {n[6:]: v for n, v in memory.items() if n.startswith("boost.") and v.ndim}
+def remembers(memory: Memory, round: int) -> bool:
+    """Return whether a memory is of the round before."""
+    return "boost.round" in memory and int(memory["boost.round"]) == round - 1
 
 
-def joined(parts: Sequence[Tensor]) -> Tensor:
-    """Concatenate parts; those that follow each other in memory are not copied."""
-    first, place = parts[0], parts[0].storage_offset()
-    address = first.untyped_storage().data_ptr()
-    for part in parts:
-        if part.untyped_storage().data_ptr() != address or part.storage_offset() != place:
-            return torch.cat(list(parts))
-        place += part.numel()
-    count = sum(map(len, parts))
-    return first.as_strided((count, *first.shape[1:]), first.stride())
+def divided(table: Mapping[str, Array], sizes: Sequence[int]) -> list[dict[str, Tensor]]:
+    """Return what each site remembers of a table of all rows; of their losses the mean."""
+    parts = {f"boost.{n}": torch.from_numpy(table[n]).split(sizes) for n in ROWS if n in table}
+    if "losses" in table:
+        sums = [part.sum() for part in np.split(table["losses"], np.cumsum(sizes)[:-1])]
+        means = [float(total) / max(1, n) for total, n in zip(sums, sizes, strict=True)]
+        parts["boost.loss"] = torch.tensor(means, dtype=torch.float64).unbind()
+    return [dict(zip(parts, own, strict=True)) for own in zip(*parts.values(), strict=True)]
+
+
+def joined(parts: Sequence[Tensor], sizes: Sequence[int]) -> Array:
+    """Concatenate contiguous parts of so many rows; neighbours in memory are not copied."""
+    first, shape = parts[0], parts[0].shape[1:]
+    row, memory = first.element_size() * math.prod(shape), first.untyped_storage()
+    begins = accumulate(sizes, lambda place, n: place + n * row, initial=first.data_ptr())
+    *places, end = begins
+    whole: Array
+    if [part.data_ptr() for part in parts] == places and end <= memory.data_ptr() + memory.nbytes():
+        whole = first.as_strided((sum(sizes), *shape), first.stride()).numpy()
+    else:
+        whole = torch.cat(list(parts)).numpy()
+    return whole
 
 
 def rows(client: Client) -> tuple[Array, Array]:
@@ -145,93 +153,33 @@ def descend(trees: Grown, iteration: int, cells: Array, nodes: Array) -> None:
         cells: The bins that the rows lie in [N, d].
         nodes: The nodes that the rows are at [N, G]; it is changed.
     """
-    move = (loops() if cells.size >= MANY else ARRAYS)[0]
-    G = nodes.shape[1]
-    for k in range(G):
-        feature, edge = trees.splits(iteration * G + k)
-        at = np.ascontiguousarray(nodes[:, k])
-        move(cells, at, feature, edge)
-        nodes[:, k] = at
+    loops(cells.size).descend(cells, nodes, *trees.splits(iteration))
 
 
-def derivatives(scores: Array, y: Array, forest: Forest) -> dict[str, Array]:
-    """Return slopes g and curvatures h [N, G] at scores [N, G], and the losses [N] of the rows."""
-    if forest.classes is None:
-        g, h = scores - y[:, None], np.ones_like(scores)
-        return {"slopes": g, "curvatures": h, "losses": (g**2)[:, 0]}
-    if forest.scores == 1:
-        p = 1 / (1 + np.exp(-scores))
-        losses = np.logaddexp(0, np.where(y[:, None] == 1, -scores, scores))[:, 0]
-        return {"slopes": p - y[:, None], "curvatures": p * (1 - p), "losses": losses}
-    shifted = scores - scores.max(1, keepdims=True)
-    p = np.exp(shifted)
-    norm = p.sum(1, keepdims=True)
-    chosen = np.arange(len(y)), y
-    losses = np.log(norm[:, 0]) - shifted[chosen]
-    p /= norm
-    g = p.copy()
-    g[chosen] -= 1
-    return {"slopes": g, "curvatures": p * (1 - p), "losses": losses}
+def derivatives(f: Array, y: Array, forest: Forest) -> dict[str, Array]:
+    """Return (f, g, h) as "scores" [N, G, 3], and "losses" [N].
 
-
-def _descend_arrays(cells: Array, nodes: Array, feature: Array, edge: Array) -> None:
-    column = feature[nodes]
-    right = cells[np.arange(len(nodes)), column] > edge[nodes]
-    nodes[:] = np.where(column >= 0, 2 * nodes + 1 + right, nodes)
-
-
-def _add_up_arrays(
-    cells: Array, ends: Array, nodes: Array, g: Array, h: Array, first: int, sums: Array
-) -> None:
-    _, _, d, bins, _ = sums.shape
-    place = nodes - first
-    chosen = np.flatnonzero((place >= 0) & (place % 2 == 0))
-    for site, rows in enumerate(np.split(chosen, np.searchsorted(chosen, ends[:-1]))):
-        flat = sums[site].reshape(-1, 3)
-        at = cells[rows] + np.arange(d) * bins
-        at = (at + (place[rows] // 2 * (d * bins))[:, None]).ravel()
-        for c, values in enumerate((g, h)):
-            flat[:, c] = np.bincount(at, np.repeat(values[rows], d), len(flat))
-        flat[:, 2] = np.bincount(at, minlength=len(flat))
-
-
-def _descend_loop(cells: Array, nodes: Array, feature: Array, edge: Array) -> None:
-    for i in range(len(nodes)):
-        node = nodes[i]
-        if feature[node] >= 0:
-            nodes[i] = 2 * node + 1 + (cells[i, feature[node]] > edge[node])
-
-
-def _add_up_loop(
-    cells: Array, ends: Array, nodes: Array, g: Array, h: Array, first: int, sums: Array
-) -> None:
-    begin = 0
-    for site in range(len(ends)):
-        for i in range(begin, ends[site]):
-            place = nodes[i] - first
-            if place < 0 or place % 2 == 1:
-                continue
-            own, slope, curvature = sums[site, place // 2], g[i], h[i]
-            for j in range(cells.shape[1]):
-                c = cells[i, j]
-                own[j, c, 0] += slope
-                own[j, c, 1] += curvature
-                own[j, c, 2] += 1.0
-        begin = ends[site]
-
-
-ARRAYS: tuple[Descend, AddUp] = (_descend_arrays, _add_up_arrays)
-
-
-@cache
-def loops() -> tuple[Descend, AddUp]:
-    """Return the two steps compiled by numba, or by arrays where it is not installed.
-
-    Both add in the order of the rows, so that the sums are the same bits.
+    Args:
+        f: The scores [N, G].
+        y: The labels [N].
+        forest: Of how many classes.
     """
-    try:
-        import numba
-    except ImportError:
-        return ARRAYS
-    compiled = numba.njit(cache=True)
-    return compiled(_descend_loop), compiled(_add_up_loop)
+    scores = np.empty((*f.shape, 3))
+    scores[:, :, 0], g, h = f, scores[:, :, 1], scores[:, :, 2]
+    if forest.classes is None:
+        error = f - y[:, None]
+        g[:], h[:], losses = in_steps(error), 1.0, error[:, 0] ** 2
+    elif forest.scores == 1:
+        p = 1 / (1 + np.exp(-f))
+        g[:], h[:] = in_steps(p - y[:, None]), in_steps(p * (1 - p))
+        wrong = np.where(y == 1, -f[:, 0], f[:, 0])  # the score of the other class
+        losses = np.maximum(wrong, 0) + np.log1p(np.exp(-np.abs(wrong)))
+    else:
+        shifted, own = f - f.max(1, keepdims=True), (np.arange(len(y)), y)
+        p = np.exp(shifted)
+        norm = p.sum(1, keepdims=True)
+        losses = np.log(norm[:, 0]) - shifted[own]
+        p /= norm
+        g[:], h[:] = in_steps(p), in_steps(p * (1 - p))
+        g[own] -= 1
+    return {"scores": scores, "losses": losses}

@@ -7,13 +7,17 @@ it, and the one-hot labels y_k [n_k C]. It sends
 
 so that wᵀA w − 2 bᵀw + c, summed over sites, is K times the mean Brier score of Σ_m w_m p_m: each
 site counts alike, since the unseen one is a draw from the sites. The weights minimise it on the
-simplex. They are used where they are better than equal ones by a standard error over sites.
+simplex. Each site then compares the weights that the other sites' sums give with equal ones on its
+own rows, and they are used where they are better by a standard error over sites: weights judged on
+the rows that they were made of would nearly always be.
 
 Source:
     Wolpert 1992, "Stacked Generalization"; Breiman 1996, "Stacked Regressions"; van der Laan,
     Polley and Hubbard 2007, "Super Learner".
 """
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,17 +25,17 @@ import numpy.typing as npt
 import torch
 import torch.nn.functional as F
 from scipy.optimize import nnls
-from torch import Tensor
+from torch import Tensor, nn
 
-from unseen.core import Client, Inbox, Memory, Model, Reply, RuleState, Turn, WithState
+from unseen.core import Client, Inbox, Memory, Model, Reply, RuleState, Split, Turn, WithState
 from unseen.core.metrics import EVALUATION_BATCH
 from unseen.core.parts import Part
 from unseen.core.types import Table
 from unseen.models.mixture import Mixture, probabilities
 
 Array = npt.NDArray[np.float64]
-#: What a site remembers of its row until the weights have come.
-ROW = "stack.row"
+#: What a site remembers of its row until the sum has come, and what the sum is called.
+ROW, SUMS = "stack.row", "stack.sums"
 
 
 def simplex(A: Array, b: Array, c: float, shrink: float = 0.0) -> Array:
@@ -84,6 +88,11 @@ def parts(row: Tensor, M: int) -> tuple[Array, Array, float]:
     return numbers[: M * M].reshape(M, M), numbers[M * M : M * M + M], float(numbers[-1])
 
 
+def members(row: Tensor) -> int:
+    """Return M of a row [A, b, c] of M² + M + 1 numbers."""
+    return math.isqrt(len(row))
+
+
 def brier(row: Tensor, weights: Tensor) -> Tensor:
     """Return wᵀA w − 2 bᵀw + c of a row for weights [M]."""
     M = len(weights)
@@ -112,41 +121,66 @@ class LeftOut(Part):
         nets = [
             module.others[m * self.groups + turn.index % self.groups] for m in range(self.members)
         ]
-        module.eval()
-        batches = range(0, len(split), EVALUATION_BATCH)
-        with torch.no_grad():
-            outputs = [
-                torch.cat([net(split.batch(slice(i, i + EVALUATION_BATCH))[0]) for i in batches])
-                for net in nets
-            ]
-        row = products(predicted(torch.stack(outputs), module.numbers), split.y)
-        return (
-            Reply({"weights": torch.cat([row, row.new_ones(1)])}, {"examples": len(split)}),
-            {**memory, ROW: row},
-        )
+        row = left_out_products(module, nets, split)
+        row = torch.cat([row, row.new_ones(1)])
+        return Reply({SUMS: row}, {"examples": len(split)}), {**memory, ROW: row}
+
+
+def gain(row: Tensor, others: Tensor, shrink: float) -> Tensor:
+    """Return by how much the other sites' weights are better than equal ones at a site.
+
+        d_k = B_k(1/M) − B_k(w_k),   w_k: the weights of Σ_{j≠k} (A_j, b_j, c_j)
+
+    Args:
+        row: [A, b, c] of the site, flat.
+        others: The sum of the others' rows, and last how many they are; of none nothing is better.
+        shrink: λ of `simplex`.
+    """
+    M = members(row)
+    if others[-1].round() < 1:
+        return row.new_zeros(())
+    equal = torch.full((M,), 1 / M, dtype=torch.float64)
+    A, b, c = parts(others[:-1] / others[-1], M)
+    return brier(row, equal) - brier(row, torch.from_numpy(simplex(A, b, c, shrink)))
 
 
 @dataclass(frozen=True)
 class Judged(Part):
-    """What a site sends next: how much better the weights are than equal ones, by Brier score."""
+    """What a site sends next: how much better the weights of the other sites are than equal ones.
 
-    members: int
-    groups: int
+    Attributes:
+        left_out: What it sent before; a site that was away makes it now.
+        shrink: λ of `simplex`.
+    """
+
+    left_out: LeftOut
+    shrink: float
 
     def __call__(
         self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
     ) -> tuple[Reply, Memory]:
         """Return the row [d, d², 1]."""
-        row = memory.get(ROW)
-        if row is None:
-            _, memory = LeftOut(self.members, self.groups)(model, inbox, client, memory, turn)
-            row = memory[ROW]
-        module = model.module
-        assert isinstance(module, Mixture)
-        weights = module.weights.detach().cpu()
-        d = brier(row, torch.full_like(weights, 1 / len(weights))) - brier(row, weights)
+        others = inbox[SUMS].double().cpu()
+        if ROW in memory:
+            row = memory[ROW].cpu()
+            others = others - row
+        else:
+            row = self.left_out(model, inbox, client, memory, turn)[1][ROW]
+        d = gain(row[:-1], others, self.shrink)
         rest = {name: value for name, value in memory.items() if name != ROW}
         return Reply({"judged": torch.stack([d, d * d, torch.ones_like(d)])}), rest
+
+
+def left_out_products(module: Mixture, nets: Sequence[nn.Module], split: Split) -> Tensor:
+    """Return the row [A, b, c] of a site for some of the networks that train with a mixture."""
+    module.eval()
+    batches = range(0, len(split), EVALUATION_BATCH)
+    with torch.no_grad():
+        outputs = [
+            torch.cat([net(split.batch(slice(i, i + EVALUATION_BATCH))[0]) for i in batches])
+            for net in nets
+        ]
+    return products(predicted(torch.stack(outputs), module.numbers), split.y)
 
 
 def predicted(outputs: Tensor, numbers: bool) -> Tensor:
@@ -179,8 +213,8 @@ class Weigh:
 class Judge:
     """The server's step that goes back to equal weights, unless these are clearly better.
 
-    The row is (Σ_k d_k, Σ_k d_k², K), with d_k the Brier score of equal weights at site k less that
-    of the weights: the mean must be more than its standard error.
+    The row is (Σ_k d_k, Σ_k d_k², K), d_k as in `gain`: the mean must be more than its standard
+    error.
     """
 
     at_sites = True
