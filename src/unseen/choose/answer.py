@@ -1,8 +1,10 @@
 """Which recipe for the next site: expectations, chances, and what they are worth."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from statistics import fmean, stdev
+from typing import Any, NamedTuple
 
 from unseen.choose.expectation import (
     LEVEL,
@@ -12,7 +14,8 @@ from unseen.choose.expectation import (
     expect,
     sites_needed,
 )
-from unseen.choose.trials import ALONE, BASE, POOLED, Trial, Trials, changed
+from unseen.choose.trials import ALONE, BASE, POOLED, VIEWS, Trials, changed
+from unseen.core.rule import Sees
 from unseen.results.comparison import LEVEL as ALPHA
 from unseen.results.comparison import holm, wilcoxon
 from unseen.results.formats import decimals
@@ -33,6 +36,7 @@ class Row:
         p: Of the best recipe against this one, Wilcoxon's over sites, after Holm; None for itself
             and for what cannot be chosen.
         factor: Of the study's learning rate, the best over all sites.
+        sees: What its server must see.
         sent: Bytes that leave one site in one training.
         seconds: Of one training.
     """
@@ -43,8 +47,25 @@ class Row:
     against: Mapping[str, float]
     p: float | None
     factor: float
+    sees: Sees
     sent: float
     seconds: float
+
+
+class Verdict(NamedTuple):
+    """What the sites say of the recipes.
+
+    Attributes:
+        recipe: What is recommended.
+        best: The recipe with the best mean.
+        tied: Those that the sites cannot tell from the best.
+        p: Recipe -> p of the best against it.
+    """
+
+    recipe: str
+    best: str
+    tied: tuple[str, ...]
+    p: Mapping[str, float]
 
 
 @dataclass(frozen=True)
@@ -95,29 +116,23 @@ def choose(trials: Trials, level: float = LEVEL) -> Choice:
     """Return the recipe for the next site.
 
     The best recipe is the one with the best mean over sites. Those that Wilcoxon's test over sites,
-    corrected for their number, cannot tell from it are tied with it, and of these the cheapest is
-    recommended.
+    corrected for their number, cannot tell from it are tied with it; which of these is recommended,
+    `cheapest` says.
 
     Args:
         trials: The figures.
         level: Of the intervals.
     """
-    sites = sorted(set.intersection(*(set(trial.figures) for trial in trials.by_recipe.values())))
-    sign = -1.0 if trials.lower else 1.0
-    figures = {n: [t.figures[s] for s in sites] for n, t in trials.by_recipe.items()}
-    best, tied, p = verdict(trials.by_recipe, figures, sign)
-    recipe = cheapest(trials.by_recipe, tied)
+    sites, figures = trials.sites, trials.at(trials.sites)
+    recipe, best, tied, p = verdict(trials, sites)
     bounds = (0.0, 1.0) if trials.metric in SHARES else None
-    rows = [
-        row(trials.by_recipe[name], figures, sites, sign, p.get(name), level, bounds)
-        for name in sorted(figures, key=lambda n: -sign * sum(figures[n]))
-    ]
+    order = sorted(figures, key=lambda name: -trials.sign * sum(figures[name]))
     return Choice(
-        recipe, best, tied, tuple(rows), trials.metric, trials.lower,
-        expect(nested(trials, sites, sign), level, bounds),
-        tuple(changes(trials, figures, sites, recipe, best, sign)),
-        trials.refused, trials.groups, trials.data, settings(trials, recipe),
-        {name: {s: trial.figures[s] for s in sites} for name, trial in trials.by_recipe.items()},
+        recipe, best, tied, tuple(row(trials, name, p.get(name), level, bounds) for name in order),
+        trials.metric, trials.lower, expect(nested(trials), level, bounds),
+        tuple(changes(trials, recipe, best)), trials.refused, trials.groups, trials.data,
+        settings(trials, recipe),
+        {name: dict(zip(sites, own, strict=True)) for name, own in figures.items()},
     )  # fmt: skip
 
 
@@ -127,27 +142,46 @@ def settings(trials: Trials, recipe: str) -> dict[str, Any]:
     return whole.model_dump(mode="json", exclude_defaults=True)
 
 
-def verdict(
-    trials: Mapping[str, Trial], figures: Mapping[str, Sequence[float]], sign: float
-) -> tuple[str, tuple[str, ...], dict[str, float]]:
-    """Return the best recipe, those tied with it, and recipe -> p against the best.
-
-    Args:
-        trials: All recipes.
-        figures: Recipe -> its figure at each site [K].
-        sign: −1 where less is better.
-    """
-    able = [name for name in trials if name not in (POOLED, ALONE)]
-    best = max(able, key=lambda name: sign * sum(figures[name]))
+def verdict(trials: Trials, sites: Sequence[str]) -> Verdict:
+    """Return what these sites say of the recipes."""
+    figures = trials.at(sites)
+    able = [name for name in figures if name not in (POOLED, ALONE)]
+    best = max(able, key=lambda name: trials.sign * sum(figures[name]))
     others = [name for name in able if name != best]
     tests = [wilcoxon(rounded(figures[best], figures[name])) for name in others]
     p = dict(zip(others, holm(tests), strict=True))
-    return best, (best, *(name for name in others if p[name] >= ALPHA)), p
+    tied = (best, *(name for name in others if p[name] >= ALPHA))
+    return Verdict(cheapest(trials, tied, sites), best, tied, p)
 
 
-def cheapest(trials: Mapping[str, Trial], tied: Sequence[str]) -> str:
-    """Return the recipe that sends the fewest bytes: a count, where seconds differ by the run."""
-    return min(tied, key=lambda name: trials[name].sent)
+def cheapest(trials: Trials, tied: Sequence[str], sites: Sequence[str]) -> str:
+    """Return the recipe that is recommended of those that the sites cannot tell from the best.
+
+    A recipe whose server must see more (inner products for sums, every site's model for these) has
+    to be ahead by the test. Of those whose server sees least, it is the one that sends the fewest
+    bytes within one standard error of the best mean among them, s_d / √K of the differences d to
+    it: with few sites no test tells anything apart, and bytes alone would decide. Seconds have no
+    say, since they differ by the run.
+
+    Args:
+        trials: All recipes.
+        tied: Those to choose from.
+        sites: Those that have a say.
+
+    Source:
+        Breiman, Friedman, Olshen and Stone 1984, "Classification and Regression Trees", §3.4.3,
+        the 1 SE rule.
+    """
+    figures, by_recipe = trials.at(sites), trials.by_recipe
+    least = min(VIEWS.index(by_recipe[name].sees) for name in tied)
+    discreet = [name for name in tied if VIEWS.index(by_recipe[name].sees) == least]
+    first = max(discreet, key=lambda name: trials.sign * sum(figures[name]))
+
+    def near(name: str) -> bool:
+        gaps = [trials.sign * d for d in rounded(figures[first], figures[name])]
+        return fmean(gaps) <= (stdev(gaps) / math.sqrt(len(gaps)) if len(gaps) > 1 else 0)
+
+    return min(filter(near, discreet), key=lambda name: by_recipe[name].upload)
 
 
 def rounded(ours: Sequence[float], theirs: Sequence[float]) -> list[float]:
@@ -156,67 +190,53 @@ def rounded(ours: Sequence[float], theirs: Sequence[float]) -> list[float]:
 
 
 def row(
-    trial: Trial,
-    figures: Mapping[str, Sequence[float]],
-    sites: Sequence[str],
-    sign: float,
-    p: float | None,
-    level: float,
-    bounds: tuple[float, float] | None,
+    trials: Trials, name: str, p: float | None, level: float, bounds: tuple[float, float] | None
 ) -> Row:
     """Return what is said of one recipe; see `Row`."""
-    own = figures[trial.recipe]
-    worst = min(range(len(sites)), key=lambda k: sign * own[k])
+    trial, sites, figures = trials.by_recipe[name], trials.sites, trials.at(trials.sites)
+    own = dict(zip(sites, figures[name], strict=True))
+    worst = min(sites, key=lambda site: trials.sign * own[site])
     against = {
-        other: chance([sign * d for d in rounded(own, figures[other])])
+        other: chance([trials.sign * d for d in rounded(figures[name], figures[other])])
         for other in (BASE, ALONE)
-        if other in figures and other != trial.recipe
+        if other in figures and other != name
     }
-    expected = expect(own, level, bounds)
-    return Row(trial.recipe, expected, (sites[worst], own[worst]), against, p, trial.best,
-               trial.sent, trial.seconds)  # fmt: skip
+    expected = expect(figures[name], level, bounds)
+    return Row(name, expected, (worst, own[worst]), against, p, trial.best, trial.sees,
+               trial.upload, trial.seconds)  # fmt: skip
 
 
-def nested(trials: Trials, sites: Sequence[str], sign: float) -> list[float]:
+def nested(trials: Trials) -> list[float]:
     """Return each site's figure under the recipe that the sites of the other groups recommend."""
     figures = []
-    for site in sites:
+    for site in trials.sites:
         own = next(group for group in trials.groups.values() if site in group)
-        rest = [s for s in sites if s not in own]
-        others = {n: [t.figures[s] for s in rest] for n, t in trials.by_recipe.items()}
-        _, tied, _ = verdict(trials.by_recipe, others, sign)
-        figures.append(trials.by_recipe[cheapest(trials.by_recipe, tied)].figures[site])
+        rest = [other for other in trials.sites if other not in own]
+        figures.append(trials.by_recipe[verdict(trials, rest).recipe].figures[site])
     return figures
 
 
-def changes(
-    trials: Trials,
-    figures: Mapping[str, Sequence[float]],
-    sites: Sequence[str],
-    recipe: str,
-    best: str,
-    sign: float,
-) -> list[str]:
+def changes(trials: Trials, recipe: str, best: str) -> list[str]:
     """Return sentences on what would change the answer."""
-    said = []
+    sentences, sites, figures = [], trials.sites, trials.at(trials.sites)
     if recipe != best:
-        gap = [sign * d for d in rounded(figures[best], figures[recipe])]
+        gap = [trials.sign * d for d in rounded(figures[best], figures[recipe])]
         needed = sites_needed(gap)
-        size = shown(abs(sum(gap)) / len(gap), trials.metric, gap=True)
-        said.append(
+        size = figure_text(abs(sum(gap)) / len(gap), trials.metric, gap=True)
+        sentences.append(
             f"More sites: {best} is ahead of {recipe} by {size} on average. If that is so at all "
             f"sites, some {needed} sites would show it, four times in five; here are {len(sites)}."
         )
     if trials.metric == "accuracy":
         part = chance_share(figures[recipe], [trials.rows[site] for site in sites])
-        said.append(
+        sentences.append(
             f"More rows: {part:.0%} of the spread between sites is what few rows at the sites "
             "leave to chance; the rest is that sites differ."
         )
-    return said
+    return sentences
 
 
-def shown(number: float, metric: str, gap: bool = False) -> str:
+def figure_text(number: float, metric: str, gap: bool = False) -> str:
     """Return a figure as tables print it; accuracies in percent."""
     share = metric in SHARES
     text = f"{100 * number:.1f}" if share else f"{number:.{max(2, decimals(metric))}f}"

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from unseen.choose.answer import Choice, Row, shown
+from unseen.choose.answer import Choice, Row, figure_text
 from unseen.choose.expectation import LEVEL
 from unseen.choose.trials import ALONE, BASE, POOLED
 from unseen.core.atomic import write_atomically
@@ -13,6 +13,8 @@ from unseen.core.templates import render
 from unseen.errors import UnseenError
 from unseen.results.comparison import LEVEL as ALPHA
 
+#: What a server must see, in words.
+SERVER = {"scalars": "sums", "products": "inner products", "updates": "every site's model"}
 #: The files of an answer.
 PAGE, DATA = "choice.md", "choice.json"
 
@@ -23,31 +25,35 @@ def paragraph(choice: Choice) -> str:
     expected = row.expected
 
     def figure(number: float) -> str:
-        return shown(number, choice.metric)
+        return figure_text(number, choice.metric)
 
-    said = [
+    sentences = [
         f"Recommended: {choice.recipe}. At a new site expect {choice.metric} "
         f"{figure(expected.mean)}, and with {LEVEL:.0%} chance between {figure(expected.low)} and "
         f"{figure(expected.high)}, judged by {expected.sites} sites that the model had not seen."
     ]
     chances = [f"{other} with {chance:.0%}" for other, chance in row.against.items()]
     if chances:
-        said.append(f"It is better there than {' and than '.join(chances)} chance.")
+        sentences.append(f"It is better there than {' and than '.join(chances)} chance.")
     if len(choice.tied) == 1:
-        said.append(f"It is ahead of every other recipe (p < {ALPHA}, Wilcoxon over sites, Holm).")
+        sentences.append(
+            f"It is ahead of every other recipe (p < {ALPHA}, Wilcoxon over sites, Holm)."
+        )
     elif choice.recipe == choice.best:
         names = ", ".join(name for name in choice.tied if name != choice.recipe)
-        said.append(
-            f"It has the best mean and sends the least of those that the sites cannot tell apart "
-            f"(the others: {names})."
-        )
+        sentences.append(f"It has the best mean; these sites cannot tell it from: {names}.")
     else:
         best = choice.row(choice.best)
-        said.append(
-            f"{choice.best} has the best mean, {figure(best.expected.mean)}, but these sites "
-            f"cannot tell the two apart (p = {row.p:.2g}), and {choice.recipe} sends the least."
+        less = (
+            f"needs {SERVER[row.sees]} at the server, and not {SERVER[best.sees]}"
+            if row.sees != best.sees
+            else f"sends {size(row.sent)} for {size(best.sent)}"
         )
-    return " ".join(said)
+        sentences.append(
+            f"{choice.best} has the best mean, {figure(best.expected.mean)}, but these sites "
+            f"cannot tell the two apart (p = {row.p:.2g}), and {choice.recipe} {less}."
+        )
+    return " ".join(sentences)
 
 
 def page(choice: Choice, factors: Sequence[float]) -> str:
@@ -66,12 +72,16 @@ def page(choice: Choice, factors: Sequence[float]) -> str:
     def p(row: Row) -> str:
         return "best" if row.recipe == choice.best else "" if row.p is None else f"{row.p:.2g}"
 
+    def server(row: Row) -> str:
+        return {ALONE: "", POOLED: "all rows"}.get(row.recipe, SERVER[row.sees])
+
     groups = "; ".join(", ".join(sites) for sites in choice.groups.values())
     alone = all(len(sites) == 1 for sites in choice.groups.values())
     return render(
         "unseen.choose", "choice.md.jinja", choice=choice, paragraph=paragraph(choice), base=BASE,
         alone=ALONE, level=f"{LEVEL:.0%}", mark=mark, p=p, size=size,
-        figure=lambda number: shown(number, choice.metric),
+         server=server,
+        figure=lambda number: figure_text(number, choice.metric),
         percent=lambda chance: "" if chance is None else f"{chance:.0%}",
         sites=choice.procedure.sites, rates=", ".join(f"{factor:g}" for factor in factors),
         pooled=POOLED if any(row.recipe == POOLED for row in choice.rows) else "",
@@ -92,7 +102,7 @@ def expectation(file: Path) -> dict[str, Any]:
         choice = json.loads(file.read_text("utf-8"))
         row = next(row for row in choice["rows"] if row["recipe"] == choice["recipe"])
         expected = {name: row["expected"][name] for name in ("mean", "low", "high", "sites")}
-        texts = {n: shown(expected[n], choice["metric"]) for n in ("mean", "low", "high")}
+        texts = {n: figure_text(expected[n], choice["metric"]) for n in ("mean", "low", "high")}
         return {
             "texts": texts, "study": choice["study"], "recipe": choice["recipe"],
             "metric": choice["metric"], "level": LEVEL, "data": choice["data"], **expected,

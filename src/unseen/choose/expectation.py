@@ -67,8 +67,8 @@ def expect(
     values = torch.tensor(figures, dtype=torch.float64)
     mean, spread = float(values.mean()), float(values.std())
     reach = float(student.ppf((1 + level) / 2, K - 1)) * spread * math.sqrt(1 + 1 / K)
-    drawn = bootstrap({"mean": lambda w: w @ values / K}, K, SAMPLES, keyed("choose/sites"))
-    mean_low, mean_high = interval(drawn["mean"], level) or (mean, mean)
+    samples = bootstrap({"mean": lambda w: w @ values / K}, K, SAMPLES, keyed("choose/sites"))
+    mean_low, mean_high = interval(samples["mean"], level) or (mean, mean)
     low, high = mean - reach, mean + reach
     if bounds is not None:
         low, high = max(low, bounds[0]), min(high, bounds[1])

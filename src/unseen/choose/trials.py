@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from unseen.core import Method
+from unseen.core.rule import Sees
 from unseen.errors import UnseenError
 from unseen.expression import Call, parse, text
 from unseen.methods.compose import method as compose
@@ -23,11 +25,13 @@ TABLES = (
 )  # fmt: skip
 IMAGES = (
     "fedavg", "fedavg+ensemble(members=3)", "fedavg+shift(alpha=0.5)+ensemble(members=3)",
-    "fedavg+mixup+ensemble(members=3)",
-    "portfolio(members=['fedavg', 'fedavg+shift(alpha=0.5)', 'fedavg+mixup'])",
+    "fedavg+am+ensemble(members=3)", "fedavg+mixup+ensemble(members=3)", "portfolio",
 )  # fmt: skip
 #: What every recipe is compared with: the usual one, pooled rows, and a site's own model elsewhere.
 BASE, POOLED, ALONE = "fedavg", "deepall", "one site's own model"
+#: What a server must see of a recipe, from the least: sums over sites, which masks and encryption
+#: leave it; inner products of the updates; every site's update or model.
+VIEWS: tuple[Sees, ...] = ("scalars", "products", "updates")
 #: What the study's learning rate is multiplied by.
 RATES = (0.2, 1.0, 5.0)
 
@@ -35,7 +39,7 @@ RATES = (0.2, 1.0, 5.0)
 class Cost(NamedTuple):
     """Of one training: bytes that leave one site, and seconds."""
 
-    sent: float
+    upload: float
     seconds: float
 
 
@@ -52,7 +56,8 @@ class Trial:
         figures: Site -> the mean over seeds, at the rate that is best for the other groups.
         rates: Group -> the factor of the learning rate that was taken for it.
         best: The factor that is best over all groups, for the model in use.
-        sent: Bytes that leave one site in one training, the mean over groups.
+        sees: What its server must see; see `VIEWS`.
+        upload: Bytes that leave one site in one training, the mean over groups.
         seconds: Of one training, the mean.
     """
 
@@ -60,7 +65,8 @@ class Trial:
     figures: Mapping[str, float]
     rates: Mapping[str, float] = field(default_factory=dict)
     best: float = 1.0
-    sent: float = 0.0
+    sees: Sees = "scalars"
+    upload: float = 0.0
     seconds: float = 0.0
 
 
@@ -88,6 +94,20 @@ class Trials:
     data: str
     settings: StudySpec
 
+    @property
+    def sign(self) -> float:
+        """−1 where less is better."""
+        return -1.0 if self.lower else 1.0
+
+    @property
+    def sites(self) -> list[str]:
+        """Those where every recipe has a figure."""
+        return sorted(set.intersection(*(set(trial.figures) for trial in self.by_recipe.values())))
+
+    def at(self, sites: Sequence[str]) -> dict[str, list[float]]:
+        """Return recipe -> its figure at each of the sites [K]."""
+        return {n: [t.figures[site] for site in sites] for n, t in self.by_recipe.items()}
+
 
 def play(
     study: StudySpec,
@@ -100,6 +120,7 @@ def play(
     alone: bool = True,
     jobs: int = 1,
     data_dir: Path | None = None,
+    backend: str = "in-process",
     say: Callable[[str], None] = lambda line: None,
 ) -> Trials:
     """Play every recipe without each group of sites; what has been played is not played again.
@@ -117,43 +138,47 @@ def play(
         alone: Whether every site's own model is tried elsewhere.
         jobs: Processes.
         data_dir: The data folder.
+        backend: Where clients run, `in-process` or `flower-simulation`.
         say: Receives lines of progress.
     """
-    wanted = tuple(dict.fromkeys((BASE, *recipes, *((POOLED,) if pool else ()))))
-    by_rounds = [name for name in wanted if compose(name).rounds is None]
-    exact = [name for name in wanted if name not in by_rounds]
+    names = tuple(dict.fromkeys((BASE, *recipes, *((POOLED,) if pool else ()))))
+    by_rounds = [name for name in names if compose(name).rounds is None]
+    exact = [name for name in names if name not in by_rounds]
+    where: dict[str, Any] = {
+        "jobs": jobs, "data_dir": data_dir, "backend": backend, "progress": True
+    }  # fmt: skip
     figures: dict[str, dict[float, dict[str, list[float]]]] = defaultdict(dict)
     costs: dict[str, list[Cost]] = defaultdict(list)
-    left: dict[str, tuple[str, ...]] = {}
+    sites: dict[str, tuple[str, ...]] = {}
     rows: dict[str, int] = {}
     results = None
     for factor in sorted(rates, key=lambda rate: (rate != 1, rate)):
-        # Mixtures of networks and exact models hold the study's own rate.
+        # Exact models have no rate, and mixtures find their members' own or hold the study's.
         methods = [*by_rounds, *(exact if factor == 1 or 1 not in rates else ())]
         say(f"learning rate × {factor:g}: {', '.join(methods)}")
         played = changed(study, methods, {"groups": groups}, factor)
-        results = played.run(out / f"rate-{factor:g}", jobs, data_dir, progress=True)
-        left = {task.name: task.targets for task in results.tasks}
+        results = played.run(out / f"rate-{factor:g}", **where)
+        sites = {task.name: task.targets for task in results.tasks}
         for name, by_site in at_targets(results, rows, costs).items():
             figures[name][factor] = by_site
     if results is None:
         raise UnseenError("rates is empty.", remedy="Name one, such as 1.")
     lower = less_is_better(results.metric)
     trials = {
-        name: tuned(name, by_rate, left, lower, costs[name]) for name, by_rate in figures.items()
+        name: tuned(name, by_rate, sites, lower, costs[name]) for name, by_rate in figures.items()
     }
     if alone:
         best = trials[BASE].best
         say(f"{ALONE}: {BASE} at one site, tried at the others")
         single = changed(study, [BASE], {"alone": True}, best)
-        spent: dict[str, list[Cost]] = defaultdict(list)
-        ran = single.run(out / "alone", jobs, data_dir, progress=True)
-        elsewhere = at_targets(ran, {}, spent)[BASE]
+        costs_alone: dict[str, list[Cost]] = defaultdict(list)
+        ran = single.run(out / "alone", **where)
+        elsewhere = at_targets(ran, {}, costs_alone)[BASE]
         means = {site: average(values) for site, values in sorted(elsewhere.items())}
-        seconds = average([cost.seconds for cost in spent[BASE]])
+        seconds = average([cost.seconds for cost in costs_alone[BASE]])
         trials[ALONE] = Trial(ALONE, means, best=best, seconds=seconds)
     return Trials(
-        trials, results.metric, lower, left, rows, results.not_applicable, results.data, study
+        trials, results.metric, lower, sites, rows, results.not_applicable, results.data, study
     )
 
 
@@ -210,8 +235,8 @@ def at_targets(
     for job in results.folders():
         if job.state != "done":
             continue
-        sent = sum(x["bytes"]["up"] / max(1, len(x["clients"])) for x in job.rounds)
-        costs[job.job.method].append(Cost(sent, float(job.mark["seconds"])))
+        upload = sum(x["bytes"]["up"] / max(1, len(x["clients"])) for x in job.rounds)
+        costs[job.job.method].append(Cost(upload, float(job.mark["seconds"])))
         last = max(record["round"] for record in job.target)
         for record in job.target:
             figure = value(record, results.metric) if record["round"] == last else None
@@ -242,14 +267,22 @@ def tuned(
         for factor, by_site in figures.items()
     }
     rates = {name: best_rate(means, lower, without=sites) for name, sites in groups.items()}
-    chosen = {
+    at_sites = {
         site: means[rates[name]][site]
         for name, sites in groups.items()
         for site in sites
         if site in means.get(rates[name], {})
     }
-    sent, seconds = (average(values) for values in zip(*costs, strict=True))
-    return Trial(recipe, chosen, rates, best_rate(means, lower), sent, seconds)
+    upload, seconds = (average(values) for values in zip(*costs, strict=True))
+    sees = view_of(compose(recipe))
+    return Trial(recipe, at_sites, rates, best_rate(means, lower), sees, upload, seconds)
+
+
+def view_of(method: Method) -> Sees:
+    """Return what the server must see of a method's replies, the most of all its rules."""
+    slots = (slot for exchange in method.exchanges for slot in exchange.slots.values())
+    rules = [slot.combine.sees for slot in slots if slot.combine is not None]
+    return max(rules, key=VIEWS.index, default="scalars")
 
 
 def best_rate(

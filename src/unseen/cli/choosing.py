@@ -10,7 +10,7 @@ from unseen.cli.console import Settings, names
 
 
 def choose(
-    name: Annotated[str, typer.Argument(metavar="FILE.csv|NAME|FILE.toml")],
+    name: Annotated[str, typer.Argument(metavar="FILE.csv|FOLDER|NAME|FILE.toml")],
     settings: Settings = None,
     domain: str | None = None,
     label: str | None = None,
@@ -23,6 +23,7 @@ def choose(
     jobs: Annotated[int, typer.Option(min=1)] = 1,
     data_dir: Path | None = None,
     out: Path | None = None,
+    backend: str = "in-process",
 ) -> None:
     """Say which recipe works at the next site, how well and how surely, by the sites that are here.
 
@@ -32,8 +33,9 @@ def choose(
     disclosed and what it cost. `unseen train --recipe DIR/choice.json` takes the answer.
 
     Args:
-        name: Your csv file, with --domain and --label; or a study, of which the data, the network
-            and the training are taken.
+        name: Your csv file, with --domain and --label; your folder of images, as
+            SITE/CLASS/image.png; or a study, of which the data, the network and the training are
+            taken.
         settings: Settings of the study's file, to be changed.
         domain: The column of a csv file that names the site.
         label: The column of a csv file that holds the label.
@@ -46,17 +48,48 @@ def choose(
         jobs: Processes.
         data_dir: Where data files are (default: $UNSEEN_DATA).
         out: Folder of page and records (default: choices/NAME).
+        backend: Where clients run: in-process, flower-simulation.
     """
     from unseen.choose import choose as answer
     from unseen.choose import play
     from unseen.choose.choice_page import paragraph, write
     from unseen.choose.trials import portfolio_for
-    from unseen.errors import UnseenError
     from unseen.spec.named import parse_override, split_list
     from unseen.spec.study import StudySpec
 
+    source, about = source_of(name, domain, label)
+    if Path(name).is_dir():
+        data_dir = data_dir or Path(name)
     overrides = dict(map(parse_override, settings or [])) | {"seeds": seeds}
-    source = name
+    study = StudySpec.read(source, about | overrides)
+    factors = [factor(text) for text in names(rates)]
+    portfolio = split_list(recipes) if recipes is not None else portfolio_for(study, data_dir)
+    folder = out or Path("choices") / study.name
+    try:
+        trials = play(
+            study, portfolio, folder / "records", groups=groups, rates=factors, pool=not no_pool,
+            alone=not no_alone, jobs=jobs, data_dir=data_dir,
+            backend=backend, say=lambda line: print(line, file=sys.stderr),
+        )  # fmt: skip
+    except KeyboardInterrupt:
+        print("Stopped. Run the same command to resume.", file=sys.stderr)
+        raise typer.Exit(130) from None
+    choice = answer(trials)
+    page, data = write(choice, factors, folder)
+    print(paragraph(choice))
+    print(f"page: {page}; for unseen train --recipe: {data}")
+
+
+def source_of(name: str, domain: str | None, label: str | None) -> tuple[str, dict[str, str]]:
+    """Return the study that data are tried with, and what it is to be told of them.
+
+    Args:
+        name: A csv file, a folder of images, or a study.
+        domain: The column of a csv file that names the site.
+        label: The column that holds the label.
+    """
+    from unseen.errors import UnseenError
+
     if name.lower().endswith((".csv", ".csv.gz")):
         if domain is None or label is None:
             raise UnseenError(
@@ -66,30 +99,17 @@ def choose(
                 f"check {name} lists the columns.",
             )
         path = str(Path(name).resolve())
-        overrides["dataset"] = f"table(path={path!r}, domain={domain!r}, label={label!r})"
-        overrides["name"], source = Path(name).name.split(".")[0], "table"
-    elif domain is not None or label is not None:
+        dataset = f"table(path={path!r}, domain={domain!r}, label={label!r})"
+        return "table", {"dataset": dataset, "name": Path(name).name.split(".")[0]}
+    if domain is not None or label is not None:
         raise UnseenError(
             "--domain and --label are columns of a csv file; the study says its own.",
             remedy="Leave them out, or give a csv file.",
         )
-    study = StudySpec.read(source, overrides)
-    factors = [factor(text) for text in names(rates)]
-    wanted = split_list(recipes) if recipes is not None else portfolio_for(study, data_dir)
-    folder = out or Path("choices") / study.name
-    try:
-        trials = play(
-            study, wanted, folder / "records", groups=groups, rates=factors, pool=not no_pool,
-            alone=not no_alone, jobs=jobs, data_dir=data_dir,
-            say=lambda line: print(line, file=sys.stderr),
-        )  # fmt: skip
-    except KeyboardInterrupt:
-        print("Stopped. Run the same command to resume.", file=sys.stderr)
-        raise typer.Exit(130) from None
-    choice = answer(trials)
-    page, data = write(choice, factors, folder)
-    print(paragraph(choice))
-    print(f"page: {page}; for unseen train --recipe: {data}")
+    folder = Path(name)
+    if folder.is_dir() and not any(folder.glob("*.toml")):
+        return "images", {"name": folder.resolve().name}
+    return name, {}
 
 
 def factor(text: str) -> float:

@@ -1,37 +1,72 @@
 """Several federations and their mixture, weighed by how they predict sites left out."""
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import NamedTuple
 
 from torch import nn
 
 from unseen.combine import Sum
-from unseen.core import Exchange, Method, Model, Slot
+from unseen.core import Exchange, Method, Model, Reference, Replace, Slot
 from unseen.core.exchange import Blueprint
 from unseen.core.metrics import plain
 from unseen.errors import UnseenError
-from unseen.exact.stacking import Judge, Judged, LeftOut, Weigh
-from unseen.methods.base import cited
+from unseen.exact.screening import AtRate, Least, Scores
+from unseen.exact.stacking import SUMS, Judge, Judged, LeftOut, Weigh
+from unseen.methods.base import cited, zeros_of
 from unseen.methods.together import Federation, together
 from unseen.models.mixture import Mixture
 
+#: What a method that is trained at a rate to be chosen calls the entry with the choice.
+RATE = "rate"
 
-def stacked(name: str, methods: Sequence[Method], groups: int, shrink: float) -> Method:
-    """Return the stack of these methods; of no groups, their mixture with equal weights."""
 
-    def federations(G: int) -> tuple[list[Federation], list[Federation]]:
-        whole = [Federation(m, f"members.{i}") for i, m in enumerate(methods)]
-        folds = [
-            Federation(m, f"others.{i * G + g}", fold=(g, G))
-            for i, m in enumerate(methods)
-            for g in range(G)
-        ]
-        return whole, folds
+@dataclass(frozen=True)
+class Member:
+    """One member of a mixture.
+
+    Attributes:
+        methods: It at every learning rate [R]; of one there is nothing to choose.
+        trials: What is played at each rate to choose among them [R].
+    """
+
+    methods: tuple[Method, ...]
+    trials: tuple[Method, ...] = ()
+
+
+class Parts(NamedTuple):
+    """The federations of a mixture: on all sites, without groups of them, and at each rate."""
+
+    whole: list[Federation]
+    folds: list[Federation]
+    trials: list[Federation]
+
+
+def stacked(
+    name: str, usual: Sequence[Member], groups: int, shrink: float, images: Sequence[Member] = ()
+) -> Method:
+    """Return the stack of members.
+
+    Those that are to be trained at one of several rates are tried first, and begin when the rate is
+    chosen.
+
+    Args:
+        name: Of the method.
+        usual: The members.
+        groups: Groups of sites that are left out; of none, it is a mixture with equal weights.
+        shrink: λ.
+        images: The members where inputs are images, if these are others.
+    """
+
+    def members_for(blueprint: Blueprint) -> Sequence[Member]:
+        return images if images and len(blueprint.shape) == 3 else usual
 
     def network(blueprint: Blueprint) -> nn.Module:
-        whole, folds = federations(min(groups, blueprint.clients))
-        nets = [[own(f, blueprint) for f in part] for part in (whole, folds)]
-        return Mixture(nets[0], blueprint.classes is None, nets[1])
+        G = min(groups, blueprint.clients)
+        parts = federations(members_for(blueprint), G, blueprint.rounds)
+        whole, folds, trials = [[own(f, blueprint) for f in part] for part in parts]
+        return Mixture(whole, blueprint.classes is None, [*folds, *trials])
 
     def sized(method: Method, model: Model, blueprint: Blueprint) -> Method:
         G = min(groups, blueprint.clients)
@@ -40,33 +75,99 @@ def stacked(name: str, methods: Sequence[Method], groups: int, shrink: float) ->
                 f"{name} leaves source sites out in turn, and there is one only.",
                 remedy="Train one of its members alone, or an ensemble of it.",
             )
-        every = [f.sized(model, blueprint) for part in federations(G) for f in part]
-        last = max(f.rounds or 1 for f in every)
-        M, part = len(methods), model.layout.span("weights")
-        weigh = Slot(Sum(M * M + M + 2), apply=Weigh(shrink), sends="value", to="model", part=part)
+        members = members_for(blueprint)
+        M, parts = len(members), federations(members, G, blueprint.rounds)
+        every = [f.sized(model, blueprint) for part in parts for f in part]
+        last = max(f.begin + (f.rounds or 1) for f in every)
+        part = model.layout.span("weights")
+        size, left_out = M * M + M + 2, LeftOut(M, max(1, G))
+        sums = Slot(Sum(size), apply=Replace(), sends="value", start=partial(zeros_of, size))
+        weigh = Slot(follows=SUMS, apply=Weigh(shrink), to="model", part=part)
         judge = Slot(Sum(3), apply=Judge(), sends="value", to="model", part=part)
         end = (
-            Exchange("stack", LeftOut(M, max(1, G)), {"weights": weigh}, (last - 1, 0), "all"),
-            Exchange("judge", Judged(M, max(1, G)), {"judged": judge}, (last - 1, 0), "all"),
+            Exchange("stack", left_out, {SUMS: sums, "weights": weigh}, (last - 1, 0), "all"),
+            Exchange("judge", Judged(left_out, shrink), {"judged": judge}, (last - 1, 0), "all"),
         )
-        exchanges = (*together(every, model), *(end if groups else ()))
-        return replace(method, exchanges=exchanges, rounds=last, cycle=last)
+        choose = screening(members, G, blueprint.rounds)
+        exchanges = (*together(every, model), *choose, *(end if groups else ()))
+        return replace(
+            method, exchanges=exchanges, references=sources(members), rounds=last, cycle=last,
+            shares=shared(members),
+        )  # fmt: skip
 
-    references = dict.fromkeys(
-        [cited("wolpert1992stacked"), cited("breiman1996stacked")]
-        + [r for m in methods for r in m.references]
-    )
     return Method(
-        name, together(federations(2)[0]), tuple(references), plain,
-        adapt=network, sized=sized, rounds=1,
-        shares=tuple(
-            dict.fromkeys(
-                ["products of its left-out predictions with one another and with its labels"]
-                + [s for m in methods for s in m.shares]
-            )
-        ),
-        asks=tuple(dict.fromkeys(a for m in methods for a in m.asks)),
+        name, together(federations(usual, 2, 0).whole), sources(usual), plain,
+        adapt=network, sized=sized, rounds=1, shares=shared((*usual, *images)),
+        asks=tuple(dict.fromkeys(ask for m in usual for ask in m.methods[0].asks)),
     )  # fmt: skip
+
+
+def sources(members: Sequence[Member]) -> tuple[Reference, ...]:
+    """Return where the members and their mixture come from."""
+    every = [reference for member in members for reference in member.methods[0].references]
+    mixture = cited("wolpert1992stacked"), cited("breiman1996stacked")
+    return tuple(dict.fromkeys((*mixture, *every)))
+
+
+def shared(members: Sequence[Member]) -> tuple[str, ...]:
+    """Return what leaves a client of a mixture beyond the model, in words."""
+    products = "products of its left-out predictions with one another and with its labels"
+    every = [share for member in members for share in member.methods[0].shares]
+    return tuple(dict.fromkeys((products, *every)))
+
+
+def federations(members: Sequence[Member], G: int, rounds: int) -> Parts:
+    """Return the federations for G groups left out, each trial of so many rounds."""
+    parts, M = Parts([], [], []), len(members)
+    for i, member in enumerate(members):
+        tried = len(member.methods) > 1
+        begin, reads = (rounds, {RATE: entry(i)}) if tried else (0, {})
+        method = at_chosen_rate(member.methods) if tried else member.methods[0]
+        parts.whole.append(Federation(method, f"members.{i}", begin=begin, reads=reads))
+        parts.folds.extend(
+            Federation(method, f"others.{i * G + g}", fold=(g, G), begin=begin, reads=reads)
+            for g in range(G)
+        )
+    for trial in (trial for member in members for trial in member.trials):
+        first = M * G + len(parts.trials)
+        parts.trials.extend(
+            Federation(trial, f"others.{first + g}", fold=(g, G), trial=True) for g in range(G)
+        )
+    return parts
+
+
+def screening(members: Sequence[Member], G: int, rounds: int) -> Iterator[Exchange]:
+    """Yield the exchange that chooses the rates of those that were tried, if there are any."""
+    slots, places, first = {}, {}, len(members) * G
+    for i, member in enumerate(members):
+        if R := len(member.trials):
+            step = Slot(Sum(R + 1), apply=Least(), sends="value", start=partial(zeros_of, R))
+            slots[entry(i)] = step
+            places[entry(i)] = tuple(
+                tuple(range(first + r * G, first + (r + 1) * G)) for r in range(R)
+            )
+            first += R * G
+    if slots:
+        yield Exchange("screen", Scores(places), slots, (rounds - 1, 0), "all")
+
+
+def entry(i: int) -> str:
+    """Return the inbox entry that says at which rate a member is trained."""
+    return f"{RATE}.{i}"
+
+
+def at_chosen_rate(methods: Sequence[Method]) -> Method:
+    """Return the method whose clients train as that one of these whose rate was chosen."""
+
+    def sized(method: Method, model: Model, blueprint: Blueprint) -> Method:
+        every = [m.sized(m, model, blueprint) if m.sized is not None else m for m in methods]
+        return at_chosen_rate(every)
+
+    exchanges = tuple(
+        replace(exchange, local=AtRate(RATE, tuple(m.exchanges[i].local for m in methods)))
+        for i, exchange in enumerate(methods[0].exchanges)
+    )
+    return replace(methods[0], exchanges=exchanges, sized=sized)
 
 
 def own(federation: Federation, blueprint: Blueprint) -> nn.Module:

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from unseen.core import Method
 from unseen.errors import UnseenError
-from unseen.methods.mixed import stacked
+from unseen.methods.mixed import Member, stacked
 from unseen.methods.together import check_member
 from unseen.ranges import NotNegative, Range
 from unseen.recipe import Training
@@ -29,9 +29,10 @@ def stack_of(compose: Callable[[str, Training], Method]) -> Callable[..., Method
         Every member is trained on all sites, and once more without each of G groups of sites. At
         the end each site predicts its own rows with the members that were trained without it, and
         sends A_k = P_kᵀP_k / n_k and b_k = P_kᵀy_k / n_k; their means give the weights with the
-        least Brier score at a site left out. If that is not better than equal weights by one
-        standard error over sites, the weights are equal. The server sees sums only, so the method
-        goes under masks and encryption if its members do. It takes G + 1 times their work.
+        least Brier score at a site left out. If such weights, made of the other sites' sums, are
+        not better than equal ones by one standard error over sites, the weights are equal. The
+        server sees sums only, so the method goes under masks and encryption if its members do; the
+        sum of all goes back to the sites. It takes G + 1 times their work.
 
         Args:
             training: The recipe.
@@ -48,6 +49,7 @@ def stack_of(compose: Callable[[str, Training], Method]) -> Callable[..., Method
         methods = [compose(member, training) for member in members]
         for member in methods:
             check_member(member, "stack")
-        return stacked("stack", methods, groups if mixing == "sources" else 0, shrink)
+        every = [Member((method,)) for method in methods]
+        return stacked("stack", every, groups if mixing == "sources" else 0, shrink)
 
     return stack

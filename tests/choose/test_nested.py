@@ -1,0 +1,87 @@
+"""A site left out has no part in what is judged at it: its rows are poisoned, and no bit moves."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import permutations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from support.made_trials import trials
+from support.small_studies import rows, study, write
+
+from unseen.choose.answer import nested
+from unseen.results.records import Job
+
+MEMBERS = "['fedavg', 'fedavg+shift(alpha=1)', 'glm(steps=3)', 'boost(trees=2, depth=2, bins=8)']"
+METHODS = (
+    f"stack(members={MEMBERS}, groups=2)",
+    f"portfolio(members={MEMBERS}, ensemble=2, groups=2)",
+)
+
+
+def poisoned(site: str) -> list[list[str]]:
+    """The rows with other numbers, categories and labels at one site."""
+    changed = []
+    for name, u, v, kind, region, y in rows():
+        if name == site:
+            u, v = "40", f"{-7 * float(v):.3f}"
+            kind, y = "q" if kind == "p" else "p", str(1 - int(y))
+        changed.append([name, u, v, kind, region, y])
+    return changed
+
+
+def left(out: Path, job: Job) -> tuple[bytes, bytes, dict[str, torch.Tensor]]:
+    """What a job leaves: the records of its sources and of its rounds, and its model."""
+    folder = job.folder(out)
+    (model,) = folder.rglob("*.safetensors")
+    records = (folder / name for name in ("source.jsonl", "rounds.jsonl"))
+    source, rounds = (path.read_bytes() for path in records)
+    return source, rounds, load_file(model)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_target_has_no_part_in_its_weights_records_or_model(method: str, tmp_path: Path) -> None:
+    found = {}
+    for name, body in (("clean", rows()), ("poisoned", poisoned("a"))):
+        path = write(tmp_path / f"{name}.csv", body)
+        settings: dict[str, Any] = {"methods": [method], "targets": ["a", "b"], "save": ["final"]}
+        results = study(path, **settings).run(tmp_path / name)
+        found[name] = [left(tmp_path / name, job.job) for job in results.folders()]
+        found[name].append([job.target for job in results.folders()])
+    (clean, as_source, before), (dirty, as_poison, after) = found["clean"], found["poisoned"]
+    assert clean[:2] == dirty[:2]
+    assert clean[2].keys() == dirty[2].keys()
+    assert all(torch.equal(tensor, dirty[2][name]) for name, tensor in clean[2].items())
+    # The poison is there: the target's own figures differ, and so does a model that trains on it.
+    assert before[0] != after[0]
+    assert any(not torch.equal(v, as_poison[2][n]) for n, v in as_source[2].items())
+
+
+def test_the_recipe_for_a_group_does_not_depend_on_its_own_figures() -> None:
+    draw = np.random.default_rng(0)
+    names = ("fedavg", "glm", "boost")
+    chosen = set()
+    for _ in range(20):
+        site = draw.normal(0.8, 0.05, 6)
+        made = {n: site + draw.normal(0, 0.03, 6) for n in names}
+        whole = trials(made, dict(zip(names, (3.0, 2.0, 1.0), strict=True)), per_group=2)
+        for group in whole.groups.values():
+            recommended = set()
+            for order in permutations(range(3)):  # what says which recipe it was, for good or bad
+                marks = dict(zip(names, order, strict=True))
+                by_recipe = {
+                    n: replace(t, figures={**t.figures, **dict.fromkeys(group, float(marks[n]))})
+                    for n, t in whole.by_recipe.items()
+                }
+                sites = sorted(by_recipe["glm"].figures)
+                figures = nested(replace(whole, by_recipe=by_recipe))
+                at = {figures[sites.index(site)] for site in group}
+                recommended |= {names[order.index(int(mark))] for mark in at}
+            assert len(recommended) == 1
+            chosen |= recommended
+    assert chosen == set(names)
