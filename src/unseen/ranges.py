@@ -2,11 +2,21 @@
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache
 from types import NoneType
-from typing import Annotated, ClassVar, Literal, NamedTuple, get_args, get_origin, get_type_hints
+from typing import (
+    Annotated,
+    Any,
+    ClassVar,
+    Literal,
+    NamedTuple,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
-from unseen.errors import choice, number
+from unseen.errors import UnseenError, choice, number
 
 
 class Range(NamedTuple):
@@ -24,6 +34,65 @@ Natural = Annotated[int, Range(0)]
 Count = Annotated[int, Range(1)]
 
 
+#: How a range is written: on a logarithmic scale, evenly, whole numbers, or a list of values.
+KINDS = ("log", "uniform", "whole", "one")
+
+
+@dataclass(frozen=True)
+class Search:
+    """What to try for an option when it is tuned; narrower than its `Range`.
+
+    Attributes:
+        kind: `log`, `uniform` and `whole` have two ends, which are inside; `one` lists values.
+        values: The ends, or the values.
+
+    Example:
+        >>> print(log(0.001, 1), one("mean", "sum"))
+        log(0.001, 1) one('mean', 'sum')
+    """
+
+    kind: str
+    values: tuple[Any, ...]
+
+    def __post_init__(self) -> None:
+        if self.kind == "one":
+            if len(set(self.values)) < 2:
+                raise UnseenError(f"{self} needs two or more values that differ.")
+            return
+        for end in self.values:
+            number(str(self), end, whole=self.kind == "whole")
+        low, high = self.values if len(self.values) == 2 else (0, 0)
+        if not low < high or (self.kind == "log" and low <= 0):
+            above = " above 0" * (self.kind == "log")
+            raise UnseenError(
+                f"{self} is not a range.",
+                remedy=f"Write {self.kind}(LOW, HIGH), two numbers{above}, the lower one first.",
+            )
+
+    def __str__(self) -> str:
+        return f"{self.kind}({', '.join(map(repr, self.values))})"
+
+
+def log(low: float, high: float) -> Search:
+    """Return the range from low to high, every factor as likely as any other."""
+    return Search("log", (low, high))
+
+
+def uniform(low: float, high: float) -> Search:
+    """Return the range from low to high."""
+    return Search("uniform", (low, high))
+
+
+def whole(low: int, high: int) -> Search:
+    """Return the whole numbers from low to high."""
+    return Search("whole", (low, high))
+
+
+def one(*values: Any) -> Search:
+    """Return a choice among values."""
+    return Search("one", values)
+
+
 class Checked:
     """Refuses fields outside of the range, or of the names, that their annotations give.
 
@@ -38,8 +107,7 @@ class Checked:
         cls.named = named or cls.__name__
 
     def __post_init__(self) -> None:
-        for name, annotation in hints(type(self)).items():  # type: ignore[arg-type]
-            check(f"{self.named}({name})", getattr(self, name), annotation)
+        check_all(type(self), vars(self), f"{self.named}({{}})")
 
 
 @cache
@@ -54,15 +122,37 @@ def hints(part: object) -> Mapping[str, object]:
         return {}
 
 
+def check_all(part: object, values: Mapping[str, object], form: str = "{}") -> None:
+    """Refuse values that are not as the fields or parameters of these names are annotated.
+
+    Args:
+        part: The class or function.
+        values: By name; those without an annotation pass.
+        form: What messages call a value, its name in the place of {}.
+    """
+    for name, annotation in hints(part).items():
+        if name in values:
+            check(form.format(name), values[name], annotation)
+
+
 def check(name: str, value: object, annotation: object) -> None:
     """Refuse a value that is not in the `Range`, or one of the `Literal` names, annotated."""
     origin = get_origin(annotation)
     if origin is Literal:
         choice(name, value, get_args(annotation))
     elif origin is Annotated:
-        kind, interval, *_ = get_args(annotation)
-        if isinstance(interval, Range):
-            low, high, open_low = interval
-            number(name, value, low, high, whole=kind is int, open_low=open_low)
+        kind, *about = get_args(annotation)
+        for interval in about:
+            if isinstance(interval, Range):
+                low, high, open_low = interval
+                number(name, value, low, high, whole=kind is int, open_low=open_low)
+        if get_origin(kind) is Literal:
+            choice(name, value, get_args(kind))
     elif NoneType in (kinds := get_args(annotation)) and len(kinds) == 2 and value is not None:
         check(name, value, next(kind for kind in kinds if kind is not NoneType))
+
+
+def search_of(annotation: object) -> Search | None:
+    """Return what an annotation says of how to tune its option, if it says so."""
+    about = get_args(annotation)[1:] if get_origin(annotation) is Annotated else ()
+    return next((part for part in about if isinstance(part, Search)), None)

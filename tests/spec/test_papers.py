@@ -80,7 +80,7 @@ def test_published_columns_are_tasks(name: str) -> None:
     study = Study.read(name)
     names = (study.published,) if isinstance(study.published, str) else study.published
     for part in names:
-        for metric, rows in table(str(part)).shown().items():
+        for metric, rows in table(str(part)).by_metric().items():
             for row in rows.values():
                 free = metric == ENVIRONMENTS or study.holdout == "leave-one-domain-out"
                 assert free or set(row) - {"average"} <= {"target"}
@@ -116,7 +116,7 @@ def test_domains_are_those_of_the_data_set(expression: str, tmp_path: Path) -> N
         tasks = plan(study.holdout, domains, study.targets)
         names = (study.published,) if isinstance(study.published, str) else study.published
         for part in names:
-            for metric, rows in table(str(part)).shown().items():
+            for metric, rows in table(str(part)).by_metric().items():
                 for row in rows.values():
                     if metric == ENVIRONMENTS:
                         assert {column.partition("/")[0] for column in row} == set(tasks[0].sources)

@@ -116,17 +116,17 @@ def test_parts_are_columns_or_rows_of_the_whole():
     assert table("ga/table1/office-home").columns == ("P", "A", "C", "R", "Avg.")
     assert table("ga/table1/office-home").rows["AM"] == whole.rows["AM"][5:10]
     assert table("csac/table2/alexnet").cited == ("Epi-FCR", "JiGen", "MASF", "DGER", "EISNet")
-    assert "JiGen" in table("csac/table2/resnet18").shown()["accuracy"]
+    assert "JiGen" in table("csac/table2/resnet18").by_metric()["accuracy"]
     assert sum(table(f"ga/table1/{part}").count for part in whole.parts) == whole.count
 
 
 def test_shown_figures_have_the_units_of_our_tables():
-    shown = table("fedilc/table6/color-mnist").shown()
+    shown = table("fedilc/table6/color-mnist").by_metric()
     assert shown["accuracy"]["FedSGD"] == {"target": Figure("78.1", "0.1")}
-    assert table("fedilc/table2/eicu").shown()["loss"]["FedSGD"]["target"].text == "0.302"
-    worst = table("ppdg/table3").shown()["worst accuracy@region"]["PPDG"]
+    assert table("fedilc/table2/eicu").by_metric()["loss"]["FedSGD"]["target"].text == "0.302"
+    worst = table("ppdg/table3").by_metric()["worst accuracy@region"]["PPDG"]
     assert worst == {"target": Figure("33.9")}
-    assert "CrossGrad" not in table("csac/table1").shown()["accuracy"]
+    assert "CrossGrad" not in table("csac/table1").by_metric()["accuracy"]
 
 
 def test_unknown_tables_parts_and_wholes_that_are_several():
@@ -135,7 +135,7 @@ def test_unknown_tables_parts_and_wholes_that_are_several():
     with pytest.raises(UnseenError, match="unknown part of csac/table4 'pac'; did you mean 'pacs'"):
         table("csac/table4/pac")
     with pytest.raises(UnseenError, match="csac/table4 has columns of several data sets"):
-        table("csac/table4").shown()
+        table("csac/table4").by_metric()
 
 
 def test_every_table_and_figure_names_studies_that_exist():

@@ -18,7 +18,7 @@ from unseen.study import Study, estimate, round_costs, runtime
 from unseen.study.estimate import Estimate, estimates, report
 from unseen.study.job import run_job
 from unseen.study.plan import Plan, prepare_study
-from unseen.study.round_costs import Stage, drawn, line
+from unseen.study.round_costs import Stage, amount, line
 
 ROTATED = {
     "dataset": "rotated-digits", "model": "mlp(widths=[8])", "seeds": 1, "rounds": 7,
@@ -148,8 +148,8 @@ def test_only_who_takes_part_costs(
         len(client.split("validation"))
         for client in Stage.of(plan, plan.missing[0]).prepared.everyone.values()
     )
-    per_round = {name: (seconds - evaluation) / 7 for name, seconds in found.items()}
-    assert per_round["fedavg"] == pytest.approx(per_round["deepall"] * clients / 5, rel=0.01)
+    amount = {name: (seconds - evaluation) / 7 for name, seconds in found.items()}
+    assert amount["fedavg"] == pytest.approx(amount["deepall"] * clients / 5, rel=0.01)
 
 
 def test_those_who_are_not_worked_for_hand_in_rows_of_their_own(tmp_path: Path) -> None:
@@ -158,7 +158,7 @@ def test_those_who_are_not_worked_for_hand_in_rows_of_their_own(tmp_path: Path) 
     where = Stage.of(plan, plan.missing[0]).bench("scaffold")
     where.play(where.runtime.start(), 0, worked=1, rows=4)
     rows = where.backend.matrix
-    assert len(rows) == len(where.backend.whole) == len(where.backend.memories.kept) == 5
+    assert len(rows) == len(where.backend.whole) == len(where.backend.memories.by_client) == 5
     assert torch.allclose(rows.norm(dim=1), rows[0].norm())
     assert len({tuple(row.tolist()) for row in rows}) == 5
     assert len(where.backend.replies) == 1
@@ -181,7 +181,7 @@ def test_a_line_has_no_negative_part() -> None:
 )
 def test_steps_and_examples_of_a_round(recipe: dict[str, Any], steps: int, examples: int) -> None:
     """100 examples in batches of 32: three and a short one."""
-    assert drawn(100, Training(batch_size=32, **recipe)) == (steps, examples)
+    assert amount(100, Training(batch_size=32, **recipe)) == (steps, examples)
 
 
 def test_memory_of_parts_of_batches_is_a_lower_bound() -> None:

@@ -174,3 +174,31 @@ def test_metrics_of_classes_are_refused_for_numbers(
     numbers = [Domain(name, domain(name).x, domain(name).x[:, 0]) for name in "abc"]
     name = register(*numbers, classes=None)
     refused(study(name, metrics=[metric]), tmp_path / "out", metric)
+
+
+@pytest.mark.parametrize("method", ["stack", "portfolio"])
+@pytest.mark.parametrize(
+    ("sites", "groups", "alone"),
+    [("abc", 2, True), ("abcd", 2, True), ("abcd", 3, False), ("abcde", 2, False)],
+)
+def test_a_fold_of_one_site_under_masks(
+    tmp_path: Path, method: str, sites: str, groups: int, alone: bool
+) -> None:
+    # Site a is the target. Groups are dealt in turn: of three sources in two groups one is alone.
+    masked = study(
+        write(tmp_path / "rows.csv", rows(sites)),
+        methods=[f"{method}(members=['fedavg', 'glm(steps=2)'], groups={groups})"],
+        targets=["a"],
+        privacy={"channel": "masks()"},
+    )
+    if alone:
+        why = f"a sum of 1 of the {len(sites) - 1} sites", "a group of sites is left out"
+        refused(masked, tmp_path / "out", method, "masks", "at least 2", *why, "groups = G")
+    else:
+        assert list(masked.run(tmp_path / "out").jobs())
+
+
+def test_one_site_alone_under_masks(tmp_path: Path) -> None:
+    path = write(tmp_path / "rows.csv", rows("ab"))
+    masked = study(path, methods=["fedavg"], targets=["a"], privacy={"channel": "masks()"})
+    refused(masked, tmp_path / "out", "fedavg", "masks", "a sum of 1 of the 1 sites", "Add sites")

@@ -263,9 +263,9 @@ def test_classes_go_by_the_metric_that_is_shown() -> None:
            "examples": 9, "loss": 0.9, "accuracy": 0.6, "auroc": 0.4}  # fmt: skip
     constant = [{"domain": "t", "loss": None, "accuracy": 0.6, "auroc": 0.5}]
     source = [{**row, "role": "source", "domain": "s"}]
-    found = selected(source, [row], "last", "accuracy", False, constant)
+    found = selected(source, [row], "last", "accuracy", constant)
     assert found.worse == {"auroc": ("t",)}
-    assert selected(source, [row], "last", "accuracy", False).worse == {}
+    assert selected(source, [row], "last", "accuracy").worse == {}
 
 
 def test_a_model_that_is_worse_than_a_constant_is_named_everywhere(tmp_path: Path) -> None:

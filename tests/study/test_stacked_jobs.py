@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.small_studies import rows, study, write
 
 from unseen.errors import UnseenError
 from unseen.results import records
@@ -20,7 +21,14 @@ TOLERANCE = 1e-4
 SETTINGS: dict[str, Any] = {
     "dataset": "rotated-digits",
     "model": "mlp(widths=[8])",
-    "methods": ["fedavg", "deepall", "fedprox(mu=0.5)", "ppdg", "fedavg+ga"],
+    "methods": [
+        "fedavg",
+        "deepall",
+        "fedprox(mu=0.5)",
+        "ppdg",
+        "fedavg+ga",
+        "fedavg+ensemble(members=2)",
+    ],
     "targets": ["0", "75"],
     "seeds": 2,
     "rounds": 3,
@@ -52,7 +60,7 @@ def test_a_stacked_study_is_the_study_one_by_one(tmp_path: Path) -> None:
     with pytest.warns(UserWarning, match=r"fedavg\+ga trains one model after the other: GapProbe"):
         together = Study(**SETTINGS, stacked=33).run(tmp_path / "together")
     found, expected = lines(together), lines(one)
-    assert len(found) == 60 and found.keys() == expected.keys()
+    assert len(found) == 72 and found.keys() == expected.keys()
     assert all(alike(found[key], expected[key]) for key in found)
     alone = [key for key in found if "fedavg+ga" in key[0]]
     assert len(alone) == 12 and all(found[key] == expected[key] for key in alone)  # to the bit
@@ -60,7 +68,12 @@ def test_a_stacked_study_is_the_study_one_by_one(tmp_path: Path) -> None:
     assert "as one batch" not in str(one.table())
 
 
-def test_groups_hold_no_more_models_than_asked(tmp_path: Path, monkeypatch: Any) -> None:
+@pytest.mark.parametrize(
+    ("method", "jobs"), [("fedavg", [4] * 3), ("fedavg+ensemble(members=2)", [2] * 6)]
+)
+def test_groups_hold_no_more_models_than_asked(
+    tmp_path: Path, monkeypatch: Any, method: str, jobs: list[int]
+) -> None:
     sizes, count = [], runner.train_together
 
     def counted(runs: Any, *rest: Any) -> None:
@@ -68,9 +81,9 @@ def test_groups_hold_no_more_models_than_asked(tmp_path: Path, monkeypatch: Any)
         count(runs, *rest)
 
     monkeypatch.setattr(runner, "train_together", counted)
-    few = SETTINGS | {"methods": ["fedavg"], "rounds": 1, "targets": None}
+    few = SETTINGS | {"methods": [method], "rounds": 1, "targets": None}
     Study(**few, stacked=20).run(tmp_path)  # twelve jobs of five clients
-    assert [n for n in sizes if n] == [4, 4, 4]
+    assert [n for n in sizes if n] == jobs
 
 
 def test_a_stopped_batch_goes_on(tmp_path: Path, monkeypatch: Any) -> None:
@@ -111,3 +124,20 @@ def test_another_batch_is_another_study(tmp_path: Path) -> None:
     Study(**few, memory_limit=2).run(tmp_path)  # decides no bits
     with pytest.raises(UnseenError, match="stacked was 0 and is 10"):
         Study(**few, stacked=10).run(tmp_path)
+
+
+def test_tasks_whose_tables_have_other_columns(tmp_path: Path) -> None:
+    """Only site c has the category z: without c among the sources its column is not there."""
+    body = rows("abcd")
+    for row in body:
+        row[3] = "z" if row[0] == "c" and row[3] == "q" else row[3]
+    path = write(tmp_path / "rows.csv", body)
+    one, together = (
+        study(path, methods=["fedavg", "fedavg+ensemble(members=2)"], stacked=models).run(
+            tmp_path / f"stacked-{models}"
+        )
+        for models in (0, 40)
+    )
+    found, expected = lines(together), lines(one)
+    assert len(found) == 24 and found.keys() == expected.keys()
+    assert all(alike(found[key], expected[key]) for key in found)

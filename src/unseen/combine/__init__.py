@@ -11,6 +11,7 @@ rules every update; `Collect` hands every one on.
 from unseen.combine.adjustment import GeneralizationAdjustment
 from unseen.combine.agreement import AgrRand, AgrSum
 from unseen.combine.andmask import AbsoluteGeometricMean, AndMask
+from unseen.combine.apart import Apart
 from unseen.combine.arfl import AutoWeighted
 from unseen.combine.divergence import SemanticDivergence
 from unseen.combine.fedcsa import ClassShares
@@ -29,7 +30,7 @@ from unseen.core import Collect, Combine, Elementwise, Gram, Rows, Weighted
 from unseen.core.rows import DenseRows, gram
 
 __all__ = [
-    "PPDG", "AbsoluteGeometricMean", "AgrRand", "AgrSum", "AndMask", "AutoWeighted",
+    "PPDG", "AbsoluteGeometricMean", "AgrRand", "AgrSum", "AndMask", "Apart", "AutoWeighted",
     "ClassShares", "Collect", "Combine", "DenseRows", "Elementwise", "FedExP", "FedOMG",
     "GeneralizationAdjustment", "GlobalAlignment", "Gram", "JacobianDescent", "Krum", "Mean",
     "Median", "NormalizedAveraging", "PCGrad", "RandomEffects", "Robust", "RosterMean", "Rows",

@@ -1,14 +1,14 @@
 """Generalization Adjustment: weights that follow the generalization gaps."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
 
 from unseen.combine.mean import Mean
 from unseen.core import Draws, Layout, RuleState, Table, Weighted, WithState
-from unseen.ranges import Share
+from unseen.ranges import Share, log
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class GeneralizationAdjustment(Weighted):
         tensor([0.4333, 0.2333, 0.3333], dtype=torch.float64)
     """
 
-    step: Share = 0.05
+    step: Annotated[Share, log(0.01, 0.5)] = 0.05
     variant: Literal["centred", "paper", "reference"] = "centred"
     decay: bool = True
     prior: Weighted = Mean("uniform")
@@ -64,9 +64,9 @@ class GeneralizationAdjustment(Weighted):
         client = table["client"].long()
         roster = len(state["mass"])
         before = _started(state["mass"][client], state["started"][client], table["prior"])
-        known = table["gap_known"] > 0
+        has_gap = table["gap_known"] > 0
         move = torch.zeros_like(before)
-        move[known] = roster * self._step(table) * self._direction(table["gap"][known])
+        move[has_gap] = roster * self._step(table) * self._direction(table["gap"][has_gap])
         high = roster if self.variant != "paper" else None
         after = (before + move).clamp(0, high)
         # Only clients of weight 0 may have come: they share the round and stay at 0.

@@ -4,7 +4,7 @@ They are the AND-mask, and the geometric mean with absolute values.
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
@@ -14,7 +14,7 @@ from unseen.combine.mean import Mean
 from unseen.core import Draws, Elementwise, RuleState, Table, Weighted, WithState
 from unseen.core.rows import column_blocks
 from unseen.core.vector import Blocks
-from unseen.ranges import Share
+from unseen.ranges import Share, uniform
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class AndMask(Elementwise):
         tensor([2.0000, 0.0000, 0.5000])
     """
 
-    agreement: Share = 0.5
+    agreement: Annotated[Share, uniform(0, 1)] = 0.5
     rescale: bool = False
     prior: Weighted = Mean("uniform")
     blocks: Blocks = "whole"
@@ -100,7 +100,7 @@ class AbsoluteGeometricMean(Elementwise):
         tensor([2., 2., 0.])
     """
 
-    agreement: Share = 0.0
+    agreement: Annotated[Share, uniform(0, 1)] = 0.0
     zeros: Literal["paper", "released"] = "paper"
     prior: Weighted = Mean("uniform")
 

@@ -1,13 +1,14 @@
 """ARFL: weights that fall with a client's loss, and vanish where it is far above the others'."""
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from torch import Tensor
 
 from unseen.core import Draws, Layout, RuleState, Table, Weighted, WithState
 from unseen.errors import UnseenError
-from unseen.ranges import Positive
+from unseen.ranges import Positive, log
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ class AutoWeighted(Weighted, named="arfl"):
         tensor([0.6667, 0.3333, 0.0000], dtype=torch.float64)
     """
 
-    reg_weight: Positive = 1.0
+    reg_weight: Annotated[Positive, log(0.01, 100)] = 1.0
     needs = ("received_loss", "examples")
 
     def own_state(self, K: int, P: int, layout: Layout | None) -> RuleState:

@@ -1,13 +1,14 @@
 """FedExP: the mean of the updates, as far as their spread allows."""
 
 from dataclasses import dataclass
+from typing import Annotated, ClassVar
 
 import torch
 from torch import Tensor
 
 from unseen.combine.mean import Mean
 from unseen.core import Draws, Gram, RuleState, Table, Weighted, WithState
-from unseen.ranges import Positive
+from unseen.ranges import Positive, log
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,9 @@ class FedExP(Gram, named="exp"):
         tensor([0.5000, 0.5000], dtype=torch.float64)
     """
 
-    eps: Positive = 1e-3
+    spread: ClassVar[bool] = True
+
+    eps: Annotated[Positive, log(0.0001, 0.1)] = 1e-3
     prior: Weighted = Mean("uniform")
 
     def mix(self, gram: Tensor, table: Table, state: RuleState, generator: Draws) -> WithState:

@@ -1,6 +1,7 @@
 """FedGaLA's global alignment: layer by layer, weights by the cosine to the average update."""
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from torch import Tensor
@@ -8,7 +9,7 @@ from torch import Tensor
 from unseen.combine.mean import Mean
 from unseen.core import Draws, Gram, RuleState, Table, Weighted, WithState
 from unseen.core.vector import Blocks
-from unseen.ranges import Natural
+from unseen.ranges import Natural, whole
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ class GlobalAlignment(Gram):
         tensor([0.3618, 0.3618, 0.2764], dtype=torch.float64)
     """
 
-    iterations: Natural = 3
+    iterations: Annotated[Natural, whole(1, 5)] = 3
     blocks: Blocks = "tensor"
     prior: Weighted = Mean("uniform")
 

@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 import torch
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from unseen.combine.mean import Mean
 from unseen.core import Draws, Gram, RuleState, Table, Weighted, WithState
-from unseen.ranges import NotNegative, Positive
+from unseen.ranges import NotNegative, Positive, log, uniform
 
 Floats = NDArray[np.float64]
 
@@ -63,8 +63,8 @@ class FedOMG(Gram):
         tensor([0.6000, 0.6000])
     """
 
-    c: NotNegative = 0.5
-    eta: Positive = 1.0
+    c: Annotated[NotNegative, uniform(0.1, 0.9)] = 0.5
+    eta: Annotated[Positive, log(0.1, 2)] = 1.0
     solver: Literal["exact", "released"] = "exact"
     prior: Weighted = Mean("uniform")
 

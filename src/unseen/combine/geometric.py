@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
@@ -15,7 +15,7 @@ from unseen.combine.mean import Mean
 from unseen.core import Draws, Elementwise, RuleState, Table, Weighted, WithState
 from unseen.core.rows import COLUMNS, column_blocks
 from unseen.errors import UnseenError
-from unseen.ranges import Share
+from unseen.ranges import Share, uniform
 
 Zeros = Literal["skip", "paper", "released"]
 
@@ -160,7 +160,7 @@ class WeightedGeometricMean(Elementwise):
     """
 
     zeros: Zeros = "skip"
-    agreement: Share = 0.0
+    agreement: Annotated[Share, uniform(0, 0.8)] = 0.0
     of: Literal["gradients", "updates"] = "gradients"
     prior: Weighted = Mean("uniform")
     compiled: bool = False

@@ -1,7 +1,7 @@
 """PPDG: gradient alignment on the server, as a function of the inner products."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 import torch
@@ -12,6 +12,7 @@ from unseen.core import Draws, Gram, RuleState, Table, Weighted, WithState
 from unseen.core.rule import visits
 from unseen.core.vector import Blocks
 from unseen.errors import UnseenError, number
+from unseen.ranges import log
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,7 @@ class PPDG(Gram):
         (tensor([-0.0400,  0.5200]), {'prior': {}}, tensor([0.4800, 0.5200], dtype=torch.float64))
     """
 
-    lam: float = 0.1
+    lam: Annotated[float, log(0.01, 0.45)] = 0.1
     base: Literal["raw", "running", "equation"] = "raw"
     others: Literal["modified", "raw"] = "modified"
     when: Literal["conflict", "always"] = "conflict"

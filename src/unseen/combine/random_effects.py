@@ -35,6 +35,7 @@ class RandomEffects(Gram, named="random-effects"):
 
     needs: ClassVar[tuple[str, ...]] = ("examples",)
     differences: ClassVar[bool] = True
+    spread: ClassVar[bool] = True
 
     tau: Literal["regression", "moments"] = "regression"
 

@@ -10,7 +10,7 @@ from unseen.core import Draws, Elementwise, Gram, Layout, RuleState, Table, With
 from unseen.core.rows import column_blocks, squared_distances
 from unseen.core.schedule import floor_share
 from unseen.errors import UnseenError
-from unseen.ranges import Count, Natural, Range
+from unseen.ranges import Count, Natural, Range, uniform
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class TrimmedMean(Elementwise):
         tensor([3.])
     """
 
-    trim: Annotated[float, Range(0, 0.5)] = 0.2
+    trim: Annotated[float, Range(0, 0.5), uniform(0, 0.4)] = 0.2
 
     def __post_init__(self) -> None:
         super().__post_init__()

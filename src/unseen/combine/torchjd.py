@@ -2,7 +2,7 @@
 
 import warnings
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import torch
 from torch import Tensor
@@ -11,8 +11,8 @@ from unseen.combine.mean import Mean
 from unseen.combine.nash import bargain
 from unseen.core import Draws, Gram, Layout, RuleState, Table, Weighted, WithState
 from unseen.core.vector import Blocks
-from unseen.errors import UnseenError
-from unseen.ranges import NotNegative
+from unseen.errors import optional
+from unseen.ranges import NotNegative, uniform
 
 Weighting = Literal["upgrad", "mgda", "cagrad", "nash-mtl", "dualproj", "imtl-g", "aligned-mtl"]
 #: Weighting -> what TorchJD calls it.
@@ -56,7 +56,7 @@ class JacobianDescent(Gram):
     """
 
     weighting: Weighting = "upgrad"
-    c: NotNegative = 0.5
+    c: Annotated[NotNegative, uniform(0.1, 0.9)] = 0.5
     scale: Literal["mean", "torchjd"] = "mean"
     prior: Weighted = Mean("uniform")
     blocks: Blocks = "whole"
@@ -106,13 +106,6 @@ def library() -> Any:
     Raises:
         UnseenError: TorchJD or a solver that it needs is not installed; the text names the extra.
     """
-    try:
-        import cvxpy  # noqa: F401
-        import quadprog  # noqa: F401
-        from torchjd import aggregation
-    except ImportError as error:
-        raise UnseenError(
-            f"this rule needs TorchJD and its solvers, of which {error.name!r} is not installed: "
-            "pip install 'unseen[torchjd]'."
-        ) from None
+    needs = ("this rule needs", "torchjd", "take nash-mtl or pcgrad, which need nothing more")
+    *_, aggregation = (optional(n, *needs) for n in ("cvxpy", "quadprog", "torchjd.aggregation"))
     return aggregation

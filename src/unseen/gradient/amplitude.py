@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from functools import partial
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import torch
 from torch import Tensor
@@ -13,7 +13,7 @@ from unseen.gradient.backprop import Around, Gradient, Step
 from unseen.images.bank import Bank
 from unseen.images.features import tapped
 from unseen.images.frequency import Window, mixed, pixel_range
-from unseen.ranges import Share
+from unseen.ranges import Share, uniform
 
 #: The inbox entry that holds HarmoFL's mean amplitude.
 AMPLITUDE = "amplitude"
@@ -43,8 +43,8 @@ class AmplitudeMix(Around, named="am"):
     """
 
     inner: Gradient
-    p: Share = 0.5
-    strength: Share = 1.0
+    p: Annotated[Share, uniform(0.1, 1)] = 0.5
+    strength: Annotated[Share, uniform(0.1, 1)] = 1.0
     clip: bool = True
     bank: Bank | None = None
 

@@ -1,13 +1,14 @@
 """The anchor penalty: a site's mean residual is drawn to 0."""
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch.nn.functional as F
 from torch import Tensor
 
 from unseen.core import Client, Inbox, Memory, Model, Turn
 from unseen.gradient.backprop import Around, Gradient, Step
-from unseen.ranges import NotNegative
+from unseen.ranges import NotNegative, log
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,7 @@ class Anchored(Around, named="anchor"):
     """
 
     inner: Gradient
-    lam: NotNegative = 1.0
+    lam: Annotated[NotNegative, log(0.001, 10)] = 1.0
 
     def changed(
         self, inner: Step, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
@@ -13,8 +13,8 @@ from unseen.errors import UnseenError, number
 from unseen.gradient.alignment import Projections, attention
 from unseen.gradient.backprop import Backprop, Step
 from unseen.gradient.discrepancy import mmd, mse
-from unseen.images.features import chosen, frozen, recorded
-from unseen.ranges import Checked, NotNegative
+from unseen.images.features import frozen, layer_names, recorded
+from unseen.ranges import Checked, NotNegative, log
 from unseen.recipe import Training
 
 
@@ -49,7 +49,7 @@ class Calibration(Checked, named="csac"):
     """
 
     training: Training = field(default_factory=Training)
-    lam: NotNegative = 0.6
+    lam: Annotated[NotNegative, log(0.01, 10)] = 0.6
     layers: tuple[str, ...] | None = None
     strategy: Literal["cross-layer", "same-layer", "none"] = "cross-layer"
     attention: Literal["both", "position", "channel", "none"] = "both"
@@ -133,7 +133,7 @@ class Calibration(Checked, named="csac"):
 
     def prepare(self, model: Model, client: Client) -> tuple[list[str], Projections]:
         """Return the layers and their projections; refuse what could not be calibrated."""
-        layers, split = chosen(model.module, self.layers), client.split("train")
+        layers, split = layer_names(model.module, self.layers), client.split("train")
         n, batch = len(split), self.training.batch_size
         rest = 0 if self.training.drop_last else n % batch
         if self.metric == "mmd" and 1 in (n, batch, rest):

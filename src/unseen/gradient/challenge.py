@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
@@ -15,7 +15,7 @@ from unseen.errors import UnseenError, nearest
 from unseen.gradient.backprop import Gradient, Step
 from unseen.gradient.heads import head_layer
 from unseen.images.features import Tap, last_maps, tapped
-from unseen.ranges import Share
+from unseen.ranges import Share, uniform
 
 #: By how much an example's probability must fall before it may be challenged, as released.
 FALL = 1e-4
@@ -53,8 +53,8 @@ class SelfChallenging(Wrapper, named="rsc"):
     """
 
     inner: Gradient
-    drop: Share = 1 / 3
-    batch: Share = 1 / 3
+    drop: Annotated[Share, uniform(0.1, 0.5)] = 1 / 3
+    batch: Annotated[Share, uniform(0.1, 1)] = 1 / 3
     layer: str | None = None
     score: Literal["gradient", "activation"] = "gradient"
 
@@ -112,8 +112,8 @@ class SelfChallenging(Wrapper, named="rsc"):
         finally:
             tap.change = None
             model.module.train(mode)
-        chosen = largest((fall - FALL).clamp(min=0), round_share(self.batch, len(y)))
-        mask[chosen.logical_not()] = 1
+        hardest = largest((fall - FALL).clamp(min=0), round_share(self.batch, len(y)))
+        mask[hardest.logical_not()] = 1
         return mask
 
     def dropped(self, z: Tensor, slope: Tensor, pixels: bool) -> Tensor:
@@ -123,11 +123,11 @@ class SelfChallenging(Wrapper, named="rsc"):
                 score = slope.mean(1).flatten(1)
             else:
                 score = (z * slope.mean((2, 3), keepdim=True)).sum(1).flatten(1)
-            lost = largest(score, ceil_share(self.drop, score.shape[1]))
-            return lost.view(len(z), 1, *z.shape[2:])
+            top = largest(score, ceil_share(self.drop, score.shape[1]))
+            return top.view(len(z), 1, *z.shape[2:])
         score = slope.mean((2, 3)) if slope.ndim == 4 else slope
-        lost = largest(score, ceil_share(self.drop, score.shape[1]))
-        return lost.view(*score.shape, *[1] * (slope.ndim - 2))
+        top = largest(score, ceil_share(self.drop, score.shape[1]))
+        return top.view(*score.shape, *[1] * (slope.ndim - 2))
 
 
 def largest(values: Tensor, count: int) -> Tensor:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Annotated
 
 import numpy as np
 import torch
@@ -17,7 +18,7 @@ from unseen.images.augmix import AugMix
 from unseen.images.bank import Bank
 from unseen.images.features import recorded, tapped
 from unseen.images.frequency import pixel_range
-from unseen.ranges import Checked, NotNegative, Positive
+from unseen.ranges import Checked, NotNegative, Positive, log
 
 #: Under the root of a variance, as released.
 EPSILON = 1e-6
@@ -50,9 +51,9 @@ class CrossClient(Checked, named="fedccrl"):
 
     loss: Loss
     bank: Bank
-    contrast: NotNegative = 0.1
-    consistency: NotNegative = 1.0
-    temperature: Positive = 0.1
+    contrast: Annotated[NotNegative, log(0.01, 1)] = 0.1
+    consistency: Annotated[NotNegative, log(0.1, 10)] = 1.0
+    temperature: Annotated[Positive, log(0.05, 1)] = 0.1
     beta: Positive = 0.1
     transfer: bool = True
     augment: AugMix | None = field(default_factory=AugMix)

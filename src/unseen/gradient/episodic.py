@@ -1,7 +1,7 @@
 """FedDG's episodic step: what one step on a client's images does to images of foreign style."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
@@ -12,7 +12,7 @@ from unseen.errors import UnseenError
 from unseen.gradient.backprop import Around, Backprop, Gradient, Step
 from unseen.images.bank import Bank
 from unseen.images.frequency import Window, mixed, pixel_range
-from unseen.ranges import NotNegative, Positive
+from unseen.ranges import NotNegative, Positive, log
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Episodic(Around, named="feddg"):
 
     inner: Gradient
     bank: Bank
-    inner_lr: NotNegative = 1e-3
+    inner_lr: Annotated[NotNegative, log(0.0001, 0.1)] = 1e-3
     bound: Positive = 100.0
     interpolation: Literal["continuous", "swap"] = "continuous"
     order: Literal["first", "second"] = "first"

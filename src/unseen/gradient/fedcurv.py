@@ -1,7 +1,8 @@
 """FedCurv: every client is held near what the others learnt, where their curvature is high."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
@@ -17,7 +18,7 @@ from unseen.gradient.per_example import (
     outputs_and_signals,
     put,
 )
-from unseen.ranges import Count, NotNegative
+from unseen.ranges import Count, NotNegative, log
 
 #: Slots and inbox entries: u = Σ_j F_j and v = Σ_j F_j w_j.
 FISHER, ANCHOR = "fisher", "anchor"
@@ -44,7 +45,7 @@ class Curvature(Around, named="fedcurv"):
     """
 
     inner: Gradient
-    lam: NotNegative = 1.0
+    lam: Annotated[NotNegative, log(0.000001, 1)] = 1.0
 
     def changed(
         self, inner: Step, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
@@ -74,6 +75,7 @@ class WithFisher(Wrapper):
         batch_size: of the mini-batches.
         chunk: by example in nets that are not all linear layers, how many gradients to hold at a
             time.
+        own: (model) -> the columns that are each client's own, where F is 0: nobody is held there.
 
     Note:
         In evaluation mode and in the order of the training split; a short last batch counts as one.
@@ -86,16 +88,19 @@ class WithFisher(Wrapper):
     fisher: Literal["batch", "example"] = "batch"
     batch_size: Count = 32
     chunk: Count | None = None
+    own: Callable[[Model], slice] | None = None
 
     def __call__(
         self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
     ) -> tuple[Reply, Memory]:
         reply, memory = self.inner(model, inbox, client, memory, turn)
         fisher = self._fisher(model, inbox, client, memory, turn)
+        if self.own is not None:
+            fisher[self.own(model)] = 0.0
         anchor = fisher * model.vector
         # A reply that is not finite is dropped by the server: it is in no sum.
-        sent = turn.round if bool((fisher + anchor).isfinite().all()) else -2
-        memories = {OWN_FISHER: fisher, OWN_ANCHOR: anchor, SENT: torch.tensor(sent)}
+        label = turn.round if bool((fisher + anchor).isfinite().all()) else -2
+        memories = {OWN_FISHER: fisher, OWN_ANCHOR: anchor, SENT: torch.tensor(label)}
         rows = {**reply.rows, FISHER: fisher, ANCHOR: anchor}
         return Reply(rows, reply.scalars), {**memory, **memories}
 

@@ -9,7 +9,7 @@ from unseen.core import Client, Inbox, Local, Memory, Model, Reply, Turn
 from unseen.core.parts import Wrapper
 from unseen.core.vector import Blocks
 from unseen.gradient.backprop import Around, Gradient, Step
-from unseen.ranges import Range
+from unseen.ranges import Range, uniform
 
 #: The model that this client received when it last took part.
 RECEIVED = "fedgala.received"
@@ -45,7 +45,7 @@ class LocalAlignment(Around, named="fedgala"):
     clips_per_example = True
 
     inner: Gradient
-    threshold: Annotated[float, Range(-1, 1)] = 0.0
+    threshold: Annotated[float, Range(-1, 1), uniform(-0.5, 0.5)] = 0.0
     compare: Literal["descent", "released"] = "descent"
     blocks: Blocks = "tensor"
 

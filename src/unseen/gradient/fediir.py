@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from torch import Tensor
@@ -9,7 +10,7 @@ from torch import Tensor
 from unseen.core import Client, Inbox, Memory, Model, Turn
 from unseen.core.losses import Loss, LossFunction
 from unseen.gradient.heads import Head, loss_of
-from unseen.ranges import Checked, NotNegative
+from unseen.ranges import Checked, NotNegative, log
 
 #: The inbox entry, and the exchange and slot, of the mean gradient ḡ [Ph].
 MEAN = "head-gradient"
@@ -82,7 +83,7 @@ class Invariance(Checked, named="fediir"):
     """
 
     loss: Loss
-    gamma: NotNegative = 0.001
+    gamma: Annotated[NotNegative, log(0.00001, 0.1)] = 0.001
     head: str | None = None
 
     def open(

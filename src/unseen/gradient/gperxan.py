@@ -1,7 +1,7 @@
 """gPerXAN on the client: its own BatchNorm, and the received head as a guide."""
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -12,7 +12,7 @@ from unseen.core.losses import Loss, LossFunction
 from unseen.core.parts import Wrapper
 from unseen.gradient.heads import Head, loss_of
 from unseen.images.norms import Assembled
-from unseen.ranges import Checked, NotNegative
+from unseen.ranges import Checked, NotNegative, log
 
 #: A client's own BatchNorm weights and statistics, in its memory.
 WEIGHTS, STATISTICS = "gperxan.weights", "gperxan.statistics"
@@ -37,7 +37,7 @@ class Guided(Checked, named="gperxan"):
     """
 
     loss: Loss
-    reg: NotNegative = 0.5
+    reg: Annotated[NotNegative, log(0.01, 10)] = 0.5
     head: str | None = None
 
     def open(
@@ -104,8 +104,8 @@ class OwnNorms(Wrapper, named="gperxan"):
 
 def mask(layout: Layout, names: set[str], like: Tensor) -> Tensor:
     """Return where in a vector [P] of this layout the named tensors lie."""
-    chosen = torch.zeros(layout.size, dtype=torch.bool, device=like.device)
-    for name, view in layout.views(chosen).items():
+    where = torch.zeros(layout.size, dtype=torch.bool, device=like.device)
+    for name, view in layout.views(where).items():
         if name in names:
             view.fill_(True)
-    return chosen
+    return where

@@ -17,13 +17,13 @@ from unseen.errors import UnseenError
 def head_layer(model: Model, name: str | None = None) -> tuple[str, nn.Linear]:
     """Return the linear layer called `name`, by default the last in the order of the modules."""
     linear = {n: m for n, m in model.module.named_modules() if type(m) is nn.Linear}
-    chosen = name if name is not None else next(reversed(linear), "")
-    if chosen not in linear:
+    head = name if name is not None else next(reversed(linear), "")
+    if head not in linear:
         raise UnseenError(
             f"the head must be a linear layer of the model; found {name or 'none'!r}. "
             f"Its linear layers: {', '.join(linear) or 'none'}."
         )
-    return chosen, linear[chosen]
+    return head, linear[head]
 
 
 @dataclass(frozen=True)

@@ -2,13 +2,14 @@
 
 import math
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from torch import Tensor
 
 from unseen.core import Client, Inbox, Memory, Model, Turn
 from unseen.gradient.backprop import Around, Gradient, Step
-from unseen.ranges import NotNegative
+from unseen.ranges import NotNegative, log
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,7 @@ class Mixup(Around, named="mixup"):
     """
 
     inner: Gradient
-    alpha: NotNegative = 0.2
+    alpha: Annotated[NotNegative, log(0.05, 1)] = 0.2
 
     def changed(
         self, inner: Step, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn

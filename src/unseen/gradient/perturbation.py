@@ -1,14 +1,14 @@
 """Sharpness-aware steps: the gradient where a small step uphill would lead."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
 
 from unseen.core import Client, Inbox, Memory, Model, Turn
 from unseen.gradient.backprop import Around, Gradient, Step
-from unseen.ranges import NotNegative
+from unseen.ranges import NotNegative, log
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Perturbed(Around):
     """
 
     inner: Gradient
-    rho: NotNegative = 0.05
+    rho: Annotated[NotNegative, log(0.005, 0.5)] = 0.05
     statistics: Literal["first", "both"] = "first"
 
     def changed(

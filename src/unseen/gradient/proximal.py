@@ -1,12 +1,13 @@
 """FedProx's proximal term."""
 
 from dataclasses import dataclass
+from typing import Annotated
 
 from torch import Tensor
 
 from unseen.core import Client, Inbox, Memory, Model, Turn
 from unseen.gradient.backprop import Around, Gradient, Step
-from unseen.ranges import NotNegative
+from unseen.ranges import NotNegative, log
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,7 @@ class Proximal(Around, named="fedprox"):
     stackable = True
 
     inner: Gradient
-    mu: NotNegative = 0.1
+    mu: Annotated[NotNegative, log(0.0001, 1)] = 0.1
 
     def changed(
         self, inner: Step, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn

@@ -1,6 +1,7 @@
 """Site-shift augmentation: batches are moved as much as the source sites differ."""
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from torch import Tensor
@@ -9,7 +10,7 @@ from unseen.core import Client, Inbox, Memory, Model, Reply, RuleState, Turn, Wi
 from unseen.core.parts import Part
 from unseen.core.types import Table
 from unseen.gradient.backprop import Around, Gradient, Step
-from unseen.ranges import NotNegative
+from unseen.ranges import NotNegative, log
 
 #: Inbox entries: sums by class over all sites [C (2 + 2d)]; spreads between sites (σ_b, σ_s) [2d].
 SUMS, SPREAD = "class sums", "site spread"
@@ -38,7 +39,7 @@ class Shifted(Around, named="shift"):
     """
 
     inner: Gradient
-    alpha: NotNegative = 1.0
+    alpha: Annotated[NotNegative, log(0.1, 2)] = 1.0
 
     def changed(
         self, inner: Step, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
@@ -140,7 +141,10 @@ def log_error(freedom: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Spread:
-    """The server's step: the standard deviations (σ_b, σ_s) between sites, of summed squares."""
+    """The server's step: the standard deviations (σ_b, σ_s) of the K sites, of summed squares.
+
+    They are of the population form, Σ / K.
+    """
 
     at_sites = True
 

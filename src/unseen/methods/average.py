@@ -2,6 +2,7 @@
 
 from copy import deepcopy
 from dataclasses import dataclass, replace
+from typing import Annotated
 
 import torch
 from torch import Tensor, nn
@@ -12,7 +13,7 @@ from unseen.core.types import Table
 from unseen.methods.base import citing
 from unseen.methods.together import SHARED, Federation, check_member, check_repeats, together
 from unseen.models.mixture import Averaged
-from unseen.ranges import Checked, Share
+from unseen.ranges import Checked, Share, uniform
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,7 @@ class Ema(Checked, named="ema"):
         return self.decay * old + (1 - self.decay) * new, state
 
 
-def add_tail(method: Method, *, start: float = 0.5) -> Method:
+def add_tail(method: Method, *, start: Annotated[float, uniform(0.2, 0.8)] = 0.5) -> Method:
     """Predict by the mean of the server's models over the last rounds.
 
         x̄ = mean of x_r,  r ≥ start · R
@@ -76,7 +77,7 @@ def add_tail(method: Method, *, start: float = 0.5) -> Method:
     return citing(averaged(method, Tail(start), "tail"), "izmailov2018averaging")
 
 
-def add_ema(method: Method, *, decay: float = 0.9) -> Method:
+def add_ema(method: Method, *, decay: Annotated[float, uniform(0.5, 0.99)] = 0.9) -> Method:
     """Predict by the exponential moving average of the server's models: x̄ ← β x̄ + (1 − β) x.
 
     See `tail`.

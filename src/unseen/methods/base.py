@@ -278,6 +278,11 @@ def zeros(model: Model) -> Tensor:
     return torch.zeros_like(model.vector)
 
 
+def zeros_of(size: int, model: Model) -> Tensor:
+    """Return an inbox entry [size] of zeros, before round 0."""
+    return model.vector.new_zeros(size)
+
+
 @cache
 def cited(key: Reference | str) -> Reference:
     """Return the reference with this BibTeX key, or the reference itself.

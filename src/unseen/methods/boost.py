@@ -15,7 +15,7 @@ from unseen.errors import UnseenError
 from unseen.exact import Begin, Counts, Forest, Grow, Histograms
 from unseen.methods.base import TRAIN, cited
 from unseen.models.trees import Trees
-from unseen.ranges import Count, NotNegative, Range
+from unseen.ranges import Count, NotNegative, Range, log, whole
 from unseen.recipe import Training
 
 #: Columns whose histograms still fit a message.
@@ -26,10 +26,10 @@ def boost(
     training: Training,
     *,
     trees: Annotated[int, Range(1, 10**5)] = 100,
-    depth: Annotated[int, Range(1, 12)] = 5,
-    rate: Annotated[float, Range(0, 1, open_low=True)] = 0.1,
-    penalty: NotNegative = 0.0,
-    least: Count = 20,
+    depth: Annotated[int, Range(1, 12), whole(2, 6)] = 5,
+    rate: Annotated[float, Range(0, 1, open_low=True), log(0.03, 0.3)] = 0.1,
+    penalty: Annotated[NotNegative, log(0.01, 10)] = 0.0,
+    least: Annotated[Count, whole(5, 50)] = 20,
     bins: Annotated[int, Range(2, 255)] = 64,
 ) -> Method:
     """Boost regression trees on the gradients of the loss, split by sums over all sites.
@@ -39,10 +39,11 @@ def boost(
     G, H: the first and second derivatives of the loss, summed over the rows of all sites; a node is
     split where G_L² / (H_L + λ) + G_R² / (H_R + λ) is largest. A round grows one level: sites send
     the sums for every node, column and bin, so `depth` rounds make a tree, or one for each class of
-    more than two. Bins are common: counts on a fine grid are summed first. With the same bins the
-    trees are those of the pooled rows. The study's network, optimiser, rounds and weights have no
-    effect. The sums go under masks and encryption. `pip install 'unseen[fast]'` compiles the loops
-    over rows, and changes no bit.
+    more than two. Bins are common: counts on a fine grid are summed first. Derivatives are rounded
+    to multiples of 2⁻³⁰, so that sums are exact for up to eight million rows: the trees are those
+    of the pooled rows, and those under masks, bit for bit. The study's network, optimiser, rounds
+    and weights have no effect. The sums go under encryption too. `pip install 'unseen[fast]'`
+    compiles the loops over rows and bins, and changes no bit.
 
     Args:
         training: The recipe.
@@ -59,7 +60,7 @@ def boost(
         scores, classes = (1, None) if numbers else (outputs if outputs > 2 else 1, max(2, outputs))
         return Forest(trees, depth, rate, penalty, least, bins, scores, inputs, classes)
 
-    def grown(blueprint: Blueprint) -> nn.Module:
+    def network(blueprint: Blueprint) -> nn.Module:
         inputs = math.prod(blueprint.shape)
         if inputs > MOST_INPUTS:
             raise UnseenError(
@@ -97,6 +98,6 @@ def boost(
 
     return Method(
         "boost", of_shape(forest(0, 2)), (cited("chen2016xgboost"), cited("ke2017lightgbm")), plain,
-        adapt=grown, sized=sized, rounds=trees * depth, cycle=depth,
+        adapt=network, sized=sized, rounds=trees * depth, cycle=depth,
         shares=("counts and sums of derivatives of its rows, by node, column and bin",),
     )  # fmt: skip

@@ -53,18 +53,18 @@ def method(expression: str, training: Training | None = None) -> Method:
             f"{first.name!r} is a modifier, not a method: write it behind one, as in "
             f"fedavg+{text((first,))}."
         )
-    built = base(first, training or Training())
+    whole = base(first, training or Training())
     for call in rest:
         if call.name in METHODS and call.name not in MODIFIERS:
             raise UnseenError(
                 f"{call.name!r} is a method, not a modifier: a method comes first, what it is "
                 f"joined with behind it, as in {text((call,))}+ga. Found {expression!r}."
             )
-        built = _built("modifier", call, MODIFIERS, built)
-    if training is not None and built.rounds is None:
+        whole = _resolve("modifier", call, MODIFIERS, whole)
+    if training is not None and whole.rounds is None:
         for call in added(training):
-            built = _built("modifier", call, MODIFIERS, built)
-    return replace(built, name=text((first, *rest)))
+            whole = _resolve("modifier", call, MODIFIERS, whole)
+    return replace(whole, name=text((first, *rest)))
 
 
 def added(training: Training) -> tuple[Call, ...]:
@@ -83,17 +83,17 @@ def base(call: Call, training: Training) -> Method:
     """Return the method of one call, with the training's weights where the call names none."""
     weights = training.weights
     if weights == "method" or "weights" in call.arguments:
-        return _built("method", call, METHODS, training)
+        return _resolve("method", call, METHODS, training)
     if takes("method", call.name, "weights", METHODS):
         call = replace(call, arguments={**call.arguments, "weights": weights})
-    return with_weights(_built("method", call, METHODS, training), weights)
+    return with_weights(_resolve("method", call, METHODS, training), weights)
 
 
-def _built(
+def _resolve(
     kind: str, call: Call, table: Mapping[str, Callable[..., Method]], before: Training | Method
 ) -> Method:
     try:
-        built = resolve(kind, call, table, (before,), own=True)
+        whole = resolve(kind, call, table, (before,), own=True)
     except Incompatible as error:
         if not isinstance(before, Method) or error.name != before.name:
             raise
@@ -106,12 +106,12 @@ def _built(
             f"{call.name!r} does not work as a {kind}: it reads {error.name!r} of what it is "
             f"given, and a {type(before).__name__} has none. {SIGNATURES[kind]}"
         ) from error
-    if not isinstance(built, Method):
+    if not isinstance(whole, Method):
         raise UnseenError(
             f"{call.name!r} must return an unseen.core.exchange.Method; it returned "
-            f"{type(built).__name__}."
+            f"{type(whole).__name__}."
         )
-    return built
+    return whole
 
 
 #: (training, *, options) -> Method.

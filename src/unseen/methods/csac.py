@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from unseen.combine import SemanticDivergence
 from unseen.core import Client, Exchange, Inbox, Local, Memory, Method, Model, Reply, Turn
@@ -14,7 +14,7 @@ from unseen.gradient import Backprop, Calibration
 from unseen.local.train import Train
 from unseen.methods.base import TRAIN, cited, replace_rule, slots
 from unseen.methods.options import options_from, picked
-from unseen.ranges import Count
+from unseen.ranges import Count, uniform, whole
 from unseen.recipe import Training
 
 
@@ -22,8 +22,8 @@ from unseen.recipe import Training
 def csac(
     training: Training,
     *,
-    acquisition: Count = 30,
-    smoothing: float = 0.1,
+    acquisition: Annotated[Count, whole(5, 30)] = 30,
+    smoothing: Annotated[float, uniform(0, 0.2)] = 0.1,
     layers: Sequence[str] | None = None,
     local: Literal["acquired", "latest"] = "acquired",
     **options: Any,

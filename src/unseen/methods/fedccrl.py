@@ -1,7 +1,7 @@
 """FedCCRL: other clients' styles, and representations and predictions that agree across them."""
 
 from dataclasses import replace
-from typing import Any
+from typing import Annotated, Any
 
 from unseen.combine import Mean, Weights
 from unseen.core import Method
@@ -14,7 +14,7 @@ from unseen.images.bank import Bank, with_bank
 from unseen.local.train import Train
 from unseen.methods.base import asking, federated
 from unseen.methods.options import options_from
-from unseen.ranges import Natural
+from unseen.ranges import Natural, uniform
 from unseen.recipe import Training
 
 
@@ -23,7 +23,7 @@ def fedccrl(
     training: Training,
     *,
     augment: bool = True,
-    severity: float = 3.0,
+    severity: Annotated[float, uniform(1, 5)] = 3.0,
     bank: int = 64,
     refresh: Natural = 0,
     weights: Weights = "examples",

@@ -13,7 +13,7 @@ from unseen.methods.options import options_from, picked
 from unseen.recipe import Training
 
 
-@options_from(Curvature, WithFisher, without=("batch_size",))
+@options_from(Curvature, WithFisher, without=("batch_size", "own"))
 def fedcurv(training: Training, **options: Any) -> Method:
     """Run FedAvg whose clients are held where the other clients' models have high curvature.
 

@@ -11,7 +11,7 @@ from unseen.images.frequency import Window
 from unseen.local.train import Train
 from unseen.methods.base import asking, federated
 from unseen.methods.options import options_from
-from unseen.ranges import Range
+from unseen.ranges import Range, uniform
 from unseen.recipe import Training
 
 
@@ -19,7 +19,7 @@ from unseen.recipe import Training
 def feddg(
     training: Training,
     *,
-    L: Annotated[float, Range(0, 0.5)] = 0.0,
+    L: Annotated[float, Range(0, 0.5), uniform(0, 0.3)] = 0.0,
     bank: int = 16,
     weights: Weights = "examples",
     **options: Any,

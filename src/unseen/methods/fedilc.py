@@ -1,7 +1,7 @@
 """FedILC: the weighted geometric mean across and inside clients, and Fishr between clients."""
 
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from unseen.combine import Combine, Mean, Sum, WeightedGeometricMean
 from unseen.core import Exchange, Method, Replace, Slot
@@ -19,7 +19,7 @@ from unseen.methods.base import (
     trained,
 )
 from unseen.methods.options import options_from, picked
-from unseen.ranges import Checked, Natural
+from unseen.ranges import Checked, Natural, log
 from unseen.recipe import Training
 
 REFERENCE, FISHR = cited("zhu2022fedilc"), cited("rame2022fishr")
@@ -45,7 +45,7 @@ class FishrPenalty(Checked, named="fishr"):
         head: the layer's name, by default the last linear one.
     """
 
-    lam: float = 1.0
+    lam: Annotated[float, log(0.000001, 1)] = 1.0
     covariance: Literal["diagonal", "full"] = "diagonal"
     scale: Literal["paper", "released"] = "paper"
     warmup: Natural = 0
@@ -147,8 +147,8 @@ def fedilc_intra_geo(training: Training, **options: Any) -> Method:
         zeros; the released code's rule meets only mini-batches. §5 speaks of mini-batches for
         Inter-Geo; the code has them here only.
     """
-    chosen = picked(Environments, options)
-    inner = Environments(Backprop(training.loss), batch_size=training.batch_size, **chosen)
+    own = picked(Environments, options)
+    inner = Environments(Backprop(training.loss), batch_size=training.batch_size, **own)
     return _fedilc("fedilc-intra-geo", training, Mean("uniform"), inner, options)
 
 

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from typing import Annotated
 
 from torch import nn
 
@@ -13,11 +14,13 @@ from unseen.core.metrics import plain
 from unseen.exact.newton import Derivatives, Family, Newton, Shape, check_size
 from unseen.methods.base import TRAIN, cited
 from unseen.models.digit_nets import logistic
-from unseen.ranges import Count, NotNegative
+from unseen.ranges import Count, NotNegative, log
 from unseen.recipe import Training
 
 
-def glm(training: Training, *, ridge: NotNegative = 1.0, steps: Count = 10) -> Method:
+def glm(
+    training: Training, *, ridge: Annotated[NotNegative, log(0.01, 100)] = 1.0, steps: Count = 10
+) -> Method:
     """Fit a logistic, multinomial or linear regression by Newton's steps from sums over sites.
 
         β ← β − (Σ_k H_k + Λ)⁻¹ (Σ_k g_k + Λ β)

@@ -15,16 +15,16 @@ from unseen.images.bank import Bank
 from unseen.images.frequency import Window, mixed
 from unseen.local.train import Train, batches
 from unseen.methods.base import asking, federated
-from unseen.ranges import NotNegative, Range, Share
+from unseen.ranges import NotNegative, Range, Share, log, uniform
 from unseen.recipe import Training
 
 
 def harmofl(
     training: Training,
     *,
-    alpha: NotNegative = 0.05,
+    alpha: Annotated[NotNegative, log(0.005, 0.5)] = 0.05,
     window: Literal["dc", "low", "all", "none"] = "dc",
-    L: Annotated[float, Range(0, 0.5)] = 0.1,
+    L: Annotated[float, Range(0, 0.5), uniform(0.01, 0.3)] = 0.1,
     momentum: Share = 0.1,
 ) -> Method:
     """Give all images the clients' mean amplitude; step by the gradient at perturbed weights.

@@ -1,11 +1,26 @@
 """Site-specific intercepts: stratified biases, and a chosen one for the new site."""
 
-from unseen.core import Method
+from dataclasses import replace
+from functools import partial
+
+from unseen.combine import Apart, Gram
+from unseen.core import Local, Method, Model
+from unseen.core.exchange import Blueprint
+from unseen.core.parts import Wrapper
 from unseen.errors import Incompatible
-from unseen.local.intercepts import OwnIntercepts
+from unseen.gradient.fedcurv import WithFisher
+from unseen.local.intercepts import OwnIntercepts, bias_of
 from unseen.local.scaffold import CONTROL
 from unseen.local.train import Train
-from unseen.methods.base import cited, citing, incompatible, local_training, trained, with_local
+from unseen.methods.base import (
+    cited,
+    citing,
+    incompatible,
+    local_training,
+    trained,
+    with_exchange,
+    with_local,
+)
 
 
 def add_intercepts(method: Method, *, head: str | None = None) -> Method:
@@ -15,7 +30,10 @@ def add_intercepts(method: Method, *, head: str | None = None) -> Method:
 
     Where an outcome is more frequent at one site than at another for reasons that the inputs do
     not tell, shared weights need not explain it. Each site keeps its b_k and sends it as part of
-    its model, so that the server's bias is the mean, by the weights of the method's rule.
+    its model, so that the server's bias is the mean, by the weights of the method's rule. What
+    differs because it is each site's own is no disagreement: the biases are left out of the spread
+    that the rules `exp` and `random-effects` measure, and of the curvature that holds the sites of
+    `fedcurv` near each other.
 
     Args:
         method: The method that is changed.
@@ -38,6 +56,33 @@ def add_intercepts(method: Method, *, head: str | None = None) -> Method:
             f"the corrections of {method.name} make all sites follow one gradient, and so their "
             "biases too.",
         )
-    return citing(
-        with_local(method, lambda local: OwnIntercepts(local, head)), "debray2013framework"
-    )
+
+    def sized(whole: Method, model: Model, blueprint: Blueprint) -> Method:
+        if method.sized is not None:
+            whole = method.sized(whole, model, blueprint)
+        own = bias_of(model, head)
+        return without_spread(whole, (own.start, own.stop))
+
+    changed = with_local(method, lambda local: OwnIntercepts(without_curvature(local, head), head))
+    return citing(replace(changed, sized=sized), "debray2013framework")
+
+
+def without_curvature(local: Local, head: str | None) -> Local:
+    """Return the local with no curvature of the sites' own biases, if it sends any."""
+    if isinstance(local, WithFisher):
+        return replace(local, own=partial(bias_of, name=head))
+    if isinstance(local, Wrapper):
+        inside: Local = local.around(without_curvature(local.inner, head))
+        return inside
+    return local
+
+
+def without_spread(method: Method, columns: tuple[int, int]) -> Method:
+    """Return the method whose rule, if it measures how updates differ, does without columns."""
+    exchange = trained(method)
+    slot = exchange.slots["model"]
+    if not isinstance(slot.combine, Gram) or not slot.combine.spread:
+        return method
+    rule = Apart(slot.combine, columns)
+    slots = {**exchange.slots, "model": replace(slot, combine=rule)}
+    return with_exchange(method, replace(exchange, slots=slots))

@@ -66,7 +66,7 @@ def options_from(
 
 def part_options(part: type, without: Iterable[str] = ()) -> list[inspect.Parameter]:
     """Return the fields of a part that have a plain default, as keyword-only parameters."""
-    types = get_type_hints(part) | {"weights": Weights}
+    types = get_type_hints(part, include_extras=True) | {"weights": Weights}
     defaults = {f.name: f.default for f in fields(part) if f.name not in without}
     if isinstance(prior := defaults.pop("prior", None), Mean):
         defaults["weights"] = prior.by
@@ -79,10 +79,10 @@ def part_options(part: type, without: Iterable[str] = ()) -> list[inspect.Parame
 
 def picked(part: type, options: Mapping[str, Any]) -> dict[str, Any]:
     """Return those of the options that are fields of the part, `weights` as its prior."""
-    chosen = {f.name: options[f.name] for f in fields(part) if f.name in options}
+    own = {f.name: options[f.name] for f in fields(part) if f.name in options}
     if "weights" in options and any(f.name == "prior" for f in fields(part)):
-        chosen["prior"] = Mean(options["weights"])
-    return chosen
+        own["prior"] = Mean(options["weights"])
+    return own
 
 
 def sections(docstring: str) -> dict[str, str]:

@@ -13,7 +13,7 @@ from unseen.core.metrics import plain
 from unseen.local.estimator import Estimator
 from unseen.methods.base import TRAIN, cited, gather
 from unseen.models.trees import Trees
-from unseen.ranges import Count, Range
+from unseen.ranges import Count, Range, log, whole
 from unseen.recipe import Training
 
 
@@ -22,10 +22,10 @@ def trees(
     *,
     kind: Literal["boosting", "forest"] = "boosting",
     count: Annotated[int, Range(1, 10**5)] = 100,
-    leaves: Annotated[int, Range(2, 10**4)] = 31,
-    depth: Annotated[int, Range(1, 64)] = 8,
-    rate: Annotated[float, Range(0, 1, open_low=True)] = 0.1,
-    least: Count = 20,
+    leaves: Annotated[int, Range(2, 10**4), whole(7, 63)] = 31,
+    depth: Annotated[int, Range(1, 64), whole(3, 10)] = 8,
+    rate: Annotated[float, Range(0, 1, open_low=True), log(0.02, 0.3)] = 0.1,
+    least: Annotated[Count, whole(5, 50)] = 20,
 ) -> Method:
     """Fit scikit-learn's trees to the pooled rows; in a bag, every site's to its own.
 

@@ -4,14 +4,12 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from torch import Tensor
-
 from unseen.combine import Sum
 from unseen.core import Exchange, Method, Model, Replace, Slot
 from unseen.core.exchange import Blueprint
 from unseen.errors import Incompatible
 from unseen.gradient.shift import SPREAD, SUMS, ClassSums, Shifted, SiteSpread, Spread
-from unseen.methods.base import with_gradient
+from unseen.methods.base import with_gradient, zeros_of
 from unseen.methods.options import options_from
 
 
@@ -23,9 +21,11 @@ def add_shift(method: Method, **options: Any) -> Method:
 
     Before round 0 the sites add up counts, Σ x and Σ (x − x̄)² of each class, and then the squared
     distances of their class means and log scales from the pooled ones, less what sampling alone
-    makes of them: the roots of the means over sites are σ_b and σ_s. It helps where sites differ by
-    location and scale of the inputs (instruments, speakers), and harms where a site's mean carries
-    the label.
+    makes of them: the roots of the means over sites are σ_b and σ_s. They are the spread of these K
+    sites, divided by K and not by K − 1; of sites of one size σ_b² is on average (K − 1)/K of the
+    variance of all sites that these were drawn from, and a larger α makes up for it. It helps where
+    sites differ by location and scale of the inputs (instruments, speakers), and harms where a
+    site's mean carries the label.
     """
     if any(exchange.name == SUMS for exchange in method.exchanges):
         raise Incompatible(f"{method.name}+shift", f"{method.name} shifts its inputs already.")
@@ -54,14 +54,10 @@ def add_shift(method: Method, **options: Any) -> Method:
 def exchanges(classes: int, columns: int) -> tuple[Exchange, Exchange]:
     """Return the two exchanges before round 0."""
     size = 2 * columns
-    sums = Slot(Sum(), apply=Replace(), sends="value", start=partial(zeros, classes * (2 + size)))
-    spread = Slot(Sum(2 * size), apply=Spread(), sends="value", start=partial(zeros, size))
+    begin = partial(zeros_of, classes * (2 + size))
+    sums = Slot(Sum(), apply=Replace(), sends="value", start=begin)
+    spread = Slot(Sum(2 * size), apply=Spread(), sends="value", start=partial(zeros_of, size))
     return (
         Exchange(SUMS, ClassSums(), {SUMS: sums}, rounds=(0, 0), who="all"),
         Exchange(SPREAD, SiteSpread(), {SPREAD: spread}, rounds=(0, 0), who="all"),
     )
-
-
-def zeros(size: int, model: Model) -> Tensor:
-    """Return an entry [size] before round 0."""
-    return model.vector.new_zeros(size)

@@ -6,15 +6,18 @@ alone. Exchanges that are due in the same rounds become one. `ensemble` and `sta
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Literal, NamedTuple
 
+import torch
 from torch import Tensor, nn
 
 from unseen.core import Client, Exchange, Inbox, Memory, Method, Model, Reply, Slot, Turn
 from unseen.core.exchange import Blueprint
+from unseen.core.joint import Ask, Several
 from unseen.core.metrics import plain
 from unseen.core.replies import finished
 from unseen.core.turn import View, other_seed
@@ -23,6 +26,8 @@ from unseen.methods.base import incompatible
 
 #: The entries that every model has; all others belong to one federation alone.
 SHARED = ("model", "buffers")
+#: What no weight moves by in a round whose training goes well.
+LEAP = 1e3
 
 
 @dataclass(frozen=True)
@@ -34,6 +39,9 @@ class Federation:
         module: Where its network lies in the whole one, such as `members.2`.
         seed: Which other seed it draws by; 0 is the job's own.
         fold: (g, G): the clients at places g, g + G, ... of the roster stay out of it.
+        begin: The round of all that is its first.
+        reads: Its name of an entry that it reads and others write -> the entry.
+        trial: Whether it is only tried: a client whose training diverges then changes nothing.
         rounds: How many rounds it takes, once that is known.
     """
 
@@ -41,6 +49,9 @@ class Federation:
     module: str
     seed: int = 0
     fold: tuple[int, int] | None = None
+    begin: int = 0
+    reads: Mapping[str, str] = field(default_factory=dict)
+    trial: bool = False
     rounds: int | None = None
 
     @property
@@ -61,6 +72,7 @@ class Federation:
             seed=inner.seed + self.seed,
             rounds=self.rounds if inner.rounds is None else inner.rounds,
             fold=self.fold or inner.fold,
+            begin=inner.begin + self.begin,
         )
 
     def network(self, blueprint: Blueprint) -> nn.Module:
@@ -104,7 +116,7 @@ class Federation:
         key = self.key
         own = {n.removesuffix(key): entry for n, entry in inbox.items() if n.endswith(key)}
         own |= {n: inbox[n][slice(*part)] for n, part in model.places(self.module).items()}
-        return own
+        return own | {name: inbox[entry] for name, entry in self.reads.items()}
 
 
 def started(start: Callable[[Model], Tensor], module: str, model: Model) -> Tensor:
@@ -113,7 +125,7 @@ def started(start: Callable[[Model], Tensor], module: str, model: Model) -> Tens
 
 
 @dataclass(frozen=True)
-class Together:
+class Together(Several):
     """The locals of several federations at one client, one after the other.
 
     Attributes:
@@ -124,36 +136,60 @@ class Together:
     federations: tuple[Federation, ...]
     exchanges: tuple[Exchange, ...]
 
+    @property
+    def methods(self) -> tuple[Method, ...]:
+        return tuple(federation.method for federation in self.federations)
+
     def __call__(
         self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
     ) -> tuple[Reply, Memory]:
-        rows: dict[str, Tensor] = {}
-        scalars: dict[str, float | Tensor] = {}
-        replies: list[Reply] = []
-        memories: dict[str, Tensor] = dict(memory)
+        answers = []
+        for exchange, own, received, before, theirs in self.asked(model, inbox, memory, turn):
+            reply, after = exchange.local(own, received, client, before, theirs)
+            bound = {"model": own.vector, "buffers": own.buffers}
+            answers.append((finished(reply, exchange, received, bound), after))
+        return self.answered(model, inbox, memory, turn, answers)
+
+    def asked(self, model: Model, inbox: Inbox, memory: Memory, turn: Turn) -> list[Ask]:
+        asks = []
         for federation, exchange in zip(self.federations, self.exchanges, strict=True):
-            key, own = federation.key, model.part(federation.module)
-            received = federation.received(inbox, model)
-            needed = needs(exchange)
             if not federation.has(turn.index):
-                rows |= {name + key: row for name, row in nothing(exchange, received, own).items()}
-                scalars |= {name + key: 0.0 for name in needed}
                 continue
+            key = federation.key
             before = {n.removesuffix(key): v for n, v in memory.items() if n.endswith(key)}
             theirs = replace(
                 turn,
                 seed=other_seed(turn.seed, federation.seed),
+                round=turn.round - federation.begin,
                 rounds=federation.rounds or turn.rounds,
                 exchange=exchange.name,
             )
-            reply, after = exchange.local(own, received, client, before, theirs)
-            bound = {"model": own.vector, "buffers": own.buffers}
-            reply = finished(reply, exchange, received, bound)
+            own, received = model.part(federation.module), federation.received(inbox, model)
+            asks.append(Ask(exchange, own, received, before, theirs))
+        return asks
+
+    def answered(
+        self, model: Model, inbox: Inbox, memory: Memory, turn: Turn,
+        answers: Sequence[tuple[Reply, Memory]],
+    ) -> tuple[Reply, Memory]:  # fmt: skip
+        rows: dict[str, Tensor] = {}
+        scalars: dict[str, float | Tensor] = {}
+        memories: dict[str, Tensor] = dict(memory)
+        replies, left = list[Reply](), iter(answers)
+        for federation, exchange in zip(self.federations, self.exchanges, strict=True):
+            key, needed = federation.key, needs(exchange)
+            if not federation.has(turn.index):
+                received, own = federation.received(inbox, model), model.part(federation.module)
+                rows |= {name + key: row for name, row in nothing(exchange, received, own).items()}
+                scalars |= {name + key: 0.0 for name in needed}
+                continue
+            reply, after = next(left)
+            reply = unharmed(reply, exchange) if federation.trial else reply
+            replies.append(reply)
             rows |= {name + key: row for name, row in reply.rows.items()}
             scalars |= {name + key: reply.scalars[name] for name in needed if name in reply.scalars}
             memories = {n: v for n, v in memories.items() if not n.endswith(key)}
             memories |= {name + key: value for name, value in after.items()}
-            replies.append(reply)
         return Reply(rows, {**summary(replies), **scalars}), memories
 
 
@@ -172,8 +208,25 @@ def nothing(exchange: Exchange, received: Inbox, model: Model) -> dict[str, Tens
     """Return the rows of a client that stays out: zeros, which no rule sees."""
     return {
         name: model.vector.new_zeros(slot.row_shape(slot.entry(received, name)))
-        for name, slot in exchange.sent.items()
+        for name, slot in exchange.row_slots.items()
     }
+
+
+def unharmed(reply: Reply, exchange: Exchange) -> Reply:
+    """Return the reply; one of zeros if its numbers are not finite, or a weight leaps."""
+
+    def sane(name: str, values: Tensor) -> bool:
+        slot = exchange.slots.get(name)
+        limit = LEAP if slot is not None and slot.sends == "difference" else math.inf
+        return bool((values.abs() < limit).all())  # which NaN is not
+
+    scalars = {name: torch.as_tensor(value) for name, value in reply.scalars.items()}
+    if all(sane(name, values) for name, values in (*reply.rows.items(), *scalars.items())):
+        return reply
+    return Reply(
+        {name: torch.zeros_like(row) for name, row in reply.rows.items()},
+        {name: value.nan_to_num(0.0, 0.0, 0.0) for name, value in scalars.items()},
+    )
 
 
 def summary(replies: Sequence[Reply]) -> dict[str, float | Tensor]:
@@ -200,7 +253,10 @@ def together(federations: Sequence[Federation], model: Model | None = None) -> t
     for federation in federations:
         for i, exchange in enumerate(federation.method.exchanges):
             until = exchange.until if exchange.until is not None else federation.rounds
-            due = Due(i, exchange.name, exchange.rounds, exchange.who, until)
+            until = until if until is None else federation.begin + until
+            first, every = exchange.rounds
+            rounds = (federation.begin + first, every)
+            due = Due(i, exchange.name, rounds, exchange.who, until)
             merged.setdefault(due, []).append((federation, exchange))
     exchanges: list[Exchange] = []
     for n, (due, pairs) in enumerate(merged.items()):

@@ -111,7 +111,7 @@ def upgrad(training: Training, **options: Any) -> Method:
 
 @options_from(JacobianDescent, without=("weighting", "c", "blocks", "prior"))
 def nash_mtl(training: Training, **options: Any) -> Method:
-    """Step by the Nash bargain between the clients' updates (needs the extra `torchjd`).
+    """Step by the Nash bargain between the clients' updates (without TorchJD).
 
         x ← x + Σ_i α_i u_i,   Σ_j <u_i, u_j> α_j = 1/α_i
 

@@ -77,12 +77,12 @@ def offered(metrics: Sequence[str], groups: Sequence[str]) -> tuple[str, ...]:
 
 
 def of_sources(
-    shown: str, runs: Iterable[tuple[Selected, Records]]
+    metric: str, runs: Iterable[tuple[Selected, Records]]
 ) -> tuple[tuple[str, ...], list[Selected]]:
     """Return what a table of the sources is made from.
 
     Args:
-        shown: A name that is `offered`.
+        metric: A name that is `offered`.
         runs: Selected rounds with their source records; those that diverged have none.
 
     Returns:
@@ -90,33 +90,33 @@ def of_sources(
         and the entropy the columns are the tasks, and none are returned. A summary is None
         unless the metric is defined at all environments and above 0 at one.
     """
-    name = MetricName.parse(shown)
+    name = MetricName.parse(metric)
     rows = [(run, at_environments(records, run.round, name.grouped)) for run, records in runs]
     if summary := EVENNESS.get(name.words[0]):
         even = []
         for run, at in rows:
             values = [x for x in at.values() if x is not None]
             defined = len(values) == len(at) and any(values)
-            even.append(replace(run, metrics={shown: summary(values) if defined else None}))
+            even.append(replace(run, metrics={metric: summary(values) if defined else None}))
         return (), even
     if len(tasks := {run.task for run, _ in rows}) > 1:
-        what = f"{shown!r} has a column per environment, so it is of one task; this study has "
+        what = f"{metric!r} has a column per environment, so it is of one task; this study has "
         remedy = f"Name one of them: --targets {min(tasks)}."
         raise UnseenError(f"{what}{', '.join(sorted(tasks))}.", remedy=remedy)
     columns = tuple(dict.fromkeys(column for _, at in rows for column in at))
     return columns, [
-        replace(run, task=column, metrics={shown: at.get(column)}, undefined={})
+        replace(run, task=column, metrics={metric: at.get(column)}, undefined={})
         for run, at in rows
         for column in columns
     ]
 
 
-def at_environments(source: Records, chosen: int, metric: str) -> dict[str, float | None]:
+def at_environments(source: Records, round: int, metric: str) -> dict[str, float | None]:
     """Return environment -> the metric there in the chosen round, None where it is undefined.
 
     Args:
         source: The source records of one job.
-        chosen: The round.
+        round: The round.
         metric: Of `accuracy` an environment is a source client; of `accuracy@column` it is a group
             of one client that has examples, `client/group`.
 
@@ -127,7 +127,7 @@ def at_environments(source: Records, chosen: int, metric: str) -> dict[str, floa
         >>> at_environments(records, 0, "accuracy@sex")
         {'a/f': 0.4, 'a/m': 0.6}
     """
-    rows = [r for r in source if r["role"] == "source" and r["round"] == chosen]
+    rows = [r for r in source if r["role"] == "source" and r["round"] == round]
     name = MetricName.parse(metric)
     if not name.column:
         return {row["domain"]: value(row, name.metric) for row in rows}
@@ -139,8 +139,8 @@ def at_environments(source: Records, chosen: int, metric: str) -> dict[str, floa
     }
 
 
-def note(shown: str) -> str:
+def note(metric: str) -> str:
     """Return the line under a table that says what an environment is."""
-    column = MetricName.parse(shown).column
+    column = MetricName.parse(metric).column
     what = f"a group of {column!r} at one source client" if column else "a source client"
     return f"an environment is {what}, by its validation split; each counts once"

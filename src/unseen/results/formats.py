@@ -135,12 +135,12 @@ class Terminal:
         for rows in tables:
             yield Text()
             for i, row in enumerate(_aligned(rows, cell_len)):
-                drawn = Text(no_wrap=True)
+                line = Text(no_wrap=True)
                 for blanks, text, mark in row:
-                    drawn.append(blanks).append(text, STYLES[mark])
-                yield drawn
+                    line.append(blanks).append(text, STYLES[mark])
+                yield line
                 if i == 0:
-                    yield Text("─" * drawn.cell_len, no_wrap=True)
+                    yield Text("─" * line.cell_len, no_wrap=True)
         yield Text()
         yield from map(Text, notes)
 
@@ -154,20 +154,20 @@ class Terminal:
         texts = dict.fromkeys([row[0][0] for row in rows] + [text for text, _ in rows[0]])
         long = [text for text in texts if measure(text) > width // SHARE]
         numbers = {name: f"[{i}]" for i, name in enumerate(long, 1)}
-        named = [f"{number}: {name}" for name, number in numbers.items()]
+        keys = [f"{number}: {name}" for name, number in numbers.items()]
         short = _keyed(rows, numbers)
         if sum(_widths(short, measure)) <= width:
-            return [short], [*named, *under, *notes]
+            return [short], [*keys, *under, *notes]
         cut = partial(_cut, width=width, measure=measure)
         tables, targets = (list(cut(_keyed(grid, numbers))) for grid in (summaries, turned))
         # Each piece has a rule and an empty line.
         if sum(len(piece) + 2 for piece in targets) > LINES:
             targets = []
-            named.append(
+            keys.append(
                 f"the {len(turned) - 1} {turned[0][0][0]}s would take more than {LINES} lines here:"
                 " they are in table.csv and table.md, and in --format csv or markdown"
             )
-        return [*tables, *targets], [*named, *under, *self.tail, *notes]
+        return [*tables, *targets], [*keys, *under, *self.tail, *notes]
 
 
 def parts(rows: Rows, tasks: int, corner: str) -> tuple[Rows, Rows]:
@@ -212,9 +212,9 @@ def _cut(rows: Rows, width: int, measure: Measure) -> Iterator[Rows]:
     widths = _widths(rows, measure)
     first = 1
     while first < len(widths):
-        end, used = first + 1, widths[0] + widths[first]
-        while end < len(widths) and used + widths[end] <= width:
-            used += widths[end]
+        end, total = first + 1, widths[0] + widths[first]
+        while end < len(widths) and total + widths[end] <= width:
+            total += widths[end]
             end += 1
         yield [[row[0], *row[first:end]] for row in rows]
         first = end

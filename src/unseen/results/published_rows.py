@@ -147,10 +147,10 @@ def printed(published: str | tuple[str, ...] | Published, metric: str) -> Printe
         return Printed(rows, {label: label for label in rows})
     for name in (published,) if isinstance(published, str) else published:
         whole = table(name)
-        shown = whole.shown().get(metric, {})
-        for label, figures in shown.items():
+        by_label = whole.by_metric().get(metric, {})
+        for label, figures in by_label.items():
             rows[label] = rows.get(label, {}) | figures
-        if any(figure.error for figures in shown.values() for figure in figures.values()):
+        if any(figure.error for figures in by_label.values() for figure in figures.values()):
             notes.append(f"± of {name}: {whole.error or 'unsaid'}")
         if metric in whole.metrics and (verdicts := whole.tests()):
             tests |= verdicts

@@ -173,7 +173,7 @@ def save_checkpoint(folder: Path, state: State, memories: Memories) -> None:
 
     content = {"lengths": _lengths(folder), "digests": digests(folder)}
     content |= {"round": state.round, "seed": state.seed, "inbox": own(state.inbox)}
-    content |= {"rules": own(state.rules), "memories": own(memories.kept)}
+    content |= {"rules": own(state.rules), "memories": own(memories.by_client)}
     buffer = io.BytesIO()
     torch.save(content, buffer)
     payload = buffer.getvalue()
@@ -213,7 +213,7 @@ def load_checkpoint(folder: Path, device: str) -> tuple[State, Memories, Mapping
     return state, Memories(memories), lengths
 
 
-def written(
+def lines_of(
     outcome: Outcome,
     job: Job,
     roles: Mapping[str, str],
@@ -238,7 +238,7 @@ def written(
 def evaluations(
     outcome: Outcome, job: Job, roles: Mapping[str, str], levels: Mapping[str, Sequence[str]]
 ) -> list[Record]:
-    """Return one record per participant of an evaluation exchange; see `written`."""
+    """Return one record per participant of an evaluation exchange; see `lines_of`."""
     table = outcome.table
     parsed = (MetricName.parse(n) for n in table if n not in TURN)
     metrics = [metric for metric in parsed if not metric.metric.endswith(".undefined")]
@@ -278,7 +278,7 @@ def training(outcome: Outcome, traffic: tuple[int, int]) -> Record:
         "weights": {n: v.tolist() for n, v in outcome.weights.items() if n != "buffers"},
         "dropped": dict(outcome.dropped),
         "bytes": {"down": down, "up": up},
-        **outcome.seen,
+        **outcome.notes,
     }
 
 

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 #: One job's evaluations: method, task, seed, round (from 0), role, domain, examples, metrics.
 Records = Sequence[Mapping[str, Any]]
-#: (source records, target records, the study's metric, whether less of it is better) -> round
-Rule = Callable[[Records, Records, str, bool], int]
+#: (source records, target records, the study's metric) -> round
+Rule = Callable[[Records, Records, str], int]
 
 #: What a record says about an evaluation, besides its metrics.
 KEYS = ("method", "task", "seed", "round", "role", "domain", "examples")
@@ -28,7 +28,7 @@ KEYS = ("method", "task", "seed", "round", "role", "domain", "examples")
 WORST = f"{metric_name.WORST} "
 
 
-def source_validation(source: Records, target: Records, metric: str, lower: bool) -> int:
+def source_validation(source: Records, target: Records, metric: str) -> int:
     """Return the round with the best mean of the metric over the source domains' validation splits.
 
     Each domain counts once, and the earliest round wins ties.
@@ -37,17 +37,16 @@ def source_validation(source: Records, target: Records, metric: str, lower: bool
         source: The source records.
         target: The target records, which are not read.
         metric: The study's metric.
-        lower: Whether less of it is better.
 
     Raises:
         UnseenError: The metric is defined nowhere. Where it is undefined at some domain, the mean
             is over the others.
     """
     rows = [record for record in source if record["role"] == "source"]
-    return _best("source-validation", rows, metric, lower)
+    return _best("source-validation", rows, metric)
 
 
-def ood_validation(source: Records, target: Records, metric: str, lower: bool) -> int:
+def ood_validation(source: Records, target: Records, metric: str) -> int:
     """Return the round as `source_validation`, over the domains neither source nor target."""
     rows = [record for record in source if record["role"] == "ood-validation"]
     if not rows:
@@ -55,10 +54,10 @@ def ood_validation(source: Records, target: Records, metric: str, lower: bool) -
             "ood-validation needs a domain that is neither source nor target; this study has none.",
             remedy="Name one: [holdout] source = ['a', 'b'], validation = ['c'], target = ['d'].",
         )
-    return _best("ood-validation", rows, metric, lower)
+    return _best("ood-validation", rows, metric)
 
 
-def last(source: Records, target: Records, metric: str, lower: bool) -> int:
+def last(source: Records, target: Records, metric: str) -> int:
     """Return the last round that was evaluated."""
     if not source:
         raise UnseenError("the job has no evaluations, so it has no last round.")
@@ -69,7 +68,6 @@ def target_oracle(
     source: Records,
     target: Records,
     study_metric: str,
-    lower: bool,
     *,
     metric: str | None = None,
     after: int = 0,
@@ -80,7 +78,6 @@ def target_oracle(
         source: The source records.
         target: The target records.
         study_metric: The study's metric.
-        lower: Whether less of it is better.
         metric: What to select by instead.
         after: How many rounds are left out at the start.
 
@@ -93,9 +90,7 @@ def target_oracle(
     if not rows:
         what = f"target-oracle: no round is left after {after}."
         raise UnseenError(what, remedy="Choose a smaller after.")
-    if metric is not None:
-        study_metric, lower = str(metric), less_is_better(str(metric))
-    return _best("target-oracle", rows, study_metric, lower)
+    return _best("target-oracle", rows, study_metric if metric is None else str(metric))
 
 
 SELECTIONS: dict[str, Callable[..., int]] = {
@@ -122,7 +117,7 @@ def rule(expression: str) -> Rule:
     return cast(Rule, resolve("selection rule", calls[0], waiting))
 
 
-def select(expression: str, source: Records, target: Records, metric: str, lower: bool) -> int:
+def select(expression: str, source: Records, target: Records, metric: str) -> int:
     """Return the round that the rule chooses from one job's records.
 
     Args:
@@ -130,15 +125,14 @@ def select(expression: str, source: Records, target: Records, metric: str, lower
         source: The source records.
         target: The target records.
         metric: What to select by.
-        lower: Whether less of it is better.
 
     Example:
         >>> scores = enumerate([0.7, 0.9])
         >>> source = [{"round": r, "role": "source", "accuracy": a} for r, a in scores]
-        >>> select("source-validation", source, [], "accuracy", lower=False)
+        >>> select("source-validation", source, [], "accuracy")
         1
     """
-    return rule(expression)(source, target, metric, lower)
+    return rule(expression)(source, target, metric)
 
 
 @dataclass(frozen=True)
@@ -192,9 +186,8 @@ def main_metric(asked: str | None, metrics: Sequence[str]) -> str:
 
 
 def selected(
-    source: Records, target: Records, selection: str, metric: str, lower: bool,
-    constants: Records = (),
-) -> Selected:  # fmt: skip
+    source: Records, target: Records, selection: str, metric: str, constants: Records = ()
+) -> Selected:
     """Choose a round of one job, and return what the job reports there.
 
     Where nothing is held out, the sources' validation splits replace the target.
@@ -204,32 +197,31 @@ def selected(
         target: The target records.
         selection: The rule.
         metric: What it selects by.
-        lower: Whether less of it is better.
         constants: What an answer without any input scores, as `unseen.study.prepare` has it.
     """
     jobs = {(r["method"], r["task"], r["seed"]) for r in (*source, *target)}
     if len(jobs) != 1:
         raise UnseenError(f"a round is chosen within one job; found records of {sorted(jobs)}.")
-    chosen = select(selection, source, target, metric, lower)
+    best = select(selection, source, target, metric)
     reported = target or [record for record in source if record["role"] == "source"]
-    rows = [record for record in reported if record["round"] == chosen]
+    rows = [record for record in reported if record["round"] == best]
     if not rows:
-        raise UnseenError(f"{jobs.pop()}: the target has no record of round {chosen}, the chosen.")
-    run = _reported(Selected(*jobs.pop(), chosen, {}), rows, {n: n for n in names(rows[0])})
+        raise UnseenError(f"{jobs.pop()}: the target has no record of round {best}, the chosen.")
+    run = _reported(Selected(*jobs.pop(), best, {}), rows, {n: n for n in names(rows[0])})
     return replace(run, worse=beaten(rows, constants))
 
 
-def _reported(run: Selected, records: Records, shown: Mapping[str, str]) -> Selected:
+def _reported(run: Selected, records: Records, labels: Mapping[str, str]) -> Selected:
     """Return the run with the means of metrics over the records' domains where they are defined.
 
     Args:
         run: The run.
         records: One evaluation per domain.
-        shown: The name that the run has -> the name in the records.
+        labels: The name that the run has -> the name in the records.
     """
     metrics: dict[str, float | None] = {}
     undefined: dict[str, tuple[str, ...]] = {}
-    for name, metric in shown.items():
+    for name, metric in labels.items():
         values = {record["domain"]: value(record, metric) for record in records}
         defined = [v for v in values.values() if v is not None]
         metrics[name] = mean(defined) if defined else None
@@ -238,22 +230,22 @@ def _reported(run: Selected, records: Records, shown: Mapping[str, str]) -> Sele
     return replace(run, metrics=metrics, undefined=undefined)
 
 
-def beaten(found: Records, constants: Records) -> dict[str, tuple[str, ...]]:
+def beaten(rows: Records, constants: Records) -> dict[str, tuple[str, ...]]:
     """Return metric -> the domains where an answer that looks at no input is better.
 
     Args:
-        found: One evaluation per domain.
+        rows: One evaluation per domain.
         constants: What such an answer scores. What a domain's record lacks is judged by the squared
             error: so are all metrics of numbers.
 
     Example:
-        >>> found = [{"domain": "a", "rmse": 2.0, "r2": 0.1}]
-        >>> beaten(found, [{"domain": "a", "loss": 1.0, "rmse": 1.0}])
+        >>> rows = [{"domain": "a", "rmse": 2.0, "r2": 0.1}]
+        >>> beaten(rows, [{"domain": "a", "loss": 1.0, "rmse": 1.0}])
         {'rmse': ('a',), 'r2': ('a',)}
     """
     figures = {record["domain"]: record for record in constants}
     worse: dict[str, tuple[str, ...]] = {}
-    for record in found:
+    for record in rows:
         constant = figures.get(record["domain"], {})
         for name in (k for k in names(record) if k in record and "@" not in k):
             by = next((m for m in (name, "loss", "rmse") if m in constant and m in record), name)
@@ -264,13 +256,13 @@ def beaten(found: Records, constants: Records) -> dict[str, tuple[str, ...]]:
     return worse
 
 
-def at_validation(run: Selected, source: Records, shown: str) -> Selected:
+def at_validation(run: Selected, source: Records, metric: str) -> Selected:
     """Return the run with `validation METRIC` of the chosen round alone.
 
     Args:
         run: The run.
         source: Its source records.
-        shown: The metric's name, whose value is the mean over the validation domains.
+        metric: The metric's name, whose value is the mean over the validation domains.
 
     Example:
         >>> run = Selected("fedavg", "target", 0, 1, {})
@@ -280,7 +272,7 @@ def at_validation(run: Selected, source: Records, shown: str) -> Selected:
         {'validation accuracy': 0.6}
     """
     rows = [r for r in source if r["role"] == "ood-validation" and r["round"] == run.round]
-    return _reported(run, rows, {shown: MetricName.parse(shown).inner})
+    return _reported(run, rows, {metric: MetricName.parse(metric).inner})
 
 
 def value(record: Mapping[str, Any], metric: str) -> float | None:
@@ -317,7 +309,7 @@ def less_is_better(metric: str) -> bool:
     return MetricName.parse(metric).lower
 
 
-def _best(name: str, records: Records, metric: str, lower: bool) -> int:
+def _best(name: str, records: Records, metric: str) -> int:
     """Return the round with the best mean over the records' domains, the earliest among equals."""
     rounds: dict[int, list[float]] = defaultdict(list)
     for record in records:
@@ -330,5 +322,5 @@ def _best(name: str, records: Records, metric: str, lower: bool) -> int:
             remedy="Choose another metric for the study (AUROC, for one, needs both classes), or "
             "selection = 'last'.",
         )
-    sign = 1 if lower else -1
+    sign = 1 if less_is_better(metric) else -1
     return min(rounds, key=lambda r: (sign * mean(rounds[r]), r))

@@ -248,12 +248,12 @@ def friedman(columns: Sequence[Sequence[float]]) -> tuple[float, float, float]:
 
 def _groups(ordered: Mapping[str, float], apart: float) -> tuple[tuple[str, ...], ...]:
     """Return the longest runs of methods whose first and last are less than `apart` apart."""
-    names, groups, reached = tuple(ordered), [], 0
+    names, groups, last = tuple(ordered), [], 0
     for i, first in enumerate(names):
         end = sum(ordered[name] - ordered[first] < apart for name in names)
-        if end > max(reached, i + 1):
+        if end > max(last, i + 1):
             groups.append(names[i:end])
-            reached = end
+            last = end
     return tuple(groups)
 
 
@@ -307,11 +307,11 @@ class Cell:
         value, error, n = self.fields()
         return [None if value == "undefined" else value, error, *self.interval(), n]
 
-    def text(self, shown: Callable[[float], str], spread: str = "error") -> str:
+    def text(self, write: Callable[[float], str], spread: str = "error") -> str:
         """Return mean ± standard error, and what keeps the cell from being complete.
 
         Args:
-            shown: Writes one number.
+            write: Writes one number.
             spread: `error`, the standard error, or `interval`, the bootstrap interval.
         """
         value, error, n = self.fields()
@@ -320,10 +320,10 @@ class Cell:
         if not self.applies or not finished:
             return str(value) or remarks[0]
         remarks += [f"{self.undefined} undefined"] * bool(n and self.undefined)
-        text = value if isinstance(value, str) else shown(value)
+        text = value if isinstance(value, str) else write(value)
         low, high = self.interval() if spread == "interval" else (None, None)
         if low is not None and high is not None:
-            text += f" [{shown(low)}, {shown(high)}]"
+            text += f" [{write(low)}, {write(high)}]"
         elif error is not None:
-            text += f" ± {shown(error)}"
+            text += f" ± {write(error)}"
         return f"{text} ({', '.join(remarks)})" if remarks else text

@@ -90,7 +90,7 @@ def check_code(folder: Path, now: user_code.Code, methods: Collection[str]) -> N
         )
 
 
-def begun(folder: Path) -> bool:
+def has_results(folder: Path) -> bool:
     """Return whether a job in the folder is finished, so that its settings are the folder's."""
     return any((folder / "records").glob("*/*/seed-*/done.json"))
 

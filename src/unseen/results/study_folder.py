@@ -91,7 +91,7 @@ class JobFolder:
         return [(name, stat.st_size, stat.st_mtime_ns) for name, stat in stats]
 
     @property
-    def written(self) -> float | None:
+    def last_write(self) -> float | None:
         """When the records last grew, in seconds since the epoch."""
         times = (modified(self.folder / name) for name in records.FILES)
         return max((t for t in times if t is not None), default=None)

@@ -23,10 +23,10 @@ from unseen.results.formats import counted
 from unseen.results.metric_name import VALIDATION, WORST, MetricName
 from unseen.results.published_rows import Printed, printed
 from unseen.results.records import Job, Record
+from unseen.results.search_records import SearchRecord, all_ranges, as_csv, efforts, searches
 from unseen.results.selection import (
     Selected,
     at_validation,
-    less_is_better,
     main_metric,
     no_selection,
     selected,
@@ -141,33 +141,31 @@ class Results:
                 p, else `wilcoxon`).
             spread: `error`, the standard error, or `interval`, a bootstrap interval of the mean.
         """
-        shown, rule = metric or self.metric, selection or self.study.selection
-        check_known("metric", self.offered, shown)
-        failed, paper = self.diverged(), self.paper(shown)
+        metric, rule = metric or self.metric, selection or self.study.selection
+        check_known("metric", self.offered, metric)
+        failed, paper = self.diverged(), self.paper(metric)
         runs, columns, notes = self._runs(failed, rule), tuple[str, ...](), []
-        if shown in fairness.offered(self.metrics, self.study.groups):
-            columns, results = fairness.of_sources(shown, runs)
-            notes = [fairness.note(shown)]
-        elif VALIDATION in MetricName.parse(shown).words:
-            results = [at_validation(run, source, shown) for run, source in runs]
+        if metric in fairness.offered(self.metrics, self.study.groups):
+            columns, results = fairness.of_sources(metric, runs)
+            notes = [fairness.note(metric)]
+        elif VALIDATION in MetricName.parse(metric).words:
+            results = [at_validation(run, source, metric) for run, source in runs]
             notes = ["at the validation domains, which are neither source nor target"]
         else:
             results = [run for run, _ in runs]
         tasks = columns or tuple(task.name for task in self.tasks)
         return table(
             results,
-            metric=shown,
-            lower=less_is_better(shown),
+            metric=metric,
             methods=(*self.methods, *self.not_applicable),
             tasks=tasks,
             seeds=self.study.seed_list,
-            worst=len(tasks) > 1,
             not_applicable=self.not_applicable,
-            protocol=(*notes, *lost(failed), *self.solved(), *self.protocol(rule)),
+            protocol=(*notes, *divergence_lines(failed), *self.solved(), *self.protocol(rule)),
             title=self.study.title or self.study.name,
             # Environments of the sources are not targets to rank or to test over.
             reference=None if columns else self.study.reference,
-            test=test or ("t" if paper.tests else "wilcoxon"),
+            test=test,
             published=paper,
             spread=spread,
             unit="environment" if columns else "target",
@@ -175,10 +173,9 @@ class Results:
 
     def _runs(self, failed: Iterable[Job], rule: str) -> Iterator[tuple[Selected, list[Record]]]:
         """Yield the selected round of every finished job, with its source records."""
-        by, lower = self.metric, less_is_better(self.metric)
         for job in self.folders():
             if job.state == "done":
-                run = selected(job.source, job.target, rule, by, lower, job.constant)
+                run = selected(job.source, job.target, rule, self.metric, job.constant)
                 yield run, job.source
         yield from ((no_selection(job, self.offered), []) for job in failed)
 
@@ -200,6 +197,8 @@ class Results:
         for text in self.methods:
             with suppress(UnseenError):  # a user's part that is gone
                 methods[text] = compose(text)
+        own_rounds = [text for text, method in methods.items() if method.rounds is not None]
+        searched = self.searched()
         own = [text for text in self.methods if "weights" in parse(text)[0].arguments]
         text = render(
             "unseen.results",
@@ -209,13 +208,33 @@ class Results:
             recipe=self.study.training,
             results=self,
             unit=parse(self.study.dataset)[0].arguments.get("unit"),
-            own_rounds=[text for text, method in methods.items() if method.rounds is not None],
+            own_rounds=own_rounds,
             own_weights=own,
             by_rule=[t for t, m in methods.items() if t not in own and sets_weights(m)],
             counted=counted,
+            searches=searched,
+            ranges=all_ranges(searched),
+            efforts=efforts(searched),
+            played=self.played(own_rounds) if self.study.patience else (),
             no_result=NO_RESULT,
         )
         return [" ".join(line.split()) for line in f"\n{text}".split("\n* ")[1:]]
+
+    def searched(self) -> list[SearchRecord]:
+        """Return the records of the searches of settings."""
+        tasks = [task.name for task in self.tasks]
+        return list(searches(self.out, self.methods, tasks)) if self.study.tune else []
+
+    def played(self, without: Sequence[str]) -> list[str]:
+        """Return for each method, without these, after how many rounds its jobs ended."""
+        counts: dict[str, list[int]] = defaultdict(list)
+        for job in self.folders():
+            if job.job.method not in without:
+                counts[job.job.method].append(len({row["round"] for row in job.rounds}))
+        return [
+            f"{method} {min(own)}{f' to {max(own)}' if max(own) > min(own) else ''}"
+            for method, own in counts.items()
+        ]
 
     def made_with(self) -> list[str]:
         """Return the versions that made the records; several lines if they differ among jobs."""
@@ -237,9 +256,11 @@ class Results:
             "table.tex": whole.to_latex(),
         }.items():
             write_atomically(self.out / name, content.encode())
+        if searched := self.searched():
+            write_atomically(self.out / "tuned.csv", as_csv(searched).encode())
 
 
-def lost(failed: Mapping[Job, str]) -> list[str]:
+def divergence_lines(failed: Mapping[Job, str]) -> list[str]:
     """Return a line for every method with jobs that diverged: where, and what happened first."""
     lines = []
     for method in dict.fromkeys(job.method for job in failed):

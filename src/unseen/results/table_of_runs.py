@@ -10,7 +10,7 @@ from unseen.results.comparison import compare
 from unseen.results.formats import caption, line, scale_of
 from unseen.results.metric_name import MetricName
 from unseen.results.published_rows import DIFFERENCES, Printed
-from unseen.results.selection import Selected
+from unseen.results.selection import Selected, less_is_better
 from unseen.results.statistics import Cell, mean, quantile
 from unseen.results.tables import FEW, Summary, Table
 from unseen.spec.wording import either
@@ -24,10 +24,10 @@ REASONS = {
 
 
 def table(
-    results: Iterable[Selected], *, metric: str, lower: bool = False, worst: bool = False,
-    methods: Sequence[str] = (), tasks: Sequence[str] = (), seeds: Sequence[int] = (),
+    results: Iterable[Selected], *, metric: str, methods: Sequence[str] = (),
+    tasks: Sequence[str] = (), seeds: Sequence[int] = (),
     not_applicable: Mapping[str, str] | None = None, protocol: Sequence[str] = (), title: str = "",
-    reference: str | None = None, test: str = "wilcoxon", published: Printed | None = None,
+    reference: str | None = None, test: str | None = None, published: Printed | None = None,
     spread: str = "error", unit: str = "target",
 ) -> Table:  # fmt: skip
     """Return the table of a metric over methods, tasks and seeds.
@@ -35,8 +35,6 @@ def table(
     Args:
         results: The selected round of every finished job.
         metric: What to show.
-        lower: Whether less of it is better.
-        worst: Whether to add the column of the worst task.
         methods: The rows; by default those of the results, as are tasks and seeds.
         tasks: The columns.
         seeds: The seeds that a cell should have.
@@ -44,28 +42,29 @@ def table(
         protocol: Lines for the foot.
         title: What the table is called.
         reference: The method that all others are compared with, in two more columns.
-        test: Which p is shown there, `wilcoxon` or `t`.
+        test: Which p is shown there, `wilcoxon` or `t`; None: `t` next to a paper's p, else the
+            other.
         published: A paper's figures, in rows below, and how far ours are from them.
         spread: `error`, the standard error, or `interval`, the bootstrap interval.
         unit: What a task is, in a word.
 
     Note:
-        `average` is the mean over tasks per seed, over the seeds that finished all tasks; `worst`
-        the same with the worst task. Both, and ranks and tests, leave out a task whose data leave
-        the metric undefined, whatever the method.
+        `average` is the mean over tasks per seed, over the seeds that finished all tasks; `worst`,
+        where there are several, the same with the worst task. Both, and ranks and tests, leave out
+        a task whose data leave the metric undefined, whatever the method.
 
     Example:
         >>> runs = [Selected("fedavg", t, s, 9, {"accuracy": a}) for t, s, a in
         ...         [("0", 0, 0.90), ("0", 1, 0.92), ("15", 0, 0.80), ("15", 1, 0.86)]]
         >>> print(table(runs, metric="accuracy", protocol=["selection: source-validation"]))
-        method           0          15     average
-        ------------------------------------------
-        fedavg  91.0 ± 1.0  83.0 ± 3.0  87.0 ± 2.0
+        method           0          15     average       worst
+        ------------------------------------------------------
+        fedavg  91.0 ± 1.0  83.0 ± 3.0  87.0 ± 2.0  83.0 ± 3.0
         accuracy in percent, mean ± standard error over 2 seeds; higher is better
         selection: source-validation
     """
     choice("spread", spread, ("error", "interval"))
-    refused, printed = not_applicable or {}, published or Printed()
+    refused, printed, lower = not_applicable or {}, published or Printed(), less_is_better(metric)
     runs: dict[tuple[str, str, int], Selected] = {}
     for run in results:
         check_known("metric", run.metrics, metric)
@@ -82,15 +81,15 @@ def table(
     def cell(method: str, over: Sequence[str], summary: Summary) -> Cell:
         """Return the summary of the tasks in `over`, per seed that finished all of them."""
         keys = [[(method, t, s) for t in over] for s in seeds]
-        done = [[runs[k].metrics[metric] for k in ks] for ks in keys if all(k in runs for k in ks)]
-        values = [summary([x for x in xs if x is not None]) for xs in done if None not in xs]
-        return Cell(tuple(values), len(done) - len(values), len(seeds), method not in refused)
+        full = [[runs[k].metrics[metric] for k in ks] for ks in keys if all(k in runs for k in ks)]
+        values = [summary([x for x in xs if x is not None]) for xs in full if None not in xs]
+        return Cell(tuple(values), len(full) - len(values), len(seeds), method not in refused)
 
     lacking = _lacking(present, metric, tasks)
     counted = tuple(t for t in tasks if t not in lacking)
     parts: list[tuple[Sequence[str], Summary]] = [*(((t,), mean) for t in tasks), (counted, mean)]
-    parts += [(counted, max if lower else min)] * worst
-    columns = (*tasks, "average", *["worst"] * worst)
+    parts += [(counted, max if lower else min)] * (len(tasks) > 1)
+    columns = (*tasks, "average", *["worst"] * (len(tasks) > 1))
     cells = tuple(tuple(cell(m, *part) for part in parts) for m in methods)
     bad = 0.9 if lower else 0.1
     bad_end = partial(quantile, share=bad)
@@ -111,13 +110,14 @@ def table(
     if reference is not None:
         values = {key: x for key, run in runs.items() if (x := run.metrics[metric]) is not None}
         verdict = bool(printed.tests)
+        test = test or ("t" if verdict else "wilcoxon")
         comparison = compare(values, methods, counted, seeds, reference, lower, test, verdict)
         notes += comparison.notes
     differences = printed.differences(methods, columns, cells, scale_of(metric))
     notes += [DIFFERENCES] * bool(differences) + list(printed.notes)
     lines = tuple(map(line, [*dict.fromkeys(notes), *protocol]))
     return Table(
-        metric, lower, methods, columns, cells, present, lines, line(title), comparison,
+        metric, methods, columns, cells, present, lines, line(title), comparison,
         printed.texts(comparison.columns[1] if comparison else None), differences, tasks, spread,
         tail, unit, counted,
     )  # fmt: skip

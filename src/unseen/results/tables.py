@@ -9,7 +9,7 @@ from unseen.results import formats
 from unseen.results.comparison import Comparison
 from unseen.results.formats import BEST, PLAIN, SECOND, Rows, decimals, scale_of
 from unseen.results.published_rows import Gap
-from unseen.results.selection import Selected
+from unseen.results.selection import Selected, less_is_better
 from unseen.results.statistics import Cell, Ranking, mean, rank
 
 T = TypeVar("T")
@@ -24,7 +24,6 @@ class Table:
 
     Attributes:
         metric: What the table shows.
-        lower: Whether less of it is better.
         methods: The rows.
         columns: The tasks, then their summaries.
         cells: One per row and column.
@@ -42,7 +41,6 @@ class Table:
     """
 
     metric: str
-    lower: bool
     methods: tuple[str, ...]
     columns: tuple[str, ...]
     cells: tuple[tuple[Cell, ...], ...]
@@ -63,11 +61,16 @@ class Table:
         return ": ".join(filter(None, [self.title, *self.notes[:1]]))
 
     @property
+    def lower(self) -> bool:
+        """Whether less of the metric is better."""
+        return less_is_better(self.metric)
+
+    @property
     def scale(self) -> int:
         """The unit of what is shown over that of the cells: accuracies are shown in percent."""
         return scale_of(self.metric)
 
-    def shown(self, value: float) -> str:
+    def number_text(self, value: float) -> str:
         """Return a number as the table shows it.
 
         Returns:
@@ -100,7 +103,7 @@ class Table:
             column: One cell per method.
         """
         complete = ((i, cell) for i, cell in enumerate(column) if cell.complete)
-        values = {i: float(self.shown(mean(cell.values))) for i, cell in complete}
+        values = {i: float(self.number_text(mean(cell.values))) for i, cell in complete}
         levels = sorted(set(values.values()), reverse=not self.lower)
         names = dict(zip(levels, (BEST, SECOND), strict=False)) if len(values) > 1 else {}
         return {i: names.get(x, PLAIN) for i, x in values.items()}
@@ -132,7 +135,7 @@ class Table:
         columns = (*self.columns, *[self.tail_name] * tail, *further)
         rows = [[cell(name, PLAIN) for name in ("method", *columns)]]
         for i, (method, row) in enumerate(zip(self.methods, cells, strict=True)):
-            texts = (c.text(self.shown, self.spread) for c in row)
+            texts = (c.text(self.number_text, self.spread) for c in row)
             fields = (cell(t, m.get(i, PLAIN)) for t, m in zip(texts, marks, strict=True))
             compared = self.comparison.fields(method) if self.comparison else ()
             rows.append([cell(method, PLAIN), *fields, *(cell(t, PLAIN) for t in compared)])
@@ -153,8 +156,8 @@ class Table:
 
     @property
     def legend(self) -> list[str]:
-        marked = any(mark for j in range(len(self.columns)) for mark in self.marks(j).values())
-        return [formats.LEGEND] * marked
+        marks = any(mark for j in range(len(self.columns)) for mark in self.marks(j).values())
+        return [formats.LEGEND] * marks
 
     @property
     def tail_note(self) -> str:

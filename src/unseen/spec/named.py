@@ -1,6 +1,9 @@
 """Studies by name: the files of the package, those of papers, folders; settings as `key=value`."""
 
+import json
+import re
 import tomllib
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -59,11 +62,11 @@ def texts(name: str) -> list[str]:
         '# unseen study ppdg/table4 --data-dir DIR --jobs 2'
     """
     files: dict[str, str] = {}
-    wanted = list(members(name))
-    for one in wanted:
-        files[one] = _written(one)
+    queue = list(members(name))
+    for one in queue:
+        files[one] = _text(one)
         base = _toml(files[one], one).get("base", one)
-        wanted += [base] if base not in wanted else []
+        queue += [base] if base not in queue else []
     return list(files.values())
 
 
@@ -83,7 +86,7 @@ def settings_of(source: str) -> tuple[dict[str, Any], str]:
 
     A file may say `base = "another"`: what it sets itself wins over that study's settings.
     """
-    settings = _toml(_written(source), source)
+    settings = _toml(_text(source), source)
     path = Path(source)
     name = path.stem if path.suffix == ".toml" else source
     if (base := settings.pop("base", None)) is None:
@@ -94,7 +97,7 @@ def settings_of(source: str) -> tuple[dict[str, Any], str]:
     return {**below, **settings} | ({"training": training} if training else {}), name
 
 
-def _written(name: str) -> str:
+def _text(name: str) -> str:
     if Path(name).suffix != ".toml":
         several = members(name)
         if several != (name,):
@@ -145,6 +148,32 @@ def parse_override(text: str) -> tuple[str, Any]:
     if (key, value) == ("holdout.source", "others") or (key == "seeds" and isinstance(parsed, int)):
         return key, parsed
     return key, split_list(parsed if isinstance(parsed, str) else value)
+
+
+def toml(settings: Mapping[str, Any]) -> str:
+    """Return settings in TOML: texts, numbers and lists as JSON spells them, then the tables.
+
+    Example:
+        >>> print(toml({"rounds": 5, "training": {"optimiser": "sgd(lr=0.1)"}}), end="")
+        rounds = 5
+        <BLANKLINE>
+        [training]
+        optimiser = "sgd(lr=0.1)"
+    """
+
+    def key(name: str) -> str:
+        return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else json.dumps(name)
+
+    def lines(table: Mapping[str, Any], above: str) -> Iterator[str]:
+        inner = {name: value for name, value in table.items() if isinstance(value, Mapping)}
+        for name, value in table.items():
+            if name not in inner:
+                yield f"{key(name)} = {json.dumps(value, ensure_ascii=False)}\n"
+        for name, value in inner.items():
+            yield f"\n[{above}{key(name)}]\n"
+            yield from lines(value, f"{above}{key(name)}.")
+
+    return "".join(lines(settings, ""))
 
 
 def put(settings: dict[str, Any], dotted: str, value: Any) -> None:

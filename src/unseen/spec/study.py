@@ -8,10 +8,11 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import Field, field_validator
 
 from unseen.errors import UnseenError
-from unseen.expression import parse
+from unseen.expression import parse, resolve
 from unseen.spec.holdout import PLANS, TABLES, Fixed, Holdout
 from unseen.spec.named import put, settings_of
 from unseen.spec.published import table
+from unseen.spec.search_plan import Tune
 from unseen.spec.training import Count, Recipe
 from unseen.spec.wording import Settings
 
@@ -87,6 +88,10 @@ class StudySpec(Settings):
             and only the sources' validation splits are reported.
         targets: Only these tasks.
         seeds: How many, or which.
+        rounds: How many; `until-flat(patience=5, limit=200)` sets `patience` with them.
+        patience: A job ends once the sources' mean validation loss has not fallen, by a thousandth
+            of itself, for so many rounds, or after `rounds`. It does not end methods that end by
+            themselves.
         participation: The share (a float) or number (an integer) of clients per round.
         validation: The share of each source domain to select on where there is no official split.
         split: `separate`, drawn for each domain, or `shared`: the same rows of all domains, which
@@ -109,6 +114,7 @@ class StudySpec(Settings):
             it, with other numbers; see docs/performance.md.
         stacked: How many models, those of clients of several jobs, train as one batch, 0 for one
             after the other: for GPUs; figures are then equal up to rounding.
+        tune: A search for each method and target on the sources alone: its `[tune]` table.
         memory_limit: GiB that a round's K×P matrix may take in memory, above which it lies in a
             file (default: half of what is free). It decides no bits.
     """
@@ -140,6 +146,7 @@ class StudySpec(Settings):
         3, description="a number of seeds, 1 or more, or a list of which, each 0 or more"
     )
     rounds: Count = 20
+    patience: Count | None = None
     participation: Share | Annotated[int, Field(strict=True, ge=1)] = Field(
         1.0,  # 1 means one client and 1.0 all of them
         description="a share of the clients greater than 0 and at most 1.0, or a number of them",
@@ -169,10 +176,11 @@ class StudySpec(Settings):
     memory_limit: Annotated[float, Field(ge=0)] | None = None
     training: Recipe = Recipe()
     privacy: Privacy = Privacy()
+    tune: Tune | None = None
     federation: Federation = Federation()
 
     def __init__(self, **settings: Any) -> None:  # a mapping of anything; mistakes are explained
-        super().__init__(**_one_target(settings))
+        super().__init__(**_until_flat(_one_target(settings)))
 
     @field_validator("weights", "weights_bands", mode="before")
     @classmethod
@@ -195,7 +203,9 @@ class StudySpec(Settings):
         return value
 
     # The one that pydantic runs first: keys as the texts that keywords are.
-    @field_validator("holdout", "training", "privacy", "federation", "metrics", mode="before")
+    @field_validator(
+        "holdout", "training", "privacy", "federation", "metrics", "tune", mode="before"
+    )
     @classmethod
     def _named(cls, value: object) -> object:
         return {str(k): v for k, v in value.items()} if isinstance(value, Mapping) else value
@@ -205,7 +215,7 @@ class StudySpec(Settings):
     def _printed(cls, value: str | tuple[str, ...] | Published) -> object:
         if not isinstance(value, Mapping):
             for name in (value,) if isinstance(value, str) else value:
-                table(name).shown()
+                table(name).by_metric()
         return value
 
     @field_validator("seeds")
@@ -256,3 +266,19 @@ def _one_target(settings: dict[str, Any]) -> dict[str, Any]:
         what = f"holdout = {holdout!r} holds out that domain, and targets says {list(targets)}."
         raise UnseenError(what, remedy="Leave one of the two out.")
     return settings | {"holdout": "leave-one-domain-out", "targets": (holdout,)}
+
+
+def _until_flat(settings: dict[str, Any]) -> dict[str, Any]:
+    """Read `rounds = "until-flat(patience=5, limit=200)"` as a limit and a patience."""
+    rounds = settings.get("rounds")
+    if not isinstance(rounds, str) or not rounds.startswith("until"):
+        return settings
+    calls = parse(rounds)
+    if len(calls) != 1:
+        raise UnseenError(f"rounds is a number or until-flat(...); found {rounds!r}.")
+    limits: Any = resolve("number of rounds", calls[0], {"until-flat": _until})
+    return {**settings, **limits}
+
+
+def _until(*, patience: int = 5, limit: int = 200) -> dict[str, int]:
+    return {"rounds": limit, "patience": patience}

@@ -63,7 +63,7 @@ def digest(path: str) -> str:
     module = sys.modules[path.partition(":")[0]]
     home = sys.modules.get(getattr(part, "__module__", "") or "", module)
     if module.__name__ == "__main__":
-        texts = b"".join(_spoken(part, set()))
+        texts = b"".join(_sources(part, set()))
     else:
         files = sorted({*_files(module), *(_files(home) if _is_own(home.__name__) else ())})
         pairs = ((f"{f.name} ".encode(), hashlib.sha256(f.read_bytes()).digest()) for f in files)
@@ -130,12 +130,12 @@ def _candidates(begin: Path, dotted: str) -> Iterator[Path]:
                 yield file.resolve()
 
 
-def _spoken(part: object, seen: set[str]) -> Iterator[bytes]:
+def _sources(part: object, visited: set[str]) -> Iterator[bytes]:
     """Yield the source or bytecode of a function or class of `__main__`, then of those it names."""
     name = getattr(part, "__qualname__", "")
-    if name in seen or getattr(part, "__module__", None) != "__main__":
+    if name in visited or getattr(part, "__module__", None) != "__main__":
         return
-    seen.add(name)
+    visited.add(name)
     codes = list(_codes(part))
     try:
         yield inspect.getsource(part).encode()  # type: ignore[arg-type]
@@ -144,7 +144,7 @@ def _spoken(part: object, seen: set[str]) -> Iterator[bytes]:
     space = vars(sys.modules["__main__"])
     for word in sorted({word for code in codes for word in _words(code)}):
         if isinstance(space.get(word), types.FunctionType | type):
-            yield from _spoken(space[word], seen)
+            yield from _sources(space[word], visited)
 
 
 def _codes(part: object) -> Iterator[types.CodeType]:

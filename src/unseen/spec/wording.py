@@ -25,10 +25,10 @@ class Fault(NamedTuple):
 
     place: str
     words: str
-    known: bool = True
+    exists: bool = True
 
     def __str__(self) -> str:
-        return f"{self.place if self.known else f'unknown setting {self.place!r}'}{self.words}"
+        return f"{self.place if self.exists else f'unknown setting {self.place!r}'}{self.words}"
 
     def below(self, table: str) -> Fault:
         """Return the same fault of the table's setting, or of the table as a whole."""
@@ -96,23 +96,23 @@ def faults(
 def _words(
     kind: type[Settings], name: str, problem: ErrorDetails, settings: Mapping[str, Any]
 ) -> str:
-    value, said = settings.get(name), problem.get("ctx", {}).get("error")
-    if problem["type"] == "value_error" and said is not None:
-        text = f"{': ' if name else ''}{str(said).rstrip('.')}"
-        whole = isinstance(value, Mapping) or isinstance(said, UnseenError) or not name
-        return text if whole else f"{text}; found {shown(value)}"
-    wanted = expected(kind.model_fields[name])
+    value, reason = settings.get(name), problem.get("ctx", {}).get("error")
+    if problem["type"] == "value_error" and reason is not None:
+        text = f"{': ' if name else ''}{str(reason).rstrip('.')}"
+        whole = isinstance(value, Mapping) or isinstance(reason, UnseenError) or not name
+        return text if whole else f"{text}; found {short(value)}"
+    rule = expected(kind.model_fields[name])
     if problem["type"] == "missing" and len(problem["loc"]) == 1:
-        return f" is missing: it must be {wanted}"
+        return f" is missing: it must be {rule}"
     where = next((part for part in problem["loc"][1:] if isinstance(part, int)), None)
-    found = shown(value)
+    value_text = short(value)
     if where is not None and isinstance(value, Sequence) and len(value) > 1:
-        found = f"{shown(value[where])} at its position {where + 1}"
+        value_text = f"{short(value[where])} at its position {where + 1}"
     advice = f". {kind.advice[name]}" if name in kind.advice else ""
-    return f" must be {wanted}; found {found}{advice}"
+    return f" must be {rule}; found {value_text}{advice}"
 
 
-def shown(value: object) -> str:
+def short(value: object) -> str:
     """Return a value on one line, cut short; where it has no short form, its type."""
     plain = value is None or isinstance(value, str | int | float | list | tuple | Mapping)
     text = " ".join(repr(value).split()) if plain else type(value).__name__
@@ -144,8 +144,8 @@ def _phrase(annotation: Any, notes: Sequence[Any] = (), many: bool = False) -> s
         return either([repr(choice) for choice in inside])
     if origin is tuple:
         count = len(inside) if Ellipsis not in inside else "one or more"
-        said = f"{count} " if Ellipsis not in inside or "min_length" in limits else ""
-        return f"{one} of {said}{_phrase(inside[0], many=True)}"
+        count_text = f"{count} " if Ellipsis not in inside or "min_length" in limits else ""
+        return f"{one} of {count_text}{_phrase(inside[0], many=True)}"
     if origin is not None:  # a mapping
         return f"{these} of {_phrase(inside[1], many=True)} by name"
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):

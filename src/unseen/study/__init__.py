@@ -11,6 +11,7 @@ from unseen.errors import UnseenError
 from unseen.spec.study import StudySpec
 
 if TYPE_CHECKING:
+    from unseen.results.search_records import SearchRecord
     from unseen.results.study_results import Results
 
 __all__ = ["Study"]
@@ -59,3 +60,30 @@ class Study(StudySpec):
         folder = Path(temporary.name if temporary else out or "")
         planned = prepare_study(self, folder, data_dir)
         return carry_out(planned, jobs, progress, temporary, track, work)
+
+    def search(
+        self,
+        out: str | Path,
+        jobs: int = 1,
+        data_dir: str | Path | None = None,
+        progress: bool = False,
+    ) -> tuple[SearchRecord, ...]:
+        """Run the trials of the study's search that have no records yet, and nothing else.
+
+        Args:
+            out: The folder of the trials.
+            jobs: How many processes run them.
+            data_dir: Where the data set's files are (default: the environment variable
+                UNSEEN_DATA).
+            progress: Whether a bar shows the jobs that are done.
+
+        Returns:
+            A record for each method and task.
+
+        Raises:
+            UnseenError: If the study has no search.
+        """
+        from unseen.study.plan import prepare_study
+        from unseen.study.runner import search_alone
+
+        return search_alone(prepare_study(self, Path(out), data_dir), jobs, progress)

@@ -117,6 +117,13 @@ def checked(method: Method, study: StudySpec) -> Method:
     return method
 
 
+def check_completed(method: Method, study: StudySpec, sites: int) -> None:
+    """Refuse a method, completed for so many sites, that the study's channel cannot serve."""
+    kind = channel.read(study.privacy.channel, study.privacy.server)
+    channel.check(kind, method)
+    channel.check_sums(kind, method, sites)
+
+
 def behind(study: StudySpec, method: Method, backend: Backend) -> tuple[Backend, Method]:
     """Return the backend behind the study's channel, and the method as the server plays it."""
     kind = channel.read(study.privacy.channel, study.privacy.server)

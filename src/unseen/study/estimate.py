@@ -56,11 +56,11 @@ def estimates(planned: Plan) -> tuple[list[Estimate], float]:
     study, results, peak = planned.setting.study, list[Estimate](), 0.0
     missing = [job.method for job in planned.missing]
     names = [name for name in planned.methods if name in missing]
-    begun, stage = time.monotonic(), None
+    start, stage = time.monotonic(), None
     with reproducible(study.threads, study.device):
         budget = min(MOST, SECONDS / max(1, len(names)))
         for i, name in enumerate(names):
-            if time.monotonic() - begun > SILENT:
+            if time.monotonic() - start > SILENT:
                 print(f"{name} ({i + 1} of {len(names)}) ...", file=sys.stderr, flush=True)
             if marks := finished(planned, name):
                 seconds = mean([float(mark["seconds"]) for mark in marks])

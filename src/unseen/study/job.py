@@ -25,9 +25,10 @@ from unseen.errors import Diverged, UnseenError
 from unseen.privacy.ledger import Metered, before_training
 from unseen.results import records
 from unseen.results.records import Job, Log
-from unseen.results.selection import less_is_better, main_metric, select
+from unseen.results.selection import main_metric, select
 from unseen.spec.holdout import Task
 from unseen.study.checks import behind
+from unseen.study.flat import is_flat, source_losses
 from unseen.study.prepare import Prepared, constants, prepare
 from unseen.study.runtime import Runtime
 from unseen.study.setting import Setting, dataset
@@ -78,12 +79,14 @@ class Running:
         prepared: Prepared,
         place: Place | None = None,
     ) -> None:
-        self._begun = self._saved = time.monotonic()
+        self._start = self._saved = time.monotonic()
         self.job, self.setting, self.prepared = job, setting, prepared
         self.folder, self.levels, self.diverged = job.folder(setting.out), data.levels, ""
         self.schema = data.schema
         study = setting.study
-        self.runtime = runtime = Runtime.of(setting, data, prepared, job.method, job.seed)
+        self.runtime = runtime = Runtime.of(
+            setting, data, prepared, setting.tuned or job.method, job.seed
+        )
         checkpoint = records.load_checkpoint(self.folder, study.device)
         self.state, memories, lengths = checkpoint or (runtime.start(), None, {})
         backend = (
@@ -102,6 +105,7 @@ class Running:
         )
         self.traffic = traffic(self.method, self.state.inbox)
         self.log = Log.resume(self.folder, lengths)
+        self.losses = source_losses(records.read_lines(self.folder / "source.jsonl"))
         self.metered = Metered(self.backend, self.method)
         self.metered.resume(self.folder, runtime.names)
         if not lengths:
@@ -109,7 +113,16 @@ class Running:
 
     @property
     def finished(self) -> bool:
-        return bool(self.diverged) or self.state.round >= self.runtime.rounds
+        ended = self.state.round >= self.runtime.rounds
+        return bool(self.diverged) or ended or self.flat
+
+    @property
+    def flat(self) -> bool:
+        """Whether the sources' loss has stopped falling, where the study waits for that."""
+        patience = self.setting.study.patience
+        return (
+            patience is not None and self.method.rounds is None and is_flat(self.losses, patience)
+        )
 
     def round(self) -> None:
         study, watcher = self.setting.study, self.watcher
@@ -127,7 +140,10 @@ class Running:
             self.log.append(records.UNDECIDED, doubts)
         for outcome in outcomes:
             roles = self.prepared.roles
-            self.log.append(*records.written(outcome, self.job, roles, self.levels, self.traffic))
+            name, lines = records.lines_of(outcome, self.job, roles, self.levels, self.traffic)
+            self.log.append(name, lines)
+            if name == "source.jsonl":
+                self.losses |= source_losses(lines)
         played = [outcome.turn.exchange for outcome in outcomes]
         if "selected" in study.save and played[-1] in (records.VALIDATE, records.TEST):
             self._keep_selected()
@@ -157,8 +173,8 @@ class Running:
 
     @property
     def _notes(self) -> dict[str, str]:
-        named = {name: str(value) for name, value in vars(self.job).items()}
-        return named | {"model": self.setting.model}
+        notes = {name: str(value) for name, value in vars(self.job).items()}
+        return notes | {"model": self.setting.model}
 
     def _before_training(self) -> None:
         """Write down what was exchanged before the first round, and what a model must beat."""
@@ -179,14 +195,14 @@ class Running:
         metric = main_metric(study.metric, self.setting.metrics)
         source, target = (records.read_lines(self.folder / name) for name in records.FILES[:2])
         try:
-            chosen = select(study.selection, source, target, metric, less_is_better(metric))
+            best = select(study.selection, source, target, metric)
         except UnseenError:  # nothing can be selected yet: a metric is still undefined
             return
-        if chosen == state.round - 1:
+        if best == state.round - 1:
             split = next(iter(self.prepared.sources.values())).split("validation")
             x, memories = split.batch(slice(0, 2))[0], self.backend.to_checkpoint()
             tensors = selected_tensors(self.method, self.runtime.model, state, memories, x)
-            about = {"round": str(chosen), "selection": study.selection, "metric": metric}
+            about = {"round": str(best), "selection": study.selection, "metric": metric}
             save_tensors(self.folder / SELECTED, tensors, self._notes | about)
 
     def _evaluate_locals(self, turn: Turn) -> None:
@@ -203,7 +219,7 @@ class Running:
         records.mark_done(
             self.folder,
             versions(),
-            seconds=time.monotonic() - self._begun,
+            seconds=time.monotonic() - self._start,
             peak_mib=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
             commit=commit(),
             diverged=self.diverged,
@@ -236,7 +252,7 @@ def traffic(method: Method, inbox: Inbox) -> dict[str, tuple[int, int]]:
     """
     down, sizes = sum(entry.nbytes for entry in inbox.values()), {}
     for exchange in method.exchanges:
-        entries = [(slot, slot.entry(inbox, name)) for name, slot in exchange.sent.items()]
+        entries = [(slot, slot.entry(inbox, name)) for name, slot in exchange.row_slots.items()]
         up = sum(slot.row_shape(e).numel() * e.element_size() for slot, e in entries)
         sizes[exchange.name] = (down, up)
     return sizes

@@ -25,11 +25,19 @@ from unseen.results.records import Job
 from unseen.spec import user_code
 from unseen.spec.holdout import Task, plan
 from unseen.spec.study import StudySpec, recorded
-from unseen.study.checks import check_batches, check_clients, check_model, check_private
+from unseen.study.checks import (
+    check_batches,
+    check_clients,
+    check_completed,
+    check_model,
+    check_private,
+)
 from unseen.study.prepare import Prepared, prepare
 from unseen.study.runtime import (
     adapted,
+    as_model,
     blueprint,
+    completed,
     composed,
     first_model,
     first_network_and_report,
@@ -112,6 +120,9 @@ class Plan:
 def prepare_study(study: StudySpec, out: Path, data_dir: str | Path | None = None) -> Plan:
     """Read the data, check everything that can be checked before training, list the jobs."""
     check_device(study.device)
+    if study.tune is not None and study.stacked:
+        what = f"stacked = {study.stacked} trains models of one setting, and a search has many."
+        raise UnseenError(what, remedy="Set stacked = 0, or take [tune] out.")
     place = data_dir or os.environ.get("UNSEEN_DATA")
     directory = Path(place).expanduser() if place else None
     weights = initial_weights(study, directory)  # before images are decoded, which may take hours
@@ -176,7 +187,8 @@ def chosen_metrics(study: StudySpec, data: DataSet, usual: Sequence[str]) -> tup
         usual = FOR_NUMBERS
     main = (study.metric or "").removeprefix(selection.WORST).partition("@")[0]
     names = study.metrics_of(classes is not None) or usual
-    metrics = tuple(dict.fromkeys([*names, *([main] if main in METRICS else [])]))
+    more = [*([main] if main in METRICS else []), *(["loss"] if study.patience else [])]
+    metrics = tuple(dict.fromkeys([*names, *more]))
     for name in metrics:
         check_metric(name, classes)
     check_known("column to group by", data.levels, *study.groups)
@@ -228,9 +240,13 @@ def check_tasks(
             check_batches(network, roster, study)
             if lacking := [ask for ask in method.asks if not has(ask, network, prepared)]:
                 refused[name] = f"needs {' and '.join(lacking)}"
-            elif method.adapt is not None:
+                continue
+            if method.adapt is not None or method.sized is not None:
                 plan = blueprint(setting, prepared, seed, len(roster))
-                check_model(adapted(method, plan), prepared, study)
+                trained = adapted(method, plan)
+                check_model(trained, prepared, study)
+                method = completed(method, as_model(trained, study, prepared.shape, "cpu"), plan)
+            check_completed(method, study, len(roster))
     return tuple(dict.fromkeys(warnings)), refused
 
 
@@ -260,7 +276,7 @@ def check_folder(planned: Plan, strict: bool = False) -> None:
     Settings under which no job was ever finished bind nobody, unless `strict`.
     """
     difference, out = differs(planned), planned.setting.out
-    if difference and (strict or study_file.begun(out)):
+    if difference and (strict or study_file.has_results(out)):
         what = f"{out} holds another study: {difference}."
         raise UnseenError(what, remedy="Choose another --out, or remove that folder.")
 

@@ -90,13 +90,14 @@ def prepare(
         sources[name] = _client(data[name], classes, split_rows(data[name], study, seed))
     validators = {name: _client(data[name], classes) for name in task.validation}
     targets = {name: _client(data[name], classes) for name in task.targets}
-    sums, columns, scale = None, None, None
+    sums, scale, columns = None, None, no_sums(data.schema)
     prior = prior_of(sources, classes)
     if (totals := Totals.of(data)) is not None:
         if study.privacy.columns is not None:
             statistics = totals.of_ranges(study.privacy.columns)
         sums = statistics if statistics is not None else summed(totals, sources)
         columns, scale = totals.of_table(sums), totals.scale(sums)
+    if columns is not None or scale is not None:
         sources, validators, targets = (
             _encoded(data.schema, columns, scale, group) for group in (sources, validators, targets)
         )
@@ -191,9 +192,14 @@ def _zeros(size: int, model: Model) -> Tensor:
 def summed(totals: Totals, sources: Mapping[str, Client]) -> Tensor:
     """Exchange the training clients' statistics of their raw rows, in this process."""
     method, nothing, roster = statistics(totals), Model(torch.nn.Module()), sorted(sources)
-    begun = start(method, nothing, roster, seed=0)
-    state, _ = play(method, begun, InProcess(nothing, sources), roster, rounds=1)
+    first = start(method, nothing, roster, seed=0)
+    state, _ = play(method, first, InProcess(nothing, sources), roster, rounds=1)
     return state.inbox["statistics"]
+
+
+def no_sums(schema: Schema | None) -> Tensor | None:
+    """Return the statistics of a table of text alone: none [0]; None for other data."""
+    return None if schema is None or schema.columns else torch.zeros(0, dtype=torch.float64)
 
 
 def _encoded(
@@ -232,21 +238,21 @@ def held_back(y: Tensor, units: Tensor, share: float, generator: torch.Generator
     width = int(codes.max()) + 1
     sizes = torch.bincount(place * width + codes, minlength=len(names) * width)
     table = sizes.view(len(names), width).double()
-    wanted = share * table.sum(0)
+    goal = share * table.sum(0)
 
-    def apart(held: Tensor) -> float:
-        return float(((held - wanted).square() / wanted).sum())
+    def apart(counts: Tensor) -> float:
+        return float(((counts - goal).square() / goal).sum())
 
     order = torch.randperm(len(names), generator=generator).tolist()
-    taken: list[int] = []
-    held = torch.zeros(width, dtype=torch.float64)
+    members: list[int] = []
+    counts = torch.zeros(width, dtype=torch.float64)
     for unit in order:
-        if len(taken) < len(names) - 1 and apart(held + table[unit]) < apart(held):
-            held = held + table[unit]
-            taken.append(unit)
-    if not taken:  # every unit alone is too much: the one that is least so
-        taken = [min(order, key=lambda unit: apart(table[unit]))]
-    return torch.isin(place, torch.tensor(taken))
+        if len(members) < len(names) - 1 and apart(counts + table[unit]) < apart(counts):
+            counts = counts + table[unit]
+            members.append(unit)
+    if not members:  # every unit alone is too much: the one that is least so
+        members = [min(order, key=lambda unit: apart(table[unit]))]
+    return torch.isin(place, torch.tensor(members))
 
 
 #: What a constant number is judged by: the metrics that the sources' mean label is best for.

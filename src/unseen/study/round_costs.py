@@ -32,8 +32,6 @@ from unseen.study.runtime import Runtime, composed, first_network
 EVALUATION = 3.0
 #: Examples of the first batches: BatchNorm needs two.
 FIRST = 2
-#: Exchanges that begin after this many rounds are left out where rounds are played one by one.
-LATE = 12
 
 
 @dataclass(frozen=True)
@@ -80,7 +78,7 @@ class Sampled(InProcess):
     that they will.
 
     Attributes:
-        worked: How many clients of an exchange work.
+        count: How many clients of an exchange work.
         busy: Seconds of their work.
         idle: Seconds of making the others' replies.
         trained: Seconds of their steps alone, where these are timed.
@@ -94,28 +92,28 @@ class Sampled(InProcess):
         self.whole, self.tick = dict(self.clients), tick
         self.begin(1, None)
 
-    def begin(self, worked: int, rows: int | None) -> None:
-        """Let `worked` clients work at the next exchange, on `rows` of their rows or on all."""
-        self.worked, self.busy, self.idle, self.trained = worked, 0.0, 0.0, 0.0
+    def begin(self, count: int, rows: int | None) -> None:
+        """Let `count` clients work at the next exchange, on `rows` of their rows or on all."""
+        self.count, self.busy, self.idle, self.trained = count, 0.0, 0.0, 0.0
         self.replies: list[tuple[Reply, Memory]] = []
         self.clients = dict(self.whole)
         if rows is not None:
             self.clients = {n: shortened(c, rows, "train") for n, c in self.whole.items()}
 
     def _one(self, exchange: Exchange, inbox: Inbox, name: str, turn: Turn, k: int) -> Reply:
-        begun, label = self.tick(), (turn.round, turn.order)
-        if len(self.replies) < self.worked:
+        start, label = self.tick(), (turn.round, turn.order)
+        if len(self.replies) < self.count:
             reply = super()._one(exchange, inbox, name, turn, k)
             self.replies.append((reply, self.memories.before(name, (label[0], label[1] + 1))))
-            self.busy += self.tick() - begun
+            self.busy += self.tick() - start
             return reply
-        reply, memory = self.replies[k % self.worked]
+        reply, memory = self.replies[k % self.count]
         rows = {slot: row.clone() for slot, row in reply.rows.items()}
         if "model" in rows:
             # Another direction of the same length: equal rows would be a special case to rules.
             rows["model"] = self.matrix[k].copy_(rows["model"].roll(k))
         self.memories.write(name, label, {key: value.clone() for key, value in memory.items()})
-        self.idle += self.tick() - begun
+        self.idle += self.tick() - start
         return Reply(rows, reply.scalars)
 
 
@@ -129,9 +127,9 @@ class Timed(Wrapper):
     def __call__(
         self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
     ) -> tuple[Reply, Memory]:
-        begun = self.backend.tick()
+        start = self.backend.tick()
         reply = self.inner(model, inbox, client, memory, turn)
-        self.backend.trained += self.backend.tick() - begun
+        self.backend.trained += self.backend.tick() - start
         return reply
 
 
@@ -180,18 +178,17 @@ class Bench:
     def first_rounds(self) -> float:
         """Return the seconds of a job whose messages depend on the network, from its first rounds.
 
-        Every exchange is timed once, with all clients; what comes in the end alone is left out.
+        Every exchange is timed once, with all clients, in the round in which it begins.
         """
         method, rounds, state = self.runtime.method, self.runtime.rounds, self.runtime.start()
         training = [exchange for exchange in method.exchanges if exchange.slots]
         backend, names, total = self.runtime.in_process(), self.runtime.names, 0.0
-        early = max((e.rounds[0] for e in training if e.rounds[0] < LATE), default=0)
-        for round in range(early + 1):
+        for round in sorted({exchange.rounds[0] for exchange in training}):
             for exchange in training:
                 alone, state = replace(method, exchanges=(exchange,)), replace(state, round=round)
-                begun = self.backend.tick()
+                start = self.backend.tick()
                 state, outcomes = play_round(alone, state, backend, names, rounds)
-                took = self.backend.tick() - begun
+                took = self.backend.tick() - start
                 if outcomes and exchange.rounds[0] == round:
                     total += took * self.often(exchange)
         return total
@@ -204,13 +201,13 @@ class Bench:
         batch = min(batch_size, *sizes)
         # Seconds of one client's step by its examples, and of the rest of its work.
         steps, rests = dict[int, float](), dict[int, float]()
-        spent = server = 0.0
+        so_far = server = 0.0
 
         def play(worked: int, rows: int | None) -> tuple[float, float]:
-            nonlocal state, spent, server
+            nonlocal state, so_far, server
             state, took = self.play(state, order, worked, rows)
             clients, steps = self.backend.busy, self.backend.trained
-            spent, server = spent + took, took - clients - self.backend.idle
+            so_far, server = so_far + took, took - clients - self.backend.idle
             return steps, clients - steps
 
         n = min(FIRST, batch)
@@ -218,16 +215,16 @@ class Bench:
         while True:
             # What disturbs a measurement only adds to it.
             steps[n], rests[n] = map(min, play(1, n), play(1, n))
-            if n == batch or (len(steps) > 1 and spent + 8 * (steps[n] + rests[n]) > budget):
+            if n == batch or (len(steps) > 1 and so_far + 8 * (steps[n] + rests[n]) > budget):
                 break
             n = min(2 * n, batch)
         (step, each), (rest, row) = (line(*list(x.items())[-2:]) for x in (steps, rests))
         costs, trains = [], innermost(exchange.local)
         for size in sizes:
-            count, examples = drawn(size, trains.training) if isinstance(trains, Train) else (0, 0)
+            count, examples = amount(size, trains.training) if isinstance(trains, Train) else (0, 0)
             costs.append(step * count + each * examples + rest + row * size)
         total, fitting = sum(costs), 0
-        while n == batch and fitting < len(costs) and sum(costs[: fitting + 1]) < budget - spent:
+        while n == batch and fitting < len(costs) and sum(costs[: fitting + 1]) < budget - so_far:
             fitting += 1
         if fitting and total:
             total *= sum(play(fitting, None)) / sum(costs[:fitting])
@@ -260,9 +257,9 @@ class Bench:
         first = {name: state.inbox[name].clone() for name in ("model", "buffers")}
         rounds = max(self.runtime.rounds, state.round + 1)
         alone, names = replace(method, exchanges=(exchange,)), self.runtime.names
-        begun = backend.tick()
+        start = backend.tick()
         state, _ = play_round(alone, state, backend, names, rounds, on_bad_reply="drop")
-        took = backend.tick() - begun
+        took = backend.tick() - start
         return replace(state, inbox={**state.inbox, **first}), took
 
     def _one_step(self, local: Local) -> Local:
@@ -283,11 +280,11 @@ class Bench:
 
         def seconds(rows: int) -> float:
             short = {name: shortened(everyone[name], rows, "validation") for name in sizes}
-            backend, begun = InProcess(self.backend.model, short), tick()
+            backend, start = InProcess(self.backend.model, short), tick()
             for order, exchange in enumerate(exchanges):
                 turn = Turn(0, 0, 1, exchange.name, order=order)
                 backend.map(exchange, inbox, list(exchange.who), turn)
-            return tick() - begun
+            return tick() - start
 
         few = min(seconds(FIRST), seconds(FIRST))
         largest = max(sizes.values())
@@ -309,7 +306,7 @@ def line(*points: tuple[float, float]) -> tuple[float, float]:
     return y - slope * x, slope
 
 
-def drawn(size: int, recipe: Training) -> tuple[int, int]:
+def amount(size: int, recipe: Training) -> tuple[int, int]:
     """Return the steps and the examples of one round of a client with `size` examples."""
     batch = recipe.batch_size
     steps = size // batch if recipe.drop_last else math.ceil(size / batch)

@@ -22,11 +22,13 @@ from unseen.engine.determinism import reproducible
 from unseen.engine.messages import needs_flower
 from unseen.engine.processes import in_processes, in_ray
 from unseen.engine.simulation import MEMORIES, Nodes, Workplace, simulate
-from unseen.engine.stacked import Run, Stacked, pooled, train_together
+from unseen.engine.stacked import Run, Stacked, models_of, pooled, train_together
 from unseen.errors import UnseenError, choice
 from unseen.follow.trackers import following
+from unseen.methods.compose import method as compose
 from unseen.results import study_file
 from unseen.results.records import Job, is_done
+from unseen.results.search_records import FOLDER, SearchRecord
 from unseen.results.study_results import Results
 from unseen.spec.holdout import Task
 from unseen.spec.study import StudySpec
@@ -34,10 +36,9 @@ from unseen.study.job import Running, run_job
 from unseen.study.plan import Plan, check_folder, differs
 from unseen.study.prepare import Prepared, prepare
 from unseen.study.runtime import Runtime
+from unseen.study.search import Order, jobs_of, search, winners
 from unseen.study.setting import Setting, dataset
 
-#: What `run_job` takes.
-Order = tuple[Setting, Job, Task]
 #: (orders, processes) -> the jobs, as they finish.
 Way = Callable[[Sequence[Order], int], Iterator[Job]]
 
@@ -60,7 +61,7 @@ def way(study: StudySpec, backend: str = "in-process", executor: str = "processe
             "flower-simulation spreads clients over Ray by itself.", remedy="Leave executor out."
         )
     if backend == "flower-simulation":
-        needs_flower()
+        needs_flower("--backend flower-simulation needs", "take --backend in-process")
     if study.stacked and (backend, executor) != ("in-process", "processes"):
         raise UnseenError(
             f"stacked = {study.stacked} trains models as one batch in this process.",
@@ -120,21 +121,22 @@ def in_batches(alone: Mapping[str, str], orders: Sequence[Order], jobs: int) -> 
         setting, job, task = order
         if job.method in alone:
             continue
-        models += len(task.sources)
+        own = len(task.sources) * models_of(compose(job.method))
+        models += own
         if not batches or models > setting.study.stacked:
             batches.append([])
-            models = len(task.sources)
+            models = own
         batches[-1].append(order)
     calls: list[tuple[Callable[..., Job | list[Job]], tuple[object, ...]]] = [
         *((run_together, (batch,)) for batch in batches),
         *((run_job, order) for order in orders if order[1].method in alone),
     ]
-    for done in in_processes(calls, jobs):
-        yield from done if isinstance(done, list) else [done]
+    for outcome in in_processes(calls, jobs):
+        yield from outcome if isinstance(outcome, list) else [outcome]
 
 
 def run_together(batch: Sequence[Order]) -> list[Job]:
-    """Run the jobs to their ends, the clients of all of them as one batch of models."""
+    """Run the jobs to their ends, the clients of those with like inputs as one batch of models."""
     setting, study = batch[0][0], batch[0][0].study
     clients: dict[tuple[str, int], Prepared] = {}
     with reproducible(study.threads, study.device), ExitStack() as stack:
@@ -142,17 +144,25 @@ def run_together(batch: Sequence[Order]) -> list[Job]:
         for _, job, task in batch:
             if (key := (job.task, job.seed)) not in clients:
                 clients[key] = placed(prepare(data, task, study, job.seed), study)
-        left, pool = [], None
+        alike: dict[tuple[int, ...], list[Running]] = {}
         for _, job, _ in batch:
-            running = Running(setting, job, data, clients[job.task, job.seed], Stacked)
-            left.append(stack.enter_context(running))
-        while left := [running for running in left if not running.finished]:
-            runs = [coming_round(running) for running in left]
-            pool = pool or pooled(runs)
-            train_together(runs, study.rounds, pool)
-            for running in left:
-                running.round()
+            prepared = clients[job.task, job.seed]
+            running = stack.enter_context(Running(setting, job, data, prepared, Stacked))
+            alike.setdefault(prepared.shape, []).append(running)
+        for unfinished in alike.values():
+            play_to_end(unfinished, study.rounds)
     return [job for _, job, _ in batch]
+
+
+def play_to_end(unfinished: Sequence[Running], rounds: int) -> None:
+    """Play jobs of one shape of inputs to their ends, their clients as one batch of models."""
+    pool = None
+    while unfinished := [running for running in unfinished if not running.finished]:
+        runs = [coming_round(running) for running in unfinished]
+        pool = pool or pooled(runs)
+        train_together(runs, rounds, pool)
+        for running in unfinished:
+            running.round()
 
 
 def coming_round(job: Running) -> Run:
@@ -201,21 +211,62 @@ def carry_out(
     for warning in planned.warnings:
         warnings.warn(warning, stacklevel=2)
     with only_one(folder):
-        check_folder(planned)
+        check_folder(planned, strict=folder.joinpath(FOLDER).exists())
         if differs(planned):
             study_file.clear(folder)
         planned.check_code()
         study_file.write(folder, planned.content())
         tasks = {task.name: task for task in planned.tasks}
-        orders = [(planned.setting, job, tasks[job.task]) for job in planned.missing]
         work = partial(in_batches, planned.alone) if study.stacked else work or way(study)
-        done = len(planned.jobs) - len(orders)
-        with following(folder, track), bar(len(planned.jobs), done, progress) as step:
+        records = searched(planned, work, jobs, progress) if study.tune else {}
+        settings = winners(planned.setting, records)
+        orders = [
+            (settings.get((job.method, job.task), planned.setting), job, tasks[job.task])
+            for job in planned.missing
+        ]
+        finished = len(planned.jobs) - len(orders)
+        with following(folder, track), bar(len(planned.jobs), finished, progress) as step:
             for job in work(orders, jobs):
                 step(job)
         results = results_of(planned, temporary)
         results.write()
     return results
+
+
+def searched(
+    planned: Plan, work: Way, jobs: int, progress: bool
+) -> dict[tuple[str, str], SearchRecord]:
+    """Search for every method at every task.
+
+    Returns:
+        (method, task) -> the record of its search.
+    """
+    able = [name for name in planned.methods if name not in planned.not_applicable]
+    most = jobs_of(planned.setting.study, able, planned.tasks)
+    with bar(most, 0, progress) as step:
+        return search(planned.setting, able, planned.tasks, lambda orders: work(orders, jobs), step)
+
+
+def search_alone(
+    planned: Plan, jobs: int = 1, progress: bool = False, work: Way | None = None
+) -> tuple[SearchRecord, ...]:
+    """Run the missing trials of a checked study's searches, and no job of the study itself.
+
+    Args:
+        planned: The study.
+        jobs: How many processes run jobs.
+        progress: Whether a bar shows the jobs that are done.
+        work: What carries out the jobs; None: this process and `jobs` like it.
+    """
+    folder = planned.setting.out
+    for warning in planned.warnings:
+        warnings.warn(warning, stacklevel=2)
+    with only_one(folder):
+        check_folder(planned, strict=folder.joinpath(FOLDER).exists())
+        planned.check_code()
+        study_file.write(folder, planned.content())
+        records = searched(planned, work or way(planned.setting.study), jobs, progress)
+    return tuple(records.values())
 
 
 def results_of(planned: Plan, temporary: Any = None) -> Results:
@@ -258,15 +309,15 @@ def only_one(folder: Path) -> Iterator[None]:
 
 
 @contextmanager
-def bar(total: int, done: int, shown: bool) -> Iterator[Callable[[Job], None]]:
+def bar(total: int, count: int, visible: bool) -> Iterator[Callable[[Job], None]]:
     """Show a progress bar over jobs, with the time left.
 
     Args:
         total: How many jobs there are.
-        done: How many are done already.
-        shown: Whether there is a bar at all.
+        count: How many are done already.
+        visible: Whether there is a bar at all.
     """
-    if not shown:
+    if not visible:
         yield lambda job: None
         return
     from rich import progress as rich
@@ -274,7 +325,7 @@ def bar(total: int, done: int, shown: bool) -> Iterator[Callable[[Job], None]]:
     times = (rich.TimeElapsedColumn(), "left:", rich.TimeRemainingColumn())
     columns = ("{task.description}", rich.BarColumn(), rich.MofNCompleteColumn(), "jobs", *times)
     with rich.Progress(*columns, transient=True) as progress:
-        task = progress.add_task("running", total=total, completed=done)
+        task = progress.add_task("running", total=total, completed=count)
 
         def step(job: Job) -> None:
             progress.update(task, advance=1, description=f"{job.method} · {job.task} · {job.seed}")

@@ -19,7 +19,7 @@ from unseen.models import build
 from unseen.models.weight_files import Report
 from unseen.results.records import TEST, VALIDATE
 from unseen.spec.study import StudySpec
-from unseen.study.checks import checked, privatised
+from unseen.study.checks import check_completed, checked, privatised
 from unseen.study.prepare import Prepared
 from unseen.study.setting import Setting
 from unseen.study.watcher import check_locals, probed
@@ -78,6 +78,7 @@ class Runtime:
         plan = blueprint(setting, prepared, seed, clients or len(roster), network)
         model = as_model(adapted(method, plan), study, prepared.shape, device)
         method = completed(method, model, plan)
+        check_completed(method, study, plan.clients)
         if evaluates:
             method = evaluated(method, prepared, setting, data)
         return cls(setting, prepared, method, model, dict(roster), seed)
@@ -150,23 +151,23 @@ def first_network_and_report(
     setting: Setting, prepared: Prepared, seed: int
 ) -> tuple[nn.Module, Report | None]:
     """Return the network, and what became of the file of initial weights if there is one."""
-    built = build(setting.model, prepared.shape, prepared.outputs, keyed(f"{seed}/model"))
-    report = setting.weights.load(built) if setting.weights is not None else None
-    return formed(built, setting.study), report
+    module = build(setting.model, prepared.shape, prepared.outputs, keyed(f"{seed}/model"))
+    report = setting.weights.load(module) if setting.weights is not None else None
+    return formed(module, setting.study), report
 
 
-def formed(built: nn.Module, study: StudySpec) -> nn.Module:
+def formed(module: nn.Module, study: StudySpec) -> nn.Module:
     """Return the network with the statistics and the memory format that the study asks for."""
     if study.training.buffers == "batch":
-        for layer in built.modules():
+        for layer in module.modules():
             if isinstance(layer, _BatchNorm):
                 layer.track_running_stats = False
                 layer.running_mean = layer.running_var = layer.num_batches_tracked = None
-    chosen = study.memory_format
+    form = study.memory_format
     # Small convolution nets train 1.7 to 2 times as fast with channels last on a CPU.
-    if chosen == "channels-last" or (chosen == "auto" and has_layer(built, nn.Conv2d)):
-        built = built.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    return built
+    if form == "channels-last" or (form == "auto" and has_layer(module, nn.Conv2d)):
+        module = module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    return module
 
 
 def blueprint(

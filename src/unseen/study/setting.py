@@ -29,6 +29,7 @@ class Setting:
         metrics: What is recorded.
         checkpoint_seconds: The time between checkpoints.
         weights: The file of initial weights, whose digest every process checks too.
+        tuned: What runs in the place of the job's method: the same with options that were searched.
     """
 
     study: StudySpec
@@ -39,6 +40,7 @@ class Setting:
     metrics: tuple[str, ...]
     checkpoint_seconds: float = CHECKPOINT_SECONDS
     weights: Source | None = None
+    tuned: str = ""
 
 
 def dataset(expression: str, data_dir: Path | None, digest: str) -> DataSet:

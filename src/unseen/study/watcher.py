@@ -50,8 +50,8 @@ class Watcher:
         turn: Turn,
     ) -> Mapping[str, Any]:
         """Note what the study asks for; `gram` by slot is what goes to the records."""
-        sent = exchange.sent.items()
-        own = [name for name, s in sent if (s.to or name) == "model" and s.part is None]
+        slots = exchange.row_slots.items()
+        own = [name for name, s in slots if (s.to or name) == "model" and s.part is None]
         if self.keep and "model" in own:
             names = [turn.roster[int(i)] for i in table["client"]]
             pairs = (before_rule(exchange, e, inbox, rows) for e in ("model", "buffers"))
@@ -183,7 +183,7 @@ def selected_tensors(
     tensors = tensors_of(model, state.inbox["model"], state.inbox["buffers"])
     for name in read_by(method, model, state.inbox, x):
         tensors[INBOX + name] = state.inbox[name].detach().cpu().contiguous().clone()
-    for client in memories.kept:
+    for client in memories.by_client:
         own = memories.before(client, (state.round, -1))
         if "buffers" in own:
             tensors[SITES + client] = own["buffers"].detach().cpu().clone()

@@ -134,14 +134,14 @@ class Table:
         start = sum(self.groups[name] for name in names[: names.index(group)])
         return slice(start, start + self.groups[group])
 
-    def shown(self) -> dict[str, dict[str, dict[str, Figure]]]:
+    def by_metric(self) -> dict[str, dict[str, dict[str, Figure]]]:
         """Return metric -> row -> task -> figure in the units of our tables, without cited rows."""
         if self.environments:  # a row per method, and a column per environment
             columns = zip(*self.rows.values(), strict=True)
             turned = dict(zip(self.columns, columns, strict=True))
             metrics = self.metrics[:1] * len(self.rows)
             whole = replace(self, rows=turned, tasks=self.environments, metrics=metrics)
-            return replace(whole, columns=tuple(self.rows), environments=()).shown()
+            return replace(whole, columns=tuple(self.rows), environments=()).by_metric()
         places = [place for place in zip(self.metrics, self.tasks, strict=True) if all(place)]
         if len(set(places)) < len(places):
             raise self._several("columns")
@@ -183,13 +183,13 @@ class Inconsistent(NamedTuple):
 
 def table(name: str) -> Table:
     """Return a table by name, `csac/table1`, or a part of it, `csac/table4/pacs`."""
-    known = tables()
+    by_name = tables()
     head, _, part = name.partition("/table")
     number, _, part = part.partition("/")
     whole = f"{head}/table{number}"
-    if whole not in known:
-        raise nearest("published table", name, known)
-    return known[whole].part(part) if part else known[whole]
+    if whole not in by_name:
+        raise nearest("published table", name, by_name)
+    return by_name[whole].part(part) if part else by_name[whole]
 
 
 @cache
@@ -200,11 +200,11 @@ def tables() -> Mapping[str, Table]:
 
 def contents() -> dict[str, tuple[str, ...]]:
     """Return tables and data figures -> the studies whose records they are made from."""
-    found: dict[str, tuple[str, ...]] = {}
+    studies: dict[str, tuple[str, ...]] = {}
     for key, entry in _entries().items():
         name = key.rstrip("ab")
-        found[name] = tuple(dict.fromkeys((*found.get(name, ()), *entry["studies"])))
-    return found
+        studies[name] = tuple(dict.fromkeys((*studies.get(name, ()), *entry["studies"])))
+    return studies
 
 
 def captions() -> dict[str, str]:
@@ -226,35 +226,35 @@ def inconsistent() -> tuple[Inconsistent, ...]:
     return tuple(averages)
 
 
-def _averages(found: Table) -> Iterator[tuple[int, list[int]]]:
+def _averages(printed: Table) -> Iterator[tuple[int, list[int]]]:
     """Yield the columns that are means, with those that they are means of.
 
     An average is over its group; one that stands in a group by itself is over the last columns of
     all other groups.
     """
-    spans = [found.span(name) for name in found.groups] or [slice(0, len(found.columns))]
+    spans = [printed.span(name) for name in printed.groups] or [slice(0, len(printed.columns))]
     for span in spans:
         *inside, at = range(span.start, span.stop)
-        if found.average and found.columns[at] == found.average:
+        if printed.average and printed.columns[at] == printed.average:
             yield at, inside or [other.stop - 1 for other in spans if other != span]
 
 
 @cache
 def _entries() -> Mapping[str, Mapping[str, Any]]:
     """Return every table and figure by name, with its paper's methods."""
-    found: dict[str, Mapping[str, Any]] = {}
+    every: dict[str, Mapping[str, Any]] = {}
     for paper in PAPERS:
         file = tomllib.loads(Path(__file__).with_name(f"{paper}.toml").read_text("utf-8"))
         entries = {key: entry for key, entry in file.items() if "caption" in entry}
-        found |= {f"{paper}/{k}": {**v, "methods": file["methods"]} for k, v in entries.items()}
-    return found
+        every |= {f"{paper}/{k}": {**v, "methods": file["methods"]} for k, v in entries.items()}
+    return every
 
 
 def _read(name: str, entry: Mapping[str, Any]) -> Table:
     rows: dict[str, tuple[Figure, ...]] = {}
-    for label, found in entry["rows"].items():
-        group = {label: found} if isinstance(found, list) else found
-        prefix = "" if isinstance(found, list) else f"{label}/"
+    for label, cells in entry["rows"].items():
+        group = {label: cells} if isinstance(cells, list) else cells
+        prefix = "" if isinstance(cells, list) else f"{label}/"
         rows |= {prefix + key: tuple(map(_figure, texts)) for key, texts in group.items()}
     count = len(entry["columns"])
     whole = {"tasks": [""] * count, "metrics": [entry.get("metric", "")] * count, **entry}
