@@ -28,6 +28,7 @@ from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
 from unseen.federation.flower import site_handler as desk
+from unseen.federation.flower import terms
 from unseen.federation.flower.site import Site
 from unseen.engine.messages import pack, unpack
 
@@ -42,8 +43,8 @@ def query(message: Message, context: Context) -> Message:
     if fault == "late":
         time.sleep({late})
     if fault == "old":
-        right = desk.fingerprint
-        desk.fingerprint = lambda model: "old" + right(model)
+        right = terms.fingerprint
+        terms.fingerprint = lambda model: "old" + right(model)
     answer = desk.handle(question, site)
     if fault == "nan":
         answer["row/model"] = answer["row/model"] * float("nan")

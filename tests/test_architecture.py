@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import sys
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -86,6 +88,31 @@ def test_no_file_is_too_long_to_be_read() -> None:
     assert not long
     tests = {p.name: p.read_text().count("\n") for p in (ROOT / "tests").rglob("*.py")}
     assert not {name: n for name, n in tests.items() if n > 600}
+
+
+def test_names_say_what_they_hold() -> None:
+    """None is a bare participle, which says what happened to a thing and not what it is."""
+    bare = {
+        "begun", "chosen", "dealt", "done", "drawn", "found", "given", "gone", "held", "kept",
+        "known", "looked", "lost", "made", "meant", "said", "seen", "sent", "shown", "spent",
+        "spoken", "taken", "told", "understood", "wanted", "written",
+    }  # fmt: skip
+    # What every error says, and a key of choice.json.
+    apart = {("unseen.errors", "found"), ("unseen.choose.answer", "sent")}
+    names = {(module, name) for module, path in modules().items() for name in bound(path)}
+    assert not {(m, n) for m, n in names if n.strip("_") in bare} - apart
+
+
+def bound(path: Path) -> Iterator[str]:
+    """Every name that a file binds: variables, parameters, attributes, functions and classes."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        match node:
+            case ast.Name(id=name, ctx=ast.Store()) | ast.Attribute(attr=name, ctx=ast.Store()):
+                yield name
+            case ast.arg(arg=name) | ast.FunctionDef(name=name) | ast.ClassDef(name=name):
+                yield name
+            case ast.alias(asname=str(name)) | ast.ExceptHandler(name=str(name)):
+                yield name
 
 
 def test_the_picture_is_that_of_the_imports() -> None:

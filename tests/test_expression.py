@@ -79,6 +79,14 @@ class TestParse:
         assert call.arguments == {"option": value}
         assert type(call.arguments["option"]) is type(value)
 
+    def test_slashes_are_part_of_a_name(self) -> None:
+        assert parse("sites/digit-makers") == (Call("sites/digit-makers"),)
+        (call,) = parse("Sites/pm25(task='a/b')")
+        assert call == Call("sites/pm25", {"task": "a/b"}) and parse(text((call,))) == (call,)
+        for wrong in ("sites/", "/vowel", "sites//vowel", "sites/ vowel", "sites/-vowel"):
+            with pytest.raises(UnseenError):
+                parse(wrong)
+
     def test_dashes_underscores_and_case_are_one_name(self) -> None:
         assert parse("MNIST_CNN+fed-sgd+resnet-18(freeze-bn=True)") == (
             Call("mnist-cnn"),
@@ -234,7 +242,7 @@ class TestResolve:
     def test_options_of_functions_and_classes(self) -> None:
         assert list(options(net)) == ["widths"]
         assert list(options(Prox)) == ["mu", "base"]
-        assert list(options(Prox, given=1)) == ["base"]
+        assert list(options(Prox, skip=1)) == ["base"]
 
     def test_unknown_name(self) -> None:
         message = refusal(find, "fed-porx")

@@ -24,7 +24,7 @@ from unseen.core.atomic import write_atomically
 from unseen.errors import UnseenError
 from unseen.results import records
 from unseen.results.records import Record
-from unseen.results.selection import SELECTIONS, less_is_better, main_metric, select
+from unseen.results.selection import SELECTIONS, main_metric, select
 
 EVALUATIONS = ("source.jsonl", "target.jsonl")
 #: How many of the last rounds gaps are kept of.
@@ -74,7 +74,7 @@ def rounds(folder: Path, metrics: tuple[str, ...]) -> set[int]:
     for metric in metrics:
         for rule in SELECTIONS:
             with suppress(UnseenError):  # no such domain, or no target
-                chosen.add(select(rule, source, target, metric, less_is_better(metric)))
+                chosen.add(select(rule, source, target, metric))
     return chosen
 
 

@@ -29,7 +29,7 @@ from unseen.results.comparison import holm, t_test, wilcoxon
 from unseen.results.fairness import of_sources
 from unseen.results.formats import decimals, scale_of
 from unseen.results.records import Job, Record
-from unseen.results.selection import less_is_better, selected
+from unseen.results.selection import selected
 from unseen.results.statistics import mean, standard_error
 
 RESULTS = Path(__file__).resolve().parent.parent / "docs" / "results"
@@ -203,7 +203,7 @@ def _figure(place: Path, metric: str, selection: str, by: str) -> float | None:
         return _gap(records.read_lines(place / "rounds.jsonl"), GAPS[metric])
     source = records.read_lines(place / "source.jsonl")
     target = records.read_lines(place / "target.jsonl")
-    run = selected(source, target, selection, by, less_is_better(by))
+    run = selected(source, target, selection, by)
     if metric not in run.metrics:
         _, (run,) = of_sources(metric, [(run, source)])
     return run.metrics[metric]

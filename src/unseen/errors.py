@@ -4,6 +4,8 @@ import copyreg
 import difflib
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from importlib import import_module
+from typing import Any
 
 
 class UnseenError(ValueError):
@@ -57,11 +59,11 @@ class Unreadable(UnseenError):
     """
 
     def __init__(
-        self, faults: Iterable[object], total: int, shown: int = 20, places: Iterable[int] = ()
+        self, faults: Iterable[object], total: int, most: int = 20, places: Iterable[int] = ()
     ) -> None:
         self.faults, self.places = tuple(map(str, faults)), frozenset(places)
         self.readable: Mapping[str, int] = {}
-        listed, more = " ".join(self.faults[:shown]), len(self.faults) - shown
+        listed, more = " ".join(self.faults[:most]), len(self.faults) - most
         rest = f" (and {more} more)" if more > 0 else ""
         text = f"{len(self.faults)} of {total} images cannot be used: {listed}{rest}"
         super().__init__(self.faults[0] if len(self.faults) == 1 else text)
@@ -75,6 +77,44 @@ class Departed(UnseenError):
         super().__init__(f"{', '.join(self.names)} stopped answering within an exchange.")
 
 
+def optional(module: str, what: str, extra: str, instead: str = "") -> Any:
+    """Import a module of an extra; what is lacking raises the error that `absent` returns."""
+    try:
+        return import_module(module)
+    except ImportError as error:
+        if isinstance(error, ModuleNotFoundError) and error.name:
+            raise absent(error.name, what, extra, instead) from error
+        fault = f"cannot be imported: {error}"
+        raise absent(module, what, extra, instead, fault) from error
+
+
+def absent(
+    module: str, what: str, extra: str, instead: str = "", fault: str = "is not installed"
+) -> UnseenError:
+    """Return the error for a package of an extra that is not there.
+
+    Example:
+        >>> print(absent("onnx", "an export to ONNX needs", "onnx", "take --format torch-export"))
+        an export to ONNX needs onnx, which is not installed. Run pip install "unseen[onnx]", or
+        take --format torch-export.
+
+    Args:
+        module: The package, or a module in it.
+        what: What needs it, and the verb.
+        extra: The extra that installs it.
+        instead: What works without it, if anything does.
+        fault: What is the matter with it.
+    """
+    package = module.partition(".")[0]
+    other = f", or {instead}" if instead else ""
+    return UnseenError(
+        f"{what} {package}, which {fault}.",
+        remedy=f'Run pip install "unseen[{extra}]"{other}.',
+        expected=package,
+        found=fault,
+    )
+
+
 #: Kinds of names that `unseen list` has, and its word for them.
 LISTED = {
     "method": "methods", "modifier": "methods", "data set": "datasets", "model": "models",
@@ -84,7 +124,7 @@ LISTED = {
 MOST, FEW = 12, 5
 
 
-def nearest(kind: str, name: str, known: Iterable[str]) -> UnseenError:
+def nearest(kind: str, name: str, candidates: Iterable[str]) -> UnseenError:
     """Return the error for an unknown name, with the nearest right one.
 
     That is the first of the names that contain it as a word, else the most similar. If there are
@@ -97,9 +137,9 @@ def nearest(kind: str, name: str, known: Iterable[str]) -> UnseenError:
     Args:
         kind: What the name is of; those of `LISTED` refer to `unseen list`.
         name: The unknown name.
-        known: The right names, in an order of preference.
+        candidates: The right names, in an order of preference.
     """
-    names = list(known)
+    names = list(candidates)
     ratio = {k: difflib.SequenceMatcher(None, k, name).ratio() for k in sorted(names)}
     # Among equally close ones, the one that begins alike.
     close = [(ratio[k], k[:1] == name[:1], k) for k in ratio if ratio[k] >= 0.5]
@@ -114,11 +154,11 @@ def nearest(kind: str, name: str, known: Iterable[str]) -> UnseenError:
     return UnseenError(f"unknown {kind} {name!r}{hint} {listed}{rest}.")
 
 
-def check_known(kind: str, known: Collection[str], *names: str) -> None:
+def check_known(kind: str, candidates: Collection[str], *names: str) -> None:
     """Refuse names that are not among the known ones, with the nearest right one."""
     for name in names:
-        if name not in known:
-            raise nearest(kind, name, known)
+        if name not in candidates:
+            raise nearest(kind, name, candidates)
 
 
 def choice(name: str, value: object, allowed: Sequence[object]) -> None:

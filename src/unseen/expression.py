@@ -22,21 +22,21 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from unseen.errors import UnseenError, nearest
-from unseen.ranges import check, hints
+from unseen.ranges import check_all
 
 T = TypeVar("T")
 
 VALUES = "a finite number, a string, True, False, None, or a list or tuple of these"
 EXAMPLE = "fedprox(mu=0.1)+ga(step=0.05)"
 
-_NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
+_NAME = re.compile(r"[a-z][a-z0-9]*([-/][a-z0-9]+)*")
 _OPTION = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _PATH = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
 #: A quoted string, which stays as it is; or what Python would not take for one name: module:name,
-#: and a name with dashes.
+#: and a name with dashes and slashes.
 _QUOTED_OR_NAME = re.compile(
     r"""('''|\"""|'|")(?:\\.|(?!\1).)*\1"""
-    r"""|(?<![\w.])[A-Za-z_]\w*(?:(?:\.[A-Za-z_]\w*)*:[A-Za-z_]\w*|(?:-\w+)+)""",
+    r"""|(?<![\w.])[A-Za-z_]\w*(?:(?:\.[A-Za-z_]\w*)*:[A-Za-z_]\w*|(?:[-/]\w+)+)""",
     re.DOTALL,
 )
 
@@ -62,8 +62,8 @@ class Call:
         object.__setattr__(self, "arguments", dict(self.arguments))
         if not own and (not _NAME.fullmatch(self.name) or keyword.iskeyword(self.name)):
             raise UnseenError(
-                "a name is made of letters, digits and single dashes, starts with a letter and is "
-                f"not a keyword of Python; found {self.name!r}"
+                "a name is made of letters, digits, single dashes and slashes, starts with a "
+                f"letter and is not a keyword of Python; found {self.name!r}"
             )
         for option, value in self.arguments.items():
             if not _OPTION.fullmatch(option) or keyword.iskeyword(option):
@@ -100,7 +100,7 @@ def text(calls: tuple[Call, ...]) -> str:
 
 
 def options(
-    part: Callable[..., object], given: int = 0, own: bool = False
+    part: Callable[..., object], skip: int = 0, own: bool = False
 ) -> dict[str, inspect.Parameter]:
     """Return the parameters that a user may set.
 
@@ -109,23 +109,23 @@ def options(
 
     Args:
         part: The function or class.
-        given: How many positional arguments come first, which are not options.
+        skip: How many positional arguments come first, which are not options.
         own: Whether the part is a user's.
     """
     every = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     kinds = every if own or inspect.isclass(part) else every[:1]
     parameters = list(inspect.signature(part).parameters.values())
-    return {p.name: p for p in parameters[given:] if p.kind in kinds}
+    return {p.name: p for p in parameters[skip:] if p.kind in kinds}
 
 
 def resolve(
     kind: str,
     call: Call,
     table: Mapping[str, Callable[..., object]],
-    given: tuple[object, ...] = (),
+    first: tuple[object, ...] = (),
     own: bool = False,
 ) -> object:
-    """Find `call.name` in `table` and call it: `table[name](*given, **arguments)`.
+    """Find `call.name` in `table` and call it: `table[name](*first, **arguments)`.
 
     Example:
         >>> resolve("sort", parse("by-key(reverse=True)")[0], {"by_key": sorted}, ([1, 3, 2],))
@@ -135,7 +135,7 @@ def resolve(
         kind: What the table holds, for the messages.
         call: The name and the options.
         table: The parts by name.
-        given: Positional arguments, which are not options.
+        first: Positional arguments, which are not options.
         own: Whether `module:name` may name a user's part that is not in the table.
 
     Raises:
@@ -144,7 +144,7 @@ def resolve(
     """
     own = own and ":" in call.name
     part = own_part(kind, call.name) if own else named(kind, call.name, table)
-    settable = options(part, len(given), own)
+    settable = options(part, len(first), own)
     forms = (n if p.default is p.empty else f"{n}={p.default!r}" for n, p in settable.items())
     listed = f"Its options: {', '.join(forms)}." if settable else "It has no options."
     for name in call.arguments:
@@ -159,15 +159,14 @@ def resolve(
             f"{kind} {call.name!r} needs {', '.join(missing)}.",
             remedy=f"Write {call.name}({form}). {listed}",
         )
-    for name, value in call.arguments.items():
-        check(f"{call.name}({name})", value, hints(part).get(name))
+    check_all(part, call.arguments, f"{call.name}({{}})")
     if own:
         try:
-            inspect.signature(part).bind(*given, **call.arguments)
+            inspect.signature(part).bind(*first, **call.arguments)
         except TypeError as error:
-            what = f"{kind} {call.name!r} is called with {len(given)} argument and its options; "
+            what = f"{kind} {call.name!r} is called with {len(first)} argument and its options; "
             raise UnseenError(f"{what}{error}.", remedy="See `unseen new`.") from None
-    return part(*given, **call.arguments)
+    return part(*first, **call.arguments)
 
 
 def takes(kind: str, name: str, option: str, table: Mapping[str, Callable[..., object]]) -> bool:
@@ -179,7 +178,7 @@ def takes(kind: str, name: str, option: str, table: Mapping[str, Callable[..., o
 
 def named(kind: str, name: str, table: Mapping[str, T]) -> T:
     """Return the entry of a table, whatever the dashes and the case of its name there."""
-    names = {fold(known): known for known in table}
+    names = {fold(entry): entry for entry in table}
     if name not in names:
         raise nearest(kind, name, table)
     return table[names[name]]
@@ -246,7 +245,7 @@ class _Reader:
             raise UnseenError("expected an expression, found nothing.", remedy=remedy)
         # Underscores for dashes: as long as before, so that every column keeps its meaning.
         tame = _QUOTED_OR_NAME.sub(
-            lambda m: m[0] if m[1] else re.sub("[-.:]", "_", m[0]), self.source
+            lambda m: m[0] if m[1] else re.sub("[-./:]", "_", m[0]), self.source
         )
         try:
             with warnings.catch_warnings():
@@ -268,13 +267,13 @@ class _Reader:
     def call(self, node: ast.expr) -> Call:
         name = node.func if isinstance(node, ast.Call) else node
         if not isinstance(name, ast.Name):
-            what = f"expected a name, found {self.shown(node)}; parts are joined by +"
+            what = f"expected a name, found {self.source_of(node)}; parts are joined by +"
             raise self.at(node, what)
-        text = self.shown(name)  # as it is in the text, not as it was tamed
+        text = self.source_of(name)  # as it is in the text, not as it was tamed
         arguments: dict[str, object] = {}
         if isinstance(node, ast.Call):
             if node.args:
-                form = f"{fold(text)}(option={self.shown(node.args[0])})"
+                form = f"{fold(text)}(option={self.source_of(node.args[0])})"
                 raise self.at(node.args[0], f"options are given by keyword, as in {form}")
             for item in node.keywords:
                 if item.arg is None:
@@ -294,14 +293,14 @@ class _Reader:
         with suppress(ValueError, TypeError):
             if _plain(value := ast.literal_eval(node)):
                 return value
-        what = f"a value is {VALUES}; found {self.shown(node)}"
+        what = f"a value is {VALUES}; found {self.source_of(node)}"
         if isinstance(node, ast.Name):
-            what = f"a text is written in quotes: {self.shown(node)!r}"
+            what = f"a text is written in quotes: {self.source_of(node)!r}"
             if (word := node.id.title()) in ("True", "False", "None"):
                 what = f"write {word}, as Python does"
         raise self.at(node, what)
 
-    def shown(self, node: ast.expr) -> str:
+    def source_of(self, node: ast.expr) -> str:
         return ast.get_source_segment(self.source, node) or "nothing"
 
     def at(self, node: ast.expr | ast.keyword, what: str) -> UnseenError:

@@ -34,7 +34,7 @@ def strategy(
         seed: Seed of rules that draw.
         options: Those of Flower's FedAvg, which does all the rest.
     """
-    needs_flower()
+    needs_flower("a strategy of Flower needs")
     from unseen.federation.flower.strategy import Ruled
 
     return Ruled(rule, clients, seed, **options)

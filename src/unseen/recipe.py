@@ -14,8 +14,9 @@ from unseen.core.optimiser import SGD, Optimiser
 from unseen.core.schedule import Constant, Schedule
 from unseen.core.turn import Turn
 from unseen.core.types import Memory
-from unseen.errors import UnseenError, choice, number
+from unseen.errors import UnseenError
 from unseen.images.augment import Augment
+from unseen.ranges import Checked, Count
 
 
 class Sampling(Protocol):
@@ -27,7 +28,7 @@ class Sampling(Protocol):
 
 
 @dataclass(frozen=True)
-class Training:
+class Training(Checked, named="training"):
     """The recipe around a method.
 
     Attributes:
@@ -55,9 +56,9 @@ class Training:
     """
 
     optimiser: Optimiser = field(default_factory=SGD)
-    epochs: int | None = 1
-    steps: int | None = None
-    batch_size: int = 32
+    epochs: Count | None = 1
+    steps: Count | None = None
+    batch_size: Count = 32
     drop_last: bool = False
     schedule: Schedule = field(default_factory=Constant)
     keep_optimiser: bool = False
@@ -71,11 +72,8 @@ class Training:
     ensemble: int = 1
 
     def __post_init__(self) -> None:
-        choice("buffers", self.buffers, ("average", "local", "batch"))
-        choice("training.weights", self.weights, ("uniform", "examples", "method"))
-        number("batch_size", self.batch_size, 1, whole=True)
+        super().__post_init__()
         if (self.epochs is None) == (self.steps is None):
             what = "training takes either epochs or steps per round; found "
             what += f"epochs={self.epochs} and steps={self.steps}."
             raise UnseenError(what, remedy="Set the other one to none.")
-        number("epochs or steps", self.epochs or self.steps, 1, whole=True)

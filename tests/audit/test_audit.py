@@ -228,7 +228,7 @@ def test_the_gram_matrix_tells_the_order_of_sites():
     rows = torch.stack([angles.cos(), angles.sin()], dim=1) * torch.tensor([[3.0], [1], [1], [1]])
     seen = {"gram": {"model": {"inner": (rows @ rows.T).tolist()}}}
     loss = {"loss": torch.tensor([2.0, 1.0, 0.9, 0.8])}
-    outcomes = [Outcome(Turn(0, r, 2), names, loss, seen=seen) for r in range(2)]
+    outcomes = [Outcome(Turn(0, r, 2), names, loss, notes=seen) for r in range(2)]
     found = shared.gram_reveals(outcomes)
     assert found["order"] == 1.0
     assert found["norms"][0] == 3.0

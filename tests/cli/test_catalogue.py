@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import re
 from pathlib import Path
 from typing import Literal
 
 import pytest
 
 from unseen import UnseenError
-from unseen.cli.catalogue import CATALOGUES, compositions, compositions_markdown, page, pages
+from unseen.cli.catalogue import (
+    CATALOGUES,
+    compositions,
+    compositions_markdown,
+    list_methods,
+    page,
+    pages,
+)
 from unseen.combine import PPDG
 from unseen.methods import METHODS, MODIFIERS
 from unseen.methods.base import cited
@@ -47,6 +55,28 @@ def test_a_page_describes_each_option_once_by_the_part_that_it_sets():
             options = [i for i, line in enumerate(lines) if line[:3].strip()]
             described = [lines[i + 1 : i + 2] for i in options if lines[i] != "  none"]
             assert all(text and text[0].startswith(" " * 6) for text in described), (name, lines)
+
+
+def test_a_page_cites_every_source():
+    sources = {
+        "shift": ("gao2023targeted", "zhou2023fedfa"),
+        "boost": ("chen2016xgboost", "ke2017lightgbm"),
+        "+ga": ("zhang2023ga",),
+        "stack": ("wolpert1992stacked", "breiman1996stacked", "wu2012glore"),
+    }
+    for name, keys in sources.items():
+        text = page(name)
+        cited = re.findall(r"^@\w+\{(\w+),$", text, re.MULTILINE)
+        assert tuple(cited[: len(keys)]) == keys
+        lines = text.partition("\nSource\n")[2].partition("\n\n")[0].splitlines()
+        assert len(lines) == len(cited)
+    assert "mcmahan" not in page("shift")  # of the method that it is shown on
+
+
+def test_the_lists_name_up_to_two_sources():
+    sources = {row[0]: row[2] for row in list_methods()[1]}
+    assert "Targeted Augmentations" in sources["+shift"] and "FedFA" in sources["+shift"]
+    assert sources["stack"].startswith("Wolpert") and sources["stack"].endswith("more.")
 
 
 def test_options_are_those_of_the_rule():

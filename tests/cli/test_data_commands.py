@@ -19,7 +19,7 @@ from unseen.cli.data import show
 from unseen.cli.main import app
 from unseen.datasets import DATASETS, load
 from unseen.datasets.imports import bring
-from unseen.datasets.summary import Found, Report
+from unseen.datasets.summary import DomainCounts, Report
 from unseen.errors import UnseenError
 
 Run = Callable[..., tuple[int, str]]
@@ -213,16 +213,16 @@ def test_names_that_are_near_are_those_that_are_meant(tmp_path: Path, run: Run) 
 def test_a_wrong_class_is_named_although_the_domain_is_complete(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    one = Found("one", {"cat": 2, "dog": 3}, 5, "", {"cat": 3, "dog": 2})
-    two = Found("two", {"cat": 1, "dog": 0}, None, "", {"cat": 1})
-    report = Report("pacs", DATASETS["pacs"], (one, two), known={"dog": 3, "owl": 1})
+    one = DomainCounts("one", {"cat": 2, "dog": 3}, 5, "", {"cat": 3, "dog": 2})
+    two = DomainCounts("two", {"cat": 1, "dog": 0}, None, "", {"cat": 1})
+    report = Report("pacs", DATASETS["pacs"], (one, two), expected={"dog": 3, "owl": 1})
     assert one.sound and one.wrong == ["cat", "dog"] and two.wrong == []
     assert report.counts == {"cat": 3, "dog": 3} and report.wrong == ["owl"] and not report.sound
     show(report)
     out = capsys.readouterr().out
     assert "2, known 3 !" in out and "differ from the known ones: cat in one, dog in one" in out
     assert "over all domains differ: owl" in out and "nothing is wrong" not in out
-    right = Found("one", {"cat": 3, "dog": 2}, 5, "", {"cat": 3, "dog": 2})
+    right = DomainCounts("one", {"cat": 3, "dog": 2}, 5, "", {"cat": 3, "dog": 2})
     show(Report("pacs", DATASETS["pacs"], (right,)))
     assert "nothing is wrong; compared: examples per domain, examples" in capsys.readouterr().out
 
@@ -339,6 +339,15 @@ SOUGHT = {
     "povertymap": "dhs_metadata.csv",
     "fmow": "rgb_metadata.csv",
     "eicu": "patient.csv.gz",
+    "sites/gusto": "gusto.rda",
+    "sites/school": "school.mat",
+    "sites/wisdm": "WISDM_ar_v1.1_transformed.arff",
+    "sites/vowel": "vowel-context.data",
+    "sites/pm25": "BeijingPM20100101_20151231.csv",
+    "sites/communities": "communities.data",
+    "sites/cars": "audi.csv",
+    "sites/youtube": "Youtube01-Psy.csv",
+    "sites/digit-makers": "train-images-idx3-ubyte.gz",
 }
 
 
@@ -420,7 +429,7 @@ def test_a_parquet_export_becomes_the_layout_that_is_read(tmp_path: Path) -> Non
     named = table.replace_schema_metadata({"huggingface": json.dumps(described)})
     parquet.write_table(named, tmp_path / "train-0.parquet", row_group_size=5)
     done = bring(layout, [tmp_path / "train-0.parquet"], tmp_path / "data")
-    assert done.written == 28
+    assert done.count == 28
     data = load("pacs", tmp_path / "data", size=4, split="none")
     assert all(domain.y.tolist() == list(range(7)) for domain in data.domains)
     parquet.write_table(table, tmp_path / "unnamed.parquet")

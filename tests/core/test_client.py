@@ -293,7 +293,7 @@ def test_what_is_kept_does_not_grow_with_the_rounds() -> None:
     for r in range(50):
         for order in range(3):
             memories.write("a", (r, order), mark(r))
-    assert len(memories.kept["a"]) <= 4  # this round's three and the last of the one before
+    assert len(memories.by_client["a"]) <= 4  # this round's three and the last of the one before
 
 
 def test_a_caller_cannot_change_what_is_kept() -> None:

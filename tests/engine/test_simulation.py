@@ -98,6 +98,7 @@ def test_members_of_other_kinds_are_the_same_bits_in_a_simulation(tmp_path: Path
         methods=[
             "glm", "boost(trees=3)", "fedavg+ensemble(members=2)", "bag(of='trees(count=5)')",
             "fedavg+shift+tail", "stack(members=['glm', 'boost(trees=2)', 'fedavg'])",
+            "portfolio(members=['glm', 'fedavg+shift'], ensemble=2)",
         ],
     )  # fmt: skip
     study.run(tmp_path / "one")

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from support.alone import played
 from torch import nn
 
 from unseen import Client, InProcess, Model, Split, Training, UnseenError, method, play, start
@@ -71,6 +72,24 @@ def test_stacked_is_one_by_one(net: str, expression: str, training: Training, de
         torch.testing.assert_close(mine.table["loss"], expected.table["loss"], rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.parametrize(
+    "expression",
+    ["fedavg+ensemble(members=3)", "fedprox(mu=0.5)+ppdg+ensemble(members=2)", "fedavg+tail"],
+)
+def test_federations_in_one_message_train_as_one_batch(expression: str) -> None:
+    """Members of an ensemble, and a federation with its average, against one model at a time."""
+    recipe = Training(SGD(0.1, momentum=0.9), epochs=2, batch_size=4)
+    one, stacked = (
+        played(expression, clients((3, 4)), 3, training=recipe, backend=kind)
+        for kind in (InProcess, Stacked)
+    )
+    assert close(stacked.state.inbox["model"], one.state.inbox["model"])
+    for mine, expected in zip(stacked.outcomes, one.outcomes, strict=True):
+        assert mine.table.keys() == expected.table.keys()
+        for name in mine.table:
+            torch.testing.assert_close(mine.table[name], expected.table[name], rtol=1e-4, atol=1e-6)
+
+
 def test_precision_is_that_of_the_model() -> None:
     """In bfloat16 both ways round products of layers, and differ by no more than that."""
     found = []
@@ -111,6 +130,11 @@ def test_methods_that_look_into_the_net_do_so_in_bfloat16(expression: str) -> No
         ("fedprox+ppdg", nn.Linear(4, 2), Training(), ""),
         ("scaffold", nn.Linear(4, 2), Training(), "send more than their model"),
         ("fedavg+ga", nn.Linear(4, 2), Training(), "GapProbe does more than train"),
+        ("fedavg+ensemble(members=2)", nn.Linear(4, 2), Training(), ""),
+        ("fedavg+ga+ensemble", nn.Linear(4, 2), Training(), "GapProbe does more than train"),
+        ("fedavg+tail+ensemble", nn.Linear(4, 2), Training(), "changes the network"),
+        ("stack(members=['fedavg', 'fedprox'])", nn.Linear(4, 2), Training(), "ends by itself"),
+        ("stack(members=['glm', 'fedavg'])", nn.Linear(4, 2), Training(), "changes the network"),
         ("csac", nn.Linear(4, 2), Training(), "not have one training exchange in every round"),
         ("fedavg", nn.Sequential(nn.Linear(4, 2), nn.BatchNorm1d(2)), Training(), "statistics"),
         ("fedavg", nn.Linear(4, 2).requires_grad_(False), Training(), "frozen weights"),

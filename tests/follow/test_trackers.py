@@ -320,7 +320,7 @@ class Broken:
     def complete(self, place: str) -> str:
         return ""
 
-    def known(self, place: str, job: Job) -> dict[tuple[str, int], float]:
+    def history(self, place: str, job: Job) -> dict[tuple[str, int], float]:
         return {}
 
     def write(self, place: str, new: object) -> None:
@@ -339,7 +339,7 @@ class Stuck(Broken):
     def write(self, place: str, new: object) -> None:
         self.free.wait(60)
 
-    def done(self, place: str, mark: object, digest: str) -> None:
+    def finish(self, place: str, mark: object, digest: str) -> None:
         pass
 
     def close(self) -> None:
@@ -388,7 +388,7 @@ class TestFailures:
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setitem(trackers.PACKAGES, "mlflow", ("a_package_that_nobody_has",))
-        with pytest.raises(UnseenError, match=r"pip install 'unseen\[mlflow\]'"):
+        with pytest.raises(UnseenError, match=r'pip install "unseen\[mlflow\]"'):
             STUDY.run(tmp_path / "out", track=["mlflow"])
         assert not (tmp_path / "out").exists()
 

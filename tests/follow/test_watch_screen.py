@@ -19,7 +19,7 @@ from rich.console import Console
 
 from unseen import Study, UnseenError
 from unseen.cli.main import main
-from unseen.follow.screen import duration, shown, spark
+from unseen.follow.screen import duration, renderable, spark
 from unseen.follow.state import Reader, Snapshot
 from unseen.results import records
 from unseen.results.records import Job, Log
@@ -86,7 +86,7 @@ def states(snapshot: Snapshot) -> dict[tuple[str, str], str]:
 
 def printed(snapshot: Snapshot, width: int = 120) -> str:
     console = Console(width=width, record=True, file=open(os.devnull, "w"))  # noqa: SIM115
-    console.print(shown(snapshot))
+    console.print(renderable(snapshot))
     return console.export_text()
 
 
@@ -110,7 +110,7 @@ def test_a_study_that_nobody_runs_is_stopped(study: Path) -> None:
     found = Reader(study).snapshot()
     assert not found.active
     assert states(found)["fedprox(mu=0.5)", "z"] == "stopped"
-    assert found.left() is None
+    assert found.seconds_left() is None
     assert "no run is at work" in printed(found)
 
 
@@ -119,7 +119,7 @@ def test_the_time_left_is_the_pace_of_this_run(study: Path) -> None:
     played 4 + 2 + 1 rounds since it began; 3 + 4 + 4 are ahead."""
     with FileLock(study / ".lock"):
         found = Reader(study).snapshot()
-    left = found.left()
+    left = found.seconds_left()
     assert left == pytest.approx((found.now - STARTED) * 11 / 7)
 
 
@@ -132,7 +132,7 @@ def test_a_method_that_is_slow_has_more_ahead(study: Path) -> None:
         found = Reader(study).snapshot()
     played = 4 * 10 + (2 + 1) * 25 + 4 * 40
     ahead = 3 * 25 + 4 * 40
-    assert found.left() == pytest.approx((found.now - STARTED) * ahead / played)
+    assert found.seconds_left() == pytest.approx((found.now - STARTED) * ahead / played)
 
 
 def test_figures_are_means_of_the_records(study: Path) -> None:

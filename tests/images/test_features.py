@@ -8,7 +8,7 @@ from torch import nn
 
 from unseen import Model, UnseenError
 from unseen.core.turn import keyed
-from unseen.images.features import chosen, recorded
+from unseen.images.features import layer_names, recorded
 from unseen.models import build
 
 
@@ -25,14 +25,14 @@ def hooks(module: nn.Module) -> int:
 
 
 def test_the_default_is_the_last_convolutions():
-    assert chosen(net()) == ["conv1", "conv2"]
-    assert chosen(net(), last=1) == ["conv2"]
-    assert chosen(build("domainbed-cnn", (1, 8, 8), 3, keyed("net"))) == ["conv3", "conv4"]
+    assert layer_names(net()) == ["conv1", "conv2"]
+    assert layer_names(net(), last=1) == ["conv2"]
+    assert layer_names(build("domainbed-cnn", (1, 8, 8), 3, keyed("net"))) == ["conv3", "conv4"]
 
 
 def test_layers_are_named_as_in_the_net():
-    assert chosen(net(), ["pool1", "conv2"]) == ["pool1", "conv2"]
-    assert chosen(net(), "conv1") == ["conv1"]
+    assert layer_names(net(), ["pool1", "conv2"]) == ["pool1", "conv2"]
+    assert layer_names(net(), "conv1") == ["conv1"]
 
 
 @pytest.mark.parametrize(
@@ -45,12 +45,12 @@ def test_layers_are_named_as_in_the_net():
 )
 def test_layers_that_cannot_be_are_refused(layers, message):
     with pytest.raises(UnseenError, match=message):
-        chosen(net(), layers)
+        layer_names(net(), layers)
 
 
 def test_a_net_without_convolutions_lists_its_layers():
     with pytest.raises(UnseenError, match=r"has none.*flatten, fc1, relu1, head"):
-        chosen(build("mlp(widths=[4])", (6,), 3, keyed("net")))
+        layer_names(build("mlp(widths=[4])", (6,), 3, keyed("net")))
 
 
 def test_maps_are_what_the_layers_gave():

@@ -189,7 +189,7 @@ def test_the_same_inbox_twice_gives_the_same_reply_twice(expression: str):
         for _ in range(2):
             replies = backend.map(exchange, state.inbox, names, turn)
             answers.append([{n: r.clone() for n, r in reply.rows.items()} for reply in replies])
-            kept.append(copy.deepcopy(backend.memories.kept))
+            kept.append(copy.deepcopy(backend.memories.by_client))
         for first, second in zip(*answers, strict=True):
             assert first.keys() == second.keys()
             assert all(torch.equal(first[n], second[n]) for n in first)
@@ -247,7 +247,7 @@ def test_memories_a_round_ahead_of_the_server_lead_to_the_same_bits():
     backend = InProcess(model, clients)
     begun = start(chosen, model, names, 0)
     two, _ = play(chosen, begun, backend, names, 2)
-    memories = Memories(dict(backend.memories.kept))
+    memories = Memories(dict(backend.memories.by_client))
     three = play(chosen, replace(two), backend, names, 3)
     again = play(chosen, two, InProcess(model, clients, memories), names, 3)
     torn = play(chosen, two, backend, names, 3)

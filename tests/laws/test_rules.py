@@ -18,6 +18,7 @@ from unseen.combine import (
     AgrRand,
     AgrSum,
     AndMask,
+    Apart,
     AutoWeighted,
     ClassShares,
     Combine,
@@ -103,10 +104,13 @@ RULES: dict[str, Combine] = {
     "exp-examples": FedExP(prior=Mean("examples")),
     "random-effects": RandomEffects(),
     "random-effects-moments": RandomEffects("moments"),
+    "exp-apart": Apart(FedExP(), (2, 4)),
+    "random-effects-apart": Apart(RandomEffects(), (0, 3)),
 }
 #: These add a fixed number to every magnitude or square, which does not scale.
 FLOORED = (
     "geometric-released", "geometric-updates", "geometric-abs-released", "exp", "exp-examples",
+    "exp-apart",
 )  # fmt: skip
 SCALED = {name: rule for name, rule in RULES.items() if name not in FLOORED}
 #: How near to their answer weights are that a solver iterates to. FedOMG's root is right to 1e-13,
@@ -252,8 +256,8 @@ def test_the_gram_form_is_the_row_form(name: str, K: int, P: int):
     rule, u, scalars = RULES[name], rows(K, P, dtype=torch.float64), table(K)
     state = start(rule, K, P)
     vector, _, weights = rule(u, scalars, state, keyed("rule/1"))
-    whole = rule.blocks == "whole"
-    blocks = [slice(0, P)] if whole else layout(P).blocks(rule.blocks)
+    whole = "blocks" not in state
+    blocks = [slice(*ends) for ends in state.get("blocks", [(0, P)])]
     grams = torch.stack([u[:, b] @ u[:, b].T for b in blocks])
 
     def of(grams: Tensor) -> Tensor:

@@ -18,7 +18,7 @@ from unseen.core.turn import keyed
 from unseen.core.vector import Model
 from unseen.engine.inprocess import InProcess
 from unseen.errors import UnseenError
-from unseen.images.features import chosen, last_maps, recorded
+from unseen.images.features import last_maps, layer_names, recorded
 from unseen.models import MODELS, build
 from unseen.models.alexnet import MeanPool
 
@@ -337,12 +337,12 @@ def test_the_layers_that_csac_names(
     name: str, layers: list[str], maps: list[tuple[int, int]]
 ) -> None:
     made = empty(name).eval()
-    assert chosen(made, layers) == layers
+    assert layer_names(made, layers) == layers
     with recorded(made, layers) as take:
         made(torch.zeros(1, *LARGE, device="meta"))
         assert [tuple(m.shape[1:]) for m in take()] == [(w, s, s) for w, s in maps]
     if layers[0] == "features.6":
-        assert chosen(made, None, last=3) == layers
+        assert layer_names(made, None, last=3) == layers
 
 
 def test_csac_trains_a_resnet_by_its_last_three_stages() -> None:

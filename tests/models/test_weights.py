@@ -118,7 +118,7 @@ def test_old_names_of_densenet() -> None:
     assert "features.denseblock1.denselayer1.norm.1.weight" in old
     net = build("densenet121", SHAPE, 3, keyed("b"))
     report = fill(net, old)
-    assert report.taken == report.total == len(state)
+    assert report.count == report.total == len(state)
     assert same(net.state_dict(), state) == list(state)
 
 
@@ -131,7 +131,7 @@ def test_a_head_for_other_classes_begins_anew_and_is_named() -> None:
     report = fill(net, state, origin="net.pth")
     assert same(net.state_dict(), before)[-2:] == ["head.weight", "head.bias"]
     assert same(net.state_dict(), state) == [name for name in state if "head" not in name]
-    assert (report.taken, report.total) == (len(state) - 2, len(state))
+    assert (report.count, report.total) == (len(state) - 2, len(state))
     assert report.wrong == ("head.weight", "head.bias")
     assert str(report) == (
         "weights net.pth: 12 of 14 tensors taken; the head 'head' begins with random weights, "
@@ -165,7 +165,7 @@ def test_a_file_without_a_head() -> None:
     net, state = cnn(), published()
     del state["head.weight"], state["head.bias"]
     report = fill(net, state)
-    assert report.taken == len(state)
+    assert report.count == len(state)
     assert "begins with random weights, which the file lacks" in str(report)
 
 
@@ -195,7 +195,7 @@ def test_other_bands_are_refused_unless_told_what_to_do() -> None:
     report = fill(net, state, bands="fresh")
     assert torch.equal(net.state_dict()["conv1.weight"], before["conv1.weight"])
     assert "begins at random" in str(report)
-    assert report.taken == report.total - 1
+    assert report.count == report.total - 1
     with pytest.raises(UnseenError, match="bands must be one of"):
         fill(net, state, bands="all")  # type: ignore[arg-type]
 

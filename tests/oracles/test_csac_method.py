@@ -136,7 +136,7 @@ def test_a_resumed_run_is_the_uninterrupted_one(local, fraction):
     half, _, memories = run(expression, 2, fraction, recipe)
     # `run` plays to its own end, so that r/R differs; the constant schedule does not read it.
     stream = io.BytesIO()
-    torch.save({"inbox": dict(half.inbox), "rules": half.rules, "kept": memories.kept}, stream)
+    torch.save({"inbox": dict(half.inbox), "rules": half.rules, "kept": memories.by_client}, stream)
     stream.seek(0)
     stored = torch.load(stream, weights_only=True)
     clients, net = clients_and_net()

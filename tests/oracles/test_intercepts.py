@@ -13,6 +13,7 @@ from support.sites import federation
 from torch import nn
 
 from unseen import Client, Model, Split, Training, UnseenError, method, play, start
+from unseen.combine import RandomEffects
 from unseen.core.exchange import Reply
 from unseen.core.losses import SquaredError
 from unseen.core.optimiser import SGD
@@ -57,7 +58,7 @@ class Run:
         return self.state.inbox["model"][-3:].double().numpy()
 
     def own(self) -> dict[str, np.ndarray]:
-        kept = self.engine.memories.kept
+        kept = self.engine.memories.by_client
         return {n: kept[n][-1][1][OWN].double().numpy() for n in self.names if n in kept}
 
 
@@ -158,6 +159,101 @@ def test_two_rounds_written_out() -> None:
     found = run.state.inbox["model"].double().numpy()
     np.testing.assert_allclose(found[:18].reshape(3, 6), W, rtol=1e-3, atol=1e-5)
     np.testing.assert_allclose(found[18:], np.mean(list(b.values()), 0), rtol=1e-3, atol=1e-5)
+
+
+def softmax_steps(client, W, b, lr, pull=None, steps=2):
+    """Full-batch steps, with the gradient of a penalty on W if there is one."""
+    x, y = client.train.x.double().numpy(), client.train.y.numpy()
+    W, b = W.copy(), b.copy()
+    for _ in range(steps):
+        g, h = softmax_gradient(x, y, W, b)
+        W, b = W - lr * (g + (0.0 if pull is None else pull(W))), b - lr * h
+    return W, b, softmax_gradient(x, y, W, b)[0]
+
+
+def softmax_gradient(x, y, W, b):
+    z = x @ W.T + b
+    p = np.exp(z - z.max(1, keepdims=True))
+    p /= p.sum(1, keepdims=True)
+    r = (p - np.eye(3)[y]) / len(y)
+    return r.T @ x, r.sum(0)
+
+
+def begun(expression, lr, epochs=2):
+    """A run on linear softmax regression with full batches, and its first W and own b."""
+    clients = {n: Client(n, c.train, None, 3) for n, c in federation(3).items()}
+    training = Training(SGD(lr), batch_size=1000, epochs=epochs)
+    run = Run(expression, clients, net="logistic", training=training)
+    whole = run.state.inbox["model"].double().numpy().copy()
+    return run, clients, whole[:18].reshape(3, 6), {n: whole[18:].copy() for n in clients}
+
+
+@pytest.mark.parametrize(
+    "expression", ["exp(eps=1e-6, weights='uniform')+intercepts",
+                   "fedavg(weights='uniform')+intercepts+exp(eps=1e-6)"]
+)  # fmt: skip
+def test_own_biases_are_no_part_of_the_spread_that_lengthens_the_step(expression) -> None:
+    """FedExP's Equation 7 on W alone; b is the mean. With b in it, η would be another."""
+    run, clients, W, b = begun(expression, lr=0.5)
+    with_b = 0.0
+    for _ in range(4):
+        server = np.mean(list(b.values()), 0)
+        updates, moved = [], []
+        for name, client in clients.items():
+            own, b[name], _ = softmax_steps(client, W, b[name], 0.5)
+            updates.append(own - W)
+            moved.append(b[name] - server)
+        squares, mean = np.mean([(u**2).sum() for u in updates]), np.mean(updates, 0)
+        eta = max(1.0, squares / (2 * ((mean**2).sum() + 1e-6)))
+        W = W + eta * mean
+        whole = squares + np.mean([(m**2).sum() for m in moved])
+        length = (mean**2).sum() + (np.mean(moved, 0) ** 2).sum()
+        with_b = max(with_b, abs(max(1.0, whole / (2 * (length + 1e-6))) - eta))
+        weights = run().weights["model"].numpy()
+        np.testing.assert_allclose(weights[1:], eta / 3, rtol=1e-4)
+        np.testing.assert_allclose(weights[0], 1 / 3, rtol=1e-12)
+    assert eta > 1.05
+    assert with_b > 0.05
+    found = run.state.inbox["model"].double().numpy()
+    np.testing.assert_allclose(found[:18].reshape(3, 6), W, rtol=1e-3, atol=1e-4)
+    np.testing.assert_allclose(found[18:], np.mean(list(b.values()), 0), rtol=1e-3, atol=1e-4)
+
+
+def test_random_effects_are_those_of_the_shared_weights() -> None:
+    run, clients, W, b = begun("random-effects+intercepts", lr=0.5)
+    updates = [softmax_steps(c, W, b[n], 0.5)[0] - W for n, c in clients.items()]
+    rows = torch.from_numpy(np.stack([u.ravel() for u in updates]))
+    examples = torch.tensor([float(len(c.train)) for c in clients.values()])
+    rule = RandomEffects()
+    expected = rule(rows, {"examples": examples}, rule.init(3, 18))[2]
+    weights = run().weights["model"]
+    torch.testing.assert_close(weights, expected.expand(3, 3), rtol=1e-3, atol=1e-5)
+
+
+def test_own_biases_are_not_held_by_the_curvature_of_the_others() -> None:
+    """FedCurv with a penalty on W: g_i + 2λ Σ_{j≠i} F_j (W − W_j), F_j = g_j² at W_j, b_j."""
+    lam, lr = 20.0, 0.3
+    run, clients, W, b = begun(f"fedcurv(lam={lam})+intercepts", lr)
+    n = np.array([len(c.train) for c in clients.values()], dtype=float)
+    before: dict[str, tuple[np.ndarray, np.ndarray]] = {}
+    for _ in range(3):
+        after, ends = {}, []
+        for name, client in clients.items():
+            others = [v for other, v in before.items() if other != name]
+
+            def pull(at, others=others):
+                return 2 * lam * sum(F * (at - w) for F, w in others)
+
+            own, b[name], g = softmax_steps(client, W, b[name], lr, pull if others else None)
+            after[name] = g**2, own
+            ends.append(own)
+        W, before = np.einsum("k,kij->ij", n / n.sum(), np.stack(ends)), after
+        run()
+    found = run.state.inbox["model"].double().numpy()
+    server = sum(p * own for p, own in zip(n / n.sum(), b.values(), strict=True))
+    np.testing.assert_allclose(found[:18].reshape(3, 6), W, rtol=1e-3, atol=1e-4)
+    np.testing.assert_allclose(found[18:], server, rtol=1e-3, atol=1e-4)
+    assert not run.state.inbox["fisher"][18:].any() and run.state.inbox["fisher"][:18].all()
 
 
 def test_one_site_alone_is_the_method_itself() -> None:

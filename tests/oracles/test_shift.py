@@ -101,6 +101,17 @@ def test_the_exchanges_written_out(location, scale, count) -> None:
     np.testing.assert_allclose(sent(clients), spreads(clients), rtol=1e-4, atol=2e-4)
 
 
+def test_the_spread_is_that_of_the_sites_not_of_those_they_were_drawn_from() -> None:
+    """Means at −3, 0 and 3, rows at the mean ± 1: σ_b² = 18/3 − 1/(n − 1), and not 18/2 − ..."""
+    n, clients = 20, {}
+    for name, mean in zip("abc", (-3.0, 0.0, 3.0), strict=True):
+        x = mean + torch.tensor([-1.0, 1.0]).repeat(n // 2)[:, None]
+        y = torch.zeros(n, dtype=torch.int64)
+        clients[name] = Client(name, Split(x, y), None, 2)
+    location, _ = sent(clients)
+    np.testing.assert_allclose(location**2, 18 / 3 - 1 / (n - 1), rtol=1e-5)
+
+
 def test_the_exchanges_on_the_tests_own_federation() -> None:
     clients = federation(5)
     np.testing.assert_allclose(sent(clients), spreads(clients), rtol=1e-4, atol=2e-4)

@@ -198,10 +198,11 @@ def test_clients_of_weight_zero_and_zero_updates(name) -> None:
 
 
 def test_a_missing_library_is_named_before_the_first_round(monkeypatch) -> None:
-    for module in ("torchjd", "cvxpy"):
+    for module in ("torchjd.aggregation", "cvxpy"):
         monkeypatch.setitem(sys.modules, module, None)
         model = Model(build("mlp", (6,), 3, keyed("net")))
-        with pytest.raises(UnseenError, match=rf"'{module}'.*unseen\[torchjd\]"):
+        package = module.partition(".")[0]
+        with pytest.raises(UnseenError, match=rf"needs {package}, .*unseen\[torchjd\]"):
             start(method("mgda", Training()), model, sorted(federation()), 0)
 
 

@@ -101,7 +101,7 @@ def test_a_reply_of_dp_sgd_is_counted_step_by_step():
     assert (release.rate, release.steps) == (1.0, 1)
     first, second = promised(federated, clients, replies=3)
     assert first.client == "site-a"
-    assert second.spent("rdp") == epsilon(1.1, 8 / 39, 30, 1e-3, "rdp")
+    assert second.epsilon("rdp") == epsilon(1.1, 8 / 39, 30, 1e-3, "rdp")
     assert "Poisson" in second.text
     assert "30" not in second.text or "3 replies of 10 steps" in second.text
 
@@ -123,14 +123,14 @@ def test_a_whole_clients_reply_counts_with_twice_the_bound():
     # Of five shares one stayed away, and a fellow client knows its own.
     assert release.noise == pytest.approx(2.0 * math.sqrt(3 / 5))
     (alone,) = releases(exchange, 9, 1, 5)
-    assert Guarantee("a", ((alone, 1),)).spent() == math.inf
+    assert Guarantee("a", ((alone, 1),)).epsilon() == math.inf
 
 
 def test_a_known_seed_is_no_guarantee():
     clients = federation(1)
     federated = private(method("fedavg"), Examples(1.0, 1.1, 1e-3, seed=3))
     (promise,) = promised(federated, clients, replies=1)
-    assert promise.spent() == math.inf
+    assert promise.epsilon() == math.inf
     assert "known seed" in promise.text
     secret = replace(promise.replies[0][0], secret=True, noise=0.0)
     assert "there is no noise" in Guarantee("site-a", ((secret, 1),)).text

@@ -94,7 +94,7 @@ class Carried:
             own, one = replace(turn, client=name), self.site(name)
             entries = one.receive(blind.clear_entries(inbox), cargo, own)
             (reply,) = self.backend.map(exchange, entries, [name], turn)
-            assert one.wanted == stale
+            assert one.reports == stale
             if stale:
                 self.server.take(name, one.state())
             messages = one.seal(exchange, reply, entries, own, hello)

@@ -22,7 +22,7 @@ def reasons(items: object) -> str:
 def test_a_finished_study_is_all_there(tmp_path: Path) -> None:
     study = write_study(tmp_path / "a")
     (part,), left = read([tmp_path / "a"], Choice())
-    assert not left and not part.left
+    assert not left and not part.omissions
     assert part.methods == study.methods and part.tasks == ("d0", "d1") and part.seeds == (0, 1)
     assert (part.metric, part.reference, len(part.runs)) == ("accuracy", "fedavg", 12)
     assert part.plan[0].sources == ("d1", "d2", "d3") and part.plan[0].targets == ("d0",)
@@ -46,12 +46,12 @@ def test_unfinished_and_damaged_jobs_are_named(tmp_path: Path) -> None:
     with (Job("fedavg", "d1", 1).folder(tmp_path / "a") / "target.jsonl").open("ab") as file:
         file.write(b"{}\n")
     (part,), _ = read([tmp_path / "a"], Choice())
-    said = reasons(part.left)
+    said = reasons(part.omissions)
     assert "d0/seed-0: unfinished: 3 rounds are recorded" in said
     assert "d1/seed-1: damaged" in said
     assert "fedavg: 2 of 4 jobs are shown" in said
     assert len(part.runs) == 10
-    assert part.main.cells[0][0].text(part.main.shown) == "50.1 (1/2 seeds)"
+    assert part.main.cells[0][0].text(part.main.number_text) == "50.1 (1/2 seeds)"
 
 
 def test_records_of_two_jobs_in_one_folder(tmp_path: Path) -> None:
@@ -61,7 +61,7 @@ def test_records_of_two_jobs_in_one_folder(tmp_path: Path) -> None:
     (folder / "target.jsonl").write_bytes((other / "target.jsonl").read_bytes())
     records.mark_done(folder, {"unseen": "0.1.0"}, 1.0, 1.0)
     (part,), _ = read([tmp_path / "a"], Choice())
-    assert "its records are those of several jobs" in reasons(part.left)
+    assert "its records are those of several jobs" in reasons(part.omissions)
 
 
 def test_a_diverged_job_counts_as_undefined(tmp_path: Path) -> None:
@@ -89,7 +89,7 @@ def test_one_job_of_two_folders_is_shown_once(tmp_path: Path) -> None:
     shutil.copytree(tmp_path / "a", tmp_path / "b")
     (part,), _ = read([tmp_path / "a", tmp_path / "b"], Choice())
     assert len(part.runs) == 12
-    assert "the same records as" in reasons(part.left)
+    assert "the same records as" in reasons(part.omissions)
 
 
 def test_folders_that_cannot_be_read_are_named(tmp_path: Path) -> None:
@@ -115,7 +115,9 @@ def test_settings_of_another_version_are_told(tmp_path: Path) -> None:
     content["study"]["training"]["warmth"] = 3
     (tmp_path / "a/study.json").write_text(json.dumps(content))
     (part,), _ = read([tmp_path / "a"], Choice())
-    assert "settings of another version are not read: colour, training.warmth" in reasons(part.left)
+    assert "settings of another version are not read: colour, training.warmth" in reasons(
+        part.omissions
+    )
 
 
 def test_what_is_asked_for_wins(tmp_path: Path) -> None:

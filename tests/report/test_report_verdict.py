@@ -28,7 +28,7 @@ def made(
         for i, x in enumerate(noise):
             score = 0.5 + lead + x - sum(noise) / n
             runs.append(Selected(method, str(i // 5), i % 5, 1, {metric: score}))
-    return table(runs, metric=metric, lower=metric == "loss", reference=reference)
+    return table(runs, metric=metric, reference=reference)
 
 
 def test_a_lead_that_is_noise_is_not_praised() -> None:

@@ -166,10 +166,10 @@ def test_the_published_rows_of_tables_3_and_5_stand_below(finished: Results) -> 
     known = offered(study.metrics or (), study.groups)
     assert set(metrics_of("fedilc/table3") + metrics_of("fedilc/table5")) <= set(known)
     assert metrics_of("fedilc/table5") == ("source accuracy@environment",)
-    shown = table("fedilc/table5").shown()["source accuracy@environment"]
+    shown = table("fedilc/table5").by_metric()["source accuracy@environment"]
     assert list(shown) == ["FedSGD", "FedCurv", "Fishr+Inter-Geo", "Fishr+Intra-Geo"]
     assert shown["FedCurv"]["client-2/60"] == Figure("42.5", "0.4")
-    three = table("fedilc/table3").shown()
+    three = table("fedilc/table3").by_metric()
     assert three["variance source accuracy@environment"]["FedSGD"]["target"].text == "0.809"
     assert three["entropy source accuracy@environment"]["FedSGD"]["target"].text == "21.948"
 
@@ -185,8 +185,8 @@ def test_table_5_means_are_as_even_as_table_3_says(
     summary: Callable[[list[float]], float], scale: float, metric: str
 ) -> None:
     """Of means over five runs: no less even than the mean over runs, by three errors at most."""
-    each = table("fedilc/table5").shown()["source accuracy@environment"]
-    for label, row in table("fedilc/table3").shown()[metric].items():
+    each = table("fedilc/table5").by_metric()["source accuracy@environment"]
+    for label, row in table("fedilc/table3").by_metric()[metric].items():
         figure = row["target"]
         found = scale * summary([float(x.value) / 100 for x in each[label].values()])
         assert abs(found - float(figure.value)) < 3 * float(figure.error or 0), label

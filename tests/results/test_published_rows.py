@@ -61,7 +61,7 @@ def test_every_printed_row_has_the_one_method_that_makes_it(name: str) -> None:
     training = study.training.build(regression=False)
     names = [method(text, training).name for text in study.methods]
     parts = (study.published,) if isinstance(study.published, str) else study.published
-    for metric in {metric for part in parts for metric in table(str(part)).shown()}:
+    for metric in {metric for part in parts for metric in table(str(part)).by_metric()}:
         paper = printed(study.published, metric)
         without = OURS.get(name, set()) | (NOT_AT_SOURCES if "source " in metric else set())
         rows = [paper.row_of(m) for m in names if m not in without]

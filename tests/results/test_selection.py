@@ -47,16 +47,16 @@ def test_no_rule_but_the_oracle_reads_the_target(name: str) -> None:
         "accuracy", "ood-validation", v=[0.7, 0.6, 0.5]
     )
     chosen = {"source-validation": 1, "ood-validation": 0, "last": 2}
-    assert select(name, source, Poison(), "accuracy", False) == chosen[name]
-    assert SELECTIONS[name](source, Poison(), "accuracy", False) == chosen[name]
+    assert select(name, source, Poison(), "accuracy") == chosen[name]
+    assert SELECTIONS[name](source, Poison(), "accuracy") == chosen[name]
 
 
 def test_the_oracle_reads_the_target_and_no_source() -> None:
     assert set(SELECTIONS) == {"source-validation", "ood-validation", "last", "target-oracle"}
     target = records("accuracy", "target", t=[0.5, 0.9])
-    assert select("target-oracle", Poison(), target, "accuracy", False) == 1
+    assert select("target-oracle", Poison(), target, "accuracy") == 1
     with pytest.raises(AssertionError, match="the target was read"):
-        select("target-oracle", [], Poison(), "accuracy", False)
+        select("target-oracle", [], Poison(), "accuracy")
 
 
 def test_each_domain_counts_once_whatever_its_size() -> None:
@@ -68,50 +68,50 @@ def test_each_domain_counts_once_whatever_its_size() -> None:
         record(1, "big", accuracy=0.7) | {"examples": 950},
         record(1, "small", accuracy=0.8) | {"examples": 50},
     ]
-    assert select("source-validation", source, [], "accuracy", False) == 1
+    assert select("source-validation", source, [], "accuracy") == 1
 
 
 def test_less_can_be_better() -> None:
-    source = records("loss", a=[0.4, 0.2, 0.3], b=[0.1, 0.2, 0.4])
-    assert select("source-validation", source, [], "loss", True) == 1
-    assert select("source-validation", source, [], "loss", False) == 2
+    values = {"a": [0.4, 0.2, 0.3], "b": [0.1, 0.2, 0.4]}
+    assert select("source-validation", records("loss", **values), [], "loss") == 1
+    assert select("source-validation", records("accuracy", **values), [], "accuracy") == 2
 
 
 def test_the_earliest_round_wins_ties() -> None:
     # The means tie though the domains swap places.
     source = records("accuracy", a=[0.1, 0.9, 0.7, 0.9], b=[0.2, 0.7, 0.9, 0.7])
-    assert select("source-validation", source, [], "accuracy", False) == 1
-    assert select("source-validation", source[::-1], [], "accuracy", False) == 1
+    assert select("source-validation", source, [], "accuracy") == 1
+    assert select("source-validation", source[::-1], [], "accuracy") == 1
 
 
 def test_an_undefined_metric_leaves_its_domain_out() -> None:
     # Means: 0.6, 0.7 (b alone), undefined, 0.65.
     source = records("auroc", a=[0.5, None, None, 0.6], b=[0.7, 0.7, None, 0.7])
-    assert select("source-validation", source, [], "auroc", False) == 1
+    assert select("source-validation", source, [], "auroc") == 1
 
 
 def test_a_metric_that_is_defined_nowhere_is_an_error() -> None:
     source = records("auroc", a=[None, None], b=[None, None])
     with pytest.raises(UnseenError, match=r"undefined in all 4 evaluations \(at a, b\)"):
-        select("source-validation", source, [], "auroc", False)
+        select("source-validation", source, [], "auroc")
 
 
 def test_roles_are_kept_apart() -> None:
     source = records("accuracy", a=[0.5, 0.9]) + records("accuracy", "ood-validation", v=[0.9, 0.1])
-    assert select("source-validation", source, [], "accuracy", False) == 1
-    assert select("ood_validation", source, [], "accuracy", False) == 0
+    assert select("source-validation", source, [], "accuracy") == 1
+    assert select("ood_validation", source, [], "accuracy") == 0
 
 
 def test_ood_validation_says_how_to_name_a_domain() -> None:
     with pytest.raises(UnseenError, match=r"\[holdout\].*validation = \['c'\]"):
-        select("ood-validation", records("accuracy", a=[0.5]), [], "accuracy", False)
+        select("ood-validation", records("accuracy", a=[0.5]), [], "accuracy")
 
 
 def test_last_is_the_last_round_evaluated() -> None:
     source = [record(9, "a", accuracy=None), record(4, "a", accuracy=0.9)]
-    assert select("last", source, [], "accuracy", False) == 9
+    assert select("last", source, [], "accuracy") == 9
     with pytest.raises(UnseenError, match="no evaluations"):
-        select("last", [], [], "accuracy", False)
+        select("last", [], [], "accuracy")
 
 
 def test_the_oracle_has_a_metric_and_a_start_of_its_own() -> None:
@@ -127,15 +127,15 @@ def test_the_oracle_has_a_metric_and_a_start_of_its_own() -> None:
         "target-oracle(after=2)": 3,
         "target-oracle(metric='accuracy', after=0)": 1,
     }.items():
-        assert select(expression, [], target, "accuracy", False) == chosen, expression
+        assert select(expression, [], target, "accuracy") == chosen, expression
     # The study's own direction belongs to the study's own metric only.
-    assert select("target-oracle(metric='accuracy')", [], target, "loss", True) == 1
-    assert select("target-oracle", [], target, "loss", True) == 0
+    assert select("target-oracle(metric='accuracy')", [], target, "loss") == 1
+    assert select("target-oracle", [], target, "loss") == 0
 
 
 def test_the_oracle_averages_over_target_domains() -> None:
     target = records("accuracy", "target", s=[0.9, 0.7], t=[0.1, 0.6])
-    assert select("target-oracle", [], target, "accuracy", False) == 1
+    assert select("target-oracle", [], target, "accuracy") == 1
 
 
 @pytest.mark.parametrize(
@@ -165,7 +165,7 @@ def test_a_wrong_rule_is_told_before_any_record_is_there(expression: str, messag
 )
 def test_wrong_options_of_the_oracle(expression: str, message: str) -> None:
     with pytest.raises(UnseenError, match=message):
-        select(expression, [], records("accuracy", "target", t=[0.5, 0.6]), "accuracy", False)
+        select(expression, [], records("accuracy", "target", t=[0.5, 0.6]), "accuracy")
 
 
 dyadic = st.integers(0, 64).map(lambda n: n / 64)  # sums of these are exact in float64
@@ -174,43 +174,47 @@ tables = st.lists(
 ).filter(lambda rows: any(x is not None for row in rows for x in row))
 
 
-def laid_out(rows: list[list[float | None]], shift: float = 0.0) -> list[Record]:
+#: One of which more is better, and one of which less is.
+metrics = st.sampled_from(["accuracy", "loss"])
+
+
+def laid_out(rows: list[list[float | None]], metric: str, shift: float = 0.0) -> list[Record]:
     return [
-        record(r, f"d{i}", accuracy=None if x is None else x + shift)
+        record(r, f"d{i}", **{metric: None if x is None else x + shift})
         for r, row in enumerate(rows)
         for i, x in enumerate(row)
     ]
 
 
-@given(tables, st.booleans(), st.randoms(use_true_random=False))
+@given(tables, metrics, st.randoms(use_true_random=False))
 def test_the_order_of_records_changes_nothing(
-    rows: list[list[float | None]], lower: bool, shuffler: random.Random
+    rows: list[list[float | None]], metric: str, shuffler: random.Random
 ) -> None:
-    source = laid_out(rows)
+    source = laid_out(rows, metric)
     shuffled = source.copy()
     shuffler.shuffle(shuffled)
     for name in ("source-validation", "last"):
-        before = select(name, source, [], "accuracy", lower)
-        assert select(name, shuffled, [], "accuracy", lower) == before
-    oracle = select("target-oracle", [], source, "accuracy", lower)
-    assert select("target-oracle", [], shuffled, "accuracy", lower) == oracle
+        before = select(name, source, [], metric)
+        assert select(name, shuffled, [], metric) == before
+    oracle = select("target-oracle", [], source, metric)
+    assert select("target-oracle", [], shuffled, metric) == oracle
 
 
-@given(tables, st.booleans(), st.integers(-64, 64))
+@given(tables, metrics, st.integers(-64, 64))
 def test_a_constant_added_to_all_values_changes_nothing(
-    rows: list[list[float | None]], lower: bool, shift: int
+    rows: list[list[float | None]], metric: str, shift: int
 ) -> None:
-    before = select("source-validation", laid_out(rows), [], "accuracy", lower)
-    shifted = laid_out(rows, shift / 64)
-    assert select("source-validation", shifted, [], "accuracy", lower) == before
+    before = select("source-validation", laid_out(rows, metric), [], metric)
+    shifted = laid_out(rows, metric, shift / 64)
+    assert select("source-validation", shifted, [], metric) == before
 
 
-@given(tables, st.booleans())
-def test_the_choice_is_the_best_by_exhaustion(rows: list[list[float | None]], lower: bool) -> None:
-    chosen = select("source-validation", laid_out(rows), [], "accuracy", lower)
+@given(tables, metrics)
+def test_the_choice_is_the_best_by_exhaustion(rows: list[list[float | None]], metric: str) -> None:
+    chosen = select("source-validation", laid_out(rows, metric), [], metric)
     found = [[x for x in row if x is not None] for row in rows]
     means = {r: sum(xs) / len(xs) for r, xs in enumerate(found) if xs}
-    best = min(means.values()) if lower else max(means.values())
+    best = min(means.values()) if metric == "loss" else max(means.values())
     assert chosen == next(r for r, x in means.items() if x == best)
 
 
@@ -248,7 +252,7 @@ def test_sources_can_select_by_their_worst_group() -> None:
         )  # fmt: skip
 
     source = [grouped(0, 1.0, 0.2), grouped(1, 0.5, 0.4)]
-    assert select("source-validation", source, [], "worst accuracy@g", False) == 1
+    assert select("source-validation", source, [], "worst accuracy@g") == 1
 
 
 def test_selected_reads_the_target_at_the_chosen_round() -> None:
@@ -259,7 +263,7 @@ def test_selected_reads_the_target_at_the_chosen_round() -> None:
         record(2, "t", "target", accuracy=1.0, auroc=1.0, **GROUPED),
         record(2, "s", "target", accuracy=1.0, auroc=1.0, **GROUPED),
     ]
-    found = selected(source, target, "source-validation", "accuracy", False)
+    found = selected(source, target, "source-validation", "accuracy")
     assert found == Selected(
         "fedavg", "0", 0, 1,
         {
@@ -270,12 +274,12 @@ def test_selected_reads_the_target_at_the_chosen_round() -> None:
         },
         {"auroc": ("t",)},
     )  # fmt: skip
-    assert selected(source, target[::-1], "source-validation", "accuracy", False) == found
+    assert selected(source, target[::-1], "source-validation", "accuracy") == found
 
 
 def test_selected_keeps_undefined_undefined() -> None:
     target = [record(0, "t", "target", accuracy=0.9, auroc=None)]
-    found = selected(records("accuracy", a=[0.5]), target, "last", "accuracy", False)
+    found = selected(records("accuracy", a=[0.5]), target, "last", "accuracy")
     assert found.metrics == {"accuracy": 0.9, "auroc": None}
     assert found.undefined == {"auroc": ("t",)}
 
@@ -283,9 +287,9 @@ def test_selected_keeps_undefined_undefined() -> None:
 def test_selected_refuses_incomplete_and_mixed_records() -> None:
     source, target = records("accuracy", a=[0.5, 0.6]), records("accuracy", "target", t=[0.5])
     with pytest.raises(UnseenError, match="no record of round 1"):
-        selected(source, target, "last", "accuracy", False)
+        selected(source, target, "last", "accuracy")
     with pytest.raises(UnseenError, match="within one job"):
-        selected([source[0], source[1] | {"seed": 1}], target, "last", "accuracy", False)
+        selected([source[0], source[1] | {"seed": 1}], target, "last", "accuracy")
 
 
 def test_nothing_heavy_is_imported() -> None:

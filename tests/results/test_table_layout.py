@@ -38,7 +38,7 @@ def made(targets: int, methods: int, spread: str = "error") -> Table:
         for s in range(2)
     ]
     return table(
-        runs, metric="auroc", worst=targets > 1, title="Schools", reference=names[0], spread=spread
+        runs, metric="auroc", title="Schools", reference=names[0], spread=spread
     )  # fmt: skip
 
 
@@ -51,7 +51,7 @@ def printed(made: Table, width: int) -> str:
 def figures(made: Table) -> list[str]:
     """Every cell at a target, as text; all differ."""
     n = len(made.tasks)
-    return [c.text(made.shown, made.spread) for row in made.cells for c in row[:n]]
+    return [c.text(made.number_text, made.spread) for row in made.cells for c in row[:n]]
 
 
 @settings(max_examples=40, deadline=None, phases=[Phase.explicit, Phase.generate])
@@ -80,7 +80,7 @@ def test_nothing_is_broken_and_nothing_is_lost(
     assert set(one.tasks) <= set(fields)
     found = Counter(fields)
     others = [*one.tail, *(c for row in one.cells for c in row[targets:])]
-    summaries = Counter(c.text(one.shown, spread) for c in others)
+    summaries = Counter(c.text(one.number_text, spread) for c in others)
     for figure in figures(one):
         assert found[figure] == 1 + summaries[figure], figure
 
@@ -100,7 +100,7 @@ def test_documents_turn_the_table_beyond_a_limit(targets: int) -> None:
         assert max(line.count(" & ") for line in latex.splitlines()) == BLOCK
         assert one.tail_note in "\n".join(one.footnotes)
     others = [*one.tail, *(c for row in one.cells for c in row[targets:])]
-    summaries = Counter(c.text(one.shown) for c in others)
+    summaries = Counter(c.text(one.number_text) for c in others)
     fields = Counter(re.split(r" *\| *|\n", re.sub(r"<ins>|</ins>|\*\*", "", markdown)))
     columns = Counter(re.split(r"  +|\n", plain))
     for figure in figures(one):
@@ -126,11 +126,11 @@ def test_the_percentile_is_of_each_seed_and_at_the_bad_end(metric: str, lower: b
         Selected("a", str(t), s, 0, {metric: x}) for s, xs in values.items()
         for t, x in enumerate(xs)
     ]  # fmt: skip
-    one = table(runs, metric=metric, lower=lower, worst=True)
+    one = table(runs, metric=metric)
     expected = [numpy.percentile(xs, 90 if lower else 10) for xs in values.values()]
     assert one.tail[0].values == pytest.approx(expected)
     assert one.tail_name == ("90th percentile" if lower else "10th percentile")
-    assert table(runs[: FEW - 1], metric=metric, lower=lower).tail == ()
+    assert table(runs[: FEW - 1], metric=metric).tail == ()
 
 
 def test_the_legend_says_what_bold_does_not_mean() -> None:

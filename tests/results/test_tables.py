@@ -39,7 +39,7 @@ def results(values: dict[str, dict[str, list[float | None]]], metric: str) -> li
 def cells(made: Table) -> dict[tuple[str, str], str]:
     """The texts as a reader of the plain table sees them."""
     return {
-        (method, column): cell.text(made.shown)
+        (method, column): cell.text(made.number_text)
         for method, row in zip(made.methods, made.cells, strict=True)
         for column, cell in zip(made.columns, row, strict=True)
     }
@@ -54,7 +54,7 @@ def rows_of(text: str) -> list[list[str]]:
 
 @pytest.fixture
 def made() -> Table:
-    return table(results(ACCURACY, "accuracy"), metric="accuracy", worst=True)
+    return table(results(ACCURACY, "accuracy"), metric="accuracy")
 
 
 def test_cells_are_means_and_scipys_standard_errors(made: Table) -> None:
@@ -79,7 +79,7 @@ def test_cells_are_means_and_scipys_standard_errors(made: Table) -> None:
 def test_the_average_is_taken_per_seed_first() -> None:
     # The tasks move against each other: per seed both averages are 0.75, so the error is 0.
     values = {"fedavg": {"0": [0.7, 0.8], "15": [0.8, 0.7]}}
-    made = table(results(values, "accuracy"), metric="accuracy", worst=True)
+    made = table(results(values, "accuracy"), metric="accuracy")
     assert cells(made) == {
         ("fedavg", "0"): "75.0 ± 5.0",
         ("fedavg", "15"): "75.0 ± 5.0",
@@ -90,7 +90,7 @@ def test_the_average_is_taken_per_seed_first() -> None:
 
 def test_of_losses_the_worst_is_the_highest_and_three_decimals_are_shown() -> None:
     values = {"fedavg": {"0": [0.7, 0.8], "15": [0.8123, 0.7]}}
-    made = table(results(values, "loss"), metric="loss", lower=True, worst=True)
+    made = table(results(values, "loss"), metric="loss")
     shown = cells(made)
     assert shown["fedavg", "worst"] == "0.806 ± 0.006"
     assert shown["fedavg", "0"] == "0.750 ± 0.050"
@@ -110,14 +110,14 @@ def test_of_losses_the_worst_is_the_highest_and_three_decimals_are_shown() -> No
 )
 def test_accuracies_are_shown_in_percent(metric: str, text: str) -> None:
     made = table([Selected("fedavg", "0", 0, 1, {metric: 0.1234})], metric=metric)
-    assert made.cells[0][0].text(made.shown) == text
+    assert made.cells[0][0].text(made.number_text) == text
     assert ("percent" in made.notes[0]) == ("accuracy" in metric)
     assert "one seed: no standard error, differences may be noise" in made.notes[0]
 
 
 def test_no_negative_zero() -> None:
     made = table([Selected("fedavg", "0", 0, 1, {"pearson": -0.0001})], metric="pearson")
-    assert made.cells[0][0].text(made.shown) == "0.000"
+    assert made.cells[0][0].text(made.number_text) == "0.000"
 
 
 def test_missing_jobs_are_counted_not_averaged_over() -> None:
@@ -140,7 +140,7 @@ def test_missing_jobs_are_counted_not_averaged_over() -> None:
     assert made.marks(0) == {0: "second", 1: "best"}
     assert made.marks(1) == {1: ""}
     fields = rows_of(made.to_csv())
-    assert fields[3] == ["pcgrad", *["", "", "", "", "0"] * 3]
+    assert fields[3] == ["pcgrad", *["", "", "", "", "0"] * 4]
 
 
 def test_undefined_is_written_out_and_never_averaged() -> None:
@@ -153,9 +153,11 @@ def test_undefined_is_written_out_and_never_averaged() -> None:
         ("fedavg", "0"): "0.750 ± 0.050",
         ("fedavg", "15"): "undefined",
         ("fedavg", "average"): "undefined",
+        ("fedavg", "worst"): "undefined",
         ("ppdg", "0"): "0.800 (1 undefined)",
         ("ppdg", "15"): "0.550 ± 0.050",
         ("ppdg", "average"): "0.650 (1 undefined)",
+        ("ppdg", "worst"): "0.500 (1 undefined)",
     }
     assert made.marks(0) == {0: ""}
     assert [row[6] for row in rows_of(made.to_csv())] == ["15 mean", "", "0.55"]
@@ -167,7 +169,7 @@ def test_a_domain_left_out_of_a_tasks_mean_is_named() -> None:
     made = table([run], metric="auroc")
     why = "its examples are of one class; the task's mean leaves it out"
     assert made.notes[1] == f"auroc is undefined at h7 (task sites): {why}"
-    assert len(table([run], metric="loss", lower=True).notes) == 1
+    assert len(table([run], metric="loss").notes) == 1
 
 
 def test_a_task_without_a_value_says_what_the_summaries_do() -> None:
@@ -175,12 +177,12 @@ def test_a_task_without_a_value_says_what_the_summaries_do() -> None:
         Selected("fedavg", "a", 0, 3, {"pearson": None}, {"pearson": ("a",)}),
         Selected("fedavg", "b", 0, 3, {"pearson": 0.5}),
     ]
-    made = table(runs, metric="pearson", worst=True)
+    made = table(runs, metric="pearson")
     over = "average and worst over the 1 of 2 targets where pearson is defined; not at: a"
     assert made.notes[1:] == (f"{over} (equal labels or predictions)",)
     assert made.rows(lambda t, _: t)[1][1:] == ["undefined", "0.500", "0.500", "0.500"]
     runs.append(Selected("ppdg", "a", 0, 3, {"pearson": 0.25}))
-    made = table(runs, metric="pearson", worst=True)  # not the data's doing
+    made = table(runs, metric="pearson")  # not the data's doing
     why = "its labels or the predictions are all equal"
     then = "that seed is in no average or worst of fedavg"
     assert made.notes[1:] == (f"pearson of fedavg is undefined at a (task a): {why}; {then}",)
@@ -200,10 +202,8 @@ def one_class(sites: int, seeds: int = 2) -> list[Selected]:
 
 def test_a_site_of_one_class_leaves_summaries_and_ranks_of_the_others() -> None:
     runs = one_class(20)
-    made = table(runs, metric="auroc", worst=True, reference="fedavg")
-    whole = table(
-        [r for r in runs if r.task != "site3"], metric="auroc", worst=True, reference="fedavg"
-    )
+    made = table(runs, metric="auroc", reference="fedavg")
+    whole = table([r for r in runs if r.task != "site3"], metric="auroc", reference="fedavg")
     assert [row[20:] for row in made.cells] == [row[19:] for row in whole.cells]
     assert made.tail == whole.tail and made.comparison == whole.comparison
     assert made.ranking() == whole.ranking() and made.ranking().targets == 19
@@ -223,7 +223,7 @@ def test_a_diverged_job_is_not_the_datas_doing() -> None:
         replace(r, round=-1, metrics={"auroc": None}) if (r.task, r.seed) == ("site1", 0) else r
         for r in one_class(3)
     ]
-    made = table(runs, metric="auroc", worst=True)
+    made = table(runs, metric="auroc")
     assert made.counted == made.tasks
     assert [cell.undefined for cell in made.cells[0]] == [0, 1, 0, 1, 1]
     line = "a seed with a job that diverged is in no average or worst of its method"
@@ -237,7 +237,7 @@ def test_where_a_constant_would_be_better_is_told_in_one_line() -> None:
     runs = [run("fedavg", "a", 0, "a"), run("fedavg", "a", 1, "a"), run("fedavg", "b", 0)]
     runs += [run("fedavg", "b", 1, "b"), *(run("ppdg", t, s) for t in "ab" for s in (0, 1))]
     line = "worse than a constant: fedavg at a, b (1 of 2 seeds)"
-    made = table(runs, metric="rmse", lower=True)
+    made = table(runs, metric="rmse")
     assert made.notes[1] == line
     for text in (made.to_markdown(), made.to_latex(), str(made), made.to_notes()):
         assert line in text
@@ -249,7 +249,7 @@ def test_where_a_constant_would_be_better_is_told_in_one_line() -> None:
     ("value", "text"), [(4.25, "4.250"), (1234.5, "1234.5"), (2e8, "200000000")]
 )
 def test_large_numbers_need_few_decimals(value: float, text: str) -> None:
-    made = table([Selected("fedavg", "0", 0, 1, {"rmse": value})], metric="rmse", lower=True)
+    made = table([Selected("fedavg", "0", 0, 1, {"rmse": value})], metric="rmse")
     assert made.rows(lambda t, _: t)[1][1] == text
 
 
@@ -260,20 +260,16 @@ def test_methods_that_do_not_apply_say_why() -> None:
         not_applicable={"harmofl": "needs images"},
         protocol=["selection: source-validation"],
     )
-    assert [cells(made)["harmofl", column] for column in made.columns] == ["n/a"] * 3
+    assert [cells(made)["harmofl", column] for column in made.columns] == ["n/a"] * 4
     assert made.notes[1:] == ("n/a: harmofl needs images", "selection: source-validation")
 
 
-@pytest.mark.parametrize("lower", [False, True])
-def test_equal_numbers_share_a_mark(lower: bool) -> None:
+@pytest.mark.parametrize("metric", ["accuracy", "loss"])
+def test_equal_numbers_share_a_mark(metric: str) -> None:
     values = {"a": [0.5], "b": [0.7001], "c": [0.7002], "d": [0.9], "e": [0.5]}
-    made = table(
-        results({m: {"t": x} for m, x in values.items()}, "accuracy"),
-        metric="accuracy",
-        lower=lower,
-    )
-    # b and c are both shown as 70.0.
-    best, second = ({3}, {1, 2}) if not lower else ({0, 4}, {1, 2})
+    made = table(results({m: {"t": x} for m, x in values.items()}, metric), metric=metric)
+    # b and c are both shown as 70.0, or as 0.700.
+    best, second = ({0, 4}, {1, 2}) if metric == "loss" else ({3}, {1, 2})
     assert {i for i, mark in made.marks(0).items() if mark == "best"} == best
     assert {i for i, mark in made.marks(0).items() if mark == "second"} == second
 
@@ -281,7 +277,7 @@ def test_equal_numbers_share_a_mark(lower: bool) -> None:
 def test_order_of_results_changes_nothing(made: Table) -> None:
     shuffled = results(ACCURACY, "accuracy")
     random.Random(3).shuffle(shuffled)
-    again = table(shuffled, metric="accuracy", worst=True, methods=made.methods, tasks=["0", "15"])
+    again = table(shuffled, metric="accuracy", methods=made.methods, tasks=["0", "15"])
     assert again == made
     assert again.runs_csv() == made.runs_csv()
 

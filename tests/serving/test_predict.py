@@ -227,7 +227,7 @@ def test_without_pyarrow_the_line_that_installs_it_is_named(
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     out = tmp_path / "o.parquet"
     ran = unseen("predict", of_rows.folder, tmp_path / "x.csv", "--out", out)
-    assert ran.code == 2 and "pip install 'unseen[parquet]'" in ran.err and not out.exists()
+    assert ran.code == 2 and 'pip install "unseen[parquet]"' in ran.err and not out.exists()
 
 
 def test_evaluation_of_folders_and_of_rows(

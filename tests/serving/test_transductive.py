@@ -24,7 +24,7 @@ from unseen.serving import directory
 from unseen.serving.adapt import posterior, reestimated
 from unseen.serving.directory import SPEC, TENSORS, Trained
 from unseen.serving.predict import predict
-from unseen.serving.transductive import KEY, LEAST, chosen, link, notes, predict_adapted
+from unseen.serving.transductive import KEY, LEAST, adaptations, link, notes, predict_adapted
 
 
 @pytest.fixture(scope="session")
@@ -108,7 +108,7 @@ def test_batchnorm_is_that_of_the_photos_and_is_gone_afterwards(
 
 
 def test_they_combine_in_one_order(of_rows: Trained, rows: Path) -> None:
-    assert chosen(["prior", "inputs", "prior"]) == ("inputs", "prior")
+    assert adaptations(["prior", "inputs", "prior"]) == ("inputs", "prior")
     inputs = predict_adapted(of_rows, [rows], ["inputs"])
     both = predict_adapted(of_rows, [rows], ["prior", "inputs"])
     p = torch.tensor([line.probabilities for line in inputs.lines], dtype=torch.float64)

@@ -124,7 +124,7 @@ def test_a_benchmark_without_its_extra_says_so(harness: Any) -> None:
         extra = EXTRAS[section["name"]]
         assert section["notes"] == [
             "Not measured: this needs an extra that is not installed: "
-            f"pip install 'unseen[{extra}]'."
+            f'pip install "unseen[{extra}]".'
         ]
         assert {goal["met"] for goal in section["goals"]} <= {None}
     with_extras = [n for n in harness.names() if "\nextras = (" in (FOLDER / f"{n}.py").read_text()]

@@ -63,14 +63,14 @@ def audit(
     Returns:
         All findings as plain data, and the images that the attacks recovered, by the name of a row.
     """
-    begun = time.monotonic()
+    start = time.monotonic()
     with reproducible(study.threads, study.device):
         subject = prepare_subject(study, data_dir, method)
         findings: dict[str, Any] = {"what": described(subject, rounds)}
         findings["inversion"], images = invert(subject, victims)
         findings |= trained_models(subject, rounds or study.rounds, shadows)
         findings["shared"] = shared_extras(subject)
-    findings["what"]["seconds"] = round(time.monotonic() - begun)
+    findings["what"]["seconds"] = round(time.monotonic() - start)
     return findings, images
 
 
@@ -132,10 +132,10 @@ def invert(subject: Subject, count: int) -> tuple[dict[str, Any], dict[str, Tens
         except UnseenError as error:
             table.append({"what": label, "left_out": str(error)})
             continue
-        guess, spent = solved(noised, dp.noise * dp.clip) if first else matched(noised), None
+        guess, bound = solved(noised, dp.noise * dp.clip) if first else matched(noised), None
         with suppress(UnseenError):  # the accountants may not be installed
-            spent = float(f"{epsilon(dp.noise, 1.0, 1, dp.delta, 'rdp'):.4g}")
-        note(label, guess, "the clipped and noised update", epsilon=spent)
+            bound = float(f"{epsilon(dp.noise, 1.0, 1, dp.delta, 'rdp'):.4g}")
+        note(label, guess, "the clipped and noised update", epsilon=bound)
     for channel, label in (("masks", "masked"), ("ckks", "encrypted")):
         some = updates if len(updates[0]) < LARGE else updates[:FEW]
         try:
@@ -200,10 +200,10 @@ def batches(
 
     rows = []
     for size in (*(size for size in BATCHES if size <= len(split)), len(split)):
-        chosen = split.take(order[:size])
-        client = Client("victim", chosen, None, victim.classes)
+        subset = split.take(order[:size])
+        client = Client("victim", subset, None, victim.classes)
         (row,) = inversion.replies(plain, model, {"victim": client})
-        rows.append(best(f"the gradient of {size}", row, chosen))
+        rows.append(best(f"the gradient of {size}", row, subset))
     runtime = subject.runtime(subject.method, subject.seed)
     try:
         (row,) = inversion.replies(runtime.method, runtime.model, {victim.name: victim})

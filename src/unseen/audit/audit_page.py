@@ -24,11 +24,11 @@ def write(findings: Mapping[str, Any], images: Mapping[str, Tensor], out: Path) 
             drawn.
         out: The folder.
     """
-    drawn = all(t.ndim == 4 for t in images.values())
-    page = render("unseen.audit", "audit.md.jinja", **findings, drawn=drawn).removesuffix("\n")
+    visual = all(t.ndim == 4 for t in images.values())
+    page = render("unseen.audit", "audit.md.jinja", **findings, visual=visual).removesuffix("\n")
     data = json.dumps(findings, indent=1, allow_nan=False) + "\n"
     files = {"audit.json": data.encode(), "audit.md": page.encode()}
-    if drawn:
+    if visual:
         attacks = findings["inversion"]["attacks"]
         notes = {a["what"]: f"{a['psnr']:.1f} dB" for a in attacks if "psnr" in a}
         files["inversion.png"] = sheet(images, notes, "png")

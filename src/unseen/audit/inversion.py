@@ -76,8 +76,8 @@ class Prior:
 
 def single(client: Client, rows: Sequence[int]) -> dict[str, Client]:
     """Return one client for each row of another's training split, with that one example."""
-    split, named = client.split("train"), {f"victim-{i:02d}": row for i, row in enumerate(rows)}
-    splits = {name: Split(*split.batch(slice(row, row + 1))) for name, row in named.items()}
+    split, by_name = client.split("train"), {f"victim-{i:02d}": row for i, row in enumerate(rows)}
+    splits = {name: Split(*split.batch(slice(row, row + 1))) for name, row in by_name.items()}
     return {name: Client(name, one, None, client.classes) for name, one in splits.items()}
 
 
@@ -87,8 +87,8 @@ def replies(method: Method, model: Model, clients: dict[str, Client]) -> Tensor:
     state = start(method, model, names, seed=0)
     exchange = trained(method)
     turn = Turn(0, 0, 1, exchange.name, roster=tuple(names))
-    answered = InProcess(model, clients).map(exchange, state.inbox, names, turn)
-    return torch.stack([reply.rows["model"] for reply in answered]).clone()
+    answers = InProcess(model, clients).map(exchange, state.inbox, names, turn)
+    return torch.stack([reply.rows["model"] for reply in answers]).clone()
 
 
 def entry(model: Model) -> str | None:
@@ -230,8 +230,8 @@ def from_bytes(content: bytes, model: Model, prior: Prior) -> Tensor:
     whole = np.resize((whole - whole.mean()) / (whole.std() or 1.0), P)
     row = torch.from_numpy(whole)[None]
     shape = model.shape or ()
-    seen = analytic(model, row) if entry(model) is not None else row[:, : math.prod(shape)]
-    return prior.matched(seen.view(1, *shape).float())
+    candidate = analytic(model, row) if entry(model) is not None else row[:, : math.prod(shape)]
+    return prior.matched(candidate.view(1, *shape).float())
 
 
 def _first(model: Model, rows: Tensor) -> tuple[Tensor, Tensor]:

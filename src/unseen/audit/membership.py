@@ -105,13 +105,13 @@ def halves(clients: Mapping[str, Client], key: str) -> tuple[dict[str, Client], 
         clients: The sites.
         key: Names the draw.
     """
-    reduced, chosen = {}, {}
+    reduced, members = {}, {}
     for name, client in clients.items():
         split, n = client.split("train"), len(client.split("train"))
         index = torch.randperm(n, generator=keyed(f"{key}/{name}"))[: n // 2].sort().values
-        chosen[name] = torch.zeros(n, dtype=torch.bool).index_fill_(0, index, True)
+        members[name] = torch.zeros(n, dtype=torch.bool).index_fill_(0, index, True)
         reduced[name] = replace(client, train=split.take(index))
-    return reduced, chosen
+    return reduced, members
 
 
 def by_threshold(trained: Trained, clients: Mapping[str, Client]) -> dict[str, Any]:
@@ -157,9 +157,9 @@ def by_shadows(confidences: Floats, halves_of: np.ndarray[Any, Any]) -> dict[str
     inside, outside = [], []
     for target in range(M):
         shadows = np.arange(M) != target
-        seen, c, x = halves_of[shadows], confidences[shadows], confidences[target]
-        able = (seen.sum(0) > 0) & ((~seen).sum(0) > 0)
-        scores = _log_likelihood(x, c, seen) - _log_likelihood(x, c, ~seen)
+        members, c, x = halves_of[shadows], confidences[shadows], confidences[target]
+        able = (members.sum(0) > 0) & ((~members).sum(0) > 0)
+        scores = _log_likelihood(x, c, members) - _log_likelihood(x, c, ~members)
         inside.append(scores[able & halves_of[target]])
         outside.append(scores[able & ~halves_of[target]])
     each = [round(auc(a, b), 4) for a, b in zip(inside, outside, strict=True)]

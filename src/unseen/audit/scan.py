@@ -32,9 +32,9 @@ def words(*contents: bytes | Tensor, but: Iterable[bytes | Tensor] = ()) -> Word
         but: What may be there, whose words are left out.
     """
     distinct = np.unique(np.concatenate([_words(content) for content in contents]))
-    wanted = distinct[(distinct >> np.uint64(32) != 0) & (distinct & np.uint64(0xFFFFFFFF) != 0)]
+    full = distinct[(distinct >> np.uint64(32) != 0) & (distinct & np.uint64(0xFFFFFFFF) != 0)]
     allowed = [np.empty(0, np.uint64), *map(_words, but)]
-    return np.setdiff1d(wanted, np.concatenate(allowed))
+    return np.setdiff1d(full, np.concatenate(allowed))
 
 
 def _words(content: bytes | Tensor) -> Words:
@@ -61,12 +61,12 @@ def holds(contents: Iterable[bytes], looked_for: Words, run: int = RUN) -> bool:
     for content in contents:
         raw = np.frombuffer(content, np.uint8)
         for shift in range(min(8, len(raw))):
-            seen = raw[shift : shift + (len(raw) - shift) // 8 * 8].view(np.uint64)
-            likely = np.flatnonzero(table[seen[::run] & low]) * run
-            at = likely[_among(seen[likely], looked_for)]
+            numbers = raw[shift : shift + (len(raw) - shift) // 8 * 8].view(np.uint64)
+            likely = np.flatnonzero(table[numbers[::run] & low]) * run
+            at = likely[_among(numbers[likely], looked_for)]
             near = at[:, None] + np.arange(1 - run, run)
-            there = (near >= 0) & (near < len(seen))
-            there &= _among(seen[np.where(there, near, 0)], looked_for)
+            there = (near >= 0) & (near < len(numbers))
+            there &= _among(numbers[np.where(there, near, 0)], looked_for)
             if any(bool(there[:, k : k + run].all(1).any()) for k in range(run)):
                 return True
     return False
@@ -97,9 +97,9 @@ def memory(process: int) -> Iterator[bytes]:
                     content = file.read(min(end - begin, PIECE))
                 except OSError:  # it was given back meanwhile
                     break
-                pages = np.frombuffer(content[: len(content) // 4096 * 4096], np.uint8)
-                used: Any = pages.reshape(-1, 4096)
-                piece = tail + used[used.any(1)].tobytes()
+                whole = np.frombuffer(content[: len(content) // 4096 * 4096], np.uint8)
+                pages: Any = whole.reshape(-1, 4096)
+                piece = tail + pages[pages.any(1)].tobytes()
                 yield piece
                 tail = piece[-64:]
 

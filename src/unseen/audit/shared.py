@@ -132,12 +132,12 @@ def gram_reveals(outcomes: Sequence[Outcome]) -> dict[str, Any] | None:
         Also whether norms follow the losses and the geometry the sites' own order; None without
         inner products.
     """
-    seen = [o for o in outcomes if "gram" in o.seen and "model" in o.seen["gram"]]
-    if not seen:
+    with_grams = [o for o in outcomes if "gram" in o.notes and "model" in o.notes["gram"]]
+    if not with_grams:
         return None
-    names = seen[0].names
+    names = with_grams[0].names
     K = len(names)
-    grams = [np.array(o.seen["gram"]["model"]["inner"]) for o in seen if o.names == names]
+    grams = [np.array(o.notes["gram"]["model"]["inner"]) for o in with_grams if o.names == names]
     norms = np.sqrt(np.maximum([np.diag(g) for g in grams], 1e-30))
     each = [g / np.outer(n, n) for g, n in zip(grams, norms, strict=True)]
     cosines: Floats = np.mean(each, axis=0)
@@ -154,7 +154,7 @@ def gram_reveals(outcomes: Sequence[Outcome]) -> dict[str, Any] | None:
         "outlier_each_round": round(max(map(farthest.count, farthest)) / len(farthest), 3),
         "numbers_per_round": K * (K + 1) // 2,
     }
-    losses = [numbers(o.table["loss"]) for o in seen if "loss" in o.table]
+    losses = [numbers(o.table["loss"]) for o in with_grams if "loss" in o.table]
     if len(losses) == len(norms):
         findings["norm_and_loss"] = mean_correlation(list(norms), losses)
     findings["order"] = _order(names, cosines)
@@ -200,17 +200,17 @@ def gaps_reveal(outcomes: Sequence[Outcome]) -> dict[str, Any] | None:
         Whether the site with the largest gap is the one served worst, and how steadily; None
         without gaps.
     """
-    seen = [o for o in outcomes if "gap" in o.table and bool(o.table["gap_known"].all())]
-    if not seen:
+    with_gaps = [o for o in outcomes if "gap" in o.table and bool(o.table["gap_known"].all())]
+    if not with_gaps:
         return None
-    gaps = np.array([numbers(o.table["gap"]) for o in seen])
-    losses, largest = [numbers(o.table["loss"]) for o in seen], int(gaps.mean(0).argmax())
+    gaps = np.array([numbers(o.table["gap"]) for o in with_gaps])
+    losses, largest = [numbers(o.table["loss"]) for o in with_gaps], int(gaps.mean(0).argmax())
     return {
-        "rounds": len(seen),
-        "sites": list(seen[0].names),
+        "rounds": len(with_gaps),
+        "sites": list(with_gaps[0].names),
         "mean_gaps": _short(gaps.mean(0)),
         "gap_and_loss": mean_correlation(list(gaps), losses),
-        "largest_gap": seen[0].names[largest],
+        "largest_gap": with_gaps[0].names[largest],
         "steadiness": round(float(np.mean(gaps.argmax(1) == largest)), 3),
     }
 

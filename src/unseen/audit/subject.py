@@ -87,7 +87,7 @@ def prepare_subject(study: StudySpec, data_dir: str | Path | None, method: str |
         method: The method to attack (default: the study's first that trains at separate sites).
     """
     apart = (text for text in study.methods if compose(text).gather is None)
-    if (chosen := method or next(apart, None)) is None:
+    if (name := method or next(apart, None)) is None:
         raise UnseenError(
             "in the study's methods no client sends anything.", remedy="Name one by --method."
         )
@@ -95,13 +95,13 @@ def prepare_subject(study: StudySpec, data_dir: str | Path | None, method: str |
         study = StudySpec(**{**study.model_dump(), "methods": (method,), "reference": None})
     with tempfile.TemporaryDirectory(prefix="unseen-audit-") as folder:
         planned = prepare_study(study, Path(folder), data_dir)
-    chosen = next((m for m in planned.methods if m == compose(chosen).name), chosen)
-    if chosen in planned.not_applicable:
-        why = f"{chosen} {planned.not_applicable[chosen]}."
+    name = next((m for m in planned.methods if m == compose(name).name), name)
+    if name in planned.not_applicable:
+        why = f"{name} {planned.not_applicable[name]}."
         raise UnseenError(why, remedy="Choose another --method.")
     task, seed = planned.tasks[0], study.seed_list[0]
     prepared = prepare(planned.data, task, study, seed)
-    return Subject(study, planned.setting, planned.data, task, prepared, chosen, seed)
+    return Subject(study, planned.setting, planned.data, task, prepared, name, seed)
 
 
 def described(subject: Subject, rounds: int | None) -> dict[str, Any]:

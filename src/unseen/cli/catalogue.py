@@ -3,20 +3,21 @@
 import inspect
 import re
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Union, get_args, get_origin
 
-from unseen.core.exchange import Method
+from unseen.core.exchange import Method, Reference
 from unseen.core.templates import render
 from unseen.errors import Incompatible, UnseenError, nearest
-from unseen.expression import fold, options, own_part
+from unseen.expression import fold, options, own_part, parse
 from unseen.methods import METHODS, MODIFIERS
 from unseen.methods.compose import method
 from unseen.methods.options import option_help, sections
 from unseen.recipe import Training
+from unseen.spec.search_space import declared
 
 Cells = list[tuple[str, ...]]
 Rows = tuple[tuple[str, ...], Cells]
@@ -24,8 +25,8 @@ Rows = tuple[tuple[str, ...], Cells]
 
 def list_methods() -> Rows:
     """Return methods and modifiers, each with its first line and its source."""
-    rows: Cells = [(n, _first(part), _source(method(n))) for n, part in METHODS.items()]
-    rows += [(f"+{n}", _first(part), _source(_alone(n))) for n, part in MODIFIERS.items()]
+    rows: Cells = [(n, _first(part), _source(method(n).references)) for n, part in METHODS.items()]
+    rows += [(f"+{n}", _first(part), _source(_added(_alone(n)))) for n, part in MODIFIERS.items()]
     return ("method", "what it does", "source"), rows
 
 
@@ -54,11 +55,11 @@ def list_studies() -> Rows:
     from unseen.spec.published import captions, contents
 
     studies = {name: settings_of(name)[0] for name in named_studies()}
-    rows = [(n, found.get("title", ""), found.get("dataset", "")) for n, found in studies.items()]
+    rows = [(n, facts.get("title", ""), facts.get("dataset", "")) for n, facts in studies.items()]
     texts = captions()
     rows += [
-        (name, texts.get(name) or texts[f"{name}a"], f"= {', '.join(made)}")
-        for name, made in contents().items()
+        (name, texts.get(name) or texts[f"{name}a"], f"= {', '.join(members)}")
+        for name, members in contents().items()
         if name not in studies
     ]
     return ("study", "title", "data set"), sorted(rows)
@@ -125,24 +126,27 @@ def page(name: str) -> str:
     add, path = name.startswith("+"), name.removeprefix("+")
     if ":" in name:
         part: Callable[..., Any] = own_part("method", path)
-        return _section(name, part, part(method("fedavg")) if add else method(path))
+        example = part(method("fedavg")) if add else method(path)
+        return _section(name, part, example, _added(example) if add else example.references)
     key = fold(path)
     if key not in METHODS and key not in MODIFIERS:
         raise nearest("method", name, {**METHODS, **MODIFIERS})
     sections = []
     if key in METHODS and not add:
-        sections.append(_section(key, METHODS[key], method(key)))
+        example = method(key)
+        sections.append(_section(key, METHODS[key], example, example.references))
     if key in MODIFIERS:
-        sections.append(_section(f"+{key}", MODIFIERS[key], _alone(key)))
+        example = _alone(key)
+        sections.append(_section(f"+{key}", MODIFIERS[key], example, _added(example)))
     return "\n\n".join(sections)
 
 
 def pages() -> dict[str, str]:
     """Return file name -> Markdown: a page for each method and modifier, and their index."""
     names = list(dict.fromkeys((*METHODS, *MODIFIERS)))
-    written = {f"{name}.md": f"# {name}\n\n```text\n{page(name)}\n```\n" for name in names}
+    files = {f"{name}.md": f"# {name}\n\n```text\n{page(name)}\n```\n" for name in names}
     index = render("unseen.cli", "templates/methods.md.jinja", methods=list_methods()[1])
-    return {"README.md": index} | written
+    return {"README.md": index} | files
 
 
 def write_pages(folder: str | Path) -> None:
@@ -156,18 +160,21 @@ def write_pages(folder: str | Path) -> None:
         (folder / name).write_text(text, encoding="utf-8")
 
 
-def _section(title: str, part: Callable[..., Method], example: Method) -> str:
+def _section(
+    title: str, part: Callable[..., Method], example: Method, references: Sequence[Reference]
+) -> str:
     docstring = inspect.getdoc(part) or ""
     about = option_help(docstring)
     wrap = partial(textwrap.wrap, width=90, break_on_hyphens=False)
+    ranges = declared(part)
     described = [
-        (option, repr(p.default), _kind_of(p), wrap(about.get(option, "")))
+        (option, repr(p.default), _kind_of(p), wrap(about.get(option, "")), ranges.get(option, ""))
         for option, p in options(part, 1, own=":" in title).items()
     ]
     return render(
         "unseen.cli", "templates/method.txt.jinja", title=title, options=described,
         texts={"Note": "", "Departs from": "", **sections(docstring)}, shares=example.shares,
-        reference=example.references[-1],
+        references=references,
     ).removesuffix("\n")  # fmt: skip
 
 
@@ -179,8 +186,8 @@ def _kind_of(parameter: inspect.Parameter) -> str:
     members = get_args(kind) if union else (kind,)
     plain = (get_args(m)[0] if get_origin(m) is Annotated else m for m in members)
     text = kind if isinstance(kind, str) else " | ".join(map(inspect.formatannotation, plain))
-    for name, shown in (("NoneType", "None"), ("Literal", "one of "), ("collections.abc.", "")):
-        text = text.replace(name, shown)
+    for name, words in (("NoneType", "None"), ("Literal", "one of "), ("collections.abc.", "")):
+        text = text.replace(name, words)
     return text
 
 
@@ -198,5 +205,12 @@ def _first(part: Callable[..., object]) -> str:
     return sentence + stop.strip()
 
 
-def _source(example: Method) -> str:
-    return example.references[-1].text
+def _added(example: Method) -> tuple[Reference, ...]:
+    """Return what a modifier cites: all that its plain base does not, or what it repeats of it."""
+    base = method(fold(parse(example.name)[0].name)).references
+    return tuple(r for r in example.references if r not in base) or example.references[-1:]
+
+
+def _source(references: Sequence[Reference]) -> str:
+    first, *others = (reference.text for reference in references)
+    return " ".join([first, *others]) if len(others) < 2 else f"{first} And {len(others)} more."

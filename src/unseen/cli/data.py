@@ -104,15 +104,18 @@ def import_(
     name = fold(name)
     info = named("data set", name, DATASETS)
     folder = info.data_folder(data_dir or os.environ.get("UNSEEN_DATA"))
-    done = bring(info.layout, files, folder, info.locate)
-    print(f"{name}: {done.written:,} files, {readable(done.size)}, in {done.folder}")
-    if done.passed_over:
-        print(f"files passed over, no part of it: {done.passed_over:,}")
+    result = bring(info.layout, files, folder, info.locate)
+    print(f"{name}: {result.count:,} files, {readable(result.size)}, in {result.folder}")
+    if result.passed_over:
+        print(f"files passed over, no part of it: {result.passed_over:,}")
     print(f"licence: {info.licence}")
 
 
 def _is_path(name: str) -> bool:
-    if "(" in name and not Path(name).exists():
+    from unseen.datasets import DATASETS
+    from unseen.expression import fold
+
+    if fold(name) in DATASETS or ("(" in name and not Path(name).exists()):
         return False
     ends = (".csv", ".csv.gz", ".tsv", ".txt", ".parquet", ".xlsx")
     return name.lower().endswith(ends) or "/" in name or name in (".", "..")
@@ -120,17 +123,20 @@ def _is_path(name: str) -> bool:
 
 def first_look(name: str, folder: str | Path | None, everything: bool = False) -> None:
     """Print the columns of a csv file of which nothing is known, and the command to go on with."""
+    from unseen.datasets import DATASETS
     from unseen.datasets import columns as overview
     from unseen.datasets.dialect import SEPARATORS
-    from unseen.errors import UnseenError
+    from unseen.errors import UnseenError, nearest
 
     below = Path(folder or ".") / name
     file = below if below.exists() else Path(name)
-    shown = name if below.exists() else str(file.absolute())
+    path = name if below.exists() else str(file.absolute())
     if not file.exists():
+        if any(other.startswith(f"{name.partition('/')[0]}/") for other in DATASETS):
+            raise nearest("data set", name, DATASETS)
         raise UnseenError(f"there is no file or folder {name} here or in the data folder.")
     if file.is_dir():
-        command = f'unseen data check "folder(path={shown!r})"'
+        command = f'unseen data check "folder(path={path!r})"'
         remedy = f"If it holds images as SITE/CLASS/image.png, write: {command}"
         raise UnseenError(f"{name} is a folder.", remedy=remedy)
     if not name.lower().endswith((".csv", ".csv.gz", ".tsv", ".txt")):
@@ -141,7 +147,7 @@ def first_look(name: str, folder: str | Path | None, everything: bool = False) -
     print(f"{len(sheet.lines):,} rows, {len(sheet.columns)} columns separated by {sign}")
     if overview.guessed_encoding(sheet):
         print(f"not UTF-8: read as {sheet.dialect.encoding}, which is a guess; look at the letters")
-    text, guessed = overview.command(sheet, shown)
+    text, guessed = overview.command(sheet, path)
     print(f"next ({guessed}):\n    {text}")
 
 
@@ -154,11 +160,11 @@ def columns_of(where: Console, columns: Sequence[Column], everything: bool) -> N
     for c in columns[:most]:
         table.add_row(c.name, c.kind, c.gaps, c.values, c.sites, c.remark)
     where.print(table, markup=False)
-    if hidden := columns[most:]:
-        kinds = Counter(c.kind for c in hidden).items()
-        print(f"{len(hidden)} more columns, {', '.join(f'{n} {kind}' for kind, n in kinds)}; "
+    if more := columns[most:]:
+        kinds = Counter(c.kind for c in more).items()
+        print(f"{len(more)} more columns, {', '.join(f'{n} {kind}' for kind, n in kinds)}; "
               "--all lists them")  # fmt: skip
-        for c in hidden:
+        for c in more:
             if c.remark:
                 print(f"column {c.name}, {c.kind}: {c.remark}")
 
@@ -182,11 +188,11 @@ def trial(name: str, out: Path) -> str:
         return "/table" not in study, study.count("/"), study
 
     papers = sorted(filter(tries, named_studies()), key=order)
-    chosen = [papers[0]] if papers else ["images", f"dataset='{name}(size=32)'"]
+    words = [papers[0]] if papers else ["images", f"dataset='{name}(size=32)'"]
     small = ["training.batch_size=2", "training.drop_last=true"]
     settings = ["rounds=1", *(small if DATASETS[name].sketch is not mnist.sketch else [])]
     options = f"--seeds 1 --data-dir {shlex.quote(str(out))} --out results/stand-in/{name}"
-    return " ".join(["unseen", "study", *chosen, *settings, options])
+    return " ".join(["unseen", "study", *words, *settings, options])
 
 
 def show(report: Report, everything: bool = False) -> None:
@@ -200,8 +206,8 @@ def show(report: Report, everything: bool = False) -> None:
         columns_of(where, report.columns, everything)
     print_fitted(where, *_domains(report))
     if any(domain.targets for domain in report.domains):
-        shown = [[d.name, *(f"{value:.6g}" for value in d.targets)] for d in report.domains]
-        print_fitted(where, ["domain", *(f"target: {what}" for what in TARGETS)], shown)
+        targets = [[d.name, *(f"{value:.6g}" for value in d.targets)] for d in report.domains]
+        print_fitted(where, ["domain", *(f"target: {what}" for what in TARGETS)], targets)
     turned = len(report.domains) > WIDE
     if 1 < len(report.counts) <= (WIDE if turned else LONG):
         head, *rows = zip(*_cells(report), strict=True) if turned else _cells(report)
@@ -235,10 +241,10 @@ def _domains(report: Report) -> tuple[list[str], list[list[str]]]:
 def _cells(report: Report) -> list[list[str]]:
     rows = [["class", *(domain.name for domain in report.domains), "all domains"]]
     for label, total in report.counts.items():
-        cells = [(d.counts.get(label, 0), d.known.get(label)) for d in report.domains]
-        cells.append((total, report.known.get(label)))
+        cells = [(d.counts.get(label, 0), d.expected.get(label)) for d in report.domains]
+        cells.append((total, report.expected.get(label)))
         texts = (
-            f"{n:,}" if known in (None, n) else f"{n:,}, known {known:,} !" for n, known in cells
+            f"{n:,}" if usual in (None, n) else f"{n:,}, known {usual:,} !" for n, usual in cells
         )
         rows.append([label, *texts])
     return rows

@@ -44,7 +44,7 @@ def provision(
     from unseen.federation import provision
     from unseen.federation.kit_spec import Federation
 
-    if sum(chosen is not None for chosen in (file, add, renew)) != 1:
+    if sum(way is not None for way in (file, add, renew)) != 1:
         raise UnseenError("name one of: FILE.toml to begin, --add SITE, --renew NAME.")
     if add is not None:
         choice("--role", role, ("train", "evaluate"))
@@ -61,8 +61,8 @@ def provision(
         return
     assert file is not None
     described = Federation.read(file)
-    asked = {"ckks": described.ckks or ckks, "masks": described.masks or masks}
-    for folder in provision.provision(described.model_copy(update=asked), out):
+    channels = {"ckks": described.ckks or ckks, "masks": described.masks or masks}
+    for folder in provision.provision(described.model_copy(update=channels), out):
         say(str(folder))
     say(f"{out / 'ca'} signs certificates: keep it offline. Carry each kit to its machine alone.")
 

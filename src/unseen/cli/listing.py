@@ -25,25 +25,25 @@ def listed(what: str) -> Rows:
     if what not in LISTS:
         raise nearest("list", what, LISTS)
     package = _fingerprint()
-    kept: dict[str, Rows] = {}
+    cache: dict[str, Rows] = {}
     with suppress(OSError, RuntimeError, ValueError, KeyError, TypeError):
-        kept = json.loads(_file().read_bytes())[package]
-        header, rows = kept[what]
+        cache = json.loads(_file().read_bytes())[package]
+        header, rows = cache[what]
         return tuple(header), [tuple(row) for row in rows]
     from unseen.cli.catalogue import CATALOGUES
     from unseen.core.atomic import write_atomically
 
-    found = CATALOGUES[what]()
+    listing = CATALOGUES[what]()
     with suppress(OSError, RuntimeError):
-        write_atomically(_file(), json.dumps({package: {**kept, what: found}}).encode())
-    return found
+        write_atomically(_file(), json.dumps({package: {**cache, what: listing}}).encode())
+    return listing
 
 
 def _file() -> Path:
-    chosen = os.environ.get("UNSEEN_CACHE") or "~/.cache/unseen"
-    if chosen == "off":
+    place = os.environ.get("UNSEEN_CACHE") or "~/.cache/unseen"
+    if place == "off":
         raise FileNotFoundError("no lists are kept")
-    return Path(chosen).expanduser() / "lists.json"
+    return Path(place).expanduser() / "lists.json"
 
 
 def _fingerprint() -> str:

@@ -15,11 +15,12 @@ from unseen.cli.console import Documented, Settings, Study, console
 from unseen.cli.data import data
 from unseen.cli.federation import federation
 from unseen.cli.skeletons import new
+from unseen.cli.tuning import tune
 from unseen.spec.named import parse_override, split_list
 
 #: The commands in the order in which somebody new to them needs them.
 ORDER = (
-    "choose", "study", "table", "report", "watch", "train", "predict", "evaluate", "export",
+    "choose", "tune", "study", "table", "report", "watch", "train", "predict", "evaluate", "export",
     "list", "show", "new", "data", "federation", "audit", "track",
 )  # fmt: skip
 
@@ -48,6 +49,7 @@ app.add_typer(data)
 app.add_typer(federation)
 for command in (
     choose,
+    tune,
     *(serving.train, serving.predict, serving.evaluate, serving.export),
     *(readers.report, readers.watch, readers.track),
     new,
@@ -102,18 +104,18 @@ def study(
     if show:
         print("\n".join(texts(name)), end="")
         return
-    others = {"device": device, "weights": str(weights) if weights is not None else None}
+    more = {"device": device, "weights": str(weights) if weights is not None else None}
     trackers = listed(track)
-    for chosen, folder, shown in read_studies(name, settings, methods, targets, seeds, others, out):
+    for study, folder, metrics in read_studies(name, settings, methods, targets, seeds, more, out):
         if dry_run:
-            describe(chosen, folder, data_dir, jobs)
+            describe(study, folder, data_dir, jobs)
             continue
         try:
-            results = chosen.run(folder, jobs, data_dir, True, trackers, backend, executor)
+            results = study.run(folder, jobs, data_dir, True, trackers, backend, executor)
         except KeyboardInterrupt:
             print("Stopped. Run the same command to resume.", file=sys.stderr)
             raise typer.Exit(130) from None
-        for metric in results.among(shown):
+        for metric in results.among(metrics):
             console().print(results.table(metric).to_rich())
         print(f"records and tables (csv, md, tex): {folder}")
 
@@ -163,24 +165,24 @@ def table(
     if test is not None:
         choice("--test", test, ("wilcoxon", "t"))
     choice("--spread", spread, ("error", "interval"))
-    others = {"weights": str(weights) if weights is not None else None}
+    more = {"weights": str(weights) if weights is not None else None}
     options: dict[str, Any] = {"test": test, "spread": spread}
-    for chosen, folder, shown in read_studies(name, settings, methods, targets, seeds, others, out):
-        planned = prepare_study(chosen, folder, data_dir)
+    for study, folder, metrics in read_studies(name, settings, methods, targets, seeds, more, out):
+        planned = prepare_study(study, folder, data_dir)
         try:
             planned.check_code()
         except UnseenError as error:  # this only shows what is there
             warnings.warn(str(error), stacklevel=1)
         results = results_of(planned)
-        for one in (metric,) if metric else results.among(shown):
-            made = results.table(one, selection, **options)
+        for one in (metric,) if metric else results.among(metrics):
+            result = results.table(one, selection, **options)
             if form == "text":
-                console().print(made.to_rich())
+                console().print(result.to_rich())
                 continue
-            forms = {"markdown": made.to_markdown, "latex": made.to_latex, "csv": made.to_csv}
+            forms = {"markdown": result.to_markdown, "latex": result.to_latex, "csv": result.to_csv}
             print(forms[form](), end="")
             if form == "csv":
-                print(made.to_notes(), end="", file=sys.stderr)
+                print(result.to_notes(), end="", file=sys.stderr)
 
 
 @app.command()
@@ -232,7 +234,7 @@ def read_studies(
     methods: str | None,
     targets: str | None,
     seeds: str | None,
-    others: dict[str, Any],
+    more: dict[str, Any],
     out: Path | None,
 ) -> Iterator[tuple[Any, Path, tuple[str, ...]]]:
     """Yield (study, output folder, metrics) for each study that the name refers to.
@@ -242,34 +244,36 @@ def read_studies(
     from unseen.spec.named import members, metrics_of
     from unseen.study import Study
 
-    given = {
+    options = {
         "methods": None if methods is None else split_list(methods),
         "targets": None if targets is None else split_list(targets),
         "seeds": None if seeds is None else int(seeds) if seeds.isdigit() else split_list(seeds),
     }
     overrides = dict(map(parse_override, settings or []))
-    overrides |= {key: value for key, value in (given | others).items() if value is not None}
+    overrides |= {key: value for key, value in (options | more).items() if value is not None}
     names = members(name)
     for member in names:
-        chosen = Study.read(member, overrides)
+        study = Study.read(member, overrides)
         folder = out or Path("results")
-        folder = folder / chosen.name if out is None or len(names) > 1 else folder
+        folder = folder / study.name if out is None or len(names) > 1 else folder
         metrics = metrics_of(name)
         # A study that is a table of one metric shows its own metric, which may be overridden.
-        yield chosen, folder, metrics if member != name or len(metrics) > 1 else ()
+        yield study, folder, metrics if member != name or len(metrics) > 1 else ()
 
 
-def describe(chosen: Any, folder: Path, data_dir: Path | None, processes: int) -> None:
+def describe(study: Any, folder: Path, data_dir: Path | None, processes: int) -> None:
     """Print what a study would do and cost."""
     from unseen.core.templates import render
     from unseen.datasets.standin import NO_RESULT
     from unseen.study.estimate import estimates, report
     from unseen.study.plan import prepare_study
+    from unseen.study.search import jobs_of
 
-    planned = prepare_study(chosen, folder, data_dir)
+    planned = prepare_study(study, folder, data_dir)
     planned.check_code()
     costs = report(*estimates(planned), processes)
-    values = {"name": chosen.name, "planned": planned, "costs": costs, "no_result": NO_RESULT}
+    values = {"name": study.name, "planned": planned, "costs": costs, "no_result": NO_RESULT}
+    values["trials"] = jobs_of(study, planned.methods, planned.tasks)
     print(render("unseen.cli", "templates/study.txt.jinja", **values), end="")
 
 

@@ -68,18 +68,18 @@ def watch(
     """
     from rich.live import Live
 
-    from unseen.follow.screen import shown
+    from unseen.follow.screen import renderable
     from unseen.follow.state import Reader
     from unseen.results.study_folder import find
 
     reader = Reader(find(folder), metric)
     if once or not sys.stdout.isatty():
-        console().print(shown(reader.snapshot()))
+        console().print(renderable(reader.snapshot()))
         return
     with suppress(KeyboardInterrupt), Live(console=console(), auto_refresh=False) as live:
         while True:
             snapshot = reader.snapshot()
-            live.update(shown(snapshot), refresh=True)
+            live.update(renderable(snapshot), refresh=True)
             if snapshot.finished and not snapshot.active:
                 return
             time.sleep(every)

@@ -55,7 +55,7 @@ def train(
             asked for.
     """
     from unseen.results.formats import plain
-    from unseen.serving.fit import shown, study_of
+    from unseen.serving.fit import site_rows, study_of
     from unseen.serving.fit import train as run
     from unseen.spec.named import parse_override
 
@@ -79,7 +79,7 @@ def train(
         print("Stopped. Run the same command to resume.", file=sys.stderr)
         raise typer.Exit(130) from None
     spec = trained.spec
-    rows = [[(text, "") for text in row] for row in shown(spec["results"], spec["metrics"])]
+    rows = [[(text, "") for text in row] for row in site_rows(spec["results"], spec["metrics"])]
     percent = any("accuracy" in name for name in spec["metrics"])
     note = "[...]: 95% bootstrap interval over the site's examples"
     notes = [note + "; accuracies in percent" * percent]
@@ -126,7 +126,7 @@ def predict(
         device: cpu or cuda.
         profile: Print where the time went.
     """
-    begun = time.perf_counter()
+    start = time.perf_counter()
     from unseen.errors import UnseenError, choice
     from unseen.serving import predict as module
     from unseen.serving import transductive
@@ -136,7 +136,7 @@ def predict(
 
     choice("--runtime", runtime, ("torch", "onnx"))
     form = module.form_of(form, out)
-    clock = Clock({"imports": time.perf_counter() - begun})
+    clock = Clock({"imports": time.perf_counter() - start})
     with clock.phase("loading"):
         trained = read(model_dir, device)
         trained.at(site)
@@ -144,9 +144,9 @@ def predict(
     columns, rows = names(keep), trained.spec["input"]["kind"] == "table"
     if columns and not rows:
         raise UnseenError("--keep copies columns of a csv file; this model takes images.")
-    by = transductive.chosen(names(adapt)) if adapt is not None else ()
+    by = transductive.adaptations(names(adapt)) if adapt is not None else ()
     transductive.check(trained, by, site, other is not None)
-    written, faults, tally = 0, [], Tally(trained.bounds)
+    count, faults, tally = 0, [], Tally(trained.bounds)
     if strict:
         check_strict(trained.bounds)
     how = (other, batch, clock, accept_unseen, strict)
@@ -158,13 +158,13 @@ def predict(
             with clock.phase("writing"):
                 write(line)
             tally.add(line.item)
-            written += line.item.error is None
+            count += line.item.error is None
             faults += [line.item] if line.item.error is not None else []
     if profile:
         print("\n".join(clock.lines()), file=sys.stderr)
     for remark in (*(adapted.notes if adapted else ()), *tally.lines()):
         print(remark, file=sys.stderr)
-    _faults(written, faults)
+    _faults(count, faults)
 
 
 def evaluate(

@@ -59,11 +59,11 @@ class Stored:
         return self.arrays[0].dtype
 
     def __getitem__(self, index: Tensor | slice) -> Tensor:
-        chosen = self.take(index)
+        part = self.take(index)
         if len(self.arrays) == 1:
-            return rows_of(self.arrays[0], chosen.rows).to(self.device)
-        parts = [rows_of(a, chosen.rows[chosen.source == k]) for k, a in enumerate(self.arrays)]
-        place = chosen.source.argsort(stable=True).argsort()
+            return rows_of(self.arrays[0], part.rows).to(self.device)
+        parts = [rows_of(a, part.rows[part.source == k]) for k, a in enumerate(self.arrays)]
+        place = part.source.argsort(stable=True).argsort()
         return rows_of(torch.cat(parts), place).to(self.device)
 
     def take(self, index: Tensor | slice) -> Stored:
@@ -208,22 +208,24 @@ class Memories:
         current round and the last one of the round before.
 
     Attributes:
-        kept: Client -> its memories with their labels, oldest first.
+        by_client: Client -> its memories with their labels, oldest first.
     """
 
-    kept: dict[str, list[tuple[tuple[int, int], dict[str, Tensor]]]] = field(default_factory=dict)
+    by_client: dict[str, list[tuple[tuple[int, int], dict[str, Tensor]]]] = field(
+        default_factory=dict
+    )
 
     def before(self, client: str, label: tuple[int, int]) -> dict[str, Tensor]:
         """Return the client's memory before the exchange with this label."""
-        older = [memory for at, memory in self.kept.get(client, []) if at < label]
+        older = [memory for at, memory in self.by_client.get(client, []) if at < label]
         return dict(older[-1]) if older else {}
 
     def write(self, client: str, label: tuple[int, int], memory: Mapping[str, Tensor]) -> None:
         """Store `memory` under `label`, and forget what no message can ask for."""
-        entries = self.kept.get(client, [])
+        entries = self.by_client.get(client, [])
         earlier = [entry for entry in entries if entry[0][0] < label[0]]
         current = [entry for entry in entries if (label[0], -1) < entry[0] < label]
-        self.kept[client] = [*earlier[-1:], *current, (label, dict(memory))]
+        self.by_client[client] = [*earlier[-1:], *current, (label, dict(memory))]
 
 
 def pooled(clients: Mapping[str, Client], name: str = "pooled") -> Client:

@@ -127,7 +127,7 @@ class Exchange:
     reads: tuple[tuple[int, int], ...] | None = None
 
     @property
-    def sent(self) -> dict[str, Slot]:
+    def row_slots(self) -> dict[str, Slot]:
         """The slots that clients send a row for."""
         return {name: slot for name, slot in self.slots.items() if slot.follows is None}
 
@@ -226,7 +226,7 @@ class Outcome:
         table: Their scalars.
         weights: Slot -> the rule's weights [k].
         dropped: Client -> why its reply was left out.
-        seen: What a `Watch` saw.
+        notes: What a `Watch` saw.
     """
 
     turn: Turn
@@ -234,7 +234,7 @@ class Outcome:
     table: Table
     weights: Mapping[str, Tensor] = field(default_factory=dict)
     dropped: Mapping[str, str] = field(default_factory=dict)
-    seen: Mapping[str, Any] = field(default_factory=dict)
+    notes: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Disclosure(NamedTuple):

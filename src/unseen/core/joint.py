@@ -1,10 +1,11 @@
-"""Locals that can answer for many clients of one process at once."""
+"""Locals that can answer for many clients of one process at once, or are several in one."""
 
 from abc import abstractmethod
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from unseen.core.client import Client
-from unseen.core.exchange import Reply
+from unseen.core.exchange import Exchange, Method, Reply
 from unseen.core.parts import Part
 from unseen.core.turn import Turn
 from unseen.core.types import Inbox, Memory
@@ -32,3 +33,41 @@ class JointLocal(Part):
         self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
     ) -> tuple[Reply, Memory]:
         return self.answers(model, inbox, [client], [memory], turn)[0]
+
+
+class Ask(NamedTuple):
+    """What one of several federations asks of a client, as if it were alone.
+
+    Attributes:
+        exchange: Its exchange, whose local answers.
+        model: Its part of the model.
+        inbox: What it sent, under the names that it knows.
+        memory: What the client remembers of it.
+        turn: Which of its exchanges it is, and for whom.
+    """
+
+    exchange: Exchange
+    model: Model
+    inbox: Inbox
+    memory: Memory
+    turn: Turn
+
+
+class Several(Part):
+    """A local that is the locals of several federations, so that who runs it may batch them."""
+
+    @property
+    @abstractmethod
+    def methods(self) -> Sequence[Method]:
+        """What the federations play."""
+
+    @abstractmethod
+    def asked(self, model: Model, inbox: Inbox, memory: Memory, turn: Turn) -> list[Ask]:
+        """Return what each federation that the client takes part in asks of it."""
+
+    @abstractmethod
+    def answered(
+        self, model: Model, inbox: Inbox, memory: Memory, turn: Turn,
+        answers: Sequence[tuple[Reply, Memory]],
+    ) -> tuple[Reply, Memory]:  # fmt: skip
+        """Return one reply of those to all asks, whose differences have been taken."""

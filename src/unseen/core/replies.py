@@ -16,7 +16,7 @@ from unseen.errors import BadReply, Diverged
 OnBadReply = Literal["stop", "drop"]
 NOT_FINITE = "NaN or infinite values"
 #: The name and shape of each scalar of a reply.
-ScalarShapes = tuple[tuple[str, str], ...]
+ScalarShapes = tuple[tuple[str, tuple[int, ...]], ...]
 
 
 def sound(
@@ -42,10 +42,11 @@ def sound(
         BadReply: If one is bad and `on_bad_reply` is "stop", or if all are.
     """
     dropped: dict[str, str] = {}
-    answered = [reply for reply in replies if not reply.fault]
-    usual = Counter(map(_scalar_shapes, answered)).most_common(1)[0][0] if answered else ()
-    for name, reply in zip(names, replies, strict=True):
-        fault = find_fault(reply, exchange, inbox) or unusual(reply, usual)
+    shapes = list(map(_scalar_shapes, replies))
+    answered = [own for own, reply in zip(shapes, replies, strict=True) if not reply.fault]
+    usual = Counter(answered).most_common(1)[0][0] if answered else ()
+    for name, reply, own in zip(names, replies, shapes, strict=True):
+        fault = find_fault(reply, exchange, inbox) or unusual(own, usual)
         if fault and on_bad_reply == "stop":
             raise kind(fault)(
                 f"client {name!r} replied to exchange {exchange.name!r} with {fault}; the round "
@@ -58,15 +59,15 @@ def sound(
     if len(dropped) == len(names) and (exchange.slots or on_bad_reply == "stop"):
         worst = max(dropped.values(), key=lambda fault: kind(fault) is BadReply)
         raise kind(worst)(f"every client's reply to {exchange.name!r} was bad: {dropped}.")
-    left = {n: r for n, r in zip(names, replies, strict=True) if n not in dropped}
-    return list(left), list(left.values()), dropped
+    usable = {n: r for n, r in zip(names, replies, strict=True) if n not in dropped}
+    return list(usable), list(usable.values()), dropped
 
 
 def find_fault(reply: Reply, exchange: Exchange, inbox: Inbox) -> str | None:
     """Return what is wrong with a reply, or None."""
     if reply.fault:
         return reply.fault
-    for name, slot in exchange.sent.items():
+    for name, slot in exchange.row_slots.items():
         row = reply.rows.get(name)
         if row is None:
             return f"no row {name!r}"
@@ -117,20 +118,21 @@ def kind(fault: str) -> type[BadReply]:
 
 
 def _scalar_shapes(reply: Reply) -> ScalarShapes:
-    shapes = ((n, getattr(v, "shape", ())) for n, v in reply.scalars.items())
-    return tuple(sorted((name, f"shape {list(shape)}") for name, shape in shapes))
+    shapes = ((n, v.shape if isinstance(v, Tensor) else ()) for n, v in reply.scalars.items())
+    return tuple(sorted(shapes))
 
 
-def unusual(reply: Reply, usual: ScalarShapes) -> str | None:
+def unusual(shapes: ScalarShapes, usual: ScalarShapes) -> str | None:
     """Return how a reply's scalars differ from those of most others, or None."""
-    found = _scalar_shapes(reply)
-    if found == usual:
+    if shapes == usual:
         return None
-    own, others = dict(found), dict(usual)
+    own, others = dict(shapes), dict(usual)
     for name in sorted({*own, *others}):
-        sent, wanted = (shapes.get(name, "nothing") for shapes in (own, others))
-        if sent != wanted:
-            return f"{sent} as {name!r} where most sent {wanted}"
+        if own.get(name) != others.get(name):
+            kind, usual_kind = (
+                f"shape {list(each[name])}" if name in each else "nothing" for each in (own, others)
+            )
+            return f"{kind} as {name!r} where most sent {usual_kind}"
     return None
 
 

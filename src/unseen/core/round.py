@@ -162,14 +162,14 @@ def play_round(
             try:
                 after = aggregate(exchange, state, backend, replies, table, turn, watch)
                 break
-            except Departed as gone:  # a question of the rules' was not answered
-                left = {n: r for n, r in zip(names, replies, strict=True) if n not in gone.names}
-                if len(left) in (0, len(names)):
+            except Departed as error:  # a question of the rules' was not answered
+                here = {n: r for n, r in zip(names, replies, strict=True) if n not in error.names}
+                if len(here) in (0, len(names)):
                     raise
-                names, replies = list(left), list(left.values())
-                dropped |= dict.fromkeys(gone.names, "no answer within the exchange")
-        state, weights, seen = after
-        outcomes.append(Outcome(turn, tuple(names), table, weights, dropped, seen))
+                names, replies = list(here), list(here.values())
+                dropped |= dict.fromkeys(error.names, "no answer within the exchange")
+        state, weights, notes = after
+        outcomes.append(Outcome(turn, tuple(names), table, weights, dropped, notes))
     return replace(state, round=state.round + 1), outcomes
 
 
@@ -187,11 +187,11 @@ def sample(roster: Sequence[str], fraction: float | int, turn: Turn) -> list[str
         count = fraction
     else:
         number("participation (a fraction)", fraction, 0, 1, open_low=True)
-        count = max(1, round_share(fraction, K))
+        count = K if fraction == 1 else max(1, round_share(fraction, K))
     if count == K:
         return list(roster)
-    chosen = torch.randperm(K, generator=turn.generator("participation"))[:count]
-    return [roster[i] for i in sorted(chosen.tolist())]
+    index = torch.randperm(K, generator=turn.generator("participation"))[:count]
+    return [roster[i] for i in sorted(index.tolist())]
 
 
 def recipients(exchange: Exchange, roster: list[str], sampled: list[str]) -> list[str]:
@@ -236,7 +236,7 @@ def aggregate(
     """
     rules = {key: dict(memory) for key, memory in state.rules.items()}
     weights, vectors, stacks = dict[str, Tensor](), dict[str, Tensor](), dict[str, Rows]()
-    for name, slot in exchange.sent.items():
+    for name, slot in exchange.row_slots.items():
         rows: Rows = backend.rows(name, replies, slot.entry(state.inbox, name))
         seen_by_rule = table if slot.view is None else slot.view.table(table)
         if slot.view is not None and 0 < len(seen_by_rule["client"]) < len(table["client"]):
@@ -261,14 +261,14 @@ def aggregate(
             weights[name] = w
     sums = sum_by_place(exchange, vectors)
     whole = {entry: vector for (entry, part), vector in sums.items() if part is None}
-    seen = watch(exchange, state.inbox, stacks, whole, table, turn) if watch is not None else {}
+    notes = watch(exchange, state.inbox, stacks, whole, table, turn) if watch is not None else {}
     before = {name: rules[exchange.memory(name)]["apply"] for name in exchange.slots}
     entries, after = apply_sums(exchange, state.inbox, sums, before, table)
     for name, applied in after.items():
         rules[exchange.memory(name)]["apply"] = applied
     views = {name: exchange.slots[name].view for name in weights}
     full = {n: w if (v := views[n]) is None else v.spread(w, table) for n, w in weights.items()}
-    return replace(state, inbox=entries, rules=rules), full, seen
+    return replace(state, inbox=entries, rules=rules), full, notes
 
 
 def sum_by_place(exchange: Exchange, vectors: Mapping[str, Tensor]) -> dict[Place, Tensor]:

@@ -183,9 +183,12 @@ class Gram(Combine):
         differences: Whether the weights depend on differences of rows alone, so that one vector
             may be taken off all of them first; of rows in the clear it is, where rounding would
             show.
+        spread: Whether they depend on how much updates differ, to which numbers that every client
+            has for itself must not count.
     """
 
     differences: ClassVar[bool] = False
+    spread: ClassVar[bool] = False
 
     @property
     def sees(self) -> Sees:

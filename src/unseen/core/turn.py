@@ -64,6 +64,7 @@ class View:
         seed: Which other seed it draws by.
         rounds: How many rounds it takes; None: as many as all.
         fold: (g, G): the clients at places g, g + G, ... of the roster stay out of it.
+        begin: The round of all that is its first.
     """
 
     key: str
@@ -71,6 +72,7 @@ class View:
     seed: int = 0
     rounds: int | None = None
     fold: tuple[int, int] | None = None
+    begin: int = 0
 
     def table(self, table: Table) -> Table:
         """Return the scalars of its clients under their own names, and its own progress."""
@@ -78,7 +80,7 @@ class View:
         shared = {n: table[n] for n in ("client", "progress", "rounds") if n in table}
         if self.rounds is not None and "rounds" in shared:
             round, own_rounds = shared["progress"] * shared["rounds"], float(self.rounds)
-            shared["progress"] = round / own_rounds
+            shared["progress"] = (round - self.begin) / own_rounds
             shared["rounds"] = torch.full_like(round, own_rounds)
         whole = {**shared, **own}
         if self.fold is None or "client" not in table:
@@ -88,8 +90,8 @@ class View:
 
     def draws(self, turn: Turn, slot: str) -> torch.Generator:
         """Return the generator of a slot's rule."""
-        seed = other_seed(turn.seed, self.seed)
-        own = replace(turn, seed=seed, exchange=self.exchange)
+        seed, round = other_seed(turn.seed, self.seed), turn.round - self.begin
+        own = replace(turn, seed=seed, round=round, exchange=self.exchange)
         return own.generator(f"rule/{slot.removesuffix(self.key)}")
 
     def has(self, place: Tensor | int) -> Any:

@@ -163,9 +163,9 @@ def bootstrap(
     """
     values: dict[str, list[Tensor]] = {name: [torch.zeros(0).double()] for name in statistics}
     for index in resamples(n, count, generator):
-        drawn = weights(index)
+        sample = weights(index)
         for name, statistic in statistics.items():
-            values[name].append(statistic(drawn))
+            values[name].append(statistic(sample))
     return {name: torch.cat(parts) for name, parts in values.items()}
 
 

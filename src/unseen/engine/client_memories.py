@@ -31,7 +31,7 @@ def save(folder: Path, memories: Memories) -> None:
             (list(at), {n: v.detach().cpu().clone() for n, v in memory.items()})
             for at, memory in entries
         ]
-        for client, entries in memories.kept.items()
+        for client, entries in memories.by_client.items()
     }
     buffer = io.BytesIO()
     torch.save(content, buffer)

@@ -121,9 +121,9 @@ def check_types(model: Model, client: Client) -> None:
     for split in filter(None, (client.train, client.validation)):
         for label, values in (("inputs", split.x), ("labels", split.y)):
             if values.dtype.is_floating_point and values.dtype != expected:
-                given, wanted = (str(t).removeprefix("torch.") for t in (values.dtype, expected))
-                fault = f"client {client.name!r} has {label} in {given}; expected {wanted}."
-                raise UnseenError(fault, remedy=f"Give it {label}.to(torch.{wanted}).")
+                kind, own = (str(t).removeprefix("torch.") for t in (values.dtype, expected))
+                fault = f"client {client.name!r} has {label} in {kind}; expected {own}."
+                raise UnseenError(fault, remedy=f"Give it {label}.to(torch.{own}).")
 
 
 def stacked(rows: Sequence[Tensor], memory_limit: int | None = None) -> Tensor:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from unseen.core import Inbox, Reply, Turn
-from unseen.errors import UnseenError
+from unseen.errors import UnseenError, absent
 
 if TYPE_CHECKING:
     from flwr.app import RecordDict
@@ -38,10 +38,10 @@ QUIET = {
 }
 
 
-def needs_flower() -> None:
-    """Refuse to continue without Flower, and silence it."""
+def needs_flower(what: str, instead: str = "") -> None:
+    """Refuse to continue without Flower, in the words of `absent`, and silence it."""
     if importlib.util.find_spec("flwr") is None:
-        raise UnseenError("this needs Flower.", remedy="pip install 'unseen[flower]'.")
+        raise absent("flwr", what, "flower", instead)
     for name, value in QUIET.items():
         os.environ.setdefault(name, value)
 

@@ -26,8 +26,9 @@ PREFIX = "these models cannot be trained as one batch: "
 
 @dataclass(frozen=True)
 class Member:
-    """One model of the batch: who trains it, from where, and how."""
+    """One model of the batch: of which network, who trains it, from where, and how."""
 
+    model: Model
     local: Train
     client: Client
     inbox: Inbox
@@ -75,7 +76,7 @@ class Pool:
 
 
 def train(
-    model: Model, members: Sequence[Member], pool: Pool, graph: bool = False
+    members: Sequence[Member], pool: Pool, graph: bool = False
 ) -> tuple[Tensor, list[dict[str, float]]]:
     """Return the members' trained vectors [M, P] and what each reports.
 
@@ -84,17 +85,19 @@ def train(
         and losses are read after the last.
 
     Args:
-        model: The network.
-        members: Who trains it, M times.
+        members: Who trains what, M times one network.
         pool: Their data.
         graph: Whether to record a step once as a CUDA graph and replay it.
     """
+    model = members[0].model
+    if any(member.model.layout != model.layout for member in members):
+        refuse("they are of different networks")
     plan = planned(members, pool, model.device)
     models = Models(model, members, pool, plan)
     model.module.train()
     models.play(graph)
-    seen = plan.mask.sum((0, 2)).clamp(min=1)
-    means, steps = (models.total / seen).tolist(), (plan.mask.sum(2) > 0).sum(0).tolist()
+    counts = plan.mask.sum((0, 2)).clamp(min=1)
+    means, steps = (models.total / counts).tolist(), (plan.mask.sum(2) > 0).sum(0).tolist()
     sizes = [len(member.client.split("train")) for member in members]
     numbers = zip(sizes, steps, means, strict=True)
     return models.matrix, [{"examples": n, "steps": s, "loss": value} for n, s, value in numbers]
@@ -204,15 +207,15 @@ def per_example(loss: Loss, outputs: Tensor, y: Tensor) -> Tensor:
 
 def planned(members: Sequence[Member], pool: Pool, device: torch.device) -> Plan:
     """Plan every member's batches, drawn as it draws them when it trains alone, and its numbers."""
-    drawn = []
+    indices = []
     for member in members:
         split = member.client.split("train")
         begin = pool.begin[id(split.x)]
-        drawn.append([i + begin for i in batches(split, member.local.training, member.turn)])
-    T, B = max(map(len, drawn)), max(len(i) for own in drawn for i in own)
+        indices.append([i + begin for i in batches(split, member.local.training, member.turn)])
+    T, B = max(map(len, indices)), max(len(i) for own in indices for i in own)
     index = torch.zeros(T, len(members), B, dtype=torch.long)
     mask, rates = torch.zeros(T, len(members), B), torch.zeros(T, len(members), 1)
-    for m, (member, own) in enumerate(zip(members, drawn, strict=True)):
+    for m, (member, own) in enumerate(zip(members, indices, strict=True)):
         recipe, turn = member.local.training, member.turn
         rates[: len(own), m] = recipe.optimiser.lr * recipe.schedule(turn.round, turn.rounds)
         for t, rows in enumerate(own):

@@ -7,11 +7,10 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from importlib import import_module
 from typing import Any, TypeVar
 
 from unseen.engine.messages import QUIET
-from unseen.errors import UnseenError, number
+from unseen.errors import number, optional
 
 T = TypeVar("T")
 #: A function, and what it is called with.
@@ -51,17 +50,12 @@ def in_ray(calls: Iterable[Call[T]], jobs: int) -> Iterator[T]:
     number("jobs", jobs, 1, whole=True)
     for name, value in QUIET.items():
         os.environ.setdefault(name, value)
-    try:
-        ray: Any = import_module("ray")
-    except ImportError:
-        raise UnseenError(
-            "--executor ray needs Ray.", remedy="pip install 'unseen[flower]'."
-        ) from None
+    ray = optional("ray", "--executor ray needs", "flower", "take --executor processes")
     waiting = list(calls)
     if not waiting:
         return
-    begun = not ray.is_initialized()
-    if begun:
+    own_cluster = not ray.is_initialized()
+    if own_cluster:
         address = os.environ.get("RAY_ADDRESS")
         here: dict[str, Any] = {} if address else {"num_cpus": jobs, "include_dashboard": False}
         ray.init(address=address, log_to_driver=False, logging_level="ERROR", **here)
@@ -72,15 +66,15 @@ def in_ray(calls: Iterable[Call[T]], jobs: int) -> Iterator[T]:
             while waiting and len(running) < jobs:
                 function, arguments = waiting.pop(0)
                 running.append(work.remote(function, arguments))
-            done, running = ray.wait(running, num_returns=1)
+            ready, running = ray.wait(running, num_returns=1)
             try:
-                yield ray.get(done[0])
+                yield ray.get(ready[0])
             except ray.exceptions.RayTaskError as error:
                 raise error.cause from error
     finally:
         for reference in running:
             ray.cancel(reference, force=True)
-        if begun:
+        if own_cluster:
             ray.shutdown()
 
 

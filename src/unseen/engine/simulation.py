@@ -51,7 +51,7 @@ class Workplace:
 
 def simulate(main: Callable[[Any], None], nodes: int, jobs: int) -> None:
     """Run `main` with a Grid of `nodes` nodes, over `jobs` workers of Ray."""
-    messages.needs_flower()
+    messages.needs_flower("a simulation needs")
     from flwr.serverapp import ServerApp
     from flwr.simulation import run_simulation
 
@@ -108,8 +108,8 @@ class Nodes(Backend):
         job: messages.Parcel = {"job": self.job, "turn": label, "folder": str(self.folder)}
         common = {**messages.from_inbox(inbox), **job}
         parcels = [messages.pack({**common, "client": name}) for name in clients]
-        sent = [Message(p, nodes[i % len(nodes)], "query") for i, p in enumerate(parcels)]
-        ids = list(self.grid.push_messages(sent))
+        questions = [Message(p, nodes[i % len(nodes)], "query") for i, p in enumerate(parcels)]
+        ids = list(self.grid.push_messages(questions))
         replies: dict[str, Reply] = {}
         while len(replies) < len(ids):
             for message in self.grid.pull_messages([id for id in ids if id not in replies]):
@@ -149,7 +149,7 @@ def answer(message: Any, context: Any) -> Any:
     job = parcel["job"]
     assert isinstance(job, bytes)
     turn, name = messages.to_turn(json.loads(str(parcel["turn"]))), str(parcel["client"])
-    work = _made(job)
+    work = _workplace(job)
     with reproducible(work.threads, work.device):
         exchange = next(e for e in work.method.exchanges if e.name == turn.exchange)
         inbox = messages.to_inbox(parcel, work.model.device)
@@ -162,6 +162,6 @@ def answer(message: Any, context: Any) -> Any:
 
 
 @lru_cache(maxsize=1)
-def _made(job: bytes) -> Workplace:
+def _workplace(job: bytes) -> Workplace:
     workplace: Workplace = pickle.loads(job)()
     return workplace

@@ -1,4 +1,4 @@
-"""Many models trained as one batch of models: clients of a round, or whole federations.
+"""Many models trained as one batch of models: clients of a round, members of an ensemble, sweeps.
 
 Made for GPUs, where a small net's step is a matter of launches; on a CPU one model after the other
 is faster.
@@ -9,8 +9,20 @@ from dataclasses import dataclass, replace
 
 from torch import Tensor, nn
 
-from unseen.core import Backend, Client, DenseRows, Exchange, Inbox, Memories, Model, Reply, Turn
+from unseen.core import (
+    Backend,
+    Client,
+    DenseRows,
+    Exchange,
+    Inbox,
+    Memories,
+    Memory,
+    Model,
+    Reply,
+    Turn,
+)
 from unseen.core.exchange import Local, Method, Outcome, State
+from unseen.core.joint import Ask, Several
 from unseen.core.losses import CrossEntropy
 from unseen.core.parts import able, innermost, layers
 from unseen.core.replies import finished
@@ -20,6 +32,8 @@ from unseen.engine.model_batch import PREFIX, Member, Pool, refuse, train
 from unseen.errors import UnseenError
 from unseen.gradient import Backprop
 from unseen.local.train import Train
+
+CHANGES = "the method changes the network"
 
 
 class Stacked(Backend):
@@ -59,15 +73,29 @@ class Stacked(Backend):
         if not exchange.slots:
             return self.one_by_one.map(exchange, inbox, clients, turn)
         members = self.members(exchange, inbox, clients, turn)
-        matrix, scalars = train(self.model, members, self.pool(), self.graph)
-        return self.replies(exchange, members, matrix, scalars)
+        matrix, scalars = train(members, self.pool(), self.graph)
+        return self.replies(exchange, inbox, clients, turn, matrix, scalars)
 
     def members(
         self, exchange: Exchange, inbox: Inbox, clients: Sequence[str], turn: Turn
     ) -> list[Member]:
-        """Return the clients as models of a batch."""
-        local = stackable(exchange.local, self.model)
-        return [Member(local, self.clients[n], inbox, replace(turn, client=n)) for n in clients]
+        """Return the models of a batch, of each client in turn."""
+        members = []
+        for name in clients:
+            for ask in self.asked(exchange, inbox, name, turn):
+                local = stackable(ask.exchange.local, ask.model)
+                members.append(Member(ask.model, local, self.clients[name], ask.inbox, ask.turn))
+        return members
+
+    def asked(self, exchange: Exchange, inbox: Inbox, name: str, turn: Turn) -> list[Ask]:
+        """Return what an exchange asks of a client: one model, or one of each federation."""
+        memory = self.memories.before(name, (turn.round, turn.order))
+        local, turn = exchange.local, replace(turn, client=name)
+        if isinstance(local, Several):
+            if any(method.adapt is not None for method in local.methods):
+                refuse("they are of different networks")
+            return local.asked(self.model, inbox, memory, turn)
+        return [Ask(exchange, self.model, inbox, memory, turn)]
 
     def pool(self) -> Pool:
         if self._pool is None:
@@ -75,17 +103,25 @@ class Stacked(Backend):
         return self._pool
 
     def replies(
-        self, exchange: Exchange, members: Sequence[Member], matrix: Tensor,
-        scalars: Sequence[Mapping[str, float]],
+        self, exchange: Exchange, inbox: Inbox, clients: Sequence[str], turn: Turn,
+        matrix: Tensor, scalars: Sequence[Mapping[str, float]],
     ) -> list[Reply]:  # fmt: skip
-        """Return what the members send of their trained rows; their memories stay as they were."""
-        replies = []
-        for member, row, numbers in zip(members, matrix, scalars, strict=True):
-            label = (member.turn.round, member.turn.order)
-            before = self.memories.before(member.client.name, label)
-            self.memories.write(member.client.name, label, before)
-            rows = {"model": row, "buffers": self.model.buffers.clone()}
-            replies.append(finished(Reply(rows, dict(numbers)), exchange, member.inbox, rows))
+        """Return what the clients send of their trained rows; their memories stay as they were."""
+        replies, trained = [], zip(matrix, scalars, strict=True)
+        for name in clients:
+            asks, answers = self.asked(exchange, inbox, name, turn), list[tuple[Reply, Memory]]()
+            for ask in asks:
+                row, numbers = next(trained)
+                rows = {"model": row, "buffers": ask.model.buffers.clone()}
+                reply = finished(Reply(rows, dict(numbers)), ask.exchange, ask.inbox, rows)
+                answers.append((reply, ask.memory))
+            label = (turn.round, turn.order)
+            before, local = self.memories.before(name, label), exchange.local
+            self.memories.write(name, label, before)
+            if isinstance(local, Several):
+                own = replace(turn, client=name)
+                answers = [local.answered(self.model, inbox, before, own, answers)]
+            replies.append(answers[0][0])
         return replies
 
     def rows(self, slot: str, replies: Sequence[Reply], reference: Tensor | None) -> DenseRows:
@@ -149,16 +185,18 @@ def train_together(runs: Sequence[Run], rounds: int, pool: Pool | None) -> None:
     if pool is None:
         return
     asked = [_training(run, rounds) for run in runs]
-    members = [member for _, own in asked for member in own]
-    matrix, scalars = train(runs[0].backend.model, members, pool, runs[0].backend.graph)
+    batches = [run.backend.members(*call) for run, call in zip(runs, asked, strict=True)]
+    members = [member for batch in batches for member in batch]
+    matrix, scalars = train(members, pool, runs[0].backend.graph)
     at = 0
-    for run, (exchange, own) in zip(runs, asked, strict=True):
-        part = slice(at, at := at + len(own))
-        replies = run.backend.replies(exchange, own, matrix[part], scalars[part])
-        run.backend.ready[exchange.name] = replies
+    for run, call, batch in zip(runs, asked, batches, strict=True):
+        part = slice(at, at := at + len(batch))
+        replies = run.backend.replies(*call, matrix[part], scalars[part])
+        run.backend.ready[call[0].name] = replies
 
 
-def _training(run: Run, rounds: int) -> tuple[Exchange, list[Member]]:
+def _training(run: Run, rounds: int) -> tuple[Exchange, Inbox, list[str], Turn]:
+    """Return what a run's next round asks of its clients, as `Backend.map` is asked."""
     state, roster, exchanges = run.state, sorted(run.clients), enumerate(run.method.exchanges)
     training = [(i, e) for i, e in exchanges if e.slots and due(e, state.round, rounds)]
     if len(training) != 1:
@@ -166,15 +204,21 @@ def _training(run: Run, rounds: int) -> tuple[Exchange, list[Member]]:
     order, exchange = training[0]
     turn = Turn(state.seed, state.round, rounds, roster=tuple(roster))
     names = recipients(exchange, roster, sample(roster, run.fraction, turn))
-    turn = replace(turn, exchange=exchange.name, order=order)
-    return exchange, run.backend.members(exchange, state.inbox, names, turn)
+    return exchange, state.inbox, names, replace(turn, exchange=exchange.name, order=order)
 
 
 def unstackable(method: Method, model: Model, clients: Mapping[str, Client]) -> str:
     """Return why the method's models cannot train in a batch with those of other jobs, or ""."""
     training = [exchange for exchange in method.exchanges if exchange.slots]
+    if len(training) == 1 and isinstance(local := training[0].local, Several):
+        reasons = (
+            CHANGES if member.adapt is not None else unstackable(member, model, clients)
+            for member in local.methods
+        )  # fmt: skip
+        ends = "it ends by itself" if method.rounds is not None else ""
+        return next(filter(None, reasons), ends)
     if method.adapt is not None:
-        return "the method changes the network"
+        return CHANGES
     if len(training) != 1 or training[0].rounds != (0, 1):
         return "it does not have one training exchange in every round"
     if not set(training[0].slots) <= {"model", "buffers"}:
@@ -189,6 +233,12 @@ def unstackable(method: Method, model: Model, clients: Mapping[str, Client]) -> 
     except UnseenError as error:
         return error.what.removeprefix(PREFIX).removesuffix(".")
     return ""
+
+
+def models_of(method: Method) -> int:
+    """Return how many models a client trains in a round of a method that can be stacked."""
+    locals = (exchange.local for exchange in method.exchanges if exchange.slots)
+    return max(len(local.methods) if isinstance(local, Several) else 1 for local in locals)
 
 
 def stackable(local: Local, model: Model) -> Train:

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, cast
 
-from unseen.errors import UnseenError
+from unseen.errors import UnseenError, absent
 from unseen.federation.kit_spec import is_address
 
 try:
@@ -20,10 +20,8 @@ try:
     from cryptography.hazmat.primitives import serialization as s
     from cryptography.hazmat.primitives.asymmetric import ec
     from cryptography.x509.oid import ExtendedKeyUsageOID
-except ImportError:
-    raise UnseenError(
-        "keys and certificates need cryptography.", remedy="pip install 'unseen[flower]'."
-    ) from None
+except ImportError as error:
+    raise absent("cryptography", "keys and certificates need", "flower") from error
 
 #: Clocks of machines differ; a certificate is valid a little before it is made.
 SKEW = timedelta(minutes=10)

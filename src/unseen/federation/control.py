@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from unseen.errors import UnseenError
+from unseen.errors import UnseenError, absent
 from unseen.federation.kit import Kit
 
 SPENT = "its key was shut out before and stays out. A new key: unseen federation provision --renew"
@@ -39,12 +39,12 @@ class Control:
         from flwr.proto import control_pb2
 
         self.client, self.proto = client, control_pb2
-        self.spent: set[str] = set()
+        self.old: set[str] = set()
 
     def nodes(self) -> list[Any]:
         """Return all sites that are registered; without keys they have no name."""
-        listed = self.client.ListNodes(self.proto.ListNodesRequest()).nodes_info
-        return [node for node in listed if node.status != "unregistered"]
+        nodes = self.client.ListNodes(self.proto.ListNodesRequest()).nodes_info
+        return [node for node in nodes if node.status != "unregistered"]
 
     def online(self) -> set[str]:
         """Return the sites that are connected, by name, or by number where they have none."""
@@ -59,7 +59,7 @@ class Control:
         import httpx
 
         nodes = {bytes(node.public_key): node for node in self.nodes()}
-        out, new, spent = [], [], set()
+        out, new, old = [], [], set()
         for node in (node for key, node in nodes.items() if key not in keys.values()):
             self.client.UnregisterNode(self.proto.UnregisterNodeRequest(node_id=node.node_id))
             out.append(f"{node.name}: shut out, its key is no longer in sites/")
@@ -69,9 +69,9 @@ class Control:
                 self.client.RegisterNode(request)
                 new.append(f"{name}: let in, its key is registered")
             except httpx.HTTPStatusError:  # Flower never takes back a key that was shut out
-                spent.add(name)
-        before, self.spent = self.spent, spent
-        return [*new, *out, *(f"{name}: {SPENT} {name}" for name in sorted(spent - before))]
+                old.add(name)
+        before, self.old = self.old, old
+        return [*new, *out, *(f"{name}: {SPENT} {name}" for name in sorted(old - before))]
 
     def start(self, app: Path, settings: Mapping[str, str | int | float | bool]) -> int:
         """Start a run and return its number.
@@ -97,8 +97,8 @@ class Control:
         return int(reply.run_id)
 
     def run(self, number: int) -> Run:
-        listed = self.client.ListRuns(self.proto.ListRunsRequest(run_id=number))
-        status = listed.run_dict[number].status
+        runs = self.client.ListRuns(self.proto.ListRunsRequest(run_id=number))
+        status = runs.run_dict[number].status
         return Run(":".join(filter(None, (status.status, status.sub_status))), status.details)
 
     def running(self) -> list[int]:
@@ -145,4 +145,5 @@ def control(kit: Kit) -> Iterator[Control]:
 def needs_flower() -> None:
     """Refuse to continue without Flower."""
     if find_spec("flwr") is None:
-        raise UnseenError("a federation needs Flower.", remedy="pip install 'unseen[flower]'.")
+        instead = "run the study on this machine by unseen study"
+        raise absent("flwr", "a federation needs", "flower", instead)

@@ -232,15 +232,15 @@ def _data(kit: Kit, study: Path | None, data: Path | None) -> Iterator[Finding]:
 
     own = Site(kit.name, Path(), kit.state, kit.role, kit.folder)
     try:
-        chosen = StudySpec.read(study)
+        spec = StudySpec.read(study)
         site = Site.read(kit.folder) if settled else own
-        dataset = load(site if data is None else replace(site, data=data.absolute()), chosen)
+        dataset = load(site if data is None else replace(site, data=data.absolute()), spec)
     except UnseenError as error:
         yield Finding.of("data", error)
     except OSError as error:
         yield Finding("data", "fault", f"cannot be read: {error}", "check path and rights")
     else:
-        yield from _judged(kit, chosen, dataset)
+        yield from _judged(kit, spec, dataset)
 
 
 def _judged(kit: Kit, study: Any, dataset: Any) -> Iterator[Finding]:
@@ -250,7 +250,7 @@ def _judged(kit: Kit, study: Any, dataset: Any) -> Iterator[Finding]:
     from unseen.study.prepare import rows_of
 
     (domain,) = dataset.domains
-    columns = len(dataset.schema.columns) if dataset.schema is not None else 0
+    columns = len(dataset.schema.names) if dataset.schema is not None else 0
     shape = "×".join(map(str, domain.x.shape[1:]))
     yield Finding("features", "ok", f"{columns} columns" if columns else f"inputs of {shape}")
     count, batch = len(domain.y), study.training.batch_size
@@ -268,10 +268,10 @@ def _judged(kit: Kit, study: Any, dataset: Any) -> Iterator[Finding]:
     if dataset.classes is None:
         return
     counts = torch.bincount(domain.y, minlength=len(dataset.classes)).tolist()
-    named = dict(zip(dataset.classes, counts, strict=True))
-    absent = [name for name, n in named.items() if not n]
+    sizes = dict(zip(dataset.classes, counts, strict=True))
+    absent = [name for name, n in sizes.items() if not n]
     remedy = f"no example of {', '.join(absent)}: is that right?" if absent else ""
-    if len(named) - len(absent) < 2:
+    if len(sizes) - len(absent) < 2:
         remedy = "check the label column; a site of one class trains towards always answering it"
-    text = ", ".join(f"{name} {n}" for name, n in named.items())
+    text = ", ".join(f"{name} {n}" for name, n in sizes.items())
     yield Finding("classes", "warning" if remedy else "ok", text, remedy)

@@ -1,17 +1,16 @@
 """The file that names a federation: its server, its sites, and how long certificates are valid."""
 
 import ipaddress
-import json
 import re
 import tomllib
-from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, Field
 
 from unseen.errors import UnseenError
+from unseen.spec.named import toml
 from unseen.spec.wording import Settings, WrongSettings, sentences
 
 Role = Literal["train", "evaluate"]
@@ -81,7 +80,7 @@ class Federation(Settings):
     @property
     def channels(self) -> list[str]:
         """The channels whose keys the kits get."""
-        return [name for name, asked in (("ckks", self.ckks), ("masks", self.masks)) if asked]
+        return [name for name, applies in (("ckks", self.ckks), ("masks", self.masks)) if applies]
 
     @classmethod
     def read(cls, path: Path) -> Self:
@@ -99,14 +98,8 @@ class Federation(Settings):
     def text(self) -> str:
         """Return the same federation in TOML, for later additions and renewals."""
         settings = {**self.model_dump(exclude={"sites"}), "listen": self.bind}
-        said = {name: value for name, value in settings.items() if value is not False}
-        return f"{toml(said)}\n[sites]\n{toml(self.sites)}"
-
-
-def toml(settings: Mapping[str, Any]) -> str:
-    """Return texts, numbers and lists in TOML, which spells them as JSON does."""
-    texts = {name: json.dumps(value, ensure_ascii=False) for name, value in settings.items()}
-    return "".join(f"{name} = {text}\n" for name, text in texts.items())
+        fields = {name: value for name, value in settings.items() if value is not False}
+        return f"{toml(fields)}\n[sites]\n{toml(self.sites)}"
 
 
 def is_address(host: str) -> bool:

@@ -92,15 +92,15 @@ def follow(link: Control, number: int, out: Path) -> Run:
         number: The run.
         out: Folder of its records.
     """
-    last, waited, since = "", "", time.monotonic()
+    last, before, since = "", "", time.monotonic()
     for look in itertools.count():
         news = standing(out)
         line, waiting = progress(news), str(news.get("waiting", ""))
         if line and line != last:
             say(line)
             last = line
-        if waiting != waited:
-            waited, since = waiting, time.monotonic()
+        if waiting != before:
+            before, since = waiting, time.monotonic()
         elif waiting and time.monotonic() - since > LONG:
             say(f"waiting {waiting}")
             since = float("inf")
@@ -153,8 +153,8 @@ def status(kit: Kit, out: Path | None) -> None:
         return
     waiting, connected = news.get("waiting"), ", ".join(map(str, news.get("connected", ())))
     say(f"study {news.get('name', '?')}: {'finished' if news.get('finished') else 'not finished'}")
-    seen = connected and f"last seen by the run: {connected}"
-    for line in filter(None, (progress(news), waiting and f"waiting {waiting}", seen)):
+    sites = connected and f"last seen by the run: {connected}"
+    for line in filter(None, (progress(news), waiting and f"waiting {waiting}", sites)):
         say(line)
 
 

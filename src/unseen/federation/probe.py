@@ -56,7 +56,7 @@ def ask(kit: Kit, size: int = 0, timeout: float = 10.0) -> Answer:
         size: How many bytes to send.
         timeout: Seconds to wait.
     """
-    begun, certificate, where = time.monotonic(), b"", (kit.servers[0], kit.port)
+    start, certificate, where = time.monotonic(), b"", (kit.servers[0], kit.port)
     connection: http.client.HTTPConnection
     if kit.insecure:
         connection = http.client.HTTPConnection(*where, timeout=timeout)
@@ -79,14 +79,14 @@ def ask(kit: Kit, size: int = 0, timeout: float = 10.0) -> Answer:
         return _failed(kit, *_named(error, kit.insecure))
     finally:
         connection.close()
-    seconds = time.monotonic() - begun
+    seconds = time.monotonic() - start
     return Answer(content=content, date=date, seconds=seconds, certificate=certificate)
 
 
 def _failed(kit: Kit, trouble: str, words: str, why: object) -> Answer:
     table: dict[str, str] = tomllib.loads(source("troubles.toml"))[trouble]
-    said = table[words].format(where=kit.address, host=kit.servers[0], why=why)
-    return Answer(trouble, said, table["check"], table["remedy"])
+    text = table[words].format(where=kit.address, host=kit.servers[0], why=why)
+    return Answer(trouble, text, table["check"], table["remedy"])
 
 
 def _named(error: Exception, insecure: bool) -> tuple[str, str, object]:

@@ -78,7 +78,7 @@ class Child:
         """Its exit status, None while it runs."""
         return self.process.poll()
 
-    def said(self) -> str:
+    def output(self) -> str:
         """Return what it wrote since it was started."""
         with self.log.open("rb") as file:
             file.seek(self.begin)
@@ -86,7 +86,7 @@ class Child:
 
     def ended(self, what: str) -> UnseenError:
         """Return an error that says what ended, with the line of the log that says why."""
-        lines = [line.strip() for line in self.said().splitlines() if line.strip()]
+        lines = [line.strip() for line in self.output().splitlines() if line.strip()]
         telling = [line for line in lines if re.search("rror|refused|nvalid|[Ff]ailed", line)]
         why = (telling or lines or [""])[-1][:300]
         return UnseenError(f"{what} (status {self.code}). {why} Log: {self.log}")
@@ -118,14 +118,14 @@ class Child:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self.process.wait(PATIENCE)
         for sign, seconds in ((signal.SIGTERM, PATIENCE), (signal.SIGKILL, 2.0)):
-            until, left = time.monotonic() + seconds, descendants(os.getpid())
-            for pid in left:
+            until, pids = time.monotonic() + seconds, descendants(os.getpid())
+            for pid in pids:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, sign)
-            while left and time.monotonic() < until:
+            while pids and time.monotonic() < until:
                 time.sleep(0.05)
                 self.process.poll()
-                left = [pid for pid in descendants(os.getpid()) if not _reaped(pid)]
+                pids = [pid for pid in descendants(os.getpid()) if not _reaped(pid)]
 
 
 @contextlib.contextmanager

@@ -7,8 +7,9 @@ from pathlib import Path
 from unseen.errors import UnseenError, nearest
 from unseen.federation.certificates import Authority, write, write_pair, write_site_keys
 from unseen.federation.kit import SECRETS
-from unseen.federation.kit_spec import Federation, Role, toml
+from unseen.federation.kit_spec import Federation, Role
 from unseen.federation.templates import render, source
+from unseen.spec.named import toml
 
 #: The description from which later additions and renewals are made, among the kits.
 DESCRIPTION = "federation.toml"

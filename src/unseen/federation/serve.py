@@ -14,9 +14,9 @@ from unseen.federation import certificates
 from unseen.federation.control import Control, control, needs_flower
 from unseen.federation.flower import bundle
 from unseen.federation.kit import Kit
-from unseen.federation.kit_spec import toml
 from unseen.federation.probe import ask, other_versions, unregistered
 from unseen.federation.process import Child, check_port, environment, free_port, say, until_told
+from unseen.spec.named import toml
 
 INSECURE = (
     "WARNING: --insecure: no encryption, and any machine may take part. Not for data of people."
@@ -151,13 +151,13 @@ def join(kit: Kit, data: Path, app: Path | None = None, allow: Sequence[str] = (
     options = {"superlink": kit.address, "port": free_port(), "node-config": names}
     ca, key = kit.folder / "ca.crt", kit.private_key
     keys = {"root-certificates": ca, "auth-supernode-private-key": key}
-    begun, once = time.monotonic(), cache(say)
+    start, once = time.monotonic(), cache(say)
     with _stopped():
         say(f"{kit.name} takes part in {kit.federation} at {kit.address} with {path}")
         while True:
             with started(kit, "supernode", options, keys, UNSEEN_APP=str(folder)) as child:
                 child.wait()
-                if STILL not in child.said() or time.monotonic() - begun > MISSED:
+                if STILL not in child.output() or time.monotonic() - start > MISSED:
                     raise child.ended("the connection ended")
                 once("the server still counts on the connection before; trying again")
                 time.sleep(LOOK)

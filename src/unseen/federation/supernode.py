@@ -28,14 +28,14 @@ def files(bundle: bytes) -> set[tuple[str, str]]:
         return {(name, hashlib.sha256(packed.read(name)).hexdigest()) for name in names}
 
 
-def same_app(own: Set[tuple[str, str]], sent: bytes) -> bool:
+def same_app(own: Set[tuple[str, str]], other: bytes) -> bool:
     """Return whether the server sent the app that this site has itself, and say if it did not.
 
     Args:
         own: The `files` of the site's own app.
-        sent: The app that the server sent.
+        other: The app that the server sent.
     """
-    wrong = sorted({name for name, _ in files(sent) ^ own})
+    wrong = sorted({name for name, _ in files(other) ^ own})
     if wrong:
         differ = f"({len(wrong)} files differ: {', '.join(wrong[:5])})"
         what = f"refused: the server asks for another app than this site's own {differ}."

@@ -54,12 +54,12 @@ def evaluated(rows: Iterable[Record]) -> Points:
         for name, level, number in measured(row):
             key = (f"{name}/{role}", f"/{level}" if level else "", row["round"])
             series.setdefault(key, {})[str(row["domain"])] = number
-    drawn: Points = {}
+    points: Points = {}
     for (tag, end, r), domains in series.items():
-        drawn[tag + end, r] = mean(list(domains.values()))
+        points[tag + end, r] = mean(list(domains.values()))
         if len(domains) > 1:
-            drawn |= {(f"{tag}/{domain}{end}", r): x for domain, x in domains.items()}
-    return drawn
+            points |= {(f"{tag}/{domain}{end}", r): x for domain, x in domains.items()}
+    return points
 
 
 def measured(row: Record) -> Iterator[tuple[str, str, float]]:
@@ -72,23 +72,23 @@ def measured(row: Record) -> Iterator[tuple[str, str, float]]:
 
 def trained(rows: Iterable[Record]) -> Points:
     """Return scalars and weights of training exchanges, and bytes of all exchanges of a round."""
-    drawn: Points = {}
+    points: Points = {}
     for row in rows:
         r, names = row["round"], row["clients"]
         for scalar, values in row.get("scalars", {}).items():
             clients = {c: float(x) for c, x in zip(names, values, strict=False) if finite(x)}
             tag = f"{row['exchange']}.{scalar}"
-            drawn |= {(f"{tag}/{client}", r): x for client, x in clients.items()}
-            drawn |= {(tag, r): mean(list(clients.values()))} if clients else {}
+            points |= {(f"{tag}/{client}", r): x for client, x in clients.items()}
+            points |= {(tag, r): mean(list(clients.values()))} if clients else {}
         for slot, values in row.get("weights", {}).items():
             blocked = bool(values) and isinstance(values[0], list)
             for i, block in enumerate(values if blocked else [values]):
                 tag = f"weights.{slot}/{i}" if blocked else f"weights.{slot}"
                 pairs = zip(names, block, strict=False)
-                drawn |= {(f"{tag}/{client}", r): float(x) for client, x in pairs if finite(x)}
+                points |= {(f"{tag}/{client}", r): float(x) for client, x in pairs if finite(x)}
         for way, size in row.get("bytes", {}).items():
-            drawn[f"bytes/{way}", r] = drawn.get((f"bytes/{way}", r), 0.0) + size
-    return drawn
+            points[f"bytes/{way}", r] = points.get((f"bytes/{way}", r), 0.0) + size
+    return points
 
 
 def finite(value: object) -> bool:
@@ -129,7 +129,7 @@ class TensorBoard:
         file = self.root / place / DIGEST
         return file.read_text() if file.exists() else ""
 
-    def known(self, place: str, job: Job) -> Points:
+    def history(self, place: str, job: Job) -> Points:
         """Return the points in the job's event files; a truncated file is read up to its end."""
         from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
         from tensorboard.util.tensor_util import make_ndarray
@@ -156,7 +156,7 @@ class TensorBoard:
             self.writers[place].add_scalar(tag, value, step)
         self.writers[place].flush()
 
-    def done(self, place: str, mark: Mapping[str, Any], digest: str) -> None:
+    def finish(self, place: str, mark: Mapping[str, Any], digest: str) -> None:
         """Close the job's file, and write down what it holds."""
         self._close(place)
         write_atomically(self.root / place / DIGEST, digest.encode())
@@ -225,16 +225,16 @@ class MLflow:
     def complete(self, place: str) -> str:
         return self.runs[place].data.tags.get(DONE, "") if place in self.runs else ""
 
-    def known(self, place: str, job: Job) -> Points:
+    def history(self, place: str, job: Job) -> Points:
         """Return the history of every metric of the job's run, which is made if there is none."""
         from mlflow.entities import Param
 
         if place not in self.runs:
-            named = {"method": job.method, "task": job.task, "seed": str(job.seed)}
-            tags = {FOLDER: self.folder, PLACE: place, "mlflow.source.name": "unseen", **named}
-            title = " · ".join(named.values())
+            keys = {"method": job.method, "task": job.task, "seed": str(job.seed)}
+            tags = {FOLDER: self.folder, PLACE: place, "mlflow.source.name": "unseen", **keys}
+            title = " · ".join(keys.values())
             run = self.client.create_run(self.experiment, run_name=title, tags=tags)
-            params = [Param(self.name(k), v[:VALUE]) for k, v in {**self.settings, **named}.items()]
+            params = [Param(self.name(k), v[:VALUE]) for k, v in {**self.settings, **keys}.items()]
             self.client.log_batch(run.info.run_id, params=params)
             self.runs[place] = run
             self.opened.add(place)
@@ -261,7 +261,7 @@ class MLflow:
         metrics = [Metric(name, value, now, step) for (name, step), value in new.items()]
         self.client.log_batch(self.runs[place].info.run_id, metrics)
 
-    def done(self, place: str, mark: Mapping[str, Any], digest: str) -> None:
+    def finish(self, place: str, mark: Mapping[str, Any], digest: str) -> None:
         """End the job's run: FINISHED, or FAILED with the reason where it diverged."""
         run = self.runs[place].info.run_id
         if why := mark.get("diverged"):

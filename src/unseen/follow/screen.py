@@ -21,7 +21,7 @@ BARS = "▁▂▃▄▅▆▇█"
 WIDE, LISTED = 12, 8
 
 
-def shown(snapshot: Snapshot) -> Any:
+def renderable(snapshot: Snapshot) -> Any:
     """Return the whole snapshot, as rich prints it."""
     from rich.console import Group
     from rich.padding import Padding
@@ -86,7 +86,7 @@ def jobs(snapshot: Snapshot, running: Sequence[Progress]) -> Table:
         table.add_column(name, justify="right", no_wrap=True)
     for job in running:
         of = f"/{snapshot.rounds}" if snapshot.rounds is not None else ""
-        age = "" if job.written is None else f"{duration(snapshot.now - job.written)} ago"
+        age = "" if job.last_write is None else f"{duration(snapshot.now - job.last_write)} ago"
         stopped = " (stopped)" if job.state == "stopped" and snapshot.active else ""
         figures = (last([curve], snapshot.metric) for curve in (job.validation, job.target))
         table.add_row(job.name, f"{job.rounds}{of}", *figures, age + stopped)

@@ -41,7 +41,7 @@ class Progress:
         rounds: Recorded rounds.
         validation: The metric by round, the mean over the sources.
         target: The same over the targets.
-        written: When its records last grew, in seconds since the epoch.
+        last_write: When its records last grew, in seconds since the epoch.
         seconds: What it took, once it is done.
         why: What happened to it, where it diverged.
     """
@@ -51,7 +51,7 @@ class Progress:
     rounds: int = 0
     validation: Curve = field(default_factory=dict)
     target: Curve = field(default_factory=dict)
-    written: float | None = None
+    last_write: float | None = None
     seconds: float | None = None
     why: str = ""
 
@@ -74,7 +74,7 @@ class Snapshot:
         rounds: Rounds of each job; None where that is unknown.
         jobs: All jobs, in the study's order.
         active: Whether a run is at work.
-        begun: When that run started, in seconds since the epoch.
+        start: When that run started, in seconds since the epoch.
         now: When the snapshot was taken.
         refused: Methods that cannot run, with the reason.
         notes: What a reader must know.
@@ -85,7 +85,7 @@ class Snapshot:
     rounds: int | None
     jobs: tuple[Progress, ...]
     active: bool
-    begun: float
+    start: float
     now: float
     refused: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
@@ -111,7 +111,7 @@ class Snapshot:
             return None
         return 1 - sum(map(self.ahead, self.jobs)) / (self.rounds * len(self.jobs))
 
-    def left(self) -> float | None:
+    def seconds_left(self) -> float | None:
         """Return the seconds until the end at the pace of this run; None where nothing tells it.
 
         Rounds are weighted by what a round of their method took in finished jobs. The pace is that
@@ -120,10 +120,10 @@ class Snapshot:
         if self.rounds is None or not self.active or self.finished:
             return None
         cost = self.costs()
-        this_run = [job for job in self.jobs if (job.written or 0) > self.begun]
+        this_run = [job for job in self.jobs if (job.last_write or 0) > self.start]
         played = sum(job.rounds * cost[job.job.method] for job in this_run)
         ahead = sum(self.ahead(job) * cost[job.job.method] for job in self.jobs)
-        return (self.now - self.begun) * ahead / played if played else None
+        return (self.now - self.start) * ahead / played if played else None
 
     def costs(self) -> dict[str, float]:
         """Return seconds per round by method: of its done jobs, else of the others', else 1."""
@@ -143,12 +143,12 @@ class Reader:
     Attributes:
         folder: The study's folder.
         metric: What to show instead of the study's metric.
-        seen: A job's folder -> its files' stamp and the metric, and what was read then.
+        cache: A job's folder -> its files' stamp and the metric, and what was read then.
     """
 
     folder: Path
     metric: str | None = None
-    seen: dict[Path, tuple[object, Progress]] = field(default_factory=dict)
+    cache: dict[Path, tuple[object, Progress]] = field(default_factory=dict)
 
     def snapshot(self) -> Snapshot:
         """Return the study as it is now.
@@ -161,8 +161,8 @@ class Reader:
             value(first, self.metric)
         own, there = study.settings, list(study.jobs())
         rounds = (own or study.identity.get("settings") or {}).get("rounds")
-        active, begun = at_work(self.folder), modified(self.folder / NAME) or 0.0
-        places = wanted(study, there)
+        active, start = at_work(self.folder), modified(self.folder / NAME) or 0.0
+        places = jobs_of(study, there)
         notes = [UNKNOWN[study.problem]] if study.problem else []
         if others := len({job.folder for job in there} - {job.folder for job in places}):
             notes.append(f"{others} more jobs, of earlier settings, are in the same folder")
@@ -171,11 +171,11 @@ class Reader:
         metric, jobs = self.metric or study.metric, []
         for job in places:
             key = (job.stamp(), metric)
-            if self.seen.get(job.folder, (None,))[0] != key:
-                self.seen[job.folder] = key, progress(job, metric)
-            jobs.append(self.seen[job.folder][1])
+            if self.cache.get(job.folder, (None,))[0] != key:
+                self.cache[job.folder] = key, progress(job, metric)
+            jobs.append(self.cache[job.folder][1])
         # Records that this run has written to are being written; others wait for their turn.
-        running = [j.state == "stopped" and active and (j.written or 0) > begun for j in jobs]
+        running = [j.state == "stopped" and active and (j.last_write or 0) > start for j in jobs]
         return Snapshot(
             title=str(own.get("title") or own.get("name") or self.folder.name),
             metric=metric,
@@ -185,14 +185,14 @@ class Reader:
                 for job, now in zip(jobs, running, strict=True)
             ),
             active=active,
-            begun=begun,
+            start=start,
             now=time.time(),
             refused=study.refused,
             notes=tuple(notes),
         )
 
 
-def wanted(study: StudyFolder, there: Sequence[JobFolder]) -> Sequence[JobFolder]:
+def jobs_of(study: StudyFolder, there: Sequence[JobFolder]) -> Sequence[JobFolder]:
     """Return every job that the study asks for; where the folder does not say, those in it.
 
     Args:
@@ -203,8 +203,8 @@ def wanted(study: StudyFolder, there: Sequence[JobFolder]) -> Sequence[JobFolder
     if not settings:
         return there
     methods = [m for m in map(canonical, settings.get("methods", ())) if m not in study.refused]
-    recorded = (*(settings.get("targets") or ()), *(job.job.task for job in there))
-    tasks = study.about.get("tasks") or dict.fromkeys(recorded)
+    tasks_there = (*(settings.get("targets") or ()), *(job.job.task for job in there))
+    tasks = study.about.get("tasks") or dict.fromkeys(tasks_there)
     seeds = settings.get("seeds", 1)
     seeds = range(seeds) if isinstance(seeds, int) else seeds
     return [study.job(Job(*key)) for key in product(methods, tasks, seeds)]
@@ -224,7 +224,7 @@ def progress(job: JobFolder, metric: str) -> Progress:
         int(last_record(job.folder / "rounds.jsonl").get("round", -1)) + 1,
         curve([row for row in job.source if row.get("role") == "source"], metric),
         curve(job.target, metric),
-        job.written,
+        job.last_write,
         float(seconds) if isinstance(seconds, int | float) else None,
         str(job.mark.get("diverged", "")),
     )

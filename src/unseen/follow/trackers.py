@@ -15,7 +15,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from unseen.errors import UnseenError, nearest
+from unseen.errors import UnseenError, absent, nearest
 from unseen.follow.boards import MLflow, Points, TensorBoard, points
 from unseen.results.study_folder import JobFolder, StudyFolder
 
@@ -39,8 +39,8 @@ def check(names: Sequence[str]) -> None:
             raise nearest("tracker", name, TRACKERS)
         for package in PACKAGES[name]:
             if find_spec(package) is None:
-                remedy = f"pip install 'unseen[{name}]'."
-                raise UnseenError(f"{name} needs {package}:", remedy=remedy)
+                instead = "leave out --track and follow the run by unseen watch"
+                raise absent(package, f"--track {name} needs", name, instead)
 
 
 @dataclass
@@ -49,22 +49,22 @@ class Feed:
 
     Attributes:
         tracker: The tracker.
-        sent: Its points, by place.
-        seen: The stamp of the files that these points are from, by place.
+        points: Its points, by place.
+        stamps: The stamp of the files that these points are from, by place.
         new: How many points were new to it, by place.
     """
 
     tracker: Tracker
-    sent: dict[str, Points] = field(default_factory=dict)
-    seen: dict[str, object] = field(default_factory=dict)
+    points: dict[str, Points] = field(default_factory=dict)
+    stamps: dict[str, object] = field(default_factory=dict)
     new: Counter[str] = field(default_factory=Counter)
 
     def sync(self, study: StudyFolder) -> None:
         for job in study.jobs():
             stamp = job.stamp()
-            if self.seen.get(job.place) != stamp:
+            if self.stamps.get(job.place) != stamp:
                 self._write(job)
-                self.seen[job.place] = stamp
+                self.stamps[job.place] = stamp
 
     def _write(self, job: JobFolder) -> None:
         place, tracker = job.place, self.tracker
@@ -72,21 +72,21 @@ class Feed:
         digest = hashlib.sha256(json.dumps(mark.get("records")).encode()).hexdigest()
         if job.finished and tracker.complete(place) == digest:
             return
-        recorded = {(tracker.name(tag), r): value for (tag, r), value in points(job).items()}
-        sent = self.sent[place] if place in self.sent else tracker.known(place, job.job)
+        current = {(tracker.name(tag), r): value for (tag, r), value in points(job).items()}
+        past = self.points[place] if place in self.points else tracker.history(place, job.job)
         # In single precision, which is what TensorBoard keeps.
-        if any(not isclose(sent[k], recorded[k], rel_tol=1e-6) for k in sent.keys() & recorded):
+        if any(not isclose(past[k], current[k], rel_tol=1e-6) for k in past.keys() & current):
             tracker.forget(place)  # these points are of another run of the job
-            sent = tracker.known(place, job.job)
+            past = tracker.history(place, job.job)
         # By round, then by name.
-        new = {k: recorded[k] for k in sorted(recorded.keys() - sent, key=lambda k: (k[1], k[0]))}
+        new = {k: current[k] for k in sorted(current.keys() - past, key=lambda k: (k[1], k[0]))}
         if new:
             tracker.write(place, new)
             self.new[place] += len(new)
-        self.sent[place] = sent | new
+        self.points[place] = past | new
         if job.finished:
-            tracker.done(place, mark, digest)
-            del self.sent[place]
+            tracker.finish(place, mark, digest)
+            del self.points[place]
 
 
 def listed(text: str) -> tuple[str, ...]:

@@ -149,7 +149,7 @@ class Flip(Checked, named="flip"):
     p: Share = 0.5
 
     def __call__(self, x: Tensor, generator: torch.Generator) -> Tensor:
-        return torch.where(_chosen(x, self.p, generator), x.flip(-1), x)
+        return torch.where(_draw(x, self.p, generator), x.flip(-1), x)
 
 
 @dataclass(frozen=True)
@@ -164,7 +164,7 @@ class Grayscale(Checked, named="grayscale"):
 
     def __call__(self, x: Tensor, generator: torch.Generator) -> Tensor:
         _coloured("grayscale", x)
-        return torch.where(_chosen(x, self.p, generator), grey(x).expand_as(x), x)
+        return torch.where(_draw(x, self.p, generator), grey(x).expand_as(x), x)
 
 
 @dataclass(frozen=True)
@@ -278,7 +278,7 @@ def _resampling(start: Tensor, length: Tensor, side: int, size: int) -> Tensor:
     return weights / weights.sum(2, keepdim=True)
 
 
-def _chosen(x: Tensor, p: float, generator: torch.Generator) -> Tensor:
+def _draw(x: Tensor, p: float, generator: torch.Generator) -> Tensor:
     """Return which images [B, 1, 1, 1] a change of probability p falls on."""
     return (torch.rand(len(x), generator=generator) < p).view(-1, 1, 1, 1).to(x.device)
 

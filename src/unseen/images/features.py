@@ -15,7 +15,7 @@ from unseen.errors import UnseenError, nearest
 Take = Callable[[], list[Tensor]]
 
 
-def chosen(module: nn.Module, layers: Sequence[str] | None = None, last: int = 2) -> list[str]:
+def layer_names(module: nn.Module, layers: Sequence[str] | None = None, last: int = 2) -> list[str]:
     """Return the layers named, or the net's last convolutions.
 
     Args:
@@ -26,7 +26,7 @@ def chosen(module: nn.Module, layers: Sequence[str] | None = None, last: int = 2
     Example:
         >>> c = nn.Conv2d
         >>> net = nn.Sequential(c(1, 2, 3), nn.ReLU(), c(2, 2, 3), c(2, 4, 3))
-        >>> chosen(net), chosen(net, ["1"])
+        >>> layer_names(net), layer_names(net, ["1"])
         (['2', '3'], ['1'])
     """
     modules = {name: part for name, part in module.named_modules() if name}

@@ -49,7 +49,7 @@ class Train(Part):
         moments = {k[10:]: v.clone() for k, v in memory.items() if k.startswith("optimiser.")}
         if recipe.buffers == "local" and "buffers" in memory:
             model.buffers.copy_(memory["buffers"])
-        steps, seen, total = 0, 0, torch.zeros((), device=model.device)
+        steps, examples, total = 0, 0, torch.zeros((), device=model.device)
         draws = turn.generator("augment")
         model.module.train()
         indices = (
@@ -64,14 +64,14 @@ class Train(Part):
                     x = recipe.augment(x, draws)
                 total += step(x, y) * len(y)
                 moments = dict(recipe.optimiser.step(model.vector, model.gradient, moments, lr))
-                steps, seen = steps + 1, seen + len(y)
-        kept = {k: v for k, v in memory.items() if not k.startswith("optimiser.")}
+                steps, examples = steps + 1, examples + len(y)
+        rest = {k: v for k, v in memory.items() if not k.startswith("optimiser.")}
         if recipe.keep_optimiser:
-            kept |= {f"optimiser.{name}": value for name, value in moments.items()}
+            rest |= {f"optimiser.{name}": value for name, value in moments.items()}
         if recipe.buffers == "local":
-            kept["buffers"] = model.buffers.clone()
-        scalars = {"examples": len(split), "steps": steps, "loss": float(total) / max(1, seen)}
-        return Reply({"model": model.vector, "buffers": model.buffers}, scalars), kept
+            rest["buffers"] = model.buffers.clone()
+        scalars = {"examples": len(split), "steps": steps, "loss": float(total) / max(1, examples)}
+        return Reply({"model": model.vector, "buffers": model.buffers}, scalars), rest
 
 
 @dataclass(frozen=True)
@@ -204,12 +204,12 @@ class GapProbe(Wrapper):
         self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
     ) -> tuple[Reply, Memory]:
         received = self._risk(model, client)
-        known = "gap.own" in memory
-        gap = received - float(memory["gap.own"]) if known else 0.0
+        has_gap = "gap.own" in memory
+        gap = received - float(memory["gap.own"]) if has_gap else 0.0
         rest: Memory = {name: value for name, value in memory.items() if name != "gap.own"}
         reply, rest = self.inner(model, inbox, client, rest, turn)
         own = torch.tensor(self._risk(model, client), dtype=torch.float64)
-        scalars = {**reply.scalars, "gap": gap, "gap_known": float(known)}
+        scalars = {**reply.scalars, "gap": gap, "gap_known": float(has_gap)}
         return Reply(reply.rows, scalars), {**rest, "gap.own": own}
 
     def _risk(self, model: Model, client: Client) -> float:

@@ -45,12 +45,12 @@ class Standardise(nn.Module):
         return (x - mean) / deviation
 
 
-def standardising(net: str, bands: int, wanted: bool) -> dict[str, nn.Module]:
+def standardising(net: str, bands: int, apply: bool) -> dict[str, nn.Module]:
     """Return the layer under its name if it is wanted, which takes a net of three bands."""
-    if wanted and bands != 3:
+    if apply and bands != 3:
         what = f"{net}(standardise=True) takes three bands, red, green and blue; found {bands}."
         raise UnseenError(what, remedy="Leave it out.")
-    return {"standardise": Standardise()} if wanted else {}
+    return {"standardise": Standardise()} if apply else {}
 
 
 def named(**layers: nn.Module) -> Sequential:

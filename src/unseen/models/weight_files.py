@@ -32,7 +32,7 @@ class Report:
 
     Attributes:
         origin: The file.
-        taken: How many of the module's tensors came from the file.
+        count: How many of the module's tensors came from the file.
         total: How many the module has.
         missing: The module's that the file lacks.
         unexpected: The file's that the module lacks.
@@ -41,7 +41,7 @@ class Report:
     """
 
     origin: str
-    taken: int
+    count: int
     total: int
     missing: tuple[str, ...] = ()
     unexpected: tuple[str, ...] = ()
@@ -49,7 +49,7 @@ class Report:
     notes: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        head = f"weights {self.origin}: {self.taken} of {self.total} tensors taken"
+        head = f"weights {self.origin}: {self.count} of {self.total} tensors taken"
         return "; ".join((head, *self.notes)) + "."
 
 
@@ -140,21 +140,21 @@ def fill(
     if bands is not None:
         choice("bands", bands, ("fresh", "mean"))
     own = module.state_dict()
-    given = _renamed(tensors, own)
-    different = _Difference(own, given)
+    file = _renamed(tensors, own)
+    different = _Difference(own, file)
     notes = (*_head(module, different), *_first(module, different, bands, origin))
     different.refuse(origin)
-    taken = [name for name in own if name in given and name not in different.kept]
-    for name in taken:
-        if not bool(torch.isfinite(given[name]).all()):
+    names = [name for name in own if name in file and name not in different.stay]
+    for name in names:
+        if not bool(torch.isfinite(file[name]).all()):
             what = f"{origin}: {name!r} holds NaN or infinite values."
             raise UnseenError(what, remedy="Take another file.")
     with torch.no_grad():
-        for name in taken:
-            own[name].copy_(given[name])
-    total = sum(name in given or not _counts(name) for name in own)
+        for name in names:
+            own[name].copy_(file[name])
+    total = sum(name in file or not _counts(name) for name in own)
     differences = different.missing, different.unexpected, different.wrong
-    return Report(origin, len(taken), total, *differences, notes)
+    return Report(origin, len(names), total, *differences, notes)
 
 
 class _Difference:
@@ -162,29 +162,29 @@ class _Difference:
 
     Attributes:
         own: The module's tensors.
-        given: The file's.
+        file: The file's.
         missing: Names of the module's that the file lacks.
         unexpected: Names of the file's that the module lacks.
         wrong: Names of those of another shape.
-        kept: Names of the module's that stay as they are.
+        stay: Names of the module's that stay as they are.
         excused: Names whose difference is let pass.
     """
 
-    def __init__(self, own: dict[str, Tensor], given: dict[str, Tensor]) -> None:
-        self.own, self.given = own, given
-        self.missing = tuple(n for n in own if n not in given and not _counts(n))
-        self.unexpected = tuple(n for n in given if n not in own and not _counts(n))
-        self.wrong = tuple(n for n in own if n in given and given[n].shape != own[n].shape)
-        self.kept, self.excused = set[str](), set[str]()
+    def __init__(self, own: dict[str, Tensor], file: dict[str, Tensor]) -> None:
+        self.own, self.file = own, file
+        self.missing = tuple(n for n in own if n not in file and not _counts(n))
+        self.unexpected = tuple(n for n in file if n not in own and not _counts(n))
+        self.wrong = tuple(n for n in own if n in file and file[n].shape != own[n].shape)
+        self.stay, self.excused = set[str](), set[str]()
 
     def refuse(self, origin: str) -> None:
         """Refuse what is not excused, up to `NAMED` of each kind by name."""
         kinds = ("the file lacks", "the model has no", "of another shape")
         faults = []
         for what, names in zip(kinds, (self.missing, self.unexpected, self.wrong), strict=True):
-            if left := [name for name in names if name not in self.excused]:
-                few = ", ".join(map(self._shown, left[:NAMED]))
-                more = f" and {len(left) - NAMED} more" if len(left) > NAMED else ""
+            if rest := [name for name in names if name not in self.excused]:
+                few = ", ".join(map(self._describe, rest[:NAMED]))
+                more = f" and {len(rest) - NAMED} more" if len(rest) > NAMED else ""
                 faults.append(f"{what}: {few}{more}")
         if faults:
             raise UnseenError(
@@ -193,22 +193,22 @@ class _Difference:
                 "names; only the last linear layer may differ, which then begins at random.",
             )
 
-    def _shown(self, name: str) -> str:
+    def _describe(self, name: str) -> str:
         if name not in self.wrong:
             return repr(name)
-        return f"{name!r} ({list(self.given[name].shape)}, here {list(self.own[name].shape)})"
+        return f"{name!r} ({list(self.file[name].shape)}, here {list(self.own[name].shape)})"
 
 
 def _head(module: nn.Module, different: _Difference) -> list[str]:
     """Keep a head that is made for other outputs, or that the file does not have, and say so."""
     linear = [name for name, layer in module.named_modules() if isinstance(layer, nn.Linear)]
-    head, own, given = linear[-1] if linear else "", different.own, different.given
+    head, own, file = linear[-1] if linear else "", different.own, different.file
     weight = f"{head}.weight"
     before = [name for name in own if name.startswith("bottleneck.") and not _counts(name)]
-    added = bool(before) and not any(name in given for name in before)
+    added = bool(before) and not any(name in file for name in before)
     renamed = _lone_layer(different) if weight in different.missing else ()
     if weight in different.wrong:
-        (theirs, *inputs), (ours, *expected) = given[weight].shape, own[weight].shape
+        (theirs, *inputs), (ours, *expected) = file[weight].shape, own[weight].shape
         if not added and (inputs != expected or theirs == ours):
             return []
         shapes = f"{theirs} outputs" if theirs != ours else f"{inputs[0]} inputs"
@@ -219,8 +219,8 @@ def _head(module: nn.Module, different: _Difference) -> list[str]:
     else:
         return []
     parts = (f"{head}.", "bottleneck.") if added else (f"{head}.",)
-    different.kept.update(name for name in own if name.startswith(parts))
-    different.excused.update(different.kept, renamed)
+    different.stay.update(name for name in own if name.startswith(parts))
+    different.excused.update(different.stay, renamed)
     begins = "and the bottleneck before it begin" if added else "begins"
     return [f"the head {head!r} {begins} with random weights, {reason}"]
 
@@ -229,7 +229,7 @@ def _lone_layer(different: _Difference) -> tuple[str, ...]:
     """The file's tensors that the module lacks, if they are one linear layer."""
     names = different.unexpected
     layers = {name.rpartition(".")[0] for name in names}
-    flat = all(different.given[name].ndim <= 2 for name in names)
+    flat = all(different.file[name].ndim <= 2 for name in names)
     return names if len(layers) == 1 and len(names) <= 2 and flat else ()
 
 
@@ -241,7 +241,7 @@ def _first(
     name = f"{first}.weight"
     if name not in different.wrong:
         return []
-    kernel, own = different.given[name], different.own[name]
+    kernel, own = different.file[name], different.own[name]
     if kernel.ndim != 4 or kernel[:, 0].shape != own[:, 0].shape:
         return []
     theirs, ours = kernel.shape[1], own.shape[1]
@@ -253,23 +253,23 @@ def _first(
         )
     different.excused.add(name)
     if bands == "fresh":
-        different.kept.add(name)
+        different.stay.add(name)
         return [f"{name!r}, for {theirs} bands in the file and {ours} here, begins at random"]
     scale = theirs / ours
-    different.given[name] = scale * kernel.float().mean(1, keepdim=True).expand_as(own)
+    different.file[name] = scale * kernel.float().mean(1, keepdim=True).expand_as(own)
     return [f"{name!r}, for {theirs} bands in the file and {ours} here, begins with their mean"]
 
 
 def _renamed(tensors: Mapping[str, Tensor], own: Collection[str]) -> dict[str, Tensor]:
     """The tensors under the module's names, where a prefix or an old spelling hides them."""
-    given = dict(tensors)
+    file = dict(tensors)
     foreign = [prefix for prefix in PREFIXES if not any(n.startswith(prefix) for n in own)]
-    while prefix := next((p for p in foreign if given and all(n.startswith(p) for n in given)), ""):
-        given = {name.removeprefix(prefix): tensor for name, tensor in given.items()}
-    dotless = {name: _DOTTED.sub(r"\1\2", name) for name in given}
+    while prefix := next((p for p in foreign if file and all(n.startswith(p) for n in file)), ""):
+        file = {name.removeprefix(prefix): tensor for name, tensor in file.items()}
+    dotless = {name: _DOTTED.sub(r"\1\2", name) for name in file}
     return {
         dotless[name] if name not in own and dotless[name] in own else name: tensor
-        for name, tensor in given.items()
+        for name, tensor in file.items()
     }
 
 

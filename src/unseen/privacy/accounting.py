@@ -14,10 +14,9 @@ from numpy.typing import NDArray
 
 from unseen.core.exchange import Exchange
 from unseen.core.parts import innermost
-from unseen.errors import choice, number
+from unseen.errors import choice, number, optional
 from unseen.local.train import Train
 from unseen.privacy.dp import Guarded, NoisedRows, mechanism, rate_of, steps_of
-from unseen.privacy.wire import optional
 
 Accountant = Literal["rdp", "prv"]
 #: (noise, rate, steps): σ over the most that a sum can change, the probability with which a term
@@ -86,7 +85,7 @@ def _curve(noise: float, rate: float) -> NDArray[np.float64]:
 
 def opacus(module: str) -> Any:
     """Return a module of Opacus, which is imported only here: it takes two seconds."""
-    return optional(f"opacus.{module}", "noise is accounted for by Opacus", "dp")
+    return optional(f"opacus.{module}", "the account of noise needs", "dp")
 
 
 @contextmanager
@@ -133,21 +132,21 @@ def releases(exchange: Exchange, count: int, present: int, planned: int) -> tupl
         present: How many clients replied.
         planned: For how many the noise was shared out, where only their sum is private.
     """
-    spent = []
+    protections = []
     if (guarded := mechanism(exchange.local, Guarded)) is not None and count:
         dp, local, rate, steps = guarded.dp, innermost(guarded), 1.0, 1
         if isinstance(local, Train):
             rate, steps = rate_of(count, local.training), steps_of(count, local.training)
         secret = dp.seed is None
-        spent.append(Release("example", dp.noise, rate, steps, dp.delta, dp.clip, secret))
+        protections.append(Release("example", dp.noise, rate, steps, dp.delta, dp.clip, secret))
     if (noised := mechanism(exchange.local, NoisedRows)) is not None:
         # Replacing a client's data moves its clipped row by at most 2 C. Where the sum alone is
         # private, its noise is that of the clients present, less the share that another one knows.
         dp = noised.dp
         share = 1.0 if dp.trust == "nobody" else math.sqrt(max(0, present - 1) / planned)
         noise, secret = dp.noise * share / 2, dp.seed is None
-        spent.append(Release("client", noise, 1.0, 1, dp.delta, dp.clip, secret))
-    return tuple(spent)
+        protections.append(Release("client", noise, 1.0, 1, dp.delta, dp.clip, secret))
+    return tuple(protections)
 
 
 @dataclass(frozen=True)
@@ -162,7 +161,7 @@ class Guarantee:
     client: str
     replies: tuple[tuple[Release, int], ...]
 
-    def spent(self, accountant: Accountant = "prv") -> float:
+    def epsilon(self, accountant: Accountant = "prv") -> float:
         """Return ε so far; inf where the noise follows from a known seed."""
         if any(not release.secret for release, _ in self.replies):
             return math.inf
@@ -176,7 +175,7 @@ class Guarantee:
     @property
     def text(self) -> str:
         r, count = self.release, sum(n for _, n in self.replies)
-        rdp, prv = self.spent("rdp"), self.spent("prv")
+        rdp, prv = self.epsilon("rdp"), self.epsilon("prv")
         example = r.protects == "example"
         who = "each training example" if example else "the client's data as a whole"
         if math.isinf(prv):
@@ -184,9 +183,9 @@ class Guarantee:
             return f"{self.client}: none for {who}, since {why}."
         how = f"{count} replies, the client's data replaced by any other"
         if example:
-            drawn = f"an example in a step with probability {r.rate:.4g} (Poisson)"
+            sampling = f"an example in a step with probability {r.rate:.4g} (Poisson)"
             public = "one example added or removed, the number of examples public"
-            how = f"{count} replies of {r.steps} steps each, {drawn}, {public}"
+            how = f"{count} replies of {r.steps} steps each, {sampling}, {public}"
         bound = f"ε = {prv:.3g} (PRV; RDP {rdp:.3g}) at δ = {r.delta:g} for {who}"
         noise = f"clip {r.clip:g}, noise {r.noise:.3g} per sensitivity"
         return f"{self.client}: {bound}; {noise}, {how}."

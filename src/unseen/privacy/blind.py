@@ -204,9 +204,9 @@ class Server(ckks.Server):
         return Memories({SERVER: [((0, 0), memory)]})
 
     def load(self, memories: Memories) -> None:
-        if SERVER not in memories.kept:
+        if SERVER not in memories.by_client:
             return
-        saved = memories.kept[SERVER][-1][1]
+        saved = memories.by_client[SERVER][-1][1]
         content = {name: wire.from_tensor(part) for name, part in saved.items()}
         label = json.loads(content.pop("label"))
         self.base, self.after = label["base"], label["after"]
@@ -219,12 +219,12 @@ class Site(ckks.Site):
 
     Attributes:
         working: The state that this site works with in the current exchange.
-        wanted: Whether the server needs that state.
+        reports: Whether the server needs that state.
     """
 
     blind = True
 
-    working, wanted = State(), False
+    working, reports = State(), False
 
     def receive(self, inbox: Inbox, cargo: Cargo, turn: Turn) -> Inbox:
         """Return the inbox with the carried state's entries, once the sums are applied to them."""
@@ -233,7 +233,7 @@ class Site(ckks.Site):
             state = open_state(content, self.secret, self.job)
             state = replace(state, entries={**inbox, **state.entries})
         sums = {n.removeprefix(SUM): c for n, c in cargo.items() if n.startswith(SUM)}
-        self.wanted = bool(sums) or not content
+        self.reports = bool(sums) or not content
         self.working = self._applied(state, sums, turn) if sums else state
         return self.working.entries
 
@@ -244,7 +244,7 @@ class Site(ckks.Site):
         first = next(iter(messages.values()))[0]
         label = {key: first.get(key) for key in ("round", "exchange", "nonce")}
         exchange = self.exchanges.get(str(label["exchange"]))
-        if exchange is None or exchange.sent.keys() != sums.keys():
+        if exchange is None or exchange.row_slots.keys() != sums.keys():
             raise BadReply(f"{what} are not those of an exchange of this method.")
         if label["round"] not in range(turn.round + 1):
             raise BadReply(f"{what} are of round {label['round']}, and this is {turn.round}.")
@@ -268,7 +268,7 @@ class Site(ckks.Site):
         return State(entries, {**state.moments, **newer}, str(label["nonce"]))
 
     def state(self) -> bytes:
-        return seal_state(self.working, self.secret, self.job) if self.wanted else b""
+        return seal_state(self.working, self.secret, self.job) if self.reports else b""
 
     def to_memory(self, cargo: Cargo, turn: Turn) -> Memory:
         if not cargo:

@@ -79,6 +79,36 @@ def check(kind: Kind, method: Method) -> None:
                 _check_step(method.name, label, slot)
 
 
+def check_sums(kind: Kind, method: Method, sites: int) -> None:
+    """Refuse, before the run, sums that masks would not hide a site's row in.
+
+    Args:
+        kind: The channel.
+        method: The method, completed for its network and for so many sites.
+        sites: How many train.
+
+    Raises:
+        Incompatible: Fewer than the channel's quorum take part in a sum.
+    """
+    if not isinstance(kind, Masks):
+        return
+    for exchange in method.exchanges:
+        for slot in exchange.row_slots.values():
+            n = sum(slot.view is None or slot.view.has(k) for k in range(sites))
+            if n >= kind.quorum:
+                continue
+            left_out = slot.view is not None and slot.view.fold is not None
+            raise Incompatible(
+                f"{method.name}+masks",
+                f"masks hide a site's row in a sum of at least {kind.quorum}, and a sum of {n} of "
+                f"the {sites} sites is asked for in the exchange {exchange.name!r}"
+                + (", where a group of sites is left out." if left_out else "."),
+                remedy="Add sites, or leave fewer out at a time with a larger groups = G."
+                if left_out
+                else "Add sites.",
+            )
+
+
 def _unread(kind: Kind, exchange: Exchange, label: str, slot: Slot) -> Iterator[tuple[str, str]]:
     """Why the rule of a slot cannot work on this channel, and the remedy."""
     rule = slot.combine

@@ -107,10 +107,10 @@ class Channelled(Backend):
     ) -> list[Reply]:
         """Return the replies; rows come sealed, and from a blind server the model goes sealed."""
         self.turn, self.disclosures = turn, []
-        server, wanted = self.server, self.server.stale
+        server, stale = self.server, self.server.stale
 
         def opened(name: str, sealed: SealedReply) -> Reply:
-            if wanted:
+            if stale:
                 if not sealed.state:
                     raise BadReply(f"site {name!r} sent no sealed state with its answer.")
                 server.take(name, sealed.state)
@@ -185,10 +185,10 @@ class LocalSites(Channelled):
         site = next(iter(self.sites.values()))
         state = site.to_memory(self.server.cargo(), self.turn)
         states = {STATES: [((0, 0), dict(state))]} if state else {}
-        return Memories({**self.backend.memories.kept, **states})
+        return Memories({**self.backend.memories.by_client, **states})
 
     def restore(self) -> None:
         """Seal the model of a checkpoint with this run's key."""
-        if STATES in self.saved.kept:
+        if STATES in self.saved.by_client:
             site = next(iter(self.sites.values()))
-            self.server.restore(site.from_memory(self.saved.kept[STATES][-1][1]))
+            self.server.restore(site.from_memory(self.saved.by_client[STATES][-1][1]))

@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Generic, Literal, Self, TypeVar
+from typing import Annotated, Any, ClassVar, Generic, Literal, Self, TypeVar
 
 import torch
 from torch import Tensor
@@ -16,8 +16,9 @@ from torch import Tensor
 from unseen.core import Inbox, Memories, Memory, Turn
 from unseen.core.exchange import Exchange, Method, Reply, Undecided
 from unseen.core.replies import NOT_FINITE
-from unseen.errors import BadReply, UnseenError, number
+from unseen.errors import BadReply, UnseenError
 from unseen.privacy import wire
+from unseen.ranges import Checked, Range
 
 #: What a message carries where the server has no model to send: see `unseen.privacy.blind`.
 Cargo = Mapping[str, bytes]
@@ -110,7 +111,7 @@ class Site(ABC):
         label = {"round": turn.round, "exchange": exchange.name, "nonce": number}
         self.pending = {"label": label, **self.start(inbox)}
         messages = {}
-        for slot in exchange.sent:
+        for slot in exchange.row_slots:
             row = reply.rows[slot].detach().cpu()
             head = {"kind": "row", "slot": slot, "client": self.name, **label, **self.mark}
             head |= {"shape": list(row.shape), "dtype": wire.name_of(row.dtype)}
@@ -327,7 +328,7 @@ class Blind(CKKS):
 
 
 @dataclass(frozen=True)
-class Masks:
+class Masks(Checked, named="masks"):
     """Rows under masks that cancel in the sum, see `unseen.privacy.masks`.
 
     Attributes:
@@ -335,12 +336,8 @@ class Masks:
         quorum: Fewest clients of one sum.
     """
 
-    step: int = 40
-    quorum: int = 2
-
-    def __post_init__(self) -> None:
-        number("masks(step)", self.step, 8, 52, whole=True)
-        number("masks(quorum)", self.quorum, 2, whole=True)
+    step: Annotated[int, Range(8, 52)] = 40
+    quorum: Annotated[int, Range(2)] = 2
 
 
 Kind = Clear | CKKS | Masks

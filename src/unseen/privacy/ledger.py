@@ -38,7 +38,7 @@ class _Call:
     turn: Turn
     names: tuple[str, ...]
     counts: tuple[int, ...]
-    left: tuple[Disclosure, ...]
+    items: tuple[Disclosure, ...]
 
 
 class Metered(Backend):
@@ -67,9 +67,9 @@ class Metered(Backend):
         self._settle()
         replies = self.backend.map(exchange, inbox, clients, turn)
         pairs = list(zip(clients, replies, strict=True))
-        left = tuple(item for name, reply in pairs for item in measured(name, reply))
+        items = tuple(item for name, reply in pairs for item in measured(name, reply))
         counts = tuple(self._count(name, reply) for name, reply in pairs)
-        self.calls.append(_Call(exchange, turn, tuple(clients), counts, left))
+        self.calls.append(_Call(exchange, turn, tuple(clients), counts, items))
         return replies
 
     def rows(self, slot: str, replies: Sequence[Reply], reference: Tensor | None) -> Rows:
@@ -100,9 +100,9 @@ class Metered(Backend):
         guarantees = []
         for (client, protects), counter in sorted(self.spending.items()):
             promise = Guarantee(client, tuple(counter.items()))
-            spent = {name: finite(promise.spent(name)) for name in ("prv", "rdp")}
+            bounds = {name: finite(promise.epsilon(name)) for name in ("prv", "rdp")}
             line = {"client": client, "protects": protects, "delta": promise.release.delta}
-            guarantees.append({**line, **spent, "text": promise.text})
+            guarantees.append({**line, **bounds, "text": promise.text})
         return [{"guarantees": guarantees}] if guarantees else []
 
     def _count(self, name: str, reply: Reply) -> int:
@@ -122,22 +122,22 @@ class Metered(Backend):
         if self.calls and (disclosed := tuple(self.backend.disclosed())):
             last = self.calls[-1]
             reported = any(item.slot == SCALARS for item in disclosed)
-            scalars = () if reported else tuple(item for item in last.left if item.slot == SCALARS)
-            self.calls[-1] = replace(last, left=(*disclosed, *scalars))
+            scalars = () if reported else tuple(item for item in last.items if item.slot == SCALARS)
+            self.calls[-1] = replace(last, items=(*disclosed, *scalars))
 
     def _line(self, call: _Call) -> Record:
         noised = self._spend(call.exchange, call.turn, call.names, call.counts)
         slots: dict[tuple[str, str], Counter[str]] = {}
-        for item in call.left:
+        for item in call.items:
             form = item.form
             if noised and item.slot != SCALARS:
                 form = "noised" if form == "plain" else f"noised+{form}"
             slots.setdefault((item.slot, form), Counter())[item.client] += item.bytes
-        names, left = list(call.names), []
+        names, items = list(call.names), []
         for (slot, form), sizes in slots.items():
-            left.append({"slot": slot, "form": form, "bytes": [sizes[n] for n in names]})
+            items.append({"slot": slot, "form": form, "bytes": [sizes[n] for n in names]})
         head = {"round": call.turn.round, "exchange": call.exchange.name}
-        line: Record = {**head, "clients": names, "left": left}
+        line: Record = {**head, "clients": names, "left": items}
         if noised:
             line["examples"] = list(call.counts)
             line["epsilon"] = {p: [self._so_far(name, p) for name in names] for p in noised}
@@ -165,7 +165,7 @@ class Metered(Backend):
     def _so_far(self, client: str, protects: str) -> float | None:
         """Return ε; None until the client says how many examples it has."""
         counter = self.spending.get((client, protects), Counter())
-        return finite(Guarantee(client, tuple(counter.items())).spent("rdp")) if counter else None
+        return finite(Guarantee(client, tuple(counter.items())).epsilon("rdp")) if counter else None
 
 
 def measured(client: str, reply: Reply) -> list[Disclosure]:
@@ -185,8 +185,8 @@ def before_training(clients: Iterable[str], statistics: Tensor) -> list[Record]:
         statistics: The sums by which tables are standardised.
     """
     names, size = sorted(clients), statistics.numel() * statistics.element_size()
-    left = {"slot": "statistics", "form": "plain", "bytes": [size] * len(names)}
-    return [{"round": 0, "exchange": "statistics", "clients": names, "left": [left]}]
+    item = {"slot": "statistics", "form": "plain", "bytes": [size] * len(names)}
+    return [{"round": 0, "exchange": "statistics", "clients": names, "left": [item]}]
 
 
 def finite(value: float) -> float | None:
@@ -213,9 +213,9 @@ def summary(lines: Iterable[Record]) -> Summary:
     promises: list[Mapping[str, Any]] = []
     for line in lines:
         promises += line.get("guarantees", ())
-        for left in line.get("left", ()):
-            key = (line["exchange"], left["slot"], left["form"])
-            total.setdefault(key, []).extend(left["bytes"])
+        for item in line.get("left", ()):
+            key = (line["exchange"], item["slot"], item["form"])
+            total.setdefault(key, []).extend(item["bytes"])
     rows = [(*key, sum(sizes) / len(sizes), len(sizes)) for key, sizes in total.items() if sizes]
     return Summary(tuple(rows), tuple(promises))
 

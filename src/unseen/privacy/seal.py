@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from unseen.errors import BadReply, UnseenError
-from unseen.privacy.wire import expect, optional, pack, unpack
+from unseen.errors import BadReply, UnseenError, optional
+from unseen.privacy.wire import expect, pack, unpack
 
 #: Degree of the polynomials, and numbers in one ciphertext.
 DEGREE, SLOTS = 8192, 4096
@@ -39,8 +39,8 @@ class Scheme:
     """
 
     def __init__(self, levels: int) -> None:
-        what = "encrypted aggregation needs TenSEAL"
-        self.api = api = optional("tenseal.sealapi", what, "he")
+        instead = "take channel = 'masks()', which serves rules of scalars"
+        self.api = api = optional("tenseal.sealapi", "encrypted sums need", "he", instead)
         parameters = api.EncryptionParameters(api.SCHEME_TYPE.CKKS)
         parameters.set_poly_modulus_degree(DEGREE)
         parameters.set_coeff_modulus(api.CoeffModulus.Create(DEGREE, list(MODULI[levels])))
@@ -148,8 +148,8 @@ def _uniform(modulus: int) -> NDArray[np.uint64]:
     mask = np.uint64((1 << modulus.bit_length()) - 1)
     numbers = np.empty(0, np.uint64)
     while len(numbers) < DEGREE:  # a modulus is just below a power of 2, so that few are refused
-        drawn = np.frombuffer(os.urandom(8 * DEGREE), np.uint64) & mask
-        numbers = np.concatenate([numbers, drawn[drawn < np.uint64(modulus)]])
+        batch = np.frombuffer(os.urandom(8 * DEGREE), np.uint64) & mask
+        numbers = np.concatenate([numbers, batch[batch < np.uint64(modulus)]])
     return numbers[:DEGREE].copy()
 
 

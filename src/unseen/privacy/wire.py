@@ -7,7 +7,6 @@ import secrets
 import struct
 from base64 import b64decode, b64encode
 from collections.abc import Mapping, Sequence
-from importlib import import_module
 from itertools import accumulate, pairwise
 from typing import Any
 
@@ -15,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from unseen.errors import BadReply, UnseenError
+from unseen.errors import BadReply, UnseenError, optional
 
 MAGIC = b"unseen-1"
 #: What a message carries behind its header, uncopied.
@@ -168,28 +167,9 @@ def digest_of(tensors: Mapping[str, Tensor]) -> bytes:
     return digest.digest()
 
 
-def optional(module: str, what: str, extra: str) -> Any:
-    """Return a module that an extra of the package installs.
-
-    Args:
-        module: Its dotted name.
-        what: What an error says of its absence.
-        extra: The extra.
-
-    Raises:
-        UnseenError: It is not installed.
-    """
-    try:
-        return import_module(module)
-    except ImportError as error:
-        remedy = f"Install it with pip install 'unseen[{extra}]'."
-        raise UnseenError(f"{what}, which is not installed.", remedy=remedy) from error
-
-
 def primitives(module: str) -> Any:
     """Return a module of cryptography's primitives."""
-    name, what = f"cryptography.hazmat.primitives.{module}", "this channel needs cryptography"
-    return optional(name, what, "he")
+    return optional(f"cryptography.hazmat.primitives.{module}", "this channel needs", "he")
 
 
 def derived_key(secret: bytes, info: bytes, salt: bytes | None = None) -> bytes:

@@ -137,7 +137,7 @@ def of_method(part: StudyReport, method: str) -> Iterator[Figure]:
         panels = []
         for task in part.tasks:
             runs = part.of(method, task)
-            marks = tuple(sorted({float(run.chosen.round) for run in runs}))
+            marks = tuple(sorted({float(run.result.round) for run in runs}))
             panels.append(panel(task, metric, _clients(part, runs, metric), marks))
         caption = (
             f"{metric} of the global model at the sources' validation splits and at the target; "
@@ -158,8 +158,8 @@ def of_method(part: StudyReport, method: str) -> Iterator[Figure]:
 
 
 def _clients(part: StudyReport, runs: Sequence[Run], metric: str) -> Iterator[Line]:
-    seen = {r["domain"] for run in runs[:1] for r in run.raw.source}
-    sources = {name: colour for name, colour in part.domains.items() if name in seen}
+    names = {r["domain"] for run in runs[:1] for r in run.raw.source}
+    sources = {name: colour for name, colour in part.domains.items() if name in names}
     for name, colour in sources.items():
         curves = [curve(run.raw.source, metric, name) for run in runs]
         if len(sources) > MANY:

@@ -11,8 +11,7 @@ from torch import Tensor, nn
 from unseen.core.client import Split
 from unseen.core.metrics import forward, loss, plain, predicted
 from unseen.core.vector import Model
-from unseen.errors import UnseenError
-from unseen.privacy.wire import optional
+from unseen.errors import UnseenError, optional
 from unseen.report.figures import Dots, Figure, Matrix, Panel, Points, Row, Section, Surface
 from unseen.report.study_report import Run, StudyReport
 from unseen.study.prepare import Prepared, prepare
@@ -81,8 +80,8 @@ def sections(part: StudyReport, data_dir: Path, clients: Sequence[str] = ()) -> 
     if not saved:
         remarks["confusion"] = ['figures of saved models (save = ["final", "locals"] in the study)']
     return [
-        Section(kind, tuple(drawn), remarks=tuple(dict.fromkeys(remarks[kind])))
-        for kind, drawn in figures.items()
+        Section(kind, tuple(group), remarks=tuple(dict.fromkeys(remarks[kind])))
+        for kind, group in figures.items()
     ]
 
 
@@ -139,8 +138,8 @@ def per_class(counts: Mapping[str, Sequence[Tensor]], classes: Sequence[str]) ->
     for method, tables in counts.items():
         rows = torch.stack(list(tables)).sum(0).tolist()
         matrices.append(Matrix(method, tuple(classes), tuple(map(tuple, rows))))
-        named = enumerate(zip(classes, rows, strict=True))
-        shares = ((name, 100 * row[i] / sum(row)) for i, (name, row) in named if sum(row))
+        pairs = enumerate(zip(classes, rows, strict=True))
+        shares = ((name, 100 * row[i] / sum(row)) for i, (name, row) in pairs if sum(row))
         dots = tuple(Row(name, share, text=f"{share:.1f}") for name, share in shares)
         recalls.append(Dots(method, "recall in %", dots, limits=(-3.0, 103.0)))
     over = "the final global models of the first seed, all targets together"
@@ -215,16 +214,16 @@ def features(module: nn.Module, x: Tensor) -> Tensor:
     linear = [part for part in module.modules() if isinstance(part, nn.Linear)]
     if not linear:
         raise UnseenError("features are what enters the last linear layer; the model has none.")
-    seen: list[Tensor] = []
+    rows: list[Tensor] = []
     mode = module.training
     module.eval()
-    hook = linear[-1].register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
+    hook = linear[-1].register_forward_pre_hook(lambda _, inputs: rows.append(inputs[0]))
     try:
         with torch.no_grad(), hook:
             module(x)
     finally:
         module.train(mode)
-    return seen[-1].flatten(1)
+    return rows[-1].flatten(1)
 
 
 def embedding(rows: Tensor) -> Tensor:
@@ -233,7 +232,7 @@ def embedding(rows: Tensor) -> Tensor:
     Raises:
         UnseenError: openTSNE is not installed, or there are fewer than ten rows.
     """
-    openTSNE = optional("openTSNE", "t-SNE needs openTSNE", "report")
+    openTSNE = optional("openTSNE", "t-SNE needs", "report", "read the page without this map")
     if len(rows) < 10:
         raise UnseenError(f"t-SNE needs ten examples or more; found {len(rows)}.")
     perplexity = min(PERPLEXITY, (len(rows) - 1) // 3)

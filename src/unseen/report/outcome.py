@@ -46,7 +46,9 @@ def averages(part: StudyReport) -> Figure:
     for name in sorted(names, key=lambda name: name != "average"):
         values = {m: cell.values for m, cell in cells_of(part.main, name).items() if cell.values}
         if values:
-            panels.append(Dots(name, label, _dots(part, values, table.shown, scale, table.lower)))
+            panels.append(
+                Dots(name, label, _dots(part, values, table.number_text, scale, table.lower))
+            )
     panels = panels[:1] if len(part.tasks) == 1 else panels
     limits = spread([v for panel in panels for v in panel.values])
     caption = (
@@ -60,14 +62,14 @@ def averages(part: StudyReport) -> Figure:
 def _dots(
     part: StudyReport,
     values_of: Mapping[str, Sequence[float]],
-    written: Callable[[float], str],
+    as_text: Callable[[float], str],
     scale: float = 1.0,
     lower: bool = False,
 ) -> tuple[Row, ...]:
     rows = []
     for method, values in values_of.items():
         centre, error = mean(values), standard_error(values)
-        text = written(centre) + (f" ± {written(error)}" if error else "")
+        text = as_text(centre) + (f" ± {as_text(error)}" if error else "")
         low, high = ((centre - error) * scale, (centre + error) * scale) if error else (None, None)
         rows.append(Row(method, centre * scale, low, high, text, part.colour(method)))
     return tuple(sorted(rows, key=lambda row: row.value, reverse=not lower))
@@ -109,7 +111,7 @@ def fair(part: StudyReport) -> Section:
 
 def evenness(run: Run) -> tuple[float, ...]:
     """Return mean, worst, variance, entropy and divergence of the sources' accuracies, or ()."""
-    rows = [r for r in run.raw.source if (r["round"], r["role"]) == (run.chosen.round, "source")]
+    rows = [r for r in run.raw.source if (r["round"], r["role"]) == (run.result.round, "source")]
     values = [v for r in rows if (v := value(r, "accuracy")) is not None]
     if not values or len(values) < len(rows) or not sum(values):
         return ()
@@ -185,17 +187,17 @@ def disclosed(part: StudyReport) -> tuple[Section, Section]:
             sizes[run.method, *map(str, key)].append(size)
         for promise in ledger.guarantees:
             promises[run.method, promise["protects"]].append(promise)
-    moved: list[Fields] = [(*key, sum(counts) / len(counts)) for key, counts in sizes.items()]
+    averages: list[Fields] = [(*key, sum(counts) / len(counts)) for key, counts in sizes.items()]
     promised: list[Fields] = []
     for names, items in promises.items():
         each = ([item[name] for item in items] for name in ("prv", "rdp", "delta"))
         promised.append((*names, *("none" if None in x else float(max(x)) for x in each)))
     by_kind = ("method", "exchange", "what", "form", "bytes per reply")
     by_method = ("method", "protects", "ε (PRV)", "ε (RDP)", "δ")
-    replies = Grid("Replies by kind", by_kind, moved, (0, 0, 0, 0, 0))
+    replies = Grid("Replies by kind", by_kind, averages, (0, 0, 0, 0, 0))
     largest = Grid("The largest ε of any client", by_method, promised, (0, 0, 2, 2, 7))
     return (
-        Section("ledger", grids=(replies,) if moved else ()),
+        Section("ledger", grids=(replies,) if averages else ()),
         Section("guarantees", grids=(largest,) if promised else ()),
     )
 

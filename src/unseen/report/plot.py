@@ -202,17 +202,17 @@ def _curve(axes: Axes, line: Line, low: float, high: float) -> None:
     look = theme.stroke(line.colour, line.kind) | {"zorder": level, "clip_on": False}
     if line.dots or len(line.x) == 1:
         look |= {"marker": look.get("marker") or "o", "markevery": 1, "ms": 5}
-    (drawn,) = axes.plot(line.x, inside(line.y), **look)
-    drawn.get_path().should_simplify = True
-    drawn.set_gid(f"title:{line.name}")
+    (curve,) = axes.plot(line.x, inside(line.y), **look)
+    curve.get_path().should_simplify = True
+    curve.set_gid(f"title:{line.name}")
 
 
 def _dots(sheet: Sheet, data: Dots, left: float, top: float) -> None:
     """Draw each dot with its name and its figure directly above it."""
     lanes: dict[tuple[int, int], int] = {}  # of bars, so that those that overlap stand side by side
     for span in sorted(data.spans):
-        taken = {lane for (a, b), lane in lanes.items() if a <= span[1] and span[0] <= b}
-        lanes[span] = next(i for i in range(len(lanes) + 1) if i not in taken)
+        busy = {lane for (a, b), lane in lanes.items() if a <= span[1] and span[0] <= b}
+        lanes[span] = next(i for i in range(len(lanes) + 1) if i not in busy)
     width = WIDTH - 16 - LANE * (max(lanes.values(), default=-1) + 1)
     count = len(data.rows)
     axes = _axes(sheet, left + 8, top + TOP, width, ROW * count)

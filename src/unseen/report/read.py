@@ -12,7 +12,7 @@ from unseen.methods import METHODS
 from unseen.methods.compose import method as compose
 from unseen.report.study_report import Folder, Omission, Run, StudyReport, natural, read_folder
 from unseen.results.records import Job
-from unseen.results.selection import less_is_better, main_metric, no_selection, selected
+from unseen.results.selection import main_metric, no_selection, selected
 from unseen.results.study_folder import JobFolder
 from unseen.spec.study import StudySpec, recorded
 from unseen.spec.training import Recipe
@@ -45,11 +45,11 @@ def read(
     Raises:
         UnseenError: Nothing is left.
     """
-    left: list[Omission] = []
+    omissions: list[Omission] = []
     groups: dict[str, list[Folder]] = defaultdict(list)
     for path in dict.fromkeys(p.resolve() for p in paths):
         if isinstance(folder := read_folder(path), Omission):
-            left.append(folder)
+            omissions.append(folder)
         else:
             groups[json.dumps(folder.identity, sort_keys=True)].append(folder)
     parts = []
@@ -57,15 +57,15 @@ def read(
         try:
             parts.append(part(group, choice))
         except UnseenError as error:
-            left += [Omission(str(f.path), str(error)) for f in group]
-            left += [item for f in group for item in f.left]
+            omissions += [Omission(str(f.path), str(error)) for f in group]
+            omissions += [item for f in group for item in f.omissions]
     if not parts:
-        reasons = "; ".join(f"{item.place}: {item.reason}" for item in left)
+        reasons = "; ".join(f"{item.place}: {item.reason}" for item in omissions)
         raise UnseenError(
             f"there is nothing to report: {reasons}.",
             remedy="Name what --out of `unseen study` was, once a job is finished.",
         )
-    return tuple(parts), tuple(left)
+    return tuple(parts), tuple(omissions)
 
 
 def part(folders: Sequence[Folder], choice: Choice) -> StudyReport:
@@ -78,26 +78,25 @@ def part(folders: Sequence[Folder], choice: Choice) -> StudyReport:
     Raises:
         UnseenError: No job is finished.
     """
-    left = [item for folder in folders for item in folder.left]
-    jobs = list(_once((job for folder in folders for job in folder.runs), left))
+    omissions = [item for folder in folders for item in folder.omissions]
+    jobs = list(_once((job for folder in folders for job in folder.runs), omissions))
     if not jobs:
         raise UnseenError("no job is finished")
-    study = _study(folders, jobs, left)
+    study = _study(folders, jobs, omissions)
     better = main_metric(study.metric, folders[0].identity.get("metrics", ()))
-    lower, metric = less_is_better(better), choice.metric or better
-    rule = choice.selection or study.selection
+    metric, rule = choice.metric or better, choice.selection or study.selection
     runs = []
     for job in (job for job in jobs if job.state == "done"):
         try:
-            run = selected(job.source, job.target, rule, better, lower, job.constant)
+            run = selected(job.source, job.target, rule, better, job.constant)
             if metric not in run.metrics:
                 raise nearest("metric", metric, run.metrics)
             runs.append(Run(job, run))
         except UnseenError as error:
-            left.append(Omission(_place(job), str(error)))
+            omissions.append(Omission(_place(job), str(error)))
     if not runs:
-        raise UnseenError(left[-1].reason if left else "every job diverged")
-    metrics = runs[0].chosen.metrics
+        raise UnseenError(omissions[-1].reason if omissions else "every job diverged")
+    metrics = runs[0].result.metrics
     runs += [Run(job, no_selection(job.job, metrics)) for job in jobs if job.state == "diverged"]
     methods = _methods(folders, runs)
     tasks = (*(study.targets or ()), *sorted({run.task for run in runs}, key=natural))
@@ -105,43 +104,45 @@ def part(folders: Sequence[Folder], choice: Choice) -> StudyReport:
         study, tuple(folders), tuple(runs), methods, tuple(dict.fromkeys(tasks)), metric, rule,
         _reference(methods, choice.reference, study.reference), (),
     )  # fmt: skip
-    return replace(report, left=(*left, *_missing(report)))
+    return replace(report, omissions=(*omissions, *_missing(report)))
 
 
-def _once(jobs: Iterable[JobFolder], left: list[Omission]) -> Iterator[JobFolder]:
-    seen: dict[Job, JobFolder] = {}
+def _once(jobs: Iterable[JobFolder], omissions: list[Omission]) -> Iterator[JobFolder]:
+    firsts: dict[Job, JobFolder] = {}
     for job in jobs:
-        first = seen.setdefault(job.job, job)
+        first = firsts.setdefault(job.job, job)
         if first is job:
             yield job
             continue
         same = first.mark["records"] == job.mark["records"]
         kind = "the same records as" if same else "other records of the same job than"
-        left.append(Omission(_place(job), f"{kind} {_place(first)}, which is shown"))
+        omissions.append(Omission(_place(job), f"{kind} {_place(first)}, which is shown"))
 
 
-def _study(folders: Sequence[Folder], jobs: Sequence[JobFolder], left: list[Omission]) -> StudySpec:
+def _study(
+    folders: Sequence[Folder], jobs: Sequence[JobFolder], omissions: list[Omission]
+) -> StudySpec:
     """Return the study of its folder; where that cannot be read, that of identity and records."""
     place = str(folders[0].path / "study.json")
     recorded_only = {
         "methods": tuple(dict.fromkeys(job.job.method for job in jobs)),
         "seeds": tuple(sorted({job.job.seed for job in jobs})),
     }
-    written = next((dict(f.settings) for f in folders if f.settings), None)
-    settings = written or dict(folders[0].identity["settings"]) | recorded_only
+    file = next((dict(f.settings) for f in folders if f.settings), None)
+    settings = file or dict(folders[0].identity["settings"]) | recorded_only
     training = settings.get("training", {})
-    understood = {key: value for key, value in settings.items() if key in StudySpec.model_fields}
-    unknown = sorted(settings.keys() - understood)
+    readable = {key: value for key, value in settings.items() if key in StudySpec.model_fields}
+    unknown = sorted(settings.keys() - readable)
     if isinstance(training, dict):
-        understood["training"] = {k: v for k, v in training.items() if k in Recipe.model_fields}
-        unknown += sorted(f"training.{key}" for key in training.keys() - understood["training"])
+        readable["training"] = {k: v for k, v in training.items() if k in Recipe.model_fields}
+        unknown += sorted(f"training.{key}" for key in training.keys() - readable["training"])
     if unknown:
         reason = f"settings of another version are not read: {', '.join(unknown)}"
-        left.append(Omission(place, reason))
+        omissions.append(Omission(place, reason))
     try:
-        return StudySpec(**recorded(understood))
+        return StudySpec(**recorded(readable))
     except UnseenError as error:
-        left.append(Omission(place, str(error)))
+        omissions.append(Omission(place, str(error)))
         return StudySpec(dataset=str(settings.get("dataset", "study")), **recorded_only)
 
 
@@ -163,8 +164,8 @@ def _named(expression: str) -> str:
 
 
 def _reference(methods: Sequence[str], asked: str | None, studied: str | None) -> str | None:
-    wanted = asked or studied
-    if wanted and (name := _named(wanted)) in methods:
+    text = asked or studied
+    if text and (name := _named(text)) in methods:
         return name
     if asked:
         raise nearest("method to compare with", asked, methods)
@@ -172,13 +173,13 @@ def _reference(methods: Sequence[str], asked: str | None, studied: str | None) -
 
 
 def _missing(report: StudyReport) -> Iterator[Omission]:
-    stopped = any(folder.left for folder in report.folders)
-    wanted = len(report.tasks) * len(report.seeds)
+    stopped = any(folder.omissions for folder in report.folders)
+    total = len(report.tasks) * len(report.seeds)
     for method in report.methods:
         there = sum(run.method == method for run in report.runs)
-        if there < wanted and method not in report.refused:
+        if there < total and method not in report.refused:
             why = "" if stopped or there else ": it has no records"
-            yield Omission(method, f"{there} of {wanted} jobs are shown{why}")
+            yield Omission(method, f"{there} of {total} jobs are shown{why}")
 
 
 def _place(job: JobFolder) -> str:

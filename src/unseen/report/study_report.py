@@ -10,10 +10,10 @@ from typing import Any
 from unseen.report.figures import INK
 from unseen.results.published_rows import Printed, printed
 from unseen.results.records import Record
-from unseen.results.selection import Selected, less_is_better
+from unseen.results.selection import Selected
 from unseen.results.statistics import Cell
 from unseen.results.study_folder import JobFolder, StudyFolder
-from unseen.results.study_results import Results
+from unseen.results.study_results import Results, divergence_lines
 from unseen.results.table_of_runs import table
 from unseen.results.tables import Table
 from unseen.spec.holdout import Task
@@ -49,7 +49,7 @@ class Folder(StudyFolder):
         return tuple(job for job, reason in self._reasons if not reason)
 
     @property
-    def left(self) -> tuple[Omission, ...]:
+    def omissions(self) -> tuple[Omission, ...]:
         names = ((str(job.folder.relative_to(self.path.parent)), why) for job, why in self._reasons)
         return tuple(Omission(name, why) for name, why in names if why)
 
@@ -92,7 +92,7 @@ class Run:
     """A finished job with the round that counts."""
 
     raw: JobFolder
-    chosen: Selected
+    result: Selected
 
     @property
     def method(self) -> str:
@@ -121,7 +121,7 @@ class StudyReport:
         metric: What is shown first.
         selection: The rule that chose each run's round.
         reference: The method that the others are tested against, or None.
-        left: What is left out.
+        omissions: What is left out.
     """
 
     study: StudySpec
@@ -132,7 +132,7 @@ class StudyReport:
     metric: str
     selection: str
     reference: str | None
-    left: tuple[Omission, ...]
+    omissions: tuple[Omission, ...]
 
     @property
     def identity(self) -> Mapping[str, Any]:
@@ -151,13 +151,13 @@ class StudyReport:
     @property
     def metrics(self) -> tuple[str, ...]:
         """What can be shown: the study's metric first, then the others."""
-        recorded = next(run.chosen.metrics for run in self.runs if run.chosen.round >= 0)
-        return tuple(dict.fromkeys((self.metric, *self.identity.get("metrics", ()), *recorded)))
+        metrics = next(run.result.metrics for run in self.runs if run.result.round >= 0)
+        return tuple(dict.fromkeys((self.metric, *self.identity.get("metrics", ()), *metrics)))
 
     @property
     def title(self) -> str:
-        given = self.study.title or (self.study.name if self.study.name != "study" else "")
-        return given or f"{self.study.dataset}: {', '.join(f.path.name for f in self.folders)}"
+        own = self.study.title or (self.study.name if self.study.name != "study" else "")
+        return own or f"{self.study.dataset}: {', '.join(f.path.name for f in self.folders)}"
 
     @property
     def seeds(self) -> tuple[int, ...]:
@@ -213,18 +213,14 @@ class StudyReport:
     def table(self, metric: str) -> Table:
         """Return methods × tasks for a metric, with the protocol under it."""
         paper = self.paper(metric)
-        diverged = [
-            f"diverged, counted as undefined: {run.method} at {run.task}, "
-            f"seed {run.raw.job.seed}: {why}"
-            for run in self.runs
-            if (why := run.raw.mark.get("diverged"))
-        ]
+        marks = {run.raw.job: run.raw.mark.get("diverged", "") for run in self.runs}
+        diverged = divergence_lines({job: why for job, why in marks.items() if why})
         return table(
-            [run.chosen for run in self.runs],
-            metric=metric, lower=less_is_better(metric), methods=self.methods, tasks=self.tasks,
-            seeds=self.seeds, worst=len(self.tasks) > 1, not_applicable=self.refused,
+            [run.result for run in self.runs],
+            metric=metric, methods=self.methods, tasks=self.tasks,
+            seeds=self.seeds, not_applicable=self.refused,
             protocol=(*diverged, *self.protocol), title=self.title, reference=self.reference,
-            test="t" if paper.tests else "wilcoxon", published=paper,
+            published=paper,
         )  # fmt: skip
 
     @cached_property

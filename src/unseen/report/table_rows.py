@@ -75,19 +75,19 @@ def page_tables(part: StudyReport, table: Table) -> list[PageTable]:
         table: Its table of the metric.
     """
     paper = part.paper(table.metric)
-    taken = {paper.row_of(method) for method in table.methods}
+    ours = {paper.row_of(method) for method in table.methods}
     others = [
         label
         for label, figures in paper.rows.items()
-        if label not in taken and any(name in figures for name in table.columns)
+        if label not in ours and any(name in figures for name in table.columns)
     ]
     names = (*table.columns, *[table.tail_name] * table.many)
     fields = {name: _column(table, name, paper, others) for name in names}
     heads = dict.fromkeys(names, "ascending" if table.lower else "descending")
     if compared := table.comparison:
         numbers = zip(compared.columns, (compared.ranks, compared.p), strict=True)
-        for i, (name, found) in enumerate(numbers):
-            of_methods = [Field(compared.fields(m)[i], found.get(m)) for m in table.methods]
+        for i, (name, column) in enumerate(numbers):
+            of_methods = [Field(compared.fields(m)[i], column.get(m)) for m in table.methods]
             fields[name] = of_methods + [Field()] * len(others)
             heads[name] = "ascending"
     names_across = [name for name in fields if not (table.many and name in table.tasks)]
@@ -104,13 +104,13 @@ def page_tables(part: StudyReport, table: Table) -> list[PageTable]:
     header = [(name, heads[name]) for name in names_across]
     if not table.many:
         return [PageTable(table.metric, caption, "method", header, rows)]
-    named = [row for row in rows if any(cell.value for cell in row.cells)]
+    methods = [row for row in rows if any(cell.value for cell in row.cells)]
     turned = PageTable(
         f"{table.metric} by {table.unit}", f"{caption}; one row per {table.unit}", table.unit,
         [(row.name, heads["average"]) for row in rows],
         [TableRow(task, tuple(fields[task])) for task in table.tasks],
     )  # fmt: skip
-    return [PageTable(table.metric, caption, "method", header, named), turned]
+    return [PageTable(table.metric, caption, "method", header, methods), turned]
 
 
 def _column(table: Table, name: str, paper: Printed, others: Sequence[str]) -> list[Field]:
@@ -133,10 +133,10 @@ def _field(table: Table, cell: Cell, mark: str, paper: str, gap: str) -> Field:
     value, error, n = cell.fields()
     if isinstance(value, str):
         return Field(value or f"{n}/{cell.seeds} seeds", paper=paper)
-    finished, spread = n + cell.undefined, "" if error is None else table.shown(error)
+    finished, spread = n + cell.undefined, "" if error is None else table.number_text(error)
     remarks = [f"{finished}/{cell.seeds} seeds"] * (finished < cell.seeds)
     remarks += [f"{cell.undefined} undefined"] * bool(cell.undefined)
-    return Field(table.shown(value), value, spread, ", ".join(remarks), mark, paper, gap)
+    return Field(table.number_text(value), value, spread, ", ".join(remarks), mark, paper, gap)
 
 
 def _sign(table: Table, reference: str | None, method: str) -> tuple[str, str]:
@@ -166,8 +166,8 @@ def cards(table: Table) -> list[tuple[str, str]]:
     lead = {m: sign * (x - averages[reference]) for m, x in averages.items()}
     p = {m: tested.p[m] for m in lead if lead[m] > 0 and m in tested.p}
     unit = "\N{NO-BREAK SPACE}%" if table.scale == 100 else ""
-    named = {m: f"{m}: {table.shown(x)}{unit}" for m, x in averages.items()}
-    level = (named[reference], f"average {table.metric} of the reference")
+    texts = {m: f"{m}: {table.number_text(x)}{unit}" for m, x in averages.items()}
+    level = (texts[reference], f"average {table.metric} of the reference")
     leaders = [m for m in p if p[m] < LEVEL]
     if not leaders:
         least = f" (smallest corrected p {_p(min(p.values()))})" if p else ""
@@ -176,7 +176,7 @@ def cards(table: Table) -> list[tuple[str, str]]:
     why = f"average {table.metric}, significantly ahead of {reference} (corrected p {_p(p[first])})"
     if len(leaders) > 1:
         why += f", as are {len(leaders) - 1} more; these were not tested against each other"
-    return [(named[first], why), level]
+    return [(texts[first], why), level]
 
 
 def _p(value: float) -> str:

@@ -109,8 +109,8 @@ def compact(svg: str, label: str, themed: bool) -> str:
         before, svg = svg, re.sub(r"<g/>|<g>((?:(?!</?g\b).)*)</g>", r"\1", svg)
     box = re.search(r'viewBox="0 0 (\S+) ([^"]*)"', svg)
     assert box is not None
-    spoken = f'role="img" aria-label="{escape(label)}"' if label else 'aria-hidden="true"'
-    head = f'<svg {box[0]} {spoken} stroke-linejoin="round"'
+    role = f'role="img" aria-label="{escape(label)}"' if label else 'aria-hidden="true"'
+    head = f'<svg {box[0]} {role} stroke-linejoin="round"'
     body = svg[svg.index(">") + 1 :]
     if not themed:
         spaces = 'xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink"'

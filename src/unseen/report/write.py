@@ -51,7 +51,7 @@ class Chapters:
     drawings: Mapping[str, str] = field(default_factory=dict)
 
     @property
-    def shown(self) -> list[Section]:
+    def full(self) -> list[Section]:
         return [section for section in self.sections if section]
 
     def name(self, figure: Figure) -> str:
@@ -69,21 +69,21 @@ def slug(text: str) -> str:
     return safe if safe == text else f"{safe}-{hashlib.sha256(text.encode()).hexdigest()[:6]}"
 
 
-def page(chapters: Sequence[Chapters], left: Sequence[Omission]) -> str:
+def page(chapters: Sequence[Chapters], omissions: Sequence[Omission]) -> str:
     """Return the page, with as many figures as the limit allows.
 
     Args:
         chapters: One for each study.
-        left: What could not be read, to be named at the top.
+        omissions: What could not be read, to be named at the top.
     """
-    room = (LIMIT - len(_page(chapters, left).encode())) // len(chapters)
-    return _page([_drawn(one, room) for one in chapters], left)
+    room = (LIMIT - len(_page(chapters, omissions).encode())) // len(chapters)
+    return _page([_with_drawings(one, room) for one in chapters], omissions)
 
 
-def _drawn(one: Chapters, room: int) -> Chapters:
+def _with_drawings(one: Chapters, room: int) -> Chapters:
     """Return a study with its drawings that fit into so many bytes: whole chapters leave them."""
     drawings: dict[str, dict[str, str]] = {}
-    for section in one.shown:
+    for section in one.full:
         for figure in section.figures:
             chapter = section.key if figure.fold and section.key in FIRST_OUT else ""
             # With many targets, a panel per target and method would bury the rest.
@@ -92,12 +92,12 @@ def _drawn(one: Chapters, room: int) -> Chapters:
                 svgs = (plot.panel_svg(panel, f"{one.name(figure)}/{i}") for i, panel in panels)
                 drawings.setdefault(chapter, {})[figure.key] = "".join(svgs)
     for chapter in FIRST_OUT:
-        if sum(len(svg.encode()) for drawn in drawings.values() for svg in drawn.values()) > room:
+        if sum(len(svg.encode()) for svgs in drawings.values() for svg in svgs.values()) > room:
             drawings.pop(chapter, None)
     return replace(one, drawings=ChainMap(*drawings.values()))
 
 
-def _page(chapters: Sequence[Chapters], left: Sequence[Omission]) -> str:
+def _page(chapters: Sequence[Chapters], omissions: Sequence[Omission]) -> str:
     from jinja2 import Environment, PackageLoader
 
     from unseen.version import __version__
@@ -112,7 +112,9 @@ def _page(chapters: Sequence[Chapters], left: Sequence[Omission]) -> str:
         "settings": settings, "composed": composed, "bibtex": bibtex,
     }  # fmt: skip
     return environment.get_template("template.html").render(
-        chapters=chapters, left=left, differences=differences([one.part for one in chapters])
+        chapters=chapters,
+        omissions=omissions,
+        differences=differences([one.part for one in chapters]),
     )
 
 
@@ -220,13 +222,13 @@ def report(
     Raises:
         UnseenError: No folder has a finished job.
     """
-    parts, left = read([Path(f) for f in folders], choice or Choice())
+    parts, omissions = read([Path(f) for f in folders], choice or Choice())
     chapters = [
         Chapters(part, sections(part, further), f"p{i}", f"{i}-" if len(parts) > 1 else "")
         for i, part in enumerate(parts, 1)
     ]
     target = Path(out)
-    contents = [("report.html", page(chapters, left)), *texts(chapters, left)]
+    contents = [("report.html", page(chapters, omissions)), *texts(chapters, omissions)]
     for name, content in contents:
         write_atomically(target / name, content.encode())
     for one in chapters if files else ():
@@ -253,12 +255,12 @@ def sections(part: StudyReport, further: Further | None = None) -> tuple[Section
     )  # fmt: skip
 
 
-def texts(chapters: Sequence[Chapters], left: Sequence[Omission]) -> Iterator[tuple[str, str]]:
+def texts(chapters: Sequence[Chapters], omissions: Sequence[Omission]) -> Iterator[tuple[str, str]]:
     """Yield each file with its text: tables, the runs, small tables, and the citations.
 
     Args:
         chapters: One for each study.
-        left: What could not be read.
+        omissions: What could not be read.
     """
     whole, tex = [], []
     for one in chapters:
@@ -269,8 +271,8 @@ def texts(chapters: Sequence[Chapters], left: Sequence[Omission]) -> Iterator[tu
             tex.append(table.to_latex())
             whole.append(table.to_markdown())
         runs = [
-            [r.method, r.task, r.raw.job.seed, r.chosen.round]
-            + [r.chosen.metrics.get(m) for m in part.metrics]  # what is undefined is empty
+            [r.method, r.task, r.raw.job.seed, r.result.round]
+            + [r.result.metrics.get(m) for m in part.metrics]  # what is undefined is empty
             for r in part.runs
         ]
         header = ("method", "task", "seed", "round", *part.metrics)
@@ -281,7 +283,7 @@ def texts(chapters: Sequence[Chapters], left: Sequence[Omission]) -> Iterator[tu
         run = "".join(f"- {name}: {value}\n" for name, value in run_lines(part))
         whole.append(f"What was run:\n\n{run}")
         yield f"{one.prefix}citations.bib", bibtex(part) + "\n"
-    items = [*left, *(item for one in chapters for item in one.part.left)]
+    items = [*omissions, *(item for one in chapters for item in one.part.omissions)]
     omitted = "".join(f"- `{item.place}`: {item.reason}\n" for item in items)
     whole += [f"Left out or incomplete:\n\n{omitted}"] if omitted else []
     yield "report.md", "\n".join(whole)

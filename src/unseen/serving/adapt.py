@@ -120,11 +120,11 @@ def normalised(inputs: Table, rows: Tensor) -> Table:
     numbers = rows[:, inputs.schema.numeric].double()
     present = ~numbers.isnan()
     values, squares = numbers.nan_to_num(0.0), numbers.nan_to_num(0.0).square()
-    n, lost, total, square = inputs.statistics[:count].view(4, -1)
+    n, gaps, total, square = inputs.statistics[:count].view(4, -1)
     own = (present.sum(0) > 0) & (n > 0.5)
     parts = (
         torch.where(own, present.sum(0).double(), n),
-        lost,  # decides which indicators there are
+        gaps,  # decides which indicators there are
         torch.where(own, values.sum(0), total),
         torch.where(own, squares.sum(0), square),
     )

@@ -107,10 +107,10 @@ class Bounds:
             items: The items.
             strict: Whether an item far from training gets an error and loses its input.
         """
-        marked = list(items)
+        out = list(items)
         places = [i for i, item in enumerate(items) if item.x is not None]
         if not places or not self.quantities:
-            return marked
+            return out
         ends = [(*q.span, q.mean, q.unit) for q in self.quantities]
         low, high, mean, unit = torch.tensor(ends, dtype=torch.float64).T
         values = self._values([items[i] for i in places])
@@ -127,8 +127,8 @@ class Bounds:
             if strict:
                 error = f"far from what training saw: {spelt(flagged)}"
                 item = replace(item, x=None, error=error)
-            marked[places[row]] = item
-        return marked
+            out[places[row]] = item
+        return out
 
     def _values(self, items: Sequence[Item]) -> Tensor:
         """Return quantities [N, Q] of items with an input; the mean where a value is missing."""

@@ -28,7 +28,7 @@ from unseen.results.selection import main_metric
 from unseen.serving.bounds import BOUND, SIDES, measures, quantities_of, ranges_of
 from unseen.serving.evaluate import cells
 from unseen.serving.inputs import Images, Inputs, Table, inputs_of
-from unseen.serving.transductive import KEY, kept
+from unseen.serving.transductive import KEY, site_facts
 from unseen.spec.study import StudySpec
 from unseen.study.plan import Plan
 from unseen.study.prepare import Prepared, split_rows
@@ -62,14 +62,14 @@ def described(
     mark, method = records.mark(folder), composed(job.method, study, data)
     with safe_open(folder / SELECTED, "pt") as file:
         names = list(file.keys())
-        chosen = int((file.metadata() or {})["round"])
+        best = int((file.metadata() or {})["round"])
     inputs = inputs_of(study.dataset, data, prepared.shape, prepared.statistics)
     usual = usual_inputs(planned, prepared, inputs, job.seed, ranges)
     sites: dict[str, Any] = {}
     label: dict[str, Any] = {}
     private = not_in_the_clear(study) or study.privacy.columns is not None  # no sums leave
     if ranges is not False and not private:
-        sites = kept(planned, prepared, method, job.seed)
+        sites = site_facts(planned, prepared, method, job.seed)
     if (scale := prepared.scale) is not None:
         label = {"label": {"name": data.standardise, **asdict(scale)}}
     return {
@@ -87,7 +87,7 @@ def described(
         "precision": study.precision,
         "prediction reads": [n.removeprefix(INBOX) for n in names if n.startswith(INBOX)],
         "sites with statistics": [n.removeprefix(SITES) for n in names if n.startswith(SITES)],
-        "round": chosen + 1,
+        "round": best + 1,
         "selection": study.selection,
         "metric": metric,
         "metrics": list(setting.metrics),
@@ -120,7 +120,7 @@ def ledger(
         prepared: Its clients.
         job: Its only job, which is done.
         usual: What `usual_inputs` keeps.
-        sites: What `transductive.kept` keeps.
+        sites: What `transductive.site_facts` keeps.
     """
     study, data = planned.setting.study, planned.data
     folder, method = job.folder(planned.setting.out), composed(job.method, study, data)
@@ -136,12 +136,12 @@ def ledger(
         size += 8 * prepared.classes
     elif "site means" in sites and not labels_sent:
         size += 16
-    moved = {name: {"rounds": 0, "down": statistics, "up": size} for name in prepared.sources}
+    traffic = {name: {"rounds": 0, "down": statistics, "up": size} for name in prepared.sources}
     scalars: set[str] = set()
     for line in records.read_lines(folder / "rounds.jsonl"):
         scalars |= set(line["scalars"])
-        for name in moved.keys() & set(line["clients"]):
-            site, share = moved[name], len(line["clients"])
+        for name in traffic.keys() & set(line["clients"]):
+            site, share = traffic[name], len(line["clients"])
             site["rounds"] += line["exchange"] == "train"
             site["down"] += line["bytes"]["down"] // share
             site["up"] += line["bytes"]["up"] // share
@@ -153,7 +153,7 @@ def ledger(
         labels_sent=labels_sent,
     )  # fmt: skip
     return {
-        "what": what.splitlines(), "pooled": pooled, "by site": {} if pooled else moved,
+        "what": what.splitlines(), "pooled": pooled, "by site": {} if pooled else traffic,
         "ledger": ledger_card(folder),
     }  # fmt: skip
 

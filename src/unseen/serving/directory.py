@@ -221,14 +221,14 @@ def _tensors(folder: Path, spec: Mapping[str, Any]) -> dict[str, Tensor]:
 
 
 def _fits(
-    spec: Mapping[str, Any], tensors: Mapping[str, Tensor], wanted: Mapping[str, Tensor]
+    spec: Mapping[str, Any], tensors: Mapping[str, Tensor], expected: Mapping[str, Tensor]
 ) -> None:
-    faults = [f"{name} is missing" for name in wanted.keys() - tensors.keys()]
-    faults += [f"{name} has no place" for name in tensors.keys() - wanted.keys()]
+    faults = [f"{name} is missing" for name in expected.keys() - tensors.keys()]
+    faults += [f"{name} has no place" for name in tensors.keys() - expected.keys()]
     faults += [
-        f"{name} is {list(tensors[name].shape)} where {list(wanted[name].shape)} was expected"
-        for name in tensors.keys() & wanted.keys()
-        if tensors[name].shape != wanted[name].shape
+        f"{name} is {list(tensors[name].shape)} where {list(expected[name].shape)} was expected"
+        for name in tensors.keys() & expected.keys()
+        if tensors[name].shape != expected[name].shape
     ]
     if faults:
         raise UnseenError(

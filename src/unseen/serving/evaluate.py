@@ -55,7 +55,7 @@ class Measured(NamedTuple):
 
 def cells(metrics: Mapping[str, Sequence[float | None]]) -> list[str]:
     """Return each metric of a site as text, from its value and the ends of its interval."""
-    return [Measured(*found).text("accuracy" in name) for name, found in metrics.items()]
+    return [Measured(*parts).text("accuracy" in name) for name, parts in metrics.items()]
 
 
 def measured(outputs: Tensor, y: Tensor, metrics: Sequence[str]) -> dict[str, Measured]:

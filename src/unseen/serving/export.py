@@ -17,8 +17,7 @@ from torch import Tensor, nn
 
 from unseen.core.atomic import write_atomically
 from unseen.core.templates import render
-from unseen.errors import UnseenError, choice
-from unseen.privacy.wire import optional
+from unseen.errors import UnseenError, choice, optional
 from unseen.serving import directory
 from unseen.serving.directory import Trained, probabilities
 from unseen.serving.labelled import of_data_set
@@ -76,7 +75,8 @@ class OnnxModel:
     """An ONNX export, run by onnxruntime on the CPU."""
 
     def __init__(self, path: Path) -> None:
-        onnxruntime = _needs("onnxruntime")
+        instead = "leave out --runtime onnx"
+        onnxruntime = optional("onnxruntime", "--runtime onnx needs", "onnx", instead)
         if not path.is_file():
             remedy = "`unseen export MODEL_DIR --format onnx` writes one."
             raise UnseenError(f"there is no ONNX file {path}:", remedy=remedy)
@@ -135,7 +135,7 @@ def export(
     choice("--format", form, tuple(FILES))
     if form == "onnx":
         for name in ("onnx", "onnxscript", "onnxruntime"):
-            _needs(name)
+            optional(name, "--format onnx needs", "onnx", "take --format torch-export")
     trained, rounding = directory.read(folder), None
     x = real_inputs(trained, check, data_dir)
     if trained.model.precision != "float32":
@@ -193,19 +193,19 @@ def real_inputs(trained: Trained, check: Sequence[Path], data_dir: Path | None) 
     return x[:: -(-len(x) // CHECKED)].clone()
 
 
-def tolerance(trained: Trained, wanted: Tensor) -> Tensor:
+def tolerance(trained: Trained, outputs: Tensor) -> Tensor:
     """Return how far an export's numbers may be from the model's, for each row [N].
 
     Args:
         trained: The model.
-        wanted: Its outputs [N, C].
+        outputs: Its outputs [N, C].
 
     Returns:
         A share of the unit that the model was trained in, and a few roundings of the row's largest
         number.
     """
     unit = 1.0 if trained.scale is None else trained.scale.deviation
-    rounding = ROUNDINGS * torch.finfo(torch.float32).eps * wanted.double().abs().amax(1)
+    rounding = ROUNDINGS * torch.finfo(torch.float32).eps * outputs.double().abs().amax(1)
     return TOLERANCE * unit + rounding
 
 
@@ -288,7 +288,3 @@ def about(trained: Trained) -> str:
     """Return the description that an export carries, as JSON."""
     keys = ("name", "fingerprint", "tensors", "classes", "input", "method", "model", "label")
     return json.dumps({key: trained.spec[key] for key in keys if key in trained.spec})
-
-
-def _needs(name: str) -> Any:
-    return optional(name, f"ONNX needs the package {name}", "onnx")

@@ -16,7 +16,7 @@ from unseen.core.metrics import forward
 from unseen.errors import UnseenError
 from unseen.results.formats import counted
 from unseen.results.records import Job, Record
-from unseen.results.selection import beaten, less_is_better, select, value
+from unseen.results.selection import beaten, select, value
 from unseen.results.study_folder import JobFolder, last_record
 from unseen.results.study_results import separation
 from unseen.serving import directory
@@ -136,23 +136,23 @@ def train(
     say(f"model: {setting.model}; method: {job.method}; {rounds}")
     with _rounds(folder, study.rounds, progress and bool(planned.missing)):
         carry_out(planned)
-    done = JobFolder(job, folder)
-    if done.state == "diverged":
-        raise UnseenError(f"there is no model: {done.mark['diverged']}")
-    if columns := done.mark.get("separated"):
+    after = JobFolder(job, folder)
+    if after.state == "diverged":
+        raise UnseenError(f"there is no model: {after.mark['diverged']}")
+    if columns := after.mark.get("separated"):
         say(f"warning: {separation(job.method, columns)}")
     spec = described(planned, prepared, job, ranges)
     if expected is not None:
         same = expected["data"].split()[-1] == planned.setting.data
-        said = {name: value for name, value in expected.items() if name != "study"}
-        spec["expected at a new site"] = {**said, "same data": same}
+        rest = {name: value for name, value in expected.items() if name != "study"}
+        spec["expected at a new site"] = {**rest, "same data": same}
     tensors = (folder / SELECTED).read_bytes()
     directory.write(out, spec, tensors)
     trained = directory.read(out)
     spec["results"] = results(trained, prepared, planned.setting.metrics)
-    evaluated = [r for r in (*done.source, *done.target) if r["round"] == spec["round"] - 1]
+    evaluated = [r for r in (*after.source, *after.target) if r["round"] == spec["round"] - 1]
     _check_results(spec, evaluated)
-    if worse := beaten(evaluated, done.constant).get(spec["metric"]):
+    if worse := beaten(evaluated, after.constant).get(spec["metric"]):
         spec["worse than a constant"] = list(worse)
     directory.write(out, spec, tensors)
     trained = directory.read(out)
@@ -190,8 +190,8 @@ def _current(job: JobFolder, planned: Plan) -> bool:
         return False
     if job.state == "diverged":
         return True
-    chosen = select(study.selection, job.source, job.target, metric, less_is_better(metric))
-    selected = {"selection": study.selection, "metric": metric, "round": str(chosen)}
+    best = select(study.selection, job.source, job.target, metric)
+    selected = {"selection": study.selection, "metric": metric, "round": str(best)}
     return {name: notes.get(name) for name in selected} == selected
 
 
@@ -236,8 +236,8 @@ def _check_results(spec: Mapping[str, Any], evaluated: Sequence[Record]) -> None
 
 
 @contextmanager
-def _rounds(folder: Path, total: int, shown: bool) -> Iterator[None]:
-    if not shown:
+def _rounds(folder: Path, total: int, visible: bool) -> Iterator[None]:
+    if not visible:
         yield
         return
     from rich.progress import Progress
@@ -259,7 +259,7 @@ def _rounds(folder: Path, total: int, shown: bool) -> Iterator[None]:
                 over.set()
 
 
-def shown(results: Sequence[Mapping[str, Any]], metrics: Sequence[str]) -> list[list[str]]:
+def site_rows(results: Sequence[Mapping[str, Any]], metrics: Sequence[str]) -> list[list[str]]:
     """Return a header and a row per site, as text."""
     body = (
         [r["site"], ROLES[r["role"]], str(r["examples"]), *cells(r["metrics"])] for r in results

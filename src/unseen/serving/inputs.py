@@ -3,7 +3,7 @@
 import inspect
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from decimal import Decimal
 from functools import cached_property
 from typing import Any
@@ -16,6 +16,7 @@ from unseen.datasets import info
 from unseen.datasets.dataset import DataSet
 from unseen.datasets.dialect import Dialect
 from unseen.datasets.encoding import FLAT, Schema, encode, feature_names
+from unseen.datasets.hashing import Hashed
 from unseen.datasets.heart import ZERO_IS_MISSING
 from unseen.datasets.images import View
 from unseen.datasets.sheet import MISSING, identity
@@ -84,21 +85,21 @@ class Table:
         for (j, _), count in zip(self.schema.categorical, counts, strict=True):
             zero = count.new_zeros(int(self.schema.columns[j] in categories))
             parts += [count[:-1], zero, count[-1:]]
-        schema = Schema(self.schema.columns, categories, self.schema.flags)
+        schema = replace(self.schema, categories=categories)
         return schema, torch.cat(parts)
 
     @cached_property
     def codes(self) -> dict[str, dict[Any, int]]:
         """Categorical column -> what a cell of each category is equal to -> its code."""
-        named = self.schema.categories.items()
-        return {c: {identity(n): i for i, n in enumerate(names)} for c, names in named}
+        levels = self.schema.categories.items()
+        return {c: {identity(n): i for i, n in enumerate(names)} for c, names in levels}
 
     @cached_property
-    def known(self) -> dict[str, tuple[str, ...]]:
+    def levels(self) -> dict[str, tuple[str, ...]]:
         """Categorical column -> the categories that occurred at a training site."""
         features = set(self.features)
-        named = self.schema.categories.items()
-        return {c: tuple(n for n in names if f"{c}={n}" in features) for c, names in named}
+        levels = self.schema.categories.items()
+        return {c: tuple(n for n in names if f"{c}={n}" in features) for c, names in levels}
 
     def values(self, cells: Mapping[str, str]) -> tuple[list[float], list[str]]:
         """Return a row's numbers and codes, NaN where missing, and what no training site had.
@@ -114,11 +115,14 @@ class Table:
             elif column in self.codes:
                 names = self.schema.categories[column]
                 code = self.codes[column].get(self.identity(cell), len(names))
-                if code == len(names) or names[code] not in self.known[column]:
+                if code == len(names) or names[code] not in self.levels[column]:
                     unseen.append(f"{column} = {cell!r}")
                 numbers.append(float(code))
             else:
                 numbers.append(self._number(column, cell))
+        for column, hashed in self.schema.texts.items():
+            cell = cells[column].strip()
+            numbers += hashed([None if cell in self.missing else cell])[0].tolist()
         return numbers, unseen
 
     def identity(self, cell: str) -> tuple[bool, Decimal, str]:
@@ -146,8 +150,12 @@ class Table:
             schema: The table's columns.
             x: The table [N, C].
         """
-        if lacking := [c for c in self.schema.columns if c not in schema.columns]:
+        if lacking := [c for c in self.schema.names if c not in schema.names]:
             raise UnseenError(f"the data lack the columns {', '.join(lacking)}.")
+        if schema.texts != self.schema.texts:
+            raise UnseenError(
+                f"the data's texts are {schema.texts}; the model's are {self.schema.texts}."
+            )
         columns = []
         for column in self.schema.columns:
             values = x[:, schema.columns.index(column)].clone()
@@ -156,12 +164,12 @@ class Table:
                 codes = torch.tensor([float(own.get(identity(n), len(own))) for n in names])
                 present = ~values.isnan()
                 values[present] = codes.double()[values[present].long()]
-            columns.append(values)
-        return encode(*self.wide, torch.stack(columns, 1))
+            columns.append(values[:, None])
+        return encode(*self.wide, torch.cat([*columns, x[:, len(schema.columns) :]], 1))
 
     def to_json(self) -> dict[str, Any]:
         content = {
-            "columns": [self._column(c) for c in self.schema.columns],
+            "columns": [self._column(c) for c in self.schema.names],
             "missing": list(self.missing), "zero is missing in": list(self.blank),
             "label": self.label, "domain": self.domain,
             "statistics": self.statistics.tolist(), "features": list(self.features),
@@ -172,10 +180,12 @@ class Table:
     def _column(self, column: str) -> dict[str, Any]:
         if column in self.schema.categories:
             names = list(self.schema.categories[column])
-            known = list(self.known[column])
-            return {"name": column, "kind": "category", "categories": names, "known": known}
+            present = list(self.levels[column])
+            return {"name": column, "kind": "category", "categories": names, "known": present}
         if column in self.schema.flags:
             return {"name": column, "kind": "flag"}
+        if column in self.schema.texts:
+            return {"name": column, "kind": "text", **asdict(self.schema.texts[column])}
         mean, deviation = self.scaling[column]
         return {"name": column, "kind": "number", "mean": mean, "deviation": deviation}
 
@@ -186,7 +196,8 @@ class Table:
     @cached_property
     def moments(self) -> dict[str, tuple[float, float]]:
         """Mean and deviation of each numeric column known in training; 0 where it is constant."""
-        sums = self.statistics[: 4 * len(self.numeric)].view(4, -1).T.tolist()
+        count = len(self.numeric)
+        sums = self.statistics[: 4 * count].view(4, count).T.tolist()
         moments = {}
         for name, (n, _, s, q) in zip(self.numeric, sums, strict=True):
             if n > 0.5:
@@ -258,9 +269,10 @@ def from_json(spec: Mapping[str, Any]) -> Inputs:
         return Arrays(tuple(spec["shape"]), spec["why"])
     columns = spec["columns"]
     schema = Schema(
-        tuple(c["name"] for c in columns),
+        tuple(c["name"] for c in columns if c["kind"] != "text"),
         {c["name"]: tuple(c["categories"]) for c in columns if c["kind"] == "category"},
         tuple(c["name"] for c in columns if c["kind"] == "flag"),
+        {c["name"]: Hashed(c["features"], c["pairs"]) for c in columns if c["kind"] == "text"},
     )
     statistics = torch.tensor(spec["statistics"], dtype=torch.float64)
     return Table(

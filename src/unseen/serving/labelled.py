@@ -186,9 +186,9 @@ class LabelledData:
             self.unseen += bool(item.unseen)
 
 
-def check_domains(wanted: Sequence[str] | None, domains: Mapping[str, object]) -> None:
+def check_domains(names: Sequence[str] | None, domains: Mapping[str, object]) -> None:
     """Refuse domains that are not there."""
-    for name in wanted or ():
+    for name in names or ():
         if name not in domains:
             raise nearest("domain of these data", name, domains)
 

@@ -36,12 +36,12 @@ class Clock:
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        begun = time.perf_counter()
+        start = time.perf_counter()
         try:
             yield
         finally:
-            spent = time.perf_counter() - begun
-            self.seconds[name] = self.seconds.get(name, 0.0) + spent
+            took = time.perf_counter() - start
+            self.seconds[name] = self.seconds.get(name, 0.0) + took
 
     def lines(self) -> list[str]:
         """Return each phase with its seconds and its share of all phases.
@@ -187,7 +187,7 @@ def _table(
     inputs: Table, path: Path, batch: int, clock: Clock, lenient: bool
 ) -> Iterator[list[Item]]:
     inputs = fitted(inputs, path)
-    rows = _rows(path, inputs.schema.columns, inputs.dialect)
+    rows = _rows(path, inputs.schema.names, inputs.dialect)
     while True:
         with clock.phase(CELLS):
             items = _encoded(inputs, list(islice(rows, batch)), lenient)
@@ -218,7 +218,7 @@ def fitted(inputs: Table, path: Path) -> Table:
     schema = inputs.schema
     numeric = {schema.columns[j] for j in schema.numeric} | {inputs.label}
     try:
-        dialect = dialect_like(path, schema.columns, numeric, inputs.dialect)
+        dialect = dialect_like(path, schema.names, numeric, inputs.dialect)
     except (*BROKEN, csv.Error, UnicodeError):
         return inputs  # reading its rows says what is wrong
     return replace(inputs, dialect=dialect)
@@ -239,7 +239,7 @@ def _rows(path: Path, columns: Sequence[str], dialect: Dialect) -> Iterator[Item
                 yield Item(name, error=fault)
                 return
             for line, cells in rows:
-                if len(cells) == len(header) and not any(map(_broken, cells)):
+                if len(cells) == len(header) and not any(map(_has_surrogate, cells)):
                     yield Item(name, line, cells=dict(zip(header, cells, strict=True)))
                 elif len(cells) == len(header):
                     form = encoding.removesuffix("-sig").upper()
@@ -258,7 +258,7 @@ def _header_fault(header: Sequence[str], columns: Sequence[str]) -> str:
     if twice := sorted({name for name in header if header.count(name) > 1}):
         names = " and more than one called ".join(map(repr, twice))
         return f"has more than one column called {names}"
-    if not header or any("\x00" in name or _broken(name) for name in header):
+    if not header or any("\x00" in name or _has_surrogate(name) for name in header):
         return "is not a csv file"
     if missing := [name for name in columns if name not in header]:
         close = difflib.get_close_matches(missing[0], header, n=1)
@@ -267,5 +267,5 @@ def _header_fault(header: Sequence[str], columns: Sequence[str]) -> str:
     return ""
 
 
-def _broken(text: str) -> bool:
+def _has_surrogate(text: str) -> bool:
     return any("\ud800" <= c <= "\udfff" for c in text)

@@ -14,8 +14,7 @@ from typing import IO, Any, Protocol
 from torch import Tensor
 
 from unseen.core.metrics import predicted
-from unseen.errors import UnseenError, choice
-from unseen.privacy.wire import optional
+from unseen.errors import UnseenError, choice, optional
 from unseen.serving.bounds import check_strict, spelt
 from unseen.serving.directory import Trained, probabilities
 from unseen.serving.new_rows import Clock, Item, Line, read, stacked
@@ -196,8 +195,8 @@ def _parquet(path: Path, columns: Columns) -> Iterator[Write]:
 
 
 def _pyarrow() -> tuple[Any, Any]:
-    what = "Parquet files are written by pyarrow"
-    return optional("pyarrow", what, "parquet"), optional("pyarrow.parquet", what, "parquet")
+    needs = ("a Parquet file needs", "parquet", "name one in .csv or .jsonl")
+    return optional("pyarrow", *needs), optional("pyarrow.parquet", *needs)
 
 
 @contextmanager
@@ -217,8 +216,8 @@ def writing(out: Path | None, form: str, columns: Columns) -> Iterator[Write]:
         file: IO[str] = sys.stdout
         if out is not None:
             out.parent.mkdir(parents=True, exist_ok=True)
-            opened = out.open("w", encoding="utf-8", errors="surrogateescape", newline="")
-            file = stack.enter_context(opened)
+            context = out.open("w", encoding="utf-8", errors="surrogateescape", newline="")
+            file = stack.enter_context(context)
         elif isinstance(sys.stdout, io.TextIOWrapper):  # names of files need not be UTF-8
             sys.stdout.reconfigure(errors="surrogateescape")
         if form == "csv":
@@ -230,24 +229,24 @@ def writing(out: Path | None, form: str, columns: Columns) -> Iterator[Write]:
             yield lambda line: file.write(dump(columns.record(line)) + "\n")
 
 
-def form_of(chosen: str | None, out: Path | None) -> str:
+def form_of(form: str | None, out: Path | None) -> str:
     """Return the form asked for, or the one of the file's name, or csv; refuse a contradiction."""
-    if chosen is not None:
-        choice("--format", chosen, tuple(FORMATS))
+    if form is not None:
+        choice("--format", form, tuple(FORMATS))
     suffix = out.suffix.lower() if out is not None else ""
-    named = next((form for form, ends in FORMATS.items() if suffix in ends), None)
-    if suffix and (named is None or chosen not in (None, named)):
+    own = next((name for name, ends in FORMATS.items() if suffix in ends), None)
+    if suffix and (own is None or form not in (None, own)):
         endings = ", ".join(end for ends in FORMATS.values() for end in ends)
-        why = f"its name says {named}, --format {chosen}" if named else f"it may end in {endings}"
+        why = f"its name says {own}, --format {form}" if own else f"it may end in {endings}"
         raise UnseenError(f"--out {out} cannot be written: {why}.", remedy="Choose another name.")
-    chosen = chosen or named or "csv"
-    if chosen == "parquet":
+    form = form or own or "csv"
+    if form == "parquet":
         if out is None:
             raise UnseenError(
                 "Parquet is not text for stdout:", remedy="name a file, --out FILE.parquet."
             )
         _pyarrow()
-    return chosen
+    return form
 
 
 def _short(value: Any) -> Any:

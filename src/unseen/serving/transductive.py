@@ -95,7 +95,7 @@ def _standardised(values: Tensor) -> tuple[Tensor, Tensor]:
     return torch.where(varies, apart / length.clamp(min=TINY), 0), varies
 
 
-def kept(planned: Plan, prepared: Prepared, method: Method, seed: int) -> dict[str, Any]:
+def site_facts(planned: Plan, prepared: Prepared, method: Method, seed: int) -> dict[str, Any]:
     """Return what `model.json` keeps of the training sites for `predict --adapt`.
 
     The shares of classes are those that training descended by: the mean over sites, by examples or
@@ -151,7 +151,7 @@ def notes(
     """
     return tuple(render(
         "unseen.serving", "adapted.jinja",
-        kept=spec.get(KEY) or {}, classes=spec.get("classes"), methods=methods, used=used, far=far,
+        facts=spec.get(KEY) or {}, classes=spec.get("classes"), methods=methods, used=used, far=far,
         shift=shift, fewest=FEWEST, level=LEVEL, counted=counted,
     ).splitlines())  # fmt: skip
 
@@ -180,7 +180,7 @@ class Adapted:
     shift: Shift | None = None
 
 
-def chosen(names: Sequence[str]) -> tuple[str, ...]:
+def adaptations(names: Sequence[str]) -> tuple[str, ...]:
     """Return the methods of these names in the order in which they act; refuse others, and none."""
     for name in names or ("",):
         choice("--adapt", name, METHODS)
@@ -194,7 +194,7 @@ def check(
 
     Args:
         trained: The model.
-        methods: As `chosen` returns them.
+        methods: As `adaptations` returns them.
         site: The training site whose BatchNorm statistics were asked for.
         exported: Whether an export answers.
     """
@@ -252,7 +252,7 @@ def predict_adapted(
     Raises:
         UnseenError: The model cannot be adapted so, or there are fewer than `LEAST` rows.
     """
-    clock, methods = clock or Clock(), chosen(methods)
+    clock, methods = clock or Clock(), adaptations(methods)
     check(trained, methods, exported=runtime is not None)
     parts = list(marked(trained, paths, batch, clock, lenient, strict))
     used = sum(item.x is not None for items in parts for item in items)

@@ -84,7 +84,7 @@ def check_name(kind: str, name: str, folder: Path) -> None:
     why = ""
     if keyword.iskeyword(name) or name in keyword.softkwlist or hasattr(builtins, name):
         why = f"{name!r} is a Python keyword or builtin."
-    elif fold(name) in {fold(known) for known in taken(kind)}:
+    elif fold(name) in {fold(other) for other in existing_names(kind)}:
         why = f"unseen has a {kind} {fold(name)!r}."
     elif (folder / f"{name}.py").exists():
         return  # `write` says it better
@@ -97,7 +97,7 @@ def check_name(kind: str, name: str, folder: Path) -> None:
         raise UnseenError(why, remedy="Choose another name.")
 
 
-def taken(kind: str) -> Iterable[str]:
+def existing_names(kind: str) -> Iterable[str]:
     """Return the names that already mean something."""
     if kind == "method":
         from unseen.methods import METHODS, MODIFIERS

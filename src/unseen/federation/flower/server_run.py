@@ -39,7 +39,7 @@ from unseen.spec.study import StudySpec
 from unseen.study import plan as plans
 from unseen.study.checks import check_columns
 from unseen.study.job import run_prepared, versions
-from unseen.study.prepare import Prepared, statistics
+from unseen.study.prepare import Prepared, no_sums, statistics
 from unseen.study.runner import only_one, results_of
 from unseen.study.runtime import composed
 from unseen.study.setting import Setting
@@ -52,6 +52,7 @@ TERMS, STATUS, TABLE = "terms.json", "federation.json", "table.txt"
 #: Settings of a study that sites cannot follow, and why.
 SIMULATED = {
     "cross_evaluation": "local models stay at their sites",
+    "tune": "sites play one setting, not trials of many",
     "weights_bands": "sites take the initial weights from the server",
 }
 #: How long a run waits for the one before it to notice that its server is gone, in seconds.
@@ -133,15 +134,15 @@ def _run(study: StudySpec, out: Path, grid: Grid, sites: Sequence[str], status: 
     head: dict[str, Any] = {"study": settings, "method": study.methods[0]}
     hello: Parcel = {"kind": "hello", "protocol": PROTOCOL, "about": "hello"}
     link = Link(grid, limits, {**hello, "head": json.dumps(head)}, status.tell)
-    begun = _begun(out)
-    if begun is not None:
+    earlier = _earlier_run(out)
+    if earlier is not None:
         # The sites that began go on; one that does not come back in a while is not waited for.
-        link.facts = dict(begun[1])
-        link.gather(sorted(begun[1]), limits.patience, alone=REJOIN)
+        link.facts = dict(earlier[1])
+        link.gather(sorted(earlier[1]), limits.patience, alone=REJOIN)
     else:
-        wanted = [*(sites or limits.sites or named(study))]
-        begun = _begin(out, link.gather(wanted, limits.patience))
-    run, facts = begun
+        names = [*(sites or limits.sites or named(study))]
+        earlier = _begin(out, link.gather(names, limits.patience))
+    run, facts = earlier
     terms = Terms.agree(list(facts.values()))
     planned = planned_study(study, out, facts, terms)
     head |= {
@@ -184,9 +185,9 @@ def _sums(sites: Sites, totals: Totals, task: Task) -> Tensor:
     if path.exists():
         return torch.tensor(json.loads(path.read_text()), dtype=torch.float64)
     method, roster = statistics(totals), sorted(task.sources)
-    begun = start(method, sites.model, roster, seed=0)
+    first = start(method, sites.model, roster, seed=0)
     backend = replace(sites, kind="statistics")
-    state, _ = play(method, begun, backend, roster, 1, on_bad_reply="drop")
+    state, _ = play(method, first, backend, roster, 1, on_bad_reply="drop")
     sums = state.inbox["statistics"]
     write_atomically(path, json.dumps(sums.tolist()).encode())
     return sums
@@ -200,7 +201,7 @@ def hollow(task: Task, terms: Terms, sums: Tensor | None) -> Prepared:
         terms: What the sites agreed on.
         sums: Those by which a table is standardised.
     """
-    shape, columns, scale = terms.shape, None, None
+    shape, columns, scale = terms.shape, no_sums(terms.schema), None
     totals = Totals.of(terms.empty())
     if totals is not None and sums is not None:
         columns, scale = totals.of_table(sums), totals.scale(sums)
@@ -296,13 +297,13 @@ def _begin(out: Path, facts: Mapping[str, Facts]) -> tuple[str, dict[str, Facts]
     """Name a new run and write down what its sites told, before anything is trained by it."""
     run, here = secrets.token_hex(8), dict(sorted(facts.items()))
     Terms.agree(list(here.values()))
-    content = {"run": run, "facts": {name: vars(fact) for name, fact in here.items()}}
+    content = {"run": run, "facts": {name: asdict(fact) for name, fact in here.items()}}
     write_atomically(out / TERMS, json.dumps(content, indent=1).encode())
     LOG.info("%s agreed with %s", ", ".join(here), versions())
     return run, here
 
 
-def _begun(out: Path) -> tuple[str, dict[str, Facts]] | None:
+def _earlier_run(out: Path) -> tuple[str, dict[str, Facts]] | None:
     """The run that was begun here before, and what its sites told; None if none was."""
     path = out / TERMS
     if not path.exists():

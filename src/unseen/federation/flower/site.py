@@ -117,8 +117,8 @@ def _heart(site: Site, call: Call) -> DataSet:
 
 def _table(site: Site, call: Call) -> DataSet:
     options: dict[str, Any] = dict(call.arguments)
-    named = site.data / str(options.pop("path", ""))
-    file = named if site.data.is_dir() and named.is_file() else _only(site, (".csv", ".csv.gz"))
+    path = site.data / str(options.pop("path", ""))
+    file = path if site.data.is_dir() and path.is_file() else _only(site, (".csv", ".csv.gz"))
     needs = [str(options[key]) for key in ("label", "unit") if options.get(key) is not None]
     sheet = read(file, needs, **{key: options.pop(key) for key in READING if key in options})
     return _own(sheet, site, options, "table")

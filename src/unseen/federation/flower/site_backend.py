@@ -58,8 +58,8 @@ class Sites(Backend):
         self, exchange: Exchange, inbox: Inbox, clients: Sequence[str], turn: Turn
     ) -> list[Reply]:
         """Send one message to each client; a missing or bad answer becomes a fault."""
-        asked = exchange, inbox, clients, turn
-        replies = self.replies(*asked, {}, lambda _, answer: messages.to_reply(answer))
+        question = exchange, inbox, clients, turn
+        replies = self.replies(*question, {}, lambda _, answer: messages.to_reply(answer))
         for i, reply in enumerate(replies):
             rows = {slot: row.to(self.model.device) for slot, row in reply.rows.items()}
             replies[i] = replace(reply, rows=rows)
@@ -79,7 +79,7 @@ class Sites(Backend):
             more: What else is sent; it overrides inbox entries of the same name.
             opened: (site, its answer) -> the reply in it.
         """
-        sent = {**messages.from_inbox(inbox), **more}
+        parcel = {**messages.from_inbox(inbox), **more}
         counted = [name for name in clients if self.roles.get(name) != "target"]
         minimum = min(self.link.limits.minimum, len(counted))
         replies: dict[str, Reply] = {}
@@ -89,7 +89,7 @@ class Sites(Backend):
             replies[name] = opened(name, answer)
             return find_fault(replies[name], exchange, inbox)
 
-        questions = self.ask(self.kind, dict.fromkeys(clients, sent), turn, minimum, good)
+        questions = self.ask(self.kind, dict.fromkeys(clients, parcel), turn, minimum, good)
         faults = {name: q.fault for name, q in questions.items() if q.answer is None}
         if minimum and not exchange.slots and len(faults) == len(questions):
             why = f"no site could evaluate in {turn.exchange}{whys(faults)}."
@@ -120,10 +120,10 @@ class Sites(Backend):
         self.link.tell(**at, rounds=turn.rounds, waiting="", **job)
         sums = self.statistics
         common: dict[str, Value] = {} if sums is None else {terms.STATISTICS: sums}
-        full, asked = {}, messages.from_turn(turn)
+        full, label = {}, messages.from_turn(turn)
         for name, parcel in parcels.items():
             facts, role = self.link.facts.get(name), self.roles.get(name, "source")
-            own = {"role": role, "digest": facts.digest if facts else "", "turn": asked}
+            own = {"role": role, "digest": facts.digest if facts else "", "turn": label}
             full[name] = {**common, **parcel, "head": json.dumps({**self.head, **own})}
         questions = self.link.ask(kind, full, about, minimum, good, str(turn.round))
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -162,8 +162,8 @@ class SealedSites(channelled.Channelled):
 
     def put(self, questions: Mapping[str, bytes]) -> dict[str, bytes]:
         parcels = {name: {"question": question} for name, question in questions.items()}
-        asked = self.sites.ask(terms.ASK, parcels, self.turn)
-        answers = {name: (q.answer or {}).get("answer") for name, q in asked.items()}
+        asks = self.sites.ask(terms.ASK, parcels, self.turn)
+        answers = {name: (q.answer or {}).get("answer") for name, q in asks.items()}
         return {name: reply for name, reply in answers.items() if isinstance(reply, bytes)}
 
     def to_checkpoint(self) -> Memories:

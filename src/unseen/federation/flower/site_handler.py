@@ -9,7 +9,7 @@ Note:
 import json
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -159,7 +159,7 @@ def match(what: str, server: object, site: object) -> None:
 def hello(desk: Desk) -> dict[str, Value]:
     """Return who the site is and what its data are called."""
     facts = Facts.of(desk.own, desk.site.role, digest_of(desk.own), versions())
-    return {"facts": json.dumps(vars(facts))}
+    return {"facts": json.dumps(asdict(facts))}
 
 
 def sums(desk: Desk) -> dict[str, Value]:

@@ -46,7 +46,7 @@ class Question:
     Attributes:
         site: The site's name.
         parcel: What it is sent.
-        sent: When it was sent last.
+        sent_at: When it was sent last.
         id: Number of the message that has no answer yet; empty if there is none.
         node: Which node got it.
         attempts: How often this node was asked.
@@ -59,7 +59,7 @@ class Question:
 
     site: str
     parcel: Parcel
-    sent: float = 0.0
+    sent_at: float = 0.0
     id: str = ""
     node: Node = (0, "")
     attempts: int = 0
@@ -88,7 +88,7 @@ class Link:
         facts: What each site says of its data.
         refused: Site -> why it cannot take part.
         keyed: Node that is online -> the name that its key is registered for.
-        looked: When the sites were looked for last.
+        last_look: When the sites were looked for last.
     """
 
     grid: Grid
@@ -100,7 +100,7 @@ class Link:
     facts: dict[str, Facts] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
     keyed: dict[Node, str] = field(default_factory=dict)
-    looked: float = -1e9
+    last_look: float = -1e9
 
     def sites(self) -> dict[str, Node]:
         """Return the sites that are there: name -> node, the newest where two have one name."""
@@ -108,8 +108,8 @@ class Link:
 
     def look(self) -> None:
         """See who came and who left, ask those who came who they are, and read their answers."""
-        if time.monotonic() - self.looked >= LOOK:
-            self.looked, before = time.monotonic(), set(self.sites())
+        if time.monotonic() - self.last_look >= LOOK:
+            self.last_look, before = time.monotonic(), set(self.sites())
             # A node that was started again keeps its number where it has a key, and loses its
             # messages. Its name is what its key was registered for; without keys there is none.
             self.keyed = {(n.node_id, n.last_activated_at): n.name for n in self.grid.get_nodes()}
@@ -136,12 +136,12 @@ class Link:
                 self.tell(connected=sorted(self.sites()))
 
     def gather(
-        self, wanted: Sequence[str], patience: float, alone: float = float("inf")
+        self, expected: Sequence[str], patience: float, alone: float = float("inf")
     ) -> dict[str, Facts]:
         """Wait for the wanted sites, or where none is named for whichever sites connect.
 
         Args:
-            wanted: Names of the sites to wait for.
+            expected: Names of the sites to wait for.
             patience: Seconds to wait for the minimum.
             alone: Seconds after which the minimum is enough, if that is less than the patience.
 
@@ -149,22 +149,22 @@ class Link:
             Waiting: Fewer than the minimum are connected at the end of the patience.
         """
         minimum, count = self.limits.minimum, -1
-        begun = changed = time.monotonic()
+        start = changed = time.monotonic()
         while True:
             self.look()
             here = [name for name in self.sites() if name in self.facts]
             now = time.monotonic()
             if len(here) != count:
                 count, changed = len(here), now
-            missing = sorted(set(wanted) - set(here))
-            complete = not missing if wanted else count >= minimum and now - changed > QUIET
+            missing = sorted(set(expected) - set(here))
+            complete = not missing if expected else count >= minimum and now - changed > QUIET
             # Who is here and has not said its name may be a target, for which nobody waits.
             settled = not self.hellos or now - changed > SETTLED
-            enough = count >= min(minimum, len(wanted) or minimum)
-            if (complete and settled) or (enough and now - begun > min(alone, patience)):
+            enough = count >= min(minimum, len(expected) or minimum)
+            if (complete and settled) or (enough and now - start > min(alone, patience)):
                 self.tell(waiting="", connected=sorted(here))
                 return {name: self.facts[name] for name in here}
-            if now - begun > patience:
+            if now - start > patience:
                 lacking = f"; missing: {', '.join(missing)}" if missing else ""
                 names, least = ", ".join(here) or "none", f"at least {minimum} are needed"
                 why = f"after {patience:g} s {count} sites are here ({names}), {least}{lacking}"
@@ -196,7 +196,7 @@ class Link:
         """
         common: dict[str, Value] = {"kind": kind, "protocol": PROTOCOL, "about": about}
         open = {name: Question(name, {**common, **parcel}) for name, parcel in parcels.items()}
-        begun = time.monotonic()
+        start = time.monotonic()
         while True:
             self.look()
             for q in open.values():
@@ -207,7 +207,7 @@ class Link:
             without = [q for q in open.values() if q.answer is None]
             count = len(open) - len(without)
             hopeless = all(q.final for q in open.values())
-            now = time.monotonic() - begun
+            now = time.monotonic() - start
             # Where every answer was bad, the round says what that means.
             late = not pending or now > self.limits.deadline
             if (count >= minimum and late) or (hopeless and not count):
@@ -237,7 +237,7 @@ class Link:
         if node and q.again(sites):
             ttl = self.limits.deadline + self.limits.patience
             q.node, q.id = node, self._push(node, q.parcel, ttl, group)
-            q.sent, q.attempts = time.monotonic(), q.attempts + 1
+            q.sent_at, q.attempts = time.monotonic(), q.attempts + 1
 
     def _receive(self, questions: Iterable[Question], about: str, good: Judge) -> None:
         """Note the answers that came; one that comes twice finds no question."""
@@ -246,7 +246,7 @@ class Link:
             q = ids.pop(id, None)
             if q is None:
                 continue
-            q.id, q.seconds, q.fault = "", time.monotonic() - q.sent, fault
+            q.id, q.seconds, q.fault = "", time.monotonic() - q.sent_at, fault
             if parcel is None:
                 continue  # a process that was killed, say: the site is asked once more
             q.up, q.fault = size(parcel), _fault(parcel, q.site, about, good)

@@ -30,7 +30,7 @@ class Ruled(FedAvg):  # type: ignore[misc]
         self.rule, self.mean, self.clients, self.seed = rule, mean_of(rule), clients, seed
         self.roster: dict[int, int] = {}
         self.states: dict[str, RuleState] = {}
-        self.sent: ArrayRecord | None = None
+        self.outgoing: ArrayRecord | None = None
         self.rounds = 0
 
     def start(self, grid: Grid, initial_arrays: ArrayRecord, num_rounds: int = 3, *args: Any,
@@ -41,7 +41,7 @@ class Ruled(FedAvg):  # type: ignore[misc]
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Any:
-        self.sent = arrays  # for the differences to it
+        self.outgoing = arrays  # for the differences to it
         return super().configure_train(server_round, arrays, config, grid)
 
     def aggregate_train(
@@ -49,8 +49,8 @@ class Ruled(FedAvg):  # type: ignore[misc]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Combine the updates by the rule, and the metrics as Flower does."""
         valid, _ = self._check_and_log_replies(replies, is_train=True)
-        assert self.sent is not None
-        old = _tensors(self.sent)
+        assert self.outgoing is not None
+        old = _tensors(self.outgoing)
         valid = [message for message in valid if _fits(message, old)]
         if not valid:
             return None, None
@@ -87,10 +87,10 @@ class Ruled(FedAvg):  # type: ignore[misc]
         nodes = [int(message.metadata.src_node_id) for message in valid]
         index = [self.roster.setdefault(node, len(self.roster)) for node in nodes]
         self.clients = self.clients or len(self.roster)
-        done, rounds = float(server_round - 1), float(self.rounds or server_round)
+        past, rounds = float(server_round - 1), float(self.rounds or server_round)
         count, metrics = len(valid), [next(iter(m.content.metric_records.values())) for m in valid]
         columns: dict[str, list[Any]] = {"client": index, "rounds": [rounds] * count}
-        columns["progress"] = [done / rounds] * count
+        columns["progress"] = [past / rounds] * count
         for name in metrics[0]:
             key = "examples" if name == self.weighted_by_key else str(name)
             columns[key] = [numbers[name] for numbers in metrics]

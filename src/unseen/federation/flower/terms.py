@@ -21,11 +21,12 @@ from torch import Tensor
 from unseen.core.vector import Model
 from unseen.datasets.dataset import DataSet
 from unseen.datasets.encoding import Schema
+from unseen.datasets.hashing import Hashed
 from unseen.datasets.sheet import coded, identity
 from unseen.errors import UnseenError
 
 #: Changes whenever a message is made or read otherwise.
-PROTOCOL = 4
+PROTOCOL = 5
 STATISTICS = "statistics"
 REFUSED, FAILED = "refused", "failed"
 #: Of a channel: prefixes of sealed rows and of what goes along, and a question about such rows.
@@ -60,6 +61,7 @@ class Facts:
         versions: What the site runs.
         stand_in: Whether the data are a synthetic stand-in.
         standardise: Name of the number to predict, where it is to be standardised.
+        texts: Columns of text -> how their words are hashed.
     """
 
     site: str
@@ -74,6 +76,7 @@ class Facts:
     versions: Mapping[str, str] = field(default_factory=dict)
     stand_in: bool = False
     standardise: str | None = None
+    texts: Mapping[str, Hashed] = field(default_factory=dict)
 
     @classmethod
     def of(cls, data: DataSet, role: str, digest: str, versions: Mapping[str, str]) -> Facts:
@@ -88,6 +91,7 @@ class Facts:
         return cls(
             domain.name, role, data.name, data.classes, columns, categories, data.levels,
             tuple(domain.x.shape[1:]), digest, versions, data.stand_in, data.standardise,
+            schema.texts,
         )  # fmt: skip
 
     @classmethod
@@ -99,6 +103,7 @@ class Facts:
 ALIKE: Mapping[str, Callable[[Facts], object]] = {
     "data set": attrgetter("data"),
     "columns": lambda facts: sorted(facts.columns),
+    "texts": attrgetter("texts"),
     "shape of inputs": attrgetter("shape"),
     "numbers as labels": lambda facts: facts.classes is None,
     "labels to standardise": attrgetter("standardise"),
@@ -130,7 +135,7 @@ class Terms:
         """Return the union of what the sites told, or name two that do not fit together."""
         for what, value in ALIKE.items():
             _same(what, sites, value)
-        first, table = sites[0], bool(sites[0].columns)
+        first, table = sites[0], bool(sites[0].columns or sites[0].texts)
         classes = None if first.classes is None else _classes(sites, table)
         return cls(first.data, classes, _schema(sites) if table else None, _levels(sites, table),
                    first.shape, first.standardise)  # fmt: skip
@@ -194,7 +199,7 @@ def _schema(sites: Sequence[Facts]) -> Schema:
             categories[name] = coded(names)[0]
         if FLAG in kinds:
             flags.append(name)
-    return Schema(tuple(sites[0].columns), categories, tuple(flags))
+    return Schema(tuple(sites[0].columns), categories, tuple(flags), sites[0].texts)
 
 
 def _levels(sites: Sequence[Facts], table: bool) -> dict[str, tuple[str, ...]]:
@@ -221,7 +226,10 @@ def _table(names: Sequence[str], agreed: Sequence[str], what: str, where: str) -
 
 
 def _columns(schema: Schema, agreed: Schema, x: Tensor, where: str) -> Tensor:
-    """A raw table [N, C] in the agreed order of columns and with the agreed codes."""
+    """A raw table [N, C] in the agreed order of columns and with the agreed codes.
+
+    Texts are in the order of the study's settings at all sites.
+    """
     parts = []
     for name in agreed.columns:
         values = x[:, schema.columns.index(name)]
@@ -229,5 +237,5 @@ def _columns(schema: Schema, agreed: Schema, x: Tensor, where: str) -> Tensor:
             names = schema.categories[name], agreed.categories[name]
             codes = _table(*names, f"category of {name}", where)[values.nan_to_num(-1).long()]
             values = codes.double().masked_fill(values.isnan(), math.nan)
-        parts.append(values)
-    return torch.stack(parts, dim=1)
+        parts.append(values[:, None])
+    return torch.cat([*parts, x[:, len(schema.columns) :]], dim=1)

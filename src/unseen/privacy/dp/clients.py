@@ -12,12 +12,12 @@ from unseen.core import Client, Gram, Inbox, Layout, Memory, Model, RuleState, T
 from unseen.core.exchange import Exchange, Local, Method, Reply, Slot
 from unseen.core.parts import Wrapper
 from unseen.core.round import sample
-from unseen.errors import Incompatible, choice
-from unseen.privacy.dp.noise import Stream, check_noise, check_scalars, keyed_memory, no_key
+from unseen.errors import Incompatible
+from unseen.privacy.dp.noise import Noise, Stream, check_scalars, keyed_memory, no_key
 
 
 @dataclass(frozen=True)
-class Clients:
+class Clients(Noise, named="dp"):
     """Every row that a client sends: u ← min(1, C / ‖u‖) u + s ξ.
 
     Attributes:
@@ -37,15 +37,8 @@ class Clients:
         McMahan et al., where the server adds the noise: here the clients do.
     """
 
-    clip: float
-    noise: float
-    delta: float
     trust: Literal["nobody", "sum"] = "nobody"
     seed: int | None = None
-
-    def __post_init__(self) -> None:
-        check_noise("clients", self.clip, self.noise, self.delta)
-        choice("dp(trust)", self.trust, ("nobody", "sum"))
 
     def deviation(self, clients: int) -> float:
         """Return s, the noise's standard deviation in each coordinate of one client's row."""
@@ -83,13 +76,13 @@ class NoisedRows(Wrapper):
         factor = min(1.0, self.dp.clip / length) if length else 1.0
         deviation = self.dp.deviation(self.count(turn))
         draws = Stream.of(ready, f"rows of {turn.exchange}")
-        sent = {}
+        noised_rows = {}
         for name, row in rows.items():
             noised = row * factor
             if deviation:
                 noised += (draws.normal(row.numel()) * deviation).to(row.device)
-            sent[name] = noised.to(inbox[self.slots[name]].dtype)
-        return Reply(sent), no_key(after, ready)
+            noised_rows[name] = noised.to(inbox[self.slots[name]].dtype)
+        return Reply(noised_rows), no_key(after, ready)
 
     def count(self, turn: Turn) -> int:
         """Return how many clients a round of this study has, K."""
@@ -131,8 +124,8 @@ def _noised(label: str, slot: Slot, dp: Clients, method: Method, exchange: Excha
     """Return the slot with a rule that subtracts what is known of the noise."""
     name, rule = f"{method.name}+dp", slot.combine
     if label not in ("model", "buffers") or slot.sends != "difference":
-        sent = f"{label!r} ({', '.join(method.shares) or label})"
-        why = f"in the exchange {exchange.name!r} a client sends {sent}, not an update of the "
+        what = f"{label!r} ({', '.join(method.shares) or label})"
+        why = f"in the exchange {exchange.name!r} a client sends {what}, not an update of the "
         raise Incompatible(name, f"{why}model that one bound C could hold for.")
     if rule is not None and dp.trust == "sum" and not isinstance(rule, Weighted):
         why = f"only the sum is private: weights of {type(rule).__name__} depend on single ones."

@@ -16,13 +16,14 @@ from torch.nn.modules.batchnorm import _NormBase
 from unseen.core import Client, Inbox, Local, Memory, Method, Model, Reply, Turn
 from unseen.core.losses import CrossEntropy, Loss, SquaredError, cross_entropy, squared_error
 from unseen.core.parts import Wrapper, able
-from unseen.errors import Incompatible, UnseenError, number
+from unseen.errors import Incompatible, UnseenError
 from unseen.gradient import Backprop, Step
 from unseen.gradient.per_example import linear_layers, linear_signals, put
 from unseen.local.scaffold import Controls
 from unseen.local.train import Train
 from unseen.methods.base import TRAIN, trained, with_exchange
-from unseen.privacy.dp.noise import PUBLIC, Stream, check_noise, check_scalars, keyed_memory, no_key
+from unseen.privacy.dp.noise import PUBLIC, Noise, Stream, check_scalars, keyed_memory, no_key
+from unseen.ranges import Count
 from unseen.recipe import Training
 
 #: (outputs [N, C], y [N]) -> the mean over the examples.
@@ -30,7 +31,7 @@ OutputLoss = Callable[[Tensor, Tensor], Tensor]
 
 
 @dataclass(frozen=True)
-class Examples:
+class Examples(Noise, named="dp"):
     """DP-SGD: g ← (Σ_n min(1, C / ‖g_n‖) g_n + σ C ξ) / B, ξ ~ N(0, 1) in each coordinate.
 
     Attributes:
@@ -50,15 +51,8 @@ class Examples:
         by the expected batch size as there.
     """
 
-    clip: float
-    noise: float
-    delta: float
-    chunk: int = 16
+    chunk: Count = 16
     seed: int | None = None
-
-    def __post_init__(self) -> None:
-        check_noise("examples", self.clip, self.noise, self.delta)
-        number("dp(chunk)", self.chunk, 1, whole=True)
 
 
 @dataclass(frozen=True)
@@ -88,9 +82,9 @@ class Noised:
         def step(x: Tensor, y: Tensor) -> Tensor:
             value = clipped_sum(model, loss, x, y, self.dp.clip, self.dp.chunk, algebra)
             if self.dp.noise:
-                drawn = draws.normal(len(model.gradient)) * deviation
+                noise = draws.normal(len(model.gradient)) * deviation
                 # Added in float64 and rounded once.
-                model.gradient.copy_(model.gradient.double() + drawn.to(model.device))
+                model.gradient.copy_(model.gradient.double() + noise.to(model.device))
             model.gradient.div_(size)
             return value
 

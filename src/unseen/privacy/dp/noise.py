@@ -12,7 +12,8 @@ from __future__ import annotations
 import hashlib
 import math
 import secrets
-from typing import Any
+from dataclasses import dataclass
+from typing import Annotated, Any
 
 import numpy as np
 import torch
@@ -23,6 +24,7 @@ from unseen.core import Exchange, Inbox, Memory, Turn
 from unseen.core.parts import layers
 from unseen.errors import Incompatible, UnseenError, number
 from unseen.privacy.wire import digest_of, from_tensor, to_tensor
+from unseen.ranges import Checked, NotNegative, Range
 
 #: The client's own memory: its secret, and, while an exchange lasts, the key of its numbers.
 SECRET, KEY = "dp.secret", "dp.key"
@@ -102,15 +104,20 @@ def no_key(after: Memory, ready: Memory) -> Memory:
     return {**{n: v for n, v in after.items() if n != KEY}, SECRET: ready[SECRET]}
 
 
-def check_noise(where: str, clip: object, noise: object, delta: object) -> None:
-    """Refuse a clip, noise or δ of the setting privacy.`where` that mean nothing."""
-    if clip != math.inf:
-        number(f"privacy.{where}: dp(clip)", clip, 0, open_low=True)
-    number(f"privacy.{where}: dp(noise)", noise, 0)
-    number(f"privacy.{where}: dp(delta)", delta, 0, 1, open_low=True)
-    if clip == math.inf and noise:
-        what = "noise is in units of clip, which must be finite unless noise is 0"
-        raise UnseenError(f"privacy.{where}: {what}.")
+@dataclass(frozen=True)
+class Noise(Checked, named="dp"):
+    """What both kinds of noise are set by; their own docstrings say it."""
+
+    clip: float
+    noise: NotNegative
+    delta: Annotated[float, Range(0, 1, open_low=True)]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.clip != math.inf:
+            number("dp(clip)", self.clip, 0, open_low=True)
+        elif self.noise:
+            raise UnseenError("dp(noise) is in units of clip: finite, unless noise is 0.")
 
 
 def check_scalars(name: str, exchange: Exchange, allowed: frozenset[str]) -> None:

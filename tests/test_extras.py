@@ -1,0 +1,121 @@
+"""Where a package of an extra is absent: the error names the extra and what works without it."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+import torch
+
+from unseen.combine import JacobianDescent
+from unseen.datasets import DATASETS
+from unseen.datasets.imports import bring
+from unseen.datasets.site_tables import rda
+from unseen.engine.processes import in_ray
+from unseen.errors import UnseenError, optional
+from unseen.federation.control import needs_flower
+from unseen.flower import strategy
+from unseen.follow.trackers import check
+from unseen.privacy.accounting import opacus
+from unseen.privacy.seal import Scheme
+from unseen.privacy.wire import primitives
+from unseen.report.models import embedding
+from unseen.serving.export import OnnxModel, export
+from unseen.serving.predict import form_of
+from unseen.spec.study import StudySpec
+from unseen.study.runner import way
+from unseen.study.sampler import needed
+
+PROJECT = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]
+CERTIFICATES = "unseen.federation.certificates"
+
+
+class Case(NamedTuple):
+    """A package of an extra, what needs it, and words of what works without it."""
+
+    package: str
+    extra: str
+    use: Callable[[Path], object]
+    instead: str = ""
+
+
+def given_parquet(folder: Path) -> None:
+    """Import a Parquet export of a benchmark."""
+    (folder / "a.parquet").write_bytes(b"PAR1")
+    bring(DATASETS["pacs"].layout, [folder / "a.parquet"], folder)
+
+
+CASES = (
+    Case("flwr", "flower", lambda _: needs_flower(), "unseen study"),
+    Case("flwr", "flower", lambda _: strategy(JacobianDescent("nash-mtl"))),
+    Case("flwr", "flower", lambda _: way(StudySpec(), "flower-simulation"), "--backend in-process"),
+    Case("ray", "flower", lambda _: [*in_ray([], 1)], "--executor processes"),
+    Case("cryptography", "flower", lambda _: importlib.import_module(CERTIFICATES)),
+    Case("cryptography", "he", lambda _: primitives("hashes")),
+    Case("tenseal", "he", lambda _: Scheme(1), "masks()"),
+    Case("opacus", "dp", lambda _: opacus("accountants")),
+    Case("pyarrow", "parquet", given_parquet, "tar or zip"),
+    Case("pyarrow", "parquet", lambda folder: form_of("parquet", folder / "o.parquet"), ".csv"),
+    Case("rdata", "r", lambda folder: rda(folder / "gusto.rda", []), "csv.gz"),
+    Case("optuna", "tune", lambda _: needed()),
+    Case("openTSNE", "report", lambda _: embedding(torch.zeros(12, 2)), "without this map"),
+    Case("tensorboard", "tensorboard", lambda _: check(["tensorboard"]), "unseen watch"),
+    *(
+        Case(package, "mlflow", lambda _: check(["mlflow"]), "unseen watch")
+        for package in ("mlflow", "sqlalchemy", "alembic")
+    ),
+    *(
+        Case(package, "onnx", lambda folder: export(folder, "onnx"), "--format torch-export")
+        for package in ("onnx", "onnxscript", "onnxruntime")
+    ),
+    Case("onnxruntime", "onnx", OnnxModel, "leave out --runtime onnx"),
+    *(
+        Case(package, "torchjd", lambda _: JacobianDescent("upgrad").init(2, 2), "nash-mtl")
+        for package in ("torchjd", "cvxpy", "quadprog")
+    ),
+)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.extra}-{case.package}")
+def test_an_absent_package_is_named_with_its_extra(
+    case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [n for n in sys.modules if n == case.package or n.startswith(f"{case.package}.")]:
+        monkeypatch.setitem(sys.modules, name, None)
+    monkeypatch.setitem(sys.modules, case.package, None)
+    monkeypatch.delitem(sys.modules, CERTIFICATES, raising=False)
+    with pytest.raises(UnseenError) as caught:
+        case.use(tmp_path)
+    error = caught.value
+    assert f"needs {case.package}, which is not installed." in error.what.replace("need ", "needs ")
+    assert (
+        f'Run pip install "unseen[{case.extra}]"' in error.remedy and case.instead in error.remedy
+    )
+    assert (", or " in error.remedy) == bool(case.instead)
+    assert (error.expected, error.found) == (case.package, "is not installed")
+
+
+def test_every_extra_that_something_cannot_do_without_is_above() -> None:
+    extras = PROJECT["optional-dependencies"].keys() - {"dev", "fast"}  # boost is slower without
+    assert {case.extra for case in CASES} == extras
+
+
+def test_what_is_named_instead_needs_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    for case in CASES:
+        monkeypatch.setitem(sys.modules, case.package, None)
+    assert JacobianDescent("nash-mtl").init(2, 2) and form_of("csv", Path("o.csv")) == "csv"
+    assert callable(way(StudySpec(), "in-process", "processes"))
+
+
+def test_a_package_that_is_there_and_fails_is_not_called_absent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "halfway.py").write_text("raise ImportError('libfoo.so is of another version')")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(UnseenError, match=r"cannot be imported: libfoo\.so is of another"):
+        optional("halfway", "this needs", "he")
