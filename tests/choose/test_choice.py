@@ -14,16 +14,8 @@ from typer.testing import CliRunner
 from unseen import UnseenError, method
 from unseen.choose import choose
 from unseen.choose.choice_page import expectation, page, size
-from unseen.choose.trials import (
-    ALONE,
-    BASE,
-    Cost,
-    at_rate,
-    best_rate,
-    play,
-    tuned,
-    view_of,
-)
+from unseen.choose.playing import at_rate, play
+from unseen.choose.trials import ALONE, BASE, Cost, best_rate, tuned, view_of
 from unseen.cli.main import app
 from unseen.spec.study import StudySpec
 

@@ -14,7 +14,9 @@ from safetensors.torch import load_file
 from support.made_trials import trials
 from support.small_studies import rows, study, write
 
-from unseen.choose.answer import nested
+from unseen import UnseenError
+from unseen.choose import choose, play
+from unseen.choose.answer import nested, verdict
 from unseen.results.records import Job
 
 MEMBERS = "['fedavg', 'fedavg+shift(alpha=1)', 'glm(steps=3)', 'boost(trees=2, depth=2, bins=8)']"
@@ -24,10 +26,10 @@ METHODS = (
 )
 
 
-def poisoned(site: str) -> list[list[str]]:
+def poisoned(site: str, sites: str = "abcd") -> list[list[str]]:
     """The rows with other numbers, categories and labels at one site."""
     changed = []
-    for name, u, v, kind, region, y in rows():
+    for name, u, v, kind, region, y in rows(sites):
         if name == site:
             u, v = "40", f"{-7 * float(v):.3f}"
             kind, y = "q" if kind == "p" else "p", str(1 - int(y))
@@ -85,3 +87,51 @@ def test_the_recipe_for_a_group_does_not_depend_on_its_own_figures() -> None:
             assert len(recommended) == 1
             chosen |= recommended
     assert chosen == set(names)
+
+
+def test_rows_of_a_group_choose_neither_its_rate_nor_its_recipe(tmp_path: Path) -> None:
+    searches = []
+    for name, body in (("clean", rows("abcde")), ("poisoned", poisoned("b", "abcde"))):
+        settings = study(write(tmp_path / f"{name}.csv", body), rounds=3)
+        searches.append(play(
+            settings, ["glm(steps=3)", "boost(trees=2, depth=2, bins=8)"], tmp_path / name,
+            groups=5, rates=(0.2, 1.0, 20.0), pool=False, alone=False, nested=True,
+        ))  # fmt: skip
+    clean, dirty = (
+        {
+            group: {n: replace(t, seconds=0.0) for n, t in inner.by_recipe.items()}
+            for group, inner in search.inner.items()
+        }
+        for search in searches
+    )
+    assert clean["b"] == dirty["b"]  # the trials by which the others judge for it, rates included
+    assert all(clean[group] != dirty[group] for group in "acde")
+    answers = []
+    for search in searches:
+        judges = search.inner["b"]
+        recipe = verdict(judges, list("acde")).recipe
+        rate = judges.by_recipe[recipe].best
+        assert nested(search)[1] == search.by_recipe[recipe].at_rate[rate]["b"]
+        assert choose(search).nested
+        answers.append((recipe, rate))
+    assert answers[0] == answers[1]
+
+
+def test_without_two_groups_is_the_study_without_them(tmp_path: Path) -> None:
+    settings = study(write(tmp_path / "sites.csv", rows()), rounds=3)
+    search = play(
+        settings, [], tmp_path / "search", groups=4, rates=(1.0,), pool=False, alone=False,
+        nested=True,
+    )  # fmt: skip
+    plan = {"source": ["b", "d"], "target": ["a", "c"]}
+    alone = study(tmp_path / "sites.csv", rounds=3, holdout=plan, selection="last")
+    (job,) = alone.run(tmp_path / "alone").folders()
+    figures = {line["domain"]: line["accuracy"] for line in job.target if line["round"] == 2}
+    assert search.inner["a"].by_recipe["fedavg"].figures["c"] == figures["c"]
+    assert search.inner["c"].by_recipe["fedavg"].figures["a"] == figures["a"]
+
+
+def test_too_few_sites_for_a_nested_search_are_refused(tmp_path: Path) -> None:
+    settings = study(write(tmp_path / "sites.csv", rows()))
+    with pytest.raises(UnseenError, match="leaves two groups out at a time"):
+        play(settings, [], tmp_path / "out", groups=2, rates=(1.0,), nested=True)

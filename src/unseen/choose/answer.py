@@ -14,7 +14,8 @@ from unseen.choose.expectation import (
     expect,
     sites_needed,
 )
-from unseen.choose.trials import ALONE, BASE, POOLED, VIEWS, Trials, changed
+from unseen.choose.playing import changed
+from unseen.choose.trials import ALONE, BASE, POOLED, VIEWS, Trials
 from unseen.core.rule import Sees
 from unseen.results.comparison import LEVEL as ALPHA
 from unseen.results.comparison import holm, wilcoxon
@@ -81,6 +82,7 @@ class Choice:
         lower: Whether less is better.
         procedure: What to expect of choosing so: each site's figure under the recipe that the other
             sites recommend.
+        nested: Whether they recommend it by models that had none of the site's rows.
         changes: What would change the answer, in sentences.
         refused: Recipe -> why it was not played.
         groups: Group -> its sites.
@@ -96,6 +98,7 @@ class Choice:
     metric: str
     lower: bool
     procedure: Expectation
+    nested: bool
     changes: tuple[str, ...]
     refused: Mapping[str, str]
     groups: Mapping[str, tuple[str, ...]]
@@ -130,8 +133,8 @@ def choose(trials: Trials, level: float = LEVEL) -> Choice:
     return Choice(
         recipe, best, tied, tuple(row(trials, name, p.get(name), level, bounds) for name in order),
         trials.metric, trials.lower, expect(nested(trials), level, bounds),
-        tuple(changes(trials, recipe, best)), trials.refused, trials.groups, trials.data,
-        settings(trials, recipe),
+        bool(trials.inner), tuple(changes(trials, recipe, best)), trials.refused, trials.groups,
+        trials.data, settings(trials, recipe),
         {name: dict(zip(sites, own, strict=True)) for name, own in figures.items()},
     )  # fmt: skip
 
@@ -207,12 +210,19 @@ def row(
 
 
 def nested(trials: Trials) -> list[float]:
-    """Return each site's figure under the recipe that the sites of the other groups recommend."""
+    """Return each site's figure under the recipe that the sites of the other groups recommend.
+
+    Where models without every two groups were played, the others judge by those that had none of
+    the group's rows either, and the rate is theirs too.
+    """
     figures = []
     for site in trials.sites:
-        own = next(group for group in trials.groups.values() if site in group)
-        rest = [other for other in trials.sites if other not in own]
-        figures.append(trials.by_recipe[verdict(trials, rest).recipe].figures[site])
+        group, own = next(item for item in trials.groups.items() if site in item[1])
+        judges = trials.inner.get(group, trials)
+        recipe = verdict(judges, [other for other in judges.sites if other not in own]).recipe
+        trial, rate = trials.by_recipe[recipe], judges.by_recipe[recipe].best
+        at_sites = trial.figures if judges is trials else trial.at_rate[rate]
+        figures.append(at_sites.get(site, trial.figures[site]))  # it may have diverged at that rate
     return figures
 
 

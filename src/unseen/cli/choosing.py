@@ -20,6 +20,7 @@ def choose(
     seeds: Annotated[int, typer.Option(min=1)] = 1,
     no_pool: bool = False,
     no_alone: bool = False,
+    nested: bool = False,
     jobs: Annotated[int, typer.Option(min=1)] = 1,
     data_dir: Path | None = None,
     out: Path | None = None,
@@ -45,6 +46,8 @@ def choose(
         seeds: How many.
         no_pool: Do not pool rows, not even for a comparison.
         no_alone: Do not try every site's own model at the others.
+        nested: Leave every two groups out, too, to say without their rows what the choice is worth:
+            (G + 1)/2 times the trainings.
         jobs: Processes.
         data_dir: Where data files are (default: $UNSEEN_DATA).
         out: Folder of page and records (default: choices/NAME).
@@ -53,7 +56,7 @@ def choose(
     from unseen.choose import choose as answer
     from unseen.choose import play
     from unseen.choose.choice_page import paragraph, write
-    from unseen.choose.trials import portfolio_for
+    from unseen.choose.playing import portfolio_for
     from unseen.spec.named import parse_override, split_list
     from unseen.spec.study import StudySpec
 
@@ -68,8 +71,8 @@ def choose(
     try:
         trials = play(
             study, portfolio, folder / "records", groups=groups, rates=factors, pool=not no_pool,
-            alone=not no_alone, jobs=jobs, data_dir=data_dir,
-            backend=backend, say=lambda line: print(line, file=sys.stderr),
+            alone=not no_alone, nested=nested, jobs=jobs, data_dir=data_dir, backend=backend,
+            say=lambda line: print(line, file=sys.stderr),
         )  # fmt: skip
     except KeyboardInterrupt:
         print("Stopped. Run the same command to resume.", file=sys.stderr)

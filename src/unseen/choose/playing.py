@@ -1,0 +1,252 @@
+"""Every recipe, played without each group of sites in turn, and without every two of them."""
+
+import os
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+from unseen.choose.trials import (
+    ALONE,
+    BASE,
+    POOLED,
+    Cost,
+    Trial,
+    Trials,
+    at_targets,
+    average,
+    tuned,
+)
+from unseen.errors import UnseenError
+from unseen.expression import Call, parse, text
+from unseen.methods.compose import method as compose
+from unseen.results.selection import less_is_better
+from unseen.results.study_results import Results
+from unseen.spec.study import StudySpec
+from unseen.study import Study
+from unseen.study.setting import read
+
+#: Recipes for tables, and for data of which a linear model or trees make little.
+TABLES = (
+    "fedavg", "fedavg+ensemble(members=3)", "fedavg+shift(alpha=0.5)+ensemble(members=3)", "glm",
+    "boost", "bag(of='trees')", "portfolio",
+)  # fmt: skip
+IMAGES = (
+    "fedavg", "fedavg+ensemble(members=3)", "fedavg+shift(alpha=0.5)+ensemble(members=3)",
+    "fedavg+am+ensemble(members=3)", "fedavg+mixup+ensemble(members=3)", "portfolio",
+)  # fmt: skip
+#: What the study's learning rate is multiplied by.
+RATES = (0.2, 1.0, 5.0)
+
+
+@dataclass(frozen=True)
+class Played:
+    """What studies that differ in the learning rate alone leave.
+
+    Attributes:
+        results: Of the last of them.
+        figures: Recipe -> rate's factor -> site -> one figure for each seed.
+        costs: Recipe -> those of its runs.
+        rows: Site -> how many rows its figures are of.
+    """
+
+    results: Results
+    figures: Mapping[str, Mapping[float, Mapping[str, Sequence[float]]]]
+    costs: Mapping[str, Sequence[Cost]]
+    rows: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class Search:
+    """How recipes are played, whichever sites are left out.
+
+    Attributes:
+        study: The settings that all recipes share.
+        rates: Factors of its learning rate.
+        where: How and where studies run.
+        say: Receives lines of progress.
+    """
+
+    study: StudySpec
+    rates: Sequence[float]
+    where: Mapping[str, Any] = field(default_factory=dict)
+    say: Callable[[str], None] = lambda line: None
+
+    def played(self, recipes: Sequence[str], holdout: Any, out: Path) -> Played:
+        """Play recipes, those that train by rounds at every rate."""
+        by_rounds = [name for name in recipes if compose(name).rounds is None]
+        exact = [name for name in recipes if name not in by_rounds]
+        figures: dict[str, dict[float, Mapping[str, Sequence[float]]]] = defaultdict(dict)
+        costs: dict[str, list[Cost]] = defaultdict(list)
+        rows: dict[str, int] = {}
+        results = None
+        for factor in sorted(self.rates, key=lambda rate: (rate != 1, rate)):
+            # Exact models have no rate, and mixtures find their members' own or hold the study's.
+            methods = [*by_rounds, *(exact if factor == 1 or 1 not in self.rates else ())]
+            self.say(f"learning rate × {factor:g}: {', '.join(methods)}")
+            study = changed(self.study, methods, holdout, factor)
+            results = study.run(out / f"rate-{factor:g}", **self.where)
+            for name, by_site in at_targets(results, rows, costs).items():
+                figures[name][factor] = by_site
+        if results is None:
+            raise UnseenError("rates is empty.", remedy="Name one, such as 1.")
+        return Played(results, figures, costs, rows)
+
+
+def play(
+    study: StudySpec,
+    recipes: Sequence[str],
+    out: Path,
+    *,
+    groups: int = 5,
+    rates: Sequence[float] = RATES,
+    pool: bool = True,
+    alone: bool = True,
+    nested: bool = False,
+    jobs: int = 1,
+    data_dir: Path | None = None,
+    backend: str = "in-process",
+    say: Callable[[str], None] = lambda line: None,
+) -> Trials:
+    """Play every recipe without each group of sites; what has been played is not played again.
+
+    A recipe that trains by rounds is played at every rate. Which of them counts for a group is
+    decided by the other groups' figures, so that no site's figure chooses its own rate.
+
+    Args:
+        study: The settings that all recipes share; its methods and plan are replaced.
+        recipes: Expressions of methods.
+        out: The folder of the records.
+        groups: Groups of sites that are left out in turn.
+        rates: Factors of the study's learning rate.
+        pool: Whether rows may be pooled, for a comparison.
+        alone: Whether every site's own model is tried elsewhere.
+        nested: Whether every two groups are left out, too; see `Trials.inner`.
+        jobs: Processes.
+        data_dir: The data folder.
+        backend: Where clients run, `in-process` or `flower-simulation`.
+        say: Receives lines of progress.
+    """
+    where = {"jobs": jobs, "data_dir": data_dir, "backend": backend, "progress": True}
+    search = Search(study, rates, where, say)
+    able = tuple(dict.fromkeys((BASE, *recipes)))
+    names = (*able, POOLED) if pool and POOLED not in able else able
+    whole = search.played(names, {"groups": groups}, out)
+    results = whole.results
+    sites = {task.name: task.targets for task in results.tasks}
+    lower = less_is_better(results.metric)
+    by_recipe = {
+        name: tuned(name, by_rate, sites, lower, whole.costs[name])
+        for name, by_rate in whole.figures.items()
+    }
+    trials = Trials(
+        by_recipe, results.metric, lower, sites, whole.rows, results.not_applicable, results.data,
+        study,
+    )  # fmt: skip
+    if nested:
+        judged = [name for name in able if name in trials.by_recipe]
+        trials = replace(trials, inner=without_two(search, judged, trials, out))
+    if alone:
+        elsewhere = alone_elsewhere(search, trials.by_recipe[BASE].best, out)
+        trials = replace(trials, by_recipe={**trials.by_recipe, ALONE: elsewhere})
+    return trials
+
+
+def alone_elsewhere(search: Search, factor: float, out: Path) -> Trial:
+    """Return how one site's own model does at all others, at a rate."""
+    search.say(f"{ALONE}: {BASE} at one site, tried at the others")
+    ran = changed(search.study, [BASE], {"alone": True}, factor).run(out / "alone", **search.where)
+    costs: dict[str, list[Cost]] = defaultdict(list)
+    elsewhere = at_targets(ran, {}, costs)[BASE]
+    means = {site: average(values) for site, values in sorted(elsewhere.items())}
+    seconds = average([cost.seconds for cost in costs[BASE]])
+    return Trial(ALONE, means, best=factor, seconds=seconds)
+
+
+def without_two(
+    search: Search, recipes: Sequence[str], whole: Trials, out: Path
+) -> dict[str, Trials]:
+    """Return group -> the trials at the other groups' sites, of models that never saw either.
+
+    Args:
+        search: How recipes are played.
+        recipes: Which ones.
+        whole: The trials without one group.
+        out: The folder of the records.
+
+    Raises:
+        UnseenError: If too few sites are left to train on.
+    """
+    groups, sizes = whole.groups, sorted(map(len, whole.groups.values()))
+    if sum(sizes[:-2]) < 2:
+        raise UnseenError(
+            f"a nested search leaves two groups out at a time, and of {sum(sizes)} sites in "
+            f"{len(groups)} groups fewer than two are left to train on.",
+            remedy="Take more groups, or leave nested out.",
+        )
+    played: dict[tuple[str, str], Played] = {}
+    for first, second in combinations(groups, 2):
+        plan = {"source": "others", "target": [*groups[first], *groups[second]]}
+        pair = search.played(recipes, plan, out / f"without-{first}-{second}")
+        played[first, second] = played[second, first] = pair
+    inner = {}
+    for group in groups:
+        others = {name: sites for name, sites in groups.items() if name != group}
+        by_recipe = {}
+        for recipe in recipes:
+            runs = [(played[group, name], sites) for name, sites in others.items()]
+            figures = {
+                factor: {
+                    site: at[site]
+                    for run, sites in runs
+                    for at in [run.figures.get(recipe, {}).get(factor, {})]
+                    for site in sites
+                    if site in at
+                }
+                for factor in search.rates
+            }
+            if costs := [cost for run, _ in runs for cost in run.costs.get(recipe, ())]:
+                by_recipe[recipe] = tuned(recipe, figures, others, whole.lower, costs)
+        inner[group] = replace(whole, by_recipe=by_recipe, groups=others)
+    return inner
+
+
+def portfolio_for(study: StudySpec, data_dir: Path | None) -> tuple[str, ...]:
+    """Return the recipes to choose among, by the form of the data."""
+    folder = data_dir or os.environ.get("UNSEEN_DATA")
+    data = read(study.dataset, Path(folder).expanduser() if folder else None)
+    return TABLES if data.schema is not None else IMAGES
+
+
+def changed(study: StudySpec, methods: Sequence[str], holdout: Any, factor: float) -> Study:
+    """Return the study with these methods and plan, at a multiple of its learning rate."""
+    rate = learning_rate(study.training.optimiser)
+    training = study.training.model_copy(
+        update={"optimiser": at_rate(study.training.optimiser, factor * rate)}
+    )
+    settings = study.model_dump(exclude_defaults=True) | {
+        "methods": tuple(methods), "holdout": holdout, "training": training.model_dump(),
+        "selection": "last", "evaluate_every": study.rounds, "reference": None, "published": {},
+        "targets": None,
+    }  # fmt: skip
+    return Study(**settings)
+
+
+def learning_rate(optimiser: str) -> float:
+    """Return the rate of an optimiser's expression."""
+    (call,) = parse(optimiser)
+    rate = call.arguments.get("lr")
+    if not isinstance(rate, float | int):
+        raise UnseenError(
+            f"the optimiser {optimiser!r} names no learning rate to search around.",
+            remedy="Write it, as in sgd(lr=0.05).",
+        )
+    return float(rate)
+
+
+def at_rate(optimiser: str, rate: float) -> str:
+    """Return the optimiser's expression with another rate."""
+    (call,) = parse(optimiser)
+    return text((Call(call.name, {**call.arguments, "lr": float(f"{rate:.6g}")}),))
