@@ -56,7 +56,7 @@ class Search:
 
     def __post_init__(self) -> None:
         if self.kind == "one":
-            if len(set(self.values)) < 2:
+            if all(value == self.values[0] for value in self.values):
                 raise UnseenError(f"{self} needs two or more values that differ.")
             return
         for end in self.values:

@@ -19,6 +19,7 @@ from unseen.core.apply import Add
 from unseen.core.client import Client, Memories
 from unseen.core.exchange import Exchange, Method, Reply, Slot
 from unseen.core.metrics import Evaluate, plain
+from unseen.core.replies import finite
 from unseen.core.round import due, play, play_round, sample, start
 from unseen.core.turn import Turn
 from unseen.core.types import Inbox, Memory
@@ -333,3 +334,11 @@ def test_using_one_stream_leaves_the_others() -> None:
     expected = stream(here, "layers")
     torch.rand(1000, generator=here.generator("batches"))
     assert stream(here, "layers") == expected
+
+
+def test_numbers_whose_sum_overflows_are_finite() -> None:
+    large = torch.finfo(torch.float32).max
+    assert finite(torch.full((3,), large)) and finite(torch.tensor([large, -large, -large]))
+    for bad in (math.nan, math.inf, -math.inf):
+        assert not finite(torch.tensor([large, bad, -large]))
+    assert not finite(torch.tensor([math.inf, -math.inf])) and finite(torch.zeros(0))

@@ -20,6 +20,7 @@ def parts(place, call):
 @pytest.mark.parametrize(
     ("setting", "written", "values", "filled"),
     [
+        ("model", "mlp(widths=one([8], [8, 8]))", {"model.widths": [8, 8]}, "mlp(widths=[8, 8])"),
         ("rounds", "whole(5, 50)", {"rounds": 7}, 7),
         ("training.batch_size", [16, 32], {"training.batch_size": 32}, 32),
         ("model", "mlp(widths=[whole(8, 64)])", {"model": 9}, "mlp(widths=[9])"),

@@ -90,6 +90,26 @@ def test_an_estimate_is_what_a_job_takes(
     assert found.whole
 
 
+def test_what_begins_late_counts_too(tmp_path: Path, clocked: Any) -> None:
+    """Members are tried at two rates, and trained in as many rounds again."""
+    clock = clocked(0.0001, 0.00001)
+    members = "members=['fedavg', 'fedavg+mixup'], ensemble=2, groups=2"
+    plan = planned(tmp_path, f"portfolio({members}, rates=[1, 5])")
+    (estimate,), _ = estimates(plan)
+    before = clock.now
+    run_job(plan.setting, plan.missing[0], plan.tasks[0])
+    assert estimate.seconds == pytest.approx(clock.now - before, rel=0.1)
+
+
+def test_a_level_of_trees_is_timed_where_it_begins(tmp_path: Path) -> None:
+    """And not in a late round of the network's, in which the levels before it are missing."""
+    members = "members=['fedavg', 'boost(trees=4, depth=3)'], ensemble=1, groups=2"
+    plan = planned(tmp_path, f"portfolio({members}, rates=[1, 5])", dataset="heart-disease",
+                   targets=["va"])  # fmt: skip
+    (estimate,), _ = estimates(plan)
+    assert estimate.seconds > 0
+
+
 @pytest.mark.parametrize("method", ["fedavg", "deepall", "fedsam", "fedavg+ga"])
 def test_a_dear_study_is_measured_in_a_few_examples(
     tmp_path: Path, clocked: Any, method: str

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +15,13 @@ from typer.testing import CliRunner
 
 from unseen.cli.main import app
 from unseen.errors import UnseenError
-from unseen.ranges import uniform
+from unseen.ranges import one, uniform
 from unseen.results.records import Job
 from unseen.results.search_records import SearchRecord, place
 from unseen.spec.search_plan import Tune
 from unseen.spec.study import StudySpec
 from unseen.study.plan import prepare_study
-from unseen.study.runner import carry_out
+from unseen.study.runner import carry_out, workplace
 from unseen.study.sampler import Sampler
 
 GRID: dict[str, Any] = {
@@ -126,6 +127,13 @@ def test_a_search_that_is_stopped_and_repeated_ends_as_one_that_is_not(table, tm
     assert records(tmp_path / "out") == records(tmp_path / "whole")
 
 
+def test_a_worker_of_a_simulated_federation_trains_by_the_winner(table, tmp_path):
+    planned = prepare_study(study(table, **USUAL), tmp_path / "out")
+    setting = replace(planned.setting, tuned="fedprox(mu=0.5)")
+    worker = workplace(setting, planned.jobs[0], planned.tasks[0])
+    assert worker.method.name == "fedprox(mu=0.5)"
+
+
 def test_two_processes_choose_as_one_does(table, tmp_path):
     settings = USUAL | {"methods": ["fedprox", "fedavg+ga"], "tune": DRAWN}
     for jobs in (1, 2):
@@ -172,6 +180,16 @@ def test_what_is_clearly_worse_over_sites_stops_and_cannot_win():
     assert sampler.worse(ticket, [x - 0.1 for x in good])
     ahead, _ = sampler.ask()
     assert not sampler.worse(ahead, [x + 0.1 for x in good])
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("kind", ["grid", "tpe"])
+def test_values_may_be_lists(kind):
+    tune = Tune(space={"model": "mlp(widths=one([8], [8, 8]))"}, sampler=kind)
+    sampler = Sampler(tune, {"model.widths": one([8], [8, 8])}, "test", lower=False)
+    sampler.knows({"model.widths": [8]}, [0.5], 0.5)
+    drawn = [sampler.ask()[1]["model.widths"] for _ in range(2)]
+    assert drawn == [[8], [8, 8]] if kind == "grid" else set(map(len, drawn)) <= {1, 2}
 
 
 def test_two_searches_of_one_seed_draw_differently_and_each_the_same_again():

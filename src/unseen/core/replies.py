@@ -42,11 +42,11 @@ def sound(
         BadReply: If one is bad and `on_bad_reply` is "stop", or if all are.
     """
     dropped: dict[str, str] = {}
-    shapes = list(map(_scalar_shapes, replies))
+    expected, shapes = row_shapes(exchange, inbox), list(map(_scalar_shapes, replies))
     answered = [own for own, reply in zip(shapes, replies, strict=True) if not reply.fault]
     usual = Counter(answered).most_common(1)[0][0] if answered else ()
     for name, reply, own in zip(names, replies, shapes, strict=True):
-        fault = find_fault(reply, exchange, inbox) or unusual(own, usual)
+        fault = find_fault(reply, expected) or unusual(own, usual)
         if fault and on_bad_reply == "stop":
             raise kind(fault)(
                 f"client {name!r} replied to exchange {exchange.name!r} with {fault}; the round "
@@ -63,17 +63,26 @@ def sound(
     return list(usable), list(usable.values()), dropped
 
 
-def find_fault(reply: Reply, exchange: Exchange, inbox: Inbox) -> str | None:
-    """Return what is wrong with a reply, or None."""
+def row_shapes(exchange: Exchange, inbox: Inbox) -> dict[str, torch.Size]:
+    """Return slot -> the shape of a reply's row, for the slots that clients send a row for."""
+    return {n: slot.row_shape(slot.entry(inbox, n)) for n, slot in exchange.row_slots.items()}
+
+
+def find_fault(reply: Reply, shapes: Mapping[str, torch.Size]) -> str | None:
+    """Return what is wrong with a reply, or None.
+
+    Args:
+        reply: What a client answered.
+        shapes: Those of the rows that it was to send, by slot.
+    """
     if reply.fault:
         return reply.fault
-    for name, slot in exchange.row_slots.items():
+    for name, expected in shapes.items():
         row = reply.rows.get(name)
         if row is None:
             return f"no row {name!r}"
         if fault := getattr(row, "fault", ""):  # a sealed row: only its client could look
             return f"{fault} in {name!r}"
-        expected = slot.row_shape(slot.entry(inbox, name))
         if row.shape != expected:
             return f"{name!r} of shape {list(row.shape)} where {list(expected)} was expected"
         if not isinstance(row, Tensor):
@@ -89,8 +98,13 @@ def find_fault(reply: Reply, exchange: Exchange, inbox: Inbox) -> str | None:
 
 
 def finite(values: Tensor) -> bool:
-    """Return whether all numbers are finite, as the smallest and the largest of them are."""
-    return not values.numel() or all(math.isfinite(end) for end in torch.aminmax(values))
+    """Return whether all numbers are finite.
+
+    They are if their sum is; where that overflows, the smallest and the largest of them decide.
+    """
+    if not values.numel() or math.isfinite(float(values.sum())):
+        return True
+    return all(math.isfinite(end) for end in torch.aminmax(values))
 
 
 def finished(reply: Reply, exchange: Exchange, inbox: Inbox, own: Mapping[str, Tensor]) -> Reply:

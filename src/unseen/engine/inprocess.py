@@ -133,13 +133,17 @@ def stacked(rows: Sequence[Tensor], memory_limit: int | None = None) -> Tensor:
         rows: The rows.
         memory_limit: The bytes that a copy may take in memory.
     """
-    first = rows[0]
+    first, last = rows[0], rows[-1]
     step = rows[1].storage_offset() - first.storage_offset() if len(rows) > 1 else first.numel()
-    consecutive = step >= first.numel() > 0 and all(
-        row.untyped_storage().data_ptr() == first.untyped_storage().data_ptr()
-        and row.storage_offset() == first.storage_offset() + i * step
-        and row.is_contiguous()
-        for i, row in enumerate(rows)
+    # Rows between the first and the last of one storage are of it too.
+    consecutive = (
+        step >= first.numel() > 0
+        and last.untyped_storage().data_ptr() == first.untyped_storage().data_ptr()
+        and all(
+            row.data_ptr() == first.data_ptr() + i * step * first.element_size()
+            and row.is_contiguous()
+            for i, row in enumerate(rows)
+        )
     )
     if consecutive:
         return first.as_strided((len(rows), first.numel()), (step, 1))

@@ -76,8 +76,8 @@ class Forest:
 
 def in_steps(values: Array) -> Array:
     """Return values [...] in float64, rounded to multiples of `STEP`."""
-    rounded: Array = np.rint(values.astype(np.float64) / STEP) * STEP
-    return rounded
+    steps: Array = np.multiply(values, 1 / STEP, dtype=np.float64)
+    return np.multiply(np.rint(steps, out=steps), STEP, out=steps)
 
 
 def grid() -> Array:

@@ -38,7 +38,9 @@ class Histograms(JointLocal):
     ) -> list[tuple[Reply, Memory]]:
         trees = Grown.of(model.vector, self.forest)
         before = [
-            memory if remembers(memory, turn.round) else self._replayed(trees, client, turn.round)
+            memory
+            if remembers(memory, turn.round)
+            else {**memory, **self._replayed(trees, client, turn.round)}
             for client, memory in zip(clients, memories, strict=True)
         ]
         sizes = [site["boost.nodes"].shape[0] for site in before]
@@ -47,7 +49,7 @@ class Histograms(JointLocal):
         sums = self._sums(trees, table | changed, sizes, turn.round)
         round, answers = torch.tensor(turn.round), list[tuple[Reply, Memory]]()
         for i, own in enumerate(divided(changed, sizes)):
-            memory = {**memories[i], **before[i], **own, "boost.round": round}
+            memory = {**before[i], **own, "boost.round": round}
             loss = float(memory["boost.loss"])
             reply = Reply({"model": sums[i]}, {"examples": sizes[i], "steps": 1, "loss": loss})
             answers.append((reply, memory))

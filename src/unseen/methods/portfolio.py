@@ -8,7 +8,7 @@ from unseen.core import Method
 from unseen.errors import UnseenError, number
 from unseen.methods.mixed import Member, stacked
 from unseen.methods.together import check_member
-from unseen.ranges import Count, NotNegative, Range
+from unseen.ranges import Count, NotNegative, Range, log
 from unseen.recipe import Training
 
 #: For tables: networks with and without the shift between sites, a linear model, trees. For images:
@@ -27,7 +27,7 @@ def portfolio_of(compose: Callable[[str, Training], Method]) -> Callable[..., Me
         members: Sequence[str] | None = None,
         ensemble: Count = 3,
         groups: Annotated[int, Range(2)] = 5,
-        shrink: NotNegative = 0.05,
+        shrink: Annotated[NotNegative, log(0.005, 0.5)] = 0.05,
         rates: Sequence[float] = (0.2, 1.0, 5.0),
     ) -> Method:
         """Train members that differ in what they assume, and mix them as the sources say.

@@ -7,7 +7,7 @@ from unseen.core import Method
 from unseen.errors import UnseenError
 from unseen.methods.mixed import Member, stacked
 from unseen.methods.together import check_member
-from unseen.ranges import NotNegative, Range
+from unseen.ranges import NotNegative, Range, log
 from unseen.recipe import Training
 
 
@@ -19,7 +19,7 @@ def stack_of(compose: Callable[[str, Training], Method]) -> Callable[..., Method
         *,
         members: Sequence[str] = ("glm", "boost", "fedavg+ensemble(members=3)"),
         groups: Annotated[int, Range(2)] = 5,
-        shrink: NotNegative = 0.05,
+        shrink: Annotated[NotNegative, log(0.005, 0.5)] = 0.05,
         mixing: Literal["sources", "equal"] = "sources",
     ) -> Method:
         """Mix methods of different kinds, by weights that the source sites choose.

@@ -183,14 +183,12 @@ class Bench:
         method, rounds, state = self.runtime.method, self.runtime.rounds, self.runtime.start()
         training = [exchange for exchange in method.exchanges if exchange.slots]
         backend, names, total = self.runtime.in_process(), self.runtime.names, 0.0
-        for round in sorted({exchange.rounds[0] for exchange in training}):
-            for exchange in training:
-                alone, state = replace(method, exchanges=(exchange,)), replace(state, round=round)
-                start = self.backend.tick()
-                state, outcomes = play_round(alone, state, backend, names, rounds)
-                took = self.backend.tick() - start
-                if outcomes and exchange.rounds[0] == round:
-                    total += took * self.often(exchange)
+        for exchange in sorted(training, key=lambda exchange: exchange.rounds[0]):
+            alone = replace(method, exchanges=(exchange,))
+            state = replace(state, round=exchange.rounds[0])
+            start = self.backend.tick()
+            state, _ = play_round(alone, state, backend, names, rounds)
+            total += (self.backend.tick() - start) * self.often(exchange)
         return total
 
     def exchange(self, state: State, order: int, budget: float) -> tuple[State, float, bool]:

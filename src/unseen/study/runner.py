@@ -104,7 +104,7 @@ def workplace(setting: Setting, job: Job, task: Task) -> Workplace:
     with reproducible(study.threads, study.device):
         data = dataset(study.dataset, setting.data_dir, setting.data)
         prepared = prepare(data, task, study, job.seed)
-        runtime = Runtime.of(setting, data, prepared, job.method, job.seed)
+        runtime = Runtime.of(setting, data, prepared, setting.tuned or job.method, job.seed)
         return Workplace(
             runtime.method, runtime.model, runtime.clients, study.threads, study.device
         )

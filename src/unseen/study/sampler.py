@@ -33,13 +33,14 @@ class Sampler:
     def __init__(self, tune: Tune, ranges: Mapping[str, Search], name: str, lower: bool) -> None:
         optuna = needed()
         self.ranges, self.reported = ranges, dict[int, int]()
-        self.distributions = {key: distribution(value) for key, value in ranges.items()}
         seed = int.from_bytes(hashlib.sha256(f"{tune.seed}/{name}".encode()).digest()[:4], "big")
         samplers = optuna.samplers
         kind = samplers.TPESampler if tune.sampler == "tpe" else samplers.RandomSampler
         pruner = optuna.pruners.NopPruner()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+            warnings.simplefilter("ignore", UserWarning)  # lists cannot lie in Optuna's data base
+            self.distributions = {key: distribution(value) for key, value in ranges.items()}
             if tune.prune:
                 pruner = optuna.pruners.WilcoxonPruner(p_threshold=tune.prune)
             direction = "minimize" if lower else "maximize"

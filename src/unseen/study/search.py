@@ -9,7 +9,7 @@ from typing import Any
 from unseen.errors import UnseenError
 from unseen.results.records import Job
 from unseen.results.search_records import SearchRecord, TrialRecord, place
-from unseen.results.selection import less_is_better, select, value
+from unseen.results.selection import less_is_better, main_metric, select, value
 from unseen.results.statistics import mean
 from unseen.results.study_folder import JobFolder
 from unseen.spec.holdout import Task
@@ -68,7 +68,7 @@ class Search:
 
     def __post_init__(self) -> None:
         study, metrics = self.setting.study, self.setting.metrics
-        self.main = study.metric or ("accuracy" if "accuracy" in metrics else metrics[0])
+        self.main = main_metric(study.metric, metrics)
         self.metric = self.tune.metric or self.main
         self.lower = less_is_better(self.metric)
         self.ranges = {n: r for space in self.spaces for n, r in space.ranges.items()}

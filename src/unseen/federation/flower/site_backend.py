@@ -14,7 +14,7 @@ from typing import Any
 from torch import Tensor
 
 from unseen.core import Backend, Client, DenseRows, Exchange, Inbox, Memories, Model, Reply, Turn
-from unseen.core.replies import find_fault
+from unseen.core.replies import find_fault, row_shapes
 from unseen.engine import messages
 from unseen.engine.inprocess import stacked
 from unseen.engine.messages import Parcel, Value
@@ -87,7 +87,7 @@ class Sites(Backend):
         def good(answer: Mapping[str, Value]) -> str | None:
             name = str(answer["site"])
             replies[name] = opened(name, answer)
-            return find_fault(replies[name], exchange, inbox)
+            return find_fault(replies[name], row_shapes(exchange, inbox))
 
         questions = self.ask(self.kind, dict.fromkeys(clients, parcel), turn, minimum, good)
         faults = {name: q.fault for name, q in questions.items() if q.answer is None}
