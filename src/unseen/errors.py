@@ -3,7 +3,8 @@
 import copyreg
 import difflib
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
@@ -122,6 +123,16 @@ LISTED = {
 }  # fmt: skip
 #: Up to how many names an error lists, and how many of more where `unseen list` has the rest.
 MOST, FEW = 12, 5
+
+
+@contextmanager
+def noting(note: str) -> Iterator[None]:
+    """Add a note to an error of the input."""
+    try:
+        yield
+    except UnseenError as error:
+        error.add_note(note)
+        raise
 
 
 def nearest(kind: str, name: str, candidates: Iterable[str]) -> UnseenError:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import pytest
 
 from unseen.errors import UnseenError
@@ -61,6 +63,14 @@ def test_a_range_of_the_study_stands_for_the_declared_one():
     assert space.ranges == {"fedprox.mu": one(0.01, 0.1)}
     more = of_method("fedavg", parts, {"fedavg.weights": "one('uniform', 'examples')"})
     assert more.filled({"fedavg.weights": "examples"}) == "fedavg(weights='examples')"
+
+
+def mine(training, mu: Annotated[float, log(0.001, 1)] = 0.1):
+    """A user's own method, whose options are plain parameters."""
+
+
+def test_a_users_own_method_declares_ranges_as_the_packages_do():
+    assert declared(mine) == {"mu": log(0.001, 1)}
 
 
 @pytest.mark.parametrize("name", METHODS)

@@ -222,6 +222,13 @@ def test_another_search_does_not_mix_with_a_folders_trials(table, tmp_path):
         study(table, **USUAL, tune=DRAWN).run(tmp_path / "out")
 
 
+@pytest.mark.parametrize("other", [{"metric": "loss"}, {"selection": "last"}])
+def test_another_score_does_not_take_over_a_folders_winners(table, tmp_path, other):
+    study(table, **USUAL, tune=DRAWN | {"trials": 2}).run(tmp_path / "out")
+    with pytest.raises(UnseenError, match=r"scored accuracy at the round of source-validation, "):
+        study(table, **USUAL, tune=DRAWN | {"trials": 2}, **other).run(tmp_path / "out")
+
+
 def test_the_command_prints_what_it_chose_and_writes_a_study_that_trains_it(table, tmp_path):
     from support.small_studies import expression
 

@@ -44,7 +44,8 @@ def tune(
         space: A setting with ranges, such as "training.optimiser=sgd(lr=log(0.001,1))", several
             times, or a file of such lines. Ranges: log(LOW, HIGH), uniform(LOW, HIGH), whole(LOW,
             HIGH), one(VALUE, ...). METHOD.OPTION=... stands for the range that `unseen show METHOD`
-            prints.
+            prints. Where no setting is searched, it is the study's learning rate, from a tenth to
+            ten times.
         trials: For each method (default: 12).
         criterion: lodo(groups=5), trained without a group of sources and scored there, or
             source-validation.
@@ -70,6 +71,8 @@ def tune(
             "prune": prune, "options": False if no_options else None}  # fmt: skip
     search |= {key: value for key, value in more.items() if value is not None}
     search["space"] = {**search.get("space", {}), **spaces(space or [])}
+    if not search["space"]:
+        search["space"] = {"training.optimiser": around(study.training.optimiser)}
     values = study.model_dump(exclude_defaults=True)
     put(values, "tune", search)
     study = Runnable(**values)
@@ -83,6 +86,23 @@ def tune(
     show(records)
     for record in records:
         print(f"unseen train {write(study, record, folder)}")
+
+
+def around(optimiser: str) -> str:
+    """Return an optimiser with a range of rates, a tenth to ten times its own.
+
+    Example:
+        >>> around("sgd(lr=0.05, momentum=0.9)")
+        'sgd(lr=log(0.005, 0.5), momentum=0.9)'
+    """
+    from unseen.choose.playing import learning_rate
+    from unseen.expression import parse
+    from unseen.ranges import log
+
+    rate, (call,) = learning_rate(optimiser), parse(optimiser)
+    values = {key: repr(value) for key, value in call.arguments.items()}
+    values["lr"] = str(log(float(f"{rate / 10:.4g}"), float(f"{rate * 10:.4g}")))
+    return f"{call.name}({', '.join(f'{key}={value}' for key, value in values.items())})"
 
 
 def spaces(texts: list[str]) -> dict[str, Any]:

@@ -54,6 +54,7 @@ class SearchRecord:
         ranges: Name -> range, as text.
         trials: All of them, in order; the first is the study's own setting.
         winner: The place of the best one; None while the search is under way.
+        selection: Which round of a trial was scored; "" in records that do not say so.
     """
 
     method: str
@@ -64,6 +65,7 @@ class SearchRecord:
     ranges: Mapping[str, str]
     trials: tuple[TrialRecord, ...]
     winner: int | None = None
+    selection: str = ""
 
     @property
     def best(self) -> TrialRecord:
@@ -96,6 +98,22 @@ class SearchRecord:
         """Write the record into a folder."""
         folder.mkdir(parents=True, exist_ok=True)
         write_atomically(folder / NAME, json.dumps(asdict(self), indent=1).encode())
+
+
+def winner(trials: Sequence[TrialRecord], lower: bool) -> int:
+    """Return the place of the best trial, the first of equals; 0 where none came to its end.
+
+    A trial without a figure at sites where others have one, as `pearson` of equal predictions, is
+    not compared by the sites that are left.
+
+    Args:
+        trials: All of a search.
+        lower: Whether less is better.
+    """
+    scores = {i: t.value for i, t in enumerate(trials) if t.value is not None}
+    most = max((len(trials[i].sites) for i in scores), default=0)
+    whole = [i for i in scores if len(trials[i].sites) == most]
+    return (min if lower else max)(whole, key=scores.__getitem__, default=0)
 
 
 def place(out: Path, method: str, task: str) -> Path:

@@ -111,12 +111,23 @@ def _values(match: re.Match[str], form: str) -> tuple[Any, ...]:
         ) from None
 
 
+def _alone(key: str, value: object) -> Search:
+    """Return the range of a method's option, which is searched as a whole."""
+    space = Space.read(key, value)
+    if space.pieces != ("", "") or key not in space.ranges:
+        raise UnseenError(
+            f"the space of {key} is a range and nothing else; found {value!r}.",
+            remedy=f"Write, for example, {key}=log(0.001, 1).",
+        )
+    return space.ranges[key]
+
+
 def declared(part: Callable[..., object]) -> dict[str, Search]:
     """Return the ranges that a method or modifier declares for its options."""
     types = hints(part)
     ranges = {
         name: search_of(parameter.annotation) or search_of(types.get(name))
-        for name, parameter in options(part, 1).items()
+        for name, parameter in options(part, 1, own=True).items()
     }
     return {name: search for name, search in ranges.items() if search is not None}
 
@@ -143,7 +154,7 @@ def of_method(
         for key, value in changes.items():
             name, _, option = key.rpartition(".")
             if name == call.name:
-                own |= {option: Space.read(option, value).ranges[option]}
+                own |= {option: _alone(key, value)}
         free = {o: r for o, r in own.items() if o not in call.arguments}
         form = text((call,))
         inside = form.removesuffix(")") + ", " if call.arguments else f"{call.name}("

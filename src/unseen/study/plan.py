@@ -17,13 +17,14 @@ from unseen.core.metrics import FOR_NUMBERS, METRICS, OF_NUMBERS, check_metric
 from unseen.datasets import info as info_of
 from unseen.datasets.dataset import DataSet
 from unseen.engine.stacked import unstackable
-from unseen.errors import UnseenError, check_known, nearest
+from unseen.errors import UnseenError, check_known, nearest, noting
 from unseen.expression import parse
 from unseen.models.weight_files import Source
 from unseen.results import records, selection, study_file
 from unseen.results.records import Job
 from unseen.spec import user_code
 from unseen.spec.holdout import Task, plan
+from unseen.spec.search_plan import Tune
 from unseen.spec.study import StudySpec, recorded
 from unseen.study.checks import (
     check_batches,
@@ -43,7 +44,9 @@ from unseen.study.runtime import (
     first_network_and_report,
     has_layer,
 )
+from unseen.study.search import jobs_of, tuned
 from unseen.study.setting import Setting, digest_of, keep, read
+from unseen.study.spaces import check_space, extremes
 
 #: Settings that choose what is run or shown, not what a job computes.
 FREE = {
@@ -139,6 +142,9 @@ def prepare_study(study: StudySpec, out: Path, data_dir: str | Path | None = Non
     tasks = plan(study.holdout, data.names, study.targets)
     check_selection(study, metrics, tasks)
     warnings, refused = check_tasks(setting, data, tasks, methods)
+    warnings += check_search(
+        setting, data, tasks, [name for name in methods if name not in refused]
+    )
     alone = alone_of(setting, data, tasks, methods) if study.stacked else {}
     slow = (f"{name} trains one model after the other: {alone[name]}" for name in alone)
     warnings = (*data.notes, *warnings, *slow)
@@ -185,9 +191,12 @@ def chosen_metrics(study: StudySpec, data: DataSet, usual: Sequence[str]) -> tup
     classes = len(data.classes) if data.classes is not None else None
     if classes is None and not {"loss", *OF_NUMBERS}.issuperset(usual):
         usual = FOR_NUMBERS
-    main = (study.metric or "").removeprefix(selection.WORST).partition("@")[0]
+    search = study.tune or Tune()
+    asked = [name for name in (study.metric, search.metric) if name is not None]
+    main = [name.removeprefix(selection.WORST).partition("@")[0] for name in asked]
+    flat = study.patience is not None or "until" in str(search.space.get("rounds"))
     names = study.metrics_of(classes is not None) or usual
-    more = [*([main] if main in METRICS else []), *(["loss"] if study.patience else [])]
+    more = [*(name for name in main if name in METRICS), *(["loss"] if flat else [])]
     metrics = tuple(dict.fromkeys([*names, *more]))
     for name in metrics:
         check_metric(name, classes)
@@ -210,8 +219,9 @@ def check_selection(study: StudySpec, metrics: Sequence[str], tasks: Sequence[Ta
             remedy="Name them as validation = [...] in the study's [holdout].",
         )
     offered = (*metrics, *(f"worst {m}@{column}" for m in metrics for column in study.groups))
-    if study.metric is not None and study.metric not in offered:
-        raise nearest("metric", study.metric, (*METRICS, *offered[len(metrics) :]))
+    for name in (study.metric, (study.tune or Tune()).metric):
+        if name is not None and name not in offered:
+            raise nearest("metric", name, (*METRICS, *offered[len(metrics) :]))
 
 
 def check_tasks(
@@ -248,6 +258,36 @@ def check_tasks(
                 method = completed(method, as_model(trained, study, prepared.shape, "cpu"), plan)
             check_completed(method, study, len(roster))
     return tuple(dict.fromkeys(warnings)), refused
+
+
+def check_search(
+    setting: Setting, data: DataSet, tasks: Sequence[Task], methods: Sequence[str]
+) -> tuple[str, ...]:
+    """Check what a search will try, at the fewest sources that a trial has.
+
+    Returns:
+        What deserves a warning.
+    """
+    study, plans = setting.study, dict[str, tuple[Setting, dict[str, Method]]]()
+    if study.tune is None:
+        return ()
+    warnings = check_space(study)
+    jobs_of(study, methods, tasks)  # refuses a grid of what is not a list
+    inner = [task for outer in tasks for task in study.tune.tasks(outer)]
+    fewest = min(inner, key=lambda task: len(task.sources))
+    for name in methods:
+        for text, settings in extremes(study, name):
+            values = ", ".join(f"{key}={value}" for key, value in settings.items())
+            with noting(
+                f"This is a trial of the search: {', '.join(filter(None, (text, values)))}."
+            ):
+                changed, _ = plans.setdefault(values, (tuned(setting, settings), {}))
+                plans[values][1][text] = composed(text, changed.study, data)
+    for values, (changed, trials) in plans.items():
+        more = f", with {values}" * bool(values)
+        with noting(f"This is a trial of the search, without the sources left out{more}."):
+            check_tasks(changed, data, (fewest,), trials)
+    return tuple(warnings)
 
 
 def alone_of(

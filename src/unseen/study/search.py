@@ -8,7 +8,7 @@ from typing import Any
 
 from unseen.errors import UnseenError
 from unseen.results.records import Job
-from unseen.results.search_records import SearchRecord, TrialRecord, place
+from unseen.results.search_records import SearchRecord, TrialRecord, place, winner
 from unseen.results.selection import less_is_better, main_metric, select, value
 from unseen.results.statistics import mean
 from unseen.results.study_folder import JobFolder
@@ -19,7 +19,7 @@ from unseen.spec.search_space import Space
 from unseen.spec.study import StudySpec
 from unseen.study.sampler import Sampler, combinations
 from unseen.study.setting import Setting
-from unseen.study.spaces import defaults, spaces_of
+from unseen.study.spaces import defaults, filled, spaces_of
 
 #: Trials that are asked for at a time, however many processes there are, so that what a sampler
 #: knows when it is asked does not depend on their number.
@@ -67,15 +67,11 @@ class Search:
     attempts: list[Attempt] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        study, metrics = self.setting.study, self.setting.metrics
-        self.main = main_metric(study.metric, metrics)
-        self.metric = self.tune.metric or self.main
+        self.main = main_metric(self.setting.study.metric, self.setting.metrics)
+        self.metric, self.selection = scoring(self.setting)
         self.lower = less_is_better(self.metric)
         self.ranges = {n: r for space in self.spaces for n, r in space.ranges.items()}
         self.tasks = self.tune.tasks(self.task)
-        # A search has no target that could choose a round, and no domains apart from its sources.
-        by_sources = study.selection.startswith(("source-validation", "last"))
-        self.selection = study.selection if by_sources else "source-validation"
         name = f"{self.method}/{self.task.name}"
         self.sampler = Sampler(self.tune, self.ranges, name, self.lower) if self.ranges else None
 
@@ -108,12 +104,7 @@ class Search:
 
     def attempt(self, values: Mapping[str, Any]) -> Attempt:
         """Return a trial of these values; of none, of the study's own setting."""
-        method, settings = self.method, dict[str, Any]()
-        for space in self.spaces if values else ():
-            if space.setting == self.method:
-                method = str(space.filled(values))
-            else:
-                settings[space.setting] = space.filled(values)
+        method, settings = filled(self.method, self.spaces, values)
         setting = tuned(self.setting, settings)
         name = sha256(repr((method, sorted(settings.items()))).encode()).hexdigest()[:10]
         out = self.folder / f"trial-{name}"
@@ -134,13 +125,19 @@ class Search:
         record = replace(attempt.record, rounds=rounds, steps=steps)
         figures = self.figures(folders)
         last = rung == len(self.rungs) - 1
-        if any(folder.state == "diverged" for folder in folders) or not figures:
+        if any(folder.state == "diverged" for folder in folders):
             record = replace(record, state="diverged")
+        elif last and not figures:
+            raise UnseenError(
+                f"{self.metric} has no value at any source of task {self.task.name!r}, so that no "
+                f"trial of {self.method} can be scored.",
+                remedy="Set tune.metric to another: AUROC, for one, needs both classes at a site.",
+            )
         else:
             record = replace(record, sites=figures)
             if last:
                 record = replace(record, state="done", value=mean(list(figures.values())))
-            elif attempt.ticket is not None and self.worse(attempt.ticket, figures):
+            elif figures and attempt.ticket is not None and self.worse(attempt.ticket, figures):
                 record = replace(record, state="pruned")
         attempt.record = record
         if record.state != "waiting":
@@ -190,14 +187,37 @@ class Search:
         return {site: mean(figures) for site, figures in by_site.items()}
 
     def record(self, ended: bool = False) -> SearchRecord:
-        """Return what the search leaves; the first of equally good trials wins."""
-        trials, sign = tuple(attempt.record for attempt in self.attempts), -1 if self.lower else 1
-        scores = {i: sign * t.value for i, t in enumerate(trials) if t.value is not None}
-        winner = max(scores, key=lambda i: (scores[i], -i), default=0) if ended else None
+        """Return what the search leaves."""
+        trials = tuple(attempt.record for attempt in self.attempts)
         return SearchRecord(
             self.method, self.task.name, self.tune.criterion, self.metric, self.lower,
-            {name: str(search) for name, search in self.ranges.items()}, trials, winner,
+            {name: str(search) for name, search in self.ranges.items()}, trials,
+            winner(trials, self.lower) if ended else None, self.selection,
         )  # fmt: skip
+
+
+def scoring(setting: Setting) -> tuple[str, str]:
+    """Return the metric that trials are scored by, and the rule that takes their round.
+
+    A search has no target that could choose a round, and no domains apart from its sources.
+    """
+    study, tune = setting.study, setting.study.tune or Tune()
+    by_sources = study.selection.startswith(("source-validation", "last"))
+    metric = tune.metric or main_metric(study.metric, setting.metrics)
+    return metric, study.selection if by_sources else "source-validation"
+
+
+def check_same(setting: Setting, before: SearchRecord) -> None:
+    """Refuse a search that ended by another score; all else is part of the folder's settings."""
+    metric, selection = scoring(setting)
+    rule = before.selection or selection
+    if (before.metric, rule) != (metric, selection):
+        raise UnseenError(
+            f"the folder's search scored {before.metric} at the round of {rule}, and this one "
+            f"scores {metric} at that of {selection}.",
+            remedy="Choose another --out. To see another metric or selection of the same runs: "
+            "unseen table.",
+        )
 
 
 def search(
@@ -231,6 +251,7 @@ def search(
             folder = place(setting.out, method, task.name)
             before = SearchRecord.read(folder)
             if before is not None and before.winner is not None:
+                check_same(setting, before)
                 records[method, task.name] = before
             else:
                 open_.append(Search(setting, tune, method, task, spaces, folder))

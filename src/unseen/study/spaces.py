@@ -1,10 +1,12 @@
 """What is searched for a method: the study's ranges, and those that the method declares."""
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any
 
 from unseen.core.optimiser import SGD, Adam
+from unseen.errors import UnseenError, check_known
 from unseen.expression import Call, options, own_part, parse
 from unseen.methods.compose import METHODS, MODIFIERS
 from unseen.methods.compose import method as compose
@@ -12,6 +14,41 @@ from unseen.recipe import Training
 from unseen.spec.search_plan import Tune
 from unseen.spec.search_space import Space, of_method
 from unseen.spec.study import StudySpec
+from unseen.spec.wording import either
+from unseen.study.sampler import plain
+
+#: Settings that say how a model is trained. The others say at which sites, how often, what is
+#: scored, and what is disclosed: a search over these would make its own task easier.
+SEARCHED = ("model", "participation", "rounds", "training")
+
+
+def check_space(study: StudySpec) -> list[str]:
+    """Refuse ranges of what cannot be searched, and of options that no method has.
+
+    Returns:
+        What deserves a warning: ranges for methods that the study lacks.
+    """
+    space = study.tune.space if study.tune is not None else {}
+    names = {call.name for method in study.methods for call in parse(method)}
+    warnings = []
+    for key in space:
+        setting, (name, _, option) = key.partition(".")[0], key.rpartition(".")
+        if setting in SEARCHED:
+            continue
+        if setting in StudySpec.model_fields:
+            raise UnseenError(
+                f"tune.space has {key}, and {setting} is the same in all trials.",
+                remedy=f"Searched are {either(SEARCHED, 'and')} with what is inside of them, and "
+                "METHOD.OPTION.",
+            )
+        if ":" not in name:
+            check_known("setting or METHOD.OPTION to search", {*METHODS, *MODIFIERS}, name or key)
+        parts = [part(i, Call(name)) for i in (0, 1)]
+        offered = {o for p in parts if p is not None for o in options(p, 1, ":" in name)}
+        check_known(f"option of {name}", offered, option)
+        if name not in names:
+            warnings.append(f"tune.space has {key}, and no method of this study is {name}.")
+    return warnings
 
 
 def spaces_of(study: StudySpec, method: str) -> tuple[Space, ...]:
@@ -20,8 +57,7 @@ def spaces_of(study: StudySpec, method: str) -> tuple[Space, ...]:
     How clients train is not searched for a method that does not ask for it, such as an exact fit.
     """
     tune = study.tune or Tune()
-    names = {*METHODS, *MODIFIERS}
-    changes = {k: v for k, v in tune.space.items() if k.rpartition(".")[0] in names}
+    changes = {k: v for k, v in tune.space.items() if k.partition(".")[0] not in SEARCHED}
     trains = reads_training(compose(method, study.training.build(regression=False)))
     spaces = [
         Space.read(key, form)
@@ -32,6 +68,42 @@ def spaces_of(study: StudySpec, method: str) -> tuple[Space, ...]:
         declared = of_method(method, part if tune.options else nothing, changes)
         spaces += [declared] if declared is not None else []
     return tuple(spaces)
+
+
+def filled(
+    method: str, spaces: Sequence[Space], values: Mapping[str, Any]
+) -> tuple[str, dict[str, Any]]:
+    """Return the expression of a method and the settings with these values; as they are of none."""
+    expression, settings = method, dict[str, Any]()
+    for space in spaces if values else ():
+        if space.setting == method:
+            expression = str(space.filled(values))
+        else:
+            settings[space.setting] = space.filled(values)
+    return expression, settings
+
+
+def extremes(study: StudySpec, method: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield expressions and settings of a method's trials: its own, and the ends of all ranges.
+
+    Of a list these are all of its values, and of numbers with fractions also one between the ends.
+    """
+    spaces = spaces_of(study, method)
+    ends = {
+        name: between(*r.values) if r.kind in ("log", "uniform") else r.values
+        for space in spaces
+        for name, r in space.ranges.items()
+    }
+    yield method, {}
+    for i in range(max(map(len, ends.values()), default=0)):
+        yield filled(
+            method, spaces, {n: values[min(i, len(values) - 1)] for n, values in ends.items()}
+        )
+
+
+def between(low: float, high: float) -> tuple[float, ...]:
+    """Return the ends of a range, and a number inside that is hardly ever whole."""
+    return low, plain(low + (high - low) / math.e), high
 
 
 def part(place: int, call: Call) -> Callable[..., object] | None:
@@ -50,7 +122,7 @@ def defaults(method: str, space: Space) -> dict[str, Any]:
     values = dict[str, Any]()
     for i, call in enumerate(parse(method)):
         if (own := part(i, call)) is not None:
-            for option, parameter in options(own, 1).items():
+            for option, parameter in options(own, 1, ":" in call.name).items():
                 for name in (f"{call.name}.{option}", f"{i}.{call.name}.{option}"):
                     if name in space.ranges:
                         values[name] = parameter.default

@@ -1,0 +1,76 @@
+"""A search that cannot work is refused before its first trial, with what was expected."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.small_studies import refused, rows, study, write
+
+from unseen.study.plan import prepare_study
+
+ALL: dict[str, Any] = {"methods": ["fedprox", "fedavg+ga"], "targets": ["d"]}
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    return write(tmp_path / "sites.csv", rows())
+
+
+@pytest.mark.parametrize(
+    ("space", "words"),
+    [
+        ({"dataset": "one('rotated-digits', 'sine')"}, ("dataset is the same in all trials",)),
+        ({"holdout": "one('a', 'b')"}, ("holdout is the same", "training")),
+        ({"methods": "one('fedavg', 'glm')"}, ("methods is the same",)),
+        ({"seeds": "whole(1, 3)"}, ("seeds is the same",)),
+        ({"privacy.examples": "dp(clip=1.0, noise=one(0.1, 1.0), delta=1e-5)"}, ("privacy is",)),
+        ({"tune.trials": "whole(1, 3)"}, ("tune is the same",)),
+        ({"fedprox.muu": "log(0.01, 1)"}, ("unknown option of fedprox 'muu'", "'mu'")),
+        ({"fedprx.mu": "log(0.01, 1)"}, ("'fedprx'", "'fedprox'")),
+        ({"traning.batch_size": "one(4, 8)"}, ("unknown setting", "'traning'")),
+        ({"fedprox.mu": "mu=log(0.01, 1)"}, ("fedprox.mu is a range and nothing else",)),
+        ({"fedprox.mu": "[log(0.01, 1)]"}, ("fedprox.mu is a range and nothing else",)),
+        ({"fedprox.mu": "uniform(-1, 1)"}, ("fedprox(mu) must be a number in [0",)),
+        ({"training.optimizer": "sgd(lr=log(0.01, 1))"}, ("did you mean 'optimiser'",)),
+        ({"training.optimiser": "log(0.01, 1)"}, ("training.optimiser must be a text",)),
+        ({"rounds": "log(1, 5)"}, ("rounds must be an integer", "found 2.472")),
+        ({"training.batch_size": "one(4, 1000)"}, ("batch_size = 1000 is larger than the",)),
+        ({"model": "mlp(widths=[one(4, 0)])"}, ("widths",)),
+    ],
+)
+def test_a_space_that_cannot_be_searched(
+    table: Path, tmp_path: Path, space: dict[str, Any], words: tuple[str, ...]
+) -> None:
+    refused(study(table, **ALL, tune={"space": space}), tmp_path / "out", *words)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"participation": 3}, ("participation = 3 clients per round", "has 2 source")),
+        ({"training": {"batch_size": 8}, "privacy": {"channel": "masks()"}, "methods": ["fedavg"]},
+         ("masks",)),
+    ],
+)  # fmt: skip
+def test_a_study_that_fits_all_sources_and_not_those_of_a_trial(
+    table: Path, tmp_path: Path, settings: dict[str, Any], words: tuple[str, ...]
+) -> None:
+    search = {"criterion": "lodo(groups=3)" if "participation" in settings else "lodo(groups=2)"}
+    wrong = study(table, **ALL | settings, tune=search)
+    refused(wrong, tmp_path / "out", *words)
+
+
+@pytest.mark.parametrize("metric", ["acuracy", "worst accuracy@kind"])
+def test_an_unknown_metric_of_a_search(table: Path, tmp_path: Path, metric: str) -> None:
+    wrong = study(table, **ALL, groups=["region"], tune={"metric": metric})
+    refused(wrong, tmp_path / "out", "unknown metric", metric)
+
+
+def test_a_range_for_a_method_that_is_not_there_is_named(table: Path, tmp_path: Path) -> None:
+    space = {"fedsam.rho": "log(0.01, 0.1)", "ga.step": "one(0.1, 0.2)"}
+    planned = prepare_study(study(table, **ALL, tune={"space": space}), tmp_path / "out")
+    (warning,) = (text for text in planned.warnings if "tune" in text)
+    assert "fedsam.rho" in warning and "no method of this study is fedsam" in warning
