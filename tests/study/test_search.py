@@ -183,6 +183,20 @@ def test_what_is_clearly_worse_over_sites_stops_and_cannot_win():
 
 
 @pytest.mark.filterwarnings("error")
+def test_what_diverges_is_tried_less_and_less():
+    tune = Tune(space={"a": "uniform(0, 1)"}, prune=0)
+    sampler, drawn = Sampler(tune, {"a": uniform(0, 1)}, "test", lower=False), list[float]()
+    for _ in range(50):
+        ticket, values = sampler.ask()
+        drawn.append(values["a"])
+        if values["a"] > 0.3:
+            sampler.tell(ticket, [], None)
+        else:
+            sampler.tell(ticket, [0.5], 0.5)
+    # Drawn evenly, 70 % of them would diverge.
+    assert np.mean(np.array(drawn[20:]) > 0.3) < 0.35
+
+
 @pytest.mark.parametrize("kind", ["grid", "tpe"])
 def test_values_may_be_lists(kind):
     tune = Tune(space={"model": "mlp(widths=one([8], [8, 8]))"}, sampler=kind)

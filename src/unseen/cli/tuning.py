@@ -33,9 +33,9 @@ def tune(
     """Search settings and options of methods; what is scored are sources, never a target.
 
     Every method has the same number of trials, of which the first is the study's own setting. All
-    domains are sources, unless holdout=... keeps one away. A repeated command resumes. For each
-    method a file is written that `unseen train` takes. A [tune] table in a study makes the search
-    part of every method and target of its table.
+    domains are sources but those that the study's file, or holdout=..., keeps away. A repeated
+    command resumes. For each method a file is written that `unseen train` takes. A [tune] table in
+    a study makes the search part of every method and target of its table.
 
     Args:
         name: The study.
@@ -58,12 +58,13 @@ def tune(
         out: Folder of trials and files (default: tunings/NAME).
     """
     from unseen.results.search_records import as_csv
-    from unseen.spec.named import parse_override, put, split_list
+    from unseen.spec.named import parse_override, put, settings_of, split_list
     from unseen.study import Study as Runnable
 
     overrides = dict(map(parse_override, settings or []))
     overrides |= {"methods": split_list(methods)} if methods is not None else {}
-    if not any(key.partition(".")[0] in ("holdout", "targets") for key in overrides):
+    keys = {key.partition(".")[0] for key in (*settings_of(name)[0], *overrides)}
+    if not keys & {"holdout", "targets"}:
         overrides["holdout"] = "none"
     study = Runnable.read(name, overrides)
     search: dict[str, Any] = study.tune.model_dump() if study.tune is not None else {}
@@ -85,7 +86,10 @@ def tune(
     (folder / "tuned.csv").write_text(as_csv(records), encoding="utf-8")
     show(records)
     for record in records:
-        print(f"unseen train {write(study, record, folder)}")
+        if record.best.value is None:
+            print(f"{record.method}: no trial came to its end, so there is nothing to train.")
+        else:
+            print(f"unseen train {write(study, record, folder)}")
 
 
 def around(optimiser: str) -> str:
@@ -133,26 +137,27 @@ def show(records: tuple[SearchRecord, ...]) -> None:
     from rich.table import Table
 
     from unseen.results.formats import UNITS, scale_of
-    from unseen.results.search_records import all_ranges
+    from unseen.results.search_records import all_ranges, endings
 
     table = Table("method", "own setting", "best", "chosen", "trials", "rounds", "steps")
     for r in records:
         settings = [f"{key}={value}" for key, value in r.best.settings.items()]
         scale = scale_of(r.metric)
-        texts = ("" if x is None else f"{scale * x:.4g}" for x in (r.own, r.best.value))
+        texts = ("diverged" if x is None else f"{scale * x:.4g}" for x in (r.own, r.best.value))
         counts = (sum(t.rounds for t in r.trials), sum(t.steps for t in r.trials))
-        pruned = f" ({r.count('pruned')} pruned)" * bool(r.count("pruned"))
+        trials = f"{len(r.trials)}{endings([r])}"
         table.add_row(
             r.method if len({x.task for x in records}) == 1 else f"{r.method} · {r.task}", *texts,
-            "\n".join([r.best.method, *settings]), f"{len(r.trials)}{pruned}", *map(str, counts),
+            "\n".join([r.best.method, *settings]), trials, *map(str, counts),
         )  # fmt: skip
     console().print(table, markup=False)
     first = records[0]
     searched = ", ".join(f"{n} {text}" for n, text in all_ranges(records).items()) or "nothing"
+    several = any(len(record.trials) > 1 for record in records)
+    warning = " The best is one of several trials, so expect less at a new site." * several
     print(
         f"{first.metric}{UNITS[scale_of(first.metric)]} by {first.criterion}: the mean over "
-        "sites. The best is one of several trials, so expect less at a new site.\n"
-        f"searched: {searched}"
+        f"sites.{warning}\nsearched: {searched}"
     )
 
 
@@ -167,6 +172,8 @@ def write(study: StudySpec, record: SearchRecord, folder: Path) -> Path:
     for key, value in record.best.settings.items():
         put(values, key, value)
     values["methods"] = [record.best.method]
+    if study.holdout == "leave-one-domain-out":
+        values["targets"] = [record.task]
     named = Job(record.method, record.task, 0).folder(Path()).parts
     name = named[1] if record.task == "all" else f"{named[1]}-{named[2]}"
     file = folder / f"{name}.toml"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
@@ -138,15 +139,18 @@ def efforts(records: Iterable[SearchRecord]) -> list[str]:
     lines = []
     for method, own in by_method.items():
         trials = [trial for record in own for trial in record.trials]
-        cut = sum(record.count("pruned") for record in own)
-        failed = sum(record.count("diverged") for record in own)
-        ends = [f"{cut} pruned"] * bool(cut) + [f"{failed} diverged"] * bool(failed)
-        brackets = f" ({', '.join(ends)})" if ends else ""
         lines.append(
-            f"{method} {counted(len(trials), 'trial')}{brackets}, "
+            f"{method} {counted(len(trials), 'trial')}{endings(own)}, "
             f"{sum(t.rounds for t in trials):,} rounds, {sum(t.steps for t in trials):,} steps"
         )
     return lines
+
+
+def endings(records: Iterable[SearchRecord]) -> str:
+    """Return in brackets how many trials did not come to their end; nothing where all did."""
+    ends = Counter(trial.state for record in records for trial in record.trials)
+    parts = [f"{ends[state]} {state}" for state in ("pruned", "diverged") if ends[state]]
+    return f" ({', '.join(parts)})" if parts else ""
 
 
 def all_ranges(records: Iterable[SearchRecord]) -> dict[str, str]:

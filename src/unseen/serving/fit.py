@@ -79,6 +79,11 @@ def study_of(
             f"a model is trained by one method; the file has {', '.join(study.methods)}.",
             remedy="Choose with --method.",
         )
+    if study.tune is not None:
+        raise UnseenError(
+            "a model is trained by one setting, and the file has a [tune] table.",
+            remedy="Search first with `unseen tune`, and train the file that it writes.",
+        )
     if {"locals"} & set(study.save):
         raise UnseenError("save = ['locals'] is for studies;", remedy="leave it out.")
     return study.model_copy(

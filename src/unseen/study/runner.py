@@ -259,7 +259,10 @@ def search_alone(
         work: What carries out the jobs; None: this process and `jobs` like it.
     """
     folder = planned.setting.out
-    for warning in planned.warnings:
+    unable = [f"{name} {reason}" for name, reason in planned.not_applicable.items()]
+    if len(unable) == len(planned.methods):
+        raise UnseenError(f"no method of this study can be searched: {'; '.join(unable)}.")
+    for warning in (*planned.warnings, *(f"not searched: {text}" for text in unable)):
         warnings.warn(warning, stacklevel=2)
     with only_one(folder):
         check_folder(planned, strict=folder.joinpath(FOLDER).exists())

@@ -96,7 +96,9 @@ class Sampler:
         Args:
             trial: The trial.
             figures: One for each site.
-            value: Their mean; None for one that diverged or was pruned.
+            value: Their mean; None for one that diverged or was pruned, which is worse than all
+                that came to their end. Of a trial that failed a sampler would learn nothing, and
+                go on to try what diverges.
         """
         from optuna.trial import TrialState
 
@@ -104,7 +106,7 @@ class Sampler:
         if value is not None:
             self.study.tell(trial, value)
         else:
-            self.study.tell(trial, state=TrialState.PRUNED if figures else TrialState.FAIL)
+            self.study.tell(trial, state=TrialState.PRUNED)
 
 
 def needed() -> Any:
