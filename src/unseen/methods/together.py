@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
+from itertools import starmap
 from typing import Literal, NamedTuple
 
 import torch
@@ -19,7 +20,7 @@ from unseen.core import Client, Exchange, Inbox, Memory, Method, Model, Reply, S
 from unseen.core.exchange import Blueprint
 from unseen.core.joint import Ask, Several
 from unseen.core.metrics import plain
-from unseen.core.replies import finished
+from unseen.core.replies import finite, finished
 from unseen.core.turn import View, other_seed
 from unseen.errors import Incompatible
 from unseen.methods.base import incompatible
@@ -227,11 +228,14 @@ def unharmed(reply: Reply, exchange: Exchange) -> Reply:
     def sane(name: str, values: Tensor) -> bool:
         slot = exchange.slots.get(name)
         limit = LEAP if slot is not None and slot.sends == "difference" else math.inf
-        return bool((values.abs() < limit).all())  # which NaN is not
+        return not values.numel() or float(values.abs().amax()) < limit  # which NaN is not
 
-    scalars = {name: torch.as_tensor(value) for name, value in reply.scalars.items()}
-    if all(sane(name, values) for name, values in (*reply.rows.items(), *scalars.items())):
+    def known(value: float | Tensor) -> bool:
+        return math.isfinite(value) if isinstance(value, float | int) else finite(value)
+
+    if all(starmap(sane, reply.rows.items())) and all(map(known, reply.scalars.values())):
         return reply
+    scalars = {name: torch.as_tensor(value) for name, value in reply.scalars.items()}
     return Reply(
         {name: torch.zeros_like(row) for name, row in reply.rows.items()},
         {name: value.nan_to_num(0.0, 0.0, 0.0) for name, value in scalars.items()},

@@ -160,7 +160,9 @@ def run_together(batch: Sequence[Order]) -> list[Job]:
             key = task, job.seed, *read_by_prepare(setting.study)
             if key not in clients:
                 clients[key] = placed(prepare(data, task, setting.study, job.seed), study)
-            return run_prepared(setting, job, data, clients[key], place)
+            # One process saves for all, so each saves as much more seldom.
+            seldom = replace(setting, checkpoint_seconds=len(batch) * setting.checkpoint_seconds)
+            return run_prepared(seldom, job, data, clients[key], place)
 
         return meeting.hold([partial(run, *order) for order in batch])
 
