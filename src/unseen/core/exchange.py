@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from unseen.core.apply import Apply
     from unseen.core.client import Client
+    from unseen.core.row_codes import Code
     from unseen.core.rule import Combine
     from unseen.core.vector import Model
 
@@ -80,6 +81,7 @@ class Slot:
             replies: an average of what the server made.
         view: Whose scalars and clients the rule sees, where several federations share an exchange.
         memory: The name of what rule and step remember, where slots of several exchanges share it.
+        code: How the clients compress their rows; None: they do not.
     """
 
     combine: Combine | None = None
@@ -92,6 +94,7 @@ class Slot:
     follows: str | None = None
     view: View | None = None
     memory: str | None = None
+    code: Code | None = None
 
     def entry(self, inbox: Inbox, name: str) -> Tensor:
         """Return what the slot `name` reads and writes of the inbox."""
@@ -101,6 +104,11 @@ class Slot:
     def row_shape(self, entry: Tensor) -> torch.Size:
         """Return the shape of one reply's row, for the inbox entry that this slot writes."""
         return self.combine.row_shape(entry) if self.combine is not None else entry.shape
+
+    def row_bytes(self, entry: Tensor) -> int:
+        """Return the bytes of one reply's row on a wire, for the inbox entry that it is about."""
+        numbers = self.row_shape(entry).numel()
+        return numbers * entry.element_size() if self.code is None else self.code.bytes(numbers)
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import io
 import json
+import math
 import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -14,6 +15,7 @@ import torch
 from torch import Tensor
 
 from unseen.core import Inbox, Reply, Turn
+from unseen.core.row_codes import FORMS, decode, encode, width
 from unseen.errors import UnseenError, absent
 
 if TYPE_CHECKING:
@@ -52,7 +54,11 @@ def pack(parcel: Parcel) -> RecordDict:
 
     arrays, metrics, config = ArrayRecord(), MetricRecord(), ConfigRecord()
     for name, value in parcel.items():
-        if isinstance(value, Tensor):
+        coded = encode(value) if isinstance(value, Tensor) else None
+        if isinstance(value, Tensor) and coded is not None:
+            form, data = coded
+            arrays[name] = Array(dtype="float32", shape=(len(value),), stype=form, data=data)
+        elif isinstance(value, Tensor):
             plain = np.ascontiguousarray(value.detach().cpu().numpy())
             arrays[name] = Array.from_numpy_ndarray(plain)
         elif isinstance(value, bytes):
@@ -71,8 +77,12 @@ def unpack(content: RecordDict) -> dict[str, Value]:
         if array.stype == BYTES:
             parcel[name] = bytes(array.data)
             continue
+        if array.stype in FORMS:
+            parcel[name] = decode(array.stype, array.data, *array.shape)
+            continue
         if array.stype != NUMPY:
-            raise UnseenError(f"the array {name!r} comes as {array.stype}; expected {NUMPY}.")
+            forms = ", ".join((NUMPY, *FORMS))
+            raise UnseenError(f"the array {name!r} comes as {array.stype}; expected {forms}.")
         plain = np.load(io.BytesIO(array.data), allow_pickle=False)
         parcel[name] = torch.from_numpy(plain).clone()
     parcel |= cast("dict[str, Value]", dict(content.metric_records[METRICS]))
@@ -81,8 +91,15 @@ def unpack(content: RecordDict) -> dict[str, Value]:
 
 
 def weight(content: RecordDict) -> int:
-    """Return the bytes of a message's arrays and texts, before any of them is read."""
-    arrays = sum(len(a.data) for record in content.array_records.values() for a in record.values())
+    """Return the bytes that a message's arrays and texts take once they are read, before they are.
+
+    A sparse row says how long it is: it counts as such.
+    """
+    arrays = sum(
+        max(len(a.data), 4 * math.prod(a.shape) if a.stype in FORMS else 0)
+        for record in content.array_records.values()
+        for a in record.values()
+    )
     texts = [v for record in content.config_records.values() for v in record.values()]
     return arrays + sum(len(v) if isinstance(v, str | bytes | list) else 8 for v in texts)
 
@@ -92,7 +109,7 @@ def size(parcel: Parcel) -> int:
     total = 0
     for value in parcel.values():
         if isinstance(value, Tensor):
-            total += value.nbytes
+            total += width(value)
         elif isinstance(value, str | bytes):
             total += len(value.encode() if isinstance(value, str) else value)
         else:

@@ -9,6 +9,7 @@ from unseen.methods.anchor import add_anchor
 from unseen.methods.arfl import arfl
 from unseen.methods.average import add_ema, add_tail
 from unseen.methods.boost import boost
+from unseen.methods.compress import add_compress
 from unseen.methods.copa import copa
 from unseen.methods.coral import add_coral, coral
 from unseen.methods.csac import add_csac, csac
@@ -176,5 +177,6 @@ MODIFIERS: dict[str, Callable[..., Method]] = {
     "tail": add_tail,
     "swad": add_swad,
     "ema": add_ema,
+    "compress": add_compress,
     "ensemble": add_ensemble,
 }

@@ -20,7 +20,7 @@ from unseen.core import Client, Exchange, Inbox, Memory, Method, Model, Reply, S
 from unseen.core.exchange import Blueprint
 from unseen.core.joint import Ask, Several
 from unseen.core.metrics import plain
-from unseen.core.replies import finite, finished
+from unseen.core.replies import finished, finite
 from unseen.core.turn import View, other_seed
 from unseen.errors import Incompatible
 from unseen.methods.base import incompatible
@@ -230,10 +230,10 @@ def unharmed(reply: Reply, exchange: Exchange) -> Reply:
         limit = LEAP if slot is not None and slot.sends == "difference" else math.inf
         return not values.numel() or float(values.abs().amax()) < limit  # which NaN is not
 
-    def known(value: float | Tensor) -> bool:
+    def countable(value: float | Tensor) -> bool:
         return math.isfinite(value) if isinstance(value, float | int) else finite(value)
 
-    if all(starmap(sane, reply.rows.items())) and all(map(known, reply.scalars.values())):
+    if all(starmap(sane, reply.rows.items())) and all(map(countable, reply.scalars.values())):
         return reply
     scalars = {name: torch.as_tensor(value) for name, value in reply.scalars.items()}
     return Reply(

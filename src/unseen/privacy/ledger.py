@@ -12,6 +12,7 @@ from torch import Tensor
 
 from unseen.core import Backend, Inbox, Rows, Turn
 from unseen.core.exchange import Disclosure, Exchange, Method, Reply
+from unseen.core.row_codes import width
 from unseen.privacy.accounting import Guarantee, Release, releases
 from unseen.privacy.dp import NoisedRows, mechanism
 from unseen.results.records import LEDGER, Record, read_lines
@@ -171,7 +172,7 @@ class Metered(Backend):
 def measured(client: str, reply: Reply) -> list[Disclosure]:
     """Return the bytes of a reply as it stands: every row, and all scalars together."""
     tensors = {name: row for name, row in reply.rows.items() if isinstance(row, Tensor)}
-    sizes = {name: row.numel() * row.element_size() for name, row in tensors.items()}
+    sizes = {name: width(row) for name, row in tensors.items()}
     rows = [Disclosure(client, name, "plain", size) for name, size in sizes.items() if size]
     numbers = sum(torch.as_tensor(value).numel() for value in reply.scalars.values())
     return [*rows, Disclosure(client, SCALARS, "plain", NUMBER * numbers)] if numbers else rows

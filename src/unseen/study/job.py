@@ -275,7 +275,7 @@ def traffic(method: Method, inbox: Inbox) -> dict[str, tuple[int, int]]:
     down, sizes = sum(entry.nbytes for entry in inbox.values()), {}
     for exchange in method.exchanges:
         entries = [(slot, slot.entry(inbox, name)) for name, slot in exchange.row_slots.items()]
-        up = sum(slot.row_shape(e).numel() * e.element_size() for slot, e in entries)
+        up = sum(slot.row_bytes(entry) for slot, entry in entries)
         sizes[exchange.name] = (down, up)
     return sizes
 

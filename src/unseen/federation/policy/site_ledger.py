@@ -19,6 +19,7 @@ from typing import Any
 
 from torch import Tensor
 
+from unseen.core.row_codes import width
 from unseen.engine.messages import ORDER, ROW, SCALAR, Parcel, Value
 from unseen.errors import UnseenError
 from unseen.federation.policy.approvals import now
@@ -153,7 +154,7 @@ def digest_of_answer(parcel: Parcel) -> str:
 def sizes(value: Value) -> int:
     """Return the bytes of one value, without its name."""
     if isinstance(value, Tensor):
-        return value.numel() * value.element_size()
+        return width(value)
     if isinstance(value, str | bytes):
         return len(value.encode() if isinstance(value, str) else value)
     return NUMBER * (len(value) if isinstance(value, list) else 1)

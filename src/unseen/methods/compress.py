@@ -1,0 +1,39 @@
+"""Compressed updates: the largest numbers of a row, in two bytes each, with error feedback."""
+
+from dataclasses import replace
+from typing import Any
+
+from unseen.core import Method
+from unseen.core.row_codes import Code
+from unseen.local.compress import Compressed
+from unseen.methods.base import citing, incompatible, trained, with_exchange
+from unseen.methods.options import options_from
+
+
+@options_from(Code)
+def add_compress(method: Method, **options: Any) -> Method:
+    """Send the largest numbers of every update alone, and keep the rest for the next round.
+
+        v_k = C(Δ_k + e_k),   e_k ← Δ_k + e_k − v_k
+
+    Δ_k: what client k would send; e_k: what it has not sent yet, 0 at first. Over sites, a row goes
+    as places and numbers of what is not 0. Masks and encryption hide which numbers are 0, so under
+    them a row is as long as any other. Other rows of a method, such as SCAFFOLD's controls, and
+    BatchNorm's statistics go whole.
+
+    Note:
+        With share=1 and digits='bfloat16' all numbers go, in half of the bytes.
+    """
+    exchange = trained(method)
+    slot = exchange.slots.get("model")
+    if slot is None or method.rounds is not None:
+        why = "sends no update of a network of its own."
+        raise incompatible(method, "compress", why, "Put the modifier on its members.")
+    if slot.sends != "difference":
+        raise incompatible(method, "compress", "sends models, not updates of them.")
+    if slot.code is not None:
+        raise incompatible(method, "compress", "is compressed already.")
+    code = Code(**options)
+    slots = {**exchange.slots, "model": replace(slot, code=code)}
+    changed = replace(exchange, local=Compressed(exchange.local, code), slots=slots)
+    return citing(with_exchange(method, changed), "stich2018sparsified")
