@@ -37,8 +37,8 @@ from unseen.audit import scan
 from unseen.core.turn import Turn
 from unseen.datasets.heart import HOSPITALS
 from unseen.engine.inprocess import InProcess
-from unseen.federation.launch import standing
 from unseen.federation.process import descendants
+from unseen.federation.standing import standing
 from unseen.privacy import blind
 from unseen.study.plan import prepare_study
 from unseen.study.prepare import prepare

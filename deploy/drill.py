@@ -30,9 +30,9 @@ import flood
 
 from unseen.federation import certificates
 from unseen.federation.kit import Kit
-from unseen.federation.launch import STANDING, standing
 from unseen.federation.provision import described, provision
 from unseen.federation.serve import settle
+from unseen.federation.standing import STANDING, standing
 from unseen.study import Study
 
 #: How long any one thing may take, in seconds.

@@ -30,10 +30,10 @@ import flood
 from drill import Part
 
 from unseen.federation.kit import ACCOUNT, Kit
-from unseen.federation.launch import standing
 from unseen.federation.model_study import model_study
 from unseen.federation.policy.approvals import Approvals
 from unseen.federation.policy.proposals import Proposal, federated
+from unseen.federation.standing import standing
 from unseen.serving.directory import fingerprint
 from unseen.study import Study
 

@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
+from numbers import Real
 from types import NoneType
 from typing import (
     Annotated,
@@ -36,6 +37,8 @@ Count = Annotated[int, Range(1)]
 
 #: How a range is written: on a logarithmic scale, evenly, whole numbers, or a list of values.
 KINDS = ("log", "uniform", "whole", "one")
+#: By how much a number that is tried may be off an end, of the larger end: it has four digits.
+ROUNDED = 1e-3
 
 
 @dataclass(frozen=True)
@@ -71,6 +74,16 @@ class Search:
 
     def __str__(self) -> str:
         return f"{self.kind}({', '.join(map(repr, self.values))})"
+
+    def holds(self, value: object) -> bool:
+        """Return whether a value is in the range, up to the digits with which numbers are tried."""
+        if self.kind == "one":
+            return value in self.values or (isinstance(value, list) and tuple(value) in self.values)
+        if isinstance(value, bool) or not isinstance(value, int if self.kind == "whole" else Real):
+            return False
+        low, high = self.values
+        slack = 0.0 if self.kind == "whole" else ROUNDED * max(abs(low), abs(high))
+        return bool(low - slack <= value <= high + slack)
 
 
 def log(low: float, high: float) -> Search:

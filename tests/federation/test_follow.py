@@ -12,6 +12,7 @@ import pytest
 
 from unseen.errors import UnseenError
 from unseen.federation import launch as runs
+from unseen.federation import standing
 from unseen.federation.control import Run
 
 
@@ -24,7 +25,7 @@ class Server:
     def run(self, number: int) -> Run:
         if not self.news:
             return Run("finished:completed")
-        (self.out / runs.STANDING).write_text(json.dumps(self.news.pop(0)))
+        (self.out / standing.STANDING).write_text(json.dumps(self.news.pop(0)))
         return Run("running")
 
 
@@ -70,9 +71,9 @@ def test_a_long_wait_is_said(
 
 
 def test_half_a_file_says_nothing(tmp_path: Path) -> None:
-    assert runs.standing(tmp_path) == {}
-    (tmp_path / runs.STANDING).write_text('{"round": ')
-    assert runs.standing(tmp_path) == {} and runs.progress({}) == ""
+    assert standing.standing(tmp_path) == {}
+    (tmp_path / standing.STANDING).write_text('{"round": ')
+    assert standing.standing(tmp_path) == {} and standing.progress({}) == ""
 
 
 def test_a_run_waits_for_one_that_was_killed(
@@ -119,16 +120,16 @@ def test_the_standing_in_words(
         raise UnseenError("no server answers")
         yield
 
-    monkeypatch.setattr(runs, "control", silent)
-    runs.status(None, tmp_path, said.append)  # type: ignore[arg-type]
-    assert said == ["no server answers", f"{tmp_path / runs.STANDING}: not written yet"]
+    monkeypatch.setattr(standing, "control", silent)
+    standing.status(None, tmp_path, said.append)  # type: ignore[arg-type]
+    assert said == ["no server answers", f"{tmp_path / standing.STANDING}: not written yet"]
     job = {"method": "fedavg", "task": "va", "seed": 0, "round": 1, "rounds": 3}
     more = {"name": "heart", "exchange": "train", "connected": ["north"], "error": ""}
-    (tmp_path / runs.STANDING).write_text(
+    (tmp_path / standing.STANDING).write_text(
         json.dumps({**job, **more, "waiting": "for south", "finished": False})
     )
     said.clear()
-    runs.status(None, tmp_path, said.append)  # type: ignore[arg-type]
+    standing.status(None, tmp_path, said.append)  # type: ignore[arg-type]
     assert said[1:] == [
         "study heart: not finished",
         "fedavg on va, seed 0; round 2 of 3; train",

@@ -18,7 +18,7 @@ from support.hall import OPEN, Hall, kits
 from test_hall import SITES, _quick, written
 
 from unseen.errors import UnseenError
-from unseen.federation import launch, monitor, process
+from unseen.federation import monitor, process, standing
 from unseen.federation.flower import server_run
 from unseen.federation.kit import Kit
 
@@ -93,12 +93,12 @@ def test_the_status_is_said_again_when_it_changes(
 ) -> None:
     news = iter([{"name": "s", "round": 0}, {"name": "s", "round": 0}, {"name": "s", "round": 1},
                  {"name": "s", "round": 1, "finished": True}])  # fmt: skip
-    monkeypatch.setattr(launch, "WATCH", 0.0)
+    monkeypatch.setattr(standing, "WATCH", 0.0)
 
     def status(kit: Kit, out: Path, say: Any) -> None:
-        (out / launch.STANDING).write_text(json.dumps(next(news)))
-        say(launch.progress(launch.standing(out)))
+        (out / standing.STANDING).write_text(json.dumps(next(news)))
+        say(standing.progress(standing.standing(out)))
 
-    monkeypatch.setattr(launch, "status", status)
-    launch.watch(kit_of(tmp_path, "server"), tmp_path)
+    monkeypatch.setattr(standing, "status", status)
+    standing.watch(kit_of(tmp_path, "server"), tmp_path)
     assert capsys.readouterr().out.count("round ") == 2

@@ -3,7 +3,7 @@
 import os
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -37,6 +37,8 @@ IMAGES = (
     "fedavg", "fedavg+ensemble(members=3)", "fedavg+shift(alpha=0.5)+ensemble(members=3)",
     "fedavg+am+ensemble(members=3)", "fedavg+mixup+ensemble(members=3)", "portfolio",
 )  # fmt: skip
+#: (study, folder of the records) -> its results.
+Run = Callable[[Study, Path], Results]
 #: What the study's learning rate is multiplied by.
 RATES = (0.2, 1.0, 5.0)
 
@@ -65,13 +67,13 @@ class Search:
     Attributes:
         study: The settings that all recipes share.
         rates: Factors of its learning rate.
-        where: How and where studies run.
+        run: Runs a study, with its records in a folder.
         say: Receives lines of progress.
     """
 
     study: StudySpec
     rates: Sequence[float]
-    where: Mapping[str, Any] = field(default_factory=dict)
+    run: Run
     say: Callable[[str], None] = lambda line: None
 
     def played(self, recipes: Sequence[str], holdout: Any, out: Path) -> Played:
@@ -87,7 +89,7 @@ class Search:
             methods = [*by_rounds, *(exact if factor == 1 or 1 not in self.rates else ())]
             self.say(f"learning rate × {factor:g}: {', '.join(methods)}")
             study = changed(self.study, methods, holdout, factor)
-            results = study.run(out / f"rate-{factor:g}", **self.where)
+            results = self.run(study, out / f"rate-{factor:g}")
             for name, by_site in at_targets(results, rows, costs).items():
                 figures[name][factor] = by_site
         if results is None:
@@ -108,6 +110,7 @@ def play(
     jobs: int = 1,
     data_dir: Path | None = None,
     backend: str = "in-process",
+    run: Run | None = None,
     say: Callable[[str], None] = lambda line: None,
 ) -> Trials:
     """Play every recipe without each group of sites; what has been played is not played again.
@@ -127,10 +130,14 @@ def play(
         jobs: Processes.
         data_dir: The data folder.
         backend: Where clients run, `in-process` or `flower-simulation`.
+        run: Runs each study instead, with its records in a folder; real sites, say.
         say: Receives lines of progress.
     """
-    where = {"jobs": jobs, "data_dir": data_dir, "backend": backend, "progress": True}
-    search = Search(study, rates, where, say)
+
+    def here(study: Study, out: Path) -> Results:
+        return study.run(out, jobs=jobs, data_dir=data_dir, backend=backend, progress=True)
+
+    search = Search(study, rates, run or here, say)
     able = tuple(dict.fromkeys((BASE, *recipes)))
     names = (*able, POOLED) if pool and POOLED not in able else able
     whole = search.played(names, {"groups": groups}, out)
@@ -157,7 +164,7 @@ def play(
 def alone_elsewhere(search: Search, factor: float, out: Path) -> Trial:
     """Return how one site's own model does at all others, at a rate."""
     search.say(f"{ALONE}: {BASE} at one site, tried at the others")
-    ran = changed(search.study, [BASE], {"alone": True}, factor).run(out / "alone", **search.where)
+    ran = search.run(changed(search.study, [BASE], {"alone": True}, factor), out / "alone")
     costs: dict[str, list[Cost]] = defaultdict(list)
     elsewhere = at_targets(ran, {}, costs)[BASE]
     means = {site: average(values) for site, values in sorted(elsewhere.items())}

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from unseen.cli.console import group
+from unseen.cli.console import group, names
 from unseen.federation.process import JSON, say
 
 federation = group(
@@ -191,6 +191,52 @@ def train(
 
 
 @federation.command()
+def choose(
+    study: Annotated[Path, typer.Argument(metavar="STUDY.toml")],
+    kit: Path = Path("kits/server"),
+    out: Path | None = None,
+    recipes: str | None = None,
+    groups: Annotated[int, typer.Option(min=2)] = 5,
+    rates: str = "0.2,1,5",
+    seeds: Annotated[int, typer.Option(min=1)] = 1,
+    nested: bool = False,
+    sign: Path | None = None,
+    insecure: bool = False,
+) -> None:
+    """Say which recipe works at the next site, by the connected sites, as `unseen choose` does.
+
+    Sites approve one study, OUT/choosing.toml: every recipe at every rate, without each group of
+    sites in turn. What leaves them is what a study's training and evaluation send. Rows are not
+    pooled, and no site's own model is tried elsewhere. OUT/recipe.toml is for `unseen federation
+    train`. A study with a \\[tune] table is searched by `unseen federation run`.
+
+    Args:
+        study: A study's file, of which data, network, training and privacy are taken.
+        kit: The server's kit.
+        out: Folder of the answer (default: choices/NAME).
+        recipes: Methods to choose among, such as "fedavg,glm,portfolio" (default: for the data).
+        groups: Groups of sites that are left out in turn; each site by itself, if there are fewer.
+        rates: Factors of the study's learning rate that are tried.
+        seeds: How many.
+        nested: Leave every two groups out, too, to say without their rows what the choice is worth.
+        sign: Kit of the coordinator that signs the study; see run.
+        insecure: Plaintext, and anybody may take part: for trials.
+    """
+    from unseen.cli.choosing import factor
+    from unseen.federation.kit import Kit
+    from unseen.federation.launch import choose
+    from unseen.spec.named import split_list
+
+    options = {"groups": groups, "rates": [factor(r) for r in names(rates)], "nested": nested}
+    folder = out or Path("choices") / study.stem
+    server = Kit.read(kit, "server", insecure)
+    try:
+        choose(server, study, folder, split_list(recipes or ""), options, seeds, sign)
+    except KeyboardInterrupt:
+        raise typer.Exit(130) from None
+
+
+@federation.command()
 def status(
     kit: Path = Path("kits/server"),
     out: Path | None = None,
@@ -208,23 +254,24 @@ def status(
         stop: Stop the run that has not ended.
         watch: Say it again whenever it has changed, until Ctrl-C or the study's end.
     """
-    from unseen.federation import launch as runs
+    from unseen.federation import standing
     from unseen.federation.kit import Kit
+    from unseen.federation.launch import stop as end
 
     server = Kit.read(kit, None, insecure)
     if server.kind == "person":
-        runs.observe(server)
+        standing.observe(server)
         return
     server = Kit.read(kit, "server", insecure)
     if stop:
-        runs.stop(server)
+        end(server)
     elif watch:
         try:
-            runs.watch(server, out)
+            standing.watch(server, out)
         except KeyboardInterrupt:
             raise typer.Exit(130) from None
     else:
-        runs.status(server, out)
+        standing.status(server, out)
 
 
 @federation.command()

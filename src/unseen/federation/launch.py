@@ -1,4 +1,4 @@
-"""`run` and `status`: start a study over the sites that are connected, and see how it stands."""
+"""`run`, `choose` and `train`: start a study over the sites that are connected, and follow it."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import functools
 import itertools
 import json
 import time
-from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,14 +17,15 @@ from unseen.federation.control import Control, Run, control
 from unseen.federation.flower import bundle
 from unseen.federation.kit import Kit
 from unseen.federation.process import say, until_told
+from unseen.federation.standing import STANDING, progress, standing
 
 if TYPE_CHECKING:
     from unseen.spec.study import StudySpec
 
-#: Written by the app: who is connected, which round and exchange, the last error.
-STANDING = "federation.json"
 #: The coordinator's signature under the study, for the app.
 SIGNATURE = "signature.json"
+#: The study of a choice, which sites approve.
+CHOOSING = "choosing.toml"
 #: Seconds between looks at the file, and how many of them to one question to the server.
 LOOK, RARELY = 0.5, 6
 #: Seconds after which it is worth saying whom a run waits for.
@@ -34,13 +34,6 @@ LONG = 20.0
 FAILING = 60.0
 #: Seconds within which the server notices that a run is gone whose process was killed.
 GONE = 120.0
-#: Seconds between looks of `status --watch`.
-WATCH = 2.0
-#: What is said of a run for each piece of news.
-PROGRESS = {
-    "seed": "{method} on {task}, seed {seed}", "round": "round {from_one} of {rounds}",
-    "exchange": "{exchange}", "error": "error: {error}",
-}  # fmt: skip
 
 
 def run(
@@ -95,6 +88,43 @@ def train(
         say(f"model, card and report: {target}; every site has them, too")
     else:
         say(f"card and report: {target}; the model is at the sites alone, in models/ of each kit")
+
+
+def choose(
+    kit: Kit, study: Path, out: Path, recipes: Sequence[str], options: Mapping[str, Any],
+    seeds: int = 1, person: Path | None = None,
+) -> None:  # fmt: skip
+    """Choose among recipes by the connected sites.
+
+    Args:
+        kit: The server's kit.
+        study: A study's TOML file, of which data, network, training and privacy are taken.
+        out: Folder of the answer. The same command goes on where the last one ended.
+        recipes: Methods to choose among; those for its data if none is named.
+        options: groups, rates and nested, see `unseen.choose.play`.
+        seeds: How many.
+        person: Kit of the coordinator that signs the study; see `signature_of`.
+    """
+    from unseen.federation.choosing_study import choosing_study
+    from unseen.spec.named import toml
+
+    target = out.expanduser().absolute()
+    groups, rates = options["groups"], options["rates"]
+    spec, records = (
+        choosing_study(file_of(study), recipes, groups, rates, seeds),
+        target / "records",
+    )
+    records.mkdir(parents=True, exist_ok=True)
+    file = target / CHOOSING
+    values = spec.model_dump(mode="json", exclude_defaults=True, exclude_none=True)
+    write_atomically(file, toml(values).encode())
+    say(f"what the sites approve: {file}")
+    if not kit.insecure:
+        leave_signature(signature_of(kit, file, spec, person), records)
+    config = {"study": str(file), "out": str(target), "choose": json.dumps(dict(options))}
+    carry_out(kit, config, records)
+    say((records / "table.txt").read_text(encoding="utf-8").rstrip())
+    say(f"page: {target / 'choice.md'}; for unseen federation train: {target / 'recipe.toml'}")
 
 
 def file_of(study: Path) -> Path:
@@ -246,78 +276,3 @@ def stop(kit: Kit) -> None:
             say(f"run {number} stopped")
         if not busy:
             say("nothing runs")
-
-
-def watch(kit: Kit, out: Path | None) -> None:
-    """Print the status whenever it has changed, until Ctrl-C or the end of the study."""
-    before: list[str] = []
-    with until_told():
-        while True:
-            lines: list[str] = []
-            status(kit, out, lines.append)
-            if lines != before:
-                say("\n".join([f"{datetime.now(UTC):%H:%M:%S}", *(f"  {x}" for x in lines)]))
-                before = lines
-            if out is not None and standing(out).get("finished"):
-                return
-            time.sleep(WATCH)
-
-
-def status(kit: Kit, out: Path | None, say: Callable[[str], None] = say) -> None:
-    """Tell who is connected, and how the run stands by the folder of its records, if any.
-
-    Args:
-        kit: The server's kit.
-        out: Folder of the records.
-        say: Takes each line.
-    """
-    try:
-        with control(kit) as link:
-            for node in sorted(link.nodes(), key=lambda n: n.name):
-                say(f"{node.name or node.node_id}: {node.status}")
-            busy = link.running()
-            say(f"run {busy[0]}: {link.run(busy[0]).state}" if busy else "no run")
-    except UnseenError as error:
-        if out is None:
-            raise
-        say(str(error))  # what the run wrote last is there without it
-    if out is None:
-        return
-    if not (news := standing(out)):
-        say(f"{out / STANDING}: not written yet")
-        return
-    tell(news, say)
-
-
-def tell(news: Mapping[str, Any], say: Callable[[str], None]) -> None:
-    """Tell how a run stands, by what it wrote last."""
-    waiting, connected = news.get("waiting"), ", ".join(map(str, news.get("connected", ())))
-    say(f"study {news.get('name', '?')}: {'finished' if news.get('finished') else 'not finished'}")
-    sites = connected and f"last seen by the run: {connected}"
-    for line in filter(None, (progress(news), waiting and f"waiting {waiting}", sites)):
-        say(line)
-
-
-def observe(kit: Kit) -> None:
-    """Print what the server shows to an observer or a coordinator."""
-    from unseen.federation.observing import ask
-
-    seen_there = ask(kit)
-    tell(seen_there["standing"], say)
-    for text in seen_there["tables"].values():
-        say(text.rstrip())
-
-
-def standing(out: Path) -> Mapping[str, Any]:
-    """Return what the app wrote last; empty before, or in the middle of a write."""
-    try:
-        return dict(json.loads((out / STANDING).read_bytes()))
-    except (OSError, ValueError):
-        return {}
-
-
-def progress(news: Mapping[str, Any]) -> str:
-    """Return one line about it."""
-    values = {key: value for key, value in {"rounds": "?", **news}.items() if value != ""}
-    values["from_one"] = int(values.get("round", 0)) + 1
-    return "; ".join(text.format_map(values) for key, text in PROGRESS.items() if key in values)

@@ -13,13 +13,12 @@ from unseen.results.selection import less_is_better, main_metric, select, value
 from unseen.results.statistics import mean
 from unseen.results.study_folder import JobFolder
 from unseen.spec.holdout import Task
-from unseen.spec.named import put
 from unseen.spec.search_plan import Tune
 from unseen.spec.search_space import Space
 from unseen.spec.study import StudySpec
 from unseen.study.sampler import Sampler, combinations
 from unseen.study.setting import Setting
-from unseen.study.spaces import defaults, filled, spaces_of
+from unseen.study.spaces import defaults, filled, spaces_of, with_values
 
 #: Trials that are asked for at a time, however many processes there are, so that what a sampler
 #: knows when it is asked does not depend on their number.
@@ -108,7 +107,8 @@ class Search:
         setting = tuned(self.setting, settings)
         name = sha256(repr((method, sorted(settings.items()))).encode()).hexdigest()[:10]
         out = self.folder / f"trial-{name}"
-        return Attempt(TrialRecord(values, method, settings), replace(setting, out=out))
+        setting = replace(setting, out=out, trial=(self.method, values))
+        return Attempt(TrialRecord(values, method, settings), setting)
 
     def orders(self, attempt: Attempt, rung: Sequence[Task]) -> Iterator[Order]:
         """Yield the jobs of a trial at these tasks."""
@@ -305,12 +305,7 @@ def jobs_of(study: StudySpec, methods: Sequence[str], tasks: Sequence[Task]) -> 
 
 def tuned(setting: Setting, settings: Mapping[str, Any]) -> Setting:
     """Return the setting with other values of the study's settings, and without a search."""
-    study = setting.study
-    values = study.model_dump(exclude_defaults=True)
-    values.pop("tune", None)
-    for key, new in settings.items():
-        put(values, key, new)
-    changed = type(study)(**values)
+    changed = with_values(setting.study, settings)
     return replace(setting, study=changed, model=changed.model or setting.model)
 
 
@@ -319,8 +314,12 @@ def winners(
 ) -> dict[tuple[str, str], Setting]:
     """Return (method, task) -> the setting that its search chose."""
     return {
-        key: replace(tuned(setting, record.best.settings), tuned=record.best.method)
-        for key, record in records.items()
+        (method, task): replace(
+            tuned(setting, record.best.settings),
+            tuned=record.best.method,
+            trial=(method, record.best.values),
+        )
+        for (method, task), record in records.items()
     }
 
 

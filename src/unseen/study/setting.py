@@ -2,8 +2,10 @@
 
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from unseen.datasets import load
 from unseen.datasets.dataset import DataSet
@@ -40,6 +42,8 @@ class Setting:
         checkpoint_seconds: The time between checkpoints.
         weights: The file of initial weights, whose digest every process checks too.
         tuned: What runs in the place of the job's method: the same with options that were searched.
+        trial: Of a setting that a search tried: the method as the study names it, and the values in
+            the place of the study's ranges.
     """
 
     study: StudySpec
@@ -51,6 +55,7 @@ class Setting:
     checkpoint_seconds: float = CHECKPOINT_SECONDS
     weights: Source | None = None
     tuned: str = ""
+    trial: tuple[str, Mapping[str, Any]] | None = None
 
     @property
     def digest(self) -> str:

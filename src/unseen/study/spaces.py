@@ -11,6 +11,7 @@ from unseen.expression import Call, options, own_part, parse
 from unseen.methods.compose import METHODS, MODIFIERS
 from unseen.methods.compose import method as compose
 from unseen.recipe import Training
+from unseen.spec.named import put
 from unseen.spec.search_plan import Tune
 from unseen.spec.search_space import Space, of_method
 from unseen.spec.study import StudySpec
@@ -81,6 +82,38 @@ def filled(
         else:
             settings[space.setting] = space.filled(values)
     return expression, settings
+
+
+def with_values(study: StudySpec, settings: Mapping[str, Any]) -> StudySpec:
+    """Return the study with other values of its settings, and without a search."""
+    values = study.model_dump(exclude_defaults=True)
+    values.pop("tune", None)
+    for key, new in settings.items():
+        put(values, key, new)
+    return type(study)(**values)
+
+
+def as_tried(study: StudySpec, method: str, values: Mapping[str, Any]) -> tuple[StudySpec, str]:
+    """Return a study as one of its trials plays it, and the method's expression there.
+
+    Args:
+        study: The study, with its search.
+        method: One of its methods.
+        values: Name of a range -> value; empty for the study's own setting.
+
+    Raises:
+        UnseenError: The study does not search these values.
+    """
+    spaces = spaces_of(study, method)
+    ranges = {name: r for space in spaces for name, r in space.ranges.items()}
+    if values and values.keys() != ranges.keys():
+        names = ", ".join(ranges) or "nothing"
+        raise UnseenError(f"a trial sets {', '.join(values)}; the study searches {names}.")
+    for name, value in values.items():
+        if not ranges[name].holds(value):
+            raise UnseenError(f"a trial sets {name} = {value!r}; searched is {ranges[name]}.")
+    expression, settings = filled(method, spaces, values)
+    return with_values(study, settings), expression
 
 
 def extremes(study: StudySpec, method: str) -> Iterator[tuple[str, dict[str, Any]]]:

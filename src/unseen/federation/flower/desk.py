@@ -21,6 +21,7 @@ from unseen.federation.flower.terms import Refused, Terms
 from unseen.federation.policy.proposals import Proposal
 from unseen.federation.policy.study_rules import columns_of
 from unseen.local.train import Train
+from unseen.methods.compose import method as compose
 from unseen.models.pretrained import PRETRAINED
 from unseen.models.weight_files import Source
 from unseen.privacy import channel, kinds
@@ -32,6 +33,7 @@ from unseen.study.frozen import featured
 from unseen.study.prepare import Prepared, prepare
 from unseen.study.runtime import Runtime
 from unseen.study.setting import Setting, digest_of, initial_weights
+from unseen.study.spaces import as_tried
 from unseen.version import __version__
 
 #: Files of a kit that a channel's side needs.
@@ -46,17 +48,42 @@ class Desk:
         site: The site.
         parcel: The message, and its `head`, all of it that is text.
         kind: What is asked for.
-        study: The study. None of its parts is called before the gate admitted the question.
+        agreed: The study as the site approves it. None of its parts is called before the gate
+            admitted the question.
     """
 
     def __init__(self, site: Site, parcel: Parcel) -> None:
         self.site, self.parcel, self.kind = site, parcel, str(parcel["kind"])
         self.head: Mapping[str, Any] = json.loads(str(parcel["head"]))
-        self.study = StudySpec(**self.head["study"])
+        self.agreed = StudySpec(**self.head["study"])
 
     @cached_property
     def proposal(self) -> Proposal:
-        return Proposal(self.study, self.head.get("signature") or {})
+        return Proposal(self.agreed, self.head.get("signature") or {})
+
+    @property
+    def study(self) -> StudySpec:
+        """The study as it is played: as agreed, with a trial's values where it has a search."""
+        return self.played[0]
+
+    @property
+    def method(self) -> str:
+        """The expression of what is played."""
+        return self.played[1]
+
+    @cached_property
+    def played(self) -> tuple[StudySpec, str]:
+        """The study and the method's expression; a trial is made here of what was agreed to."""
+        trial, method = self.head.get("trial"), str(self.head.get("method", ""))
+        if self.agreed.tune is None or trial is None:
+            return self.agreed, method
+        texts = {compose(text).name: text for text in self.agreed.methods}
+        if trial["method"] not in texts:
+            raise Refused(f"the study has no method {trial['method']!r}", "study")
+        try:
+            return as_tried(self.agreed, trial["method"], trial["values"])
+        except UnseenError as error:  # it speaks of the study alone
+            raise Refused(str(error), "study") from None
 
     @cached_property
     def channel(self) -> kinds.Kind:
@@ -146,9 +173,9 @@ class Desk:
         setting = Setting(
             self.study, Path(), None, "", head["model"], metrics, weights=self.weights
         )  # fmt: skip
-        job = head["method"], head["seed"]
+        job = self.method, head["seed"]
         runtime = Runtime.of(setting, self.data, self.prepared, *job, clients=count)
-        match("the method", head["method"], runtime.method.name)
+        match("the method", compose(self.method).name, runtime.method.name)
         return runtime
 
     @cached_property
@@ -180,7 +207,9 @@ class Desk:
 
     @property
     def job(self) -> str:
-        return "/".join(str(self.head[key]) for key in ("run", "method", "task", "seed"))
+        run, *job = (str(self.head[key]) for key in ("run", "method", "task", "seed"))
+        place = str(self.head.get("place", ""))
+        return "/".join([run, *([place + "/"] if place else []), *job])
 
     @property
     def folder(self) -> Path:

@@ -56,11 +56,14 @@ def admit(desk: Desk) -> None:
         except UnseenError as error:
             raise Refused(error.what, "signed", error.remedy) from None
     request = Approvals(site.account).ask(proposal)
-    for breach in study_rules.breaches(site.policy, desk.study):
+    for breach in study_rules.breaches(site.policy, desk.agreed):
         raise Refused(f"{breach.why}.", breach.rule)
     if site.policy.approval == "wait" and not request.approval:
-        name = f"study {desk.study.name!r}, {proposal.digest[:SHORT]},"
+        name = f"study {desk.agreed.name!r}, {proposal.digest[:SHORT]},"
         raise Refused(f"{name} {APPROVAL} site {site.name!r}.", "approval")
+    if desk.study is not desk.agreed:
+        for breach in study_rules.breaches(site.policy, desk.study):
+            raise Refused(f"{breach.why}.", breach.rule)
     for rule, check in RULES[desk.kind].items():
         for why in check(desk):
             raise Refused(f"{why}.", rule)
@@ -107,7 +110,7 @@ def head_of(desk: Desk | None, echo: Mapping[str, Value]) -> dict[str, Any]:
     line: dict[str, Any] = {"kind": echo["kind"]}
     if desk is None:
         return line
-    line |= {"study": desk.proposal.digest, "name": desk.study.name}
+    line |= {"study": desk.proposal.digest, "name": desk.agreed.name}
     if "turn" in desk.head:
         line |= {"job": desk.job, "round": desk.turn.round, "exchange": desk.turn.exchange}
     return line
@@ -145,7 +148,10 @@ def _noised(form: str) -> str:
 def _study(desk: Desk) -> Iterator[str]:
     """Yield where a message says something else than the study that was agreed to."""
     head, study = desk.head, desk.study
-    if head["method"] not in {compose(text).name for text in study.methods}:
+    agreed = {compose(text).name for text in desk.agreed.methods}
+    if desk.study is not desk.agreed:  # a trial, whose options the desk has checked
+        agreed = {head["trial"]["method"], compose(desk.method).name}
+    if head["method"] not in agreed:
         yield f"the study has no method {head['method']!r}"
     if head["seed"] not in study.seed_list:
         yield f"the study has no seed {head['seed']!r}"
@@ -156,9 +162,17 @@ def _study(desk: Desk) -> Iterator[str]:
     if tuple(head["metrics"]) != metrics:
         yield f"the study records {', '.join(metrics)}, and the message asks for others"
     turn = desk.turn
-    longest = max(study.rounds, compose(head["method"]).rounds or 0)
+    longest = max(study.rounds, compose(desk.method).rounds or 0)
+    if turn.rounds > longest and desk.kind == "exchange":  # a mixture knows once it has its sites
+        longest = max(longest, desk.runtime.method.rounds or 0)
     if not 0 <= turn.round < turn.rounds or (turn.rounds > longest and desk.kind == "exchange"):
         yield f"the study has {longest} rounds, and this would be {turn.round + 1} of {turn.rounds}"
+
+
+def _rounds(desk: Desk) -> Iterator[str]:
+    rounds, most = desk.turn.rounds, desk.site.policy.most.rounds
+    if rounds > most:
+        yield f"the method takes {rounds} rounds, and {most} are the most"
 
 
 def _evaluate(desk: Desk) -> Iterator[str]:
@@ -255,8 +269,8 @@ RULES: Mapping[str, Mapping[str, Check]] = {
         "least.examples": _examples,
     },
     "exchange": {
-        "study": _study, "most.questions": _questions, "evaluate": _evaluate,
-        "least.sites": _sites, "methods": _methods, "least.steps": _steps,
+        "study": _study, "most.questions": _questions, "most.rounds": _rounds,
+        "evaluate": _evaluate, "least.sites": _sites, "methods": _methods, "least.steps": _steps,
         "least.examples": _examples,
     },
     terms.ASK: {"study": _study, "most.questions": _questions, "least.sites": _sites},

@@ -152,7 +152,8 @@ def train(
         session = opened(study, folder / RECORDS, grid, sites, status)
         job = one_job(session.planned)
         with reproducible(study.threads, study.device):
-            check_buffers(session.planned, session.placed(job)[1], job)
+            place = session.placed(session.planned.setting, job, session.task(job.task))
+            check_buffers(session.planned, place[1], job)
             session.play()
             trained_job(job, job.folder(session.planned.setting.out))
             finished = _finished(session, job, folder)
@@ -166,7 +167,7 @@ def train(
 def _finished(session: Session, job: Job, out: Path) -> Finished:
     """Return the job with the network as its method trains it."""
     setting, data = session.planned.setting, session.planned.data
-    sites, prepared = session.placed(job)
+    sites, prepared = session.placed(setting, job, session.task(job.task))
     runtime = Runtime.of(setting, data, prepared, job.method, job.seed, evaluates=False)
     head = {**sites.head, "layout": terms.fingerprint(runtime.model)}
     return Finished(session, job, replace(sites, model=runtime.model, head=head), prepared, out)

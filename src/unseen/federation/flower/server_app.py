@@ -4,6 +4,7 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
 from unseen.federation import flower_patches
+from unseen.federation.flower import choice_run
 from unseen.federation.flower.model_run import train
 from unseen.federation.flower.pulls import counted
 from unseen.federation.flower.server_run import run
@@ -16,14 +17,16 @@ flower_patches.bound_answers(counted)
 
 @app.main()
 def main(grid: Grid, context: Context) -> None:
-    """Run a study over the sites, or train one model.
+    """Run a study over the sites, choose among recipes, or train one model.
 
-    Run config: study; out; sites, a comma-separated list; for a model its directory as model, and
-    the method, if it is not the study's.
+    Run config: study; out; sites, a comma-separated list; for a choice its options as choose; for a
+    model its directory as model, and the method, if it is not the study's.
     """
     config = context.run_config
     sites = [name.strip() for name in str(config.get("sites", "")).split(",") if name.strip()]
     if model := str(config.get("model", "")):
         train(str(config["study"]), model, grid, sites, str(config.get("method", "")))
+    elif options := str(config.get("choose", "")):
+        choice_run.run(str(config["study"]), str(config["out"]), grid, options, sites)
     else:
         run(str(config["study"]), str(config["out"]), grid, sites)

@@ -39,6 +39,8 @@ from unseen.study.checks import check_measured
 from unseen.study.job import run_prepared, versions
 from unseen.study.prepare import Prepared, statistics
 from unseen.study.runner import only_one, results_of
+from unseen.study.search import Order, search, winners
+from unseen.study.setting import Setting
 
 if TYPE_CHECKING:
     from flwr.serverapp import Grid
@@ -75,23 +77,34 @@ class Session:
         terms: What the sites agreed on.
         link: The line to them.
         head: What every message says.
+        out: Folder of the records.
+        agreed: The study that the sites approved.
     """
 
     planned: plans.Plan
     terms: Terms
     link: Link
     head: Mapping[str, Any]
+    out: Path
+    agreed: StudySpec
 
-    def placed(self, job: Job) -> tuple[Sites, Prepared]:
+    def placed(self, setting: Setting, job: Job, task: Task) -> tuple[Sites, Prepared]:
         """Return a job's sites, and what is prepared of them where no row is.
 
         A table's statistics are exchanged before its first round and stored with it.
+
+        Args:
+            setting: The study's, or a trial's of its search.
+            job: The job.
+            task: Its task.
         """
-        setting, terms = self.planned.setting, self.terms
-        (task,) = (task for task in self.planned.tasks if task.name == job.task)
+        terms = self.terms
         members = {"source": task.sources, "validation": task.validation, "target": task.targets}
         roles = {name: role for role, names in members.items() for name in names}
-        own = {"method": job.method, "task": job.task, "seed": job.seed, "layout": "none"}
+        own = {
+            "method": job.method, "task": job.task, "seed": job.seed, "layout": "none",
+            "model": setting.model, **self.trial(setting),
+        }  # fmt: skip
         folder = job.folder(setting.out)
         sites = Sites(self.link, {**self.head, **own}, roles, folder, Model(nn.Module()))
         totals, columns = Totals.of(terms.empty()), setting.study.privacy.columns
@@ -100,14 +113,43 @@ class Session:
             sites = replace(sites, statistics=sums)
         return sites, hollow(task, terms, sites.statistics, setting)
 
+    def trial(self, setting: Setting) -> dict[str, Any]:
+        """Return what messages say of a setting that is not the study's own."""
+        folder = setting.out.relative_to(self.out)
+        own: dict[str, Any] = {"place": folder.as_posix()} if folder.parts else {}
+        if setting.trial is not None:
+            method, values = setting.trial
+            own["trial"] = {"method": method, "values": dict(values)}
+        return own
+
+    def task(self, name: str) -> Task:
+        """Return the task of a name."""
+        return next(task for task in self.planned.tasks if task.name == name)
+
     def play(self) -> None:
-        """Run the jobs that are missing."""
-        setting, study = self.planned.setting, self.planned.setting.study
-        for job in self.planned.missing:
-            with reproducible(study.threads, study.device):
-                sites, prepared = self.placed(job)
-                place = partial(placed, study, sites)
-                run_prepared(setting, job, self.terms.empty(), prepared, place)
+        """Run the jobs that are missing, after the study's search if it has one."""
+        planned, searches = self.planned, dict[tuple[str, str], Setting]()
+        if planned.setting.study.tune is not None:
+            able = [name for name in planned.methods if name not in planned.not_applicable]
+            searches = winners(
+                planned.setting, search(planned.setting, able, planned.tasks, self.jobs)
+            )
+        for job in planned.missing:
+            setting = searches.get((job.method, job.task), planned.setting)
+            self.job(setting, job, self.task(job.task))
+
+    def jobs(self, orders: Sequence[Order]) -> Iterator[Job]:
+        """Run jobs one after the other."""
+        for order in orders:
+            yield self.job(*order)
+
+    def job(self, setting: Setting, job: Job, task: Task) -> Job:
+        """Run a job."""
+        study = setting.study
+        with reproducible(study.threads, study.device):
+            sites, prepared = self.placed(setting, job, task)
+            place = partial(placed, study, sites)
+            return run_prepared(setting, job, self.terms.empty(), prepared, place)
 
 
 def run(study_file: str, out: str, grid: Grid, sites: Sequence[str] = ()) -> Results:
@@ -214,7 +256,7 @@ def opened(
     planned.check_code()
     versions = {n: {"role": f.role, **f.versions} for n, f in facts.items()}
     study_file.write(out, planned.content(), sites=versions)
-    return Session(planned, terms, link, head)
+    return Session(planned, terms, link, head, out, study)
 
 
 @dataclass(frozen=True)

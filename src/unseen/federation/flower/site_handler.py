@@ -176,7 +176,7 @@ def _answer(
         if kind not in ANSWERS:
             raise Refused(f"was asked for {kind!r}; this site knows {', '.join(ANSWERS)}.")
         desk = Desk(site, parcel)
-        with reproducible(desk.study.threads, desk.study.device):
+        with reproducible(desk.agreed.threads, desk.agreed.device):
             gate.admit(desk)
             return desk, {**echo, "about": str(parcel["about"])}, ANSWERS[kind](desk)
     except Refused as error:

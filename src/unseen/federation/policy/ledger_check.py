@@ -47,7 +47,7 @@ def against(lines: Sequence[Line], site: str, out: Path) -> tuple[list[str], lis
         ]
         extra += [f"{where}: {_words(item)}" for item in (here - there).elements()]
     jobs = {_folder(name, out) for name in _jobs(lines, run)}
-    for folder in sorted(path.parent for path in (out / "records").rglob(LEDGER)):
+    for folder in sorted(path.parent for path in out.rglob(LEDGER)):
         if folder not in jobs and _server(folder, site):
             differences.append(f"{folder}: the server has a job that is not in this ledger")
     return differences, extra
@@ -63,7 +63,7 @@ def _run(out: Path) -> str:
 
 def _entries(out: Path, site: str) -> Iterator[tuple[str, str]]:
     """Yield what the server noted of the answers' lines in the site's ledger."""
-    for path in (out / MESSAGES, *sorted((out / "records").rglob(MESSAGES))):
+    for path in sorted(out.rglob(MESSAGES)):
         for line in _read(path):
             if line.get("site") == site and line.get("entry"):
                 where = f"{line['kind']} {line.get('exchange', '')}".strip()
@@ -89,8 +89,9 @@ def _jobs(lines: Sequence[Line], run: str) -> dict[str, list[Line]]:
 
 def _folder(name: str, out: Path) -> Path:
     _, rest = name.split("/", 1)
-    method, task, seed = rest.rsplit("/", 2)
-    return Job(method, task, int(seed)).folder(out)
+    place, _, job = rest.rpartition("//")  # a trial's records lie in a folder of their own
+    method, task, seed = job.rsplit("/", 2)
+    return Job(method, task, int(seed)).folder(out / place)
 
 
 def _counted(lines: Sequence[Line]) -> Counter[tuple[Any, ...]]:

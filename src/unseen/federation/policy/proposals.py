@@ -17,7 +17,6 @@ APART = {"federation", "published"}
 SIMULATED = {
     "partition": "each site has the data that it has",
     "cross_evaluation": "local models stay at their sites",
-    "tune": "sites play one setting, not trials of many",
     "weights_bands": "sites take the initial weights from the server",
 }
 #: The signature under a run's study, among its records.

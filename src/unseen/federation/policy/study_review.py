@@ -24,6 +24,7 @@ from unseen.study.plan import chosen_metrics
 from unseen.study.prepare import prepare
 from unseen.study.runtime import Runtime
 from unseen.study.setting import Setting
+from unseen.study.spaces import spaces_of
 
 #: What the server can read of an update, by channel, and of the model.
 SEEN = {
@@ -58,6 +59,7 @@ def review(site: Site, proposal: Proposal) -> list[str]:
     lines += [*_channel(study), *_noise(study)]
     for text in study.methods:
         lines += _method(site, study, text, data)
+    lines += _search(study)
     if study.save:
         lines += _future(study)
     lines.append(f"  how long    {_length(study)}")
@@ -122,7 +124,10 @@ def _method(site: Site, study: StudySpec, text: str, data: DataSet | None) -> It
     if data is None:
         return
     try:
-        for line in _exchanges(_runtime(site, study, text, data)):
+        runtime = _runtime(site, study, text, data)
+        if runtime.method.rounds is not None:
+            yield f"  how long    {runtime.method.rounds} rounds of {method.name}"
+        for line in _exchanges(runtime):
             yield f"  leaves      {line}"
     except UnseenError as error:
         yield f"  leaves      not known before it runs: {error}"
@@ -154,6 +159,17 @@ def _when(rounds: tuple[int, int]) -> str:
     if every == 0:
         return "in the last round" if first == -1 else f"in round {first + 1}"
     return "each round" if every == 1 else f"every {every} rounds"
+
+
+def _search(study: StudySpec) -> Iterator[str]:
+    """Yield what is tried; every value of these ranges may be played, within the site's rules."""
+    if study.tune is None:
+        return
+    spaces = [space for text in study.methods for space in spaces_of(study, text)]
+    ranges = {name: search for space in spaces for name, search in space.ranges.items()}
+    tried = ", ".join(f"{name} {search}" for name, search in ranges.items()) or "nothing"
+    score = f"scored by {study.tune.criterion}"
+    yield f"  search      {study.tune.trials} trials of each method for each task, {score}: {tried}"
 
 
 def _future(study: StudySpec) -> Iterator[str]:

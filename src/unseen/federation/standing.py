@@ -1,0 +1,100 @@
+"""How a run over sites stands: what the app wrote last, for those who watch it."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from unseen.errors import UnseenError
+from unseen.federation.control import control
+from unseen.federation.kit import Kit
+from unseen.federation.process import say, until_told
+
+#: Written by the app: who is connected, which round and exchange, the last error.
+STANDING = "federation.json"
+#: Seconds between looks of `status --watch`.
+WATCH = 2.0
+#: What is said of a run for each piece of news.
+PROGRESS = {
+    "seed": "{method} on {task}, seed {seed}", "round": "round {from_one} of {rounds}",
+    "exchange": "{exchange}", "error": "error: {error}",
+}  # fmt: skip
+
+
+def watch(kit: Kit, out: Path | None) -> None:
+    """Print the status whenever it has changed, until Ctrl-C or the end of the study."""
+    before: list[str] = []
+    with until_told():
+        while True:
+            lines: list[str] = []
+            status(kit, out, lines.append)
+            if lines != before:
+                say("\n".join([f"{datetime.now(UTC):%H:%M:%S}", *(f"  {x}" for x in lines)]))
+                before = lines
+            if out is not None and standing(out).get("finished"):
+                return
+            time.sleep(WATCH)
+
+
+def status(kit: Kit, out: Path | None, say: Callable[[str], None] = say) -> None:
+    """Tell who is connected, and how the run stands by the folder of its records, if any.
+
+    Args:
+        kit: The server's kit.
+        out: Folder of the records.
+        say: Takes each line.
+    """
+    try:
+        with control(kit) as link:
+            for node in sorted(link.nodes(), key=lambda n: n.name):
+                say(f"{node.name or node.node_id}: {node.status}")
+            busy = link.running()
+            say(f"run {busy[0]}: {link.run(busy[0]).state}" if busy else "no run")
+    except UnseenError as error:
+        if out is None:
+            raise
+        say(str(error))  # what the run wrote last is there without it
+    if out is None:
+        return
+    if not (news := standing(out)):
+        say(f"{out / STANDING}: not written yet")
+        return
+    tell(news, say)
+
+
+def tell(news: Mapping[str, Any], say: Callable[[str], None]) -> None:
+    """Tell how a run stands, by what it wrote last."""
+    waiting, connected = news.get("waiting"), ", ".join(map(str, news.get("connected", ())))
+    say(f"study {news.get('name', '?')}: {'finished' if news.get('finished') else 'not finished'}")
+    sites = connected and f"last seen by the run: {connected}"
+    for line in filter(None, (progress(news), waiting and f"waiting {waiting}", sites)):
+        say(line)
+
+
+def observe(kit: Kit) -> None:
+    """Print what the server shows to an observer or a coordinator."""
+    from unseen.federation.observing import ask
+
+    seen_there = ask(kit)
+    tell(seen_there["standing"], say)
+    for text in seen_there["tables"].values():
+        say(text.rstrip())
+
+
+def standing(out: Path) -> Mapping[str, Any]:
+    """Return what the app wrote last; empty before, or in the middle of a write."""
+    try:
+        return dict(json.loads((out / STANDING).read_bytes()))
+    except (OSError, ValueError):
+        return {}
+
+
+def progress(news: Mapping[str, Any]) -> str:
+    """Return one line about it."""
+    values = {key: value for key, value in {"rounds": "?", **news}.items() if value != ""}
+    values["from_one"] = int(values.get("round", 0)) + 1
+    return "; ".join(text.format_map(values) for key, text in PROGRESS.items() if key in values)

@@ -1,0 +1,95 @@
+"""The choice among recipes over real sites is that of one process, approved once."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("flwr", reason="needs the extra flower")
+
+from support.hall import OPEN, Hall, contents, kits
+from test_hall import SITES, _quick, written
+
+from unseen.choose import choose, play
+from unseen.errors import UnseenError
+from unseen.federation.choosing_study import choosing_study
+from unseen.federation.flower import choice_run
+from unseen.federation.flower.site import Site
+from unseen.federation.model_study import model_study
+from unseen.federation.policy.approvals import Approvals
+from unseen.federation.policy.proposals import Proposal
+from unseen.spec.named import toml
+from unseen.spec.study import StudySpec
+from unseen.study.spaces import with_values
+
+__all__ = ["_quick"]  # the fixture of test_hall
+RECIPES = (
+    "fedavg+tail", "glm", "portfolio(members=['glm', 'fedavg'], ensemble=1, groups=2, rates=[1.0])",
+)  # fmt: skip
+RATES = [0.5, 1.0]
+TRAIN = dict.fromkeys(SITES, "train")
+
+
+def agreed(folder: Path, recipes: tuple[str, ...]) -> Path:
+    study = choosing_study(written(folder, "fedavg"), recipes, 4, RATES, 1)
+    file = folder / "choosing.toml"
+    file.write_text(toml(study.model_dump(mode="json", exclude_defaults=True, exclude_none=True)))
+    assert Proposal(StudySpec.read(file)).digest == Proposal(study).digest
+    return file
+
+
+def options(nested: bool = False) -> str:
+    return json.dumps({"groups": 4, "rates": RATES, "nested": nested})
+
+
+@pytest.mark.parametrize(
+    ("recipes", "nested"), [(RECIPES[:2], False), (RECIPES[:1], True), (RECIPES[2:], False)]
+)
+def test_sites_choose_as_one_process_does(
+    tmp_path: Path, recipes: tuple[str, ...], nested: bool
+) -> None:
+    file = agreed(tmp_path, recipes)
+    base = with_values(StudySpec.read(file), {})
+    one = choose(
+        play(
+            base, base.methods, tmp_path / "one", groups=4, rates=RATES, pool=False, alone=False,
+            nested=nested, data_dir=tmp_path,
+        )
+    )  # fmt: skip
+    hall = Hall(kits(tmp_path, TRAIN, tmp_path))
+    choice_run.run(str(file), str(tmp_path / "out"), hall, options(nested), list(SITES))
+    there = json.loads((tmp_path / "out" / "choice.json").read_text())
+    assert there["figures"] == one.figures
+    assert (there["recipe"], there["best"], there["tied"]) == (one.recipe, one.best, [*one.tied])
+    expected, found = contents(tmp_path / "one"), contents(tmp_path / "out" / "records")
+    numbers = [name for name in expected if name.endswith("target.jsonl")]
+    assert numbers and all(expected[name] == found[name] for name in numbers)
+    # What `federation train` takes is a study of one model.
+    study = model_study(tmp_path / "out" / "recipe.toml")
+    assert study.methods == (one.recipe,)
+    assert study.federation.patience == 0
+
+
+def test_sites_approve_a_choice_once(tmp_path: Path) -> None:
+    file = agreed(tmp_path, RECIPES[:1])
+    folders = kits(
+        tmp_path, TRAIN, tmp_path, OPEN.replace('approval = "auto"', 'approval = "wait"')
+    )
+    digest = Proposal(StudySpec.read(file)).digest
+    with pytest.raises(UnseenError, match="waits for the approval"):
+        choice_run.run(str(file), str(tmp_path / "out"), Hall(folders), options(), list(SITES))
+    for kit in folders.values():
+        approvals = Approvals(Site.read(kit).account)
+        assert [request.digest for request in approvals.every()] == [digest]
+        approvals.approve(approvals.find(digest))
+    choice_run.run(str(file), str(tmp_path / "out"), Hall(folders), options(), list(SITES))
+    assert (tmp_path / "out" / "choice.md").is_file()
+
+
+def test_a_study_with_a_search_of_its_own_is_not_a_choice(tmp_path: Path) -> None:
+    file = written(tmp_path, "fedavg")
+    file.write_text(file.read_text() + '[tune]\nspace = {"training.batch_size" = "one(8, 16)"}\n')
+    with pytest.raises(UnseenError, match="a choice searches by itself"):
+        choosing_study(file, RECIPES, 4, RATES, 1)
