@@ -169,7 +169,8 @@ def _search(study: StudySpec) -> Iterator[str]:
     ranges = {name: search for space in spaces for name, search in space.ranges.items()}
     tried = ", ".join(f"{name} {search}" for name, search in ranges.items()) or "nothing"
     score = f"scored by {study.tune.criterion}"
-    yield f"  search      {study.tune.trials} trials of each method for each task, {score}: {tried}"
+    count = "all values" if study.tune.sampler == "grid" else f"{study.tune.trials} trials"
+    yield f"  search      {count} of each method for each task, {score}: {tried}"
 
 
 def _future(study: StudySpec) -> Iterator[str]:
