@@ -3,8 +3,9 @@
     python benchmarks/scaling.py [--quick]
 
 Simulation on one core: every client takes one step of a small net, or none where only the server's
-part is measured. The last table is the sketch of docs/scaling.md: clients in groups, a Gram rule in
-each group, and the same rule over the groups' results.
+part is measured; all of them each round, or a sample of a hundred. The last table is the sketch of
+docs/scaling.md: clients in groups, a Gram rule in each group, and the same rule over the groups'
+results.
 """
 
 from __future__ import annotations
@@ -23,8 +24,15 @@ from unseen.core.vector import stack
 goals: list[Goal] = []
 
 
-def played(clients: int, width: int, name: str, rounds: int) -> dict[str, Any]:
-    """Seconds and memory of a round: `clients` clients, a perceptron of `width` units."""
+#: How many clients of a large roster take part in a round.
+SAMPLE = 100
+
+
+def played(clients: int, width: int, name: str, rounds: int, share: int = 0) -> dict[str, Any]:
+    """Seconds and memory of a round: `clients` clients, a perceptron of `width` units.
+
+    share: how many of the clients take part in each round; 0 for all of them.
+    """
     from unseen import Client, InProcess, Model, Split, Training, method, start
     from unseen.core.optimiser import SGD
     from unseen.core.round import play_round
@@ -44,21 +52,23 @@ def played(clients: int, width: int, name: str, rounds: int) -> dict[str, Any]:
     before, seconds = status("VmRSS"), []
     for _ in range(rounds + 1):
         begun = time.process_time()
-        state, _ = play_round(chosen, state, backend, names, rounds + 1)
+        state, _ = play_round(chosen, state, backend, names, rounds + 1, share or 1.0)
         seconds.append(time.process_time() - begun)
     down, up = next(iter(traffic(chosen, state.inbox).values()))
     P = len(model.vector)
+    active = share or clients
+    whole = f"A round of one step of {SAMPLE} clients, drawn from K, one core"
     return {
-        "table": "A round of one step per client, one core",
+        "table": whole if share else "A round of one step per client, one core",
         "method": name,
         "K": clients,
         "P": P,
         "cpu_ms": 1000 * sorted(seconds[1:])[len(seconds[1:]) // 2],
-        "cpu_us_per_client": 1e6 * sorted(seconds[1:])[len(seconds[1:]) // 2] / clients,
+        "cpu_us_per_client": 1e6 * sorted(seconds[1:])[len(seconds[1:]) // 2] / active,
         "memory_mib": (status("VmHWM") - before) / 1024,
-        "updates_mib": 4 * clients * P / 2**20,
+        "updates_mib": 4 * active * P / 2**20,
         "bytes_per_client": down + up,
-        "mib_per_round": clients * (down + up) / 2**20,
+        "mib_per_round": active * (down + up) / 2**20,
     }
 
 
@@ -121,6 +131,9 @@ def run(quick: bool) -> dict[str, Any]:
     measured = [fresh(played, k, 64, name, 3) for name in ("fedavg", "ppdg") for k in counts]
     widths: tuple[int, ...] = () if quick else (256, 1024, 4096, 16384)
     measured += [fresh(played, 10, width, "ppdg", 3) for width in widths]
+    rosters = (1000,) if quick else (100, 1000, 10_000)
+    names = ("fedavg",) if quick else ("fedavg", "scaffold", "ppdg")
+    measured += [fresh(played, k, 64, name, 10, SAMPLE) for name in names for k in rosters]
     for clients in counts:
         measured += fresh(server, clients, 43_960)
     return {"measured": measured, "goals": {}, "notes": []}
