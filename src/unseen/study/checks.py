@@ -11,11 +11,14 @@ from unseen.core.client import Client, Stored
 from unseen.datasets.dataset import DataSet, Totals
 from unseen.engine.inprocess import InProcess
 from unseen.errors import UnseenError
+from unseen.expression import parse
 from unseen.privacy import channel, kinds
 from unseen.spec.holdout import Task
 from unseen.spec.study import StudySpec
 from unseen.study.prepare import Prepared
 
+#: Augmentations that move pixels, which labels of pixels would have to follow.
+MOVING = ("random-resized-crop", "flip")
 #: Channels that show the server no single client's row.
 SUMMED = ("masks", "ckks")
 
@@ -168,6 +171,8 @@ def check_clients(prepared: Prepared, study: StudySpec, task: Task) -> list[str]
         What deserves a warning.
     """
     warnings, lone = [], list[str]()
+    if prepared.masks:
+        _check_masks(study)
     if study.training.augment and len(prepared.shape) != 3 and not prepared.frozen:
         what = f"training.augment changes images; inputs here have shape {list(prepared.shape)}."
         raise UnseenError(what, remedy="Leave it out.")
@@ -183,7 +188,9 @@ def check_clients(prepared: Prepared, study: StudySpec, task: Task) -> list[str]
             )
         for split in (train, client.split("validation")):
             _check_finite(split.x, where)
-        if client.classes is not None and bool((train.y == train.y[0]).all()):
+        if prepared.masks:
+            warnings += _without_foreground(name, train.y)
+        elif client.classes is not None and bool((train.y == train.y[0]).all()):
             # Without the task, so that the one site is named once in a study.
             lone.append(name)
             warnings.append(
@@ -196,6 +203,30 @@ def check_clients(prepared: Prepared, study: StudySpec, task: Task) -> list[str]
     for name, client in (prepared.validators | prepared.targets).items():
         _check_finite(client.split("validation").x, f"domain {name!r} (task {task.name!r})")
     return warnings
+
+
+def _check_masks(study: StudySpec) -> None:
+    """Refuse settings that masks have no meaning for yet."""
+    partition = parse(study.partition)[0].name if study.partition else ""
+    augment = parse(study.training.augment) if study.training.augment else ()
+    moved = [call.name for call in augment if call.name in MOVING]
+    refused = {
+        "freeze": (study.frozen, "features of a frozen part have lost the pixels' places"),
+        "partition": (partition == "dirichlet", "dirichlet deals examples by their one class"),
+        "training.augment": (bool(moved), f"{', '.join(moved)} moves pixels of images alone"),
+        "privacy.examples": (bool(study.privacy.examples), "the Dice of a batch is no mean of its "
+                             "examples' losses, whose gradients would be clipped"),
+    }  # fmt: skip
+    for name, (there, why) in refused.items():
+        if there:
+            raise UnseenError(f"{name} is not for masks: {why}.", remedy="Leave it out.")
+
+
+def _without_foreground(name: str, y: Tensor) -> list[str]:
+    """Return a warning for a client whose masks are all background."""
+    if bool((y > 0).any()):
+        return []
+    return [f"client {name!r} has masks of background alone; it trains towards finding nothing."]
 
 
 def check_model(module: torch.nn.Module, prepared: Prepared, study: StudySpec) -> None:
@@ -213,11 +244,22 @@ def check_model(module: torch.nn.Module, prepared: Prepared, study: StudySpec) -
         ) from None
     shape = list(outputs.shape) if isinstance(outputs, Tensor) else type(outputs).__name__
     widths = (prepared.outputs, 1) if prepared.classes == 2 else (prepared.outputs,)
-    if shape not in [[len(x), width] for width in widths]:
+    if prepared.masks:
+        _check_pixels(shape, [len(x), prepared.outputs, *x.shape[2:]], prepared.outputs)
+    elif shape not in [[len(x), width] for width in widths]:
         labels = f"{prepared.classes} classes" if prepared.classes else "one number per example"
         raise UnseenError(
             f"the model's output does not fit {labels}: expected shape "
             f"[{len(x)}, {prepared.outputs}] for {len(x)} examples, found {shape}."
+        )
+
+
+def _check_pixels(shape: object, expected: list[int], classes: int) -> None:
+    if shape != expected:
+        raise UnseenError(
+            f"the model's output does not fit masks of {classes} classes: expected shape "
+            f"{expected} for {expected[0]} images, found {shape}.",
+            remedy="Take unet, or a network of your own with a logit of every class per pixel.",
         )
 
 

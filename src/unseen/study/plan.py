@@ -12,8 +12,15 @@ from typing import Any
 import torch
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from unseen.core.exchange import Method
-from unseen.core.metrics import FOR_NUMBERS, METRICS, OF_NUMBERS, check_metric, check_ordered
+from unseen.core.exchange import ONE_LABEL, Method
+from unseen.core.metrics import (
+    BY_KIND,
+    FOR_MASKS,
+    FOR_NUMBERS,
+    METRICS,
+    check_metric,
+    check_ordered,
+)
 from unseen.datasets import info as info_of
 from unseen.datasets.dataset import DataSet
 from unseen.engine.stacked import NO_STEPS, unstackable
@@ -172,20 +179,21 @@ def chosen_metrics(study: StudySpec, data: DataSet, usual: Sequence[str]) -> tup
     Args:
         study: The study, whose own metrics come first.
         data: The data set.
-        usual: Those usual for it, in the place of which others stand where labels are numbers.
+        usual: Those usual for it, in the place of which others stand where labels are others.
     """
     classes = len(data.classes) if data.classes is not None else None
-    if classes is None and not {"loss", *OF_NUMBERS}.issuperset(usual):
-        usual = FOR_NUMBERS
+    instead = {"numbers": FOR_NUMBERS, "masks": FOR_MASKS}
+    if data.kind in instead and (data.masks or not BY_KIND[data.kind].issuperset(usual)):
+        usual = instead[data.kind]
     search = study.tune or Tune()
     asked = [name for name in (study.metric, search.metric) if name is not None]
     main = [name.removeprefix(selection.WORST).partition("@")[0] for name in asked]
     flat = study.patience is not None or "until" in str(search.space.get("rounds"))
-    names = study.metrics_of(classes is not None) or usual
+    names = study.metrics_of(data.kind) or usual
     more = [*(name for name in main if name in METRICS), *(["loss"] if flat else [])]
     metrics = tuple(dict.fromkeys([*names, *more]))
     for name in metrics:
-        check_metric(name, classes)
+        check_metric(name, classes, data.masks)
     check_known("column to group by", data.levels, *study.groups)
     return metrics
 
@@ -298,7 +306,9 @@ def has(ask: str, network: torch.nn.Module, prepared: Prepared) -> bool:
     if ask == "images":
         return len(prepared.shape) == 3 and not prepared.frozen
     if ask == "classes":
-        return prepared.classes is not None
+        return prepared.classes is not None and not prepared.masks
+    if ask == ONE_LABEL:
+        return not prepared.masks
     return has_layer(network, torch.nn.Conv2d if ask == "convolutions" else _BatchNorm)
 
 
