@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from unseen.core import Backend, Method
+from unseen.core import ONE_LABEL, Backend, Method
 from unseen.core.client import Client, Stored
 from unseen.datasets.dataset import DataSet, Totals
 from unseen.engine.inprocess import InProcess
@@ -203,6 +203,27 @@ def check_clients(prepared: Prepared, study: StudySpec, task: Task) -> list[str]
     for name, client in (prepared.validators | prepared.targets).items():
         _check_finite(client.split("validation").x, f"domain {name!r} (task {task.name!r})")
     return warnings
+
+
+def lacks(method: Method, network: nn.Module, prepared: Prepared) -> str:
+    """Return what a method needs that data and model are not, as a reason; "" for nothing."""
+    lacking = [ask for ask in method.asks if not _has(ask, network, prepared)]
+    if not lacking:
+        return ""
+    why = ", and gets features of them" if prepared.frozen and "images" in lacking else ""
+    names = {"classes": "one class per example"} if prepared.masks else {}
+    return f"needs {' and '.join(names.get(ask, ask) for ask in lacking)}{why}"
+
+
+def _has(ask: str, network: nn.Module, prepared: Prepared) -> bool:
+    if ask == "images":
+        return len(prepared.shape) == 3 and not prepared.frozen
+    if ask == "classes":
+        return prepared.classes is not None and not prepared.masks
+    if ask == ONE_LABEL:
+        return not prepared.masks
+    kind = nn.Conv2d if ask == "convolutions" else _BatchNorm
+    return any(isinstance(layer, kind) for layer in network.modules())
 
 
 def _check_masks(study: StudySpec) -> None:

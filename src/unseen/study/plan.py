@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch.nn.modules.batchnorm import _BatchNorm
 
-from unseen.core.exchange import ONE_LABEL, Method
+from unseen.core.exchange import Method
 from unseen.core.metrics import (
     BY_KIND,
     FOR_MASKS,
@@ -40,9 +39,10 @@ from unseen.study.checks import (
     check_in_process,
     check_model,
     check_private,
+    lacks,
 )
 from unseen.study.frozen import featured
-from unseen.study.prepare import Prepared, prepare
+from unseen.study.prepare import prepare
 from unseen.study.runtime import (
     adapted,
     as_model,
@@ -51,7 +51,6 @@ from unseen.study.runtime import (
     composed,
     first_model,
     first_network_and_report,
-    has_layer,
 )
 from unseen.study.search import jobs_of, tuned
 from unseen.study.setting import FREE, Setting, digest_of, initial_weights, keep, read
@@ -247,9 +246,8 @@ def check_tasks(
         for name, method in methods.items():
             roster = method.gather(prepared.sources) if method.gather else prepared.sources
             check_batches(network, roster, study)
-            if lacking := [ask for ask in method.asks if not has(ask, network, prepared)]:
-                why = ", and gets features of them" if prepared.frozen else ""
-                refused[name] = f"needs {' and '.join(lacking)}{why * ('images' in lacking)}"
+            if lacking := lacks(method, network, prepared):
+                refused[name] = lacking
                 continue
             if method.adapt is not None or method.sized is not None:
                 plan = blueprint(setting, prepared, seed, len(roster))
@@ -299,17 +297,6 @@ def alone_of(
     model = first_model(setting, prepared, seed, device="cpu")
     reasons = {name: unstackable(m, model, prepared.sources) for name, m in methods.items()}
     return {name: reason for name, reason in reasons.items() if reason}
-
-
-def has(ask: str, network: torch.nn.Module, prepared: Prepared) -> bool:
-    """Return whether the data or the model is what a method asks for."""
-    if ask == "images":
-        return len(prepared.shape) == 3 and not prepared.frozen
-    if ask == "classes":
-        return prepared.classes is not None and not prepared.masks
-    if ask == ONE_LABEL:
-        return not prepared.masks
-    return has_layer(network, torch.nn.Conv2d if ask == "convolutions" else _BatchNorm)
 
 
 def check_folder(planned: Plan, strict: bool = False) -> None:
