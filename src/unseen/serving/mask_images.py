@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from unseen.core.atomic import write_atomically
+from unseen.core.labels import colour
 from unseen.core.outputs import predicted
 from unseen.errors import UnseenError
 from unseen.serving.bounds import spelt
@@ -19,11 +20,6 @@ from unseen.serving.predict import Runtime, marked
 
 #: The list of what was predicted, in the folder of the masks.
 LIST = "predictions.csv"
-#: Red, green and blue of the classes: background, then Okabe and Ito's colours again and again.
-COLOURS = (
-    (0, 0, 0), (230, 159, 0), (86, 180, 233), (0, 158, 115), (240, 228, 66), (0, 114, 178),
-    (213, 94, 0), (204, 121, 167),
-)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -114,11 +110,6 @@ def write_mask(path: Path, mask: Tensor, size: tuple[int, int] | None = None) ->
     image.save(content, "PNG")
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, content.getvalue())
-
-
-def colour(code: int) -> tuple[int, int, int]:
-    """Return the colour of a class."""
-    return COLOURS[0] if code == 0 else COLOURS[1 + (code - 1) % (len(COLOURS) - 1)]
 
 
 def write_list(path: Path, classes: Sequence[str], lines: Sequence[MaskLine]) -> None:
