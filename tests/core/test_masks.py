@@ -114,7 +114,9 @@ def test_overlap_is_that_of_scikit_learn() -> None:
     guess = outputs.argmax(1)
     pairs = [(t.flatten().numpy(), p.flatten().numpy()) for t, p in zip(y, guess, strict=True)]
     options = {"labels": [1, 2], "average": "macro"}
-    assert dice(outputs, y) == pytest.approx(np.mean([f1_score(*pair, **options) for pair in pairs]))
+    assert dice(outputs, y) == pytest.approx(
+        np.mean([f1_score(*pair, **options) for pair in pairs])
+    )
     expected = np.mean([jaccard_score(*pair, **options) for pair in pairs])
     assert iou(outputs, y) == pytest.approx(expected)
     assert accuracy(outputs, y) == pytest.approx(float((guess == y).double().mean()))

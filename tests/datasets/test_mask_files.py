@@ -110,9 +110,10 @@ def test_an_archive_is_read_as_it_is(tmp_path: Path) -> None:
 
 def test_masks_are_resized_by_the_nearest_pixel(tmp_path: Path) -> None:
     pair(tmp_path, "a", MASK)
-    assert read(tmp_path, 8, classes=NAMES)["north"].y[0].tolist() == MASK.repeat(2, 0).repeat(
-        2, 1
-    ).tolist()
+    assert (
+        read(tmp_path, 8, classes=NAMES)["north"].y[0].tolist()
+        == MASK.repeat(2, 0).repeat(2, 1).tolist()
+    )
     assert read(tmp_path, 2, classes=NAMES)["north"].y[0].tolist() == [[0, 1], [2, 0]]
 
 

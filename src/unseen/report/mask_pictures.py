@@ -26,10 +26,10 @@ def panel_of(title: str, model: Model, split: Split, classes: tuple[str, ...]) -
     """
     outputs = forward(model, split)
     scores = each_dice(outputs, split.y)
-    order = scores.argsort().tolist()
-    places = {"best": order[-1], "middle": order[len(order) // 2], "worst": order[0]}
+    order = scores.argsort(stable=True).tolist()
+    places = {"worst": order[0], "middle": order[len(order) // 2], "best": order[-1]}
     rows, guess = [], predicted(outputs)
-    for name, i in sorted(places.items(), key=lambda place: float(scores[place[1]])):
+    for name, i in places.items():
         x, _ = split.batch(slice(i, i + 1))
         masks = (coloured(codes, len(classes)) for codes in (split.y[i], guess[i]))
         rows.append(Picture(name, float(scores[i]), pixels_of(x[0]), *masks))

@@ -240,8 +240,10 @@ def of_data_set(trained: Trained, folder: Path | None, request: Request) -> Iter
 
 def _training_data(trained: Trained, folder: Path | None) -> DataSet:
     (call,) = parse(trained.spec["data"]["dataset"])
-    if call.name == "masks" and folder is not None:  # other images than those of training
-        return load(call.name, folder, **{**call.arguments, "path": "."})
+    if call.name == "masks" and folder is not None:
+        path = str(call.arguments.get("path", "."))
+        other = Path(path).is_absolute() or not (folder / path).exists()  # not of training
+        return load(call.name, folder, **{**call.arguments, "path": "." if other else path})
     return load(call.name, folder or os.environ.get("UNSEEN_DATA"), **call.arguments)
 
 

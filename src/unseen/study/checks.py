@@ -171,8 +171,6 @@ def check_clients(prepared: Prepared, study: StudySpec, task: Task) -> list[str]
         What deserves a warning.
     """
     warnings, lone = [], list[str]()
-    if prepared.masks:
-        _check_masks(study)
     if study.training.augment and len(prepared.shape) != 3 and not prepared.frozen:
         what = f"training.augment changes images; inputs here have shape {list(prepared.shape)}."
         raise UnseenError(what, remedy="Leave it out.")
@@ -226,8 +224,10 @@ def _has(ask: str, network: nn.Module, prepared: Prepared) -> bool:
     return any(isinstance(layer, kind) for layer in network.modules())
 
 
-def _check_masks(study: StudySpec) -> None:
-    """Refuse settings that masks have no meaning for yet."""
+def check_masks(study: StudySpec, data: DataSet) -> None:
+    """Refuse settings that have no meaning for masks, where labels are these."""
+    if not data.masks:
+        return
     partition = parse(study.partition)[0].name if study.partition else ""
     augment = parse(study.training.augment) if study.training.augment else ()
     moved = [call.name for call in augment if call.name in MOVING]

@@ -37,6 +37,7 @@ from unseen.study.checks import (
     check_clients,
     check_completed,
     check_in_process,
+    check_masks,
     check_model,
     check_private,
     lacks,
@@ -132,6 +133,7 @@ def prepare_study(study: StudySpec, out: Path, data_dir: str | Path | None = Non
     # Before images are decoded, which may take hours.
     weights = initial_weights(study, model, directory)
     data = featured(read(study.dataset, directory), study, model, weights, directory)
+    check_masks(study, data)
     metrics = chosen_metrics(study, data, info.metrics)
     setting = Setting(study, out, directory, digest_of(data), model, metrics, weights=weights)
     keep(setting, data)
