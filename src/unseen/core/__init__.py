@@ -3,6 +3,7 @@
 from unseen.core.apply import Add, Apply, Descend, MovingAverage, Put, Replace
 from unseen.core.client import Client, Memories, Split
 from unseen.core.exchange import (
+    MASKS,
     ONE_LABEL,
     Exchange,
     Local,
@@ -22,7 +23,7 @@ from unseen.core.types import Inbox, Memory, Table
 from unseen.core.vector import Layout, Model
 
 __all__ = [
-    "ONE_LABEL", "Add", "Apply", "Backend", "Client", "Collect", "Combine", "DenseRows",
+    "MASKS", "ONE_LABEL", "Add", "Apply", "Backend", "Client", "Collect", "Combine", "DenseRows",
     "Descend", "Draws", "Elementwise", "Evaluate", "Exchange", "Gram", "Inbox", "Layout",
     "Local", "Memories", "Memory", "Method", "Model", "MovingAverage", "Outcome", "Put",
     "Reference", "Replace", "Reply", "Rows", "RuleState", "Slot", "Split", "State", "Table",

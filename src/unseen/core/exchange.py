@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 #: What a method asks for that reads one label per example, or outputs that are a row for each.
 ONE_LABEL = "one label per example"
+#: What a method asks for whose labels are of pixels.
+MASKS = "masks"
 
 
 @dataclass(frozen=True)
@@ -197,7 +199,7 @@ class Method:
         cycle: Rounds that make one step of it, at whose end it is evaluated.
         shares: What leaves a client beyond the model, in words.
         asks: What data and network must be: "images", "classes", "batchnorm", "convolutions" or
-            `ONE_LABEL`, which masks are not.
+            `ONE_LABEL`, which masks are not, or `MASKS`.
     """
 
     name: str

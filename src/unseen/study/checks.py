@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from unseen.core import ONE_LABEL, Backend, Method
+from unseen.core import MASKS, ONE_LABEL, Backend, Method
 from unseen.core.client import Client, Stored
 from unseen.datasets.dataset import DataSet, Totals
 from unseen.engine.inprocess import InProcess
@@ -218,8 +218,8 @@ def _has(ask: str, network: nn.Module, prepared: Prepared) -> bool:
         return len(prepared.shape) == 3 and not prepared.frozen
     if ask == "classes":
         return prepared.classes is not None and not prepared.masks
-    if ask == ONE_LABEL:
-        return not prepared.masks
+    if ask in (ONE_LABEL, MASKS):
+        return prepared.masks is (ask == MASKS)
     kind = nn.Conv2d if ask == "convolutions" else _BatchNorm
     return any(isinstance(layer, kind) for layer in network.modules())
 
