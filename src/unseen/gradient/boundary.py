@@ -67,10 +67,10 @@ class Regions:
         total = own.new_zeros(())
         for c, there in enumerate(self.there):
             if bool(there.any()):
-                kinds = [
+                border, around = (
                     torch.cat([z[k][there] for z in (own, foreign)]) for k in (2 * c, 2 * c + 1)
-                ]
-                total = total + nt_xent(*kinds, temperature)
+                )
+                total = total + nt_xent(border, around, temperature)
         return total
 
 
