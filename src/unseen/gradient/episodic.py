@@ -68,8 +68,8 @@ class Episodic(Around, named="feddg"):
     interpolation: Literal["continuous", "swap"] = "continuous"
     order: Literal["first", "second"] = "first"
     scale: Literal["mean", "sum"] = "mean"
-    boundary: Annotated[NotNegative, log(0.01, 1)] = 0.0
-    temperature: Annotated[Positive, log(0.01, 1)] = 0.05
+    boundary: NotNegative = 0.0
+    temperature: Positive = 0.05
 
     def __post_init__(self) -> None:
         super().__post_init__()
