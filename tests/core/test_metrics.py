@@ -162,9 +162,10 @@ def test_less_of_a_loss_is_better_and_more_of_the_rest() -> None:
     more = {
         "accuracy", "balanced-accuracy", "auroc", "auprc", "sensitivity", "specificity", "ppv",
         "npv", "f1-macro", "f1-micro", "mcc", "auroc-ovr", "r2", "pearson", "concordance",
+        "dice", "iou",
     }  # fmt: skip
     assert set(METRICS) - LOWER - UNORDERED == more
-    assert {"loss", "log-loss", "brier", "ece", "mae", "rmse"} == LOWER
+    assert {"loss", "log-loss", "brier", "ece", "mae", "rmse", "hd95"} == LOWER
 
 
 # --- evaluation ------------------------------------------------------------------------------

@@ -86,7 +86,7 @@ def invert(subject: Subject, count: int) -> tuple[dict[str, Any], dict[str, Tens
     """
     sources = list(subject.prepared.sources.values())
     victim, other = sources[0], sources[-1]
-    recipe = replace(subject.study.training.build(subject.data.classes is None), augment=None)
+    recipe = replace(subject.study.training.build(subject.data.kind), augment=None)
     plain, loss = compose("fedsgd", recipe), output_loss(recipe.loss, "audit")
     model = first_model(subject.setting, subject.prepared, subject.seed)
     prior = Prior.of(other.split("train").batch(slice(None))[0])
@@ -240,7 +240,7 @@ def shared_extras(subject: Subject) -> dict[str, Any]:
     prepared, seed = subject.prepared, subject.seed
     sources = list(prepared.sources.values())
     findings: dict[str, Any] = {}
-    plain = compose("fedsgd", subject.study.training.build(subject.data.classes is None))
+    plain = compose("fedsgd", subject.study.training.build(subject.data.kind))
     model = first_model(subject.setting, prepared, seed)
     if len(prepared.shape) == 3 and not prepared.frozen:
         findings["banks"] = shared.bank_membership(model, sources[0], sources[1:], 16, seed)

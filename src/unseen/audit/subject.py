@@ -95,6 +95,8 @@ def prepare_subject(study: StudySpec, data_dir: str | Path | None, method: str |
         study = StudySpec(**{**study.model_dump(), "methods": (method,), "reference": None})
     with tempfile.TemporaryDirectory(prefix="unseen-audit-") as folder:
         planned = prepare_study(study, Path(folder), data_dir)
+    if planned.data.masks:
+        raise UnseenError("the attacks guess one label per example; this study's labels are masks.")
     name = next((m for m in planned.methods if m == compose(name).name), name)
     if name in planned.not_applicable:
         why = f"{name} {planned.not_applicable[name]}."

@@ -232,8 +232,8 @@ def _domains(report: Report) -> tuple[list[str], list[list[str]]]:
         units = "" if domain.units is None else f"{domain.units:,}"
         cells = [domain.name, f"{domain.count:,}", total, domain.split, classes, span, units]
         rows.append(cells)
-    regression = any(domain.targets for domain in report.domains)
-    spare = set(head[2:] if regression else ["units"])
+    without = any("" in domain.counts for domain in report.domains)
+    spare = set(head[2:] if without else ["units"])
     columns = [j for j, name in enumerate(head) if name not in spare or any(row[j] for row in rows)]
     return [head[j] for j in columns], [[row[j] for j in columns] for row in rows]
 

@@ -117,7 +117,7 @@ def predict(
     allow_code: AllowCode = False,
     key: str = "",
 ) -> None:
-    """Predict for images or the rows of csv files: classes with probabilities, or numbers.
+    """Predict for images or the rows of csv files: classes with probabilities, numbers or masks.
 
     What cannot be predicted is named in the output, and the exit code is then 1. The column
     `unusual` names values far from what training saw; with --strict these are not predicted. With
@@ -126,7 +126,7 @@ def predict(
     Args:
         model_dir: What `unseen train` wrote.
         inputs: Images, folders of them, csv files.
-        out: A file, .csv, .jsonl or .parquet (default: stdout).
+        out: A file, .csv, .jsonl or .parquet (default: stdout); for masks a folder of PNG files.
         form: csv, jsonl or parquet.
         keep: Columns of a csv file to copy, such as an identifier.
         accept_unseen: Predict rows with categories new to the model.
@@ -149,6 +149,7 @@ def predict(
         key: Refuse a directory that this public key has not signed (a file, or its digits).
     """
     start = time.perf_counter()
+    from unseen.cli.mask_command import of_masks
     from unseen.errors import UnseenError, choice
     from unseen.serving import predict as module
     from unseen.serving import transductive
@@ -158,13 +159,13 @@ def predict(
     from unseen.serving.policy import policy_of
 
     choice("--runtime", runtime, ("torch", "onnx"))
-    form = module.form_of(form, out)
     clock = Clock({"imports": time.perf_counter() - start})
     with clock.phase("loading"):
         trained = read(model_dir, device, allow_code, key)
         _code(trained)
         trained.at(site)
         other = _export(trained, None, site, key) if runtime == "onnx" else None
+    lines_form = module.form_of(form, out) if not trained.masks else ""
     columns, rows = names(keep), trained.spec["input"]["kind"] == "table"
     if columns and not rows:
         raise UnseenError("--keep copies columns of a csv file; this model takes images.")
@@ -174,11 +175,14 @@ def predict(
     count, faults, tally = 0, [], Tally(trained.bounds)
     if strict:
         check_strict(trained.bounds)
+    if trained.masks:
+        asked, how_masks = columns or accept_unseen or form, (other, batch, clock, strict)
+        return _faults(*of_masks(trained, inputs, out, asked, how_masks, profile))
     how = (other, batch, clock, accept_unseen, strict, policy)
     adapted = transductive.predict_adapted(trained, inputs, by, *how) if by else None
     lines = adapted.lines if adapted else module.predict(trained, inputs, *how)
     cells = module.Columns.of(trained, policy, columns, by, other is not None)
-    with module.writing(out, form, cells) as write:
+    with module.writing(out, lines_form, cells) as write:
         for line in lines:
             with clock.phase("writing"):
                 write(line)

@@ -25,6 +25,11 @@ if TYPE_CHECKING:
     from unseen.core.rule import Combine
     from unseen.core.vector import Model
 
+#: What a method asks for that reads one label per example, or outputs that are a row for each.
+ONE_LABEL = "one label per example"
+#: What a method asks for whose labels are of pixels.
+MASKS = "masks"
+
 
 @dataclass(frozen=True)
 class Reply:
@@ -193,7 +198,8 @@ class Method:
         rounds: How many rounds it takes, where it ends by itself; None: as many as the study says.
         cycle: Rounds that make one step of it, at whose end it is evaluated.
         shares: What leaves a client beyond the model, in words.
-        asks: What data and network must be: "images", "classes", "batchnorm" or "convolutions".
+        asks: What data and network must be: "images", "classes", "batchnorm", "convolutions" or
+            `ONE_LABEL`, which masks are not, or `MASKS`.
     """
 
     name: str

@@ -25,7 +25,9 @@ from unseen.core.class_metrics import (
 )
 from unseen.core.client import Client, Split
 from unseen.core.exchange import Reply
-from unseen.core.losses import cross_entropy, squared_error
+from unseen.core.labels import IGNORED, Kind, are_masks, kind_of
+from unseen.core.losses import CrossEntropyDice, cross_entropy, squared_error
+from unseen.core.mask_metrics import dice, hd95, iou
 from unseen.core.number_metrics import concordance
 from unseen.core.outputs import class_scores, predicted
 from unseen.core.turn import Turn
@@ -35,25 +37,32 @@ from unseen.errors import Diverged, UnseenError, check_known
 
 #: Rows of one forward pass in evaluation; part of the protocol where BatchNorm has no statistics.
 EVALUATION_BATCH = 512
-#: (outputs [N, C], y [N]) -> value, or None where the metric is not defined for this set.
+#: (outputs [N, C], y [N]) -> value, or None where the metric is not defined for this set; of
+#: masks (outputs [N, C, H, W], y [N, H, W]).
 Metric = Callable[[Tensor, Tensor], float | None]
 Predict = Callable[[Model, Inbox, Tensor], Tensor]
 
 
 def loss(outputs: Tensor, y: Tensor) -> float:
-    """Return the mean cross-entropy, or the mean squared error where targets are numbers."""
+    """Return the mean cross-entropy, the mean squared error of numbers, or the loss of masks.
+
+    That of masks is `unseen.core.losses.CrossEntropyDice` with Dice over the whole set.
+    """
+    if are_masks(y):
+        return float(CrossEntropyDice().value(outputs.double(), y))
     mean = squared_error if y.is_floating_point() else cross_entropy
     return float(mean(outputs.double(), y.double() if y.is_floating_point() else y))
 
 
 def accuracy(outputs: Tensor, y: Tensor) -> float:
-    """Return the share of examples whose class is predicted.
+    """Return the share of examples whose class is predicted; of masks, the share of pixels.
 
     Example:
         >>> accuracy(torch.tensor([[2.0, 1.0], [0.0, 3.0]]), torch.tensor([0, 0]))
         0.5
     """
-    return float((predicted(outputs) == y).double().mean())
+    counted = y != IGNORED
+    return float((predicted(outputs) == y)[counted].double().mean())
 
 
 def auroc(outputs: Tensor, y: Tensor) -> float | None:
@@ -164,18 +173,27 @@ METRICS: dict[str, Metric] = {
         sensitivity, specificity, ppv, npv, f1_macro, f1_micro, mcc, auroc_ovr,
         log_loss, brier, ece, calibration_slope, calibration_intercept,
         mae, rmse, r2, pearson, concordance,
+        dice, iou, hd95,
     )
 }  # fmt: skip
 #: Metrics of which less is better.
-LOWER = frozenset({"loss", "log-loss", "brier", "ece", "mae", "rmse"})
+LOWER = frozenset({"loss", "log-loss", "brier", "ece", "mae", "rmse", "hd95"})
 #: Metrics that are best at 1 and at 0: no rule selects by them.
 UNORDERED = frozenset({"calibration-slope", "calibration-intercept"})
-#: Metrics of numbers; `loss` is of both kinds, all others are of classes.
+#: Metrics of masks; the names that classes have too mean the same of pixels.
+OF_MASKS = frozenset({"loss", "accuracy", "dice", "iou", "hd95"})
+#: What is recorded of masks where nobody says otherwise.
+FOR_MASKS = ("loss", "dice", "iou", "hd95", "accuracy")
+#: Metrics of numbers; `loss` is of all kinds, all others but those of masks are of classes.
 OF_NUMBERS = frozenset({"mae", "rmse", "r2", "pearson", "concordance"})
 #: What is recorded of numbers where nobody says otherwise.
 FOR_NUMBERS = ("loss", "mae", "rmse", "r2", "pearson")
 #: Metrics of classes.
-OF_CLASSES = METRICS.keys() - OF_NUMBERS
+OF_CLASSES = METRICS.keys() - OF_NUMBERS - (OF_MASKS - {"loss", "accuracy"})
+#: Kind of labels -> the metrics that it has.
+BY_KIND: Mapping[Kind, frozenset[str]] = {
+    "classes": frozenset(OF_CLASSES), "numbers": OF_NUMBERS | {"loss"}, "masks": OF_MASKS
+}  # fmt: skip
 #: Metrics of two classes.
 OF_TWO = frozenset({"auroc", "auprc", "sensitivity", "specificity", "ppv", "npv", *UNORDERED})
 #: Metrics of what is decided, which a threshold moves; all others are of the probabilities.
@@ -185,23 +203,23 @@ OF_DECISIONS = frozenset({
 })  # fmt: skip
 
 
-def fitting(classes: int | None) -> tuple[str, ...]:
+def fitting(classes: int | None, masks: bool = False) -> tuple[str, ...]:
     """Return all metrics that such labels have; classes None: numbers."""
-    kind = OF_NUMBERS | {"loss"} if classes is None else OF_CLASSES
-    return tuple(name for name in METRICS if name in kind and (classes == 2 or name not in OF_TWO))
+    fit = BY_KIND[kind_of(classes, masks)]
+    return tuple(name for name in METRICS if name in fit and (classes == 2 or name not in OF_TWO))
 
 
-def check_metric(name: str, classes: int | None) -> None:
+def check_metric(name: str, classes: int | None, masks: bool = False) -> None:
     """Refuse a metric that does not exist or is not for such labels (classes None: numbers)."""
     check_known("metric", METRICS, name)
-    if name in OF_TWO and classes not in (2, None):
+    if name in OF_TWO and not masks and classes not in (2, None):
         raise UnseenError(
             f"the metric {name!r} is for two classes; these labels have {classes}.",
             remedy="Choose accuracy, auroc-ovr, f1-macro or balanced-accuracy.",
         )
-    kind, fit = ("numbers", OF_NUMBERS) if classes is None else ("classes", OF_CLASSES)
-    if name not in fit | {"loss"}:
-        remedy = f"Choose from {', '.join(sorted(fit | {'loss'}))}."
+    kind = kind_of(classes, masks)
+    if name not in BY_KIND[kind]:
+        remedy = f"Choose from {', '.join(sorted(BY_KIND[kind]))}."
         raise UnseenError(f"the metric {name!r} is not for labels that are {kind}.", remedy=remedy)
 
 

@@ -12,6 +12,9 @@ from torch import Generator, Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, one_hot
 
 from unseen.core.class_metrics import BINS, confidence_bins, logistic, squared_distances
+from unseen.core.labels import IGNORED, are_masks
+from unseen.core.losses import CrossEntropyDice, pixel_sums
+from unseen.core.mask_metrics import each_dice, each_hd95, each_iou
 from unseen.core.outputs import class_scores, predicted, probabilities
 
 Weighted = Callable[[Tensor], Tensor]
@@ -29,6 +32,8 @@ def _errors(outputs: Tensor, y: Tensor) -> Tensor:
 
 def _loss(outputs: Tensor, y: Tensor) -> Weighted:
     z = outputs.double()
+    if are_masks(y):
+        return _mask_loss(z, y)
     if y.is_floating_point():
         return _mean_of(_errors(z, y).square())
     if z.shape[-1] > 1:
@@ -36,7 +41,23 @@ def _loss(outputs: Tensor, y: Tensor) -> Weighted:
     return _mean_of(binary_cross_entropy_with_logits(z.squeeze(-1), y.double(), reduction="none"))
 
 
+def _mask_loss(z: Tensor, y: Tensor) -> Weighted:
+    logs, pixels, both, sizes = (part.double() for part in pixel_sums(z, y))
+    combined = CrossEntropyDice().combined
+
+    def metric(weights: Tensor) -> Tensor:
+        entropy = weights @ logs / (weights @ pixels).clamp(min=1)
+        return combined(entropy, weights @ both, weights @ sizes)
+
+    return metric
+
+
 def _accuracy(outputs: Tensor, y: Tensor) -> Weighted:
+    if are_masks(y):
+        counted = y != IGNORED
+        right = ((predicted(outputs) == y) & counted).sum((1, 2)).double()
+        pixels = counted.sum((1, 2)).double()
+        return lambda weights: (weights @ right) / (weights @ pixels)
     return _mean_of((predicted(outputs) == y).double())
 
 
@@ -198,6 +219,9 @@ WEIGHTED: dict[str, Callable[[Tensor, Tensor], Weighted]] = {
     "r2": _r2,
     "pearson": _pearson,
     "concordance": _concordance,
+    "dice": lambda outputs, y: _mean_of(each_dice(outputs, y)),
+    "iou": lambda outputs, y: _mean_of(each_iou(outputs, y)),
+    "hd95": lambda outputs, y: _mean_of(each_hd95(outputs, y)),
 }
 
 

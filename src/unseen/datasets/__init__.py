@@ -20,10 +20,12 @@ from unseen.datasets import (
     digit_makers,
     digits,
     eicu,
+    ellipses,
     fmow,
     folder,
     heart,
     layout,
+    mask_files,
     mnist,
     poverty,
     site_tables,
@@ -41,7 +43,7 @@ DATASETS = {
     for info in (
         digits.INFO, mnist.INFO, mnist.COLOURED_INFO, cifar.INFO, heart.INFO, *layout.INFOS,
         camelyon.INFO, poverty.INFO, fmow.INFO, eicu.INFO, *site_tables.INFOS,
-        digit_makers.INFO, folder.INFO, delimited.INFO,
+        digit_makers.INFO, ellipses.INFO, folder.INFO, mask_files.INFO, delimited.INFO,
     )
 }  # fmt: skip
 

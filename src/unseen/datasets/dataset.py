@@ -12,6 +12,7 @@ from torch import Tensor
 
 from unseen.core.client import Client
 from unseen.core.exchange import Reply
+from unseen.core.labels import IGNORED, Kind, are_masks, kind_of
 from unseen.core.metrics import Scale
 from unseen.core.turn import Turn
 from unseen.core.types import Inbox, Memory
@@ -34,7 +35,8 @@ class Domain:
     Attributes:
         name: The domain.
         x: Inputs, uint8 (read as x / 255) or float32 [N, ...].
-        y: Classes [N] int64, or float32 targets.
+        y: Classes [N] int64, float32 targets [N], or masks [N, H, W] int64 of the class of each
+            pixel of x [N, C, H, W]; `IGNORED` is the code of a pixel that does not count.
         validation: Rows of an official validation split; None lets the study draw one.
         meta: Metadata column -> integer codes [N]; `DataSet.levels` names the codes, and examples
             of the code `NO_GROUP` belong to none of the column's groups.
@@ -62,7 +64,7 @@ class DataSet:
     Attributes:
         name: The data set.
         domains: In the data set's own order.
-        classes: Names of the classes, or None for regression.
+        classes: Names of the classes, or None for regression; of masks, the first is background.
         source: Where the files come from.
         licence: On what terms.
         citation: BibTeX.
@@ -78,6 +80,7 @@ class DataSet:
         notes: What readers of figures on it should know.
         whole: The shape of one image, if inputs are the features that the frozen part of a network
             makes of images.
+        masks: Whether labels are masks.
     """
 
     name: str
@@ -93,6 +96,7 @@ class DataSet:
     dialect: Dialect | None = None
     notes: tuple[str, ...] = ()
     whole: tuple[int, ...] | None = None
+    masks: bool = False
 
     def __getitem__(self, name: str) -> Domain:
         return {domain.name: domain for domain in self.domains}[name]
@@ -100,6 +104,11 @@ class DataSet:
     @property
     def names(self) -> tuple[str, ...]:
         return tuple(domain.name for domain in self.domains)
+
+    @property
+    def kind(self) -> Kind:
+        """What its labels are."""
+        return kind_of(self.classes, self.masks)
 
 
 def lone_classes(domains: Sequence[Domain], classes: Sequence[str] | None) -> list[str]:
@@ -175,7 +184,11 @@ def _faults(data: DataSet, domain: Domain) -> Iterator[str]:
             yield f"{bad} input values that are NaN or infinite"
     if len(y) != len(x):
         yield f"{len(x)} inputs and {len(y)} labels"
-    if data.classes is None:
+    if data.masks:
+        yield from _mask_faults(data, x, y)
+    elif are_masks(y):
+        yield "a mask for each example, and the data set does not say masks=True"
+    elif data.classes is None:
         if y.dtype != torch.float32 or not bool(y.isfinite().all()):
             yield "targets that are not finite float32 numbers"
     elif y.dtype != torch.int64 or _outside(y, len(data.classes)):
@@ -198,6 +211,24 @@ def _faults(data: DataSet, domain: Domain) -> Iterator[str]:
         validates[rows] = True
         if both := set(units[validates].tolist()) & set(units[~validates].tolist()):
             yield f"{len(both)} units with examples on both sides of its official split"
+
+
+def _mask_faults(data: DataSet, x: Tensor, y: Tensor) -> Iterator[str]:
+    if data.classes is None or len(data.classes) < 2:
+        yield "masks, which need two classes or more, the first of them background"
+        return
+    if x.ndim != 4 or y.ndim != 3 or x.shape[2:] != y.shape[1:] or y.dtype != torch.int64:
+        yield (
+            f"masks of shape {list(y.shape)} and type {y.dtype} for inputs {list(x.shape)}; "
+            "int64 [N, H, W] was expected for images [N, C, H, W]"
+        )
+        return
+    codes = y.unique()
+    if _outside(codes[codes != IGNORED], len(data.classes)):
+        yield (
+            f"mask values {codes.tolist()[:8]} outside its {len(data.classes)} classes: 0 to "
+            f"{len(data.classes) - 1} were expected, or {IGNORED} for a pixel that does not count"
+        )
 
 
 def _outside(values: Tensor, size: int) -> bool:

@@ -46,7 +46,7 @@ def load(
     """
     view = View(size, grey)
     trees, every, names = surveyed = survey(data_dir, path, classes)
-    unit_names, units = _units(every, unit) if unit is not None else ((), {})
+    unit_names, units = named_units(every, unit) if unit is not None else ((), {})
     domains = []
     for domain, images in every.items():
         x, digest = decoded(trees[domain], [image.file for image in images], view)
@@ -85,9 +85,10 @@ def source_of(survey: Survey) -> str:
     return f"images in {next(iter(survey.trees.values())).root.resolve().name}"
 
 
-def _units(
+def named_units(
     images: Mapping[str, Sequence[Image]], pattern: str
 ) -> tuple[tuple[str, ...], dict[str, Tensor]]:
+    """Return the units' names, and the code of each domain's images, by their files' names."""
     try:
         expression = re.compile(pattern)
     except re.error as error:

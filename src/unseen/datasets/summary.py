@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from unseen.core.labels import IGNORED
 from unseen.datasets import DataSet, Domain, Info, delimited, folder, load
 from unseen.datasets import info as info_of
 from unseen.datasets.cache import attempt
@@ -42,7 +43,7 @@ class DomainCounts:
 
     Attributes:
         name: The domain.
-        counts: Class -> examples; for regression one entry without a name.
+        counts: Class -> examples; for regression and masks one entry without a name.
         total: Known examples of the domain, None where it is not known.
         split: Sizes of the official split, in words.
         expected: Class -> known examples, where known.
@@ -175,8 +176,25 @@ def _report(call: Call, data_dir: str | Path | None) -> Report:
     amounts = info.amounts(data_dir, **call.arguments) if info.amounts is not None else {}
     domains = tuple(_counted(data, domain, info) for domain in data.domains)
     return replace(
-        report, info=info, domains=domains, expected=info.classes, amounts=amounts, notes=data.notes
-    )
+        report, info=info, domains=domains, expected=info.classes, amounts=amounts,
+        notes=(*data.notes, *pixel_notes(data)),
+    )  # fmt: skip
+
+
+def pixel_notes(data: DataSet) -> list[str]:
+    """Return for each domain of masks the classes' shares of its pixels, and what has no object."""
+    notes = []
+    for domain in data.domains if data.masks else ():
+        y, names = domain.y, data.classes or ()
+        shares = torch.bincount(y[y != IGNORED], minlength=len(names)) / max(1, y.numel())
+        parts = [f"{name} {100 * x:.1f}%" for name, x in zip(names, shares.tolist(), strict=True)]
+        rest = 1 - float(shares.sum())
+        parts += [f"not counted {100 * rest:.1f}%"] if bool((y == IGNORED).any()) else []
+        empty = int((y <= 0).all(2).all(1).sum())
+        notes.append(
+            f"pixels of {domain.name}: {', '.join(parts)}; {empty} masks without an object"
+        )
+    return notes
 
 
 def _counted(data: DataSet, domain: Domain, info: Info) -> DomainCounts:
@@ -184,7 +202,9 @@ def _counted(data: DataSet, domain: Domain, info: Info) -> DomainCounts:
     split = f"{len(domain.y) - size:,} / {size:,}" if size else ""
     units = None if domain.units is None else len(domain.units.unique())
     counts, targets = {"": len(domain.y)}, tuple[float, ...]()
-    if data.classes is not None:
+    if data.masks:
+        pass  # their pixels are in the notes
+    elif data.classes is not None:
         numbers = domain.y.bincount(minlength=len(data.classes)).tolist()
         counts = dict(zip(data.classes, numbers, strict=True))
     else:

@@ -274,7 +274,7 @@ def _judged(kit: Kit, study: Any, dataset: Any) -> Iterator[Finding]:
             text = f"{count} examples, {trained} to train on; a batch is {batch}"
             remedy = f"set training.batch_size to {max(trained, 1)} or less in the study"
     yield Finding("counts", "fault" if remedy else "ok", text, remedy)
-    if dataset.classes is None:
+    if dataset.classes is None or dataset.masks:
         return
     counts = torch.bincount(domain.y, minlength=len(dataset.classes)).tolist()
     sizes = dict(zip(dataset.classes, counts, strict=True))

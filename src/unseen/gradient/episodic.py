@@ -1,5 +1,7 @@
 """FedDG's episodic step: what one step on a client's images does to images of foreign style."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
@@ -10,6 +12,7 @@ from unseen.core import Client, Inbox, Memory, Model, Turn
 from unseen.core.losses import LossFunction
 from unseen.errors import UnseenError
 from unseen.gradient.backprop import Around, Backprop, Gradient, Step
+from unseen.gradient.boundary import Contrast, watched
 from unseen.images.bank import Bank
 from unseen.images.frequency import Window, mixed, pixel_range
 from unseen.ranges import NotNegative, Positive, log
@@ -17,7 +20,7 @@ from unseen.ranges import NotNegative, Positive, log
 
 @dataclass(frozen=True)
 class Episodic(Around, named="feddg"):
-    """g = c [∇F(w; x) + ∇F(w'; x̃)],   w' = w − η clamp(∇F(w; x), ±bound).
+    """g = c [∇F(w; x) + ∇F(w'; x̃) + γ ∇B],   w' = w − η clamp(∇F(w; x), ±bound).
 
     x̃: x with amplitudes of another client's image inside the window, |F(x̃)| = (1 − λ) |F(x)| + λ
     A, clipped to the range of the pixels.
@@ -38,14 +41,24 @@ class Episodic(Around, named="feddg"):
             on c; under SGD the sum is twice FedAvg's learning rate, at which small networks with
             momentum collapse, so the mean is the default.
 
+        boundary: γ, for masks alone, 0.1 as released; 0 leaves B out. B contrasts, for each class,
+            what enters the last convolution on its objects' borders with what does on the five
+            pixels around them, in x at w and in x̃ at w'; see `unseen.gradient.boundary.Regions`.
+        temperature: of B, 0.05 as released.
+
     Note:
         Statistics of BatchNorm are updated by the first pass alone, at w.
 
-        The returned value is c [F(w; x) + F(w'; x̃)].
+        The returned value is c [F(w; x) + F(w'; x̃) + γ B]. B takes three more passes: one for the
+        features at w, and one each for its gradient at w' and at w.
 
     Source:
         Liu et al. 2021, "FedDG: ... Episodic Learning in Continuous Frequency Space", its released
-        code without the boundary term.
+        code.
+
+    Departs from:
+        that code in B: an object is the pixels of one class, where its classes are nested; a class
+        that an image lacks is left out there.
     """
 
     inner: Gradient
@@ -55,6 +68,8 @@ class Episodic(Around, named="feddg"):
     interpolation: Literal["continuous", "swap"] = "continuous"
     order: Literal["first", "second"] = "first"
     scale: Literal["mean", "sum"] = "mean"
+    boundary: NotNegative = 0.0
+    temperature: Positive = 0.05
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -65,9 +80,24 @@ class Episodic(Around, named="feddg"):
                 remedy="Take order='first'.",
             )
 
+    @contextmanager
+    def open(
+        self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
+    ) -> Iterator[Step]:
+        with self.inner.open(model, inbox, client, memory, turn) as inner:
+            if not self.boundary:
+                yield self.changed(inner, model, inbox, client, memory, turn)
+                return
+            with watched(model.module) as tap:
+                contrast = Contrast(
+                    model, tap, client.classes or 2, self.boundary, self.temperature
+                )
+                yield self.changed(inner, model, inbox, client, memory, turn, contrast)
+
     def changed(
-        self, inner: Step, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
-    ) -> Step:
+        self, inner: Step, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn,
+        contrast: Contrast | None = None,
+    ) -> Step:  # fmt: skip
         generator, pool = turn.generator("feddg"), self.bank.others(inbox, turn)
         loss: LossFunction | None = None
         if self.order == "second" and isinstance(self.inner, Backprop):
@@ -86,13 +116,20 @@ class Episodic(Around, named="feddg"):
             value = inner(x, y)
             slope = model.gradient.clone()
             weights, buffers = model.vector.clone(), model.buffers.clone()
+            own = contrast.means(x, y) if contrast is not None else None
             model.vector.sub_(slope.clamp(-self.bound, self.bound), alpha=self.inner_lr)
-            value = value + inner(foreign(x), y)
+            other = foreign(x)
+            value = value + inner(other, y)
+            if contrast is not None and own is not None:
+                more, own_slope = contrast.there(own, other, y)
+                value = value + more
             model.vector.copy_(weights)
             if loss is not None:
                 free = torch.where(slope.abs() < self.bound, model.gradient, 0)
                 total = model.gradient - self.inner_lr * curved(model, loss, x, y, free)
                 model.gradient.copy_(total)
+            if contrast is not None:
+                contrast.here(x, y, own_slope)
             model.buffers.copy_(buffers)
             model.gradient.add_(slope)
             if self.scale == "sum":

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from unseen.core import Method
+from unseen.core import ONE_LABEL, Method
 from unseen.gradient.anchor import Anchored
-from unseen.methods.base import with_gradient
+from unseen.methods.base import asking, with_gradient
 from unseen.methods.options import options_from
 
 
@@ -15,4 +15,5 @@ def add_anchor(method: Method, **options: Any) -> Method:
     Errors that a site makes on the whole are what a new site is likely to see again. The penalty
     is computed where the data are; nothing more is sent.
     """
-    return with_gradient(method, lambda g: Anchored(g, **options), "rothenhausler2021anchor")
+    changed = with_gradient(method, lambda g: Anchored(g, **options), "rothenhausler2021anchor")
+    return asking(changed, ONE_LABEL)

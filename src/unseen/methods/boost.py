@@ -7,7 +7,7 @@ from typing import Annotated
 from torch import nn
 
 from unseen.combine import Sum
-from unseen.core import Exchange, Method, Model, Slot
+from unseen.core import ONE_LABEL, Exchange, Method, Model, Slot
 from unseen.core.exchange import Blueprint
 from unseen.core.losses import SquaredError
 from unseen.core.metrics import plain
@@ -98,6 +98,6 @@ def boost(
 
     return Method(
         "boost", of_shape(forest(0, 2)), (cited("chen2016xgboost"), cited("ke2017lightgbm")), plain,
-        adapt=network, sized=sized, rounds=trees * depth, cycle=depth,
+        adapt=network, sized=sized, rounds=trees * depth, cycle=depth, asks=(ONE_LABEL,),
         shares=("counts and sums of derivatives of its rows, by node, column and bin",),
     )  # fmt: skip

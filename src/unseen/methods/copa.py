@@ -5,7 +5,7 @@ from functools import partial
 from typing import Literal
 
 from unseen.combine import Collect, Mean, Weights
-from unseen.core import Method, Put, Slot
+from unseen.core import ONE_LABEL, Method, Put, Slot
 from unseen.core.losses import SquaredError
 from unseen.gradient import Backprop
 from unseen.gradient.copa import HEADS, Collaboration, Ensemble, OwnHead, first_head
@@ -74,5 +74,5 @@ def copa(
         predict=Ensemble(ensemble, isinstance(training.loss, SquaredError), head),
         adapt=ADAPT.get(norm),
         shares=("every client's own head, with all other clients",),
-        asks=("batchnorm",) if norm in ADAPT else (),
+        asks=("batchnorm", ONE_LABEL) if norm in ADAPT else (ONE_LABEL,),
     )

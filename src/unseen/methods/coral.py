@@ -4,10 +4,10 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from unseen.combine import Mean
-from unseen.core import Method
+from unseen.core import ONE_LABEL, Method
 from unseen.gradient.fishr import FeatureMoments
 from unseen.local.train import FullGradient
-from unseen.methods.base import citing, gradient_method, incompatible, local_training
+from unseen.methods.base import asking, citing, gradient_method, incompatible, local_training
 from unseen.methods.between import Penalty
 from unseen.methods.options import options_from
 from unseen.ranges import Checked, Natural, NotNegative, log
@@ -36,7 +36,7 @@ class Aligned(Checked, named="coral"):
     def on(self, method: Method) -> Method:
         """Return the method with the penalty."""
         penalty = Penalty(FeatureMoments(self.head), self.lam, self.warmup)
-        return penalty.on(method, "coral", SHARES)
+        return asking(penalty.on(method, "coral", SHARES), ONE_LABEL)
 
 
 @options_from(Aligned)

@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Annotated, Any
 
 from unseen.combine import Mean, Weights
-from unseen.core import Method
+from unseen.core import MASKS, Method
 from unseen.gradient import Backprop, Episodic
 from unseen.images.bank import Bank, with_bank
 from unseen.images.frequency import Window
@@ -47,11 +47,12 @@ def feddg(
         per step, of any other client; statistics of BatchNorm are averaged like the weights, and
         come from the pass on x alone.
 
-        This is CSAC's row FedDG, the method without what it has for segmentation: the boundary term
-        is left out.
+        CSAC's row FedDG is the method without what it has for segmentation, the boundary term,
+        which `boundary` adds on masks.
     """
     source = Bank("feddg", Window(L), bank)
     local = Train(Episodic(Backprop(training.loss), source, **options), training)
     method = federated("feddg", training, Mean(weights), "liu2021feddg", local)
     shares = f"the amplitudes of {bank} training images in the window, once, to every client"
-    return asking(replace(with_bank(method, source), shares=(shares,)), "images")
+    needs = ("images", MASKS) if options["boundary"] else ("images",)
+    return asking(replace(with_bank(method, source), shares=(shares,)), *needs)

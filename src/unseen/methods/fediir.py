@@ -4,11 +4,11 @@ from dataclasses import replace
 from typing import Any
 
 from unseen.combine import Mean, Weights
-from unseen.core import Exchange, Method, MovingAverage, Slot
+from unseen.core import ONE_LABEL, Exchange, Method, MovingAverage, Slot
 from unseen.gradient import Backprop
 from unseen.gradient.fediir import MEAN, HeadGradient, Invariance
 from unseen.local.train import Measure, Train
-from unseen.methods.base import federated
+from unseen.methods.base import asking, federated
 from unseen.methods.options import options_from
 from unseen.recipe import Training
 
@@ -53,4 +53,5 @@ def fediir(
     local = Train(Backprop(Invariance(training.loss, **options)), training)
     method = federated("fediir", training, Mean(weights), "guo2023fediir", local)
     shares = ("the head's gradient at the received model",)
-    return replace(method, exchanges=(measure, *method.exchanges), shares=shares)
+    method = replace(method, exchanges=(measure, *method.exchanges), shares=shares)
+    return asking(method, ONE_LABEL)

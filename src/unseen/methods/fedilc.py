@@ -4,13 +4,14 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
 
 from unseen.combine import Combine, Mean, Sum, WeightedGeometricMean
-from unseen.core import Method
+from unseen.core import ONE_LABEL, Method
 from unseen.core.losses import Loss
 from unseen.core.parts import innermost
 from unseen.gradient import Backprop, Environments, Gradient
 from unseen.gradient.fishr import HeadCovariance
 from unseen.local.train import FullGradient
 from unseen.methods.base import (
+    asking,
     cited,
     citing,
     gradient_method,
@@ -58,7 +59,7 @@ class FishrPenalty(Checked, named="fishr"):
         statistic = HeadCovariance(loss, self.covariance, self.head)
         penalty = Penalty(statistic, self.lam, self.warmup, SCALES[self.scale])
         shares = (SHARES[self.covariance], "Fishr's penalty and its gradient")
-        return penalty.on(method, "fishr", shares)
+        return asking(penalty.on(method, "fishr", shares), ONE_LABEL)
 
 
 @options_from(FishrPenalty)

@@ -7,7 +7,7 @@ from typing import Annotated
 from torch import nn
 
 from unseen.combine import Sum
-from unseen.core import Exchange, Method, Model, Slot
+from unseen.core import ONE_LABEL, Exchange, Method, Model, Slot
 from unseen.core.exchange import Blueprint
 from unseen.core.losses import SquaredError
 from unseen.core.metrics import plain
@@ -50,7 +50,7 @@ def glm(
 
     return Method(
         "glm", (of_shape(1, 0),), (cited("wu2012glore"),), plain,
-        adapt=linear, sized=sized, rounds=steps,
+        adapt=linear, sized=sized, rounds=steps, asks=(ONE_LABEL,),
         shares=("first and second derivatives of its loss, summed over its rows",),
     )  # fmt: skip
 

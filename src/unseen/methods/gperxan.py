@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 from unseen.combine import Mean, Weights
-from unseen.core import Method
+from unseen.core import ONE_LABEL, Method
 from unseen.gradient import Backprop
 from unseen.gradient.gperxan import Guided, OwnNorms
 from unseen.images.norms import assembled
@@ -48,4 +48,4 @@ def gperxan(training: Training, *, weights: Weights = "examples", **options: Any
     guided = Guided(training.loss, **picked(Guided, options))
     local = OwnNorms(Train(Backprop(guided), training), **picked(OwnNorms, options))
     method = federated("gperxan", training, Mean(weights), "le2024gperxan", local)
-    return replace(method, adapt=changed(assembled), asks=("batchnorm",))
+    return replace(method, adapt=changed(assembled), asks=("batchnorm", ONE_LABEL))

@@ -4,7 +4,7 @@ from dataclasses import replace
 from functools import partial
 
 from unseen.combine import Apart, Gram
-from unseen.core import Local, Method, Model
+from unseen.core import ONE_LABEL, Local, Method, Model
 from unseen.core.exchange import Blueprint
 from unseen.core.parts import Wrapper
 from unseen.errors import Incompatible
@@ -13,6 +13,7 @@ from unseen.local.intercepts import OwnIntercepts, bias_of
 from unseen.local.scaffold import CONTROL
 from unseen.local.train import Train
 from unseen.methods.base import (
+    asking,
     cited,
     citing,
     incompatible,
@@ -64,7 +65,8 @@ def add_intercepts(method: Method, *, head: str | None = None) -> Method:
         return without_spread(whole, (own.start, own.stop))
 
     changed = with_local(method, lambda local: OwnIntercepts(without_curvature(local, head), head))
-    return citing(replace(changed, sized=sized), "debray2013framework")
+    sized_later = asking(replace(changed, sized=sized), ONE_LABEL)
+    return citing(sized_later, "debray2013framework")
 
 
 def without_curvature(local: Local, head: str | None) -> Local:

@@ -3,10 +3,11 @@
 from typing import Any
 
 from unseen.combine import Mean, Weights
-from unseen.core import Method
+from unseen.core import ONE_LABEL, Method
 from unseen.gradient.moon import ModelContrast, Remember
 from unseen.local.train import FullGradient
 from unseen.methods.base import (
+    asking,
     cited,
     federated,
     incompatible,
@@ -53,4 +54,4 @@ def add_moon(method: Method, **options: Any) -> Method:
 def contrasted(method: Method, options: dict[str, Any]) -> Method:
     """Return the method with the contrast in its gradient, whose clients keep what they trained."""
     changed = with_gradient(method, lambda g: ModelContrast(g, **options), "li2021moon")
-    return with_local(changed, Remember)
+    return asking(with_local(changed, Remember), ONE_LABEL)

@@ -3,7 +3,7 @@
 from typing import Any
 
 from unseen.combine import Mean, Weights
-from unseen.core import Method
+from unseen.core import ONE_LABEL, Method
 from unseen.gradient.penalties import Decoupled, InvariantRisk
 from unseen.methods.base import asking, federated, with_gradient
 from unseen.methods.options import options_from
@@ -52,4 +52,5 @@ def irm(training: Training, *, weights: Weights = "uniform", **options: Any) -> 
 @options_from(InvariantRisk)
 def add_irm(method: Method, **options: Any) -> Method:
     """Add IRM's penalty to any method's local training: + λ D², see `irm`."""
-    return with_gradient(method, lambda g: InvariantRisk(g, **options), "arjovsky2019irm")
+    changed = with_gradient(method, lambda g: InvariantRisk(g, **options), "arjovsky2019irm")
+    return asking(changed, ONE_LABEL)

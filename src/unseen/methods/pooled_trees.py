@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from torch import nn
 
 from unseen.combine import Sum
-from unseen.core import Exchange, Method, Model, Slot
+from unseen.core import ONE_LABEL, Exchange, Method, Model, Slot
 from unseen.core.exchange import Blueprint
 from unseen.core.losses import SquaredError
 from unseen.core.metrics import plain
@@ -66,5 +66,5 @@ def trees(
     source = "ke2017lightgbm" if kind == "boosting" else "breiman2001forests"
     return Method(
         "trees", (exchange(estimator(2), 0),), (cited(source),), plain,
-        adapt=network, sized=sized, gather=gather, rounds=1,
+        adapt=network, sized=sized, gather=gather, rounds=1, asks=(ONE_LABEL,),
     )  # fmt: skip

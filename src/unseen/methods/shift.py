@@ -5,11 +5,11 @@ from functools import partial
 from typing import Any
 
 from unseen.combine import Sum
-from unseen.core import Exchange, Method, Model, Replace, Slot
+from unseen.core import ONE_LABEL, Exchange, Method, Model, Replace, Slot
 from unseen.core.exchange import Blueprint
 from unseen.errors import Incompatible
 from unseen.gradient.shift import SPREAD, SUMS, ClassSums, Shifted, SiteSpread, Spread
-from unseen.methods.base import with_gradient, zeros_of
+from unseen.methods.base import asking, with_gradient, zeros_of
 from unseen.methods.options import options_from
 
 
@@ -38,7 +38,7 @@ def add_shift(method: Method, **options: Any) -> Method:
         return replace(rest, exchanges=(*own, *rest.exchanges), sized=None)
 
     keys = "gao2023targeted", "zhou2023fedfa"
-    moved = with_gradient(method, lambda g: Shifted(g, **options), *keys)
+    moved = asking(with_gradient(method, lambda g: Shifted(g, **options), *keys), ONE_LABEL)
     return replace(
         moved,
         exchanges=(*exchanges(1, 1), *moved.exchanges),

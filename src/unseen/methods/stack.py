@@ -3,8 +3,9 @@
 from collections.abc import Callable, Sequence
 from typing import Annotated, Literal
 
-from unseen.core import Method
+from unseen.core import ONE_LABEL, Method
 from unseen.errors import UnseenError
+from unseen.methods.base import asking
 from unseen.methods.mixed import Member, stacked
 from unseen.methods.together import check_member
 from unseen.ranges import NotNegative, Range, log
@@ -50,6 +51,7 @@ def stack_of(compose: Callable[[str, Training], Method]) -> Callable[..., Method
         for member in methods:
             check_member(member, "stack")
         every = [Member((method,)) for method in methods]
-        return stacked("stack", every, groups if mixing == "sources" else 0, shrink)
+        whole = stacked("stack", every, groups if mixing == "sources" else 0, shrink)
+        return asking(whole, ONE_LABEL)
 
     return stack

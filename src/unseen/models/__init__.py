@@ -31,13 +31,14 @@ from unseen.models.efficientnet import (
     efficientnet_lite2,
 )
 from unseen.models.resnet import resnet18, resnet50
+from unseen.models.unet import unet
 
 MODELS: dict[str, Callable[..., nn.Module]] = {
     model.__name__.replace("_", "-"): model
     for model in (
         logistic, mlp, mnist_cnn, lenet, domainbed_cnn, fedilc_cnn, bn_cnn, resnet18, resnet50,
         densenet121, alexnet, alexnet_bn, efficientnet_lite0, efficientnet_lite1,
-        efficientnet_lite2,
+        efficientnet_lite2, unet,
     )
 }  # fmt: skip
 

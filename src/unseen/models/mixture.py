@@ -36,11 +36,11 @@ class Mixture(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         outputs = torch.stack([member(x) for member in self.members])
-        weights = self.weights[:, None, None]
+        weights = self.weights.view(-1, *(1 for _ in outputs.shape[1:]))
         if self.numbers:
             return (weights * outputs).sum(0)
         mixed = (weights * probabilities(outputs)).sum(0).clamp(min=1e-12)
-        return mixed.log() if outputs.shape[-1] > 1 else mixed.logit(1e-7)
+        return mixed.log() if outputs.shape[2] > 1 else mixed.logit(1e-7)
 
 
 def lean(network: nn.Module) -> nn.Module:
@@ -52,8 +52,8 @@ def lean(network: nn.Module) -> nn.Module:
 
 
 def probabilities(outputs: Tensor) -> Tensor:
-    """Return the probabilities of logits [..., C], or of class 1 of one logit [..., 1]."""
-    return outputs.softmax(-1) if outputs.shape[-1] > 1 else outputs.sigmoid()
+    """Return the probabilities of logits [M, N, C, ...], or of class 1 of one logit [M, N, 1]."""
+    return outputs.softmax(2) if outputs.shape[2] > 1 else outputs.sigmoid()
 
 
 class Averaged(nn.Module):

@@ -14,6 +14,7 @@ from unseen.core.outputs import predicted
 from unseen.core.vector import Model
 from unseen.errors import UnseenError, optional
 from unseen.report.figures import Dots, Figure, Matrix, Panel, Points, Row, Section, Surface
+from unseen.report.mask_pictures import panel_of
 from unseen.report.study_report import Run, StudyReport
 from unseen.study.prepare import Prepared, prepare
 from unseen.study.runtime import Runtime
@@ -55,7 +56,7 @@ def sections(part: StudyReport, data_dir: Path, clients: Sequence[str] = ()) -> 
     """
     runs = [runs[0] for m in part.methods for task in part.tasks if (runs := part.of(m, task))]
     saved = [run for run in runs if (run.raw.folder / FINAL).exists()]
-    figures: dict[str, list[Figure]] = {"confusion": [], "tsne": [], "surface": []}
+    figures: dict[str, list[Figure]] = {"pictures": [], "confusion": [], "tsne": [], "surface": []}
     remarks: dict[str, list[str]] = {kind: [] for kind in figures}
     counts: dict[str, list[Tensor]] = defaultdict(list)
     classes: Sequence[str] = ()
@@ -65,6 +66,9 @@ def sections(part: StudyReport, data_dir: Path, clients: Sequence[str] = ()) -> 
             job = loaded(part, run, data_dir)
         except UnseenError as error:
             remarks["confusion"].append(f"{left_out} {error}")
+            continue
+        if job.prepared.masks:
+            figures["pictures"] += pictured(job)
             continue
         if job.classes:
             classes = job.classes
@@ -121,6 +125,17 @@ def loaded(part: StudyReport, run: Run, data_dir: Path) -> Loaded:
             local[client][inner] = tensor
     packed = {client: model.layout.pack(tensors) for client, tensors in local.items()}
     return Loaded(run, prepared, model, packed, data.classes or ())
+
+
+def pictured(job: Loaded) -> list[Figure]:
+    """Return images of the targets with the masks that are there and those that are predicted."""
+    targets = job.prepared.targets.items()
+    panels = tuple(
+        panel_of(name, job.model, client.split("validation"), tuple(job.classes))
+        for name, client in targets
+    )
+    caption = "the worst, the middle and the best image of each target by Dice; the final model"
+    return [job.figure("pictures", "masks", caption, panels)]
 
 
 def confusion(job: Loaded) -> Tensor:

@@ -130,7 +130,7 @@ def quantities(part: StudyReport, run: Run) -> Mapping[str, Curve]:
     """Return one run's quantities by round, under the names of their panels."""
     rule: Combine | None = None
     with suppress(UnseenError, AssertionError, KeyError):
-        rule = model_rule(compose(run.method, part.study.training.build(regression=False)))
+        rule = model_rule(compose(run.method, part.study.training.build("classes")))
     series: dict[str, dict[int, float]] = defaultdict(dict)
     for record in run.trained:
         gram = record.get("gram", {}).get("model")

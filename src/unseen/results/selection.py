@@ -173,8 +173,8 @@ def main_metric(asked: str | None, metrics: Sequence[str]) -> str:
         metrics: The metrics that it records.
 
     Returns:
-        What the study asks for, else accuracy, else the root of the mean squared error, which is in
-        the label's own unit, else the first metric.
+        What the study asks for, else Dice, which masks have, else accuracy, else the root of the
+        mean squared error, which is in the label's own unit, else the first metric.
 
     Example:
         >>> main_metric(None, ("loss", "mae", "rmse")), main_metric(None, ("loss", "pearson"))
@@ -182,7 +182,7 @@ def main_metric(asked: str | None, metrics: Sequence[str]) -> str:
     """
     if asked is not None:
         return asked
-    return next((name for name in ("accuracy", "rmse") if name in metrics), metrics[0])
+    return next((name for name in ("dice", "accuracy", "rmse") if name in metrics), metrics[0])
 
 
 def selected(

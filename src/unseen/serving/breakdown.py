@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from unseen.core.class_metrics import confusion
+from unseen.core.labels import IGNORED
 from unseen.core.metrics import LOWER, METRICS, UNORDERED
 from unseen.core.outputs import predicted, probabilities
 from unseen.core.turn import keyed
@@ -106,6 +107,22 @@ def by_class(answers: Mapping[str, Answers], names: Sequence[str], policy: Polic
     )
     header = ("class", "rows", "recall", "precision", "F1", "AUROC")
     return Table("Classes", header, tuple(rows), note + interval_note(len(answers)))
+
+
+def by_area(answers: Mapping[str, Answers], names: Sequence[str]) -> Table:
+    """Return the overlap of predicted and true pixels of each class of masks."""
+    rows = []
+    for c, name in enumerate(names):
+        pairs = [(predicted(a.outputs) == c, a.y == c, a.y != IGNORED) for a in answers.values()]
+        areas = [
+            [int(part.sum()) for part in (guess & true, guess & counted, true)]
+            for guess, true, counted in pairs
+        ]
+        both, guess, true = torch.tensor(areas, dtype=torch.float64).unbind(1)
+        figures = (ratio(2 * both, guess + true), ratio(both, true), ratio(both, guess))
+        rows.append((name, str(int(true.sum())), *(figure.text() for figure in figures)))
+    note = "pixels of all images of all sites together" + interval_note(len(answers))
+    return Table("Classes", ("class", "pixels", "Dice", "recall", "precision"), tuple(rows), note)
 
 
 def interval_note(sites: int) -> str:

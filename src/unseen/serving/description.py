@@ -27,6 +27,7 @@ from unseen.results.formats import counted
 from unseen.results.records import Job
 from unseen.results.selection import main_metric
 from unseen.serving.bounds import BOUND, SIDES, measures, quantities_of, ranges_of
+from unseen.serving.directory import SEGMENTATION
 from unseen.serving.inputs import Images, Inputs, Table, inputs_of
 from unseen.serving.measures import cells
 from unseen.serving.transductive import KEY, site_facts
@@ -40,6 +41,8 @@ from unseen.study.watcher import INBOX, SITES, selected_file
 
 #: The most images and file sizes of a site that are measured; images in memory at once.
 MOST, AT_ONCE = 2000, 64
+#: What models of a kind of labels do.
+TASKS = {"classes": "classification", "numbers": "regression", "masks": SEGMENTATION}
 #: What a site's examples were to the training.
 ROLES = {"source": "validation split", "validation": "selection only", "target": "held out"}
 
@@ -77,7 +80,7 @@ def described(
         label = {"label": {"name": data.standardise, **asdict(scale)}}
     return {
         "name": study.title or study.name,
-        "task": "regression" if data.classes is None else "classification",
+        "task": TASKS[data.kind],
         "classes": list(data.classes) if data.classes is not None else None,
         "outputs": prepared.outputs,
         "input": inputs.to_json(),

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from unseen.core.atomic import write_atomically
 from unseen.core.exchange import Blueprint, Method
+from unseen.core.labels import kind_of
 from unseen.core.metrics import Scale
 from unseen.core.turn import keyed
 from unseen.core.types import Inbox
@@ -36,6 +37,8 @@ FORMAT = 1
 #: The format of a model whose outputs need conversion into the label's units, and of one whose
 #: outputs are calibrated.
 SCALED, CALIBRATED = 2, 3
+#: What `task` says of a model of masks.
+SEGMENTATION = "segmentation"
 
 
 @dataclass(frozen=True)
@@ -81,6 +84,11 @@ class Trained:
         """Names of the classes, or None for a model that predicts a number."""
         return tuple(self.spec["classes"]) if self.spec["classes"] is not None else None
 
+    @property
+    def masks(self) -> bool:
+        """Whether it predicts a class for every pixel."""
+        return self.spec.get("task") == SEGMENTATION
+
     def separate(self, site: str) -> bool:
         """Return whether a site has statistics or intercepts of its own."""
         calibration = self.decisions.calibration
@@ -106,7 +114,7 @@ class Trained:
             self.shift.copy_(self.shift.new_tensor(shift))
 
     def outputs(self, x: Tensor) -> Tensor:
-        """Return outputs [N, C] for inputs [N, ...]; numbers in the label's units."""
+        """Return outputs [N, C], or [N, C, H, W], for inputs [N, ...]; numbers in their units."""
         self.model.module.eval()
         with torch.no_grad():
             return self.answered(x.to(self.model.device)).cpu()
@@ -230,7 +238,8 @@ def _opened(
 ) -> Trained:
     study = StudySpec(**recorded(spec["study"]))
     classes = spec["classes"]
-    method = compose(spec["method"], study.training.build(classes is None))
+    kind = kind_of(classes, spec.get("task") == SEGMENTATION)
+    method = compose(spec["method"], study.training.build(kind))
     trunk, shape = trunk_of(spec, study, tensors), tuple(spec["input"]["shape"])
     inputs_shape = shape if trunk is None else trunk.shape
 

@@ -10,13 +10,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from unseen.core.labels import are_masks
 from unseen.core.metrics import accuracy, check_metric, fitting
 from unseen.core.templates import render
+from unseen.errors import UnseenError
 from unseen.results.formats import comma_separated, markdown, plain
 from unseen.serving.breakdown import (
     Answers,
     Table,
     answered_table,
+    by_area,
     by_class,
     by_group,
     confusion_table,
@@ -126,9 +129,9 @@ def evaluate(
     classes, policy = trained.classes, policy or policy_of(trained)
     names = request.metrics or tuple(trained.spec["metrics"])
     C = len(classes) if classes is not None else None
-    names = fitting(C) if names == ("all",) else names
+    names = fitting(C, trained.masks) if names == ("all",) else names
     for name in names:
-        check_metric(name, C)
+        check_metric(name, C, trained.masks)
     parts: dict[str, list[Answers]] = defaultdict(list)
     inputs: dict[str, list[Tensor]] = defaultdict(list)
     difference = 0.0
@@ -154,6 +157,8 @@ def evaluate(
         runtime=runtime, difference=difference,
     )  # fmt: skip
     tables = tuple(_tables(sites, answers, names, request.groups, policy, detail)) if sites else ()
+    if importances and trained.masks:
+        raise UnseenError("--importance is for tables; this model predicts masks.")
     if importances and sites:
         rows = {name: (torch.cat(inputs[name]), own.y) for name, own in answers.items()}
         main = request.metrics[0] if request.metrics else str(trained.spec["metric"])
@@ -179,7 +184,9 @@ def _tables(
 ) -> Iterator[Table]:
     if detail and len(sites) > 1:
         yield sites_table({site.name: site.metrics for site in sites})
-    if detail and policy.classes is not None:
+    if detail and any(are_masks(a.y) for a in answers.values()):
+        yield by_area(answers, policy.classes or ())
+    elif detail and policy.classes is not None:
         yield by_class(answers, policy.classes, policy)
         yield confusion_table(answers, policy.classes, policy)
     for column in groups:
@@ -212,7 +219,12 @@ def beaten(trained: Trained, metrics: Sequence[str], answers: Mapping[str, Answe
             if ours > theirs:
                 what = f"{scale.mean:.6g}, the mean of training's labels"
                 below.append(f"{name} (rmse {ours:.4g}; always {what}: {theirs:.4g})")
-        elif classes is not None and "accuracy" in metrics and bool((y != y[0]).any()):
+        elif (
+            classes is not None
+            and not trained.masks
+            and "accuracy" in metrics
+            and bool((y != y[0]).any())
+        ):
             counts = torch.bincount(y, minlength=len(classes))
             best = int(counts.argmax())
             ours, theirs = accuracy(outputs.double(), y), int(counts[best]) / len(y)

@@ -17,7 +17,8 @@ def page(trained: Trained, evaluation: Evaluation) -> str:
         trained: The model.
         evaluation: Its answers at sites with labels.
     """
-    all_figures = figures(evaluation.answers, evaluation.policy) if evaluation.answers else []
+    curves = evaluation.answers and not trained.masks
+    all_figures = figures(evaluation.answers, evaluation.policy) if curves else []
     drawings = [
         (one, [plot.panel_svg(panel, f"{one.key}/{i}") for i, panel in enumerate(one.panels)])
         for one in all_figures

@@ -60,7 +60,7 @@ class Exported:
 
 
 class Served(nn.Module):
-    """What is exported: inputs to outputs [N, C] and, for classes, probabilities [N, classes]."""
+    """What is exported: inputs to outputs and, for classes, probabilities."""
 
     def __init__(self, trained: Trained) -> None:
         super().__init__()
@@ -200,7 +200,7 @@ def _with_preprocessing(
     name = "outputs" if trained.classes is None else "probabilities"
     results = raw_graph.run(raw_graph.session_of(extended), feed)[name]
     expected = _results(trained, trained.outputs(x))[-1]
-    apart = (results.double() - expected.double()).abs().amax(1)
+    apart = (results.double() - expected.double()).abs().flatten(1).amax(1)
     if not bool((apart <= tolerance(trained, expected)).all()):
         raise UnseenError(
             f"the export's numbers for raw inputs differ from the model's by up to "
@@ -224,7 +224,9 @@ def tolerance(trained: Trained, outputs: Tensor) -> Tensor:
         number.
     """
     unit = 1.0 if trained.scale is None else trained.scale.deviation
-    rounding = ROUNDINGS * torch.finfo(torch.float32).eps * outputs.double().abs().amax(1)
+    rounding = (
+        ROUNDINGS * torch.finfo(torch.float32).eps * outputs.double().abs().flatten(1).amax(1)
+    )
     return TOLERANCE * unit + rounding
 
 
@@ -232,7 +234,10 @@ def _apart(trained: Trained, x: Tensor, results: Sequence[Tensor]) -> tuple[floa
     """Return share of its bound, difference and bound of the row that is nearest to its bound."""
     rows = [(0.0, 0.0, TOLERANCE)]
     for a, b in zip(results, _results(trained, trained.outputs(x)), strict=True):
-        differences, bounds = (a.double() - b.double()).abs().amax(1), tolerance(trained, b)
+        differences, bounds = (
+            (a.double() - b.double()).abs().flatten(1).amax(1),
+            tolerance(trained, b),
+        )
         shares = (differences / bounds).nan_to_num(math.inf)  # NaN is beyond all
         rows += zip(shares.tolist(), differences.tolist(), bounds.tolist(), strict=True)
     return max(rows)

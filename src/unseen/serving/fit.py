@@ -115,6 +115,10 @@ def train(
         UnseenError: The model that was written, read again, does not give the recorded figures.
     """
     fitted = fit_model(study, out, data_dir, say, progress, ranges)
+    asked = leave_out is not None or calibrate not in (None, "none")
+    if fitted.prepared.masks and asked:
+        what = "--calibrate and --leave-out are for answers of one class or number per example."
+        raise UnseenError(f"{what} This model predicts masks.", remedy="Leave them out.")
     planned, spec, trained = fitted.planned, fitted.spec, fitted.trained
     if expected is not None:
         same = expected["data"].split()[-1] == planned.setting.data
@@ -130,7 +134,8 @@ def train(
         spec["worse than a constant"] = list(worse)
     tensors, reason, classes = fitted.tensors, not_in_the_clear(study), fitted.prepared.classes
     kind = check_calibrate(calibrate, leave_out, reason, classes)
-    if not reason and (leave_out is not None or classes == 2 or kind != "none"):
+    decides = classes == 2 and not fitted.prepared.masks
+    if not reason and (leave_out is not None or decides or kind != "none"):
         evidence = validation_of(trained, fitted.prepared)
         if leave_out is not None:
             evidence = left_out(study, planned, leave_out, out, data_dir, say)
@@ -140,7 +145,7 @@ def train(
         if leave_out is None:
             del spec[KEY]["sets"]  # they would promise too much
     private = reason or study.privacy.columns is not None
-    if ranges is not False and not private:
+    if ranges is not False and not private and not fitted.prepared.masks:
         tensors = with_novelty(spec, tensors, trained, fitted.prepared)
     left = spec["left the sites"]
     left["what"] += told_of(spec.get(KEY, {}), classes)

@@ -256,7 +256,7 @@ def inputs_of(
         return Table(
             data.schema, statistics, missing, blank, label, domain, data.dialect or dialect
         )
-    if (entry.layout is not None or call.name == "folder") and len(shape) == 3:
+    if (entry.layout is not None or call.name in ("folder", "masks")) and len(shape) == 3:
         return Images(View(shape[1], shape[0] == 1, options.get("crop", "none")))
     return Arrays(shape, f"the arrays of {call.name}, which no single file of yours holds")
 

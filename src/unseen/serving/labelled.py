@@ -95,7 +95,7 @@ class LabelledData:
 
     def batches(self) -> Iterator[Labelled]:
         inputs, data = self.trained.inputs, self.request.data
-        if isinstance(inputs, Images) and data is not None:
+        if isinstance(inputs, Images) and data is not None and not self.trained.masks:
             yield from self._by_folder(data)
         elif isinstance(inputs, Table) and data is not None and data.is_file():
             yield from self._by_column(inputs, data)
@@ -240,6 +240,10 @@ def of_data_set(trained: Trained, folder: Path | None, request: Request) -> Iter
 
 def _training_data(trained: Trained, folder: Path | None) -> DataSet:
     (call,) = parse(trained.spec["data"]["dataset"])
+    if call.name == "masks" and folder is not None:
+        path = str(call.arguments.get("path", "."))
+        other = Path(path).is_absolute() or not (folder / path).exists()  # not of training
+        return load(call.name, folder, **{**call.arguments, "path": "." if other else path})
     return load(call.name, folder or os.environ.get("UNSEEN_DATA"), **call.arguments)
 
 

@@ -151,6 +151,10 @@ def policy_of(
             nothing of the sources that this needs.
     """
     classes, decisions = trained.classes, trained.decisions
+    asked = {"--threshold": limit, "--abstain": abstain, "--coverage": coverage}
+    if trained.masks and (words := [name for name, value in asked.items() if value is not None]):
+        what = f"{', '.join(words)}: a model of masks answers with the likeliest class per pixel."
+        raise UnseenError(what, remedy="Leave it out.")
     rule = None
     if limit is not None:
         if classes is None or len(classes) != 2:

@@ -158,7 +158,12 @@ class Columns:
         adapted: Sequence[str],
         exported: bool,
     ) -> Self:
-        """Return the columns of a model's predictions; see the attributes."""
+        """Return the columns of a model's predictions; see the attributes. Masks have none."""
+        if trained.masks:
+            raise UnseenError(
+                "this model predicts masks, which are images and no columns.",
+                remedy="Take the command: unseen predict MODEL_DIR IMAGES --out FOLDER.",
+            )
         rows = trained.spec["input"]["kind"] == "table"
         ood = has_scores(trained, exported) and not adapted
         return cls(trained.classes, rows, keep, adapted, policy, ood)

@@ -121,7 +121,12 @@ def input_name(column: str) -> str:
 
 
 def _label(graph: Graph, trained: Trained) -> Any:
-    """Add the name of the likeliest class, and return the output's description."""
+    """Add the likeliest class, by its name or of each pixel; return the output's description."""
+    if trained.masks:
+        likeliest = {"axis": 1, "keepdims": 0}
+        graph.last = [graph.helper.make_node("ArgMax", ["probabilities"], ["mask"], **likeliest)]
+        sides = trained.inputs.shape[1:]
+        return graph.helper.make_tensor_value_info("mask", graph.kinds.INT64, [AXIS, *sides])
     names = graph.constant(np.array(trained.classes, dtype=object))
     place = f"{BEFORE}place"
     options = {"axis": 1, "keepdims": 0}

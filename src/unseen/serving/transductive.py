@@ -112,6 +112,8 @@ def site_facts(planned: Plan, prepared: Prepared, method: Method, seed: int) -> 
     """
     study, data = planned.setting.study, planned.data
     facts: dict[str, Any] = {}
+    if prepared.masks:
+        return facts
     if prepared.classes is not None:
         labels = [client.split("train").y.cpu() for client in prepared.sources.values()]
         counts = torch.stack([torch.bincount(y, minlength=prepared.classes) for y in labels])
@@ -201,6 +203,8 @@ def check(
         exported: Whether an export answers.
     """
     table, numbers = isinstance(trained.inputs, Table), trained.classes is None
+    if methods and trained.masks:
+        raise UnseenError("--adapt is not for masks.", remedy="Leave it out.")
     if "prior" in methods and numbers:
         other = "inputs adapts" if table else "batchnorm adapts"
         raise UnseenError(

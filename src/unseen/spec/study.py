@@ -7,6 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
+from unseen.core.labels import Kind
 from unseen.errors import UnseenError
 from unseen.expression import parse, resolve
 from unseen.models.partial import choice
@@ -68,6 +69,7 @@ class Metrics(Settings):
 
     classes: tuple[str, ...] | None = None
     numbers: tuple[str, ...] | None = None
+    masks: tuple[str, ...] | None = None
 
 
 class Federation(Settings):
@@ -118,13 +120,13 @@ class StudySpec(Settings):
         validation: The share of each source domain to select on where there is no official split.
         split: `separate`, drawn for each domain, or `shared`: the same rows of all domains, which
             must be of one size, as where they show the same objects.
-        metric: What selection and table use, measured even where `metrics` does not name it
-            (default: accuracy, or rmse for numbers, else the first).
+        metric: What selection and table use, also where `metrics` does not name it (default: dice
+            for masks, accuracy, or rmse for numbers, else the first).
         reference: A method that the others are ranked and tested against.
         published: A paper's figures to stand under ours: names of tables in
             `unseen.spec.published`, such as `csac/table1` or `ga/table1/pacs`, or metric -> row ->
             column -> figure or [figure, standard error], as texts in the units of our tables.
-        metrics: What to record; or two lists, for `classes` and for `numbers`, of which the labels
+        metrics: What to record; or lists for `classes`, `numbers` and `masks`, of which the labels
             decide (default: what is usual for them).
         record: Further records: `gram`, inner products of the updates and of the server's step;
             `drift`, their cosines and lengths, the share of pairs in conflict and the effective
@@ -289,11 +291,10 @@ class StudySpec(Settings):
         """Whether some of the network's weights stay those of the file."""
         return self.frozen or self.train != "all" or self.training.buffers == "frozen"
 
-    def metrics_of(self, classes: bool) -> tuple[str, ...] | None:
-        """Return what the study records of classes, or else of numbers; None for what is usual."""
-        if isinstance(self.metrics, Metrics):
-            return self.metrics.classes if classes else self.metrics.numbers
-        return self.metrics
+    def metrics_of(self, kind: Kind) -> tuple[str, ...] | None:
+        """Return what the study records of labels of a kind; None for what is usual."""
+        named = self.metrics if isinstance(self.metrics, Metrics) else None
+        return self.metrics if named is None else dict(named)[kind]  # type: ignore[return-value]
 
     @property
     def seed_list(self) -> tuple[int, ...]:

@@ -12,6 +12,7 @@ from unseen.expression import parse, resolve
 from unseen.spec.wording import Settings
 
 if TYPE_CHECKING:
+    from unseen.core.labels import Kind
     from unseen.recipe import Training
 
 Count = Annotated[int, Field(ge=1)]
@@ -67,18 +68,22 @@ class Recipe(Settings):
             raise ValueError("either epochs or steps per round, not both; set one of them only")
         return self
 
-    def build(self, regression: bool) -> Training:
-        """Return the recipe as the objects that methods are made of."""
+    def build(self, kind: Kind) -> Training:
+        """Return the recipe as the objects that methods are made of, for labels of a kind."""
         from unseen.core.apply import Add, Descend
-        from unseen.core.losses import CrossEntropy, SquaredError
+        from unseen.core.losses import CrossEntropy, CrossEntropyDice, Loss, SquaredError
         from unseen.core.optimiser import SGD, Adam, fedadagrad, fedadam, fedyogi
         from unseen.core.schedule import SCHEDULES
         from unseen.images.augment import build
         from unseen.recipe import Training
 
-        if regression and (self.balanced or self.oversample or self.smoothing):
-            what = "balanced, oversample and smoothing are for classes; these labels are numbers."
+        if kind != "classes" and (self.balanced or self.oversample or self.smoothing):
+            what = f"balanced, oversample and smoothing are for classes; these labels are {kind}."
             raise UnseenError(what)
+        losses: dict[Kind, Loss] = {
+            "classes": CrossEntropy(self.smoothing, self.balanced),
+            "numbers": SquaredError(), "masks": CrossEntropyDice(),
+        }  # fmt: skip
         optimisers: dict[str, Any] = {"sgd": SGD, "adam": Adam}
         adaptive = {"fedadam": fedadam, "fedyogi": fedyogi, "fedadagrad": fedadagrad}
         server = _part("server", self.server, {"add": Add, **optimisers, **adaptive})
@@ -90,7 +95,7 @@ class Recipe(Settings):
             optimiser=_part("optimiser", self.optimiser, optimisers),
             epochs=None if self.steps is not None else self.epochs or 1,
             schedule=_part("schedule", self.schedule, SCHEDULES),
-            loss=SquaredError() if regression else CrossEntropy(self.smoothing, self.balanced),
+            loss=losses[kind],
             server=server if isinstance(server, Add) else Descend(server),
             augment=build(self.augment) if self.augment else None,
             **self.model_dump(include=unchanged),

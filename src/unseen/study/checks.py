@@ -6,16 +6,19 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from unseen.core import Backend, Method
+from unseen.core import MASKS, ONE_LABEL, Backend, Method
 from unseen.core.client import Client, Stored
 from unseen.datasets.dataset import DataSet, Totals
 from unseen.engine.inprocess import InProcess
 from unseen.errors import UnseenError
+from unseen.expression import parse
 from unseen.privacy import channel, kinds
 from unseen.spec.holdout import Task
 from unseen.spec.study import StudySpec
 from unseen.study.prepare import Prepared
 
+#: Augmentations that move pixels, which labels of pixels would have to follow.
+MOVING = ("random-resized-crop", "flip")
 #: Channels that show the server no single client's row.
 SUMMED = ("masks", "ckks")
 
@@ -183,7 +186,9 @@ def check_clients(prepared: Prepared, study: StudySpec, task: Task) -> list[str]
             )
         for split in (train, client.split("validation")):
             _check_finite(split.x, where)
-        if client.classes is not None and bool((train.y == train.y[0]).all()):
+        if prepared.masks:
+            warnings += _without_foreground(name, train.y)
+        elif client.classes is not None and bool((train.y == train.y[0]).all()):
             # Without the task, so that the one site is named once in a study.
             lone.append(name)
             warnings.append(
@@ -196,6 +201,53 @@ def check_clients(prepared: Prepared, study: StudySpec, task: Task) -> list[str]
     for name, client in (prepared.validators | prepared.targets).items():
         _check_finite(client.split("validation").x, f"domain {name!r} (task {task.name!r})")
     return warnings
+
+
+def lacks(method: Method, network: nn.Module, prepared: Prepared) -> str:
+    """Return what a method needs that data and model are not, as a reason; "" for nothing."""
+    lacking = [ask for ask in method.asks if not _has(ask, network, prepared)]
+    if not lacking:
+        return ""
+    why = ", and gets features of them" if prepared.frozen and "images" in lacking else ""
+    names = {"classes": "one class per example"} if prepared.masks else {}
+    return f"needs {' and '.join(names.get(ask, ask) for ask in lacking)}{why}"
+
+
+def _has(ask: str, network: nn.Module, prepared: Prepared) -> bool:
+    if ask == "images":
+        return len(prepared.shape) == 3 and not prepared.frozen
+    if ask == "classes":
+        return prepared.classes is not None and not prepared.masks
+    if ask in (ONE_LABEL, MASKS):
+        return prepared.masks is (ask == MASKS)
+    kind = nn.Conv2d if ask == "convolutions" else _BatchNorm
+    return any(isinstance(layer, kind) for layer in network.modules())
+
+
+def check_masks(study: StudySpec, data: DataSet) -> None:
+    """Refuse settings that have no meaning for masks, where labels are these."""
+    if not data.masks:
+        return
+    partition = parse(study.partition)[0].name if study.partition else ""
+    augment = parse(study.training.augment) if study.training.augment else ()
+    moved = [call.name for call in augment if call.name in MOVING]
+    refused = {
+        "freeze": (study.frozen, "features of a frozen part have lost the pixels' places"),
+        "partition": (partition == "dirichlet", "dirichlet deals examples by their one class"),
+        "training.augment": (bool(moved), f"{', '.join(moved)} moves pixels of images alone"),
+        "privacy.examples": (bool(study.privacy.examples), "the Dice of a batch is no mean of its "
+                             "examples' losses, whose gradients would be clipped"),
+    }  # fmt: skip
+    for name, (there, why) in refused.items():
+        if there:
+            raise UnseenError(f"{name} is not for masks: {why}.", remedy="Leave it out.")
+
+
+def _without_foreground(name: str, y: Tensor) -> list[str]:
+    """Return a warning for a client whose masks are all background."""
+    if bool((y > 0).any()):
+        return []
+    return [f"client {name!r} has masks of background alone; it trains towards finding nothing."]
 
 
 def check_model(module: torch.nn.Module, prepared: Prepared, study: StudySpec) -> None:
@@ -213,11 +265,22 @@ def check_model(module: torch.nn.Module, prepared: Prepared, study: StudySpec) -
         ) from None
     shape = list(outputs.shape) if isinstance(outputs, Tensor) else type(outputs).__name__
     widths = (prepared.outputs, 1) if prepared.classes == 2 else (prepared.outputs,)
-    if shape not in [[len(x), width] for width in widths]:
+    if prepared.masks:
+        _check_pixels(shape, [len(x), prepared.outputs, *x.shape[2:]], prepared.outputs)
+    elif shape not in [[len(x), width] for width in widths]:
         labels = f"{prepared.classes} classes" if prepared.classes else "one number per example"
         raise UnseenError(
             f"the model's output does not fit {labels}: expected shape "
             f"[{len(x)}, {prepared.outputs}] for {len(x)} examples, found {shape}."
+        )
+
+
+def _check_pixels(shape: object, expected: list[int], classes: int) -> None:
+    if shape != expected:
+        raise UnseenError(
+            f"the model's output does not fit masks of {classes} classes: expected shape "
+            f"{expected} for {expected[0]} images, found {shape}.",
+            remedy="Take unet, or a network of your own with a logit of every class per pixel.",
         )
 
 

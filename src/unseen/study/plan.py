@@ -10,10 +10,16 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch.nn.modules.batchnorm import _BatchNorm
 
 from unseen.core.exchange import Method
-from unseen.core.metrics import FOR_NUMBERS, METRICS, OF_NUMBERS, check_metric, check_ordered
+from unseen.core.metrics import (
+    BY_KIND,
+    FOR_MASKS,
+    FOR_NUMBERS,
+    METRICS,
+    check_metric,
+    check_ordered,
+)
 from unseen.datasets import info as info_of
 from unseen.datasets.dataset import DataSet
 from unseen.engine.stacked import NO_STEPS, unstackable
@@ -31,11 +37,13 @@ from unseen.study.checks import (
     check_clients,
     check_completed,
     check_in_process,
+    check_masks,
     check_model,
     check_private,
+    lacks,
 )
 from unseen.study.frozen import featured
-from unseen.study.prepare import Prepared, prepare
+from unseen.study.prepare import prepare
 from unseen.study.runtime import (
     adapted,
     as_model,
@@ -44,7 +52,6 @@ from unseen.study.runtime import (
     composed,
     first_model,
     first_network_and_report,
-    has_layer,
 )
 from unseen.study.search import jobs_of, tuned
 from unseen.study.setting import FREE, Setting, digest_of, initial_weights, keep, read
@@ -126,6 +133,7 @@ def prepare_study(study: StudySpec, out: Path, data_dir: str | Path | None = Non
     # Before images are decoded, which may take hours.
     weights = initial_weights(study, model, directory)
     data = featured(read(study.dataset, directory), study, model, weights, directory)
+    check_masks(study, data)
     metrics = chosen_metrics(study, data, info.metrics)
     setting = Setting(study, out, directory, digest_of(data), model, metrics, weights=weights)
     keep(setting, data)
@@ -172,20 +180,21 @@ def chosen_metrics(study: StudySpec, data: DataSet, usual: Sequence[str]) -> tup
     Args:
         study: The study, whose own metrics come first.
         data: The data set.
-        usual: Those usual for it, in the place of which others stand where labels are numbers.
+        usual: Those usual for it, in the place of which others stand where labels are others.
     """
     classes = len(data.classes) if data.classes is not None else None
-    if classes is None and not {"loss", *OF_NUMBERS}.issuperset(usual):
-        usual = FOR_NUMBERS
+    instead = {"numbers": FOR_NUMBERS, "masks": FOR_MASKS}
+    if data.kind in instead and (data.masks or not BY_KIND[data.kind].issuperset(usual)):
+        usual = instead[data.kind]
     search = study.tune or Tune()
     asked = [name for name in (study.metric, search.metric) if name is not None]
     main = [name.removeprefix(selection.WORST).partition("@")[0] for name in asked]
     flat = study.patience is not None or "until" in str(search.space.get("rounds"))
-    names = study.metrics_of(classes is not None) or usual
+    names = study.metrics_of(data.kind) or usual
     more = [*(name for name in main if name in METRICS), *(["loss"] if flat else [])]
     metrics = tuple(dict.fromkeys([*names, *more]))
     for name in metrics:
-        check_metric(name, classes)
+        check_metric(name, classes, data.masks)
     check_known("column to group by", data.levels, *study.groups)
     return metrics
 
@@ -239,9 +248,8 @@ def check_tasks(
         for name, method in methods.items():
             roster = method.gather(prepared.sources) if method.gather else prepared.sources
             check_batches(network, roster, study)
-            if lacking := [ask for ask in method.asks if not has(ask, network, prepared)]:
-                why = ", and gets features of them" if prepared.frozen else ""
-                refused[name] = f"needs {' and '.join(lacking)}{why * ('images' in lacking)}"
+            if lacking := lacks(method, network, prepared):
+                refused[name] = lacking
                 continue
             if method.adapt is not None or method.sized is not None:
                 plan = blueprint(setting, prepared, seed, len(roster))
@@ -291,15 +299,6 @@ def alone_of(
     model = first_model(setting, prepared, seed, device="cpu")
     reasons = {name: unstackable(m, model, prepared.sources) for name, m in methods.items()}
     return {name: reason for name, reason in reasons.items() if reason}
-
-
-def has(ask: str, network: torch.nn.Module, prepared: Prepared) -> bool:
-    """Return whether the data or the model is what a method asks for."""
-    if ask == "images":
-        return len(prepared.shape) == 3 and not prepared.frozen
-    if ask == "classes":
-        return prepared.classes is not None
-    return has_layer(network, torch.nn.Conv2d if ask == "convolutions" else _BatchNorm)
 
 
 def check_folder(planned: Plan, strict: bool = False) -> None:

@@ -10,6 +10,7 @@ from torch import Tensor
 from unseen.combine import Sum
 from unseen.core import Exchange, Method, Model, Replace, Slot, play, start
 from unseen.core.client import Client, Split, Stored, joined, oversampled
+from unseen.core.labels import are_masks
 from unseen.core.metrics import METRICS, Scale, plain
 from unseen.core.partition import partitioned
 from unseen.core.schedule import round_share
@@ -38,8 +39,9 @@ class Prepared:
         scale: The standardisation of all clients' labels; None where they are unchanged.
         sums: All that was exchanged before training, if anything.
         prior: What the sources' training labels say without any input: their mean [1], or each
-            class's share [C]; None where nobody has them in one place.
+            class's share [C]; None for masks, and where nobody has them in one place.
         image: The shape of one image, if inputs are features of images; see `study.frozen`.
+        masks: Whether labels are masks of classes.
     """
 
     sources: dict[str, Client]
@@ -53,6 +55,7 @@ class Prepared:
     sums: Tensor | None = None
     prior: Tensor | None = None
     image: tuple[int, ...] | None = None
+    masks: bool = False
 
     @property
     def frozen(self) -> bool:
@@ -109,7 +112,7 @@ def prepare(
     validators = {name: _client(data[name], classes) for name in task.validation}
     targets = {name: _client(data[name], classes) for name in task.targets}
     sums, scale, columns = None, None, no_sums(data.schema)
-    prior = prior_of(sources, classes)
+    prior = None if data.masks else prior_of(sources, classes)
     if (totals := Totals.of(data)) is not None:
         if study.privacy.columns is not None:
             statistics = totals.of_ranges(study.privacy.columns)
@@ -126,7 +129,9 @@ def prepare(
     first = next(iter((sources | validators | targets).values()))
     shape = tuple((first.train or first.split("validation")).x.shape[1:])
     groups = sources, validators, targets
-    return Prepared(*groups, shape, classes or 1, classes, columns, scale, sums, prior, data.whole)
+    return Prepared(
+        *groups, shape, classes or 1, classes, columns, scale, sums, prior, data.whole, data.masks
+    )
 
 
 def _check_shared(sources: Sequence[Domain]) -> None:
@@ -212,7 +217,9 @@ def _client(
         views = (Stored.of(view).take(splits[0]) for view in domain.views)
         times = 1 + len(domain.views)
         meta = {column: codes.repeat(times) for column, codes in train.meta.items()}
-        train = Split(joined([train.x, *views]), train.y.repeat(times), meta)
+        train = Split(
+            joined([train.x, *views]), train.y.repeat(times, *(1 for _ in train.y.shape[1:])), meta
+        )
     return Client(domain.name, train, validation, classes)
 
 
@@ -263,7 +270,8 @@ def held_back(y: Tensor, units: Tensor, share: float, generator: torch.Generator
     """Which rows [N] are held back: whole units, about `share` of the rows of every class.
 
     Units come in a random order, and one is taken if it brings the counts nearer to what is
-    wanted, Σ_c (held_c − share n_c)² / (share n_c) over the classes c; numbers are one class.
+    wanted, Σ_c (held_c − share n_c)² / (share n_c) over the classes c; numbers and masks are one
+    class.
 
     Example:
         >>> y, units = torch.tensor([0, 0, 0, 0, 1, 1]), torch.tensor([7, 7, 8, 8, 9, 4])
@@ -271,7 +279,8 @@ def held_back(y: Tensor, units: Tensor, share: float, generator: torch.Generator
         >>> bool(rows[0] == rows[1]), bool(rows[2] == rows[3]), y[rows].bincount().tolist()
         (True, True, [2, 1])
     """
-    codes = torch.zeros_like(units) if y.is_floating_point() else y.unique(return_inverse=True)[1]
+    one = y.is_floating_point() or are_masks(y)
+    codes = torch.zeros_like(units) if one else y.unique(return_inverse=True)[1]
     names, place = units.unique(return_inverse=True)
     # How many rows of each class [U, C] every unit has.
     width = int(codes.max()) + 1

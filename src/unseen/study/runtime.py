@@ -115,9 +115,8 @@ class Runtime:
 
 def composed(text: str, study: StudySpec, data: DataSet) -> Method:
     """Return the method of an expression, as the study trains and records it."""
-    # What is for classes is composed for them: on numbers the plan then says that it cannot serve.
-    numbers = data.classes is None and "classes" not in compose(text).asks
-    training = study.training.build(numbers)
+    # What is for classes is composed for them: on others the plan then says that it cannot serve.
+    training = study.training.build("classes" if "classes" in compose(text).asks else data.kind)
     if study.frozen:  # images were changed before the frozen part saw them
         training = replace(training, augment=None)
     method = compose(text, training)

@@ -59,7 +59,7 @@ def spaces_of(study: StudySpec, method: str) -> tuple[Space, ...]:
     """
     tune = study.tune or Tune()
     changes = {k: v for k, v in tune.space.items() if k.partition(".")[0] not in SEARCHED}
-    trains = reads_training(compose(method, study.training.build(regression=False)))
+    trains = reads_training(compose(method, study.training.build("classes")))
     spaces = [
         Space.read(key, form)
         for key, form in tune.space.items()

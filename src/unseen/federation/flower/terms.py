@@ -105,6 +105,11 @@ class Facts:
         counted: bool = True,
     ) -> Facts:  # fmt: skip
         """Return the facts of a data set that holds the site's one domain."""
+        if data.masks:
+            raise UnseenError(
+                f"the labels of {data.name} are masks, which real sites do not train on yet.",
+                remedy="Simulate the sites on one machine: unseen study.",
+            )
         (domain,) = data.domains
         schema, columns = data.schema or Schema(()), {}
         for j, name in enumerate(schema.columns):

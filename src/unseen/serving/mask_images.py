@@ -1,0 +1,137 @@
+"""Predictions of masks: one PNG per image, of the image's own size, and a list of them."""
+
+import csv
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from unseen.core.atomic import write_atomically
+from unseen.core.labels import colour
+from unseen.core.outputs import predicted
+from unseen.errors import UnseenError
+from unseen.serving.bounds import spelt
+from unseen.serving.directory import Trained
+from unseen.serving.new_rows import Clock, Item, stacked
+from unseen.serving.predict import Runtime, marked
+
+#: The list of what was predicted, in the folder of the masks.
+LIST = "predictions.csv"
+
+
+@dataclass(frozen=True)
+class MaskLine:
+    """One image's answer: where it comes from, its mask's file, and each class's pixels in it."""
+
+    item: Item
+    file: str = ""
+    pixels: tuple[int, ...] = ()
+
+
+def predict_masks(
+    trained: Trained,
+    paths: Sequence[Path],
+    out: Path,
+    runtime: Runtime | None = None,
+    batch: int | None = None,
+    clock: Clock | None = None,
+    strict: bool = False,
+) -> Iterator[MaskLine]:
+    """Write a mask for every image, and yield a line for each, in their order.
+
+    A mask is a PNG with a palette, whose values are the classes' numbers, of the image's own size:
+    what the model says at the size that it takes is brought there by the nearest pixel. It lies
+    below `out` as the image lies below the path that was asked for, and ends in .png.
+
+    Args:
+        trained: The model.
+        paths: Images, folders of them, tar archives.
+        out: The folder of the masks.
+        runtime: Computes the outputs instead of the model.
+        batch: Images per pass.
+        clock: Counts the time of each phase.
+        strict: Do not predict what is far from what training saw.
+    """
+    clock, owners = clock or Clock(), dict[str, str]()
+    for items in marked(trained, paths, batch, clock, False, strict):
+        with clock.phase("model"):
+            x = stacked(items)
+            outputs = (runtime or trained).outputs(x) if x is not None else None
+        rows = iter(outputs if outputs is not None else ())
+        for item in items:
+            if item.x is None:
+                yield MaskLine(item)
+                continue
+            scores = next(rows)
+            if not bool(scores.isfinite().all()):
+                why = "the model's outputs are not finite"
+                yield MaskLine(replace(item, x=None, error=why))
+                continue
+            with clock.phase("writing"):
+                name = place_of(item, owners)
+                mask = predicted(scores[None])[0]
+                write_mask(out / name, mask, item.size)
+                counts = torch.bincount(mask.flatten(), minlength=len(scores)).tolist()
+            yield MaskLine(item, name, tuple(counts))
+
+
+def place_of(item: Item, owners: dict[str, str]) -> str:
+    """Return the name of an image's mask; refuse to write over another image's."""
+    name = PurePosixPath(*item.parts).with_suffix(".png").as_posix()
+    if name in owners:
+        raise UnseenError(
+            f"{owners[name]} and {item.source} would both have the mask {name}.",
+            remedy="Predict them one after the other, into two folders.",
+        )
+    owners[name] = item.source
+    return name
+
+
+def write_mask(path: Path, mask: Tensor, size: tuple[int, int] | None = None) -> None:
+    """Write a mask of class numbers [H, W] as a PNG with a palette.
+
+    Args:
+        path: The file.
+        mask: The class of each pixel.
+        size: Width and height to bring it to; None for its own.
+    """
+    from io import BytesIO
+
+    from PIL import Image
+
+    image = Image.fromarray(mask.cpu().numpy().astype(np.uint8))
+    image.putpalette([x for k in range(256) for x in colour(k)])
+    if size is not None and image.size != size:
+        image = image.resize(size, Image.Resampling.NEAREST)
+    content = BytesIO()
+    image.save(content, "PNG")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, content.getvalue())
+
+
+def write_list(path: Path, classes: Sequence[str], lines: Sequence[MaskLine]) -> None:
+    """Write the list of masks: image, mask, the share of pixels of each class, what is wrong."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", encoding="utf-8", errors="surrogateescape", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        shares = [f"share({name})" for name in classes]
+        writer.writerow(["input", "mask", *shares, "error", "unusual"])
+        for line in lines:
+            total = sum(line.pixels)
+            own = [f"{n / total:.9g}" for n in line.pixels] if total else [""] * len(classes)
+            item = line.item
+            writer.writerow([item.source, line.file, *own, item.error, spelt(item.unusual) or None])
+
+
+def check_out(out: Path | None) -> Path:
+    """Return the folder to write masks into; refuse a file and none."""
+    if out is None or out.suffix:
+        place = f"--out {out} is no folder" if out is not None else "there is no --out"
+        raise UnseenError(
+            f"this model predicts masks, one image each; {place}.",
+            remedy="Name a folder: unseen predict MODEL_DIR IMAGES --out FOLDER.",
+        )
+    return out

@@ -1,0 +1,249 @@
+"""Studies of masks: what runs, what it records, and what is refused with which reason."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from unseen.core.client import Split
+from unseen.core.labels import IGNORED
+from unseen.core.losses import CrossEntropyDice
+from unseen.core.metrics import FOR_MASKS, METRICS, forward
+from unseen.core.turn import keyed
+from unseen.datasets import DataSet, Domain
+from unseen.errors import UnseenError
+from unseen.methods.compose import method as compose
+from unseen.models import build
+from unseen.models.mixture import Mixture
+from unseen.report.mask_pictures import coloured, panel_of
+from unseen.report.models import sections
+from unseen.report.read import Choice, read
+from unseen.report.write import report
+from unseen.results.records import Job, read_lines
+from unseen.spec.training import Recipe
+from unseen.study import Study
+from unseen.study.plan import prepare_study
+from unseen.study.prepare import held_back
+
+SMALL: dict[str, Any] = {
+    "dataset": "ellipses(size=16, count=12)", "model": "unet(widths=[4, 8])", "seeds": 1,
+    "rounds": 2, "targets": ["plain"], "training": {"batch_size": 4, "optimiser": "adam(lr=0.01)"},
+}  # fmt: skip
+
+
+def small(**changes: Any) -> Study:
+    return Study(**{**SMALL, **changes})
+
+
+# --- a study from end to end ------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("masks") / "out"
+    methods = ["fedavg", "feddg(L=0.1)", "harmofl", "fedavg+ga"]
+    small(methods=methods, save=["final"]).run(folder)
+    return folder
+
+
+def test_a_study_records_what_masks_have(out: Path) -> None:
+    lines = read_lines(Job("fedavg", "plain", 0).folder(out) / "target.jsonl")
+    assert len(lines) == 2
+    assert set(FOR_MASKS) <= set(lines[-1])
+    assert lines[-1]["examples"] == 12
+    assert 0 <= lines[-1]["iou"] <= lines[-1]["dice"] <= 1
+    assert 0 <= lines[-1]["hd95"] <= 16 * 2**0.5
+    assert "dice" in (out / "table.md").read_text()
+
+
+def test_recorded_figures_are_those_of_the_model_that_was_saved(out: Path) -> None:
+    from safetensors.torch import load_file
+
+    from unseen.datasets import load
+
+    folder = Job("fedavg", "plain", 0).folder(out)
+    network = build("unet(widths=[4, 8])", (3, 16, 16), 3, keyed("any"))
+    network.load_state_dict(load_file(folder / "final.safetensors"))
+    network.eval()
+    domain = load("ellipses(size=16, count=12)")["plain"]
+    with torch.no_grad():
+        outputs = network(domain.x.float() / 255)
+    last = read_lines(folder / "target.jsonl")[-1]
+    for name in FOR_MASKS:
+        assert last[name] == pytest.approx(METRICS[name](outputs, domain.y), rel=1e-4, abs=1e-5)
+
+
+def test_training_on_masks_learns_them(tmp_path: Path) -> None:
+    study = small(
+        dataset="ellipses(size=16, count=24)", model="unet(widths=[8, 16])", rounds=12,
+        targets=["amber"], metrics=["loss", "dice"], evaluate_every=12,
+    )  # fmt: skip
+    study.run(tmp_path / "out")
+    sources = read_lines(Job("fedavg", "amber", 0).folder(tmp_path / "out") / "source.jsonl")
+    last = [line["dice"] for line in sources if line["round"] == 11]
+    assert sum(last) / len(last) > 0.5
+
+
+def test_the_report_shows_pictures(out: Path, tmp_path: Path) -> None:
+    parts, _ = read([out], Choice())
+    shown = {section.key: section for section in sections(parts[0], tmp_path)}
+    figures = shown["pictures"].figures
+    assert figures[0].title == "fedavg, target plain: masks"
+    assert len(figures) == 3
+    assert any("harmofl at plain is left out" in r for r in shown["confusion"].remarks)
+    (panel,) = figures[0].panels
+    assert [row.name for row in panel.rows] == ["worst", "middle", "best"]  # type: ignore[union-attr]
+    assert not shown["tsne"].figures
+    page = report([out], tmp_path / "report", further=lambda part: sections(part, tmp_path))
+    assert "data:image/png;base64" in page.read_text()
+    assert list((tmp_path / "report" / "figures").glob("pictures-*.png"))
+
+
+# --- pictures ---------------------------------------------------------------------------------
+
+
+class Echo(nn.Module):
+    """Predicts class 1 where the first channel is above 1/2."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.cat([0.5 - x[:, :1], x[:, :1] - 0.5], 1)
+
+
+def test_pictures_are_the_worst_the_middle_and_the_best() -> None:
+    from unseen.core.vector import Model
+
+    x = torch.zeros(3, 1, 2, 2)
+    x[:, 0, 0] = 1
+    y = torch.zeros(3, 2, 2, dtype=torch.int64)
+    y[0, 0], y[1, 0, 0], y[2, 1] = 1, 1, 1  # Dice 1, 2/3, 0
+    model = Model(Echo(), shape=(1, 2, 2))
+    panel = panel_of("site", model, Split(x, y), ("none", "some"))
+    assert [row.score for row in panel.rows] == pytest.approx([0, 2 / 3, 1])
+    assert panel.rows[0].image == [[[255] * 3] * 2, [[0] * 3] * 2]
+    assert panel.rows[0].guess != panel.rows[0].truth
+    assert panel.rows[2].guess == panel.rows[2].truth
+    assert panel.classes == (("some", (230, 159, 0)),)
+    assert "worst (Dice 0.000)" in panel.words()
+    assert coloured(torch.tensor([[IGNORED, 0, 1]]), 2) == [
+        [[128, 128, 128], [0, 0, 0], [230, 159, 0]]
+    ]
+    assert forward(model, Split(x, y)).shape == (3, 2, 2, 2)
+
+
+# --- what does not go with masks --------------------------------------------------------------
+
+ONE_LABEL = ("fishr", "coral", "irm", "copa", "fediir", "gperxan", "moon", "glm", "boost",
+             "fedilc-inter", "fedavg+anchor", "fedavg+shift", "fedavg+intercepts", "portfolio",
+             "stack(members=['fedavg', 'fedprox'])")  # fmt: skip
+ONE_CLASS = ("csac", "fedsr", "fedcsa", "fedccrl", "fedavg+rsc", "fedavg+sd", "randconv")
+
+
+def test_methods_that_read_one_label_per_example_are_refused(tmp_path: Path) -> None:
+    methods = (*ONE_LABEL, *ONE_CLASS, "fedavg", "feddg", "fedavg+mixup", "fedavg+ensemble")
+    planned = prepare_study(small(methods=methods), tmp_path)
+    reasons = {compose(name).name: "needs one label per example" for name in ONE_LABEL}
+    reasons |= {compose(name).name: "needs one class per example" for name in ONE_CLASS}
+    assert {k: v.partition(" and ")[0] for k, v in planned.not_applicable.items()} == reasons
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"training": {"batch_size": 4, "augment": "flip"}}, "flip moves pixels of images alone"),
+        ({"training": {"batch_size": 4, "balanced": True}}, "these labels are masks"),
+        ({"training": {"batch_size": 4, "smoothing": 0.1}}, "these labels are masks"),
+        ({"partition": "dirichlet(per=2)"}, "dirichlet deals examples by their one class"),
+        ({"model": "bn-cnn"}, r"masks of 3 classes: expected shape \[2, 3, 16, 16\].*Take unet"),
+        ({"model": "unet(widths=[4, 8, 16, 16, 16, 16])"}, "at least 32 by 32"),
+        ({"dataset": "ellipses(size=18)", "model": "unet"}, "sides are multiples of 4"),
+        ({"metrics": ["auroc"]}, "'auroc' is not for labels that are masks"),
+        ({"privacy": {"examples": "dp(clip=1.0, noise=1.0, delta=1e-5)"}}, "is not for masks"),
+    ],
+)
+def test_settings_without_a_meaning_are_refused(
+    tmp_path: Path, changes: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(UnseenError, match=words):
+        prepare_study(small(**changes), tmp_path)
+
+
+def test_colours_may_be_changed_and_rows_dealt_out(tmp_path: Path) -> None:
+    training = {"batch_size": 4, "augment": "colour-jitter(brightness=0.2)"}
+    prepare_study(small(training=training, partition="quantity(per=2, alpha=5)", validation=0.3,
+                        model="unet(widths=[4, 8], norm='none')"), tmp_path)  # fmt: skip
+
+
+def test_a_site_of_background_is_named(tmp_path: Path) -> None:
+    planned = prepare_study(small(dataset="study.test_segmentation:blank"), tmp_path)
+    assert any("'faint' has masks of background alone" in line for line in planned.warnings)
+
+
+def blank(data_dir: Path | None) -> DataSet:
+    from dataclasses import replace
+
+    from unseen.datasets import load
+
+    data = load("ellipses(size=16, count=12)")
+    empty = replace(data["faint"], y=torch.zeros_like(data["faint"].y))
+    domains = tuple(empty if d.name == "faint" else d for d in data.domains)
+    return replace(data, domains=domains)
+
+
+def test_real_sites_say_that_they_cannot() -> None:
+    from unseen.federation.flower.terms import Facts
+
+    x, y = torch.zeros(2, 1, 4, 4), torch.zeros(2, 4, 4, dtype=torch.int64)
+    data = DataSet("m", (Domain("a", x, y),), ("none", "some"), "", "", "", masks=True)
+    with pytest.raises(UnseenError, match="masks, which real sites do not train on yet"):
+        Facts.of(data, "train", "0" * 16, {})
+
+
+# --- parts ------------------------------------------------------------------------------------
+
+
+def test_the_kind_of_labels_decides_the_loss() -> None:
+    assert isinstance(Recipe().build("masks").loss, CrossEntropyDice)
+    assert not isinstance(Recipe().build("classes").loss, CrossEntropyDice)
+
+
+def test_units_of_masks_are_held_back_whole() -> None:
+    y, units = torch.zeros(6, 3, 3, dtype=torch.int64), torch.tensor([1, 1, 2, 2, 3, 3])
+    rows = held_back(y, units, 0.34, keyed("any"))
+    assert rows.sum() == 2
+    assert len(units[rows].unique()) == 1
+
+
+def test_mixtures_of_networks_average_probabilities_of_pixels() -> None:
+    nets = [build("unet(widths=[4])", (1, 4, 4), 3, keyed(f"{k}")).eval() for k in range(2)]
+    x = torch.rand(2, 1, 4, 4, generator=keyed("x"))
+    found = Mixture(nets, numbers=False).eval()(x).exp()
+    expected = sum(net(x).softmax(1) for net in nets) / 2
+    torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize("norm", ["batch", "group", "none"])
+def test_the_unet_sees_all_of_an_image_at_every_pixel(norm: str) -> None:
+    """Two poolings and nine 3×3 convolutions reach farther than 16 pixels; skips keep places."""
+    net = build(f"unet(widths=[8, 8, 8], norm='{norm}')", (1, 16, 16), 2, keyed("a")).eval()
+    x = torch.rand(1, 1, 16, 16, generator=keyed("x"), requires_grad=True)
+    outputs = net(x)
+    assert outputs.shape == (1, 2, 16, 16)
+    (slope,) = torch.autograd.grad(outputs[0, 1, 8, 8], x)
+    assert float(slope[0, 0, 8, 8].abs()) > 0
+    assert int((slope != 0).sum()) > 150
+
+
+def test_the_unet_has_as_many_parameters_as_counted_by_hand() -> None:
+    """conv: 9ab, + bias b or BatchNorm 2b; up: 4ab + b; head: ab + b."""
+
+    def block(a: int, b: int) -> int:
+        return 9 * a * b + 2 * b + 9 * b * b + 2 * b
+
+    up = (4 * 32 * 16 + 16) + block(32, 16) + (4 * 16 * 8 + 8) + block(16, 8)
+    count = block(1, 8) + block(8, 16) + block(16, 32) + up + 8 * 2 + 2
+    net = build("unet", (1, 32, 32), 2, keyed("a"))
+    assert sum(p.numel() for p in net.parameters()) == count == 29_490
