@@ -291,6 +291,12 @@ def changed(change: Callable[[nn.Module], nn.Module]) -> Callable[[Blueprint], n
     return lambda blueprint: change(blueprint.network)
 
 
+def changed_further(method: Method, change: Callable[[nn.Module], nn.Module]) -> Method:
+    """Return the method whose network is changed once more, after what it does to it by itself."""
+    before = method.adapt or changed(lambda network: network)
+    return replace(method, adapt=lambda blueprint: change(before(blueprint)))
+
+
 def incompatible(method: Method, modifier: str, why: str, remedy: str = "") -> Incompatible:
     """Return the error for a modifier that does not go with a method.
 

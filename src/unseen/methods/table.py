@@ -42,6 +42,7 @@ from unseen.methods.glm import glm
 from unseen.methods.gperxan import gperxan
 from unseen.methods.harmofl import harmofl
 from unseen.methods.intercepts import add_intercepts
+from unseen.methods.jigen import add_jigen, jigen
 from unseen.methods.mixstyle import add_mixstyle, mixstyle
 from unseen.methods.mixup import add_mixup
 from unseen.methods.mldg import mldg
@@ -137,6 +138,7 @@ TABLE: dict[str, Callable[..., Method] | ServerRule] = {
     "mixstyle": mixstyle,
     "fedfa": fedfa,
     "randconv": randconv,
+    "jigen": jigen,
     "glm": glm,
     "boost": boost,
     "trees": trees,
@@ -167,6 +169,7 @@ MODIFIERS: dict[str, Callable[..., Method]] = {
     "mixup": add_mixup,
     "mixstyle": add_mixstyle,
     "randconv": add_randconv,
+    "jigen": add_jigen,
     "moon": add_moon,
     "irm": add_irm,
     "sd": add_sd,
