@@ -14,7 +14,7 @@ from torch import nn
 from unseen import Client, Model, Split, UnseenError, method
 from unseen.core.turn import Turn, keyed
 from unseen.gradient import Backprop
-from unseen.gradient.jigsaw import Jigsaw
+from unseen.gradient.puzzle import Jigsaw
 from unseen.images.jigsaw import orders, puzzled
 from unseen.models.two_heads import TwoHeads, with_order
 
@@ -81,7 +81,7 @@ def test_a_step_is_the_gradient_of_the_papers_objective() -> None:
     with gradient.open(model, inbox, client, {}, turn) as step:
         value = step(x, y)
 
-    which = gradient.drawn(20, turn.generator("jigen"))
+    which = gradient.draw_orders(20, turn.generator("jigen"))
     assert {0} < set(which.tolist()) <= set(range(6))
     z = torch.stack([puzzled(x[n : n + 1], orders(2, 5)[p][None], 2)[0] for n, p in
                      enumerate(which.tolist())])  # fmt: skip
@@ -96,7 +96,9 @@ def test_a_step_is_the_gradient_of_the_papers_objective() -> None:
 
 
 def test_the_share_of_puzzles_is_what_is_asked_for_and_all_orders_come() -> None:
-    which = Jigsaw(Backprop(), ordered=0.6, permutations=4, grid=2).drawn(20000, keyed("shares"))
+    which = Jigsaw(Backprop(), ordered=0.6, permutations=4, grid=2).draw_orders(
+        20000, keyed("shares")
+    )
     shares = torch.bincount(which, minlength=5) / 20000
     expected = torch.tensor([0.6, 0.1, 0.1, 0.1, 0.1])
     # Five standard deviations of a binomial share.

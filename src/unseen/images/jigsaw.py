@@ -32,12 +32,12 @@ def orders(grid: int, count: int) -> Tensor:
             expected=f"at most {len(every) - 1}",
             found=f"{count}",
         )
-    chosen, apart = [0], torch.zeros(len(every), dtype=torch.long)
+    picks, apart = [0], torch.zeros(len(every), dtype=torch.long)
     for _ in range(count):
-        apart += (every != every[chosen[-1]]).sum(1)
-        apart[chosen[-1]] = -(grid**2) * (count + 1)  # never again
-        chosen.append(int(apart.argmax()))
-    return every[chosen].long()
+        apart += (every != every[picks[-1]]).sum(1)
+        apart[picks[-1]] = -(grid**2) * (count + 1)  # never again
+        picks.append(int(apart.argmax()))
+    return every[picks].long()
 
 
 def puzzled(x: Tensor, order: Tensor, grid: int) -> Tensor:

@@ -5,7 +5,7 @@ from typing import Any
 
 from unseen.combine import Mean, Weights
 from unseen.core import Method
-from unseen.gradient.jigsaw import Jigsaw
+from unseen.gradient.puzzle import Jigsaw
 from unseen.methods.base import (
     asking,
     changed_further,

@@ -61,7 +61,7 @@ class Jigsaw(Wrapper, named="jigen"):
                 value = inner(x, y)
                 if not self.alpha:
                     return value
-                which = self.drawn(len(x), draws)
+                which = self.draw_orders(len(x), draws)
                 z = features(model, tap, puzzled(x, choices[which], self.grid))
                 puzzle = self.alpha * F.cross_entropy(layer.order(z), which.to(z.device))
                 puzzle.backward()  # type: ignore[no-untyped-call]
@@ -69,7 +69,7 @@ class Jigsaw(Wrapper, named="jigen"):
 
             yield step
 
-    def drawn(self, count: int, draws: torch.Generator) -> Tensor:
+    def draw_orders(self, count: int, draws: torch.Generator) -> Tensor:
         """Return the order of each of so many images [count], 0 for as it is."""
         other = torch.randint(1, self.permutations + 1, (count,), generator=draws)
         return torch.where(torch.rand(count, generator=draws) < self.ordered, 0, other)
