@@ -118,7 +118,8 @@ def fedilc_inter(training: Training, **options: Any) -> Method:
 
     Note:
         The geometric mean is of the gradients alone: ∇L is added to it on the server, before the
-        one step of its optimiser, as printed and as released. See `geometric` and `+fishr`.
+        one step of its optimiser, as printed and as released. See `geometric` and `+fishr`. The
+        Inconsistency Score that the paper argues with in §4 is `unseen.inconsistency`.
     """
     rule = WeightedGeometricMean(of="updates", **picked(WeightedGeometricMean, options))
     return _fedilc("fedilc-inter", training, rule, Backprop(training.loss), options)
