@@ -37,6 +37,7 @@ from unseen.methods.fedprox import add_fedprox, fedprox
 from unseen.methods.fedsam import add_fedsam, fedsam
 from unseen.methods.fedsr import fedsr
 from unseen.methods.fixbn import add_fixbn, fixbn
+from unseen.methods.fpl import fpl
 from unseen.methods.ga import add_ga
 from unseen.methods.glm import glm
 from unseen.methods.gperxan import gperxan
@@ -101,6 +102,7 @@ TABLE: dict[str, Callable[..., Method] | ServerRule] = {
     "fixbn": fixbn,
     "fedbn": fedbn,
     "fedsr": fedsr,
+    "fpl": fpl,
     "arfl": arfl,
     "fedcsa": fedcsa,
     "afl": ServerRule(combine.Agnostic, "mohri2019agnostic", losses=True),
