@@ -41,7 +41,8 @@ def linked(points: Tensor) -> Tensor:
         least = labels.scatter_reduce(0, near, labels, "amin")
         least = torch.minimum(least, least[near])
         if torch.equal(least, labels):
-            return labels.unique(return_inverse=True)[1]
+            numbered: Tensor = labels.unique(return_inverse=True)[1]
+            return numbered
         labels = least
 
 
