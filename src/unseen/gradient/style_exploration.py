@@ -71,8 +71,8 @@ class StyleExplored(Wrapper, named="stablefdg-style"):
             def step(x: Tensor, y: Tensor) -> Tensor:
                 sharing = style is not None and bool(torch.rand((), generator=draws) < self.share)
                 active = (torch.rand(len(taps), generator=draws) < self.p).nonzero()[:, 0].tolist()
-                wanted = round_share(self.oversample, len(y)) if active and len(y) > 1 else 0
-                added = rarest(y, wanted, draws).to(y.device)
+                more = round_share(self.oversample, len(y)) if active and len(y) > 1 else 0
+                added = rarest(y, more, draws).to(y.device)
                 if sharing and len(y) > 1:
                     assert style is not None
                     taps[0].change = partial(shifted, style=style, count=len(y), draws=draws)
