@@ -14,6 +14,7 @@ from unseen.methods.copa import copa
 from unseen.methods.coral import add_coral, coral
 from unseen.methods.csac import add_csac, csac
 from unseen.methods.ensemble import add_ensemble
+from unseen.methods.fedadg import fedadg
 from unseen.methods.fedavg import deepall, fedavg, fedsgd
 from unseen.methods.fedbn import fedbn
 from unseen.methods.fedccrl import fedccrl
@@ -104,6 +105,7 @@ TABLE: dict[str, Callable[..., Method] | ServerRule] = {
     "fedbn": fedbn,
     "fedsr": fedsr,
     "fpl": fpl,
+    "fedadg": fedadg,
     "arfl": arfl,
     "fedcsa": fedcsa,
     "afl": ServerRule(combine.Agnostic, "mohri2019agnostic", losses=True),
