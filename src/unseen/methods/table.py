@@ -82,6 +82,7 @@ TABLE: dict[str, Callable[..., Method] | ServerRule] = {
     "pcgrad": ServerRule(combine.PCGrad, "yu2020pcgrad"),
     "agrsum": ServerRule(combine.AgrSum, "mansilla2021surgery"),
     "agrrand": ServerRule(combine.AgrRand, "mansilla2021surgery"),
+    "graddrop": ServerRule(combine.GradDrop, "chen2020graddrop"),
     "geometric": ServerRule(
         combine.WeightedGeometricMean, "zhu2022fedilc", fixed={"of": "updates"}, gradients=True
     ),
