@@ -80,14 +80,16 @@ def gradient_method(
     rule: Combine,
     reference: Reference | str,
     gradient: Gradient | None = None,
+    chunk: int | None = None,
 ) -> Method:
     """Return the method whose clients send one gradient each, and whose server takes the step.
 
     Note:
         The step is that of the training's optimiser, unless the training sets a server optimiser.
+        At most `chunk` examples pass at a time; see `unseen.local.in_parts`.
     """
     apply = Descend(training.optimiser) if training.server == Add() else training.server
-    local = FullGradient(gradient or Backprop(training.loss))
+    local = FullGradient(gradient or Backprop(training.loss), chunk)
     return federated(name, training, rule, reference, local, apply)
 
 
