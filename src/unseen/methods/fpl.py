@@ -6,14 +6,8 @@ from typing import Any
 from unseen.combine import Collect, Mean, Weights
 from unseen.core import Method, Model, Slot
 from unseen.core.exchange import Blueprint
-from unseen.gradient import Backprop
-from unseen.gradient.prototypes import (
-    PROTOTYPES,
-    Clusters,
-    PrototypeContrast,
-    WithPrototypes,
-    first_row,
-)
+from unseen.gradient import Backprop, prototypes
+from unseen.gradient.prototypes import PrototypeContrast, WithPrototypes
 from unseen.local.train import Train
 from unseen.methods.base import asking, federated, trained, with_exchange
 from unseen.methods.options import options_from, picked
@@ -45,10 +39,9 @@ def fpl(training: Training, *, weights: Weights = "examples", **options: Any) ->
         the released code in that the means are of the trained model on the whole training split, in
         evaluation mode, and not of what passed while the last epoch changed it.
     """
-    local = Train(PrototypeContrast(Backprop(training.loss), **picked(PrototypeContrast, options)),
-                  training)  # fmt: skip
-    around = WithPrototypes(local, options["least"])
-    method = federated("fpl", training, Mean(weights), "huang2023fpl", around)
+    gradient = PrototypeContrast(Backprop(training.loss), **picked(PrototypeContrast, options))
+    local = WithPrototypes(Train(gradient, training), options["least"])
+    method = federated("fpl", training, Mean(weights), "huang2023fpl", local)
     shares = (
         "the mean features of each class at the trained model, to the server",
         "means of clusters of these, to every client",
@@ -59,9 +52,10 @@ def fpl(training: Training, *, weights: Weights = "examples", **options: Any) ->
 
 def with_clusters(method: Method, classes: int) -> Method:
     """Return the method whose server clusters the prototypes of so many classes."""
-    exchange = trained(method)
-    slot = Slot(Collect(), apply=Clusters(classes), sends="value", start=first_row)
-    return with_exchange(method, replace(exchange, slots={**exchange.slots, PROTOTYPES: slot}))
+    exchange, name = trained(method), prototypes.PROTOTYPES
+    apply = prototypes.Clusters(classes)
+    slot = Slot(Collect(), apply=apply, sends="value", start=prototypes.first_row)
+    return with_exchange(method, replace(exchange, slots={**exchange.slots, name: slot}))
 
 
 def counted(method: Method, model: Model, blueprint: Blueprint) -> Method:

@@ -6,14 +6,8 @@ from typing import Any
 from unseen.combine import Mean, Weights
 from unseen.core import Method
 from unseen.gradient.puzzle import Jigsaw
-from unseen.methods.base import (
-    asking,
-    changed_further,
-    cited,
-    federated,
-    incompatible,
-    with_gradient,
-)
+from unseen.methods import base
+from unseen.methods.base import cited, federated, incompatible, with_gradient
 from unseen.methods.options import options_from
 from unseen.models.two_heads import with_order
 from unseen.recipe import Training
@@ -64,4 +58,4 @@ def solving(method: Method, options: dict[str, Any]) -> Method:
     """Return the method with puzzles in its gradient, and a second head in its network."""
     changed = with_gradient(method, partial(Jigsaw, **options), SOURCE)
     second = partial(with_order, outputs=options["permutations"] + 1)
-    return asking(changed_further(changed, second), "images")
+    return base.asking(base.changed_further(changed, second), "images")
