@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from unseen.api.estimators import FederatedClassifier, FederatedRegressor
     from unseen.api.functions import evaluate, predict, train, tune
     from unseen.core.client import Client, Split
+    from unseen.core.inconsistency import inconsistency
     from unseen.core.round import play, start
     from unseen.core.vector import Layout, Model
     from unseen.engine.inprocess import InProcess
@@ -21,7 +22,8 @@ if TYPE_CHECKING:
 _HOMES = {
     **dict.fromkeys(("Client", "Split"), "core.client"), "InProcess": "engine.inprocess",
     **dict.fromkeys(("Layout", "Model"), "core.vector"), "Study": "study", "Training": "recipe",
-    **dict.fromkeys(("play", "start"), "core.round"), "UnseenError": "errors",
+    "inconsistency": "core.inconsistency", **dict.fromkeys(("play", "start"), "core.round"),
+    "UnseenError": "errors",
     "method": "methods.compose",
     **dict.fromkeys(("FederatedClassifier", "FederatedRegressor"), "api.estimators"),
     **dict.fromkeys(("evaluate", "predict", "train", "tune"), "api.functions"),
@@ -29,8 +31,8 @@ _HOMES = {
 
 __all__ = [
     "Client", "FederatedClassifier", "FederatedRegressor", "InProcess", "Layout", "Model", "Split",
-    "Study", "Training", "UnseenError", "__version__", "evaluate", "method", "play", "predict",
-    "start", "train", "tune",
+    "Study", "Training", "UnseenError", "__version__", "evaluate", "inconsistency", "method",
+    "play", "predict", "start", "train", "tune",
 ]  # fmt: skip
 
 

@@ -7,7 +7,7 @@ import torch
 from support.alone import RECIPE, played
 from support.sites import federation, images
 
-from unseen import Client, Split, Training
+from unseen import Client, Split, Training, UnseenError, method
 from unseen.core.losses import CrossEntropy, SquaredError
 from unseen.core.optimiser import SGD
 from unseen.local import in_parts
@@ -49,6 +49,28 @@ def test_parts_sum_up_to_the_whole(expression: str, rows: int, monkeypatch) -> N
     start = played(expression, clients, 0).state.inbox["model"]
     moved = float((whole - start).norm())
     torch.testing.assert_close(found, whole, rtol=1e-4, atol=1e-4 * moved)
+
+
+@pytest.mark.parametrize("rows", [1, 7, 40])
+@pytest.mark.parametrize(
+    "expression",
+    ["fedsgd(chunk={})", "fishr(lam=3.0, chunk={})", "fedsgd(chunk={0})+fishr(chunk={0})"],
+)
+def test_a_chunk_is_what_is_asked_for_and_changes_rounding_alone(
+    expression: str, rows: int, monkeypatch
+) -> None:
+    clients = federation(3)  # up to 46 examples
+    whole = played(expression.format("None"), clients, 2).state.inbox["model"]
+    assert max(largest(expression.format("None"), clients, monkeypatch)) == 46
+    assert max(largest(expression.format(rows), clients, monkeypatch)) == rows
+    found = played(expression.format(rows), clients, 2).state.inbox["model"]
+    start = played("fedsgd", clients, 0).state.inbox["model"]
+    torch.testing.assert_close(found, whole, rtol=1e-4, atol=1e-4 * float((whole - start).norm()))
+
+
+def test_a_chunk_of_none_is_refused_as_a_number() -> None:
+    with pytest.raises(UnseenError, match="chunk"):
+        method("fedsgd(chunk=0)")
 
 
 def test_dropout_draws_the_same_in_both_passes(monkeypatch) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -14,8 +15,9 @@ from support.bounds import SOLVED_TO
 from support.sites import federation
 
 from unseen import Model, Training, UnseenError, method, start
-from unseen.combine import FedOMG, JacobianDescent, Mean
+from unseen.combine import FedOMG, GradDrop, JacobianDescent, Mean
 from unseen.combine.nash import bargain
+from unseen.combine.torchjd import ELSEWHERE, Weighting
 from unseen.core.turn import keyed
 from unseen.models import build
 
@@ -30,6 +32,8 @@ OWN = {
     "dualproj": lambda K: jd.DualProj(),
     "imtl-g": lambda K: jd.IMTLG(),
     "aligned-mtl": lambda K: jd.AlignedMTL(),
+    "fairgrad": lambda K: jd.FairGrad(2.0),
+    "config": lambda K: jd.ConFIG(),
 }
 
 
@@ -51,13 +55,14 @@ def own(name, rows):
 def test_torchjds_own_aggregators(name, count) -> None:
     for seed in range(2 if name == "nash-mtl" else 5):
         rows = literal.gradients(seed, count, size=60)
-        rows /= np.linalg.norm(rows @ rows.T) ** 0.5  # nash-mtl alone feels the scale
+        rows /= np.linalg.norm(rows @ rows.T) ** 0.5  # nash-mtl and fairgrad feel the scale
         expected = own(name, rows)
         raw, _, _ = combined(JacobianDescent(name, C, "torchjd"), rows)
         tolerance = 1e-5 * np.linalg.norm(expected)
         np.testing.assert_allclose(raw.numpy(), expected, rtol=0, atol=tolerance)
         mean, _, _ = combined(JacobianDescent(name, C), rows)
-        divisor = {"cagrad": 1 + C, "nash-mtl": count}.get(name, 1)
+        sums = dict.fromkeys(("nash-mtl", "fairgrad", "config"), count)
+        divisor = {"cagrad": 1 + C, **sums}.get(name, 1)
         np.testing.assert_allclose(mean.numpy() * divisor, expected, rtol=0, atol=tolerance)
 
 
@@ -204,6 +209,44 @@ def test_a_missing_library_is_named_before_the_first_round(monkeypatch) -> None:
         package = module.partition(".")[0]
         with pytest.raises(UnseenError, match=rf"needs {package}, .*unseen\[torchjd\]"):
             start(method("mgda", Training()), model, sorted(federation()), 0)
+
+
+def test_what_else_torchjd_has_is_named_with_a_reason() -> None:
+    """Every aggregator of the library is a weighting here, or refused by its name."""
+    names = {n.removesuffix("Weighting").lower() for n in jd.__all__ if n.endswith("Weighting")}
+    names |= {"graddrop", "trimmedmean", "config"}
+    here = {n.replace("-", "") for n in get_args(Weighting)}
+    bases = {"", "aggregator", "weighting"}
+    assert names - here - bases == set(ELSEWHERE)
+    for name in ELSEWHERE:
+        with pytest.raises(UnseenError, match=f"(?i){name} is no weighting here.*Take "):
+            JacobianDescent(name)
+    with pytest.raises(UnseenError, match="Take the method trimmed-mean"):
+        JacobianDescent("TrimmedMean")
+
+
+def test_random_weights_are_softmaxed_normal_draws() -> None:
+    rows = torch.randn(3, 5, dtype=torch.float64)
+    rule = JacobianDescent("random")
+    table = {"examples": torch.ones(3)}
+    _, _, weights = rule(rows, table, rule.init(3, 5), keyed("rlw"))
+    torch.testing.assert_close(weights, torch.randn(3, generator=keyed("rlw")).double().softmax(0))
+
+
+def test_config_of_opposite_updates_has_no_direction() -> None:
+    _, state, weights = combined(JacobianDescent("config"), np.array([[1.0, 0.0], [-2.0, 0.0]]))
+    assert state["fallbacks"] == 1
+    assert weights.tolist() == [0.5, 0.5]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_graddrop_is_torchjds_with_the_same_draws(seed, monkeypatch) -> None:
+    rows = torch.tensor(literal.gradients(seed, 4, size=60))
+    rule = GradDrop("sum")
+    vector, _, _ = rule(rows, {}, rule.init(4, 60), keyed(f"drop/{seed}"))
+    draws = torch.rand(60, generator=keyed(f"drop/{seed}")).double()
+    monkeypatch.setattr(torch, "rand", lambda *_, **__: draws)
+    torch.testing.assert_close(vector, jd.GradDrop()(rows))
 
 
 def test_an_unknown_weighting_is_refused() -> None:

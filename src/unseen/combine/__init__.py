@@ -21,6 +21,7 @@ from unseen.combine.fedgala import GlobalAlignment
 from unseen.combine.fednova import NormalizedAveraging
 from unseen.combine.fedomg import FedOMG
 from unseen.combine.geometric import WeightedGeometricMean
+from unseen.combine.graddrop import GradDrop
 from unseen.combine.mean import Mean, RosterMean, Sum, Weights
 from unseen.combine.norm_bound import NormBound
 from unseen.combine.pcgrad import PCGrad
@@ -36,9 +37,9 @@ from unseen.core.rows import DenseRows, gram
 __all__ = [
     "PPDG", "AbsoluteGeometricMean", "Agnostic", "AgrRand", "AgrSum", "AndMask", "Apart",
     "AutoWeighted", "ClassShares", "Collect", "Combine", "DenseRows", "Elementwise", "FedExP",
-    "FedOMG", "GeneralizationAdjustment", "GlobalAlignment", "GradientMasked", "Gram", "GroupDRO",
-    "JacobianDescent", "Krum", "Mean", "Median", "NormBound", "NormalizedAveraging", "PCGrad",
-    "QFair", "QuantileOfRisks", "RandomEffects", "Robust", "RosterMean", "Rows", "SandMask",
-    "SemanticDivergence", "Sum", "TrimmedMean", "VarianceOfRisks", "Weighted",
+    "FedOMG", "GeneralizationAdjustment", "GlobalAlignment", "GradDrop", "GradientMasked", "Gram",
+    "GroupDRO", "JacobianDescent", "Krum", "Mean", "Median", "NormBound", "NormalizedAveraging",
+    "PCGrad", "QFair", "QuantileOfRisks", "RandomEffects", "Robust", "RosterMean", "Rows",
+    "SandMask", "SemanticDivergence", "Sum", "TrimmedMean", "VarianceOfRisks", "Weighted",
     "WeightedGeometricMean", "Weights", "gram",
 ]  # fmt: skip

@@ -39,16 +39,26 @@ class InParts:
 
 
 def in_parts(
-    of: object, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
-) -> Tensor | None:
+    of: object, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn,
+    chunk: int | None = None,
+) -> Tensor | None:  # fmt: skip
     """Return what a gradient or a statistic is over a large training split, part by part.
+
+    Args:
+        of: The gradient or statistic.
+        model: The model.
+        inbox: What the client received.
+        client: The client.
+        memory: What it remembers.
+        turn: Which exchange it is.
+        chunk: The most rows of a part; None: as many as hold `LARGE` numbers.
 
     Returns:
         None where the split is small, where its sums are not those of its parts, or where
         BatchNorm would normalise each part by itself: it is then to be taken whole.
     """
     split = client.split("train")
-    size = max(1, LARGE // max(1, split.x[slice(0, 1)].numel()))
+    size = chunk or max(1, LARGE // max(1, split.x[slice(0, 1)].numel()))
     norms = (m for m in model.module.modules() if isinstance(m, _BatchNorm))
     if len(split) <= size or not hasattr(of, "in_parts") or any(m.training for m in norms):
         return None

@@ -83,6 +83,7 @@ class FullGradient(Part):
 
     Attributes:
         gradient: What is sent, at the received model.
+        chunk: The most examples that pass at a time; see `in_parts`.
 
     Source:
         McMahan et al. 2017, FedSGD.
@@ -91,11 +92,13 @@ class FullGradient(Part):
     clips_per_example = True
 
     gradient: Gradient
+    chunk: int | None = None
 
     def __call__(
         self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
     ) -> tuple[Reply, Memory]:
-        loss = whole_gradient(self.gradient, model, inbox, client, memory, turn)
+        asked = model, inbox, client, memory, turn
+        loss = whole_gradient(self.gradient, *asked, chunk=self.chunk)
         scalars = {"examples": len(client.split("train")), "steps": 1, "loss": float(loss)}
         rows = {"model": -model.gradient, "buffers": model.buffers}
         return Reply(rows, scalars), memory
@@ -116,10 +119,12 @@ class Measure:
     Attributes:
         name: The slot.
         statistic: What is sent.
+        chunk: The most examples that pass at a time; see `in_parts`.
     """
 
     name: str
     statistic: Statistic
+    chunk: int | None = None
 
     def __call__(
         self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
@@ -134,7 +139,7 @@ class Measure:
         self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
     ) -> Tensor:
         split = client.split("train")
-        whole = in_parts(self.statistic, model, inbox, client, memory, turn)
+        whole = in_parts(self.statistic, model, inbox, client, memory, turn, self.chunk)
         if whole is not None:
             return whole
         measure = self.statistic.open(model, inbox, client, memory, turn)
@@ -177,18 +182,21 @@ class Penalised(Wrapper):
         inner: The other local.
         penalty: The gradient of the penalty.
         warmup: Rounds in which both are 0.
+        chunk: The most examples that pass at a time; see `in_parts`.
     """
 
     inner: Local
     penalty: Gradient
     warmup: int = 0
+    chunk: int | None = None
 
     def __call__(
         self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
     ) -> tuple[Reply, Memory]:
         row, value = torch.zeros_like(model.vector), 0.0
         if turn.round >= self.warmup:
-            value = float(whole_gradient(self.penalty, model, inbox, client, memory, turn, True))
+            asked = model, inbox, client, memory, turn
+            value = float(whole_gradient(self.penalty, *asked, aside=True, chunk=self.chunk))
             row = -model.gradient
         reply, memory = self.inner(model, inbox, client, memory, turn)
         return Reply({**reply.rows, "penalty": row}, {**reply.scalars, "penalty": value}), memory
@@ -274,7 +282,7 @@ def batch_grid(examples: int, recipe: Training, turn: Turn) -> Tensor:
 
 def whole_gradient(
     gradient: Gradient, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn,
-    aside: bool = False,
+    aside: bool = False, chunk: int | None = None,
 ) -> Tensor:  # fmt: skip
     """Leave the gradient over the whole training split in `model.gradient`; return the loss.
 
@@ -285,7 +293,7 @@ def whole_gradient(
     buffers = model.buffers.clone()
     model.module.train()
     with drawing(replace(turn, exchange="") if aside else turn):
-        loss = in_parts(gradient, model, inbox, client, memory, turn)
+        loss = in_parts(gradient, model, inbox, client, memory, turn, chunk)
         if loss is None:
             with gradient.open(model, inbox, client, memory, turn) as step:
                 loss = step(*client.split("train").batch(slice(None)))

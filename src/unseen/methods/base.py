@@ -80,14 +80,16 @@ def gradient_method(
     rule: Combine,
     reference: Reference | str,
     gradient: Gradient | None = None,
+    chunk: int | None = None,
 ) -> Method:
     """Return the method whose clients send one gradient each, and whose server takes the step.
 
     Note:
         The step is that of the training's optimiser, unless the training sets a server optimiser.
+        At most `chunk` examples pass at a time; see `unseen.local.in_parts`.
     """
     apply = Descend(training.optimiser) if training.server == Add() else training.server
-    local = FullGradient(gradient or Backprop(training.loss))
+    local = FullGradient(gradient or Backprop(training.loss), chunk)
     return federated(name, training, rule, reference, local, apply)
 
 
@@ -289,6 +291,12 @@ def reporting(method: Method) -> Method:
 def changed(change: Callable[[nn.Module], nn.Module]) -> Callable[[Blueprint], nn.Module]:
     """Return what makes a method's network by changing the study's."""
     return lambda blueprint: change(blueprint.network)
+
+
+def changed_further(method: Method, change: Callable[[nn.Module], nn.Module]) -> Method:
+    """Return the method whose network is changed once more, after what it does to it by itself."""
+    before = method.adapt or changed(lambda network: network)
+    return replace(method, adapt=lambda blueprint: change(before(blueprint)))
 
 
 def incompatible(method: Method, modifier: str, why: str, remedy: str = "") -> Incompatible:

@@ -22,12 +22,14 @@ class Penalty:
         lam: λ.
         warmup: rounds before λ sets in.
         scale: what the server makes of the clients' terms.
+        chunk: the most examples that pass at a time.
     """
 
     statistic: HeadCovariance | FeatureMoments
     lam: float
     warmup: int = 0
     scale: Combine = Mean("uniform")
+    chunk: int | None = None
 
     def on(self, method: Method, name: str, shares: tuple[str, ...]) -> Method:
         """Return the method with an exchange before the one that trains, and in that one a slot.
@@ -41,10 +43,11 @@ class Penalty:
         exchange, statistic = trained(method), self.statistic
         mean = Slot(Mean("uniform"), apply=Replace(), sends="value", start=statistic.zeros)
         rounds = (self.warmup, 1)
-        first = Exchange(VARIANCE, Measure(VARIANCE, statistic), {VARIANCE: mean}, rounds)
+        measure = Measure(VARIANCE, statistic, self.chunk)
+        first = Exchange(VARIANCE, measure, {VARIANCE: mean}, rounds)
         second = replace(
             exchange,
-            local=Penalised(exchange.local, Fishr(statistic, self.lam), self.warmup),
+            local=Penalised(exchange.local, Fishr(statistic, self.lam), self.warmup, self.chunk),
             slots={**exchange.slots, "penalty": Slot(self.scale, sends="value", to="model")},
         )
         at = method.exchanges.index(exchange)

@@ -5,6 +5,7 @@ from dataclasses import replace
 from unseen.combine import Mean, Weights
 from unseen.core import Method
 from unseen.methods.base import federated, gather, gradient_method
+from unseen.ranges import Count
 from unseen.recipe import Training
 
 
@@ -23,7 +24,9 @@ def fedavg(training: Training, *, weights: Weights = "examples") -> Method:
     return federated("fedavg", training, Mean(weights), "mcmahan2017fedavg")
 
 
-def fedsgd(training: Training, *, weights: Weights = "uniform") -> Method:
+def fedsgd(
+    training: Training, *, weights: Weights = "uniform", chunk: Count | None = None
+) -> Method:
     """Take one gradient over each client's whole training split per round; the server steps.
 
         x ← optimiser(x, Σ_i p_i ∇F_i(x))
@@ -31,12 +34,17 @@ def fedsgd(training: Training, *, weights: Weights = "uniform") -> Method:
     Args:
         training: The recipe.
         weights: `"uniform"`, as FedILC's tables use it, or `"examples"`.
+        chunk: the most examples that pass the network at a time, for a client whose split does not
+            fit in memory: a gradient is the sum of its parts', so that only rounding differs. None
+            takes as many as hold four million numbers. Where BatchNorm would normalise each part by
+            itself, or a loss is no mean over examples, the split passes whole.
 
     Note:
         The training's optimiser and learning rate run on the server, unless a server optimiser is
         set; epochs and batch size have no effect.
     """
-    return gradient_method("fedsgd", training, Mean(weights), "mcmahan2017fedavg")
+    rule = Mean(weights)
+    return gradient_method("fedsgd", training, rule, "mcmahan2017fedavg", chunk=chunk)
 
 
 def deepall(training: Training) -> Method:

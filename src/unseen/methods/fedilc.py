@@ -20,7 +20,7 @@ from unseen.methods.base import (
 )
 from unseen.methods.between import Penalty
 from unseen.methods.options import options_from, picked
-from unseen.ranges import Checked, Natural, log
+from unseen.ranges import Checked, Count, Natural, log
 from unseen.recipe import Training
 
 REFERENCE, FISHR = cited("zhu2022fedilc"), cited("rame2022fishr")
@@ -46,6 +46,8 @@ class FishrPenalty(Checked, named="fishr"):
             times the paper's.
         warmup: rounds before λ sets in; 0 as released. Fishr's own code waits 1,500 steps.
         head: the layer's name, by default the last linear one.
+        chunk: the most examples that pass the network at a time, see `fedsgd`; the variances are
+            made of sums, and their derivative takes a second pass over the parts.
     """
 
     lam: Annotated[float, log(0.000001, 1)] = 0.1
@@ -53,11 +55,12 @@ class FishrPenalty(Checked, named="fishr"):
     scale: Literal["paper", "released"] = "paper"
     warmup: Natural = 0
     head: str | None = None
+    chunk: Count | None = None
 
     def on(self, method: Method, loss: Loss) -> Method:
         """Return the method with an exchange before the one that trains, and in that one a slot."""
         statistic = HeadCovariance(loss, self.covariance, self.head)
-        penalty = Penalty(statistic, self.lam, self.warmup, SCALES[self.scale])
+        penalty = Penalty(statistic, self.lam, self.warmup, SCALES[self.scale], self.chunk)
         shares = (SHARES[self.covariance], "Fishr's penalty and its gradient")
         return asking(penalty.on(method, "fishr", shares), ONE_LABEL)
 
@@ -75,7 +78,8 @@ def fishr(training: Training, **options: Any) -> Method:
         FedILC's tables call this row FedCurv; that of Shoham et al. is `fedcurv`. How it is
         computed without pooled data: see `+fishr`.
     """
-    method = gradient_method("fishr", training, Mean("uniform"), REFERENCE)
+    rule, chunk = Mean("uniform"), options["chunk"]
+    method = gradient_method("fishr", training, rule, REFERENCE, chunk=chunk)
     return citing(FishrPenalty(**options).on(method, training.loss), FISHR)
 
 
@@ -119,7 +123,8 @@ def fedilc_inter(training: Training, **options: Any) -> Method:
 
     Note:
         The geometric mean is of the gradients alone: ∇L is added to it on the server, before the
-        one step of its optimiser, as printed and as released. See `geometric` and `+fishr`.
+        one step of its optimiser, as printed and as released. See `geometric` and `+fishr`. The
+        Inconsistency Score that the paper argues with in §4 is `unseen.inconsistency`.
     """
     rule = WeightedGeometricMean(of="updates", **picked(WeightedGeometricMean, options))
     return _fedilc("fedilc-inter", training, rule, Backprop(training.loss), options)
@@ -166,6 +171,6 @@ def fedilc_intra_arith(
 def _fedilc(
     name: str, training: Training, rule: Combine, gradient: Gradient, options: dict[str, Any]
 ) -> Method:
-    method = gradient_method(name, training, rule, REFERENCE, gradient)
+    method = gradient_method(name, training, rule, REFERENCE, gradient, options["chunk"])
     method = FishrPenalty(**picked(FishrPenalty, options)).on(method, training.loss)
     return replace(method, references=(FISHR, REFERENCE))

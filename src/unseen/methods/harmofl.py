@@ -58,7 +58,8 @@ def harmofl(
     Departs from:
         the released code, whose clients train round 0 with their own Ā_i and average them after it:
         here the average, of all clients, is there from the first step on, so that gaps and metrics
-        are of one network. It stays fixed then, as released.
+        are of one network. It stays fixed then, as released. The released networks'
+        BatchNorm is norm="batch", and not the default: rows of a table train one network.
     """
     local = Train(Perturbed(Backprop(training.loss), alpha), training)
     if window == "none":

@@ -14,6 +14,7 @@ from unseen.methods.copa import copa
 from unseen.methods.coral import add_coral, coral
 from unseen.methods.csac import add_csac, csac
 from unseen.methods.ensemble import add_ensemble
+from unseen.methods.fedadg import fedadg
 from unseen.methods.fedavg import deepall, fedavg, fedsgd
 from unseen.methods.fedbn import fedbn
 from unseen.methods.fedccrl import fedccrl
@@ -37,11 +38,13 @@ from unseen.methods.fedprox import add_fedprox, fedprox
 from unseen.methods.fedsam import add_fedsam, fedsam
 from unseen.methods.fedsr import fedsr
 from unseen.methods.fixbn import add_fixbn, fixbn
+from unseen.methods.fpl import fpl
 from unseen.methods.ga import add_ga
 from unseen.methods.glm import glm
 from unseen.methods.gperxan import gperxan
 from unseen.methods.harmofl import harmofl
 from unseen.methods.intercepts import add_intercepts
+from unseen.methods.jigen import add_jigen, jigen
 from unseen.methods.mixstyle import add_mixstyle, mixstyle
 from unseen.methods.mixup import add_mixup
 from unseen.methods.mldg import mldg
@@ -62,6 +65,7 @@ from unseen.methods.server_steps import (
     fedyogi,
 )
 from unseen.methods.shift import add_shift
+from unseen.methods.stablefdg import stablefdg_style
 from unseen.methods.swad import add_swad
 from unseen.methods.torchjd import add_torchjd, cagrad, mgda, nash_mtl, torchjd, upgrad
 
@@ -78,6 +82,7 @@ TABLE: dict[str, Callable[..., Method] | ServerRule] = {
     "pcgrad": ServerRule(combine.PCGrad, "yu2020pcgrad"),
     "agrsum": ServerRule(combine.AgrSum, "mansilla2021surgery"),
     "agrrand": ServerRule(combine.AgrRand, "mansilla2021surgery"),
+    "graddrop": ServerRule(combine.GradDrop, "chen2020graddrop"),
     "geometric": ServerRule(
         combine.WeightedGeometricMean, "zhu2022fedilc", fixed={"of": "updates"}, gradients=True
     ),
@@ -100,6 +105,8 @@ TABLE: dict[str, Callable[..., Method] | ServerRule] = {
     "fixbn": fixbn,
     "fedbn": fedbn,
     "fedsr": fedsr,
+    "fpl": fpl,
+    "fedadg": fedadg,
     "arfl": arfl,
     "fedcsa": fedcsa,
     "afl": ServerRule(combine.Agnostic, "mohri2019agnostic", losses=True),
@@ -136,7 +143,9 @@ TABLE: dict[str, Callable[..., Method] | ServerRule] = {
     "fedccrl": fedccrl,
     "mixstyle": mixstyle,
     "fedfa": fedfa,
+    "stablefdg-style": stablefdg_style,
     "randconv": randconv,
+    "jigen": jigen,
     "glm": glm,
     "boost": boost,
     "trees": trees,
@@ -167,6 +176,7 @@ MODIFIERS: dict[str, Callable[..., Method]] = {
     "mixup": add_mixup,
     "mixstyle": add_mixstyle,
     "randconv": add_randconv,
+    "jigen": add_jigen,
     "moon": add_moon,
     "irm": add_irm,
     "sd": add_sd,

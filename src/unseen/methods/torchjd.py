@@ -15,6 +15,9 @@ SOURCES = {
     "mgda": cited("desideri2012mgda"),
     "cagrad": cited("liu2021cagrad"),
     "nash-mtl": cited("navon2022nash"),
+    "fairgrad": cited("ban2024fairgrad"),
+    "config": cited("liu2025config"),
+    "random": cited("lin2022random"),
 }
 
 
@@ -31,6 +34,11 @@ def torchjd(training: Training, **options: Any) -> Method:
         updates for each spread of lengths, it was off by at most 0.1 % of the exact step where
         lengths were alike, 0.7 % where their logarithms had a standard deviation of 0.5, and up to
         22 % at 1, where one step in 13 opposed a client by a cosine below -0.01, at worst -0.20.
+
+        What else TorchJD has is refused with a reason: what remembers tasks from call to call
+        (GradVac, PCD, ExcessMTL, CR-MOGM), since clients come and go; what needs two independent
+        updates of each (MoDo, SDMGrad). PCGrad, Krum, the trimmed mean and GradDrop are methods of
+        their own, without TorchJD.
     """
     rule = JacobianDescent(**picked(JacobianDescent, options))
     return federated("torchjd", training, rule, TORCHJD)
@@ -47,7 +55,7 @@ def add_torchjd(method: Method, **options: Any) -> Method:
     return replace_rule(method, "torchjd", source, JacobianDescent, options)
 
 
-@options_from(JacobianDescent, without=("weighting", "c", "scale", "blocks"))
+@options_from(JacobianDescent, without=("weighting", "c", "alpha", "scale", "blocks"))
 def mgda(training: Training, **options: Any) -> Method:
     """Step to the point of the hull of the clients' updates nearest to 0 (needs `torchjd`).
 
@@ -72,7 +80,7 @@ def mgda(training: Training, **options: Any) -> Method:
     return _named("mgda", training, options)
 
 
-@options_from(JacobianDescent, without=("weighting", "blocks"))
+@options_from(JacobianDescent, without=("weighting", "alpha", "blocks"))
 def cagrad(training: Training, **options: Any) -> Method:
     """Step where the worst-served client gains most, near the mean update (needs `torchjd`).
 
@@ -90,7 +98,7 @@ def cagrad(training: Training, **options: Any) -> Method:
     return _named("cagrad", training, options)
 
 
-@options_from(JacobianDescent, without=("weighting", "c", "scale", "blocks"))
+@options_from(JacobianDescent, without=("weighting", "c", "alpha", "scale", "blocks"))
 def upgrad(training: Training, **options: Any) -> Method:
     """Project each update on the dual cone of all, then average (needs the extra `torchjd`).
 
@@ -109,7 +117,7 @@ def upgrad(training: Training, **options: Any) -> Method:
     return _named("upgrad", training, options)
 
 
-@options_from(JacobianDescent, without=("weighting", "c", "blocks", "prior"))
+@options_from(JacobianDescent, without=("weighting", "c", "alpha", "blocks", "prior"))
 def nash_mtl(training: Training, **options: Any) -> Method:
     """Step by the Nash bargain between the clients' updates (without TorchJD).
 

@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from unseen.errors import UnseenError
+from unseen.models.layers import around_head
 
 #: softplus⁻¹(0.1).
 FIRST = -2.2521684610440904
@@ -53,14 +53,4 @@ def with_encoder(network: nn.Module) -> nn.Module:
     Raises:
         UnseenError: It has none.
     """
-    linear = [(n, m) for n, m in network.named_modules() if type(m) is nn.Linear]
-    if not linear:
-        what = "fedsr encodes what enters the last linear layer, and the model has none."
-        raise UnseenError(what, remedy="Take a model that ends in one.")
-    name, head = linear[-1]
-    if not name:
-        return Encoded(head)
-    *above, last = name.split(".")
-    parent = network.get_submodule(".".join(above))
-    setattr(parent, last, Encoded(head))
-    return network
+    return around_head(network, Encoded, "fedsr encodes what enters")

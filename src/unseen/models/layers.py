@@ -1,4 +1,4 @@
-"""Layers one after the other, max pooling before the ReLU in front of it; ImageNet's pixels."""
+"""Layers in a chain, max pooling before the ReLU in front of it; ImageNet's pixels; heads."""
 
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -68,6 +68,29 @@ def numbered(
     pairs = enumerate(pairwise(widths), start=1)
     blocks = ((i, block(before, after, i)) for i, (before, after) in pairs)
     return {f"{name}{i}": layer for i, layers in blocks for name, layer in layers.items()}
+
+
+def around_head(network: nn.Module, wrap: Callable[[nn.Linear], nn.Module], what: str) -> nn.Module:
+    """Return the network with its last linear layer replaced by what `wrap` makes of it.
+
+    Args:
+        network: The network, which is changed.
+        wrap: Makes the layer that stands in its place.
+        what: Who asks for it and why, for the message, as in "fedsr encodes what enters".
+
+    Raises:
+        UnseenError: It has none.
+    """
+    linear = [(n, m) for n, m in network.named_modules() if type(m) is nn.Linear]
+    if not linear:
+        why = f"{what} the last linear layer, and the model has none."
+        raise UnseenError(why, remedy="Take a model that ends in one.")
+    name, head = linear[-1]
+    if not name:
+        return wrap(head)
+    above, _, last = name.rpartition(".")
+    setattr(network.get_submodule(above), last, wrap(head))
+    return network
 
 
 def _unseen(*layers: nn.Module) -> bool:
