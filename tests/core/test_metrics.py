@@ -164,7 +164,7 @@ def test_less_of_a_loss_is_better_and_more_of_the_rest() -> None:
         "npv", "f1-macro", "f1-micro", "mcc", "auroc-ovr", "r2", "pearson", "concordance",
     }  # fmt: skip
     assert set(METRICS) - LOWER - UNORDERED == more
-    assert {"loss", "log-loss", "brier", "ece", "mae", "rmse"} == LOWER
+    assert {"loss", "log-loss", "brier", "ece", "mae", "rmse", "integrated-brier"} == LOWER
 
 
 # --- evaluation ------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
+from unseen.core import survival_metrics
 from unseen.core.class_metrics import (
     auroc_ovr,
     brier,
@@ -26,8 +27,10 @@ from unseen.core.class_metrics import (
 from unseen.core.client import Client, Split
 from unseen.core.exchange import Reply
 from unseen.core.losses import cross_entropy, squared_error
-from unseen.core.number_metrics import concordance
+from unseen.core.number_metrics import concordance as concordance_of_numbers
 from unseen.core.outputs import class_scores, predicted
+from unseen.core.survival import Intervals
+from unseen.core.survival_metrics import integrated_brier
 from unseen.core.turn import Turn
 from unseen.core.types import Inbox, Memory
 from unseen.core.vector import Model
@@ -41,7 +44,9 @@ Predict = Callable[[Model, Inbox, Tensor], Tensor]
 
 
 def loss(outputs: Tensor, y: Tensor) -> float:
-    """Return the mean cross-entropy, or the mean squared error where targets are numbers."""
+    """Return the mean cross-entropy; of numbers the squared error, of times minus the likelihood."""
+    if y.ndim == 2:
+        return survival_metrics.loss(outputs, y)
     mean = squared_error if y.is_floating_point() else cross_entropy
     return float(mean(outputs.double(), y.double() if y.is_floating_point() else y))
 
@@ -152,6 +157,12 @@ def r2(outputs: Tensor, y: Tensor) -> float | None:
     return 1 - float((outputs.squeeze(-1).double() - numbers).square().sum()) / spread
 
 
+def concordance(outputs: Tensor, y: Tensor) -> float | None:
+    """Return the share of comparable pairs that are ordered alike: of numbers, or Harrell's C."""
+    of_times = y.ndim == 2
+    return (survival_metrics.concordance if of_times else concordance_of_numbers)(outputs, y)
+
+
 def log_loss(outputs: Tensor, y: Tensor) -> float:
     """Return the mean of −log p_y; the loss of classes by the name that others give it."""
     return loss(outputs, y)
@@ -163,19 +174,22 @@ METRICS: dict[str, Metric] = {
         loss, accuracy, balanced_accuracy, auroc, auprc,
         sensitivity, specificity, ppv, npv, f1_macro, f1_micro, mcc, auroc_ovr,
         log_loss, brier, ece, calibration_slope, calibration_intercept,
-        mae, rmse, r2, pearson, concordance,
+        mae, rmse, r2, pearson, concordance, integrated_brier,
     )
 }  # fmt: skip
 #: Metrics of which less is better.
-LOWER = frozenset({"loss", "log-loss", "brier", "ece", "mae", "rmse"})
+LOWER = frozenset({"loss", "log-loss", "brier", "ece", "mae", "rmse", "integrated-brier"})
 #: Metrics that are best at 1 and at 0: no rule selects by them.
 UNORDERED = frozenset({"calibration-slope", "calibration-intercept"})
 #: Metrics of numbers; `loss` is of both kinds, all others are of classes.
 OF_NUMBERS = frozenset({"mae", "rmse", "r2", "pearson", "concordance"})
 #: What is recorded of numbers where nobody says otherwise.
 FOR_NUMBERS = ("loss", "mae", "rmse", "r2", "pearson")
+#: Metrics of times until an event, the last of them of hazards alone.
+OF_TIMES = frozenset({"concordance", "integrated-brier"})
+FOR_TIMES = ("concordance", "loss", "integrated-brier")
 #: Metrics of classes.
-OF_CLASSES = METRICS.keys() - OF_NUMBERS
+OF_CLASSES = METRICS.keys() - OF_NUMBERS - OF_TIMES
 #: Metrics of two classes.
 OF_TWO = frozenset({"auroc", "auprc", "sensitivity", "specificity", "ppv", "npv", *UNORDERED})
 #: Metrics of what is decided, which a threshold moves; all others are of the probabilities.
@@ -185,14 +199,21 @@ OF_DECISIONS = frozenset({
 })  # fmt: skip
 
 
-def fitting(classes: int | None) -> tuple[str, ...]:
-    """Return all metrics that such labels have; classes None: numbers."""
+def fitting(classes: int | None, times: int = 0) -> tuple[str, ...]:
+    """Return all metrics that such labels have.
+
+    Args:
+        classes: The number of classes; None for numbers and times.
+        times: The outputs of a model of times until an event: 1 log-risk, or hazards; 0 for others.
+    """
+    if times:
+        return FOR_TIMES[: 2 if times == 1 else None]
     kind = OF_NUMBERS | {"loss"} if classes is None else OF_CLASSES
     return tuple(name for name in METRICS if name in kind and (classes == 2 or name not in OF_TWO))
 
 
-def check_metric(name: str, classes: int | None) -> None:
-    """Refuse a metric that does not exist or is not for such labels (classes None: numbers)."""
+def check_metric(name: str, classes: int | None, times: int = 0) -> None:
+    """Refuse a metric that does not exist or is not for such labels; see `fitting`."""
     check_known("metric", METRICS, name)
     if name in OF_TWO and classes not in (2, None):
         raise UnseenError(
@@ -200,6 +221,14 @@ def check_metric(name: str, classes: int | None) -> None:
             remedy="Choose accuracy, auroc-ovr, f1-macro or balanced-accuracy.",
         )
     kind, fit = ("numbers", OF_NUMBERS) if classes is None else ("classes", OF_CLASSES)
+    if times:
+        kind, fit = "times until an event", OF_TIMES
+        if name == "integrated-brier" and times == 1:
+            raise UnseenError(
+                "the metric 'integrated-brier' is of survival at given times, and Cox's model has "
+                "log-risks alone.",
+                remedy="Choose concordance, or train training.loss = 'hazards(intervals=10)'.",
+            )
     if name not in fit | {"loss"}:
         remedy = f"Choose from {', '.join(sorted(fit | {'loss'}))}."
         raise UnseenError(f"the metric {name!r} is not for labels that are {kind}.", remedy=remedy)
@@ -261,7 +290,7 @@ class Evaluate:
     metrics: tuple[str, ...] = ("loss", "accuracy")
     predict: Predict = plain
     groups: Mapping[str, int] = field(default_factory=dict)
-    scale: Scale | None = None
+    scale: Scale | Intervals | None = None
 
     def __post_init__(self) -> None:
         check_known("metric", METRICS, *self.metrics)
