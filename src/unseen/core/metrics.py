@@ -44,7 +44,7 @@ Predict = Callable[[Model, Inbox, Tensor], Tensor]
 
 
 def loss(outputs: Tensor, y: Tensor) -> float:
-    """Return the mean cross-entropy; of numbers the squared error, of times minus the likelihood."""
+    """Return the mean cross-entropy or squared error, or minus the likelihood of times."""
     if y.ndim == 2:
         return survival_metrics.loss(outputs, y)
     mean = squared_error if y.is_floating_point() else cross_entropy

@@ -72,7 +72,7 @@ def brier_rows(outputs: Tensor, y: Tensor) -> Tensor | None:
     """Return each row's part of `integrated_brier` [N]; None where there is none."""
     if outputs.shape[-1] == 1:
         return None
-    t, event = y[:, 0].double(), y[:, 1] > 0
+    t, event = y[:, 0].double().contiguous(), y[:, 1] > 0
     times, uncensored = not_censored(t, event)
     ends = torch.arange(1, outputs.shape[1] + 1, dtype=torch.float64, device=t.device)
     ends = ends[ends < t.max()]

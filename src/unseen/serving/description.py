@@ -14,7 +14,6 @@ from torch import Tensor
 from unseen.core.client import Split, Stored
 from unseen.core.templates import render
 from unseen.datasets import info
-from unseen.datasets.dataset import Totals
 from unseen.datasets.entry import below
 from unseen.datasets.images import File, Tree, pixels
 from unseen.datasets.layout import survey
@@ -33,7 +32,7 @@ from unseen.serving.transductive import KEY, site_facts
 from unseen.spec.default_network import in_words
 from unseen.spec.study import StudySpec
 from unseen.study.plan import Plan
-from unseen.study.prepare import Prepared, split_rows
+from unseen.study.prepare import Prepared, split_rows, totals_of
 from unseen.study.runtime import composed
 from unseen.study.setting import read
 from unseen.study.watcher import INBOX, SITES, selected_file
@@ -127,7 +126,7 @@ def ledger(
     """
     study, data = planned.setting.study, planned.data
     folder, method = job.folder(planned.setting.out), composed(job.method, study, data)
-    totals = Totals.of(data) if study.privacy.columns is None else None
+    totals = totals_of(data, study) if study.privacy.columns is None else None
     statistics = totals.size * 8 if totals is not None else 0
     labels_sent = prepared.scale is not None  # the sums of labels were sent before training
     size = statistics

@@ -68,6 +68,7 @@ class Metrics(Settings):
 
     classes: tuple[str, ...] | None = None
     numbers: tuple[str, ...] | None = None
+    times: tuple[str, ...] | None = None
 
 
 class Federation(Settings):
@@ -125,7 +126,7 @@ class StudySpec(Settings):
             `unseen.spec.published`, such as `csac/table1` or `ga/table1/pacs`, or metric -> row ->
             column -> figure or [figure, standard error], as texts in the units of our tables.
         metrics: What to record; or two lists, for `classes` and for `numbers`, of which the labels
-            decide (default: what is usual for them).
+            decide (default: what is usual for them; `times` are times until an event).
         record: Further records: `gram`, inner products of the updates and of the server's step;
             `drift`, their cosines and lengths, the share of pairs in conflict and the effective
             number of clients; `gaps`, generalization gaps as GA measures them; `weights`, always
@@ -289,10 +290,11 @@ class StudySpec(Settings):
         """Whether some of the network's weights stay those of the file."""
         return self.frozen or self.train != "all" or self.training.buffers == "frozen"
 
-    def metrics_of(self, classes: bool) -> tuple[str, ...] | None:
-        """Return what the study records of classes, or else of numbers; None for what is usual."""
+    def metrics_of(self, kind: str) -> tuple[str, ...] | None:
+        """Return what the study records of classes, numbers or times; None for what is usual."""
         if isinstance(self.metrics, Metrics):
-            return self.metrics.classes if classes else self.metrics.numbers
+            named: tuple[str, ...] | None = getattr(self.metrics, kind)
+            return named
         return self.metrics
 
     @property

@@ -12,6 +12,7 @@ from unseen.expression import parse, resolve
 from unseen.spec.wording import Settings
 
 if TYPE_CHECKING:
+    from unseen.core.survival import Cox, Hazards
     from unseen.recipe import Training
 
 Count = Annotated[int, Field(ge=1)]
@@ -26,6 +27,9 @@ class Recipe(Settings):
         schedule: Of the learning rate over rounds: `constant`, `step(at=0.8, factor=0.1)`,
             `exponential(factor=0.96)` or `cosine`.
         keep_optimiser: Whether the optimiser's moments live on from round to round.
+        loss: Of times until an event: `cox(ties="efron")`, their default, or discrete hazards,
+            `hazards(intervals=10)` or `hazards(cuts=[90, 180, 365])`; "" for what fits the labels.
+            See docs/survival.md.
         balanced: Whether classes are weighted by each client's own counts.
         oversample: Whether rare classes of the training split are repeated at random until all are
             equally frequent.
@@ -51,6 +55,7 @@ class Recipe(Settings):
     drop_last: bool = False
     schedule: str = "constant"
     keep_optimiser: bool = False
+    loss: str = ""
     smoothing: float = 0.0
     balanced: bool = False
     oversample: bool = False
@@ -67,17 +72,42 @@ class Recipe(Settings):
             raise ValueError("either epochs or steps per round, not both; set one of them only")
         return self
 
-    def build(self, regression: bool) -> Training:
-        """Return the recipe as the objects that methods are made of."""
+    @property
+    def of_times(self) -> Cox | Hazards:
+        """What is minimised where labels are times until an event."""
+        from unseen.core.survival import Cox, Hazards
+
+        part: Cox | Hazards = _part("loss", self.loss or "cox", {"cox": Cox, "hazards": Hazards})
+        return part
+
+    @property
+    def intervals(self) -> int:
+        """How many intervals are made of sums over times, if labels are times."""
+        from unseen.core.survival import Hazards
+
+        loss = self.of_times
+        return loss.intervals if isinstance(loss, Hazards) and not loss.cuts else 0
+
+    def build(self, regression: bool, times: bool = False) -> Training:
+        """Return the recipe as the objects that methods are made of.
+
+        Args:
+            regression: Whether labels are numbers.
+            times: Whether they are times until an event.
+        """
         from unseen.core.apply import Add, Descend
-        from unseen.core.losses import CrossEntropy, SquaredError
+        from unseen.core.losses import CrossEntropy, Loss, SquaredError
         from unseen.core.optimiser import SGD, Adam, fedadagrad, fedadam, fedyogi
         from unseen.core.schedule import SCHEDULES
         from unseen.images.augment import build
         from unseen.recipe import Training
 
-        if regression and (self.balanced or self.oversample or self.smoothing):
-            what = "balanced, oversample and smoothing are for classes; these labels are numbers."
+        loss: Loss = SquaredError() if regression else CrossEntropy(self.smoothing, self.balanced)
+        if times:
+            loss = self.of_times
+        if (regression or times) and (self.balanced or self.oversample or self.smoothing):
+            kind = "times until an event" if times else "numbers"
+            what = f"balanced, oversample and smoothing are for classes; these labels are {kind}."
             raise UnseenError(what)
         optimisers: dict[str, Any] = {"sgd": SGD, "adam": Adam}
         adaptive = {"fedadam": fedadam, "fedyogi": fedyogi, "fedadagrad": fedadagrad}
@@ -90,7 +120,7 @@ class Recipe(Settings):
             optimiser=_part("optimiser", self.optimiser, optimisers),
             epochs=None if self.steps is not None else self.epochs or 1,
             schedule=_part("schedule", self.schedule, SCHEDULES),
-            loss=SquaredError() if regression else CrossEntropy(self.smoothing, self.balanced),
+            loss=loss,
             server=server if isinstance(server, Add) else Descend(server),
             augment=build(self.augment) if self.augment else None,
             **self.model_dump(include=unchanged),

@@ -8,13 +8,13 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from unseen.core import Backend, Method
 from unseen.core.client import Client, Stored
-from unseen.datasets.dataset import DataSet, Totals
+from unseen.datasets.dataset import DataSet
 from unseen.engine.inprocess import InProcess
 from unseen.errors import UnseenError
 from unseen.privacy import channel, kinds
 from unseen.spec.holdout import Task
 from unseen.spec.study import StudySpec
-from unseen.study.prepare import Prepared
+from unseen.study.prepare import Prepared, totals_of
 
 #: Channels that show the server no single client's row.
 SUMMED = ("masks", "ckks")
@@ -32,7 +32,7 @@ def privatised(method: Method, study: StudySpec) -> Method:
 
 def check_columns(study: StudySpec, data: DataSet) -> None:
     """Refuse sums over columns that no noise protects, and ranges where there are no columns."""
-    ranges, totals = study.privacy.columns, Totals.of(data)
+    ranges, totals = study.privacy.columns, totals_of(data, study)
     if totals is None and ranges is not None:
         what = f"privacy.columns is for tables, which {data.name} is not."
         raise UnseenError(what, remedy="Leave it out.")
@@ -190,12 +190,27 @@ def check_clients(prepared: Prepared, study: StudySpec, task: Task) -> list[str]
                 f"client {name!r} has examples of class {int(train.y[0])} only; it trains towards "
                 "always answering that, and its AUROC is undefined."
             )
+    if prepared.times:
+        warnings += _check_events(prepared, task)
     if study.partition and lone:
         what = f"{len(lone)} of {len(prepared.sources)} clients of task {task.name!r} have examples"
         warnings = [f"{what} of one class only, and train towards always answering that."]
     for name, client in (prepared.validators | prepared.targets).items():
         _check_finite(client.split("validation").x, f"domain {name!r} (task {task.name!r})")
     return warnings
+
+
+def _check_events(prepared: Prepared, task: Task) -> list[str]:
+    """Refuse sources without any event; warn of one that has none, of which no risk is learnt."""
+    events = {n: int(c.split("train").y[:, 1].sum()) for n, c in prepared.sources.items()}
+    if not any(events.values()):
+        raise UnseenError(
+            f"no source of task {task.name!r} has an event among its training examples: all are "
+            "censored.",
+            remedy="Look at the column of the event: 1 is an event, 0 a censored row.",
+        )
+    none = [repr(name) for name, count in events.items() if not count]
+    return [f"client {name} has no event among its training examples." for name in none]
 
 
 def check_model(module: torch.nn.Module, prepared: Prepared, study: StudySpec) -> None:
@@ -215,6 +230,9 @@ def check_model(module: torch.nn.Module, prepared: Prepared, study: StudySpec) -
     widths = (prepared.outputs, 1) if prepared.classes == 2 else (prepared.outputs,)
     if shape not in [[len(x), width] for width in widths]:
         labels = f"{prepared.classes} classes" if prepared.classes else "one number per example"
+        if prepared.times:
+            cox = "one log-risk per example"
+            labels = cox if prepared.times == 1 else f"hazards of {prepared.times} intervals"
         raise UnseenError(
             f"the model's output does not fit {labels}: expected shape "
             f"[{len(x)}, {prepared.outputs}] for {len(x)} examples, found {shape}."

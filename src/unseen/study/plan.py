@@ -13,12 +13,20 @@ import torch
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from unseen.core.exchange import Method
-from unseen.core.metrics import FOR_NUMBERS, METRICS, OF_NUMBERS, check_metric, check_ordered
+from unseen.core.metrics import (
+    FOR_NUMBERS,
+    METRICS,
+    OF_NUMBERS,
+    check_metric,
+    check_ordered,
+    fitting,
+)
 from unseen.datasets import info as info_of
 from unseen.datasets.dataset import DataSet
 from unseen.engine.stacked import NO_STEPS, unstackable
 from unseen.errors import UnseenError, check_known, nearest, noting
 from unseen.expression import parse
+from unseen.methods.times import unfit
 from unseen.models.pretrained import PRETRAINED
 from unseen.results import records, selection, study_file
 from unseen.results.records import Job
@@ -35,7 +43,7 @@ from unseen.study.checks import (
     check_private,
 )
 from unseen.study.frozen import featured
-from unseen.study.prepare import Prepared, prepare
+from unseen.study.prepare import Prepared, prepare, times_of
 from unseen.study.runtime import (
     adapted,
     as_model,
@@ -175,17 +183,21 @@ def chosen_metrics(study: StudySpec, data: DataSet, usual: Sequence[str]) -> tup
         usual: Those usual for it, in the place of which others stand where labels are numbers.
     """
     classes = len(data.classes) if data.classes is not None else None
-    if classes is None and not {"loss", *OF_NUMBERS}.issuperset(usual):
+    times = times_of(data, study)
+    if times:
+        usual = fitting(None, times)
+    elif classes is None and not {"loss", *OF_NUMBERS}.issuperset(usual):
         usual = FOR_NUMBERS
     search = study.tune or Tune()
     asked = [name for name in (study.metric, search.metric) if name is not None]
     main = [name.removeprefix(selection.WORST).partition("@")[0] for name in asked]
     flat = study.patience is not None or "until" in str(search.space.get("rounds"))
-    names = study.metrics_of(classes is not None) or usual
+    kind = "times" if times else "numbers" if classes is None else "classes"
+    names = study.metrics_of(kind) or usual
     more = [*(name for name in main if name in METRICS), *(["loss"] if flat else [])]
     metrics = tuple(dict.fromkeys([*names, *more]))
     for name in metrics:
-        check_metric(name, classes)
+        check_metric(name, classes, times)
     check_known("column to group by", data.levels, *study.groups)
     return metrics
 
@@ -242,6 +254,9 @@ def check_tasks(
             if lacking := [ask for ask in method.asks if not has(ask, network, prepared)]:
                 why = ", and gets features of them" if prepared.frozen else ""
                 refused[name] = f"needs {' and '.join(lacking)}{why * ('images' in lacking)}"
+                continue
+            if prepared.times and (reason := unfit(name, study.training.build(False, True))):
+                refused[name] = reason
                 continue
             if method.adapt is not None or method.sized is not None:
                 plan = blueprint(setting, prepared, seed, len(roster))

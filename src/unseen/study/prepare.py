@@ -13,6 +13,7 @@ from unseen.core.client import Client, Split, Stored, joined, oversampled
 from unseen.core.metrics import METRICS, Scale, plain
 from unseen.core.partition import partitioned
 from unseen.core.schedule import round_share
+from unseen.core.survival import Hazards, Intervals
 from unseen.core.turn import keyed
 from unseen.datasets.dataset import DataSet, Domain, Totals
 from unseen.datasets.encoding import Schema, encode
@@ -35,11 +36,14 @@ class Prepared:
         outputs: Columns of the model's output.
         classes: The number of classes; None for regression.
         statistics: The sources' sums by which a table was encoded; None without a table.
-        scale: The standardisation of all clients' labels; None where they are unchanged.
+        scale: The standardisation of all clients' labels, or the intervals in which their times
+            are; None where they are unchanged.
         sums: All that was exchanged before training, if anything.
         prior: What the sources' training labels say without any input: their mean [1], or each
             class's share [C]; None where nobody has them in one place.
         image: The shape of one image, if inputs are features of images; see `study.frozen`.
+        times: Where labels are times until an event, the outputs of its model: 1 log-risk, or
+            hazards; else 0.
     """
 
     sources: dict[str, Client]
@@ -49,10 +53,11 @@ class Prepared:
     outputs: int
     classes: int | None
     statistics: Tensor | None = None
-    scale: Scale | None = None
+    scale: Scale | Intervals | None = None
     sums: Tensor | None = None
     prior: Tensor | None = None
     image: tuple[int, ...] | None = None
+    times: int = 0
 
     @property
     def frozen(self) -> bool:
@@ -109,12 +114,14 @@ def prepare(
     validators = {name: _client(data[name], classes) for name in task.validation}
     targets = {name: _client(data[name], classes) for name in task.targets}
     sums, scale, columns = None, None, no_sums(data.schema)
-    prior = prior_of(sources, classes)
-    if (totals := Totals.of(data)) is not None:
+    times = times_of(data, study)
+    prior = prior_of(sources, classes) if not times else None
+    if (totals := totals_of(data, study)) is not None:
         if study.privacy.columns is not None:
             statistics = totals.of_ranges(study.privacy.columns)
         sums = statistics if statistics is not None else summed(totals, sources)
-        columns, scale = totals.of_table(sums), totals.scale(sums)
+        columns = totals.of_table(sums)
+    scale = scale_of(data, study, sums)
     if columns is not None or scale is not None:
         sources, validators, targets = (
             _encoded(data.schema, columns, scale, group) for group in (sources, validators, targets)
@@ -126,7 +133,39 @@ def prepare(
     first = next(iter((sources | validators | targets).values()))
     shape = tuple((first.train or first.split("validation")).x.shape[1:])
     groups = sources, validators, targets
-    return Prepared(*groups, shape, classes or 1, classes, columns, scale, sums, prior, data.whole)
+    outputs = times or classes or 1
+    return Prepared(
+        *groups, shape, outputs, classes, columns, scale, sums, prior, data.whole, times
+    )
+
+
+def times_of(data: DataSet, study: StudySpec) -> int:
+    """Return the outputs of a model of times until an event; 0 where labels are others."""
+    if data.times is None:
+        if study.training.loss:
+            raise UnseenError(
+                f"training.loss = {study.training.loss!r} is for times until an event, which the "
+                f"labels of {data.name} are not.",
+                remedy="Name the column of the event: event='died'. Else leave it out.",
+            )
+        return 0
+    loss = study.training.of_times
+    return loss.outputs if isinstance(loss, Hazards) else 1
+
+
+def totals_of(data: DataSet, study: StudySpec) -> Totals | None:
+    """Return the sums that a study's sources send before training, if any."""
+    return Totals.of(data, study.training.intervals if data.times is not None else 0)
+
+
+def scale_of(data: DataSet, study: StudySpec, sums: Tensor | None) -> Scale | Intervals | None:
+    """Return what labels are standardised by, or the intervals in which times are, if any."""
+    if data.times is not None:
+        loss = study.training.of_times
+        if isinstance(loss, Hazards) and loss.cuts:
+            return Intervals(loss.cuts)
+    totals = totals_of(data, study)
+    return totals.scale(sums) if totals is not None and sums is not None else None
 
 
 def _check_shared(sources: Sequence[Domain]) -> None:
@@ -212,7 +251,7 @@ def _client(
         views = (Stored.of(view).take(splits[0]) for view in domain.views)
         times = 1 + len(domain.views)
         meta = {column: codes.repeat(times) for column, codes in train.meta.items()}
-        train = Split(joined([train.x, *views]), train.y.repeat(times), meta)
+        train = Split(joined([train.x, *views]), torch.cat([train.y] * times), meta)
     return Client(domain.name, train, validation, classes)
 
 
@@ -242,7 +281,10 @@ def no_sums(schema: Schema | None) -> Tensor | None:
 
 
 def _encoded(
-    schema: Schema | None, sums: Tensor | None, scale: Scale | None, clients: Mapping[str, Client]
+    schema: Schema | None,
+    sums: Tensor | None,
+    scale: Scale | Intervals | None,
+    clients: Mapping[str, Client],
 ) -> dict[str, Client]:
     """Encode raw tables and standardise labels, by the training clients' statistics alone."""
 
@@ -303,6 +345,7 @@ def read_by_prepare(study: StudySpec) -> tuple[object, ...]:
         study.partition,
         study.privacy.columns,
         training.oversample,
+        training.loss,
     )
 
 

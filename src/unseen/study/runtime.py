@@ -15,6 +15,7 @@ from unseen.core.turn import keyed, other_seed
 from unseen.datasets.dataset import DataSet
 from unseen.engine.inprocess import InProcess
 from unseen.methods.compose import method as compose
+from unseen.methods.times import unfit
 from unseen.models import build
 from unseen.models.partial import choice, with_frozen_norms
 from unseen.models.stages import cut
@@ -118,6 +119,8 @@ def composed(text: str, study: StudySpec, data: DataSet) -> Method:
     # What is for classes is composed for them: on numbers the plan then says that it cannot serve.
     numbers = data.classes is None and "classes" not in compose(text).asks
     training = study.training.build(numbers)
+    if data.times is not None and not unfit(text, of_times := study.training.build(False, True)):
+        training = of_times
     if study.frozen:  # images were changed before the frozen part saw them
         training = replace(training, augment=None)
     method = compose(text, training)

@@ -37,7 +37,7 @@ from unseen.spec.study import StudySpec
 from unseen.study import plan as plans
 from unseen.study.checks import check_measured
 from unseen.study.job import run_prepared, versions
-from unseen.study.prepare import Prepared, statistics
+from unseen.study.prepare import Prepared, statistics, totals_of
 from unseen.study.runner import only_one, results_of
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ class Session:
         own = {"method": job.method, "task": job.task, "seed": job.seed, "layout": "none"}
         folder = job.folder(setting.out)
         sites = Sites(self.link, {**self.head, **own}, roles, folder, Model(nn.Module()))
-        totals, columns = Totals.of(terms.empty()), setting.study.privacy.columns
+        totals, columns = totals_of(terms.empty(), setting.study), setting.study.privacy.columns
         if totals is not None:
             sums = totals.of_ranges(columns) if columns is not None else _sums(sites, totals, task)
             sites = replace(sites, statistics=sums)

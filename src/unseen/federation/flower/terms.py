@@ -26,7 +26,7 @@ from unseen.datasets.sheet import coded, identity
 from unseen.errors import UnseenError
 
 #: Changes whenever a message is made or read otherwise.
-PROTOCOL = 8
+PROTOCOL = 9
 STATISTICS = "statistics"
 REFUSED, FAILED = "refused", "failed"
 #: Of a refusal: the rule of the site that it follows from; and of every answer: its line in the
@@ -82,6 +82,7 @@ class Facts:
         standardise: Name of the number to predict, where it is to be standardised.
         texts: Columns of text -> how their words are hashed.
         examples: How many it has, which no reply may exceed; None where no number leaves.
+        times: Of times until an event: what time and event are called.
     """
 
     site: str
@@ -98,6 +99,7 @@ class Facts:
     standardise: str | None = None
     texts: Mapping[str, Hashed] = field(default_factory=dict)
     examples: int | None = None
+    times: tuple[str, str] | None = None
 
     @classmethod
     def of(
@@ -115,7 +117,7 @@ class Facts:
         return cls(
             domain.name, role, data.name, data.classes, columns, categories, data.levels,
             tuple(domain.x.shape[1:]), digest, versions, data.stand_in, data.standardise,
-            schema.texts, len(domain.y) if counted else None,
+            schema.texts, len(domain.y) if counted else None, data.times,
         )  # fmt: skip
 
     @classmethod
@@ -131,6 +133,7 @@ ALIKE: Mapping[str, Callable[[Facts], object]] = {
     "shape of inputs": attrgetter("shape"),
     "numbers as labels": lambda facts: facts.classes is None,
     "labels to standardise": attrgetter("standardise"),
+    "columns of time and event": attrgetter("times"),
 }
 
 
@@ -145,6 +148,7 @@ class Terms:
         levels: Column -> names of its codes.
         shape: Of one raw input.
         standardise: Name of the number to predict, where it is to be standardised.
+        times: Of times until an event: what time and event are called.
     """
 
     data: str
@@ -153,6 +157,7 @@ class Terms:
     levels: Mapping[str, tuple[str, ...]]
     shape: tuple[int, ...]
     standardise: str | None = None
+    times: tuple[str, str] | None = None
 
     @classmethod
     def agree(cls, sites: Sequence[Facts]) -> Terms:
@@ -162,7 +167,7 @@ class Terms:
         first, table = sites[0], bool(sites[0].columns or sites[0].texts)
         classes = None if first.classes is None else _classes(sites, table)
         return cls(first.data, classes, _schema(sites) if table else None, _levels(sites, table),
-                   first.shape, first.standardise)  # fmt: skip
+                   first.shape, first.standardise, first.times)  # fmt: skip
 
     @classmethod
     def read(cls, fields: Mapping[str, Any]) -> Terms:
@@ -171,7 +176,7 @@ class Terms:
     def empty(self) -> DataSet:
         """Return a data set of no domain, with the names that the sites agreed on."""
         own, scale = (self.classes, "", "", "", self.schema, self.levels), self.standardise
-        return DataSet(self.data, (), *own, standardise=scale)
+        return DataSet(self.data, (), *own, standardise=scale, times=self.times)
 
     def coded(self, data: DataSet) -> DataSet:
         """Return a site's data set with the codes of these terms."""
