@@ -184,11 +184,14 @@ def test_without_covariates_the_hazards_are_the_life_tables() -> None:
 
 
 def test_cuts_of_sums_are_quantiles_of_the_law() -> None:
-    from scipy.stats import lognorm
+    from scipy.stats import weibull_min
 
-    found = Intervals.of_moments(5.0, 0.9, 4).cuts
-    shares = [0.99 * j / 4 for j in (1, 2, 3, 4)]
-    assert found == pytest.approx(lognorm(0.9, scale=math.exp(5.0)).ppf(shares).tolist())
+    law = weibull_min(1.7, scale=300.0)
+    mean = law.expect(np.log)
+    deviation = math.sqrt(law.expect(lambda t: (np.log(t) - mean) ** 2))
+    shares = [0.95 * j / 4 for j in (1, 2, 3, 4)]
+    found = Intervals.of_moments(mean, deviation, 4).cuts
+    assert found == pytest.approx(law.ppf(shares).tolist(), rel=1e-6)
 
 
 # --- metrics ------------------------------------------------------------------------------------

@@ -9,7 +9,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from statistics import NormalDist
 from typing import Annotated, ClassVar, Literal
 
 import torch
@@ -26,7 +25,9 @@ from unseen.errors import UnseenError
 from unseen.ranges import Range
 
 #: The share of events before the last end of intervals that are made of sums.
-COVERED = 0.99
+COVERED = 0.95
+#: Euler's constant γ.
+EULER = 0.5772156649015329
 
 
 @dataclass(frozen=True)
@@ -75,9 +76,9 @@ class Hazards(Part, named="hazards"):
         Labels are in units of intervals (`Intervals.standardised`), as a study prepares them.
 
     Attributes:
-        intervals: J, if `cuts` does not name their ends. The ends are then quantiles of a
-            log-normal law with the mean and the deviation of log times of the training sites'
-            events, which leave the sites as three sums; 99% of its events lie before the last.
+        intervals: J, if `cuts` does not name their ends. The ends are then quantiles of the Weibull
+            law with the mean and the deviation of the log times of the training sites' events,
+            which leave the sites as three sums; 95% of its events lie before the last.
         cuts: The ends of the intervals, ascending; the first begins at 0. No sums are sent.
 
     Source:
@@ -135,15 +136,20 @@ class Intervals:
 
     @classmethod
     def of_moments(cls, mean: float, deviation: float, count: int) -> Intervals:
-        """Return intervals that hold equal shares of a log-normal law of times.
+        """Return intervals that hold equal shares of a Weibull law of times.
 
         Args:
             mean: Of the log times.
             deviation: Of the log times.
             count: J.
+
+        Note:
+            Logarithms of such times have the deviation π/(k √6) and the mean log λ − γ/k, with the
+            law's shape k and scale λ and Euler's γ.
         """
-        law = NormalDist(mean, max(deviation, 1e-6))
-        return cls(tuple(math.exp(law.inv_cdf(COVERED * (j + 1) / count)) for j in range(count)))
+        k = math.pi / (max(deviation, 1e-6) * math.sqrt(6))
+        shares = (COVERED * (j + 1) / count for j in range(count))
+        return cls(tuple(math.exp(mean + (EULER + math.log(-math.log1p(-p))) / k) for p in shares))
 
     def standardised(self, y: Tensor) -> Tensor:
         """Return labels [N, 2] with times in units of intervals, in float32."""

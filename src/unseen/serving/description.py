@@ -12,8 +12,9 @@ from safetensors import safe_open
 from torch import Tensor
 
 from unseen.core.client import Split, Stored
+from unseen.core.metrics import Scale
 from unseen.core.templates import render
-from unseen.datasets import info
+from unseen.datasets import DataSet, info
 from unseen.datasets.entry import below
 from unseen.datasets.images import File, Tree, pixels
 from unseen.datasets.layout import survey
@@ -28,6 +29,7 @@ from unseen.results.selection import main_metric
 from unseen.serving.bounds import BOUND, SIDES, measures, quantities_of, ranges_of
 from unseen.serving.inputs import Images, Inputs, Table, inputs_of
 from unseen.serving.measures import cells
+from unseen.serving.times import described as described_times
 from unseen.serving.transductive import KEY, site_facts
 from unseen.spec.default_network import in_words
 from unseen.spec.study import StudySpec
@@ -72,17 +74,18 @@ def described(
     private = not_in_the_clear(study) or study.privacy.columns is not None  # no sums leave
     if ranges is not False and not private:
         sites = site_facts(planned, prepared, method, job.seed)
-    if (scale := prepared.scale) is not None:
+    if isinstance(scale := prepared.scale, Scale):
         label = {"label": {"name": data.standardise, **asdict(scale)}}
     return {
         "name": study.title or study.name,
-        "task": "regression" if data.classes is None else "classification",
+        "task": task_of(data),
         "classes": list(data.classes) if data.classes is not None else None,
         "outputs": prepared.outputs,
         "input": inputs.to_json(),
         "usual inputs": usual,
         **({KEY: sites} if sites else {}),
         **label,
+        **described_times(data, prepared),
         "model": setting.model,
         "method": job.method,
         "own_rounds": method.rounds is not None,
@@ -106,6 +109,13 @@ def described(
         "commit": mark.get("commit", ""),
         "study": study.model_dump(mode="json", exclude={"published"}),
     }  # fmt: skip
+
+
+def task_of(data: DataSet) -> str:
+    """Return what a model of these labels does."""
+    if data.times is not None:
+        return "survival"
+    return "regression" if data.classes is None else "classification"
 
 
 def ledger(
@@ -136,7 +146,7 @@ def ledger(
         )
     if sites and prepared.classes is not None:
         size += 8 * prepared.classes
-    elif "site means" in sites and not labels_sent:
+    elif "site means" in sites and not labels_sent and not prepared.times:
         size += 16
     traffic = {name: {"rounds": 0, "down": statistics, "up": size} for name in prepared.sources}
     scalars: set[str] = set()
@@ -152,7 +162,7 @@ def ledger(
         "unseen.serving", "left.jinja",
         pooled=pooled, scalars=sorted(scalars), shares=method.shares, totals=totals,
         metrics=planned.setting.metrics, usual=usual, sites=sites, classes=prepared.classes,
-        labels_sent=labels_sent,
+        labels_sent=labels_sent or bool(prepared.times),
     )  # fmt: skip
     return {
         "what": what.splitlines(), "pooled": pooled, "by site": {} if pooled else traffic,

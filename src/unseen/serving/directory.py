@@ -21,10 +21,11 @@ from unseen.methods.compose import method as compose
 from unseen.models import build
 from unseen.models.mixture import lean
 from unseen.models.stages import cut
-from unseen.serving import foreign_code
+from unseen.serving import foreign_code, times
 from unseen.serving.bounds import Bounds, bounds_of
 from unseen.serving.decisions import KEY, Decisions
 from unseen.serving.inputs import Inputs, from_json
+from unseen.serving.times import Times
 from unseen.spec.study import StudySpec, recorded
 from unseen.study.frozen import TRUNK, Trunk
 from unseen.study.runtime import adapted, as_model, formed
@@ -36,6 +37,8 @@ FORMAT = 1
 #: The format of a model whose outputs need conversion into the label's units, and of one whose
 #: outputs are calibrated.
 SCALED, CALIBRATED = 2, 3
+#: The format of a model of times until an event.
+TIMED = 4
 
 
 @dataclass(frozen=True)
@@ -77,8 +80,13 @@ class Trained:
         return Scale(label["mean"], label["deviation"]) if label is not None else None
 
     @property
+    def times(self) -> Times | None:
+        """What a model of times until an event says; None for other models."""
+        return Times.read(self.spec)
+
+    @property
     def classes(self) -> tuple[str, ...] | None:
-        """Names of the classes, or None for a model that predicts a number."""
+        """Names of the classes, or None for a model that predicts a number, or times."""
         return tuple(self.spec["classes"]) if self.spec["classes"] is not None else None
 
     def separate(self, site: str) -> bool:
@@ -136,6 +144,7 @@ def write(folder: Path, spec: Mapping[str, Any], tensors: bytes) -> None:
     """
     form = SCALED if spec.get("label") is not None else FORMAT
     form = CALIBRATED if "calibration" in spec.get(KEY, {}) else form
+    form = TIMED if times.KEY in spec else form
     full = {"format": form, **spec, "tensors": hashlib.sha256(tensors).hexdigest()}
     full["fingerprint"] = fingerprint(full)
     write_atomically(folder / TENSORS, tensors)
@@ -161,10 +170,10 @@ def read_spec(folder: Path) -> dict[str, Any]:
         ) from None
     except (OSError, ValueError) as error:
         raise UnseenError(f"{path} is damaged ({error}):", remedy=COPY) from None
-    if not isinstance(spec, dict) or spec.get("format") not in (FORMAT, SCALED, CALIBRATED):
+    if not isinstance(spec, dict) or spec.get("format") not in range(FORMAT, TIMED + 1):
         form = spec.get("format") if isinstance(spec, dict) else None
         raise UnseenError(
-            f"{path} is of format {form!r}; this version reads formats {FORMAT} to {CALIBRATED}.",
+            f"{path} is of format {form!r}; this version reads formats {FORMAT} to {TIMED}.",
             remedy="Train the model again, or take the version of unseen that wrote it.",
         )
     if spec.get("fingerprint") != fingerprint(spec):
@@ -230,7 +239,9 @@ def _opened(
 ) -> Trained:
     study = StudySpec(**recorded(spec["study"]))
     classes = spec["classes"]
-    method = compose(spec["method"], study.training.build(classes is None))
+    of_times = times.KEY in spec
+    training = study.training.build(classes is None and not of_times, of_times)
+    method = compose(spec["method"], training)
     trunk, shape = trunk_of(spec, study, tensors), tuple(spec["input"]["shape"])
     inputs_shape = shape if trunk is None else trunk.shape
 

@@ -129,7 +129,7 @@ def train(
     if worse := beaten(evaluated, fitted.records.constant).get(spec["metric"]):
         spec["worse than a constant"] = list(worse)
     tensors, reason, classes = fitted.tensors, not_in_the_clear(study), fitted.prepared.classes
-    kind = check_calibrate(calibrate, leave_out, reason, classes)
+    kind = check_calibrate(calibrate, leave_out, reason, classes, bool(fitted.prepared.times))
     if not reason and (leave_out is not None or classes == 2 or kind != "none"):
         evidence = validation_of(trained, fitted.prepared)
         if leave_out is not None:

@@ -117,10 +117,9 @@ class Runtime:
 def composed(text: str, study: StudySpec, data: DataSet) -> Method:
     """Return the method of an expression, as the study trains and records it."""
     # What is for classes is composed for them: on numbers the plan then says that it cannot serve.
-    numbers = data.classes is None and "classes" not in compose(text).asks
-    training = study.training.build(numbers)
-    if data.times is not None and not unfit(text, of_times := study.training.build(False, True)):
-        training = of_times
+    times = data.times is not None and not unfit(text, study.training.build(False, True))
+    numbers = data.classes is None and not times and "classes" not in compose(text).asks
+    training = study.training.build(numbers, times)
     if study.frozen:  # images were changed before the frozen part saw them
         training = replace(training, augment=None)
     method = compose(text, training)
