@@ -17,7 +17,7 @@ from unseen.datasets import DataSet, Domain, check, load
 from unseen.datasets.dataset import Totals
 from unseen.errors import Incompatible, UnseenError
 from unseen.methods.compose import METHODS, MODIFIERS
-from unseen.methods.times import NEVER, NOT_COX
+from unseen.methods.unfit import NEVER, NOT_COX
 from unseen.results.records import Job, read_lines
 from unseen.spec.holdout import Task
 from unseen.study import Study

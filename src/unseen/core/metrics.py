@@ -28,6 +28,7 @@ from unseen.core.client import Client, Split
 from unseen.core.exchange import Reply
 from unseen.core.losses import cross_entropy, squared_error
 from unseen.core.number_metrics import concordance as concordance_of_numbers
+from unseen.core.number_metrics import mae, pearson, r2
 from unseen.core.outputs import class_scores, predicted
 from unseen.core.survival import Intervals
 from unseen.core.survival_metrics import integrated_brier
@@ -121,40 +122,9 @@ def balanced_accuracy(outputs: Tensor, y: Tensor) -> float:
     return float((right[present] / counts[present]).mean())
 
 
-def pearson(outputs: Tensor, y: Tensor) -> float | None:
-    """Return the correlation of predictions and targets; None where either is constant."""
-    if len(y) < 2:
-        return None
-    pair = torch.stack([outputs.squeeze(-1).double(), y.double()])
-    value = float(torch.corrcoef(pair)[0, 1])
-    return value if math.isfinite(value) else None
-
-
-def mae(outputs: Tensor, y: Tensor) -> float:
-    """Return the mean absolute error of numbers.
-
-    Example:
-        >>> mae(torch.tensor([[1.0], [5.0]]), torch.tensor([2.0, 2.0]))
-        2.0
-    """
-    return float((outputs.squeeze(-1).double() - y.double()).abs().mean())
-
-
 def rmse(outputs: Tensor, y: Tensor) -> float:
     """Return the root of the mean squared error of numbers, which is in their own unit."""
     return math.sqrt(loss(outputs, y.double()))
-
-
-def r2(outputs: Tensor, y: Tensor) -> float | None:
-    """Return 1 − Σ (f − y)² / Σ (y − ȳ)², ȳ the mean of this set; None where all y are equal.
-
-    0 is what ȳ itself would get, which nobody knows before the labels; below 0 is worse than that.
-    """
-    numbers = y.double()
-    spread = float((numbers - numbers.mean()).square().sum())
-    if bool((y == y[0]).all()) or not spread:
-        return None
-    return 1 - float((outputs.squeeze(-1).double() - numbers).square().sum()) / spread
 
 
 def concordance(outputs: Tensor, y: Tensor) -> float | None:

@@ -211,10 +211,10 @@ def partial_likelihood(
     logs = at_risk[group]
     if ties == "efron":
         zero = f.new_zeros(len(sizes))
-        seen = event.to(f.dtype)
-        deaths = zero.index_add(0, group, seen)
-        share = zero.index_add(0, group, seen * (f - logs).exp())  # of the risk in tied events
-        before = seen.cumsum(0) - seen
+        flags = event.to(f.dtype)
+        deaths = zero.index_add(0, group, flags)
+        share = zero.index_add(0, group, flags * (f - logs).exp())  # of the risk in tied events
+        before = flags.cumsum(0) - flags
         first = before[sizes.cumsum(0) - sizes]
         out = (before - first[group]) / deaths[group].clamp(min=1)
         logs = logs + torch.log1p(-out * event * share[group])

@@ -80,9 +80,9 @@ def brier_rows(outputs: Tensor, y: Tensor) -> Tensor | None:
         return None
     survival = (-F.softplus(outputs.double()).cumsum(1)).exp()[:, : len(ends)]
     own, at_end = uncensored[_place(times, t)], uncensored[_place(times, ends)]
-    gone, there = (t[:, None] <= ends) & event[:, None], t[:, None] > ends
-    score = torch.where(gone, survival.square() / own[:, None], 0.0)
-    score = score + torch.where(there, (1 - survival).square() / at_end, 0.0)
+    dead, alive = (t[:, None] <= ends) & event[:, None], t[:, None] > ends
+    score = torch.where(dead, survival.square() / own[:, None], 0.0)
+    score = score + torch.where(alive, (1 - survival).square() / at_end, 0.0)
     return score.mean(1)
 
 

@@ -13,11 +13,11 @@ WORDS = {
 }
 
 
-def seen(cell: str) -> float | None:
+def flag_of(cell: str) -> float | None:
     """Return 1 where a cell says that the event was seen, 0 for a censored row, else None.
 
     Example:
-        >>> [seen(cell) for cell in ("1", "0.0", "Yes", "censored", "2")]
+        >>> [flag_of(cell) for cell in ("1", "0.0", "Yes", "censored", "2")]
         [1.0, 0.0, 1.0, 0.0, None]
     """
     try:
@@ -52,7 +52,7 @@ def times_of(sheet: Sheet, time: str, event: str) -> Tensor:
             )
     flags = []
     for cell, line in zip(sheet.full(event, "event"), sheet.lines, strict=True):
-        if (flag := seen(cell)) is None:
+        if (flag := flag_of(cell)) is None:
             raise UnseenError(
                 f"the event {cell!r} in line {line} of {sheet.name}, {event!r}, is neither of "
                 f"{', '.join(WORDS)}:",

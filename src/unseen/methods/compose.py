@@ -12,7 +12,7 @@ from unseen.methods.bag import bag_of
 from unseen.methods.base import with_weights
 from unseen.methods.portfolio import portfolio_of
 from unseen.methods.stack import stack_of
-from unseen.methods.times import check_times
+from unseen.methods.unfit import check_times
 from unseen.recipe import Training
 
 #: What a user's own part is called with in its place of an expression.

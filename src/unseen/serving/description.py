@@ -27,14 +27,15 @@ from unseen.results.formats import counted
 from unseen.results.records import Job
 from unseen.results.selection import main_metric
 from unseen.serving.bounds import BOUND, SIDES, measures, quantities_of, ranges_of
+from unseen.serving.event_times import described as described_times
 from unseen.serving.inputs import Images, Inputs, Table, inputs_of
 from unseen.serving.measures import cells
-from unseen.serving.times import described as described_times
 from unseen.serving.transductive import KEY, site_facts
 from unseen.spec.default_network import in_words
 from unseen.spec.study import StudySpec
+from unseen.study.labels import totals_of
 from unseen.study.plan import Plan
-from unseen.study.prepare import Prepared, split_rows, totals_of
+from unseen.study.prepare import Prepared, split_rows
 from unseen.study.runtime import composed
 from unseen.study.setting import read
 from unseen.study.watcher import INBOX, SITES, selected_file

@@ -21,11 +21,11 @@ from unseen.methods.compose import method as compose
 from unseen.models import build
 from unseen.models.mixture import lean
 from unseen.models.stages import cut
-from unseen.serving import foreign_code, times
+from unseen.serving import event_times, foreign_code
 from unseen.serving.bounds import Bounds, bounds_of
 from unseen.serving.decisions import KEY, Decisions
+from unseen.serving.event_times import Times
 from unseen.serving.inputs import Inputs, from_json
-from unseen.serving.times import Times
 from unseen.spec.study import StudySpec, recorded
 from unseen.study.frozen import TRUNK, Trunk
 from unseen.study.runtime import adapted, as_model, formed
@@ -144,7 +144,7 @@ def write(folder: Path, spec: Mapping[str, Any], tensors: bytes) -> None:
     """
     form = SCALED if spec.get("label") is not None else FORMAT
     form = CALIBRATED if "calibration" in spec.get(KEY, {}) else form
-    form = TIMED if times.KEY in spec else form
+    form = TIMED if event_times.KEY in spec else form
     full = {"format": form, **spec, "tensors": hashlib.sha256(tensors).hexdigest()}
     full["fingerprint"] = fingerprint(full)
     write_atomically(folder / TENSORS, tensors)
@@ -239,7 +239,7 @@ def _opened(
 ) -> Trained:
     study = StudySpec(**recorded(spec["study"]))
     classes = spec["classes"]
-    of_times = times.KEY in spec
+    of_times = event_times.KEY in spec
     training = study.training.build(classes is None and not of_times, of_times)
     method = compose(spec["method"], training)
     trunk, shape = trunk_of(spec, study, tensors), tuple(spec["input"]["shape"])

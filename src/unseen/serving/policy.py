@@ -13,7 +13,7 @@ from unseen.errors import UnseenError
 from unseen.exact.thresholds import Threshold, describe, threshold
 from unseen.serving.decisions import Decisions, Features
 from unseen.serving.directory import Trained
-from unseen.serving.times import Times
+from unseen.serving.event_times import Times
 
 
 @dataclass(frozen=True)

@@ -125,8 +125,8 @@ class StudySpec(Settings):
         published: A paper's figures to stand under ours: names of tables in
             `unseen.spec.published`, such as `csac/table1` or `ga/table1/pacs`, or metric -> row ->
             column -> figure or [figure, standard error], as texts in the units of our tables.
-        metrics: What to record; or two lists, for `classes` and for `numbers`, of which the labels
-            decide (default: what is usual for them; `times` are times until an event).
+        metrics: What to record; or lists for `classes`, `numbers` and `times` until an event, of
+            which the labels decide (default: what is usual for them).
         record: Further records: `gram`, inner products of the updates and of the server's step;
             `drift`, their cosines and lengths, the share of pairs in conflict and the effective
             number of clients; `gaps`, generalization gaps as GA measures them; `weights`, always
@@ -293,8 +293,7 @@ class StudySpec(Settings):
     def metrics_of(self, kind: str) -> tuple[str, ...] | None:
         """Return what the study records of classes, numbers or times; None for what is usual."""
         if isinstance(self.metrics, Metrics):
-            named: tuple[str, ...] | None = getattr(self.metrics, kind)
-            return named
+            return self.metrics.model_dump()[kind]  # type: ignore[no-any-return]
         return self.metrics
 
     @property

@@ -14,7 +14,8 @@ from unseen.errors import UnseenError
 from unseen.privacy import channel, kinds
 from unseen.spec.holdout import Task
 from unseen.spec.study import StudySpec
-from unseen.study.prepare import Prepared, totals_of
+from unseen.study.labels import totals_of
+from unseen.study.prepare import Prepared
 
 #: Channels that show the server no single client's row.
 SUMMED = ("masks", "ckks")

@@ -14,19 +14,15 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from unseen.core.exchange import Method
 from unseen.core.metrics import (
-    FOR_NUMBERS,
     METRICS,
-    OF_NUMBERS,
-    check_metric,
     check_ordered,
-    fitting,
 )
 from unseen.datasets import info as info_of
 from unseen.datasets.dataset import DataSet
 from unseen.engine.stacked import NO_STEPS, unstackable
 from unseen.errors import UnseenError, check_known, nearest, noting
 from unseen.expression import parse
-from unseen.methods.times import unfit
+from unseen.methods.unfit import unfit
 from unseen.models.pretrained import PRETRAINED
 from unseen.results import records, selection, study_file
 from unseen.results.records import Job
@@ -43,7 +39,8 @@ from unseen.study.checks import (
     check_private,
 )
 from unseen.study.frozen import featured
-from unseen.study.prepare import Prepared, prepare, times_of
+from unseen.study.labels import chosen_metrics
+from unseen.study.prepare import Prepared, prepare
 from unseen.study.runtime import (
     adapted,
     as_model,
@@ -172,34 +169,6 @@ def check_device(device: str) -> None:
         raise UnseenError(f"device must be cpu or cuda (or cuda:1, ...); found {device!r}.")
     if kind == "cuda" and not torch.cuda.is_available():
         raise UnseenError(f"device = {device!r}, but torch finds no GPU here.", remedy="Use 'cpu'.")
-
-
-def chosen_metrics(study: StudySpec, data: DataSet, usual: Sequence[str]) -> tuple[str, ...]:
-    """Return the metrics to record.
-
-    Args:
-        study: The study, whose own metrics come first.
-        data: The data set.
-        usual: Those usual for it, in the place of which others stand where labels are numbers.
-    """
-    classes = len(data.classes) if data.classes is not None else None
-    times = times_of(data, study)
-    if times:
-        usual = fitting(None, times)
-    elif classes is None and not {"loss", *OF_NUMBERS}.issuperset(usual):
-        usual = FOR_NUMBERS
-    search = study.tune or Tune()
-    asked = [name for name in (study.metric, search.metric) if name is not None]
-    main = [name.removeprefix(selection.WORST).partition("@")[0] for name in asked]
-    flat = study.patience is not None or "until" in str(search.space.get("rounds"))
-    kind = "times" if times else "numbers" if classes is None else "classes"
-    names = study.metrics_of(kind) or usual
-    more = [*(name for name in main if name in METRICS), *(["loss"] if flat else [])]
-    metrics = tuple(dict.fromkeys([*names, *more]))
-    for name in metrics:
-        check_metric(name, classes, times)
-    check_known("column to group by", data.levels, *study.groups)
-    return metrics
 
 
 def check_selection(study: StudySpec, metrics: Sequence[str], tasks: Sequence[Task]) -> None:

@@ -13,7 +13,7 @@ from unseen.core.client import Client, Split, Stored, joined, oversampled
 from unseen.core.metrics import METRICS, Scale, plain
 from unseen.core.partition import partitioned
 from unseen.core.schedule import round_share
-from unseen.core.survival import Hazards, Intervals
+from unseen.core.survival import Intervals
 from unseen.core.turn import keyed
 from unseen.datasets.dataset import DataSet, Domain, Totals
 from unseen.datasets.encoding import Schema, encode
@@ -23,6 +23,7 @@ from unseen.results.records import Record
 from unseen.spec import client_partition
 from unseen.spec.holdout import Task
 from unseen.spec.study import StudySpec
+from unseen.study.labels import scale_of, times_of, totals_of
 
 
 @dataclass(frozen=True)
@@ -137,35 +138,6 @@ def prepare(
     return Prepared(
         *groups, shape, outputs, classes, columns, scale, sums, prior, data.whole, times
     )
-
-
-def times_of(data: DataSet, study: StudySpec) -> int:
-    """Return the outputs of a model of times until an event; 0 where labels are others."""
-    if data.times is None:
-        if study.training.loss:
-            raise UnseenError(
-                f"training.loss = {study.training.loss!r} is for times until an event, which the "
-                f"labels of {data.name} are not.",
-                remedy="Name the column of the event: event='died'. Else leave it out.",
-            )
-        return 0
-    loss = study.training.of_times
-    return loss.outputs if isinstance(loss, Hazards) else 1
-
-
-def totals_of(data: DataSet, study: StudySpec) -> Totals | None:
-    """Return the sums that a study's sources send before training, if any."""
-    return Totals.of(data, study.training.intervals if data.times is not None else 0)
-
-
-def scale_of(data: DataSet, study: StudySpec, sums: Tensor | None) -> Scale | Intervals | None:
-    """Return what labels are standardised by, or the intervals in which times are, if any."""
-    if data.times is not None:
-        loss = study.training.of_times
-        if isinstance(loss, Hazards) and loss.cuts:
-            return Intervals(loss.cuts)
-    totals = totals_of(data, study)
-    return totals.scale(sums) if totals is not None and sums is not None else None
 
 
 def _check_shared(sources: Sequence[Domain]) -> None:

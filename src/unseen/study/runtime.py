@@ -15,7 +15,7 @@ from unseen.core.turn import keyed, other_seed
 from unseen.datasets.dataset import DataSet
 from unseen.engine.inprocess import InProcess
 from unseen.methods.compose import method as compose
-from unseen.methods.times import unfit
+from unseen.methods.unfit import unfit
 from unseen.models import build
 from unseen.models.partial import choice, with_frozen_norms
 from unseen.models.stages import cut

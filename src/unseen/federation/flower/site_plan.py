@@ -22,7 +22,8 @@ from unseen.spec.study import StudySpec
 from unseen.study import plan as plans
 from unseen.study.checks import check_columns
 from unseen.study.frozen import parts_of
-from unseen.study.prepare import Prepared, no_sums, scale_of, times_of, totals_of
+from unseen.study.labels import chosen_metrics, scale_of, times_of, totals_of
+from unseen.study.prepare import Prepared, no_sums
 from unseen.study.runtime import composed
 from unseen.study.setting import Setting, initial_weights
 
@@ -114,7 +115,7 @@ def planned_study(
     plans.check_device(study.device)
     data, entry = terms.empty(), info(parse(study.dataset)[0].name)
     check_columns(study, data)
-    metrics = plans.chosen_metrics(study, data, entry.metrics)
+    metrics = chosen_metrics(study, data, entry.metrics)
     tasks = tasks_of(study, facts)
     if not any(task.targets for task in tasks):
         study = study.model_copy(update={"holdout": "none", "targets": None})

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from unseen.core.survival import Intervals
 from unseen.datasets.dataset import DataSet
-from unseen.datasets.events import seen
+from unseen.datasets.events import flag_of
 from unseen.errors import UnseenError
 from unseen.study.prepare import Prepared
 
@@ -83,7 +83,7 @@ class Times:
 
     def cell(self, time: str, event: str, number: Any) -> tuple[float, float] | None:
         """Return a row's label of two cells; None where they hold none."""
-        t, e = number(time), seen(event)
+        t, e = number(time), flag_of(event)
         return (t, e) if t is not None and t >= 0 and e is not None else None
 
     def notes(self) -> list[str]:
