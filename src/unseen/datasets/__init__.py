@@ -24,6 +24,7 @@ from unseen.datasets import (
     folder,
     heart,
     layout,
+    lung,
     mnist,
     poverty,
     site_tables,
@@ -40,7 +41,7 @@ DATASETS = {
     info.name: info
     for info in (
         digits.INFO, mnist.INFO, mnist.COLOURED_INFO, cifar.INFO, heart.INFO, *layout.INFOS,
-        camelyon.INFO, poverty.INFO, fmow.INFO, eicu.INFO, *site_tables.INFOS,
+        camelyon.INFO, poverty.INFO, fmow.INFO, eicu.INFO, lung.INFO, *site_tables.INFOS,
         digit_makers.INFO, folder.INFO, delimited.INFO,
     )
 }  # fmt: skip
