@@ -194,7 +194,8 @@ def check_clients(prepared: Prepared, study: StudySpec, task: Task) -> list[str]
                 "always answering that, and its AUROC is undefined."
             )
     if prepared.times:
-        warnings += _check_events(prepared, task)
+        none = [repr(name) for name, client in prepared.sources.items() if not _events(client)]
+        warnings += [f"client {name} has no event among its training examples." for name in none]
     if study.partition and lone:
         what = f"{len(lone)} of {len(prepared.sources)} clients of task {task.name!r} have examples"
         warnings = [f"{what} of one class only, and train towards always answering that."]
@@ -203,17 +204,18 @@ def check_clients(prepared: Prepared, study: StudySpec, task: Task) -> list[str]
     return warnings
 
 
-def _check_events(prepared: Prepared, task: Task) -> list[str]:
-    """Refuse sources without any event; warn of one that has none, of which no risk is learnt."""
-    events = {n: int(c.split("train").y[:, 1].sum()) for n, c in prepared.sources.items()}
-    if not any(events.values()):
+def check_events(prepared: Prepared, task: Task) -> None:
+    """Refuse sources of which none has an event, where all of them are here."""
+    if not any(_events(client) for client in prepared.sources.values()):
         raise UnseenError(
             f"no source of task {task.name!r} has an event among its training examples: all are "
             "censored.",
             remedy="Look at the column of the event: 1 is an event, 0 a censored row.",
         )
-    none = [repr(name) for name, count in events.items() if not count]
-    return [f"client {name} has no event among its training examples." for name in none]
+
+
+def _events(client: Client) -> int:
+    return int(client.split("train").y[:, 1].sum())
 
 
 def check_model(module: torch.nn.Module, prepared: Prepared, study: StudySpec) -> None:

@@ -34,6 +34,7 @@ from unseen.study.checks import (
     check_batches,
     check_clients,
     check_completed,
+    check_events,
     check_in_process,
     check_model,
     check_private,
@@ -216,6 +217,8 @@ def check_tasks(
             warnings.append(str(report))
         check_model(network, prepared, study)
         warnings += check_clients(prepared, study, task)
+        if prepared.times:
+            check_events(prepared, task)
         warnings += check_private(study, data, network, prepared.sources)
         for name, method in methods.items():
             roster = method.gather(prepared.sources) if method.gather else prepared.sources
