@@ -14,7 +14,7 @@ import torch
 
 from unseen.cli.model_server import serve
 from unseen.combine import JacobianDescent
-from unseen.datasets import DATASETS
+from unseen.datasets import DATASETS, load
 from unseen.datasets.frames import expression_of
 from unseen.datasets.imports import bring
 from unseen.datasets.site_tables import rda
@@ -71,6 +71,7 @@ CASES = (
     Case("opacus", "dp", lambda _: opacus("accountants")),
     Case("pyarrow", "parquet", given_parquet, "tar or zip"),
     Case("pyarrow", "parquet", lambda folder: form_of("parquet", folder / "o.parquet"), ".csv"),
+    Case("lifelines", "survival", lambda _: load("lung"), "lung.csv"),
     Case("rdata", "r", lambda folder: rda(folder / "gusto.rda", []), "csv.gz"),
     Case("optuna", "tune", lambda _: needed()),
     Case("openTSNE", "report", lambda _: embedding(torch.zeros(12, 2)), "without this map"),

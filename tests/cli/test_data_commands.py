@@ -339,6 +339,7 @@ SOUGHT = {
     "povertymap": "dhs_metadata.csv",
     "fmow": "rgb_metadata.csv",
     "eicu": "patient.csv.gz",
+    "lung": "lung.csv",
     "sites/gusto": "gusto.rda",
     "sites/school": "school.mat",
     "sites/wisdm": "WISDM_ar_v1.1_transformed.arff",

@@ -165,7 +165,9 @@ def test_less_of_a_loss_is_better_and_more_of_the_rest() -> None:
         "dice", "iou",
     }  # fmt: skip
     assert set(METRICS) - LOWER - UNORDERED == more
-    assert {"loss", "log-loss", "brier", "ece", "mae", "rmse", "hd95"} == LOWER
+    assert {
+        "loss", "log-loss", "brier", "ece", "mae", "rmse", "hd95", "integrated-brier"
+    } == LOWER  # fmt: skip
 
 
 # --- evaluation ------------------------------------------------------------------------------

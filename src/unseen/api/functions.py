@@ -69,6 +69,7 @@ def predict(
     threshold: str | float | None = None,
     abstain: float | None = None,
     coverage: float | None = None,
+    times: Sequence[float] = (),
     accept_unseen: bool = False,
     strict: bool = False,
     allow_code: bool = False,
@@ -82,6 +83,7 @@ def predict(
         threshold: From which probability on class 1 is answered, or a rule.
         abstain: The probability below which there is no answer.
         coverage: Of prediction sets or intervals.
+        times: When to give survival, of a model of times; the ends of its intervals by default.
         accept_unseen: Predict rows with categories new to the model.
         strict: Predict nothing for rows far from training.
         allow_code: Whether code outside `unseen` that a directory names may run.
@@ -90,7 +92,7 @@ def predict(
     pandas = optional("pandas", "unseen.predict needs", "pandas", "take the command")
     trained = opened(model, allow_code, key)
     rule = None if threshold is None else str(threshold)
-    policy = policy_of(trained, rule, abstain, coverage)
+    policy = policy_of(trained, rule, abstain, coverage, times)
     columns = Columns.of(trained, policy, (), (), False)
     with tempfile.TemporaryDirectory(prefix="unseen-") as place:
         paths = files_of(data, Path(place))
@@ -127,7 +129,7 @@ def evaluate(
         model: A model, or its directory.
         data: A data frame or a file with labels; None for the data of training.
         metrics: Names of metrics, or ("all",).
-        label: The column of labels.
+        label: The column of labels; of times until an event "TIME,EVENT".
         domain: The column of domains.
         domains: Only these.
         groups: Columns of subgroups.

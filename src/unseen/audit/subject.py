@@ -101,6 +101,11 @@ def prepare_subject(study: StudySpec, data_dir: str | Path | None, method: str |
     if name in planned.not_applicable:
         why = f"{name} {planned.not_applicable[name]}."
         raise UnseenError(why, remedy="Choose another --method.")
+    if planned.data.times is not None:
+        raise UnseenError(
+            "the attacks are on classes and numbers; these labels are times until an event.",
+            remedy="Audit a study of the event alone: label='died', and drop the time.",
+        )
     task, seed = planned.tasks[0], study.seed_list[0]
     prepared = prepare(planned.data, task, study, seed)
     return Subject(study, planned.setting, planned.data, task, prepared, name, seed)

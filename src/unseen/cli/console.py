@@ -13,6 +13,8 @@ import click
 import typer
 from typer.core import TyperArgument, TyperCommand, TyperOption
 
+from unseen.errors import UnseenError
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -60,6 +62,19 @@ class Documented(TyperCommand):
 def names(text: str | None) -> tuple[str, ...]:
     """Return the names between the commas of a text; none where there is no text."""
     return tuple(part.strip() for part in (text or "").split(",") if part.strip())
+
+
+def numbers(option: str, text: str | None) -> tuple[float, ...]:
+    """Return the numbers between the commas of an option's text.
+
+    Example:
+        >>> numbers("--times", "90, 365")
+        (90.0, 365.0)
+    """
+    try:
+        return tuple(map(float, names(text)))
+    except ValueError:
+        raise UnseenError(f"{option} takes numbers with commas; found {text!r}.") from None
 
 
 def console() -> Console:

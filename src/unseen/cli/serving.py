@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from unseen.cli.console import Settings, names
+from unseen.cli.console import Settings, names, numbers
 
 if TYPE_CHECKING:
     from unseen.serving.directory import Trained
@@ -109,6 +109,7 @@ def predict(
     threshold: str | None = None,
     abstain: float | None = None,
     coverage: float | None = None,
+    times: str | None = None,
     runtime: str = "torch",
     site: str | None = None,
     batch: Batch = None,
@@ -139,6 +140,7 @@ def predict(
         abstain: Answer nothing where the answer's probability is below this.
         coverage: Add prediction sets, or intervals of numbers, that hold the truth of a new site's
             row this often, such as 0.8.
+        times: When to give survival, such as 90,365 (default: the ends of the model's intervals).
         runtime: torch, or onnx for its export.
         site: Use this training site's own BatchNorm statistics, if it kept any.
         batch: Inputs per pass (default: 32 images or 512 rows).
@@ -171,7 +173,7 @@ def predict(
         raise UnseenError("--keep copies columns of a csv file; this model takes images.")
     by = transductive.adaptations(names(adapt)) if adapt is not None else ()
     transductive.check(trained, by, site, other is not None)
-    policy = policy_of(trained, threshold, abstain, coverage)
+    policy = policy_of(trained, threshold, abstain, coverage, numbers("--times", times))
     count, faults, tally = 0, [], Tally(trained.bounds)
     if strict:
         check_strict(trained.bounds)
@@ -230,7 +232,7 @@ def evaluate(
         data: A csv file, a folder [domain/]class/image, or the data set's folder.
         domains: Only these, comma-separated.
         metrics: Such as accuracy,auroc, or all.
-        label: The csv file's column of labels.
+        label: The csv file's column of labels; of times until an event TIME,EVENT.
         domain: The csv file's column of domains.
         groups: Columns of subgroups, whose metrics are shown too, with the worst.
         threshold: As for predict; metrics of decisions move with it.

@@ -1,11 +1,12 @@
-"""What examples are labelled by: a class each, a number each, or a mask of classes per image."""
+"""What examples are labelled by: a class, a number, a mask of classes, or a time until an event."""
 
 from typing import Literal
 
 from torch import Tensor
 
-#: Classes [N] int64, numbers [N] float32, or masks [N, H, W] int64, a class for each pixel.
-Kind = Literal["classes", "numbers", "masks"]
+#: Classes [N] int64, numbers [N] float32, masks [N, H, W] int64 of a class for each pixel, or times
+#: and events [N, 2] float32.
+Kind = Literal["classes", "numbers", "masks", "times"]
 #: The code of a pixel that no loss and no metric counts.
 IGNORED = -1
 #: Red, green and blue of the classes: background, then Okabe and Ito's colours again and again.
@@ -15,21 +16,27 @@ COLOURS = (
 )  # fmt: skip
 
 
-def kind_of(classes: object, masks: bool) -> Kind:
+def kind_of(classes: object, masks: bool, times: bool = False) -> Kind:
     """Return the kind of labels.
 
     Args:
-        classes: Names or number of the classes; None for numbers.
+        classes: Names or number of the classes; None for numbers and times.
         masks: Whether every pixel has a class.
+        times: Whether labels are times until an event.
     """
     if classes is None:
-        return "numbers"
+        return "times" if times else "numbers"
     return "masks" if masks else "classes"
 
 
 def are_masks(y: Tensor) -> bool:
     """Return whether labels are masks [N, H, W], which is all that a batch says of its kind."""
     return y.ndim == 3
+
+
+def are_times(y: Tensor) -> bool:
+    """Return whether labels are times and events [N, 2]."""
+    return y.ndim == 2
 
 
 def colour(code: int) -> tuple[int, int, int]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
+from unseen.core import survival_metrics
 from unseen.core.class_metrics import (
     auroc_ovr,
     brier,
@@ -25,11 +26,14 @@ from unseen.core.class_metrics import (
 )
 from unseen.core.client import Client, Split
 from unseen.core.exchange import Reply
-from unseen.core.labels import IGNORED, Kind, are_masks, kind_of
+from unseen.core.labels import IGNORED, Kind, are_masks, are_times, kind_of
 from unseen.core.losses import CrossEntropyDice, cross_entropy, squared_error
 from unseen.core.mask_metrics import dice, hd95, iou
-from unseen.core.number_metrics import concordance
+from unseen.core.number_metrics import concordance as concordance_of_numbers
+from unseen.core.number_metrics import mae, pearson, r2
 from unseen.core.outputs import class_scores, predicted
+from unseen.core.survival import Intervals
+from unseen.core.survival_metrics import integrated_brier
 from unseen.core.turn import Turn
 from unseen.core.types import Inbox, Memory
 from unseen.core.vector import Model
@@ -44,12 +48,14 @@ Predict = Callable[[Model, Inbox, Tensor], Tensor]
 
 
 def loss(outputs: Tensor, y: Tensor) -> float:
-    """Return the mean cross-entropy, the mean squared error of numbers, or the loss of masks.
+    """Return the mean cross-entropy or squared error, minus the likelihood of times, or of masks.
 
     That of masks is `unseen.core.losses.CrossEntropyDice` with Dice over the whole set.
     """
     if are_masks(y):
         return float(CrossEntropyDice().value(outputs.double(), y))
+    if are_times(y):
+        return survival_metrics.loss(outputs, y)
     mean = squared_error if y.is_floating_point() else cross_entropy
     return float(mean(outputs.double(), y.double() if y.is_floating_point() else y))
 
@@ -125,40 +131,15 @@ def balanced_accuracy(outputs: Tensor, y: Tensor) -> float:
     return float((right[present] / counts[present]).mean())
 
 
-def pearson(outputs: Tensor, y: Tensor) -> float | None:
-    """Return the correlation of predictions and targets; None where either is constant."""
-    if len(y) < 2:
-        return None
-    pair = torch.stack([outputs.squeeze(-1).double(), y.double()])
-    value = float(torch.corrcoef(pair)[0, 1])
-    return value if math.isfinite(value) else None
-
-
-def mae(outputs: Tensor, y: Tensor) -> float:
-    """Return the mean absolute error of numbers.
-
-    Example:
-        >>> mae(torch.tensor([[1.0], [5.0]]), torch.tensor([2.0, 2.0]))
-        2.0
-    """
-    return float((outputs.squeeze(-1).double() - y.double()).abs().mean())
-
-
 def rmse(outputs: Tensor, y: Tensor) -> float:
     """Return the root of the mean squared error of numbers, which is in their own unit."""
     return math.sqrt(loss(outputs, y.double()))
 
 
-def r2(outputs: Tensor, y: Tensor) -> float | None:
-    """Return 1 − Σ (f − y)² / Σ (y − ȳ)², ȳ the mean of this set; None where all y are equal.
-
-    0 is what ȳ itself would get, which nobody knows before the labels; below 0 is worse than that.
-    """
-    numbers = y.double()
-    spread = float((numbers - numbers.mean()).square().sum())
-    if bool((y == y[0]).all()) or not spread:
-        return None
-    return 1 - float((outputs.squeeze(-1).double() - numbers).square().sum()) / spread
+def concordance(outputs: Tensor, y: Tensor) -> float | None:
+    """Return the share of comparable pairs that are ordered alike: of numbers, or Harrell's C."""
+    of_times = y.ndim == 2
+    return (survival_metrics.concordance if of_times else concordance_of_numbers)(outputs, y)
 
 
 def log_loss(outputs: Tensor, y: Tensor) -> float:
@@ -173,11 +154,11 @@ METRICS: dict[str, Metric] = {
         sensitivity, specificity, ppv, npv, f1_macro, f1_micro, mcc, auroc_ovr,
         log_loss, brier, ece, calibration_slope, calibration_intercept,
         mae, rmse, r2, pearson, concordance,
-        dice, iou, hd95,
+        dice, iou, hd95, integrated_brier,
     )
 }  # fmt: skip
 #: Metrics of which less is better.
-LOWER = frozenset({"loss", "log-loss", "brier", "ece", "mae", "rmse", "hd95"})
+LOWER = frozenset({"loss", "log-loss", "brier", "ece", "mae", "rmse", "hd95", "integrated-brier"})
 #: Metrics that are best at 1 and at 0: no rule selects by them.
 UNORDERED = frozenset({"calibration-slope", "calibration-intercept"})
 #: Metrics of masks; the names that classes have too mean the same of pixels.
@@ -188,11 +169,15 @@ FOR_MASKS = ("loss", "dice", "iou", "hd95", "accuracy")
 OF_NUMBERS = frozenset({"mae", "rmse", "r2", "pearson", "concordance"})
 #: What is recorded of numbers where nobody says otherwise.
 FOR_NUMBERS = ("loss", "mae", "rmse", "r2", "pearson")
+#: Metrics of times until an event, the last of them of hazards alone.
+OF_TIMES = frozenset({"concordance", "integrated-brier"})
+FOR_TIMES = ("concordance", "loss", "integrated-brier")
 #: Metrics of classes.
-OF_CLASSES = METRICS.keys() - OF_NUMBERS - (OF_MASKS - {"loss", "accuracy"})
+OF_CLASSES = METRICS.keys() - OF_NUMBERS - OF_TIMES - (OF_MASKS - {"loss", "accuracy"})
 #: Kind of labels -> the metrics that it has.
 BY_KIND: Mapping[Kind, frozenset[str]] = {
-    "classes": frozenset(OF_CLASSES), "numbers": OF_NUMBERS | {"loss"}, "masks": OF_MASKS
+    "classes": frozenset(OF_CLASSES), "numbers": OF_NUMBERS | {"loss"}, "masks": OF_MASKS,
+    "times": OF_TIMES | {"loss"},
 }  # fmt: skip
 #: Metrics of two classes.
 OF_TWO = frozenset({"auroc", "auprc", "sensitivity", "specificity", "ppv", "npv", *UNORDERED})
@@ -203,24 +188,39 @@ OF_DECISIONS = frozenset({
 })  # fmt: skip
 
 
-def fitting(classes: int | None, masks: bool = False) -> tuple[str, ...]:
-    """Return all metrics that such labels have; classes None: numbers."""
+def fitting(classes: int | None, masks: bool = False, times: int = 0) -> tuple[str, ...]:
+    """Return all metrics that such labels have.
+
+    Args:
+        classes: The number of classes; None for numbers and times.
+        masks: Whether every pixel has a class.
+        times: The outputs of a model of times until an event: 1 log-risk, or hazards; 0 for others.
+    """
+    if times:
+        return FOR_TIMES[: 2 if times == 1 else None]
     fit = BY_KIND[kind_of(classes, masks)]
     return tuple(name for name in METRICS if name in fit and (classes == 2 or name not in OF_TWO))
 
 
-def check_metric(name: str, classes: int | None, masks: bool = False) -> None:
-    """Refuse a metric that does not exist or is not for such labels (classes None: numbers)."""
+def check_metric(name: str, classes: int | None, masks: bool = False, times: int = 0) -> None:
+    """Refuse a metric that does not exist or is not for such labels; see `fitting`."""
     check_known("metric", METRICS, name)
     if name in OF_TWO and not masks and classes not in (2, None):
         raise UnseenError(
             f"the metric {name!r} is for two classes; these labels have {classes}.",
             remedy="Choose accuracy, auroc-ovr, f1-macro or balanced-accuracy.",
         )
-    kind = kind_of(classes, masks)
+    kind = kind_of(classes, masks, bool(times))
+    if name == "integrated-brier" and times == 1:
+        raise UnseenError(
+            "the metric 'integrated-brier' is of survival at given times, and Cox's model has "
+            "log-risks alone.",
+            remedy="Choose concordance, or train training.loss = 'hazards(intervals=10)'.",
+        )
     if name not in BY_KIND[kind]:
         remedy = f"Choose from {', '.join(sorted(BY_KIND[kind]))}."
-        raise UnseenError(f"the metric {name!r} is not for labels that are {kind}.", remedy=remedy)
+        words = "times until an event" if times else kind
+        raise UnseenError(f"the metric {name!r} is not for labels that are {words}.", remedy=remedy)
 
 
 def check_ordered(name: str | None) -> None:
@@ -279,7 +279,7 @@ class Evaluate:
     metrics: tuple[str, ...] = ("loss", "accuracy")
     predict: Predict = plain
     groups: Mapping[str, int] = field(default_factory=dict)
-    scale: Scale | None = None
+    scale: Scale | Intervals | None = None
 
     def __post_init__(self) -> None:
         check_known("metric", METRICS, *self.metrics)

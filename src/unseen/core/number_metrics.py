@@ -1,8 +1,40 @@
-"""Metrics of numbers that rank: how many pairs are ordered as they should be."""
+"""Metrics of numbers: how near they are, and how many pairs are ordered as they should be."""
 
 import math
 
+import torch
 from torch import Tensor
+
+
+def pearson(outputs: Tensor, y: Tensor) -> float | None:
+    """Return the correlation of predictions and targets; None where either is constant."""
+    if len(y) < 2:
+        return None
+    pair = torch.stack([outputs.squeeze(-1).double(), y.double()])
+    value = float(torch.corrcoef(pair)[0, 1])
+    return value if math.isfinite(value) else None
+
+
+def mae(outputs: Tensor, y: Tensor) -> float:
+    """Return the mean absolute error of numbers.
+
+    Example:
+        >>> mae(torch.tensor([[1.0], [5.0]]), torch.tensor([2.0, 2.0]))
+        2.0
+    """
+    return float((outputs.squeeze(-1).double() - y.double()).abs().mean())
+
+
+def r2(outputs: Tensor, y: Tensor) -> float | None:
+    """Return 1 − Σ (f − y)² / Σ (y − ȳ)², ȳ the mean of this set; None where all y are equal.
+
+    0 is what ȳ itself would get, which nobody knows before the labels; below 0 is worse than that.
+    """
+    numbers = y.double()
+    spread = float((numbers - numbers.mean()).square().sum())
+    if bool((y == y[0]).all()) or not spread:
+        return None
+    return 1 - float((outputs.squeeze(-1).double() - numbers).square().sum()) / spread
 
 
 def concordance(outputs: Tensor, y: Tensor) -> float | None:

@@ -12,10 +12,12 @@ from torch import Generator, Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, one_hot
 
 from unseen.core.class_metrics import BINS, confidence_bins, logistic, squared_distances
-from unseen.core.labels import IGNORED, are_masks
+from unseen.core.labels import IGNORED, are_masks, are_times
 from unseen.core.losses import CrossEntropyDice, pixel_sums
 from unseen.core.mask_metrics import each_dice, each_hd95, each_iou
 from unseen.core.outputs import class_scores, predicted, probabilities
+from unseen.core.survival import hazard_losses
+from unseen.core.survival_metrics import blocks, brier_rows
 
 Weighted = Callable[[Tensor], Tensor]
 #: Examples of which all pairs fit into memory.
@@ -34,6 +36,8 @@ def _loss(outputs: Tensor, y: Tensor) -> Weighted:
     z = outputs.double()
     if are_masks(y):
         return _mask_loss(z, y)
+    if are_times(y):
+        return _breslow(z, y) if z.shape[-1] == 1 else _mean_of(hazard_losses(z, y.double()))
     if y.is_floating_point():
         return _mean_of(_errors(z, y).square())
     if z.shape[-1] > 1:
@@ -181,16 +185,49 @@ def _calibration(outputs: Tensor, y: Tensor, slope: bool) -> Weighted:
     return lambda weights: logistic(z, target, weights, slope)[:, int(slope)]
 
 
-def _concordance(outputs: Tensor, y: Tensor) -> Weighted:
-    f, numbers = outputs.squeeze(-1).double(), y.double()
-    if len(y) > MOST_PAIRED:  # N² pairs do not fit: there is no interval
-        return lambda weights: torch.full((len(weights),), math.nan)
-    above = (numbers[:, None] > numbers).double()
-    alike = (f[:, None] > f).double() + (f[:, None] == f).double() / 2
+def _breslow(f: Tensor, y: Tensor) -> Weighted:
+    order = y[:, 0].argsort(descending=True, stable=True)
+    f, event = f.squeeze(-1)[order], (y[order, 1] > 0).double()
+    _, group, sizes = torch.unique_consecutive(y[order, 0], return_inverse=True, return_counts=True)
+    ends, top = (sizes.cumsum(0) - 1)[group], f.max()
 
     def metric(weights: Tensor) -> Tensor:
-        pairs = (weights @ above * weights).sum(1)
-        return (weights @ (above * alike) * weights).sum(1) / pairs
+        w = weights[:, order]
+        at_risk = (w * (f - top).exp()).cumsum(1)[:, ends].clamp(min=1e-300)
+        return (w * event * (at_risk.log() + top - f)).sum(1) / w.sum(1)
+
+    return metric
+
+
+def _brier_of_intervals(outputs: Tensor, y: Tensor) -> Weighted:
+    rows = brier_rows(outputs, y)  # its G is the whole set's in all samples
+    return _undefined if rows is None else _mean_of(rows)
+
+
+def _undefined(weights: Tensor) -> Tensor:
+    return torch.full((len(weights),), math.nan, dtype=torch.float64)
+
+
+def _concordance(outputs: Tensor, y: Tensor) -> Weighted:
+    if len(y) > MOST_PAIRED:  # N² pairs do not fit: there is no interval
+        return _undefined
+    if y.ndim == 2:
+        first = y[:, 1] > 0
+        above, alike = (
+            map(torch.cat, zip(*blocks(outputs, y), strict=True))
+            if first.any()
+            else (torch.zeros(0, len(y)).double(),) * 2
+        )
+    else:
+        f, numbers = outputs.squeeze(-1).double(), y.double()
+        above = (numbers[:, None] > numbers).double()
+        alike = (f[:, None] > f).double() + (f[:, None] == f).double() / 2
+        first = torch.ones(len(y), dtype=torch.bool)
+
+    def metric(weights: Tensor) -> Tensor:
+        own = weights[:, first]
+        pairs = (own @ above * weights).sum(1)
+        return (own @ (above * alike) * weights).sum(1) / pairs
 
     return metric
 
@@ -222,6 +259,7 @@ WEIGHTED: dict[str, Callable[[Tensor, Tensor], Weighted]] = {
     "dice": lambda outputs, y: _mean_of(each_dice(outputs, y)),
     "iou": lambda outputs, y: _mean_of(each_iou(outputs, y)),
     "hd95": lambda outputs, y: _mean_of(each_hd95(outputs, y)),
+    "integrated-brier": _brier_of_intervals,
 }
 
 

@@ -25,6 +25,7 @@ from unseen.datasets import (
     folder,
     heart,
     layout,
+    lung,
     mask_files,
     mnist,
     poverty,
@@ -42,7 +43,7 @@ DATASETS = {
     info.name: info
     for info in (
         digits.INFO, mnist.INFO, mnist.COLOURED_INFO, cifar.INFO, heart.INFO, *layout.INFOS,
-        camelyon.INFO, poverty.INFO, fmow.INFO, eicu.INFO, *site_tables.INFOS,
+        camelyon.INFO, poverty.INFO, fmow.INFO, eicu.INFO, lung.INFO, *site_tables.INFOS,
         digit_makers.INFO, ellipses.INFO, folder.INFO, mask_files.INFO, delimited.INFO,
     )
 }  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -14,6 +15,7 @@ from unseen.core.client import Client
 from unseen.core.exchange import Reply
 from unseen.core.labels import IGNORED, Kind, are_masks, kind_of
 from unseen.core.metrics import Scale
+from unseen.core.survival import Intervals
 from unseen.core.turn import Turn
 from unseen.core.types import Inbox, Memory
 from unseen.core.vector import Model
@@ -35,8 +37,9 @@ class Domain:
     Attributes:
         name: The domain.
         x: Inputs, uint8 (read as x / 255) or float32 [N, ...].
-        y: Classes [N] int64, float32 targets [N], or masks [N, H, W] int64 of the class of each
-            pixel of x [N, C, H, W]; `IGNORED` is the code of a pixel that does not count.
+        y: Classes [N] int64; float32 targets [N]; times and events [N, 2]; or masks [N, H, W] int64
+            of the class of each pixel of x [N, C, H, W], where `IGNORED` is the code of a pixel
+            that does not count.
         validation: Rows of an official validation split; None lets the study draw one.
         meta: Metadata column -> integer codes [N]; `DataSet.levels` names the codes, and examples
             of the code `NO_GROUP` belong to none of the column's groups.
@@ -81,6 +84,8 @@ class DataSet:
         whole: The shape of one image, if inputs are the features that the frozen part of a network
             makes of images.
         masks: Whether labels are masks.
+        times: Where labels are times until an event: what time and event are called. Labels are
+            then [N, 2], a time and 1 for an event or 0 for a censored row, and classes None.
     """
 
     name: str
@@ -97,6 +102,7 @@ class DataSet:
     notes: tuple[str, ...] = ()
     whole: tuple[int, ...] | None = None
     masks: bool = False
+    times: tuple[str, str] | None = None
 
     def __getitem__(self, name: str) -> Domain:
         return {domain.name: domain for domain in self.domains}[name]
@@ -108,7 +114,7 @@ class DataSet:
     @property
     def kind(self) -> Kind:
         """What its labels are."""
-        return kind_of(self.classes, self.masks)
+        return kind_of(self.classes, self.masks, self.times is not None)
 
 
 def lone_classes(domains: Sequence[Domain], classes: Sequence[str] | None) -> list[str]:
@@ -154,7 +160,8 @@ def check(data: DataSet) -> DataSet:
     """Return the data set itself, if its labels, inputs, validation rows and metadata are sound.
 
     Raises:
-        UnseenError: Unless classes are int64 in [0, C), regression targets finite float32; inputs
+        UnseenError: Unless classes are int64 in [0, C), regression targets finite float32, times
+            finite and not below 0 with events 0 or 1; inputs
             finite, except for a table, whose missing cells are NaN; validation rows distinct and in
             range, and some but not all of them; codes have names; no unit is on both sides of an
             official split; no domain is empty.
@@ -186,6 +193,8 @@ def _faults(data: DataSet, domain: Domain) -> Iterator[str]:
         yield f"{len(x)} inputs and {len(y)} labels"
     if data.masks:
         yield from _mask_faults(data, x, y)
+    elif data.times is not None:
+        yield from _faults_of_times(y)
     elif are_masks(y):
         yield "a mask for each example, and the data set does not say masks=True"
     elif data.classes is None:
@@ -231,6 +240,15 @@ def _mask_faults(data: DataSet, x: Tensor, y: Tensor) -> Iterator[str]:
         )
 
 
+def _faults_of_times(y: Tensor) -> Iterator[str]:
+    if y.dtype != torch.float32 or y.shape[1:] != (2,):
+        yield f"times and events of shape {list(y.shape)}, {y.dtype}; float32 [N, 2] was expected"
+    elif not bool(y.isfinite().all()) or bool((y[:, 0] < 0).any()):
+        yield "times that are below 0 or not finite"
+    elif bool(((y[:, 1] != 0) & (y[:, 1] != 1)).any()):
+        yield "events that are neither 1, seen, nor 0, censored"
+
+
 def _outside(values: Tensor, size: int) -> bool:
     return bool(((values < 0) | (values >= size)).any())
 
@@ -242,6 +260,8 @@ class Totals:
     Attributes:
         schema: Of the table, None for other data.
         label: What the labels are called, None where they are taken as they are.
+        intervals: Of times: how many intervals are made of the log times of events, which are then
+            the label.
 
     Note:
         Labels count as one more numeric column, so that the same rules hold for them as for
@@ -250,13 +270,21 @@ class Totals:
 
     schema: Schema | None
     label: str | None
+    intervals: int = 0
 
     @classmethod
-    def of(cls, data: DataSet) -> Self | None:
-        """Return what a data set needs before training; None if it needs nothing, as text does."""
+    def of(cls, data: DataSet, intervals: int = 0) -> Self | None:
+        """Return what a data set needs before training; None if it needs nothing, as text does.
+
+        Args:
+            data: The data set.
+            intervals: Of times: how many intervals are made of sums, if any.
+        """
         label = data.standardise if data.classes is None else None
+        if data.times is not None:
+            label = f"log({data.times[0]})" if intervals else None
         columns = data.schema is not None and data.schema.columns
-        return cls(data.schema, label) if columns or label is not None else None
+        return cls(data.schema, label, intervals) if columns or label is not None else None
 
     @cached_property
     def joint(self) -> Schema:
@@ -281,8 +309,15 @@ class Totals:
         split = client.split("train")
         columns = [] if self.schema is None else [split.x[:][:, : len(self.schema.columns)]]
         if self.label is not None:
-            columns = [x.double() for x in (*columns, split.y[:, None])]
+            columns = [x.double() for x in (*columns, self._labels(split.y))]
         return Reply(rows={"statistics": self.joint.sums(torch.cat(columns, dim=1))}), memory
+
+    def _labels(self, y: Tensor) -> Tensor:
+        """The column of labels [N, 1]: numbers, or log times of events, missing where censored."""
+        if not self.intervals:
+            return y[:, None]
+        t, event = y[:, :1].double(), y[:, 1:] > 0
+        return torch.where(event & (t > 0), t, math.nan).log()
 
     def of_ranges(self, ranges: Mapping[str, tuple[float, float]]) -> Tensor:
         """Return statistics that follow from public ranges alone, see `encoding.of_ranges`."""
@@ -295,18 +330,27 @@ class Totals:
         numeric, codes = self._split(statistics)
         return torch.cat([numeric[:, :-1].flatten(), codes])
 
-    def scale(self, statistics: Tensor) -> Scale | None:
+    def scale(self, statistics: Tensor) -> Scale | Intervals | None:
         """Return what the labels are standardised by; None where they are taken as they are.
 
         Returns:
-            The mean, and the deviation of the population, 1 where all labels are equal.
+            The mean, and the deviation of the population, 1 where all labels are equal; of times
+            their intervals.
         """
         if self.label is None:
             return None
         count, _, total, squares = self._split(statistics)[0][:, -1].tolist()
+        if not count:
+            raise UnseenError(
+                "no training site has an event after time 0, of which intervals could be made.",
+                remedy="Check the column of the event, or name the ends: hazards(cuts=[...]).",
+            )
         mean = total / count
         variance = squares / count - mean * mean
-        return Scale(mean, 1.0 if variance <= FLAT * squares / count else variance**0.5)
+        deviation = 1.0 if variance <= FLAT * squares / count else variance**0.5
+        if self.intervals:
+            return Intervals.of_moments(mean, deviation, self.intervals)
+        return Scale(mean, deviation)
 
     def _split(self, statistics: Tensor) -> tuple[Tensor, Tensor]:
         """The numeric part [4, M + 1], the labels last, and the counts of codes."""

@@ -15,6 +15,7 @@ from unseen.datasets.dataset import DataSet, Domain, lone_classes, shared_units
 from unseen.datasets.dialect import almost, number
 from unseen.datasets.encoding import Schema
 from unseen.datasets.entry import Facts, Info, below
+from unseen.datasets.events import times_of
 from unseen.datasets.hashing import Hashed, check_texts
 from unseen.datasets.sheet import MISSING, Sheet, WrongNumber, coded, names_of, read
 from unseen.errors import UnseenError, nearest
@@ -31,7 +32,8 @@ def load(
     path: str | Path | Sheet,
     domain: str,
     label: str,
-    task: Literal["classification", "regression"] = "classification",
+    task: Literal["classification", "regression", "survival"] = "classification",
+    event: str | None = None,
     missing: Sequence[str] = MISSING,
     categorical: Sequence[str] | None = None,
     groups: Sequence[str] = (),
@@ -54,7 +56,9 @@ def load(
         path: The file, absolute or relative to `data_dir`; or a sheet that was read.
         domain: The column that names the domain.
         label: The column that holds the label.
-        task: "classification" or "regression".
+        task: "classification", "regression" or "survival", which `event` says as well.
+        event: Where the label is the time until an event: the column that says whether the event
+            was seen then (1) or the row was censored (0).
         missing: Cells that hold no value.
         categorical: The categorical columns (default: those in which every domain has a value that
             is not a number).
@@ -72,7 +76,7 @@ def load(
             deviation; predictions and metrics are in the label's own units all the same.
         unit: The column of patients, or of whatever rows belong to: rows of one unit are never
             split between training and validation.
-        missing_label: "refuse", or "drop" the rows without a label.
+        missing_label: "refuse", or "drop" the rows without a label or an event.
         identifiers: "refuse" features that look like identifiers (`columns.identifier`), unless
             they are named in `categorical`, or "keep" them.
         separator: What separates cells; this and the next two are detected by default, where that
@@ -88,20 +92,32 @@ def load(
     if isinstance(path, Sheet):
         sheet = path
     else:
-        needs = [name for name in (domain, label, unit) if name is not None]
+        needs = [name for name in (domain, label, event, unit) if name is not None]
         file = below(data_dir, path, "table")
         sheet = read(file, needs, missing, separator, decimal, encoding)
     groups, drop, text = names_of(groups), names_of(drop), names_of(text)
     categorical = None if categorical is None else names_of(categorical)
     for name in (*groups, *drop):
         sheet.column(name)
+    if (task == "regression" and event is not None) or (task == "survival" and event is None):
+        why = "has no event" if event is not None else "needs the column of the event"
+        raise UnseenError(
+            f"task = {task!r} {why}.",
+            remedy="Times until an event are written label='days', event='died'.",
+        )
     if unit in (domain, label):
         raise UnseenError(f"the unit {unit!r} cannot be the column of the domain or of the label.")
-    roles = [domain, label, *filter(None, [unit]), *groups, *drop]
+    roles = [domain, label, *filter(None, [event, unit]), *groups, *drop]
     sheet, notes = _labelled(sheet, domain, label, missing_label == "drop")
+    if event is not None:
+        sheet, more = _labelled(sheet, domain, event, missing_label == "drop")
+        notes += more
     notes += check_texts(sheet, text, [*roles, *(categorical or ())])
     names, owners = coded(sheet.full(domain, "domain"))
-    classes, y = _labels(sheet, label, task)
+    if event is not None:
+        classes, y = None, times_of(sheet, label, event)
+    else:
+        classes, y = _labels(sheet, label, task)
     unit_names, units = ((), None) if unit is None else coded(sheet.full(unit, "unit"))
     columns = [c for c in sheet.columns if c not in {*roles, *text}]
     if identifiers == "refuse":
@@ -123,11 +139,12 @@ def load(
     notes += _numeric_classes(label, classes) or lone_classes(domains, classes)
     notes += shared_units(domains, unit_names, str(unit))
     levels = {column: levels for column, (levels, _) in meta.items()}
-    standardised = label if classes is None and standardise else None
+    standardised = label if classes is None and event is None and standardise else None
     about = {"source": f"the table {sheet.name}", "licence": "the user's own"}
     return FACTS.data(
         domains, classes, schema=schema, levels=levels, standardise=standardised,
-        dialect=sheet.dialect, notes=tuple(notes), **about,
+        dialect=sheet.dialect, notes=tuple(notes),
+        times=(label, event) if event is not None else None, **about,
     )  # fmt: skip
 
 

@@ -24,7 +24,9 @@ def expression_of(frame: Any, domain: str | None, label: str | None, **options: 
     find the same data. The file's name is its digest.
 
     Args:
-        frame: A data frame; or (X [N, F], y [N], sites [N]), or a mapping of columns to arrays [N].
+        frame: A data frame; or (X [N, F], y [N], sites [N]), where y [N, 2] is a time and an event,
+            as is an array of records of a boolean and a number; or a mapping of columns to arrays
+            [N].
         domain: The column that names the site; None for the third of three arrays.
         label: The column that holds the label; None for the second of three arrays.
         options: Of `table`, such as `groups` or `unit`.
@@ -34,7 +36,8 @@ def expression_of(frame: Any, domain: str | None, label: str | None, **options: 
     """
     pandas = optional("pandas", "a data frame needs", "pandas", "name a csv file")
     if isinstance(frame, tuple | list):
-        frame, domain, label = _of_arrays(pandas, frame)
+        frame, domain, label, event = _of_arrays(pandas, frame)
+        options |= {"event": event} if event is not None else {}
     elif isinstance(frame, Mapping):
         try:
             frame = pandas.DataFrame(dict(frame))
@@ -45,7 +48,9 @@ def expression_of(frame: Any, domain: str | None, label: str | None, **options: 
             "dataset must be an expression, a data frame or arrays (X, y, sites); found "
             f"{type(frame).__name__}."
         )
-    for role, name in (("domain", domain), ("label", label)):
+    named = {"domain": domain, "label": label}
+    named |= {"event": options["event"]} if "event" in options else {}
+    for role, name in named.items():
         if name is None:
             raise UnseenError(f"dataset: a data frame needs {role}=COLUMN.")
         if name not in frame.columns:
@@ -56,6 +61,7 @@ def expression_of(frame: Any, domain: str | None, label: str | None, **options: 
     apart = {
         domain,
         label,
+        options.get("event"),
         options.get("unit"),
         *options.get("groups", ()),
         *options.get("text", ()),
@@ -67,7 +73,7 @@ def expression_of(frame: Any, domain: str | None, label: str | None, **options: 
             remedy="Make a number of it, such as days since a date.",
         )
     options.setdefault("categorical", categorical)
-    if "task" not in options and kinds[label].kind == "f":
+    if not {"task", "event"} & options.keys() and kinds[label].kind == "f":
         whole = np.mod(frame[label].dropna().to_numpy(), 1) == 0
         options["task"] = "classification" if whole.all() else "regression"
     content = csv_of(frame)
@@ -88,7 +94,7 @@ def csv_of(frame: Any) -> bytes:
     return content
 
 
-def _of_arrays(pandas: Any, arrays: Sequence[Any]) -> tuple[Any, str, str]:
+def _of_arrays(pandas: Any, arrays: Sequence[Any]) -> tuple[Any, str, str, str | None]:
     if len(arrays) != 3:
         raise UnseenError(f"dataset: arrays are three, (X, y, sites); found {len(arrays)}.")
     x, y, sites = (np.asarray(array) for array in arrays)
@@ -100,4 +106,20 @@ def _of_arrays(pandas: Any, arrays: Sequence[Any]) -> tuple[Any, str, str]:
     if len({len(x), len(y), len(sites)}) > 1:
         raise UnseenError(f"X, y and sites differ in length: {len(x)}, {len(y)}, {len(sites)}.")
     frame = pandas.DataFrame(x, columns=[f"x{j}" for j in range(x.shape[1])])
-    return frame.assign(label=y, site=sites), "site", "label"
+    if (pair := _times_of(y)) is not None:
+        return frame.assign(time=pair[0], event=pair[1], site=sites), "site", "time", "event"
+    return frame.assign(label=y, site=sites), "site", "label", None
+
+
+def _times_of(y: Any) -> tuple[Any, Any] | None:
+    """The times and events of labels [N, 2], or of records of the two; None for other labels."""
+    if y.dtype.names is not None and len(y.dtype.names) == 2:
+        event, time = sorted(y.dtype.names, key=lambda name: y.dtype[name].kind != "b")
+        return y[time], y[event].astype("int8")
+    if y.ndim != 2:
+        return None
+    if y.shape[1] != 2:
+        raise UnseenError(
+            f"y has the axis [N], or [N, 2] for times and events; found {list(y.shape)}."
+        )
+    return y[:, 0], y[:, 1]

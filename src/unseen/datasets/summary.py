@@ -30,8 +30,8 @@ SMALL = View(8)
 TARGETS = ("mean", "deviation", "least", "lower quartile", "median", "upper quartile", "most")
 #: Options of a table that name columns -> what these are.
 ROLES = {
-    "domain": "domain", "label": "label", "unit": "unit", "groups": "group", "drop": "dropped",
-    "text": "text",
+    "domain": "domain", "label": "label", "event": "event", "unit": "unit", "groups": "group",
+    "drop": "dropped", "text": "text",
 }  # fmt: skip
 #: Options that choose no other examples than those that the totals count.
 HARMLESS = frozenset({"path", "size", "crop", "grey"})
@@ -209,6 +209,9 @@ def _counted(data: DataSet, domain: Domain, info: Info) -> DomainCounts:
         counts = dict(zip(data.classes, numbers, strict=True))
     else:
         y = domain.y.double()
+        if data.times is not None:
+            counts = {"event": int(y[:, 1].sum()), "censored": int((y[:, 1] == 0).sum())}
+            y = y[:, 0]
         ends = y.quantile(torch.tensor([0, 0.25, 0.5, 0.75, 1], dtype=torch.float64)).tolist()
         targets = (float(y.mean()), float(y.std(correction=0)), *ends)
     total, expected = info.totals.get(domain.name), info.cells.get(domain.name, {})
@@ -232,7 +235,7 @@ def _table(report: Report, data_dir: str | Path | None, options: Mapping[str, An
     roles: dict[str, str] = {}
     for key, role in ROLES.items():
         roles |= dict.fromkeys(names_of(options.get(key) or ()), role)
-    needs = [options[key] for key in ("domain", "label", "unit") if options.get(key) is not None]
+    needs = [options[k] for k in ("domain", "label", "event", "unit") if options.get(k) is not None]
     reading = {key: options[key] for key in delimited.READING if key in options}
     sheet = read(below(data_dir, options["path"], "table"), needs, **reading)
     categorical = names_of(options.get("categorical") or ())

@@ -87,11 +87,11 @@ def moved(x: Tensor, distance: Tensor) -> Tensor:
 def columns(client: Client) -> tuple[Tensor, Tensor]:
     """Return the training inputs as columns [N, d] in float64, and classes [N].
 
-    Columns of images are each channel's mean; numbers to predict are one class.
+    Columns of images are each channel's mean; numbers and times are one class.
     """
     x, y = client.split("train").batch(slice(None))
     x = x.double().flatten(2).mean(2) if x.ndim > 2 else x.double()
-    return x, torch.zeros_like(y, dtype=torch.int64) if y.is_floating_point() else y
+    return x, y.new_zeros(len(y), dtype=torch.int64) if y.is_floating_point() else y
 
 
 def class_sums(client: Client) -> Tensor:

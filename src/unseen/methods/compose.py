@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from unseen.core import Method
+from unseen.core.survival import Cox, Hazards
 from unseen.errors import Incompatible, UnseenError
 from unseen.expression import Call, parse, resolve, takes, text
 from unseen.methods import table
@@ -11,6 +12,7 @@ from unseen.methods.bag import bag_of
 from unseen.methods.base import with_weights
 from unseen.methods.portfolio import portfolio_of
 from unseen.methods.stack import stack_of
+from unseen.methods.unfit import check_times
 from unseen.recipe import Training
 
 #: What a user's own part is called with in its place of an expression.
@@ -48,6 +50,8 @@ def method(expression: str, training: Training | None = None) -> Method:
         unseen.errors.UnseenError: unknown method 'fedprx'; did you mean 'fedprox'? Nearest of ...
     """
     first, *rest = parse(expression)
+    if training is not None and isinstance(training.loss, Cox | Hazards):
+        check_times(expression, training)
     if first.name in MODIFIERS and first.name not in METHODS:
         raise UnseenError(
             f"{first.name!r} is a modifier, not a method: write it behind one, as in "

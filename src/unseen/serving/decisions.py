@@ -127,7 +127,7 @@ def decide_by(
 
 
 def check_calibrate(
-    kind: str | None, leave_out: int | None, reason: str, classes: int | None
+    kind: str | None, leave_out: int | None, reason: str, classes: int | None, times: bool = False
 ) -> str:
     """Return the calibration that is fitted, or "none".
 
@@ -140,12 +140,18 @@ def check_calibrate(
         leave_out: The groups of sites that are left out, if any.
         reason: The setting that keeps a site's sums from leaving it in the clear, or "".
         classes: The number of classes; None for numbers.
+        times: Whether the model is of times until an event.
 
     Raises:
         UnseenError: Its sums may not leave the sites, or there is nothing to calibrate.
     """
     if kind is not None:
         choice("--calibrate", kind, CALIBRATIONS)
+    if times and (leave_out is not None or kind not in (None, "none")):
+        raise UnseenError(
+            "--leave-out and --calibrate are for classes and numbers; this model is of times.",
+            remedy="Leave them out.",
+        )
     if kind not in (None, "none") and classes is None:
         raise UnseenError(
             f"--calibrate {kind} is for probabilities of classes; this model predicts a number.",
@@ -283,7 +289,7 @@ def novelty_of(
                 parts.append(read(lambda x: method.predict(model, inbox, x), x.to(model.device))[1])
                 labels.append(y.cpu())
         y = torch.cat(labels)
-        return torch.cat(parts).cpu(), torch.zeros_like(y).long() if prepared.classes is None else y
+        return torch.cat(parts).cpu(), y.new_zeros(len(y)).long() if prepared.classes is None else y
 
     sums = [moments(*features(site, "train"), classes) for site in sources]
     novelty = Novelty.of(*(torch.stack(part).sum(0) for part in zip(*sums, strict=True)))

@@ -12,9 +12,9 @@ from safetensors import safe_open
 from torch import Tensor
 
 from unseen.core.client import Split, Stored
+from unseen.core.metrics import Scale
 from unseen.core.templates import render
 from unseen.datasets import info
-from unseen.datasets.dataset import Totals
 from unseen.datasets.entry import below
 from unseen.datasets.images import File, Tree, pixels
 from unseen.datasets.layout import survey
@@ -28,11 +28,13 @@ from unseen.results.records import Job
 from unseen.results.selection import main_metric
 from unseen.serving.bounds import BOUND, SIDES, measures, quantities_of, ranges_of
 from unseen.serving.directory import SEGMENTATION
+from unseen.serving.event_times import described as described_times
 from unseen.serving.inputs import Images, Inputs, Table, inputs_of
 from unseen.serving.measures import cells
 from unseen.serving.transductive import KEY, site_facts
 from unseen.spec.default_network import in_words
 from unseen.spec.study import StudySpec
+from unseen.study.labels import totals_of
 from unseen.study.plan import Plan
 from unseen.study.prepare import Prepared, split_rows
 from unseen.study.runtime import composed
@@ -42,7 +44,10 @@ from unseen.study.watcher import INBOX, SITES, selected_file
 #: The most images and file sizes of a site that are measured; images in memory at once.
 MOST, AT_ONCE = 2000, 64
 #: What models of a kind of labels do.
-TASKS = {"classes": "classification", "numbers": "regression", "masks": SEGMENTATION}
+TASKS = {
+    "classes": "classification", "numbers": "regression", "masks": SEGMENTATION,
+    "times": "survival",
+}  # fmt: skip
 #: What a site's examples were to the training.
 ROLES = {"source": "validation split", "validation": "selection only", "target": "held out"}
 
@@ -76,7 +81,7 @@ def described(
     private = not_in_the_clear(study) or study.privacy.columns is not None  # no sums leave
     if ranges is not False and not private:
         sites = site_facts(planned, prepared, method, job.seed)
-    if (scale := prepared.scale) is not None:
+    if isinstance(scale := prepared.scale, Scale):
         label = {"label": {"name": data.standardise, **asdict(scale)}}
     return {
         "name": study.title or study.name,
@@ -87,6 +92,7 @@ def described(
         "usual inputs": usual,
         **({KEY: sites} if sites else {}),
         **label,
+        **described_times(data, prepared),
         "model": setting.model,
         "method": job.method,
         "own_rounds": method.rounds is not None,
@@ -130,7 +136,7 @@ def ledger(
     """
     study, data = planned.setting.study, planned.data
     folder, method = job.folder(planned.setting.out), composed(job.method, study, data)
-    totals = Totals.of(data) if study.privacy.columns is None else None
+    totals = totals_of(data, study) if study.privacy.columns is None else None
     statistics = totals.size * 8 if totals is not None else 0
     labels_sent = prepared.scale is not None  # the sums of labels were sent before training
     size = statistics
@@ -140,7 +146,7 @@ def ledger(
         )
     if sites and prepared.classes is not None:
         size += 8 * prepared.classes
-    elif "site means" in sites and not labels_sent:
+    elif "site means" in sites and not labels_sent and not prepared.times:
         size += 16
     traffic = {name: {"rounds": 0, "down": statistics, "up": size} for name in prepared.sources}
     scalars: set[str] = set()
@@ -156,7 +162,7 @@ def ledger(
         "unseen.serving", "left.jinja",
         pooled=pooled, scalars=sorted(scalars), shares=method.shares, totals=totals,
         metrics=planned.setting.metrics, usual=usual, sites=sites, classes=prepared.classes,
-        labels_sent=labels_sent,
+        labels_sent=labels_sent or bool(prepared.times),
     )  # fmt: skip
     return {
         "what": what.splitlines(), "pooled": pooled, "by site": {} if pooled else traffic,

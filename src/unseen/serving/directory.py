@@ -22,9 +22,10 @@ from unseen.methods.compose import method as compose
 from unseen.models import build
 from unseen.models.mixture import lean
 from unseen.models.stages import cut
-from unseen.serving import foreign_code
+from unseen.serving import event_times, foreign_code
 from unseen.serving.bounds import Bounds, bounds_of
 from unseen.serving.decisions import KEY, Decisions
+from unseen.serving.event_times import Times
 from unseen.serving.inputs import Inputs, from_json
 from unseen.spec.study import StudySpec, recorded
 from unseen.study.frozen import TRUNK, Trunk
@@ -39,6 +40,8 @@ FORMAT = 1
 SCALED, CALIBRATED = 2, 3
 #: What `task` says of a model of masks.
 SEGMENTATION = "segmentation"
+#: The format of a model of times until an event.
+TIMED = 4
 
 
 @dataclass(frozen=True)
@@ -80,8 +83,13 @@ class Trained:
         return Scale(label["mean"], label["deviation"]) if label is not None else None
 
     @property
+    def times(self) -> Times | None:
+        """What a model of times until an event says; None for other models."""
+        return Times.read(self.spec)
+
+    @property
     def classes(self) -> tuple[str, ...] | None:
-        """Names of the classes, or None for a model that predicts a number."""
+        """Names of the classes, or None for a model that predicts a number, or times."""
         return tuple(self.spec["classes"]) if self.spec["classes"] is not None else None
 
     @property
@@ -144,6 +152,7 @@ def write(folder: Path, spec: Mapping[str, Any], tensors: bytes) -> None:
     """
     form = SCALED if spec.get("label") is not None else FORMAT
     form = CALIBRATED if "calibration" in spec.get(KEY, {}) else form
+    form = TIMED if event_times.KEY in spec else form
     full = {"format": form, **spec, "tensors": hashlib.sha256(tensors).hexdigest()}
     full["fingerprint"] = fingerprint(full)
     write_atomically(folder / TENSORS, tensors)
@@ -169,10 +178,10 @@ def read_spec(folder: Path) -> dict[str, Any]:
         ) from None
     except (OSError, ValueError) as error:
         raise UnseenError(f"{path} is damaged ({error}):", remedy=COPY) from None
-    if not isinstance(spec, dict) or spec.get("format") not in (FORMAT, SCALED, CALIBRATED):
+    if not isinstance(spec, dict) or spec.get("format") not in range(FORMAT, TIMED + 1):
         form = spec.get("format") if isinstance(spec, dict) else None
         raise UnseenError(
-            f"{path} is of format {form!r}; this version reads formats {FORMAT} to {CALIBRATED}.",
+            f"{path} is of format {form!r}; this version reads formats {FORMAT} to {TIMED}.",
             remedy="Train the model again, or take the version of unseen that wrote it.",
         )
     if spec.get("fingerprint") != fingerprint(spec):
@@ -238,7 +247,7 @@ def _opened(
 ) -> Trained:
     study = StudySpec(**recorded(spec["study"]))
     classes = spec["classes"]
-    kind = kind_of(classes, spec.get("task") == SEGMENTATION)
+    kind = kind_of(classes, spec.get("task") == SEGMENTATION, event_times.KEY in spec)
     method = compose(spec["method"], study.training.build(kind))
     trunk, shape = trunk_of(spec, study, tensors), tuple(spec["input"]["shape"])
     inputs_shape = shape if trunk is None else trunk.shape

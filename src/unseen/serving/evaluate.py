@@ -129,9 +129,10 @@ def evaluate(
     classes, policy = trained.classes, policy or policy_of(trained)
     names = request.metrics or tuple(trained.spec["metrics"])
     C = len(classes) if classes is not None else None
-    names = fitting(C, trained.masks) if names == ("all",) else names
+    T = trained.times.outputs if trained.times is not None else 0
+    names = fitting(C, trained.masks, T) if names == ("all",) else names
     for name in names:
-        check_metric(name, C, trained.masks)
+        check_metric(name, C, trained.masks, T)
     parts: dict[str, list[Answers]] = defaultdict(list)
     inputs: dict[str, list[Tensor]] = defaultdict(list)
     difference = 0.0

@@ -320,5 +320,15 @@ def _quiet(form: str) -> Iterator[None]:
 
 def about(trained: Trained) -> str:
     """Return the description that an export carries, as JSON."""
-    keys = ("name", "fingerprint", "tensors", "classes", "input", "method", "model", "label")
+    keys = (
+        "name",
+        "fingerprint",
+        "tensors",
+        "classes",
+        "input",
+        "method",
+        "model",
+        "label",
+        "times",
+    )
     return json.dumps({key: trained.spec[key] for key in keys if key in trained.spec})

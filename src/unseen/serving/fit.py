@@ -133,7 +133,7 @@ def train(
     if worse := beaten(evaluated, fitted.records.constant).get(spec["metric"]):
         spec["worse than a constant"] = list(worse)
     tensors, reason, classes = fitted.tensors, not_in_the_clear(study), fitted.prepared.classes
-    kind = check_calibrate(calibrate, leave_out, reason, classes)
+    kind = check_calibrate(calibrate, leave_out, reason, classes, bool(fitted.prepared.times))
     decides = classes == 2 and not fitted.prepared.masks
     if not reason and (leave_out is not None or decides or kind != "none"):
         evidence = validation_of(trained, fitted.prepared)

@@ -23,6 +23,9 @@ from unseen.serving.directory import Trained
 from unseen.serving.inputs import Images, Table
 from unseen.serving.new_rows import IMAGES, Item, fitted, read, stacked
 
+#: A class, a number, or a time and an event.
+Value = float | tuple[float, float]
+
 
 @dataclass(frozen=True)
 class Request:
@@ -33,7 +36,8 @@ class Request:
             data set of training, where UNSEEN_DATA says.
         domains: The domains to evaluate; None for all.
         metrics: The metrics; None for those of training.
-        label: The csv file's column of labels; None for that of training.
+        label: The csv file's column of labels; None for that of training. Of times until an event
+            two columns with a comma, that of the time and that of the event.
         domain: The csv file's column of domains; None for that of training.
         batch: Inputs per pass; None for the default.
         groups: Columns of subgroups: of the csv file, or of the data set's metadata.
@@ -123,17 +127,21 @@ class LabelledData:
         return self._answered(read(self.trained.inputs, [root], self.request.batch), answer)
 
     def _by_column(self, inputs: Table, path: Path) -> Iterator[Labelled]:
-        label = self.request.label or inputs.label
+        label, times = self.request.label or inputs.label, self.trained.times
         if label is None:
             raise UnseenError(
                 "no column is known to hold the labels.", remedy="Name it by --label COLUMN."
             )
+        event = ""
+        if times is not None:
+            label, _, event = label.partition(",")
+            event = event.strip() or times.event
         domain, classes = self.request.domain or inputs.domain or "", self.trained.classes
         codes = {identity(name): i for i, name in enumerate(classes or ())}
         inputs = fitted(replace(inputs, label=label), path)
         drop = self._training.arguments.get("missing_label") == "drop"
 
-        def answer(item: Item) -> tuple[str, float | str | None]:
+        def answer(item: Item) -> tuple[str, Value | str | None]:
             name, cell = item.cells.get(domain) or path.stem, item.cells.get(label, "")
             if drop and label in item.cells and cell.strip() in inputs.missing:
                 return name, None
@@ -142,6 +150,12 @@ class LabelledData:
             if label not in item.cells:
                 raise nearest(f"column of {path} (for --label)", label, item.cells)
             number = inputs.dialect.number
+            if times is not None:
+                if event not in item.cells:
+                    raise nearest(f"column of {path} (for --label TIME,EVENT)", event, item.cells)
+                pair = times.cell(cell, inputs.dialect.plain(item.cells[event]), number)
+                fault = f"{label} = {cell!r} and {event} = {item.cells[event]!r} are no time ≥ 0 "
+                return name, pair or fault + "with an event of 0 or 1"
             value = number(cell) if classes is None else codes.get(inputs.identity(cell))
             kind = "a number" if classes is None else f"a class of the model: {classes}"
             return name, f"its label {label} = {cell!r} is not {kind}" if value is None else value
@@ -156,7 +170,7 @@ class LabelledData:
     def _answered(
         self,
         batches: Iterable[Iterable[Item]],
-        answer: Callable[[Item], tuple[str, float | str | None]],
+        answer: Callable[[Item], tuple[str, Value | str | None]],
     ) -> Iterator[Labelled]:
         """Yield the items of the domains that are asked for, one batch per domain and list.
 
@@ -167,7 +181,7 @@ class LabelledData:
         """
         kind = torch.float32 if self.trained.classes is None else torch.int64
         for batch in batches:
-            groups: dict[str, list[tuple[Item, float]]] = defaultdict(list)
+            groups: dict[str, list[tuple[Item, Value]]] = defaultdict(list)
             for item in batch:
                 domain, value = answer(item)
                 if value is None:
@@ -185,12 +199,18 @@ class LabelledData:
                 self._count(items)
                 if (x := stacked(items)) is not None:
                     groups_of = {c: _cells(items, c) for c in self.request.groups}
-                    yield Labelled(name, x, torch.tensor(values).to(kind), groups_of)
+                    y = labels_of(self.trained, torch.tensor(values).to(kind))
+                    yield Labelled(name, x, y, groups_of)
 
     def _count(self, items: Iterable[Item]) -> None:
         for item in self.trained.bounds.mark(list(items)):
             self.tally.add(item)
             self.unseen += bool(item.unseen)
+
+
+def labels_of(trained: Trained, y: Tensor) -> Tensor:
+    """Return labels as metrics read them: times in units of intervals, if the model has such."""
+    return trained.times.labels(y) if trained.times is not None else y
 
 
 def _cells(items: Sequence[Item], column: str) -> tuple[str, ...]:
@@ -215,6 +235,8 @@ def of_data_set(trained: Trained, folder: Path | None, request: Request) -> Iter
         request: The domains to read, the inputs per batch and the columns of subgroups.
     """
     data = _training_data(trained, folder)
+    if (data.times is None) != (trained.times is None):
+        raise UnseenError("the data and the model differ in whether labels are times.")
     if data.classes != trained.classes:
         raise UnseenError(
             f"the data have the classes {data.classes}; the model's are {trained.classes}."
@@ -235,7 +257,8 @@ def of_data_set(trained: Trained, folder: Path | None, request: Request) -> Iter
         for i in range(0, len(split), size):
             some = slice(i, i + size)
             groups = {column: cells[some] for column, cells in names.items()}
-            yield Labelled(domain.name, *split.batch(some), groups)
+            inputs_of, y = split.batch(some)
+            yield Labelled(domain.name, inputs_of, labels_of(trained, y), groups)
 
 
 def _training_data(trained: Trained, folder: Path | None) -> DataSet:

@@ -1,7 +1,7 @@
 """How outputs become answers: the threshold, when to abstain, prediction sets and intervals."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -13,6 +13,7 @@ from unseen.errors import UnseenError
 from unseen.exact.thresholds import Threshold, describe, threshold
 from unseen.serving.decisions import Decisions, Features
 from unseen.serving.directory import Trained
+from unseen.serving.event_times import Times
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,7 @@ class Answer:
         members: The classes in the prediction set, if one was asked for.
         interval: The ends of the prediction interval, if one was asked for.
         ood: The out-of-distribution score, 0 to 1, if the model has one.
+        survival: The probabilities of no event by the times asked for, of a model of times.
     """
 
     label: str | float | None = None
@@ -32,6 +34,7 @@ class Answer:
     members: tuple[str, ...] | None = None
     interval: tuple[float, float] | None = None
     ood: float | None = None
+    survival: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,8 @@ class Policy:
         least: The probability of the answer below which there is none; None for always.
         coverage: Of prediction sets and intervals; None for none.
         decisions: What the directory keeps of the sources.
+        times: What a model of times until an event says; None for other models.
+        at: The times at which survival is answered.
     """
 
     classes: tuple[str, ...] | None
@@ -51,6 +56,8 @@ class Policy:
     least: float | None = None
     coverage: float | None = None
     decisions: Decisions = field(default_factory=Decisions)
+    times: Times | None = None
+    at: tuple[float, ...] = ()
 
     def decided(self, outputs: Tensor) -> Tensor:
         """Return outputs [N, C] in which the largest is what is decided."""
@@ -76,6 +83,12 @@ class Policy:
         """
         N = len(outputs)
         scores = ood.tolist() if ood is not None else [None] * N
+        if self.times is not None:
+            survival = self.times.survival(outputs, self.at).tolist()
+            risks = self.times.answer(outputs).tolist()
+            for value, row, score in zip(risks, survival, scores, strict=True):
+                yield Answer(value, ood=score, survival=tuple(row))
+            return
         if self.classes is None:
             reach = self._reach()
             for value, score in zip(outputs.squeeze(-1).tolist(), scores, strict=True):
@@ -105,7 +118,8 @@ class Policy:
         Args:
             raw: Whether to say so where probabilities were not calibrated.
         """
-        lines, about = [], self.decisions.about or {}
+        about = self.decisions.about or {}
+        lines = self.times.notes() if self.times is not None else []
         calibration = self.decisions.calibration
         if calibration is not None:
             how = f"temperature {1 / calibration.scale:.3g}"
@@ -136,6 +150,7 @@ def policy_of(
     limit: str | None = None,
     abstain: float | None = None,
     coverage: float | None = None,
+    times: Sequence[float] = (),
 ) -> Policy:
     """Return how a model answers; refuse what it cannot do.
 
@@ -145,17 +160,20 @@ def policy_of(
             probability.
         abstain: The probability of an answer below which there is none.
         coverage: Of prediction sets and intervals.
+        times: When survival is asked for; the ends of the model's intervals where none are named.
 
     Raises:
         UnseenError: The model is not of two classes, predicts numbers, or its directory keeps
             nothing of the sources that this needs.
     """
-    classes, decisions = trained.classes, trained.decisions
+    classes, decisions, of_times = trained.classes, trained.decisions, trained.times
     asked = {"--threshold": limit, "--abstain": abstain, "--coverage": coverage}
     if trained.masks and (words := [name for name, value in asked.items() if value is not None]):
         what = f"{', '.join(words)}: a model of masks answers with the likeliest class per pixel."
         raise UnseenError(what, remedy="Leave it out.")
-    rule = None
+    rule, at = None, of_times.check(times) if of_times is not None else ()
+    if times and of_times is None:
+        raise UnseenError("--times is for a model of times until an event, which this is not.")
     if limit is not None:
         if classes is None or len(classes) != 2:
             kind = "predicts a number" if classes is None else f"has {len(classes)} classes"
@@ -177,7 +195,7 @@ def policy_of(
                 "much.",
             )
         decisions.scores.quantile(coverage)
-    return Policy(classes, rule, abstain, coverage, decisions)
+    return Policy(classes, rule, abstain, coverage, decisions, of_times, at)
 
 
 def scored(trained: Trained, x: Tensor, exported: bool) -> Tensor | None:

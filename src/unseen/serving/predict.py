@@ -168,6 +168,11 @@ class Columns:
         ood = has_scores(trained, exported) and not adapted
         return cls(trained.classes, rows, keep, adapted, policy, ood)
 
+    @property
+    def survival(self) -> tuple[str, ...]:
+        """The columns of a model of times: S(t) for each time that is asked for."""
+        return tuple(f"S({t:.6g})" for t in self.policy.at)
+
     def decisions(self, line: Line) -> list[tuple[str, Any]]:
         """Return what is answered beside the prediction, where it was asked for or is known."""
         answer, failed = line.answer, line.item.error is not None
@@ -178,6 +183,7 @@ class Columns:
             columns.append(("set", "|".join(answer.members) if answer.members else None))
         elif self.policy.coverage is not None:
             columns += zip(("low", "high"), answer.interval or (None, None), strict=True)
+        columns += zip(self.survival, answer.survival or (None,) * len(self.survival), strict=True)
         return [*columns, *[("ood", answer.ood)] * self.ood]
 
     def cells(self, line: Line) -> list[tuple[str, Any]]:
@@ -231,7 +237,9 @@ def _parquet(path: Path, columns: Columns) -> Iterator[Write]:
     kinds |= {f"p({name})": arrow.float64() for name in columns.classes or ()}
     kinds |= {"line": arrow.int64()} if columns.rows else {}
     kinds |= {"prediction": arrow.float64()} if columns.classes is None else {}
-    kinds |= {name: arrow.float64() for name in ("low", "high", "ood") if name in names}
+    kinds |= {
+        name: arrow.float64() for name in ("low", "high", "ood", *columns.survival) if name in names
+    }
     schema = arrow.schema(list(kinds.items()))
     waiting: list[dict[str, Any]] = []
     path.parent.mkdir(parents=True, exist_ok=True)

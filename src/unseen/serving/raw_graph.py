@@ -266,6 +266,7 @@ def description(trained: Trained) -> bytes:
     content["outputs"] = {
         "classes": list(trained.classes) if trained.classes is not None else None,
         "label": trained.spec.get("label"),
+        **({"times": trained.spec["times"]} if "times" in trained.spec else {}),
         "calibration": trained.spec.get("decisions", {}).get("calibration"),
     }
     return (json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode()

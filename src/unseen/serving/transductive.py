@@ -123,7 +123,7 @@ def site_facts(planned: Plan, prepared: Prepared, method: Method, seed: int) -> 
         if study.training.balanced:
             shares = (shares > 0) / (shares > 0).sum()
         facts["class shares"] = shares.double().tolist()
-    if data.schema is not None:
+    if data.schema is not None and not prepared.times:
         means, shares_at = [], []
         for name in prepared.sources:
             rows = split_rows(data[name], study, seed)[0]
@@ -208,7 +208,7 @@ def check(
     if "prior" in methods and numbers:
         other = "inputs adapts" if table else "batchnorm adapts"
         raise UnseenError(
-            "--adapt prior re-estimates the shares of classes; this model predicts a number.",
+            "--adapt prior re-estimates the shares of classes; this model has none.",
             remedy=f"Leave out prior; {other} the model without classes.",
         )
     if "inputs" in methods and not (table and trained.inputs.numeric):  # type: ignore[union-attr]

@@ -70,6 +70,7 @@ class Metrics(Settings):
     classes: tuple[str, ...] | None = None
     numbers: tuple[str, ...] | None = None
     masks: tuple[str, ...] | None = None
+    times: tuple[str, ...] | None = None
 
 
 class Federation(Settings):
@@ -126,8 +127,8 @@ class StudySpec(Settings):
         published: A paper's figures to stand under ours: names of tables in
             `unseen.spec.published`, such as `csac/table1` or `ga/table1/pacs`, or metric -> row ->
             column -> figure or [figure, standard error], as texts in the units of our tables.
-        metrics: What to record; or lists for `classes`, `numbers` and `masks`, of which the labels
-            decide (default: what is usual for them).
+        metrics: What to record; or lists for `classes`, `numbers`, `masks` and `times` until an
+            event, of which the labels decide (default: what is usual for them).
         record: Further records: `gram`, inner products of the updates and of the server's step;
             `drift`, their cosines and lengths, the share of pairs in conflict and the effective
             number of clients; `gaps`, generalization gaps as GA measures them; `weights`, always

@@ -13,6 +13,7 @@ from unseen.spec.wording import Settings
 
 if TYPE_CHECKING:
     from unseen.core.labels import Kind
+    from unseen.core.survival import Cox, Hazards
     from unseen.recipe import Training
 
 Count = Annotated[int, Field(ge=1)]
@@ -27,6 +28,9 @@ class Recipe(Settings):
         schedule: Of the learning rate over rounds: `constant`, `step(at=0.8, factor=0.1)`,
             `exponential(factor=0.96)` or `cosine`.
         keep_optimiser: Whether the optimiser's moments live on from round to round.
+        loss: Of times until an event: `cox(ties="efron")`, their default, or discrete hazards,
+            `hazards(intervals=10)` or `hazards(cuts=[90, 180, 365])`; "" for what fits the labels.
+            See docs/survival.md.
         balanced: Whether classes are weighted by each client's own counts.
         oversample: Whether rare classes of the training split are repeated at random until all are
             equally frequent.
@@ -52,6 +56,7 @@ class Recipe(Settings):
     drop_last: bool = False
     schedule: str = "constant"
     keep_optimiser: bool = False
+    loss: str = ""
     smoothing: float = 0.0
     balanced: bool = False
     oversample: bool = False
@@ -68,6 +73,22 @@ class Recipe(Settings):
             raise ValueError("either epochs or steps per round, not both; set one of them only")
         return self
 
+    @property
+    def of_times(self) -> Cox | Hazards:
+        """What is minimised where labels are times until an event."""
+        from unseen.core.survival import Cox, Hazards
+
+        part: Cox | Hazards = _part("loss", self.loss or "cox", {"cox": Cox, "hazards": Hazards})
+        return part
+
+    @property
+    def intervals(self) -> int:
+        """How many intervals are made of sums over times, if labels are times."""
+        from unseen.core.survival import Hazards
+
+        loss = self.of_times
+        return loss.intervals if isinstance(loss, Hazards) and not loss.cuts else 0
+
     def build(self, kind: Kind) -> Training:
         """Return the recipe as the objects that methods are made of, for labels of a kind."""
         from unseen.core.apply import Add, Descend
@@ -82,7 +103,7 @@ class Recipe(Settings):
             raise UnseenError(what)
         losses: dict[Kind, Loss] = {
             "classes": CrossEntropy(self.smoothing, self.balanced),
-            "numbers": SquaredError(), "masks": CrossEntropyDice(),
+            "numbers": SquaredError(), "masks": CrossEntropyDice(), "times": self.of_times,
         }  # fmt: skip
         optimisers: dict[str, Any] = {"sgd": SGD, "adam": Adam}
         adaptive = {"fedadam": fedadam, "fedyogi": fedyogi, "fedadagrad": fedadagrad}

@@ -8,13 +8,14 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from unseen.core import MASKS, ONE_LABEL, Backend, Method
 from unseen.core.client import Client, Stored
-from unseen.datasets.dataset import DataSet, Totals
+from unseen.datasets.dataset import DataSet
 from unseen.engine.inprocess import InProcess
 from unseen.errors import UnseenError
 from unseen.expression import parse
 from unseen.privacy import channel, kinds
 from unseen.spec.holdout import Task
 from unseen.spec.study import StudySpec
+from unseen.study.labels import totals_of
 from unseen.study.prepare import Prepared
 
 #: Augmentations that move pixels, which labels of pixels would have to follow.
@@ -35,7 +36,7 @@ def privatised(method: Method, study: StudySpec) -> Method:
 
 def check_columns(study: StudySpec, data: DataSet) -> None:
     """Refuse sums over columns that no noise protects, and ranges where there are no columns."""
-    ranges, totals = study.privacy.columns, Totals.of(data)
+    ranges, totals = study.privacy.columns, totals_of(data, study)
     if totals is None and ranges is not None:
         what = f"privacy.columns is for tables, which {data.name} is not."
         raise UnseenError(what, remedy="Leave it out.")
@@ -178,8 +179,10 @@ def check_clients(prepared: Prepared, study: StudySpec, task: Task) -> list[str]
         train = client.split("train")
         n, batch = len(train), study.training.batch_size
         where = f"client {name!r} (task {task.name!r})"
-        # A partition makes clients of any size: one of few examples trains on batches of all.
-        if batch > n and (not study.partition or study.training.drop_last):
+        # A partition makes clients of any size: one of few examples trains on batches of all. So
+        # does a site of few with times: Cox's risk sets are best those of all its rows.
+        whole = bool(study.partition) or prepared.times > 0
+        if batch > n and (not whole or study.training.drop_last):
             raise UnseenError(
                 f"batch_size = {batch} is larger than the {n} training examples of {where}.",
                 remedy=f"Set training.batch_size to {n} or less.",
@@ -195,6 +198,9 @@ def check_clients(prepared: Prepared, study: StudySpec, task: Task) -> list[str]
                 f"client {name!r} has examples of class {int(train.y[0])} only; it trains towards "
                 "always answering that, and its AUROC is undefined."
             )
+    if prepared.times:
+        none = [repr(name) for name, client in prepared.sources.items() if not _events(client)]
+        warnings += [f"client {name} has no event among its training examples." for name in none]
     if study.partition and lone:
         what = f"{len(lone)} of {len(prepared.sources)} clients of task {task.name!r} have examples"
         warnings = [f"{what} of one class only, and train towards always answering that."]
@@ -250,6 +256,20 @@ def _without_foreground(name: str, y: Tensor) -> list[str]:
     return [f"client {name!r} has masks of background alone; it trains towards finding nothing."]
 
 
+def check_events(prepared: Prepared, task: Task) -> None:
+    """Refuse sources of which none has an event, where all of them are here."""
+    if not any(_events(client) for client in prepared.sources.values()):
+        raise UnseenError(
+            f"no source of task {task.name!r} has an event among its training examples: all are "
+            "censored.",
+            remedy="Look at the column of the event: 1 is an event, 0 a censored row.",
+        )
+
+
+def _events(client: Client) -> int:
+    return int(client.split("train").y[:, 1].sum())
+
+
 def check_model(module: torch.nn.Module, prepared: Prepared, study: StudySpec) -> None:
     """Refuse a model that does not take the inputs or whose outputs do not fit the labels."""
     client = next(iter(prepared.sources.values()))
@@ -269,6 +289,9 @@ def check_model(module: torch.nn.Module, prepared: Prepared, study: StudySpec) -
         _check_pixels(shape, [len(x), prepared.outputs, *x.shape[2:]], prepared.outputs)
     elif shape not in [[len(x), width] for width in widths]:
         labels = f"{prepared.classes} classes" if prepared.classes else "one number per example"
+        if prepared.times:
+            cox = "one log-risk per example"
+            labels = cox if prepared.times == 1 else f"hazards of {prepared.times} intervals"
         raise UnseenError(
             f"the model's output does not fit {labels}: expected shape "
             f"[{len(x)}, {prepared.outputs}] for {len(x)} examples, found {shape}."

@@ -13,11 +13,7 @@ import torch
 
 from unseen.core.exchange import Method
 from unseen.core.metrics import (
-    BY_KIND,
-    FOR_MASKS,
-    FOR_NUMBERS,
     METRICS,
-    check_metric,
     check_ordered,
 )
 from unseen.datasets import info as info_of
@@ -25,6 +21,7 @@ from unseen.datasets.dataset import DataSet
 from unseen.engine.stacked import NO_STEPS, unstackable
 from unseen.errors import UnseenError, check_known, nearest, noting
 from unseen.expression import parse
+from unseen.methods.unfit import unfit
 from unseen.models.pretrained import PRETRAINED
 from unseen.results import records, selection, study_file
 from unseen.results.records import Job
@@ -36,6 +33,7 @@ from unseen.study.checks import (
     check_batches,
     check_clients,
     check_completed,
+    check_events,
     check_in_process,
     check_masks,
     check_model,
@@ -43,6 +41,7 @@ from unseen.study.checks import (
     lacks,
 )
 from unseen.study.frozen import featured
+from unseen.study.labels import chosen_metrics
 from unseen.study.prepare import prepare
 from unseen.study.runtime import (
     adapted,
@@ -174,31 +173,6 @@ def check_device(device: str) -> None:
         raise UnseenError(f"device = {device!r}, but torch finds no GPU here.", remedy="Use 'cpu'.")
 
 
-def chosen_metrics(study: StudySpec, data: DataSet, usual: Sequence[str]) -> tuple[str, ...]:
-    """Return the metrics to record.
-
-    Args:
-        study: The study, whose own metrics come first.
-        data: The data set.
-        usual: Those usual for it, in the place of which others stand where labels are others.
-    """
-    classes = len(data.classes) if data.classes is not None else None
-    instead = {"numbers": FOR_NUMBERS, "masks": FOR_MASKS}
-    if data.kind in instead and (data.masks or not BY_KIND[data.kind].issuperset(usual)):
-        usual = instead[data.kind]
-    search = study.tune or Tune()
-    asked = [name for name in (study.metric, search.metric) if name is not None]
-    main = [name.removeprefix(selection.WORST).partition("@")[0] for name in asked]
-    flat = study.patience is not None or "until" in str(search.space.get("rounds"))
-    names = study.metrics_of(data.kind) or usual
-    more = [*(name for name in main if name in METRICS), *(["loss"] if flat else [])]
-    metrics = tuple(dict.fromkeys([*names, *more]))
-    for name in metrics:
-        check_metric(name, classes, data.masks)
-    check_known("column to group by", data.levels, *study.groups)
-    return metrics
-
-
 def check_selection(study: StudySpec, metrics: Sequence[str], tasks: Sequence[Task]) -> None:
     """Refuse a selection rule or a metric that the records will not serve."""
     selection.rule(study.selection)
@@ -244,12 +218,17 @@ def check_tasks(
             warnings.append(str(report))
         check_model(network, prepared, study)
         warnings += check_clients(prepared, study, task)
+        if prepared.times:
+            check_events(prepared, task)
         warnings += check_private(study, data, network, prepared.sources)
         for name, method in methods.items():
             roster = method.gather(prepared.sources) if method.gather else prepared.sources
             check_batches(network, roster, study)
             if lacking := lacks(method, network, prepared):
                 refused[name] = lacking
+                continue
+            if prepared.times and (reason := unfit(name, study.training.build("times"))):
+                refused[name] = reason
                 continue
             if method.adapt is not None or method.sized is not None:
                 plan = blueprint(setting, prepared, seed, len(roster))

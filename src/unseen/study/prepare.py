@@ -14,6 +14,7 @@ from unseen.core.labels import are_masks
 from unseen.core.metrics import METRICS, Scale, plain
 from unseen.core.partition import partitioned
 from unseen.core.schedule import round_share
+from unseen.core.survival import Intervals
 from unseen.core.turn import keyed
 from unseen.datasets.dataset import DataSet, Domain, Totals
 from unseen.datasets.encoding import Schema, encode
@@ -23,6 +24,7 @@ from unseen.results.records import Record
 from unseen.spec import client_partition
 from unseen.spec.holdout import Task
 from unseen.spec.study import StudySpec
+from unseen.study.labels import scale_of, times_of, totals_of
 
 
 @dataclass(frozen=True)
@@ -36,12 +38,15 @@ class Prepared:
         outputs: Columns of the model's output.
         classes: The number of classes; None for regression.
         statistics: The sources' sums by which a table was encoded; None without a table.
-        scale: The standardisation of all clients' labels; None where they are unchanged.
+        scale: The standardisation of all clients' labels, or the intervals in which their times
+            are; None where they are unchanged.
         sums: All that was exchanged before training, if anything.
         prior: What the sources' training labels say without any input: their mean [1], or each
             class's share [C]; None for masks, and where nobody has them in one place.
         image: The shape of one image, if inputs are features of images; see `study.frozen`.
         masks: Whether labels are masks of classes.
+        times: Where labels are times until an event, the outputs of its model: 1 log-risk, or
+            hazards; else 0.
     """
 
     sources: dict[str, Client]
@@ -51,11 +56,12 @@ class Prepared:
     outputs: int
     classes: int | None
     statistics: Tensor | None = None
-    scale: Scale | None = None
+    scale: Scale | Intervals | None = None
     sums: Tensor | None = None
     prior: Tensor | None = None
     image: tuple[int, ...] | None = None
     masks: bool = False
+    times: int = 0
 
     @property
     def frozen(self) -> bool:
@@ -112,12 +118,14 @@ def prepare(
     validators = {name: _client(data[name], classes) for name in task.validation}
     targets = {name: _client(data[name], classes) for name in task.targets}
     sums, scale, columns = None, None, no_sums(data.schema)
-    prior = None if data.masks else prior_of(sources, classes)
-    if (totals := Totals.of(data)) is not None:
+    times = times_of(data, study)
+    prior = None if data.masks or times else prior_of(sources, classes)
+    if (totals := totals_of(data, study)) is not None:
         if study.privacy.columns is not None:
             statistics = totals.of_ranges(study.privacy.columns)
         sums = statistics if statistics is not None else summed(totals, sources)
-        columns, scale = totals.of_table(sums), totals.scale(sums)
+        columns = totals.of_table(sums)
+    scale = scale_of(data, study, sums)
     if columns is not None or scale is not None:
         sources, validators, targets = (
             _encoded(data.schema, columns, scale, group) for group in (sources, validators, targets)
@@ -129,8 +137,9 @@ def prepare(
     first = next(iter((sources | validators | targets).values()))
     shape = tuple((first.train or first.split("validation")).x.shape[1:])
     groups = sources, validators, targets
+    outputs = times or classes or 1
     return Prepared(
-        *groups, shape, classes or 1, classes, columns, scale, sums, prior, data.whole, data.masks
+        *groups, shape, outputs, classes, columns, scale, sums, prior, data.whole, data.masks, times
     )
 
 
@@ -217,9 +226,7 @@ def _client(
         views = (Stored.of(view).take(splits[0]) for view in domain.views)
         times = 1 + len(domain.views)
         meta = {column: codes.repeat(times) for column, codes in train.meta.items()}
-        train = Split(
-            joined([train.x, *views]), train.y.repeat(times, *(1 for _ in train.y.shape[1:])), meta
-        )
+        train = Split(joined([train.x, *views]), torch.cat([train.y] * times), meta)
     return Client(domain.name, train, validation, classes)
 
 
@@ -249,7 +256,10 @@ def no_sums(schema: Schema | None) -> Tensor | None:
 
 
 def _encoded(
-    schema: Schema | None, sums: Tensor | None, scale: Scale | None, clients: Mapping[str, Client]
+    schema: Schema | None,
+    sums: Tensor | None,
+    scale: Scale | Intervals | None,
+    clients: Mapping[str, Client],
 ) -> dict[str, Client]:
     """Encode raw tables and standardise labels, by the training clients' statistics alone."""
 
@@ -312,6 +322,7 @@ def read_by_prepare(study: StudySpec) -> tuple[object, ...]:
         study.partition,
         study.privacy.columns,
         training.oversample,
+        training.loss,
     )
 
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any
 
+from unseen.core.survival import Cox, Hazards
 from unseen.datasets.frames import expression_of
 from unseen.errors import UnseenError
 from unseen.expression import Call, text
@@ -11,7 +12,7 @@ from unseen.expression import Call, text
 #: The option that a text always names: searches begin around it.
 RATE = "lr"
 #: Options of a data frame, which are not settings of the study.
-FRAME = ("domain", "label", "task", "groups", "unit", "text", "drop")
+FRAME = ("domain", "label", "event", "task", "groups", "unit", "text", "drop")
 
 
 def as_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -74,6 +75,8 @@ def recipe_of(training: Any) -> dict[str, Any]:
     recipe["smoothing"] = getattr(training.loss, "smoothing", 0.0)
     recipe["balanced"] = getattr(training.loss, "balanced", False)
     server = getattr(training.server, "optimiser", None)
+    if isinstance(training.loss, Cox | Hazards):
+        recipe["loss"] = part_text(training.loss)
     recipe["server"] = "add" if server is None else part_text(server)
     if training.augment is not None or training.sampling is not None:
         raise UnseenError(

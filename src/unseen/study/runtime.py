@@ -15,6 +15,7 @@ from unseen.core.turn import keyed, other_seed
 from unseen.datasets.dataset import DataSet
 from unseen.engine.inprocess import InProcess
 from unseen.methods.compose import method as compose
+from unseen.methods.unfit import unfit
 from unseen.models import build
 from unseen.models.partial import choice, with_frozen_norms
 from unseen.models.stages import cut
@@ -116,7 +117,10 @@ class Runtime:
 def composed(text: str, study: StudySpec, data: DataSet) -> Method:
     """Return the method of an expression, as the study trains and records it."""
     # What is for classes is composed for them: on others the plan then says that it cannot serve.
-    training = study.training.build("classes" if "classes" in compose(text).asks else data.kind)
+    kind = "classes" if "classes" in compose(text).asks else data.kind
+    if kind == "times" and unfit(text, study.training.build("times")):
+        kind = "numbers"
+    training = study.training.build(kind)
     if study.frozen:  # images were changed before the frozen part saw them
         training = replace(training, augment=None)
     method = compose(text, training)

@@ -37,6 +37,7 @@ from unseen.spec.study import StudySpec
 from unseen.study import plan as plans
 from unseen.study.checks import check_measured
 from unseen.study.job import run_prepared, versions
+from unseen.study.labels import totals_of
 from unseen.study.prepare import Prepared, statistics
 from unseen.study.runner import only_one, results_of
 from unseen.study.search import Order, search, winners
@@ -107,7 +108,7 @@ class Session:
         }  # fmt: skip
         folder = job.folder(setting.out)
         sites = Sites(self.link, {**self.head, **own}, roles, folder, Model(nn.Module()))
-        totals, columns = Totals.of(terms.empty()), setting.study.privacy.columns
+        totals, columns = totals_of(terms.empty(), setting.study), setting.study.privacy.columns
         if totals is not None:
             sums = totals.of_ranges(columns) if columns is not None else _sums(sites, totals, task)
             sites = replace(sites, statistics=sums)

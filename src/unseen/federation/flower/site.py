@@ -116,7 +116,9 @@ def _heart(site: Site, call: Call) -> DataSet:
 def _table(site: Site, call: Call) -> DataSet:
     options: dict[str, Any] = dict(call.arguments)
     file = _file(site, str(options.pop("path", "")), (".csv", ".csv.gz"))
-    needs = [str(options[key]) for key in ("label", "unit") if options.get(key) is not None]
+    needs = [
+        str(options[key]) for key in ("label", "event", "unit") if options.get(key) is not None
+    ]
     sheet = read(file, needs, **{key: options.pop(key) for key in READING if key in options})
     return _own(sheet, site, options, "table")
 
@@ -190,7 +192,8 @@ def _allowed(site: Site, sheet: Sheet, options: Mapping[str, Any]) -> dict[str, 
             reading[key] = names_of(reading[key])
     for name in reading.get("drop", ()):
         sheet.column(name)  # a name that is not there is an error, as in one process
-    roles = [reading["label"], reading["domain"], reading.get("unit"), *reading.get("groups", ())]
+    single = [reading.get(role) for role in ("label", "event", "domain", "unit")]
+    roles = [*filter(None, single), *reading.get("groups", ())]
     texts = reading.get("text", ())
     features = [name for name in sheet.columns if name not in (*roles, *texts)]
     closed = [name for name in features if not policy.allows(name, "feature")]

@@ -17,7 +17,6 @@ from torch import nn
 from unseen.core import Inbox, Model, Reply
 from unseen.core.atomic import write_atomically
 from unseen.core.replies import NOT_FINITE, finite
-from unseen.datasets.dataset import Totals
 from unseen.engine import client_memories
 from unseen.engine.determinism import reproducible
 from unseen.engine.inprocess import InProcess
@@ -31,6 +30,7 @@ from unseen.federation.policy.site_ledger import SiteLedger
 from unseen.privacy import channelled, kinds
 from unseen.study.checks import check_batches, check_noised
 from unseen.study.job import versions
+from unseen.study.labels import totals_of
 from unseen.study.prepare import prepare, statistics
 from unseen.study.setting import digest_of
 from unseen.study.watcher import FINAL, save_tensors, tensors_of
@@ -48,14 +48,14 @@ def hello(desk: Desk) -> dict[str, Value]:
 
 def sums(desk: Desk) -> dict[str, Value]:
     """Return the sums over the site's training rows by which tables are standardised."""
-    totals = Totals.of(desk.terms.empty())
+    totals = totals_of(desk.terms.empty(), desk.study)
     if totals is None:
         raise Refused("was asked for statistics of a table; the data are not a table.")
     if desk.study.privacy.columns is not None or desk.study.privacy.noised:
         raise Refused(
             "was asked for sums over columns, which this study's privacy keeps here.", "privacy"
         )
-    plain = desk.study.training.model_copy(update={"oversample": False})
+    plain = desk.study.training.model_copy(update={"oversample": False, "loss": ""})
     study = desk.study.model_copy(update={"training": plain})
     data = replace(desk.data, schema=None, standardise=None)
     raw = prepare(data, desk.task, study, desk.head["seed"])

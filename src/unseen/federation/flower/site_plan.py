@@ -11,7 +11,6 @@ from torch import Tensor
 
 from unseen.core import Client, Split
 from unseen.datasets import info
-from unseen.datasets.dataset import Totals
 from unseen.datasets.encoding import feature_names
 from unseen.errors import UnseenError
 from unseen.expression import parse
@@ -23,6 +22,7 @@ from unseen.spec.study import StudySpec
 from unseen.study import plan as plans
 from unseen.study.checks import check_columns
 from unseen.study.frozen import parts_of
+from unseen.study.labels import chosen_metrics, scale_of, times_of, totals_of
 from unseen.study.prepare import Prepared, no_sums
 from unseen.study.runtime import composed
 from unseen.study.setting import Setting, initial_weights
@@ -38,10 +38,11 @@ def hollow(task: Task, terms: Terms, sums: Tensor | None, setting: Setting) -> P
         setting: What all jobs share.
     """
     image = terms.shape if setting.study.frozen else None
-    shape, columns, scale = terms.shape, no_sums(terms.schema), None
-    totals = Totals.of(terms.empty())
+    shape, columns, data = terms.shape, no_sums(terms.schema), terms.empty()
+    totals = totals_of(data, setting.study)
     if totals is not None and sums is not None:
-        columns, scale = totals.of_table(sums), totals.scale(sums)
+        columns = totals.of_table(sums)
+    scale, times = scale_of(data, setting.study, sums), times_of(data, setting.study)
     if terms.schema is not None and columns is not None:
         shape = (len(feature_names(terms.schema, columns)),)
     if image is not None:
@@ -49,14 +50,16 @@ def hollow(task: Task, terms: Terms, sums: Tensor | None, setting: Setting) -> P
         shape = trunk.shape
     classes = len(terms.classes) if terms.classes is not None else None
     y = torch.zeros(2, dtype=torch.int64 if classes else torch.float32)
+    y = torch.zeros(2, 2) if times else y
     blank = Split(torch.zeros(2, *shape), y)
     sources = {name: Client(name, blank, blank, classes) for name in task.sources}
     others = (task.validation, task.targets)
     validation, targets = ({n: Client(n, None, blank, classes) for n in names} for names in others)
-    outputs = classes or 1
+    outputs = times or classes or 1
     return Prepared(
-        sources, validation, targets, shape, outputs, classes, columns, scale, sums, image=image
-    )
+        sources, validation, targets, shape, outputs, classes, columns, scale, sums, image=image,
+        times=times,
+    )  # fmt: skip
 
 
 def named(study: StudySpec) -> tuple[str, ...]:
@@ -112,7 +115,7 @@ def planned_study(
     plans.check_device(study.device)
     data, entry = terms.empty(), info(parse(study.dataset)[0].name)
     check_columns(study, data)
-    metrics = plans.chosen_metrics(study, data, entry.metrics)
+    metrics = chosen_metrics(study, data, entry.metrics)
     tasks = tasks_of(study, facts)
     if not any(task.targets for task in tasks):
         study = study.model_copy(update={"holdout": "none", "targets": None})

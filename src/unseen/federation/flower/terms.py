@@ -82,6 +82,7 @@ class Facts:
         standardise: Name of the number to predict, where it is to be standardised.
         texts: Columns of text -> how their words are hashed.
         examples: How many it has, which no reply may exceed; None where no number leaves.
+        times: Of times until an event: what time and event are called.
     """
 
     site: str
@@ -98,6 +99,7 @@ class Facts:
     standardise: str | None = None
     texts: Mapping[str, Hashed] = field(default_factory=dict)
     examples: int | None = None
+    times: tuple[str, str] | None = None
 
     @classmethod
     def of(
@@ -120,7 +122,7 @@ class Facts:
         return cls(
             domain.name, role, data.name, data.classes, columns, categories, data.levels,
             tuple(domain.x.shape[1:]), digest, versions, data.stand_in, data.standardise,
-            schema.texts, len(domain.y) if counted else None,
+            schema.texts, len(domain.y) if counted else None, data.times,
         )  # fmt: skip
 
     @classmethod
@@ -136,6 +138,7 @@ ALIKE: Mapping[str, Callable[[Facts], object]] = {
     "shape of inputs": attrgetter("shape"),
     "numbers as labels": lambda facts: facts.classes is None,
     "labels to standardise": attrgetter("standardise"),
+    "columns of time and event": attrgetter("times"),
 }
 
 
@@ -150,6 +153,7 @@ class Terms:
         levels: Column -> names of its codes.
         shape: Of one raw input.
         standardise: Name of the number to predict, where it is to be standardised.
+        times: Of times until an event: what time and event are called.
     """
 
     data: str
@@ -158,6 +162,7 @@ class Terms:
     levels: Mapping[str, tuple[str, ...]]
     shape: tuple[int, ...]
     standardise: str | None = None
+    times: tuple[str, str] | None = None
 
     @classmethod
     def agree(cls, sites: Sequence[Facts]) -> Terms:
@@ -167,7 +172,7 @@ class Terms:
         first, table = sites[0], bool(sites[0].columns or sites[0].texts)
         classes = None if first.classes is None else _classes(sites, table)
         return cls(first.data, classes, _schema(sites) if table else None, _levels(sites, table),
-                   first.shape, first.standardise)  # fmt: skip
+                   first.shape, first.standardise, first.times)  # fmt: skip
 
     @classmethod
     def read(cls, fields: Mapping[str, Any]) -> Terms:
@@ -176,7 +181,7 @@ class Terms:
     def empty(self) -> DataSet:
         """Return a data set of no domain, with the names that the sites agreed on."""
         own, scale = (self.classes, "", "", "", self.schema, self.levels), self.standardise
-        return DataSet(self.data, (), *own, standardise=scale)
+        return DataSet(self.data, (), *own, standardise=scale, times=self.times)
 
     def coded(self, data: DataSet) -> DataSet:
         """Return a site's data set with the codes of these terms."""

@@ -45,7 +45,7 @@ def columns_of(expression: str) -> dict[str, str]:
         return {"num": "label", **dict.fromkeys(heart.CATEGORICAL, "feature")}
     uses: dict[str, str] = {}
     if call.name == "table":
-        options = {"domain": "domain", "label": "label", "unit": "unit"}
+        options = {"domain": "domain", "label": "label", "event": "label", "unit": "unit"}
         many = {"groups": "group", "text": "text", "categorical": "feature"}
         for option, use in (options | many).items():
             value: Any = call.arguments.get(option)

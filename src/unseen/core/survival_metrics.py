@@ -1,0 +1,105 @@
+"""Metrics of times until an event: concordance, and Brier's score over intervals."""
+
+from collections.abc import Iterator
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from unseen.core.survival import hazard_losses, partial_likelihood, risk
+
+#: Pairs of rows that are compared at a time.
+PAIRS = 10_000_000
+
+
+def loss(outputs: Tensor, y: Tensor) -> float:
+    """Return minus the mean log-likelihood: Breslow's partial one, or that of hazards.
+
+    Note:
+        The partial likelihood takes all rows as one stratum. It grows with the logarithm of their
+        number, and so is for comparing models on the same rows.
+    """
+    z = outputs.double()
+    if z.shape[-1] == 1:
+        return float(partial_likelihood(z, y.double(), "breslow"))
+    return float(hazard_losses(z, y.double()).mean())
+
+
+def concordance(outputs: Tensor, y: Tensor) -> float | None:
+    """Return Harrell's C: of comparable pairs, the share whose first event was of the higher risk.
+
+    Two rows are comparable if the earlier time is an event's, or if at equal times one is an event
+    and the other was censored, who then outlived it. Equal risks count half. None without a pair.
+    """
+    right = count = 0.0
+    for comparable, alike in blocks(outputs, y):
+        count += float(comparable.sum())
+        right += float((comparable * alike).sum())
+    return right / count if count else None
+
+
+def blocks(outputs: Tensor, y: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield which pairs (i, j) are comparable, i having the event first, and how alike they are.
+
+    Returns:
+        Two tensors [E, N] at a time over all rows E with events: 0 or 1; and 1, 1/2 or 0.
+    """
+    f, t, event = risk(outputs), y[:, 0].double(), y[:, 1] > 0
+    for rows in event.nonzero().flatten().split(max(1, PAIRS // max(1, len(y)))):
+        own = t[rows, None]
+        comparable = (own < t) | ((own == t) & ~event)
+        order = f[rows, None] - f
+        yield comparable.double(), (order > 0).double() + (order == 0).double() / 2
+
+
+def integrated_brier(outputs: Tensor, y: Tensor) -> float | None:
+    """Return Brier's score of survival at the ends of intervals, its mean; None for log-risks.
+
+        BS(c) = (1/N) Σ_i [S_i(c)² 1(t_i ≤ c, δ_i = 1)/G(t_i) + (1 − S_i(c))² 1(t_i > c)/G(c)]
+
+    G is Kaplan and Meier's probability of not being censored by then, of the same rows. Ends at
+    which nobody is under observation any more are left out. The ends are quantiles of the times of
+    events, so that the mean weighs times as events are frequent.
+
+    Source:
+        Graf, Schmoor, Sauerbrei, Schumacher 1999.
+    """
+    rows = brier_rows(outputs, y)
+    return None if rows is None else float(rows.mean())
+
+
+def brier_rows(outputs: Tensor, y: Tensor) -> Tensor | None:
+    """Return each row's part of `integrated_brier` [N]; None where there is none."""
+    if outputs.shape[-1] == 1:
+        return None
+    t, event = y[:, 0].double().contiguous(), y[:, 1] > 0
+    times, uncensored = not_censored(t, event)
+    ends = torch.arange(1, outputs.shape[1] + 1, dtype=torch.float64, device=t.device)
+    ends = ends[ends < t.max()]
+    if not len(ends):
+        return None
+    survival = (-F.softplus(outputs.double()).cumsum(1)).exp()[:, : len(ends)]
+    own, at_end = uncensored[_place(times, t)], uncensored[_place(times, ends)]
+    dead, alive = (t[:, None] <= ends) & event[:, None], t[:, None] > ends
+    score = torch.where(dead, survival.square() / own[:, None], 0.0)
+    score = score + torch.where(alive, (1 - survival).square() / at_end, 0.0)
+    return score.mean(1)
+
+
+def not_censored(t: Tensor, event: Tensor) -> tuple[Tensor, Tensor]:
+    """Return distinct times [T], rising, and Kaplan and Meier's G at each [T], by censorings.
+
+    Note:
+        Events come before censorings of the same time, so that those leave the risk set first.
+    """
+    times, place, sizes = torch.unique(t, return_inverse=True, return_counts=True)  # type: ignore[no-untyped-call]
+    events = torch.zeros(len(times), dtype=torch.float64, device=t.device)
+    events = events.index_add(0, place, event.double())
+    at_risk = sizes.flip(0).cumsum(0).flip(0) - events
+    censored = sizes - events
+    return times, (1 - censored / at_risk.clamp(min=1)).cumprod(0)
+
+
+def _place(times: Tensor, at: Tensor) -> Tensor:
+    """The last of the times that is not after each of `at`; the first where there is none."""
+    return (torch.searchsorted(times, at, right=True) - 1).clamp(min=0)

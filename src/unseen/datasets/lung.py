@@ -1,0 +1,102 @@
+"""NCCTG lung cancer: survival of patients of several institutions."""
+
+from collections import Counter
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated
+
+import torch
+
+from unseen.core.turn import keyed
+from unseen.datasets.dataset import DataSet
+from unseen.datasets.delimited import assemble
+from unseen.datasets.entry import Facts, Info
+from unseen.datasets.sheet import Sheet, read
+from unseen.errors import UnseenError, absent
+from unseen.ranges import Range, check_all
+
+FACTS = Facts.of("lung")
+FILE = "lung.csv"
+#: How R writes the status, censored and dead, and how lifelines does.
+STATUS = {frozenset("12"): {"1": "0", "2": "1"}, frozenset("01"): {"0": "0", "1": "1"}}
+
+
+def load(data_dir: str | Path | None = None, *, least: Annotated[int, Range(1)] = 10) -> DataSet:
+    """Load the days until death of patients with advanced lung cancer, by institution.
+
+    Args:
+        data_dir: A folder with `lung.csv`, as R's package survival or lifelines has it; else that
+            of the installed lifelines is read.
+        least: Institutions with fewer patients are left out, as is a patient of an unknown one.
+
+    Returns:
+        Domains "institution-1", ... with seven findings, raw columns as in `encoding.Schema`.
+    """
+    check_all(load, locals())
+    sheet = read(path_of(data_dir), ["inst", "time", "status"])
+    columns = dict(sheet.columns)
+    features = [name for name in columns if name in FACTS.names["columns"]]
+    if len(features) < len(FACTS.names["columns"]):
+        missing = sorted({*FACTS.names["columns"]} - {*features})
+        raise UnseenError(f"{sheet.name} lacks the columns {', '.join(missing)}.")
+    columns = {name: columns[name] for name in features}
+    columns["status"] = dead(sheet)
+    columns["inst"] = [site_of(cell) for cell in sheet.column("inst")]
+    sizes = Counter(columns["inst"])
+    rows = [i for i, name in enumerate(columns["inst"]) if name and sizes[name] >= least]
+    whole = replace(sheet, columns=columns)
+    if not rows:
+        raise UnseenError(f"no institution of {sheet.name} has {least} patients or more.")
+    options = {"domain": "inst", "label": "time", "event": "status", "categorical": ("sex",)}
+    data = assemble(whole.take(rows), **options)
+    few = len(sheet.lines) - len(rows)
+    note = f"{few} patients left out, of institutions with fewer than {least} or of unknown ones"
+    ordered = sorted(data.domains, key=lambda domain: int(domain.name.rpartition("-")[2]))
+    about = {**FACTS.about, "domains": tuple(ordered), "times": ("days", "death")}
+    return replace(data, notes=(*data.notes, *[note] * bool(few)), **about)
+
+
+def path_of(data_dir: str | Path | None) -> Path:
+    """Return the file of the user's folder, else that of the installed package."""
+    folders = [Path(data_dir) / folder for folder in FACTS.folders] if data_dir is not None else []
+    if data_dir is not None and any((folder / FILE).is_file() for folder in folders):
+        return FACTS.find(data_dir, FILE)
+    package = find_spec("lifelines")  # the package itself takes seconds to import
+    for place in (package.submodule_search_locations or ()) if package is not None else ():
+        return Path(place) / "datasets" / FILE
+    raise absent("lifelines", "data set 'lung' needs", "survival", f"name a folder with {FILE}")
+
+
+def dead(sheet: Sheet) -> list[str | None]:
+    """Return 1 where a patient died and 0 where the row is censored, as R or lifelines write it."""
+    cells = [sheet.dialect.plain(cell) for cell in sheet.full("status", "event")]
+    codes = [cell.removesuffix(".0") for cell in cells]
+    for words, values in STATUS.items():
+        if {*codes} <= words:
+            return [values[code] for code in codes]
+    raise UnseenError(f"status in {sheet.name} is 1 and 2, or 0 and 1; found {sorted({*codes})}.")
+
+
+def site_of(cell: str | None) -> str | None:
+    """Return the name of an institution's domain; None where it is unknown."""
+    return None if cell is None else f"institution-{int(float(cell))}"
+
+
+def sketch(folder: Path) -> None:
+    """Write a synthetic stand-in: 24 rows of each of four institutions, drawn at random."""
+    root = folder / "lung"
+    root.mkdir(parents=True, exist_ok=True)
+    names = FACTS.names["columns"]
+    lines = [",".join(names)]
+    for k in range(1, 5):
+        draws = torch.rand(24, 9, generator=keyed(f"sketch/lung/{k}")).tolist()
+        for time, status, age, sex, *rest in draws:
+            scores = [int(3 * rest[0]), *(10 * int(5 + 6 * v) for v in rest[1:3])]
+            other = ["NA" if rest[3] < 0.2 else int(2000 * rest[3]), int(40 * rest[4]) - 10]
+            row = [k, 1 + int(900 * time), 1 + (status < 0.7), 40 + int(40 * age), 1 + (sex < 0.4)]
+            lines.append(",".join(map(str, (*row, *scores, *other))))
+    (root / FILE).write_text("\n".join(lines) + "\n")
+
+
+INFO = Info(**vars(FACTS), loader=load, sketch=sketch, locate=lambda d: FACTS.find(d, FILE))

@@ -1,0 +1,106 @@
+"""A model of times until an event: what its outputs and its labels mean."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from unseen.core.survival import Intervals
+from unseen.datasets.dataset import DataSet
+from unseen.datasets.events import flag_of
+from unseen.errors import UnseenError
+from unseen.study.prepare import Prepared
+
+#: The key in `model.json`.
+KEY = "times"
+
+
+@dataclass(frozen=True)
+class Times:
+    """What a model of times says.
+
+    Attributes:
+        time: What the time is called, in whose unit all times are.
+        event: What the event is called.
+        intervals: Those whose hazards the outputs are; None for Cox's model, whose one output is
+            the log-risk.
+    """
+
+    time: str
+    event: str
+    intervals: Intervals | None
+
+    @classmethod
+    def read(cls, spec: Mapping[str, Any]) -> Self | None:
+        """Return what `model.json` says; None for a model of other labels."""
+        content = spec.get(KEY)
+        if content is None:
+            return None
+        cuts = content["cuts"]
+        return cls(content["time"], content["event"], Intervals(tuple(cuts)) if cuts else None)
+
+    @property
+    def outputs(self) -> int:
+        return 1 if self.intervals is None else len(self.intervals.cuts)
+
+    @property
+    def ends(self) -> tuple[float, ...]:
+        return () if self.intervals is None else self.intervals.cuts
+
+    def labels(self, y: Tensor) -> Tensor:
+        """Return times and events [N, 2] as metrics read them."""
+        return y if self.intervals is None else self.intervals.standardised(y)
+
+    def answer(self, outputs: Tensor) -> Tensor:
+        """Return what is predicted [N]: the log-risk, or P(event before the last end)."""
+        if self.intervals is None:
+            return outputs.squeeze(-1)
+        return -torch.expm1(-F.softplus(outputs.double()).sum(1))
+
+    def survival(self, outputs: Tensor, at: Sequence[float]) -> Tensor:
+        """Return P(no event by then) [N, T]; of Cox's model [N, 0]."""
+        if self.intervals is None:
+            return outputs.new_zeros(len(outputs), 0)
+        return self.intervals.survival(outputs, at)
+
+    def check(self, at: Sequence[float]) -> tuple[float, ...]:
+        """Return the times at which survival is asked for, the ends of intervals by default."""
+        if at and self.intervals is None:
+            raise UnseenError(
+                "--times asks for survival at given times, and Cox's model has log-risks alone.",
+                remedy="Train with training.loss = 'hazards(intervals=10)', or leave it out.",
+            )
+        for t in at:
+            if not (math.isfinite(t) and 0 <= t <= self.ends[-1]):
+                raise UnseenError(
+                    f"--times {t:g}: the model knows {self.time} from 0 to {self.ends[-1]:.6g}."
+                )
+        return tuple(at) or self.ends
+
+    def cell(self, time: str, event: str, number: Any) -> tuple[float, float] | None:
+        """Return a row's label of two cells; None where they hold none."""
+        t, e = number(time), flag_of(event)
+        return (t, e) if t is not None and t >= 0 and e is not None else None
+
+    def notes(self) -> list[str]:
+        if self.intervals is None:
+            return [
+                f"prediction is the log-risk of {self.event}: who has more is expected to have it "
+                "sooner; only differences count"
+            ]
+        return [
+            f"prediction is the probability of {self.event} before {self.time} = "
+            f"{self.ends[-1]:.6g}; S(t) is that of none by t"
+        ]
+
+
+def described(data: DataSet, prepared: Prepared) -> dict[str, Any]:
+    """Return what `model.json` says of times; nothing of other labels."""
+    if data.times is None:
+        return {}
+    cuts = prepared.scale.cuts if isinstance(prepared.scale, Intervals) else ()
+    return {KEY: {"time": data.times[0], "event": data.times[1], "cuts": list(cuts)}}

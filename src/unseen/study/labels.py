@@ -1,0 +1,77 @@
+"""What follows from the kind of labels: outputs, sums before training, units, metrics."""
+
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from unseen.core.metrics import (
+    BY_KIND,
+    FOR_MASKS,
+    FOR_NUMBERS,
+    METRICS,
+    Scale,
+    check_metric,
+    fitting,
+)
+from unseen.core.survival import Hazards, Intervals
+from unseen.datasets.dataset import DataSet, Totals
+from unseen.errors import UnseenError, check_known
+from unseen.results import selection
+from unseen.spec.search_plan import Tune
+from unseen.spec.study import StudySpec
+
+
+def times_of(data: DataSet, study: StudySpec) -> int:
+    """Return the outputs of a model of times until an event; 0 where labels are others."""
+    if data.times is None:
+        if study.training.loss:
+            raise UnseenError(
+                f"training.loss = {study.training.loss!r} is for times until an event, which the "
+                f"labels of {data.name} are not.",
+                remedy="Name the column of the event: event='died'. Else leave it out.",
+            )
+        return 0
+    loss = study.training.of_times
+    return loss.outputs if isinstance(loss, Hazards) else 1
+
+
+def totals_of(data: DataSet, study: StudySpec) -> Totals | None:
+    """Return the sums that a study's sources send before training, if any."""
+    return Totals.of(data, study.training.intervals if data.times is not None else 0)
+
+
+def scale_of(data: DataSet, study: StudySpec, sums: Tensor | None) -> Scale | Intervals | None:
+    """Return what labels are standardised by, or the intervals in which times are, if any."""
+    if data.times is not None:
+        loss = study.training.of_times
+        if isinstance(loss, Hazards) and loss.cuts:
+            return Intervals(loss.cuts)
+    totals = totals_of(data, study)
+    return totals.scale(sums) if totals is not None and sums is not None else None
+
+
+def chosen_metrics(study: StudySpec, data: DataSet, usual: Sequence[str]) -> tuple[str, ...]:
+    """Return the metrics to record.
+
+    Args:
+        study: The study, whose own metrics come first.
+        data: The data set.
+        usual: Those usual for it, in the place of which others stand where labels are others.
+    """
+    classes = len(data.classes) if data.classes is not None else None
+    times = times_of(data, study)
+    instead = {"numbers": FOR_NUMBERS, "masks": FOR_MASKS, "times": fitting(None, times=times)}
+    alike = data.kind == "numbers" and BY_KIND["numbers"].issuperset(usual)
+    if data.kind in instead and not alike:
+        usual = instead[data.kind]
+    search = study.tune or Tune()
+    asked = [name for name in (study.metric, search.metric) if name is not None]
+    main = [name.removeprefix(selection.WORST).partition("@")[0] for name in asked]
+    flat = study.patience is not None or "until" in str(search.space.get("rounds"))
+    names = study.metrics_of(data.kind) or usual
+    more = [*(name for name in main if name in METRICS), *(["loss"] if flat else [])]
+    metrics = tuple(dict.fromkeys([*names, *more]))
+    for name in metrics:
+        check_metric(name, classes, data.masks, times)
+    check_known("column to group by", data.levels, *study.groups)
+    return metrics
