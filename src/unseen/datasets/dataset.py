@@ -13,7 +13,7 @@ from torch import Tensor
 
 from unseen.core.client import Client
 from unseen.core.exchange import Reply
-from unseen.core.labels import IGNORED, Kind, are_masks, kind_of
+from unseen.core.labels import Kind, are_masks, kind_of
 from unseen.core.metrics import Scale
 from unseen.core.survival import Intervals
 from unseen.core.turn import Turn
@@ -21,6 +21,7 @@ from unseen.core.types import Inbox, Memory
 from unseen.core.vector import Model
 from unseen.datasets import encoding
 from unseen.datasets.encoding import FLAT, Schema
+from unseen.datasets.label_faults import mask_faults, outside, time_faults
 from unseen.errors import UnseenError
 
 if TYPE_CHECKING:
@@ -192,26 +193,26 @@ def _faults(data: DataSet, domain: Domain) -> Iterator[str]:
     if len(y) != len(x):
         yield f"{len(x)} inputs and {len(y)} labels"
     if data.masks:
-        yield from _mask_faults(data, x, y)
+        yield from mask_faults(data.classes, x, y)
     elif data.times is not None:
-        yield from _faults_of_times(y)
+        yield from time_faults(y)
     elif are_masks(y):
         yield "a mask for each example, and the data set does not say masks=True"
     elif data.classes is None:
         if y.dtype != torch.float32 or not bool(y.isfinite().all()):
             yield "targets that are not finite float32 numbers"
-    elif y.dtype != torch.int64 or _outside(y, len(data.classes)):
+    elif y.dtype != torch.int64 or outside(y, len(data.classes)):
         wrong = sorted(set(y.tolist()) - set(range(len(data.classes))))[:5]
         expected = f"integers (int64) from 0 to {len(data.classes) - 1} were expected"
         difference = f"{expected}, found {wrong or y.dtype}"
         yield f"labels outside its {len(data.classes)} classes: {difference}"
-    if rows is not None and (_outside(rows, len(y)) or len(rows.unique()) < len(rows)):
+    if rows is not None and (outside(rows, len(y)) or len(rows.unique()) < len(rows)):
         yield "validation rows that repeat or lie outside the domain"
     if rows is not None and len(rows) in (0, len(y)):
         yield f"{len(rows)} validation rows of {len(y)}; a source trains and validates"
     for column, codes in domain.meta.items():
         grouped = codes[codes != NO_GROUP]
-        if len(codes) != len(y) or _outside(grouped, len(data.levels.get(column, ()))):
+        if len(codes) != len(y) or outside(grouped, len(data.levels.get(column, ()))):
             yield f"metadata {column!r} that does not give every example a code with a name"
     if units is not None and (len(units) != len(y) or units.dtype != torch.int64):
         yield f"units that do not give every example a code (int64 [{len(y)}])"
@@ -220,37 +221,6 @@ def _faults(data: DataSet, domain: Domain) -> Iterator[str]:
         validates[rows] = True
         if both := set(units[validates].tolist()) & set(units[~validates].tolist()):
             yield f"{len(both)} units with examples on both sides of its official split"
-
-
-def _mask_faults(data: DataSet, x: Tensor, y: Tensor) -> Iterator[str]:
-    if data.classes is None or len(data.classes) < 2:
-        yield "masks, which need two classes or more, the first of them background"
-        return
-    if x.ndim != 4 or y.ndim != 3 or x.shape[2:] != y.shape[1:] or y.dtype != torch.int64:
-        yield (
-            f"masks of shape {list(y.shape)} and type {y.dtype} for inputs {list(x.shape)}; "
-            "int64 [N, H, W] was expected for images [N, C, H, W]"
-        )
-        return
-    codes = y.unique()
-    if _outside(codes[codes != IGNORED], len(data.classes)):
-        yield (
-            f"mask values {codes.tolist()[:8]} outside its {len(data.classes)} classes: 0 to "
-            f"{len(data.classes) - 1} were expected, or {IGNORED} for a pixel that does not count"
-        )
-
-
-def _faults_of_times(y: Tensor) -> Iterator[str]:
-    if y.dtype != torch.float32 or y.shape[1:] != (2,):
-        yield f"times and events of shape {list(y.shape)}, {y.dtype}; float32 [N, 2] was expected"
-    elif not bool(y.isfinite().all()) or bool((y[:, 0] < 0).any()):
-        yield "times that are below 0 or not finite"
-    elif bool(((y[:, 1] != 0) & (y[:, 1] != 1)).any()):
-        yield "events that are neither 1, seen, nor 0, censored"
-
-
-def _outside(values: Tensor, size: int) -> bool:
-    return bool(((values < 0) | (values >= size)).any())
 
 
 @dataclass(frozen=True)

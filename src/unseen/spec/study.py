@@ -135,9 +135,8 @@ class StudySpec(Settings):
             there. `gram`, `drift`, `locals` and `cross_evaluation` look at updates in the clear.
         save: `final` and `locals`, the last round's models, `selected`, the selected round's, with
             all that its predictions need, as safetensors.
-        cross_evaluation: Whether evaluated rounds have every local model on every domain.
-        precision: `bf16` computes the products of layers in bfloat16, faster on processors made for
-            it, with other numbers; see docs/performance.md.
+        cross_evaluation: Have every local model on every domain in evaluated rounds.
+        precision: `bf16`, layers' products in bfloat16, has other numbers; see docs/performance.md.
         stacked: How many models, those of clients of several jobs, train as one batch, 0 for one
             after the other: for GPUs; figures are then equal up to rounding.
         tune: A search for each method and target on the sources alone: its `[tune]` table.

@@ -1,9 +1,11 @@
 """What follows from the kind of labels: outputs, sums before training, units, metrics."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+import torch
 from torch import Tensor
 
+from unseen.core.client import Client
 from unseen.core.metrics import (
     BY_KIND,
     FOR_MASKS,
@@ -48,6 +50,19 @@ def scale_of(data: DataSet, study: StudySpec, sums: Tensor | None) -> Scale | In
             return Intervals(loss.cuts)
     totals = totals_of(data, study)
     return totals.scale(sums) if totals is not None and sums is not None else None
+
+
+def prior_of(data: DataSet, sources: Mapping[str, Client]) -> Tensor | None:
+    """Return the mean of the sources' training labels [1], or each class's share of them [C].
+
+    Masks and times have none.
+    """
+    if not sources or data.kind not in ("classes", "numbers"):
+        return None
+    y = torch.cat([client.split("train").y for client in sources.values()])
+    if data.classes is None:
+        return y.double().mean().view(1)
+    return torch.bincount(y, minlength=len(data.classes)).double() / len(y)
 
 
 def chosen_metrics(study: StudySpec, data: DataSet, usual: Sequence[str]) -> tuple[str, ...]:

@@ -24,7 +24,7 @@ from unseen.results.records import Record
 from unseen.spec import client_partition
 from unseen.spec.holdout import Task
 from unseen.spec.study import StudySpec
-from unseen.study.labels import scale_of, times_of, totals_of
+from unseen.study.labels import prior_of, scale_of, times_of, totals_of
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ def prepare(
     targets = {name: _client(data[name], classes) for name in task.targets}
     sums, scale, columns = None, None, no_sums(data.schema)
     times = times_of(data, study)
-    prior = None if data.masks or times else prior_of(sources, classes)
+    prior = prior_of(data, sources)
     if (totals := totals_of(data, study)) is not None:
         if study.privacy.columns is not None:
             statistics = totals.of_ranges(study.privacy.columns)
@@ -153,16 +153,6 @@ def _check_shared(sources: Sequence[Domain]) -> None:
     else:
         return
     raise UnseenError(what, remedy="Take split = 'separate'.")
-
-
-def prior_of(sources: Mapping[str, Client], classes: int | None) -> Tensor | None:
-    """Return the mean of the sources' training labels [1], or each class's share of them [C]."""
-    if not sources:
-        return None
-    y = torch.cat([client.split("train").y for client in sources.values()])
-    if classes is None:
-        return y.double().mean().view(1)
-    return torch.bincount(y, minlength=classes).double() / len(y)
 
 
 def split_rows(domain: Domain, study: StudySpec, seed: int) -> tuple[Tensor, Tensor]:

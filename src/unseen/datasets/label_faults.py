@@ -1,0 +1,42 @@
+"""What is wrong with a domain's labels where they are masks, or times until an event."""
+
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import Tensor
+
+from unseen.core.labels import IGNORED
+
+
+def mask_faults(classes: Sequence[str] | None, x: Tensor, y: Tensor) -> Iterator[str]:
+    """Yield what keeps labels y from being masks of these classes for the images x."""
+    if classes is None or len(classes) < 2:
+        yield "masks, which need two classes or more, the first of them background"
+        return
+    if x.ndim != 4 or y.ndim != 3 or x.shape[2:] != y.shape[1:] or y.dtype != torch.int64:
+        yield (
+            f"masks of shape {list(y.shape)} and type {y.dtype} for inputs {list(x.shape)}; "
+            "int64 [N, H, W] was expected for images [N, C, H, W]"
+        )
+        return
+    codes = y.unique()
+    if outside(codes[codes != IGNORED], len(classes)):
+        yield (
+            f"mask values {codes.tolist()[:8]} outside its {len(classes)} classes: 0 to "
+            f"{len(classes) - 1} were expected, or {IGNORED} for a pixel that does not count"
+        )
+
+
+def time_faults(y: Tensor) -> Iterator[str]:
+    """Yield what keeps labels from being times and events."""
+    if y.dtype != torch.float32 or y.shape[1:] != (2,):
+        yield f"times and events of shape {list(y.shape)}, {y.dtype}; float32 [N, 2] was expected"
+    elif not bool(y.isfinite().all()) or bool((y[:, 0] < 0).any()):
+        yield "times that are below 0 or not finite"
+    elif bool(((y[:, 1] != 0) & (y[:, 1] != 1)).any()):
+        yield "events that are neither 1, seen, nor 0, censored"
+
+
+def outside(values: Tensor, size: int) -> bool:
+    """Return whether codes are not all from 0 to size - 1."""
+    return bool(((values < 0) | (values >= size)).any())
