@@ -15,7 +15,16 @@ from sklearn.linear_model import LogisticRegression
 from torch import Tensor
 
 from unseen.core.class_metrics import BINS, confusion, logistic
-from unseen.core.metrics import METRICS, OF_DECISIONS, OF_NUMBERS, OF_TIMES, OF_TWO, fitting
+from unseen.core.metrics import (
+    METRICS,
+    OF_CLASSES,
+    OF_DECISIONS,
+    OF_MASKS,
+    OF_NUMBERS,
+    OF_TIMES,
+    OF_TWO,
+    fitting,
+)
 from unseen.core.outputs import class_scores, predicted, probabilities
 from unseen.core.turn import keyed
 from unseen.core.weighted_metrics import WEIGHTED
@@ -123,7 +132,7 @@ def test_concordance_counts_pairs(seed: int, n: int) -> None:
 CASES = [
     (name, columns)
     for columns in (1, 2, 4)
-    for name in sorted(WEIGHTED.keys() - (OF_TIMES - OF_NUMBERS))
+    for name in sorted(WEIGHTED.keys() - (OF_TIMES - OF_NUMBERS) - (OF_MASKS - OF_CLASSES))
     if (columns == 1 or name not in OF_NUMBERS) and (columns < 4 or name not in OF_TWO)
 ]
 

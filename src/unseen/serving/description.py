@@ -34,7 +34,7 @@ from unseen.serving.measures import cells
 from unseen.serving.transductive import KEY, site_facts
 from unseen.spec.default_network import in_words
 from unseen.spec.study import StudySpec
-from unseen.study.labels import totals_of
+from unseen.study.label_kinds import totals_of
 from unseen.study.plan import Plan
 from unseen.study.prepare import Prepared, split_rows
 from unseen.study.runtime import composed

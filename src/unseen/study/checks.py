@@ -15,7 +15,7 @@ from unseen.expression import parse
 from unseen.privacy import channel, kinds
 from unseen.spec.holdout import Task
 from unseen.spec.study import StudySpec
-from unseen.study.labels import totals_of
+from unseen.study.label_kinds import totals_of
 from unseen.study.prepare import Prepared
 
 #: Augmentations that move pixels, which labels of pixels would have to follow.

@@ -41,7 +41,7 @@ from unseen.study.checks import (
     lacks,
 )
 from unseen.study.frozen import featured
-from unseen.study.labels import chosen_metrics
+from unseen.study.label_kinds import chosen_metrics
 from unseen.study.prepare import prepare
 from unseen.study.runtime import (
     adapted,

@@ -24,7 +24,7 @@ from unseen.results.records import Record
 from unseen.spec import client_partition
 from unseen.spec.holdout import Task
 from unseen.spec.study import StudySpec
-from unseen.study.labels import prior_of, scale_of, times_of, totals_of
+from unseen.study.label_kinds import prior_of, scale_of, times_of, totals_of
 
 
 @dataclass(frozen=True)

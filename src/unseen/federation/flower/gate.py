@@ -30,7 +30,7 @@ from unseen.federation.policy.site_ledger import SiteLedger
 from unseen.federation.signatures import check_study
 from unseen.methods.compose import method as compose
 from unseen.privacy import channelled, kinds, wire
-from unseen.study.labels import chosen_metrics
+from unseen.study.label_kinds import chosen_metrics
 
 LOG = logging.getLogger("flwr")
 #: Rule -> what of a question breaks it, by kind of question.

@@ -37,7 +37,7 @@ from unseen.spec.study import StudySpec
 from unseen.study import plan as plans
 from unseen.study.checks import check_measured
 from unseen.study.job import run_prepared, versions
-from unseen.study.labels import totals_of
+from unseen.study.label_kinds import totals_of
 from unseen.study.prepare import Prepared, statistics
 from unseen.study.runner import only_one, results_of
 from unseen.study.search import Order, search, winners

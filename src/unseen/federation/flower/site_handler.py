@@ -30,7 +30,7 @@ from unseen.federation.policy.site_ledger import SiteLedger
 from unseen.privacy import channelled, kinds
 from unseen.study.checks import check_batches, check_noised
 from unseen.study.job import versions
-from unseen.study.labels import totals_of
+from unseen.study.label_kinds import totals_of
 from unseen.study.prepare import prepare, statistics
 from unseen.study.setting import digest_of
 from unseen.study.watcher import FINAL, save_tensors, tensors_of

@@ -22,7 +22,7 @@ from unseen.spec.study import StudySpec
 from unseen.study import plan as plans
 from unseen.study.checks import check_columns
 from unseen.study.frozen import parts_of
-from unseen.study.labels import chosen_metrics, scale_of, times_of, totals_of
+from unseen.study.label_kinds import chosen_metrics, scale_of, times_of, totals_of
 from unseen.study.prepare import Prepared, no_sums
 from unseen.study.runtime import composed
 from unseen.study.setting import Setting, initial_weights

@@ -20,7 +20,7 @@ from unseen.methods.compose import method as compose
 from unseen.privacy.ledger import SCALARS
 from unseen.spec.holdout import Task
 from unseen.spec.study import StudySpec
-from unseen.study.labels import chosen_metrics
+from unseen.study.label_kinds import chosen_metrics
 from unseen.study.prepare import prepare
 from unseen.study.runtime import Runtime
 from unseen.study.setting import Setting
