@@ -121,4 +121,4 @@ def test_every_named_study_is_valid(name: str):
     study = Study.read(name)
     assert study.name == name
     assert study.title
-    study.training.build(regression=False)
+    study.training.build("classes")

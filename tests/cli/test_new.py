@@ -301,7 +301,7 @@ class TestOwnParts:
 
     def test_only_methods_and_data_can_be_ones_own(self) -> None:
         with pytest.raises(UnseenError, match="unknown schedule"):
-            Study(training={"schedule": "own_parts_here:even"}).training.build(False)
+            Study(training={"schedule": "own_parts_here:even"}).training.build("classes")
 
     def test_data_and_its_entry(self) -> None:
         data = load("own_parts_here:sites", count=2)

@@ -15,7 +15,15 @@ from sklearn.linear_model import LogisticRegression
 from torch import Tensor
 
 from unseen.core.class_metrics import BINS, confusion, logistic
-from unseen.core.metrics import METRICS, OF_DECISIONS, OF_NUMBERS, OF_TWO, fitting
+from unseen.core.metrics import (
+    METRICS,
+    OF_CLASSES,
+    OF_DECISIONS,
+    OF_MASKS,
+    OF_NUMBERS,
+    OF_TWO,
+    fitting,
+)
 from unseen.core.outputs import class_scores, predicted, probabilities
 from unseen.core.turn import keyed
 from unseen.core.weighted_metrics import WEIGHTED
@@ -123,7 +131,7 @@ def test_concordance_counts_pairs(seed: int, n: int) -> None:
 CASES = [
     (name, columns)
     for columns in (1, 2, 4)
-    for name in sorted(WEIGHTED)
+    for name in sorted({*WEIGHTED} - (OF_MASKS - OF_CLASSES))
     if (columns == 1 or name not in OF_NUMBERS) and (columns < 4 or name not in OF_TWO)
 ]
 
@@ -143,7 +151,8 @@ def test_weights_count_examples_as_often(name: str, columns: int) -> None:
 
 def test_every_metric_has_intervals_and_a_kind() -> None:
     assert set(WEIGHTED) == set(METRICS)
-    assert set(fitting(2)) | set(fitting(None)) == set(METRICS)
+    every = {*fitting(2), *fitting(None), *fitting(2, masks=True)}
+    assert every == set(METRICS)
     assert "auroc" not in fitting(3) and set(fitting(2)) >= OF_DECISIONS
 
 

@@ -72,19 +72,19 @@ def test_the_server_is_algorithm_2(which: str, given: dict[str, float]) -> None:
 
 
 def test_a_recipe_names_them_and_a_client_cannot_take_them() -> None:
-    built = Recipe(server="fedadam(lr=0.02, tau=0.01)").build(regression=False).server
+    built = Recipe(server="fedadam(lr=0.02, tau=0.01)").build("classes").server
     assert built == Descend(FedOpt(0.02, 0.9, 0.99, 0.01, "adam"))
-    built = Recipe(server="fedyogi").build(regression=False).server
+    built = Recipe(server="fedyogi").build("classes").server
     assert built == Descend(FedOpt(0.01, 0.9, 0.99, 1e-3, "yogi"))
-    built = Recipe(server="fedadagrad(lr=0.1)").build(regression=False).server
+    built = Recipe(server="fedadagrad(lr=0.1)").build("classes").server
     assert built == Descend(FedOpt(0.1, 0.0, 0.99, 1e-3, "adagrad"))
-    assert Recipe(server="adam(lr=0.02)").build(regression=False).server == Descend(Adam(0.02))
+    assert Recipe(server="adam(lr=0.02)").build("classes").server == Descend(Adam(0.02))
     with pytest.raises(UnseenError, match="unknown optimiser 'fedadam'"):
-        Recipe(optimiser="fedadam").build(regression=False)
+        Recipe(optimiser="fedadam").build("classes")
     with pytest.raises(UnseenError, match="server 'fedadagrad' has no option 'beta2'"):
-        Recipe(server="fedadagrad(beta2=0.9)").build(regression=False)
+        Recipe(server="fedadagrad(beta2=0.9)").build("classes")
     with pytest.raises(UnseenError, match=r"fedyogi\(tau\) must be a number in \(0, inf\)"):
-        Recipe(server="fedyogi(tau=0)").build(regression=False)
+        Recipe(server="fedyogi(tau=0)").build("classes")
 
 
 def test_the_first_steps_of_adam_and_fedadam_are_not_alike() -> None:

@@ -58,7 +58,7 @@ def test_no_difference_of_cells_that_lack_a_seed_or_of_what_is_no_number() -> No
 @pytest.mark.parametrize("name", PAPERS)
 def test_every_printed_row_has_the_one_method_that_makes_it(name: str) -> None:
     study = Study.read(name)
-    training = study.training.build(regression=False)
+    training = study.training.build("classes")
     names = [method(text, training).name for text in study.methods]
     parts = (study.published,) if isinstance(study.published, str) else study.published
     for metric in {metric for part in parts for metric in table(str(part)).by_metric()}:

@@ -63,7 +63,7 @@ def test_an_unmarked_value_is_found() -> None:
 @pytest.mark.parametrize("name", PAPERS)
 def test_methods_compose_and_names_resolve(name: str) -> None:
     study = Study.read(name)
-    training = study.training.build(regression=False)
+    training = study.training.build("classes")
     names = [method(text, training).name for text in study.methods]
     assert len(set(names)) == len(names)
     assert study.reference is None or study.reference in names

@@ -70,7 +70,7 @@ def test_epochs_asked_for_on_the_command_line_are_run_or_refused(tmp_path: Path)
     path = tmp_path / "steps.toml"
     path.write_text("[training]\nsteps = 10\n")
     try:
-        training = Study.read(path, {"training.epochs": 5}).training.build(regression=False)
+        training = Study.read(path, {"training.epochs": 5}).training.build("classes")
     except UnseenError as error:
         assert "steps" in str(error)
     else:
@@ -82,7 +82,7 @@ def test_the_studies_of_the_package_can_be_read(name: str) -> None:
     study = Study.read(name)
     assert study.name == name
     assert study.title
-    study.training.build(regression=False)
+    study.training.build("classes")
 
 
 def test_the_names_of_the_studies() -> None:
@@ -285,7 +285,7 @@ def test_a_recipe_is_built_of_the_parts_it_names() -> None:
         smoothing=0.1, balanced=True, server="sgd(lr=0.5, momentum=0.9)", buffers="local",
         batch_size=9, drop_last=True, keep_optimiser=True,
     )  # fmt: skip
-    built = recipe.build(regression=False)
+    built = recipe.build("classes")
     assert built.optimiser == Adam(lr=0.002)
     assert (built.epochs, built.steps) == (None, 7)
     assert built.schedule == Step(at=0.5, factor=0.2)
@@ -296,7 +296,7 @@ def test_a_recipe_is_built_of_the_parts_it_names() -> None:
 
 
 def test_the_default_recipe() -> None:
-    built = Recipe(schedule="cosine").build(regression=True)
+    built = Recipe(schedule="cosine").build("numbers")
     assert (built.epochs, built.steps, built.loss) == (1, None, SquaredError())
     assert (built.server, built.schedule) == (Add(), Cosine())
 
@@ -315,7 +315,7 @@ def test_the_default_recipe() -> None:
 )
 def test_parts_that_do_not_exist(settings: dict[str, Any], words: tuple[str, ...]) -> None:
     with pytest.raises(UnseenError) as caught:
-        Recipe(**settings).build(regression=False)
+        Recipe(**settings).build("classes")
     for word in words:
         assert word in str(caught.value)
 
@@ -323,7 +323,7 @@ def test_parts_that_do_not_exist(settings: dict[str, Any], words: tuple[str, ...
 @pytest.mark.parametrize("name", ["balanced", "oversample", "smoothing"])
 def test_what_is_for_classes_is_refused_for_numbers(name: str) -> None:
     with pytest.raises(UnseenError, match=f"{name}.*are for classes"):
-        Recipe(**{name: 1.0 if name == "smoothing" else True}).build(regression=True)
+        Recipe(**{name: 1.0 if name == "smoothing" else True}).build("numbers")
 
 
 def test_groups_of_domains_are_left_out_in_turn_and_a_domain_trains_alone() -> None:

@@ -85,7 +85,7 @@ def test_what_is_missing_is_named(kind: type[Settings]) -> None:
         ({"rounds": 0}, "rounds must be an integer of at least 1, such as 20; found 0."),
         ({"seeds": -1}, "seeds must be a number of seeds, 1 or more, or a list of which"),
         ({"seeds": [3, -1]}, "found [3, -1]"),
-        ({"metrics": ["loss", 3]}, "metrics must be a list of texts or a table of classes "),
+        ({"metrics": ["loss", 3]}, "metrics must be a list of texts or a table of classes, "),
         ({"metrics": ["loss", 3]}, "found 3 at its position 2."),
         ({"holdout": "nona"}, "did you mean 'none'"),
         ({"holdout": {"target": ["a"]}}, "holdout.source is missing"),
