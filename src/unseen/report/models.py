@@ -56,7 +56,7 @@ def sections(part: StudyReport, data_dir: Path, clients: Sequence[str] = ()) -> 
     """
     runs = [runs[0] for m in part.methods for task in part.tasks if (runs := part.of(m, task))]
     saved = [run for run in runs if (run.raw.folder / FINAL).exists()]
-    figures: dict[str, list[Figure]] = {"pictures": [], "confusion": [], "tsne": [], "surface": []}
+    figures: dict[str, list[Figure]] = {"confusion": [], "tsne": [], "surface": []}
     remarks: dict[str, list[str]] = {kind: [] for kind in figures}
     counts: dict[str, list[Tensor]] = defaultdict(list)
     classes: Sequence[str] = ()
@@ -68,7 +68,7 @@ def sections(part: StudyReport, data_dir: Path, clients: Sequence[str] = ()) -> 
             remarks["confusion"].append(f"{left_out} {error}")
             continue
         if job.prepared.masks:
-            figures["pictures"] += pictured(job)
+            figures["pictures"] = [*figures.get("pictures", ()), *pictured(job)]
             continue
         if job.classes:
             classes = job.classes
@@ -85,7 +85,7 @@ def sections(part: StudyReport, data_dir: Path, clients: Sequence[str] = ()) -> 
     if not saved:
         remarks["confusion"] = ['figures of saved models (save = ["final", "locals"] in the study)']
     return [
-        Section(kind, tuple(group), remarks=tuple(dict.fromkeys(remarks[kind])))
+        Section(kind, tuple(group), remarks=tuple(dict.fromkeys(remarks.get(kind, ()))))
         for kind, group in figures.items()
     ]
 
