@@ -66,10 +66,14 @@ def test_equal_clients_are_off_by_epsilon() -> None:
     assert score([H, H]).score == pytest.approx(EPSILON, rel=1e-6)
 
 
-def test_logistic_losses_are_bounded_from_below_and_nearly_reached() -> None:
+@pytest.mark.parametrize(("far", "epsilon", "radius"), [(0.0, 0.1, 8.0), (0.8, 0.02, 2.0)])
+def test_logistic_losses_are_bounded_from_below_and_nearly_reached(
+    far: float, epsilon: float, radius: float
+) -> None:
     """Against all θ on a grid from which a path within ε leads to θ*, in two dimensions.
 
-    Every x has both labels, so that all minima are at 0.
+    Every x has both labels, so that all minima are at 0. Away from there the neighbourhood is a
+    curved valley, half a turn long, that no straight ray follows.
     """
     clients, model = {}, Model(nn.Linear(2, 1, bias=False).double())
     for k in range(2):
@@ -77,8 +81,7 @@ def test_logistic_losses_are_bounded_from_below_and_nearly_reached() -> None:
         x = (x * torch.tensor([[1.0, 0.4], [0.5, 1.2]])[k]).repeat(2, 1)
         clients[f"site-{k}"] = Client(f"site-{k}", Split(x, torch.arange(120) // 60), None, 2)
     with torch.no_grad():
-        model.vector.zero_()
-    epsilon, radius = 0.1, 8.0
+        model.vector.copy_(torch.tensor([far, -far]))
     found = unseen.inconsistency(model, clients, epsilon, radius=radius)
     side = torch.linspace(-radius, radius, 401, dtype=torch.float64)
     offsets = torch.cartesian_prod(side, side)

@@ -16,7 +16,11 @@ from unseen.core.vector import Model
 from unseen.errors import UnseenError, number
 
 #: Points on a ray before its end is bisected, and steps of the bisection.
-POINTS, HALVINGS = 40, 40
+POINTS, HALVINGS = 30, 30
+#: The most steps uphill, and the shortest, as a share of the radius.
+CLIMBS, SHORTEST = 40, 1e-3
+#: What a step must gain, as a share of ε.
+GAIN = 1e-3
 #: What is added to a client's curvature, as a share of its largest value found.
 DAMPING = 1e-7
 #: Most steps of conjugate gradients, and the relative residual at which they end.
@@ -109,10 +113,10 @@ def inconsistency(
     Note:
         The maximum over θ is searched on rays from θ*, up to where A's loss first leaves ε: along
         the direction that bends B's loss most for A's, by iterating d ← G_A⁻¹ G_B d with Gauss and
-        Newton's curvatures, and along G_A⁻¹ ∇L_B, both ways. So it is a bound from below, which
-        quadratic losses with one minimum reach. Far from A's minimum, where the θ within ε are a
-        curved valley, it can be much too low: compare models that were trained to the end. It costs
-        up to 100 passes per iteration and pair.
+        Newton's curvatures, and along G_A⁻¹ ∇L_B, both ways. From θ* and from the ends of the rays
+        it goes on uphill for B, and from θ* downhill, along the border where it meets that. So it
+        is a bound from below, which quadratic losses with one minimum reach. It costs up to 100
+        passes per iteration and pair.
 
     Source:
         Parascandolo, Neitz, Orvieto, Gresele, Schölkopf 2021, "Learning Explanations That Are Hard
@@ -132,8 +136,10 @@ def inconsistency(
         for a, b in permutations(sorted(lands), 2):
             start = torch.randn(len(model.vector), generator=keyed(f"inconsistency/{a}/{b}"))
             rays = directions(lands[a], lands[b], start.to(model.vector), iterations)
-            worst = [farthest(lands[a], lands[b], ray, epsilon, radius) for ray in rays]
-            pairs[a, b] = max(worst)
+            near = Neighbourhood(lands[a], lands[b], epsilon, radius)
+            ends = [near.farthest(ray) for ray in rays]
+            climbs = [near.ascent(v) for v in (near.centre, *ends)]
+            pairs[a, b] = max(map(near.off, (*ends, *climbs, near.ascent(near.centre, down=True))))
     return Inconsistency(max(pairs.values()), pairs)
 
 
@@ -170,29 +176,80 @@ def solved(land: Landscape, centre: Tensor, largest: Tensor, target: Tensor) -> 
     return x
 
 
-def farthest(a: Landscape, b: Landscape, ray: Tensor, epsilon: float, radius: float) -> float:
-    """Return the largest |L_B(θ) − L_A(θ*)| on a ray from θ* up to where A's loss leaves ε."""
-    centre = a.model.vector.detach().clone()
-    base = a.loss(centre)
+class Neighbourhood:
+    """The θ that a path from θ* within `radius` leads to, on which A's loss is within ε of L_A(θ*).
 
-    def inside(t: float) -> bool:
-        return abs(a.loss(centre + t * ray) - base) <= epsilon
+    Attributes:
+        base: L_A(θ*).
+    """
 
-    def off(t: float) -> float:
-        return abs(b.loss(centre + t * ray) - base)
+    def __init__(self, a: Landscape, b: Landscape, epsilon: float, radius: float) -> None:
+        self.a, self.b, self.epsilon, self.radius = a, b, epsilon, radius
+        self.centre = a.model.vector.detach().clone()
+        self.base = a.loss(self.centre)
 
-    worst, last = off(0.0), 0.0
-    for k in range(POINTS):
-        t = radius * 2.0 ** ((k + 1 - POINTS) / 2)
-        if inside(t):
-            worst, last = max(worst, off(t)), t
-            continue
-        low, high = last, t
-        for _ in range(HALVINGS):
-            middle = (low + high) / 2
-            low, high = (middle, high) if inside(middle) else (low, middle)
-        return max(worst, off(low))
-    return worst
+    def has(self, vector: Tensor) -> bool:
+        """Return whether a point is near enough, in distance and in A's loss."""
+        near = float((vector - self.centre).norm()) <= self.radius * (1 + 1e-6)
+        return near and abs(self.a.loss(vector) - self.base) <= self.epsilon
+
+    def off(self, vector: Tensor) -> float:
+        """Return |L_B(θ) − L_A(θ*)|."""
+        return abs(self.b.loss(vector) - self.base)
+
+    def farthest(self, ray: Tensor) -> Tensor:
+        """Return the point on a ray from θ* up to its end here where B's loss is most off."""
+        best, most, last = self.centre, self.off(self.centre), 0.0
+        for k in range(POINTS):
+            t = self.radius * 2.0 ** ((k + 1 - POINTS) / 2)
+            if self.has(at := self.centre + t * ray):
+                value, last = self.off(at), t
+                best, most = (at, value) if value > most else (best, most)
+                continue
+            low, high = last, t
+            for _ in range(HALVINGS):
+                middle = (low + high) / 2
+                inside = self.has(self.centre + middle * ray)
+                low, high = (middle, high) if inside else (low, middle)
+            at = self.centre + low * ray
+            return at if self.off(at) > most else best
+        return best
+
+    def ascent(self, start: Tensor, down: bool = False) -> Tensor:
+        """Return where steps that raise B's loss lead, or lower it, along the border where it is.
+
+        A step that would leave goes along the border instead, and back to it by one of Newton's
+        steps; it is taken if the point half way and the new one are here, else half as long.
+        """
+        sign = -1 if down else 1
+        at, value, length = start, sign * self.b.loss(start), self.radius / 4
+        for _ in range(CLIMBS):
+            up, wall = sign * self.b.slope(at), self.a.slope(at)
+            along = up - (up @ wall) / (wall @ wall).clamp(min=1e-30) * wall
+            while length > SHORTEST * self.radius:
+                tries = [at + length * d / d.norm().clamp(min=1e-30) for d in (up, along)]
+                tries[1] = self.returned(tries[1], wall)
+                inside = [v for v in tries if self.has(v) and self.has((at + v) / 2)]
+                values = [sign * self.b.loss(v) for v in inside]
+                most = max(values, default=value)
+                if most > value + GAIN * self.epsilon:
+                    onward = inside[values.index(most)]
+                    break
+                length /= 2
+            else:
+                return at
+            at, value, length = onward, most, 2 * length
+        return at
+
+    def returned(self, vector: Tensor, wall: Tensor) -> Tensor:
+        """Return a point moved along A's slope to the border, where it lies beyond it."""
+        for _ in range(2):
+            rise = self.a.loss(vector) - self.base
+            over = abs(rise) - self.epsilon * (1 - 1e-3)
+            if over <= 0:
+                break
+            vector = vector - (1 if rise > 0 else -1) * over * wall / (wall @ wall).clamp(min=1e-30)
+        return vector
 
 
 def loss_of(z: Tensor, y: Tensor) -> Tensor:
