@@ -66,8 +66,8 @@ def test_a_window_is_pydicoms(function: str, centre: Any, width: Any) -> None:
 
 def test_a_table_of_brightness_is_looked_up() -> None:
     table = pydicom.Dataset()
-    table.LUTDescriptor = [4096, 0, 8]
-    table.add_new("LUTData", "OW", bytes(i // 16 for i in range(4096)))
+    table.LUTDescriptor = [4096, 0, 12]
+    table.add_new("LUTData", "OW", np.arange(4095, -1, -1).astype("<u2").tobytes())
     table.LUTExplanation = ""
     data = pydicom.dcmread(FILES / "CT_small.dcm")
     data.PixelRepresentation = 0
@@ -77,7 +77,7 @@ def test_a_table_of_brightness_is_looked_up() -> None:
     data.VOILUTSequence = [table]
     buffer = io.BytesIO()
     data.save_as(buffer)
-    assert array(buffer.getvalue()).tolist() == (stored // 16).tolist()
+    assert array(buffer.getvalue()).tolist() == np.rint(255 * (1 - stored / 4095)).tolist()
 
 
 def test_padding_is_black_and_no_part_of_the_range() -> None:
