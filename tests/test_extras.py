@@ -15,6 +15,7 @@ import torch
 from unseen.cli.model_server import serve
 from unseen.combine import JacobianDescent
 from unseen.datasets import DATASETS, load
+from unseen.datasets.dicom import image_of
 from unseen.datasets.frames import expression_of
 from unseen.datasets.imports import bring
 from unseen.datasets.site_tables import rda
@@ -72,6 +73,7 @@ CASES = (
     Case("pyarrow", "parquet", given_parquet, "tar or zip"),
     Case("pyarrow", "parquet", lambda folder: form_of("parquet", folder / "o.parquet"), ".csv"),
     Case("lifelines", "survival", lambda _: load("lung"), "lung.csv"),
+    Case("pydicom", "dicom", lambda _: image_of(bytes(128) + b"DICM", "a.dcm"), "PNG"),
     Case("rdata", "r", lambda folder: rda(folder / "gusto.rda", []), "csv.gz"),
     Case("optuna", "tune", lambda _: needed()),
     Case("openTSNE", "report", lambda _: embedding(torch.zeros(12, 2)), "without this map"),

@@ -17,6 +17,7 @@ from unseen.core.client import Client, Split
 from unseen.core.losses import CrossEntropy, SquaredError
 from unseen.core.optimiser import SGD
 from unseen.core.rows import gram
+from unseen.core.survival import Cox, Hazards, hazard_losses
 from unseen.core.turn import Turn, keyed
 from unseen.core.vector import Layout
 from unseen.engine.inprocess import InProcess
@@ -111,6 +112,25 @@ def test_both_ways_agree_for_numbers():
     algebra = model.gradient.clone()
     clipped_sum(model, loss, x, y, 0.5, 4, False)
     torch.testing.assert_close(model.gradient, algebra, rtol=1e-4, atol=1e-6)
+
+
+def test_hazards_are_of_each_example_alone_and_cox_is_not():
+    model = Model(build("mlp(widths=[5])", (4,), 3, keyed("net")))
+    x = torch.randn(9, 4, generator=keyed("x"))
+    y = torch.stack([4 * torch.rand(9, generator=keyed("t")), (torch.arange(9) % 2).float()], 1)
+    loss = output_loss(Hazards(3), "t")
+    clipped_sum(model, loss, x, y, 0.5, 4, True)
+    found = model.gradient.clone()
+    total = torch.zeros_like(found)
+    for i in range(9):
+        model.gradient.zero_()
+        hazard_losses(model(x[i : i + 1]), y[i : i + 1]).mean().backward()
+        total += model.gradient * min(1.0, 0.5 / float(model.gradient.norm()))
+    torch.testing.assert_close(found, total, rtol=1e-4, atol=1e-6)
+    clipped_sum(model, loss, x, y, 0.5, 4, False)
+    torch.testing.assert_close(model.gradient, found, rtol=1e-4, atol=1e-6)
+    with pytest.raises(UnseenError, match="Cox is not known to be a mean of single examples"):
+        output_loss(Cox(), "t")
 
 
 def noised(model: Model, x, y, dp: Examples, expected: int | None) -> torch.Tensor:

@@ -13,11 +13,12 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from unseen.datasets import dicom
 from unseen.errors import UnseenError, choice, number
 
 SUFFIXES = frozenset(
     [".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm", ".pgm"]
-)
+).union(dicom.SUFFIXES)
 
 
 @dataclass(frozen=True)
@@ -62,8 +63,11 @@ class View:
         from PIL import Image, UnidentifiedImageError
 
         try:
-            with Image.open(io.BytesIO(content)) as image:
+            scan = dicom.image_of(content, where) if dicom.is_dicom(content) else None
+            with scan or Image.open(io.BytesIO(content)) as image:
                 mode, plain = image.mode, image.convert("L" if self.grey else "RGB")
+        except UnseenError:
+            raise
         except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
             unknown = isinstance(error, UnidentifiedImageError)  # whose text has a memory address
             why = "it is not in a format that Pillow knows" if unknown else error
@@ -89,6 +93,11 @@ def pixels(source: bytes | Path) -> tuple[int, int]:
     """Return width and height of an image file, of which no more than the head is read."""
     from PIL import Image
 
+    if isinstance(source, Path):
+        if source.suffix.lower() in dicom.SUFFIXES:
+            return dicom.size_of(source.read_bytes())
+    elif dicom.is_dicom(source):
+        return dicom.size_of(source)
     with Image.open(io.BytesIO(source) if isinstance(source, bytes) else source) as image:
         return image.size
 

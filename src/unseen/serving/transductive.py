@@ -206,9 +206,10 @@ def check(
     if methods and trained.masks:
         raise UnseenError("--adapt is not for masks.", remedy="Leave it out.")
     if "prior" in methods and numbers:
+        what = "a number" if trained.times is None else "times"
         other = "inputs adapts" if table else "batchnorm adapts"
         raise UnseenError(
-            "--adapt prior re-estimates the shares of classes; this model has none.",
+            f"--adapt prior re-estimates the shares of classes; this model predicts {what}.",
             remedy=f"Leave out prior; {other} the model without classes.",
         )
     if "inputs" in methods and not (table and trained.inputs.numeric):  # type: ignore[union-attr]

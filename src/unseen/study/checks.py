@@ -45,7 +45,8 @@ def check_columns(study: StudySpec, data: DataSet) -> None:
     if totals is None or ranges is not None or not study.privacy.noised:
         return
     also = f", the label {totals.label!r} among them" if totals.label is not None else ""
-    example = ", ".join(f"{name} = [0, 100]" for name in totals.columns)
+    keys = (n if n.replace("_", "").isalnum() else f"'{n}'" for n in totals.columns)
+    example = ", ".join(f"{key} = [0, 100]" for key in keys)
     raise UnseenError(
         f"privacy: {data.name} is standardised and imputed with sums that leave the clients "
         "before training, without noise.",

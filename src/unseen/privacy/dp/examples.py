@@ -16,6 +16,7 @@ from torch.nn.modules.batchnorm import _NormBase
 from unseen.core import Client, Inbox, Local, Memory, Method, Model, Reply, Turn
 from unseen.core.losses import CrossEntropy, Loss, SquaredError, cross_entropy, squared_error
 from unseen.core.parts import Wrapper, able
+from unseen.core.survival import Hazards, hazard_losses
 from unseen.errors import Incompatible, UnseenError
 from unseen.gradient import Backprop, Step
 from unseen.gradient.per_example import linear_layers, linear_signals, put
@@ -199,6 +200,8 @@ def output_loss(loss: Loss, name: str) -> OutputLoss:
     """
     if type(loss) is SquaredError:
         return squared_error
+    if type(loss) is Hazards:
+        return lambda outputs, y: hazard_losses(outputs, y).mean()
     if type(loss) is CrossEntropy and not loss.balanced:
         alpha = loss.smoothing
         return lambda outputs, y: cross_entropy(outputs, y, alpha)
