@@ -18,7 +18,9 @@ from unseen.core.labels import IGNORED
 from unseen.datasets import DataSet, Domain, check, load
 from unseen.datasets.ellipses import SITES
 from unseen.datasets.mask_files import Values
+from unseen.datasets.summary import inspect, pixel_notes
 from unseen.errors import UnseenError
+from unseen.expression import parse
 
 MASK = np.array([[0, 0, 1, 1], [0, 0, 1, 1], [2, 2, 0, 0], [2, 2, 0, 0]], np.uint8)
 NAMES = ["background", "disc", "core"]
@@ -269,3 +271,17 @@ def test_masks_in_memory_are_checked() -> None:
     ):
         with pytest.raises(UnseenError, match=words):
             check(data)
+
+
+def test_a_check_says_what_the_pixels_are() -> None:
+    """Of 16 pixels 8 are background, 3 disc, 1 core, 4 not counted; the other mask is empty."""
+    y = torch.zeros(2, 4, 4, dtype=torch.int64)
+    y[0].view(-1)[:3], y[0, 1, 0], y[0, 3] = 1, 2, IGNORED
+    domain = Domain("a", torch.zeros(2, 1, 4, 4), y)
+    data = DataSet("made", (domain,), ("none", "disc", "core"), "", "", "", masks=True)
+    assert pixel_notes(data) == [
+        "pixels of a: none 75.0%, disc 9.4%, core 3.1%, not counted 12.5%; 1 without an object"
+    ]
+    report = inspect(parse("ellipses(count=4)")[0], None)
+    assert [domain.count for domain in report.domains] == [4, 4, 4, 4]
+    assert sum("0 without an object" in note for note in report.notes) == 4

@@ -191,9 +191,7 @@ def pixel_notes(data: DataSet) -> list[str]:
         rest = 1 - float(shares.sum())
         parts += [f"not counted {100 * rest:.1f}%"] if bool((y == IGNORED).any()) else []
         empty = int((y <= 0).all(2).all(1).sum())
-        notes.append(
-            f"pixels of {domain.name}: {', '.join(parts)}; {empty} masks without an object"
-        )
+        notes.append(f"pixels of {domain.name}: {', '.join(parts)}; {empty} without an object")
     return notes
 
 
