@@ -355,7 +355,7 @@ SOUGHT = {
 def test_every_data_set_of_files_knows_where_to_look() -> None:
     assert {name for name, info in DATASETS.items() if info.locate is not None} == set(SOUGHT)
     bare = {name for name, info in DATASETS.items() if info.layout is info.locate is None}
-    assert bare == {"rotated-digits", "folder", "table"}
+    assert bare == {"rotated-digits", "folder", "table", "masks", "ellipses"}
 
 
 @pytest.mark.parametrize(("name", "file"), SOUGHT.items())
