@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from unseen.serving.export import OnnxModel
 
 ModelDir = Annotated[Path, typer.Argument(metavar="MODEL_DIR")]
+Count = Annotated[int, typer.Option(min=0)]
 Batch = Annotated[int | None, typer.Option(min=1)]
 AllowCode = Annotated[bool, typer.Option("--allow-code")]
 
@@ -210,7 +211,8 @@ def evaluate(
     abstain: float | None = None,
     coverage: float | None = None,
     detail: bool = False,
-    importance: Annotated[int, typer.Option(min=0)] = 0,
+    importance: Count = 0,
+    gradients: Count = 0,
     page: Path | None = None,
     runtime: str = "torch",
     onnx: Path | None = None,
@@ -240,8 +242,8 @@ def evaluate(
         coverage: As for predict; shows how often sets or intervals hold the truth.
         detail: Add the mean over sites, the worst site, every class and the confusion matrix.
         importance: Exchange the values of each column this often, to see what answers rest on.
-        page: Write all of it as one HTML file, with ROC, precision-recall, calibration and decision
-            curves.
+        gradients: Integrate gradients in this many steps, 50 say, for the same (extra: explain).
+        page: Write all of it as one HTML file, with ROC, calibration and decision curves.
         runtime: torch, or onnx for its export.
         onnx: The export (default: its model.onnx).
         site: Use this training site's own BatchNorm statistics, if it kept any.
@@ -249,8 +251,7 @@ def evaluate(
         out: A file (default: stdout).
         batch: Inputs per pass (default: 32 images or 512 rows).
         device: cpu or cuda.
-        allow_code: Let code outside unseen run that the directory names, such as a model of your
-            own; without it a directory is data.
+        allow_code: Let code outside unseen run that the directory names; see predict.
         key: Refuse a directory that this public key has not signed (a file, or its digits).
     """
     from unseen.core.atomic import write_atomically
@@ -268,10 +269,10 @@ def evaluate(
     trained.at(site)
     other = _export(trained, onnx, site, key) if runtime == "onnx" or onnx is not None else None
     policy = policy_of(trained, threshold, abstain, coverage)
-    request = Request(
-        data, names(domains) or None, names(metrics) or None, label, domain, batch, names(groups)
-    )
-    evaluation = run(trained, request, other, policy, detail or page is not None, importance)
+    few = names(domains) or None, names(metrics) or None
+    request = Request(data, *few, label, domain, batch, names(groups))
+    tables = detail or page is not None, importance, gradients
+    evaluation = run(trained, request, other, policy, *tables)
     if page is not None:
         write_atomically(page, as_page(trained, evaluation).encode())
     if out is not None:

@@ -15,6 +15,7 @@ from unseen.core.metrics import accuracy, check_metric, fitting
 from unseen.core.templates import render
 from unseen.errors import UnseenError
 from unseen.results.formats import comma_separated, markdown, plain
+from unseen.serving.attribution import attribution
 from unseen.serving.breakdown import (
     Answers,
     Table,
@@ -113,6 +114,7 @@ def evaluate(
     policy: Policy | None = None,
     detail: bool = False,
     importances: int = 0,
+    gradients: int = 0,
 ) -> Evaluation:
     """Measure every domain, with 95% bootstrap intervals over its examples.
 
@@ -125,6 +127,7 @@ def evaluate(
         detail: Whether to add the mean over sites, the worst site, classes and confusions.
         importances: How often the values of each column are exchanged, to see what the answers
             rest on; 0 for not at all.
+        gradients: The steps of integrated gradients, for the same; 0 for not at all.
     """
     classes, policy = trained.classes, policy or policy_of(trained)
     names = request.metrics or tuple(trained.spec["metrics"])
@@ -141,7 +144,7 @@ def evaluate(
         outputs = (runtime or trained).outputs(batch.x)
         if runtime is not None:
             difference = max(difference, float((outputs - trained.outputs(batch.x)).abs().max()))
-        if importances:
+        if importances or gradients:
             inputs[batch.domain].append(batch.x)
         parts[batch.domain].append(Answers(outputs, batch.y, batch.groups))
     check_domains(request.domains, {**parts, **data.domains})
@@ -158,8 +161,8 @@ def evaluate(
         runtime=runtime, difference=difference,
     )  # fmt: skip
     tables = tuple(_tables(sites, answers, names, request.groups, policy, detail)) if sites else ()
-    if importances and trained.masks:
-        raise UnseenError("--importance is for tables; this model predicts masks.")
+    if (importances or gradients) and trained.masks:
+        raise UnseenError("--importance and --gradients are for tables; this model predicts masks.")
     if importances and sites:
         rows = {name: (torch.cat(inputs[name]), own.y) for name, own in answers.items()}
         main = request.metrics[0] if request.metrics else str(trained.spec["metric"])
@@ -167,6 +170,12 @@ def evaluate(
         compute = (runtime or trained).outputs
         more = importance(compute, trained.inputs, rows, main, policy, importances)
         tables = (*tables, more)
+    if gradients and sites:
+        cells = {name: torch.cat(inputs[name]).to(trained.model.device) for name in answers}
+        by_column = attribution(
+            trained.answered, trained.inputs, cells, classes is not None, gradients
+        )
+        tables = (*tables, by_column)
     return Evaluation(sites, tuple(data.faults), tuple(notes.splitlines()), answers, policy, tables)
 
 

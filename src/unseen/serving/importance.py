@@ -67,10 +67,7 @@ def importance(
 
     if not isinstance(inputs, TableInputs):
         raise UnseenError("--importance exchanges columns of a table; this model takes images.")
-    names = inputs.schema.names
-    columns: list[list[int]] = [[] for _ in names]
-    for feature, name in enumerate(inputs.features):
-        columns[names.index(_column(name, names))].append(feature)
+    names, columns = inputs.schema.names, features_by_column(inputs)
 
     def score(model: _Answering, rows: np.ndarray, y: Tensor) -> float:
         value = METRICS[metric](policy.for_metric(metric, model.answer(rows)), y)
@@ -100,6 +97,15 @@ def importance(
     note += f"among the rows of a site, {repeats} times"
     note += f"; not defined at {', '.join(skipped)}" * bool(skipped)
     return Table("Importance", ("column", f"loss of {metric}", "± over sites"), texts, note)
+
+
+def features_by_column(inputs: TableInputs) -> list[list[int]]:
+    """Return the places of the features that each column of a table becomes."""
+    names = inputs.schema.names
+    columns: list[list[int]] = [[] for _ in names]
+    for feature, name in enumerate(inputs.features):
+        columns[names.index(_column(name, names))].append(feature)
+    return columns
 
 
 def _column(feature: str, columns: tuple[str, ...]) -> str:
