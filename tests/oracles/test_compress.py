@@ -92,3 +92,10 @@ def test_what_is_kept_are_the_largest_numbers() -> None:
 def test_what_sends_no_update_is_refused(expression: str) -> None:
     with pytest.raises(UnseenError, match="compress"):
         method(expression)
+
+
+@pytest.mark.parametrize("base", ["agrrand", "median", "geometric", "fedgma"])
+def test_rules_that_compare_each_coordinate_are_for_whole_rows(base: str) -> None:
+    with pytest.raises(UnseenError, match="most of them would send 0"):
+        method(f"{base}+compress")
+    method(f"{base}+compress(share=1.0)")

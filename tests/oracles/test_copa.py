@@ -13,6 +13,7 @@ from support.sites import federation, images
 from torch import nn
 
 from unseen import Client, Model, Split, Training, UnseenError, method, play, start
+from unseen.core import ONE_LABEL
 from unseen.core.losses import CrossEntropy, SquaredError
 from unseen.core.optimiser import SGD
 from unseen.core.round import sample
@@ -363,7 +364,7 @@ def test_batchnorm_over_images_is_replaced_and_over_vectors_left():
 
 
 def test_the_network_is_the_studys_unless_asked_otherwise():
-    assert method("copa").adapt is None and method("copa").asks == ()
+    assert method("copa").adapt is None and method("copa").asks == (ONE_LABEL,)
     for norm, kind in (("hybrid", Hybrid), ("half", Halves)):
         chosen = method(f"copa(norm={norm!r})")
         net = adapted(chosen, only(build("bn-cnn", (1, 8, 8), 3, keyed("net"))))

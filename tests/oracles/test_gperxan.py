@@ -13,6 +13,7 @@ from support.sites import images
 from torch import nn
 
 from unseen import Client, Model, Split, Training, UnseenError, method, play, start
+from unseen.core import ONE_LABEL
 from unseen.core.exchange import Reply
 from unseen.core.optimiser import SGD
 from unseen.core.round import sample
@@ -177,7 +178,7 @@ def test_batchnorm_over_vectors_is_left_and_stays_personal():
     assert type(assembled(network)[0]) is nn.BatchNorm1d
     names = OwnNorms(still).names(Model(network))
     assert names == {"0.weight", "0.bias", "0.running_mean", "0.running_var"}
-    assert method("gperxan").asks == ("batchnorm",)
+    assert method("gperxan").asks == ("batchnorm", ONE_LABEL)
 
 
 def still(model, inbox, client, memory, turn):

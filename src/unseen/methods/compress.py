@@ -3,7 +3,8 @@
 from dataclasses import replace
 from typing import Any
 
-from unseen.core import Method
+from unseen.core import Elementwise, Method
+from unseen.core.parts import innermost
 from unseen.core.row_codes import Code
 from unseen.local.compress import Compressed
 from unseen.methods.base import citing, incompatible, trained, with_exchange
@@ -22,7 +23,8 @@ def add_compress(method: Method, **options: Any) -> Method:
     BatchNorm's statistics go whole.
 
     Note:
-        With share=1 and digits='bfloat16' all numbers go, in half of the bytes.
+        With share=1 and digits='bfloat16' all numbers go, in half of the bytes. Rules that compare
+        clients at each coordinate (signs, medians, geometric means) are for share=1 alone.
     """
     exchange = trained(method)
     slot = exchange.slots.get("model")
@@ -34,6 +36,9 @@ def add_compress(method: Method, **options: Any) -> Method:
     if slot.code is not None:
         raise incompatible(method, "compress", "is compressed already.")
     code = Code(**options)
+    if code.share < 1 and isinstance(innermost(slot.combine), Elementwise):
+        why = "compares clients at each coordinate, where most of them would send 0."
+        raise incompatible(method, "compress", why, "Take +compress(share=1).")
     slots = {**exchange.slots, "model": replace(slot, code=code)}
     changed = replace(exchange, local=Compressed(exchange.local, code), slots=slots)
     return citing(with_exchange(method, changed), "stich2018sparsified")
