@@ -369,7 +369,7 @@ def test_the_network_is_the_studys_unless_asked_otherwise():
         chosen = method(f"copa(norm={norm!r})")
         net = adapted(chosen, only(build("bn-cnn", (1, 8, 8), 3, keyed("net"))))
         assert type(net.norm1) is type(net.norm2) is kind
-        assert chosen.asks == ("batchnorm",)
+        assert chosen.asks == ("batchnorm", ONE_LABEL)
 
 
 # --- refusals -------------------------------------------------------------------------------
