@@ -219,7 +219,7 @@ def test_what_else_torchjd_has_is_named_with_a_reason() -> None:
     bases = {"", "aggregator", "weighting"}
     assert names - here - bases == set(ELSEWHERE)
     for name in ELSEWHERE:
-        with pytest.raises(UnseenError, match=f"(?i){name} is no weighting here.*Take "):
+        with pytest.raises(UnseenError, match=f"(?i){name} is not a weighting here.*Take "):
             JacobianDescent(name)
     with pytest.raises(UnseenError, match="Take the method trimmed-mean"):
         JacobianDescent("TrimmedMean")

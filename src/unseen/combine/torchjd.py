@@ -30,7 +30,7 @@ _REMEMBERS = (
     "remembers one task after the other from call to call, and clients come and go between rounds"
 )
 _TWICE = "needs two independent updates of every client, and a round has one"
-#: What else TorchJD 0.18 has, in lower case -> why it is no weighting here, and what to take.
+#: What else TorchJD 0.18 has, in lower case -> why it is not a weighting here, and what to take.
 ELSEWHERE = {
     "pcgrad": ("is a rule of its own", "Take the method pcgrad."),
     "krum": ("is a rule of its own", "Take the method krum."),
@@ -97,7 +97,8 @@ class JacobianDescent(Gram):
         name = self.weighting.lower().replace("-", "").replace("_", "")
         if name in ELSEWHERE:
             why, instead = ELSEWHERE[name]
-            raise UnseenError(f"{self.weighting} is no weighting here: it {why}.", remedy=instead)
+            what = f"{self.weighting} is not a weighting here: it {why}."
+            raise UnseenError(what, remedy=instead)
         super().__post_init__()
 
     def own_state(self, K: int, P: int, layout: Layout | None) -> RuleState:

@@ -100,7 +100,7 @@ class Values:
         expected = " or ".join(", ".join(map(str, way)) for way in self.ways)
         ignore = "" if self.ignore is None else f", or {self.ignore} for what does not count"
         return UnseenError(
-            f"masks hold values that are no class: {'; '.join(faulty[:MOST])}"
+            f"masks hold values of no class: {'; '.join(faulty[:MOST])}"
             f"{more(len(faulty))}. Of the classes {', '.join(self.classes)} the values are "
             f"{expected}, in all files of a domain alike{ignore}.",
             remedy="Name classes=[...] in the order of 0, 1, 2, ..., or give each its value by "

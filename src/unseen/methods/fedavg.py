@@ -37,7 +37,7 @@ def fedsgd(
         chunk: the most examples that pass the network at a time, for a client whose split does not
             fit in memory: a gradient is the sum of its parts', so that only rounding differs. None
             takes as many as hold four million numbers. Where BatchNorm would normalise each part by
-            itself, or a loss is no mean over examples, the split passes whole.
+            itself, or a loss is not a mean over examples, the split passes whole.
 
     Note:
         The training's optimiser and learning rate run on the server, unless a server optimiser is

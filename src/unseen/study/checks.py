@@ -242,8 +242,8 @@ def check_masks(study: StudySpec, data: DataSet) -> None:
         "freeze": (study.frozen, "features of a frozen part have lost the pixels' places"),
         "partition": (partition == "dirichlet", "dirichlet deals examples by their one class"),
         "training.augment": (bool(moved), f"{', '.join(moved)} moves pixels of images alone"),
-        "privacy.examples": (bool(study.privacy.examples), "the Dice of a batch is no mean of its "
-                             "examples' losses, whose gradients would be clipped"),
+        "privacy.examples": (bool(study.privacy.examples), "the Dice of a batch is not a mean of "
+                             "its examples' losses, whose gradients would be clipped"),
     }  # fmt: skip
     for name, (there, why) in refused.items():
         if there:
