@@ -171,7 +171,7 @@ def test_images_of_one_name_are_refused(
     ("more", "words"),
     [
         ((), "predicts masks, one image each"),
-        (("--out", "masks.csv"), "is no folder"),
+        (("--out", "masks.csv"), "is not a folder"),
         (("--out", "x", "--format", "csv"), "this model predicts masks"),
         (("--out", "x", "--abstain", "0.9"), "--abstain: a model of masks answers"),
         (("--out", "x", "--threshold", "0.2"), "--threshold: a model of masks answers"),

@@ -118,7 +118,7 @@ def test_rows_without_a_label_are_named(
     frame.to_csv(tmp_path / "rows.csv", index=False)
     result = evaluate(models["cox"], Request(tmp_path / "rows.csv", ("east",)))
     assert [fault.line for fault in result.faults] == [2, 3]
-    assert "are no time ≥ 0 with an event of 0 or 1" in str(result.faults[0])
+    assert "are not a time ≥ 0 with an event of 0 or 1" in str(result.faults[0])
     assert result.sites[0].examples == 38
 
 

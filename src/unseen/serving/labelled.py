@@ -154,7 +154,9 @@ class LabelledData:
                 if event not in item.cells:
                     raise nearest(f"column of {path} (for --label TIME,EVENT)", event, item.cells)
                 pair = times.cell(cell, inputs.dialect.plain(item.cells[event]), number)
-                fault = f"{label} = {cell!r} and {event} = {item.cells[event]!r} are no time ≥ 0 "
+                fault = (
+                    f"{label} = {cell!r} and {event} = {item.cells[event]!r} are not a time ≥ 0 "
+                )
                 return name, pair or fault + "with an event of 0 or 1"
             value = number(cell) if classes is None else codes.get(inputs.identity(cell))
             kind = "a number" if classes is None else f"a class of the model: {classes}"

@@ -129,7 +129,7 @@ def write_list(path: Path, classes: Sequence[str], lines: Sequence[MaskLine]) ->
 def check_out(out: Path | None) -> Path:
     """Return the folder to write masks into; refuse a file and none."""
     if out is None or out.suffix:
-        place = f"--out {out} is no folder" if out is not None else "there is no --out"
+        place = f"--out {out} is not a folder" if out is not None else "there is no --out"
         raise UnseenError(
             f"this model predicts masks, one image each; {place}.",
             remedy="Name a folder: unseen predict MODEL_DIR IMAGES --out FOLDER.",
