@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import json
 import re
+from importlib.resources import files
 from pathlib import Path
 from typing import Literal
 
@@ -16,6 +18,7 @@ from unseen.cli.catalogue import (
     compositions,
     compositions_markdown,
     list_methods,
+    list_studies,
     page,
     pages,
 )
@@ -122,3 +125,15 @@ def test_every_named_study_is_valid(name: str):
     assert study.name == name
     assert study.title
     study.training.build("classes")
+
+
+def test_studies_are_listed_with_how_long_they_take() -> None:
+    kept = json.loads(files("unseen.spec").joinpath("minutes.json").read_text("utf-8"))
+    names = {name for times in kept.values() for name in times}
+    assert names and names <= set(named_studies())
+    header, rows = list_studies()
+    times = {row[0]: row[header.index("on two cores")] for row in rows}
+    for name, minutes in kept["ran"].items():
+        number, unit = times[name].split()
+        assert float(number) * {"s": 1 / 60, "min": 1, "h": 60}[unit] == pytest.approx(minutes, 0.1)
+    assert all(times[name].startswith("~") for name in kept["estimated"].keys() - kept["ran"])

@@ -167,3 +167,16 @@ def test_rows_of_other_budgets_are_named_in_the_first_line() -> None:
     assert text.startswith("Rows differ in search, rounds or recipe: *tuned*: 12 trials; *untuned*")
     alike = page([replace(two(), budgets=dict.fromkeys(budgets, "no search"))], "ours", [()])
     assert "Rows differ" not in alike
+
+
+def test_comparisons_that_did_not_run_count_in_the_correction() -> None:
+    # Ten sites of one sign: Wilcoxon's exact p is 2 / 2^10. As one of three that were declared, and
+    # the smallest of them, Holm multiplies it by three.
+    figures = {"ours": {str(i): 0.8 + i / 1000 for i in range(10)}}
+    figures["theirs"] = {str(i): 0.7 for i in range(10)}
+    sites = replace(two(), figures=figures)
+    (one,) = effects(sites, "ours", ["theirs", "absent", "missing"])
+    assert one.p == pytest.approx(2 / 2**10)
+    assert one.corrected == pytest.approx(3 * 2 / 2**10)
+    text = page([sites], "ours", [(one,)])
+    assert "corrected for the 3 comparisons that were declared, of which 2 did not run" in text

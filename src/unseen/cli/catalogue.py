@@ -1,10 +1,12 @@
 """Lists of what is there by name, and the pages of methods."""
 
 import inspect
+import json
 import re
 import textwrap
 from collections.abc import Callable, Sequence
 from functools import partial
+from importlib.resources import files
 from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Union, get_args, get_origin
@@ -56,14 +58,27 @@ def list_studies() -> Rows:
     from unseen.spec.published import captions, contents
 
     studies = {name: settings_of(name)[0] for name in named_studies()}
-    rows = [(n, facts.get("title", ""), facts.get("dataset", "")) for n, facts in studies.items()]
+    times = durations()
+    rows = [
+        (name, facts.get("title", ""), facts.get("dataset", ""), times.get(name, ""))
+        for name, facts in studies.items()
+    ]
     texts = captions()
     rows += [
-        (name, texts.get(name) or texts[f"{name}a"], f"= {', '.join(members)}")
+        (name, texts.get(name) or texts[f"{name}a"], f"= {', '.join(members)}", "")
         for name, members in contents().items()
         if name not in studies
     ]
-    return ("study", "title", "data set"), sorted(rows)
+    return ("study", "title", "data set", "on two cores"), sorted(rows)
+
+
+def durations() -> dict[str, str]:
+    """Return study -> how long it takes on two cores; what was not run but estimated has a ~."""
+    from unseen.study.estimate import clock
+
+    kept = json.loads(files("unseen.spec").joinpath("minutes.json").read_text("utf-8"))
+    times = {name: f"~{clock(60 * value)}" for name, value in kept["estimated"].items()}
+    return times | {name: clock(60 * value) for name, value in kept["ran"].items()}
 
 
 def compositions() -> dict[tuple[str, str], str | None]:

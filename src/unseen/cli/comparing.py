@@ -22,7 +22,8 @@ def compare(
     Args:
         folders: What studies wrote (their --out).
         method: The method that is compared with the others.
-        against: The other methods, comma-separated, all of one declaration (default: all).
+        against: The other methods, comma-separated, all of one declaration (default: all); those
+            that have not run count in the correction.
         metric: What to compare (default: each study's own).
         columns: Methods of a table of all data sets that the page begins with, comma-separated;
             of a|b|c the best at each data set.
@@ -39,11 +40,12 @@ def compare(
     asked = split_list(against) if against else ()
     rows = []
     for sites in every:
-        others = [m for m in asked or sites.figures if m in sites.figures and m != method]
+        others = [m for m in asked or sites.figures if m != method]
         rows.append(effects(sites, method, others) if method in sites.figures else ())
     shared = [m for m in asked or every[0].figures if m != method]
     common = [m for m in shared if all(m in sites.figures for sites in every)]
-    over_sets = across(every, method, common) if len(every) > 1 and common else None
+    several = len(every) > 1 and common
+    over_sets = across(every, method, common, len(shared)) if several else None
     table_of = [[m.strip() for m in one.split("|")] for one in split_list(columns or "")]
     apart = [m for m in dict.fromkeys(m for s in every for m in s.figures) if not pools(m)]
     text = page(every, method, rows, over_sets, table_of, apart)

@@ -50,7 +50,7 @@ def _fingerprint() -> str:
     digest = hashlib.sha256()
     for folder, _, names in sorted(os.walk(Path(__file__).parents[1])):
         for name in sorted(names):
-            if name.endswith((".py", ".toml")):
+            if name.endswith((".py", ".toml", ".json")):
                 about = os.stat(os.path.join(folder, name))
                 digest.update(f"{folder}/{name} {about.st_mtime_ns} {about.st_size}\n".encode())
     return digest.hexdigest()[:12]

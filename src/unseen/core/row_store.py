@@ -5,6 +5,7 @@ import mmap
 import os
 import sys
 import tempfile
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
@@ -17,8 +18,8 @@ from unseen.errors import UnseenError
 MIB = 2**20
 #: Bytes that are taken without a look at what is available, which costs more than small rounds.
 SMALL = 16 * MIB
-#: glibc's names for its two settings (malloc.h).
-TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3
+#: glibc's names for its settings (malloc.h).
+TRIM_THRESHOLD, MMAP_THRESHOLD, ARENA_MAX = -1, -3, -8
 
 
 @cache
@@ -28,17 +29,19 @@ def keep_freed_memory() -> bool:
     Note:
         Every step frees its activations and asks for as many again. glibc hands freed memory back
         to the system, so that each step meets fresh pages, which the system first has to clear: a
-        tenth of the time of a small net's step. Whoever sets MALLOC_TRIM_THRESHOLD_ or
-        MALLOC_MMAP_THRESHOLD_ has decided otherwise.
+        tenth of the time of a small net's step. Threads share one arena, since those of their own
+        hand back whatever leaves 64 MiB free, and of the threads here one runs at a time. Whoever
+        sets MALLOC_TRIM_THRESHOLD_, MALLOC_MMAP_THRESHOLD_ or MALLOC_ARENA_MAX has decided
+        otherwise.
     """
-    own = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_")
+    own = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "MALLOC_ARENA_MAX")
     if sys.platform != "linux" or any(name in os.environ for name in own):
         return False
     try:
         setting = ctypes.CDLL(None).mallopt
     except (OSError, AttributeError):  # another C library
         return False
-    trims = bool(setting(TRIM_THRESHOLD, 512 * MIB))
+    trims = bool(setting(TRIM_THRESHOLD, 512 * MIB)) and bool(setting(ARENA_MAX, 1))
     # Blocks of this size and more are mapped apart, and always handed back; older glibc allows 32.
     return trims and any(bool(setting(MMAP_THRESHOLD, size * MIB)) for size in (256, 32))
 
@@ -94,6 +97,34 @@ class Rows:
         """Take the file's pages out of this process's memory; what they hold stays."""
         if self.file is not None and hasattr(mmap, "MADV_DONTNEED"):
             self.file.madvise(mmap.MADV_DONTNEED)
+
+
+def stacked(rows: Sequence[Tensor], memory_limit: int | None = None) -> Tensor:
+    """Stack rows [P] into one matrix [K, P]: a view of consecutive rows of one matrix, or a copy.
+
+    Args:
+        rows: The rows.
+        memory_limit: The bytes that a copy may take in memory.
+    """
+    first, last = rows[0], rows[-1]
+    step = rows[1].storage_offset() - first.storage_offset() if len(rows) > 1 else first.numel()
+    # Rows between the first and the last of one storage are of it too.
+    consecutive = (
+        step >= first.numel() > 0
+        and last.untyped_storage().data_ptr() == first.untyped_storage().data_ptr()
+        and all(
+            row.data_ptr() == first.data_ptr() + i * step * first.element_size()
+            and row.is_contiguous()
+            for i, row in enumerate(rows)
+        )
+    )
+    if consecutive:
+        return first.as_strided((len(rows), first.numel()), (step, 1))
+    widest = max(rows, key=lambda row: row.element_size())
+    matrix = Rows(len(rows), widest, memory_limit).matrix
+    for target, row in zip(matrix, rows, strict=True):
+        target.copy_(row)
+    return matrix
 
 
 def _file(size: int) -> mmap.mmap:

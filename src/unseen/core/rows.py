@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Any, Protocol
 
 import torch
 from torch import Generator, Tensor
 
+from unseen.core.row_store import stacked
 from unseen.core.types import Table
 from unseen.errors import UnseenError
 
@@ -80,22 +82,34 @@ class Mixing(Protocol):
 
 
 class DenseRows:
-    """Rows that lie in memory as one [K, P] matrix.
+    """Rows that lie in memory, as one [K, P] matrix or apart until somebody needs the matrix.
 
     Args:
-        matrix: The rows.
+        rows: The matrix [K, P], or K rows [P].
         reference: What the clients received [P].
+        memory_limit: The bytes that a matrix of rows which lie apart may take in memory.
     """
 
-    def __init__(self, matrix: Tensor, reference: Tensor | None = None) -> None:
-        if matrix.ndim != 2 or len(matrix) == 0:
-            shape = tuple(matrix.shape)
+    def __init__(
+        self,
+        rows: Tensor | Sequence[Tensor],
+        reference: Tensor | None = None,
+        memory_limit: int | None = None,
+    ) -> None:
+        shape = (len(rows), *rows[0].shape) if len(rows) else (0,)
+        if len(shape) != 2:
             raise UnseenError(f"a rule combines rows of shape [K, P] with K > 0; found {shape}.")
-        self.matrix, self.reference = matrix, reference
+        self._rows, self._memory_limit, self.reference = rows, memory_limit, reference
+
+    @cached_property
+    def matrix(self) -> Tensor:
+        """The rows [K, P]."""
+        rows = self._rows
+        return rows if isinstance(rows, Tensor) else stacked(rows, self._memory_limit)
 
     @property
     def shape(self) -> tuple[int, int]:
-        return self.matrix.shape[0], self.matrix.shape[1]
+        return len(self._rows), self._rows[0].shape[0]
 
     def linear(self, weights: Tensor, blocks: Columns = None) -> Tensor:
         weights = weights.to(self.matrix)
@@ -135,7 +149,10 @@ class DenseRows:
         return total
 
     def take(self, order: Tensor) -> DenseRows:
-        return DenseRows(self.matrix[order.to(self.matrix.device)], self.reference)
+        if isinstance(self._rows, Tensor):
+            return DenseRows(self._rows[order.to(self._rows.device)], self.reference)
+        own = [self._rows[i] for i in order.tolist()]
+        return DenseRows(own, self.reference, self._memory_limit)
 
 
 def gram(matrix: Tensor, width: int = GRAM_WIDTH) -> Tensor:

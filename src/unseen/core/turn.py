@@ -37,10 +37,13 @@ class Turn:
         """This client's row in entries gathered by `Collect`; −1 for nobody of the roster."""
         return self.roster.index(self.client) if self.client in self.roster else -1
 
+    def key(self, purpose: str) -> str:
+        """Return the key of a purpose's draws: no purpose, client or round shares one."""
+        return "/".join(map(str, (self.seed, purpose, self.round, self.exchange, self.client)))
+
     def generator(self, purpose: str) -> torch.Generator:
-        """Return a fresh generator keyed by names: no purpose, client or round shares a stream."""
-        key = (self.seed, purpose, self.round, self.exchange, self.client)
-        return keyed("/".join(map(str, key)))
+        """Return a fresh generator of a purpose's draws."""
+        return keyed(self.key(purpose))
 
 
 def keyed(key: str) -> torch.Generator:

@@ -1,12 +1,16 @@
 """What a batch of models needs before its first step: data, batches, rates, and what is indices."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from unseen.core import Client, Inbox, Memory, Model, Split, Turn
+from unseen.core.losses import CrossEntropy, Loss, SquaredError
 from unseen.core.parts import layers
 from unseen.gradient.backprop import Batched
 from unseen.local.train import Train, batch_grid
@@ -25,12 +29,49 @@ class Member:
 
 
 @dataclass(frozen=True)
+class Now:
+    """What one step of the M models needs.
+
+    Attributes:
+        index: Rows of the pooled data [M, B].
+        share: Each example's share of its batch, 0 for padding [M, B].
+        size: The examples of each batch [M].
+        rate: Learning rates [M, 1].
+        draws: Those of the changes of the batch.
+    """
+
+    index: Tensor
+    share: Tensor
+    size: Tensor
+    rate: Tensor
+    draws: tuple[tuple[Tensor, ...], ...]
+
+    def tensors(self) -> Iterator[Tensor]:
+        yield from (self.index, self.share, self.size, self.rate)
+        for own in self.draws:
+            yield from own
+
+    def clone(self) -> Now:
+        """Return it in tensors of its own."""
+        draws = tuple(tuple(values.clone() for values in own) for own in self.draws)
+        return Now(
+            self.index.clone(), self.share.clone(), self.size.clone(), self.rate.clone(), draws
+        )
+
+    def copy_(self, other: Now) -> None:
+        """Take on another step's values, in place."""
+        for own, values in zip(self.tensors(), other.tensors(), strict=True):
+            own.copy_(values)
+
+
+@dataclass(frozen=True)
 class Plan:
     """What every step of the M models needs, on their device, before the first of them.
 
     Attributes:
         index: Rows of the pooled data [T, M, B].
-        mask: 1 for an example, 0 for padding [T, M, B].
+        shares: Each example's share of its batch, 0 for padding [T, M, B].
+        sizes: The examples of each batch [T, M].
         rates: Learning rates [T, M, 1]; 0 from a model's last step on.
         columns: One number per model [M, 1], by the name of an option.
         constant: What is added to every gradient of a model [M, P]; None for nothing.
@@ -38,11 +79,17 @@ class Plan:
     """
 
     index: Tensor
-    mask: Tensor
+    shares: Tensor
+    sizes: Tensor
     rates: Tensor
     columns: Mapping[str, Tensor]
     constant: Tensor | None
     changes: Sequence[tuple[Batched, tuple[Tensor, ...]]]
+
+    def at(self, t: int) -> Now:
+        """Return what step t needs, as views."""
+        draws = tuple(tuple(values[t] for values in own) for _, own in self.changes)
+        return Now(self.index[t], self.shares[t], self.sizes[t], self.rates[t], draws)
 
 
 class Pool:
@@ -53,6 +100,7 @@ class Pool:
         self.begin: dict[int, int] = {}
         self.x, self.y = torch.empty(0), torch.empty(0)
         self.splits: list[Split] = []  # alive, so that no other's images get the id of one's
+        self._targets: dict[tuple[Loss, int], Tensor] = {}
 
     def add(self, splits: Iterable[Split]) -> None:
         """Take in the splits that are not here yet."""
@@ -64,13 +112,34 @@ class Pool:
             self.splits.append(split)
         self.x = torch.cat([s.x for s in self.splits]).to(self.device)  # type: ignore[misc]
         self.y = torch.cat([s.y for s in self.splits]).to(self.device)
+        self._targets.clear()
 
-    def batch(self, index: Tensor) -> tuple[Tensor, Tensor]:
-        """Return inputs [M, B, ...] as floating point and labels [M, B]."""
-        flat = index.flatten()
-        x = self.x.index_select(0, flat).view(*index.shape, *self.x.shape[1:])
-        y = self.y.index_select(0, flat).view(index.shape)
-        return (x.float() / 255 if x.dtype == torch.uint8 else x.float()), y
+    def inputs(self, index: Tensor) -> Tensor:
+        """Return the rows at an index [M, B] as floating point [M, B, ...]."""
+        x = self.x.index_select(0, index.flatten()).view(*index.shape, *self.x.shape[1:])
+        return x.float() / 255 if x.dtype == torch.uint8 else x.float()
+
+    def batch(self, index: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """Return inputs [M, B, ...] and targets [M, B, C], of the targets of all rows."""
+        own = targets.index_select(0, index.flatten())
+        return self.inputs(index), own.view(*index.shape, -1)
+
+    def targets(self, loss: Loss, outputs: int) -> Tensor:
+        """Return what the outputs should be [N, C], for all rows."""
+        if (key := (loss, outputs)) not in self._targets:
+            self._targets[key] = targets(self.y, loss, outputs)
+        return self._targets[key]
+
+
+def targets(y: Tensor, loss: Loss, outputs: int) -> Tensor:
+    """Return what outputs [..., C] should be: shares of classes after smoothing, or numbers."""
+    if isinstance(loss, SquaredError):
+        return y.unsqueeze(-1)
+    assert isinstance(loss, CrossEntropy)  # `stackable` admits no other
+    if outputs == 1:
+        return (y.to(torch.float32) * (1 - loss.smoothing) + loss.smoothing / 2).unsqueeze(-1)
+    shares = F.one_hot(y, outputs).to(torch.float32)
+    return shares * (1 - loss.smoothing) + loss.smoothing / outputs if loss.smoothing else shares
 
 
 def planned(members: Sequence[Member], pool: Pool) -> Plan:
@@ -89,7 +158,8 @@ def planned(members: Sequence[Member], pool: Pool) -> Plan:
         begins[m] = pool.begin[id(member.client.split("train").x)]
         index[: len(grid), m, : grid.shape[1]] = grid
     there = index >= 0
-    sizes, mask = there.sum(-1), there.float()
+    sizes = there.sum(-1)
+    shares = there / sizes.clamp(min=1).unsqueeze(-1)
     index = torch.where(there, index + begins.unsqueeze(1), 0)
     names = ("momentum", "weight_decay", "beta1", "beta2", "eps")
     numbers = {n: [getattr(m.local.training.optimiser, n, 0.0) for m in members] for n in names}
@@ -97,7 +167,8 @@ def planned(members: Sequence[Member], pool: Pool) -> Plan:
     numbers["mu"], constant, changes = wrapped(members, steps, (T, B), device)
     columns = {n: torch.tensor(v, device=device).unsqueeze(1) for n, v in numbers.items()}
     rate = (rates * (sizes > 0)).unsqueeze(-1)
-    return Plan(index.to(device), mask.to(device), rate.to(device), columns, constant, changes)
+    index, shares, rate = index.to(device), shares.to(device), rate.to(device)
+    return Plan(index, shares, sizes.float().to(device), rate, columns, constant, changes)
 
 
 def wrapped(

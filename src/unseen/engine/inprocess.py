@@ -170,8 +170,8 @@ class InProcess(Backend):
         return {"model": vector, "buffers": buffers}
 
     def rows(self, slot: str, replies: Sequence[Reply], reference: Tensor | None) -> DenseRows:
-        matrix = stacked([reply.rows[slot] for reply in replies], self.memory_limit)
-        return DenseRows(matrix, reference)
+        rows = [reply.rows[slot] for reply in replies]
+        return DenseRows(rows, reference, self.memory_limit)
 
 
 @dataclass(frozen=True)
@@ -244,31 +244,3 @@ def check_types(model: Model, client: Client) -> None:
                 kind, own = (str(t).removeprefix("torch.") for t in (values.dtype, expected))
                 fault = f"client {client.name!r} has {label} in {kind}; expected {own}."
                 raise UnseenError(fault, remedy=f"Give it {label}.to(torch.{own}).")
-
-
-def stacked(rows: Sequence[Tensor], memory_limit: int | None = None) -> Tensor:
-    """Stack rows [P] into one matrix [K, P]: a view of consecutive rows of one matrix, or a copy.
-
-    Args:
-        rows: The rows.
-        memory_limit: The bytes that a copy may take in memory.
-    """
-    first, last = rows[0], rows[-1]
-    step = rows[1].storage_offset() - first.storage_offset() if len(rows) > 1 else first.numel()
-    # Rows between the first and the last of one storage are of it too.
-    consecutive = (
-        step >= first.numel() > 0
-        and last.untyped_storage().data_ptr() == first.untyped_storage().data_ptr()
-        and all(
-            row.data_ptr() == first.data_ptr() + i * step * first.element_size()
-            and row.is_contiguous()
-            for i, row in enumerate(rows)
-        )
-    )
-    if consecutive:
-        return first.as_strided((len(rows), first.numel()), (step, 1))
-    widest = max(rows, key=lambda row: row.element_size())
-    matrix = Rows(len(rows), widest, memory_limit).matrix
-    for target, row in zip(matrix, rows, strict=True):
-        target.copy_(row)
-    return matrix

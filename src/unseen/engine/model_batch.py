@@ -118,8 +118,8 @@ def train(members: Sequence[Member], pool: Pool, graph: bool = False) -> list[Tr
     models = Models(members, pool, plan)
     members[0].model.module.train()
     models.play(graph)
-    counts = plan.mask.sum((0, 2)).clamp(min=1)
-    means, steps = (models.total / counts).tolist(), (plan.mask.sum(2) > 0).sum(0).tolist()
+    counts = plan.sizes.sum(0).clamp(min=1)
+    means, steps = (models.total / counts).tolist(), (plan.sizes > 0).sum(0).tolist()
     sizes = [len(member.client.split("train")) for member in members]
     numbers = zip(models.matrix, sizes, steps, means, strict=True)
     return [Trained(row, {"examples": n, "steps": s, "loss": v}) for row, n, s, v in numbers]
@@ -148,22 +148,17 @@ class Models:
         self.first = torch.zeros_like(self.matrix)
         self.second = torch.zeros_like(self.matrix if self.adam else self.matrix[:0])
         self.total, self.count = self.matrix.new_zeros(len(members)), self.matrix.new_zeros(())
-        self.index, self.mask, self.rate = (
-            plan.index[0].clone(), plan.mask[0].clone(), plan.rates[0].clone()
-        )  # fmt: skip
-        self.draws = [tuple(d[0].clone() for d in draws) for _, draws in plan.changes]
+        self.targets = pool.targets(self.loss, self.pass_.outputs)
+        self.now = plan.at(0).clone()
 
     def play(self, graph: bool) -> None:
         step = self.recorded() if graph else self.step
         self.begin()
-        plan = self.plan
-        for t in range(len(plan.index)):
-            self.index.copy_(plan.index[t])
-            self.mask.copy_(plan.mask[t])
-            self.rate.copy_(plan.rates[t])
-            for own, (_, draws) in zip(self.draws, plan.changes, strict=True):
-                for place, values in zip(own, draws, strict=True):
-                    place.copy_(values[t])
+        for t in range(len(self.plan.index)):
+            if graph:
+                self.now.copy_(self.plan.at(t))
+            else:
+                self.now = self.plan.at(t)
             step()
 
     def begin(self) -> None:
@@ -172,14 +167,12 @@ class Models:
             moments.zero_()
 
     def step(self) -> None:
-        x, y = self.pool.batch(self.index)
-        target = targets(y, self.loss, self.pass_.outputs)
-        for (change, _), draws in zip(self.plan.changes, self.draws, strict=True):
+        now, columns, gradient = self.now, self.plan.columns, self.gradient
+        x, target = self.pool.batch(now.index, self.targets)
+        for (change, _), draws in zip(self.plan.changes, now.draws, strict=True):
             x, target = change.batched(x, target, *draws)
-        sizes = self.mask.sum(1, keepdim=True)
-        losses = self.pass_(x, target, self.mask / sizes.clamp(min=1))
-        columns, gradient = self.plan.columns, self.gradient
-        self.total += losses * sizes.squeeze(1)
+        losses = self.pass_(x, target, now.share)
+        self.total.addcmul_(losses, now.size)
         self.count += 1
         if self.plan.constant is not None:
             gradient += self.plan.constant
@@ -189,13 +182,13 @@ class Models:
             gradient.addcmul_(columns["weight_decay"], self.matrix)
         if not self.adam:
             self.first.mul_(columns["momentum"]).add_(gradient)
-            self.matrix.addcmul_(self.rate, self.first, value=-1)
+            self.matrix.addcmul_(now.rate, self.first, value=-1)
             return
         b1, b2 = columns["beta1"], columns["beta2"]
         self.first.lerp_(gradient, 1 - b1)
         self.second.mul_(b2).addcmul_(1 - b2, gradient.square_())
         root = (self.second.sqrt() / (1 - b2**self.count).sqrt()).add_(columns["eps"])
-        self.matrix.addcmul_(self.rate / (1 - b1**self.count), self.first / root, value=-1)
+        self.matrix.addcmul_(now.rate / (1 - b1**self.count), self.first / root, value=-1)
 
     def recorded(self) -> Callable[[], None]:
         """Return the step as a CUDA graph, recorded after some steps that are then forgotten."""
@@ -255,20 +248,9 @@ class ByChain:
 
 def width(models: Models) -> tuple[int]:
     """Return the number of a network's outputs, from one example."""
-    model, x = models.model, models.pool.batch(models.plan.index[:1, :1, :1])[0]
+    model, x = models.model, models.pool.inputs(models.plan.index[:1, :1, :1])
     with torch.no_grad():
         return (model(x[0, 0]).shape[-1],)
-
-
-def targets(y: Tensor, loss: Loss, outputs: int) -> Tensor:
-    """Return what outputs [M, B, C] should be: shares of classes after smoothing, or numbers."""
-    if isinstance(loss, SquaredError):
-        return y.unsqueeze(-1)
-    assert isinstance(loss, CrossEntropy)  # `stackable` admits no other
-    if outputs == 1:
-        return (y.to(torch.float32) * (1 - loss.smoothing) + loss.smoothing / 2).unsqueeze(-1)
-    shares = F.one_hot(y, outputs).to(torch.float32)
-    return shares * (1 - loss.smoothing) + loss.smoothing / outputs if loss.smoothing else shares
 
 
 def per_example(loss: Loss, outputs: Tensor, target: Tensor) -> Tensor:

@@ -90,7 +90,7 @@ class Chain:
         for i in range(last, -1, -1):
             layer = self.layers[i]
             if layer.rectified:
-                derivative = derivative * (values[i + 1] > 0)
+                derivative = torch.ops.aten.threshold_backward(derivative, values[i + 1], 0)
             gradients[layer.weight].copy_(product(derivative.mT, values[i]))
             if layer.bias is not None:
                 torch.sum(derivative, 1, out=gradients[layer.bias])

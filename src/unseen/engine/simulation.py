@@ -22,7 +22,7 @@ from unseen.core import Backend, Client, DenseRows, Exchange, Inbox, Memories, M
 from unseen.core.exchange import Method
 from unseen.engine import client_memories, messages
 from unseen.engine.determinism import reproducible
-from unseen.engine.inprocess import InProcess, stacked
+from unseen.engine.inprocess import InProcess
 from unseen.errors import UnseenError
 
 MEMORIES = "memories"
@@ -121,7 +121,7 @@ class Nodes(Backend):
         return [replies[id] for id in ids]
 
     def rows(self, slot: str, replies: Sequence[Reply], reference: Tensor | None) -> DenseRows:
-        return DenseRows(stacked([reply.rows[slot] for reply in replies]), reference)
+        return DenseRows([reply.rows[slot] for reply in replies], reference)
 
     def _nodes(self) -> list[int]:
         end = time.monotonic() + 120

@@ -56,9 +56,17 @@ class Stacked(InProcess):
     def _ready(
         self, exchange: Exchange, inbox: Inbox, clients: Sequence[str], turn: Turn
     ) -> dict[Key, Local]:
-        ready = super()._ready(exchange, inbox, clients, turn)
-        if not any(isinstance(innermost(one), Train) for one in single(exchange.local)):
-            return ready
+        trained: dict[Key, Local] = {}
+        if any(isinstance(innermost(one), Train) for one in single(exchange.local)):
+            trained = self._trained(exchange, inbox, clients, turn)
+        # Last, since other jobs take their turns while this one waits for its batch: what is large
+        # and made before would be held meanwhile.
+        return super()._ready(exchange, inbox, clients, turn) | trained
+
+    def _trained(
+        self, exchange: Exchange, inbox: Inbox, clients: Sequence[str], turn: Turn
+    ) -> dict[Key, Local]:
+        """Return what stands for the trainings that were done in a batch."""
         reasons: dict[tuple[int, int], str] = {}
         asks = []
         for ask in self._leaves(exchange, inbox, clients, turn):
@@ -75,7 +83,7 @@ class Stacked(InProcess):
             for ask in asks
         ]
         trained = self.trainer(members) if members else []
-        return ready | {
+        return {
             key_of(ask): replayed(ask.exchange.local, after)
             for ask, after in zip(asks, trained, strict=True)
         }

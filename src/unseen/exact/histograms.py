@@ -105,10 +105,11 @@ class Histograms(JointLocal):
         asked, own = np.zeros(feature.shape, bool), slice(first, 2 * first + 1)
         asked[:, own] = feature[:, own] == ASKED if level else True
         pairs = (forest.scores, forest.pairs(level))
-        sums = np.empty((len(sizes), *pairs, forest.inputs, forest.bins, 3))
+        # numpy asks the system for huge pages each time, which costs more than the sums.
+        sums = torch.empty(len(sizes), *pairs, forest.inputs, forest.bins, 3, dtype=torch.float64)
         cells, nodes, scores = (table[name] for name in ROWS)
-        loops(cells.size).add_up(cells, np.cumsum(sizes), nodes, scores, asked, first, sums)
-        return torch.from_numpy(sums).flatten(1)
+        loops(cells.size).add_up(cells, np.cumsum(sizes), nodes, scores, asked, first, sums.numpy())
+        return sums.flatten(1)
 
 
 def remembers(memory: Memory, round: int) -> bool:

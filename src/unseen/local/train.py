@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import count
 from typing import Literal, Protocol, runtime_checkable
 
@@ -14,6 +15,7 @@ from unseen.core import Client, Inbox, Local, Memory, Model, Reply, Split, Turn
 from unseen.core.metrics import METRICS, forward
 from unseen.core.metrics import loss as mean_loss
 from unseen.core.parts import Part, Wrapper
+from unseen.core.turn import keyed
 from unseen.gradient import Gradient
 from unseen.local.in_parts import in_parts
 from unseen.recipe import Training
@@ -270,14 +272,25 @@ def batches(split: Split, recipe: Training, turn: Turn) -> Iterator[Tensor]:
 
 def batch_grid(examples: int, recipe: Training, turn: Turn) -> Tensor:
     """Return what `batches` yields of a split of this length as a tensor [T, B], else −1."""
-    generator, size = turn.generator("batches"), min(recipe.batch_size, max(examples, 1))
+    size = min(recipe.batch_size, max(examples, 1))
     per_pass = examples // recipe.batch_size if recipe.drop_last else -(-examples // size)
     passes = recipe.epochs or -(-(recipe.steps or 0) // max(per_pass, 1))
-    width = per_pass * size
+    grid = orders_of(examples, per_pass, size, passes, turn.key("batches"))
+    return grid[: recipe.steps]
+
+
+@lru_cache(2048)
+def orders_of(examples: int, per_pass: int, size: int, passes: int, key: str) -> Tensor:
+    """Return the batches of so many passes [passes · per_pass, size], which nobody may change.
+
+    Note:
+        Jobs that differ in a learning rate draw the same ones.
+    """
+    generator, width = keyed(key), per_pass * size
     orders = [torch.randperm(examples, generator=generator) for _ in range(passes)]
     grid = torch.stack(orders)[:, :width] if orders else torch.empty(0, width, dtype=torch.long)
     grid = F.pad(grid, (0, width - grid.shape[1]), value=-1)
-    return grid.reshape(passes * per_pass, size)[: recipe.steps]
+    return grid.reshape(passes * per_pass, size)
 
 
 def whole_gradient(

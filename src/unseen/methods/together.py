@@ -216,8 +216,9 @@ def needs(exchange: Exchange) -> tuple[str, ...]:
 
 def nothing(exchange: Exchange, received: Inbox, model: Model) -> dict[str, Tensor]:
     """Return the rows of a client that stays out: zeros, which no rule sees."""
+    zero = model.vector.new_zeros(1)
     return {
-        name: model.vector.new_zeros(slot.row_shape(slot.entry(received, name)))
+        name: zero.expand(slot.row_shape(slot.entry(received, name)))
         for name, slot in exchange.row_slots.items()
     }
 

@@ -104,6 +104,7 @@ class Effect:
         signs: p of the mean when the sites' signs are permuted, two-sided.
         corrected: p after Holm's correction over the comparisons of one declaration.
         equivalent: p of two one-sided t-tests that the mean is within ± the margin.
+        declared: The comparisons of the declaration, those that have not run among them.
         detectable: The smallest effect that n sites with this spread show in four cases of
             five at the level 0.05: (z₀.₉₇₅ + z₀.₈) s / √n.
     """
@@ -118,6 +119,7 @@ class Effect:
     corrected: float
     equivalent: float | None
     detectable: float | None
+    declared: int = 1
 
     @property
     def wins(self) -> int:
@@ -207,16 +209,18 @@ def joined(parts: Sequence[Sites]) -> Sites:
 
 
 def effects(sites: Sites, method: str, others: Sequence[str]) -> tuple[Effect, ...]:
-    """Return one method against each of others, corrected over these comparisons.
+    """Return one method against each of others that has run, corrected over all of them.
 
     Args:
         sites: The figures.
         method: The method that is claimed to be better.
         others: The comparisons of one declaration.
     """
-    raw = [effect(sites, method, other) for other in others]
-    corrected = holm([one.p for one in raw])
-    return tuple(replace(one, corrected=p) for one, p in zip(raw, corrected, strict=True))
+    raw = [effect(sites, method, other) for other in others if other in sites.figures]
+    corrected, declared = holm([one.p for one in raw], len(others)), len(others)
+    return tuple(
+        replace(one, corrected=p, declared=declared) for one, p in zip(raw, corrected, strict=True)
+    )
 
 
 def effect(sites: Sites, method: str, other: str) -> Effect:
@@ -300,8 +304,15 @@ class Across:
     corrected: Mapping[str, float]
 
 
-def across(every: Iterable[Sites], method: str, others: Sequence[str]) -> Across:
-    """Compare methods over the data sets that have all of them."""
+def across(every: Iterable[Sites], method: str, others: Sequence[str], declared: int = 0) -> Across:
+    """Compare methods over the data sets that have all of them.
+
+    Args:
+        every: The figures of each data set.
+        method: The method that is claimed to be better.
+        others: Those that it is compared with.
+        declared: See `holm`.
+    """
     from scipy.stats import friedmanchisquare
 
     methods = (method, *others)
@@ -315,6 +326,6 @@ def across(every: Iterable[Sites], method: str, others: Sequence[str]) -> Across
     raw = [
         wilcoxon([round(row[0] - row[i], 12) for row in rows]) for i in range(1, len(methods))
     ]  # fmt: skip
-    corrected = holm(raw) if rows else []
+    corrected = holm(raw, declared) if rows else []
     named = zip(methods, map(float, by_rank), strict=True)
     return Across(len(whole), dict(named), p, dict(zip(others, corrected, strict=False)))

@@ -84,10 +84,15 @@ def t_test(differences: Sequence[float]) -> float | None:
     return 2 * float(student.sf(abs(centre) / error, len(differences) - 1))
 
 
-def holm(p: Sequence[float]) -> list[float]:
+def holm(p: Sequence[float], declared: int = 0) -> list[float]:
     """Return Holm's step-down correction, which bounds the chance that any rejection is wrong.
 
     The i-th smallest of m becomes max over j ≤ i of (m − j + 1) p_(j), at most 1.
+
+    Args:
+        p: The comparisons' p.
+        declared: m where more comparisons were declared than have run; those that are missing
+            count as the largest, which makes the others' corrected p as large as they can become.
 
     Source:
         Holm, "A simple sequentially rejective multiple test procedure", Scandinavian Journal of
@@ -97,9 +102,9 @@ def holm(p: Sequence[float]) -> list[float]:
         >>> holm([0.04, 0.01, 0.03])
         [0.06, 0.03, 0.06]
     """
-    corrected, largest = [0.0] * len(p), 0.0
+    corrected, largest, m = [0.0] * len(p), 0.0, max(declared, len(p))
     for step, i in enumerate(sorted(range(len(p)), key=p.__getitem__)):
-        largest = max(largest, min(1.0, (len(p) - step) * p[i]))
+        largest = max(largest, min(1.0, (m - step) * p[i]))
         corrected[i] = largest
     return corrected
 

@@ -114,9 +114,10 @@ def section(
     if effects:
         notes += [
             "p: Wilcoxon's signed-rank test over sites, two-sided, exact; Holm: corrected for the "
-            f"{len(effects)} comparisons; p of signs: of the mean when signs are permuted; within "
-            "±: p of two one-sided t-tests that the means are as good as equal; shown 4 times in "
-            "5: the effect that these sites with this spread show with a power of 0.8",
+            f"{effects[0].declared} comparisons{absent(effects)}; p of signs: of the mean when "
+            "signs are permuted; within ±: p of two one-sided t-tests that the means are as good "
+            "as equal; shown 4 times in 5: the effect that these sites with this spread show with "
+            "a power of 0.8",
             "sites left out one after the other train on much the same other sites, so that tests "
             "over them are somewhat too sure",
         ]
@@ -128,6 +129,12 @@ def section(
         "name": sites.name, "metric": sites.metric, "sites": count, "rows": rows,
         "effects": compared, "notes": notes, "choice": choice_of(sites, candidates),
     }  # fmt: skip
+
+
+def absent(effects: Sequence[Effect]) -> str:
+    """Return what is said of the declared comparisons that have not run."""
+    missing = effects[0].declared - len(effects)
+    return f" that were declared, of which {missing} did not run here" if missing else ""
 
 
 def choice_of(sites: Sites, candidates: Sequence[str]) -> dict[str, object] | None:

@@ -17,7 +17,6 @@ from torch import Tensor
 from unseen.core import Backend, Client, DenseRows, Exchange, Inbox, Memories, Model, Reply, Turn
 from unseen.core.replies import find_fault, row_shapes
 from unseen.engine import messages
-from unseen.engine.inprocess import stacked
 from unseen.engine.messages import Parcel, Value
 from unseen.errors import UnseenError
 from unseen.federation.flower import terms
@@ -122,7 +121,7 @@ class Sites(Backend):
         return SEALED * numbers + CIPHERTEXTS
 
     def rows(self, slot: str, replies: Sequence[Reply], reference: Tensor | None) -> DenseRows:
-        return DenseRows(stacked([reply.rows[slot] for reply in replies]), reference)
+        return DenseRows([reply.rows[slot] for reply in replies], reference)
 
     def ask(
         self, kind: str, parcels: Mapping[str, Parcel], turn: Turn, minimum: int = 0,
