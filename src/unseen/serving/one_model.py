@@ -16,6 +16,7 @@ from unseen.core.client import Split
 from unseen.core.exchange import Method
 from unseen.core.metrics import forward
 from unseen.errors import UnseenError
+from unseen.follow.progress_bar import progress_bar
 from unseen.models.mixture import lean
 from unseen.results.formats import counted
 from unseen.results.records import Job
@@ -275,16 +276,16 @@ def _rounds(folder: Path, total: int, visible: bool) -> Iterator[None]:
     if not visible:
         yield
         return
-    from rich.progress import Progress
-
     over = threading.Event()
-    with Progress(transient=True) as bar:
-        task = bar.add_task("rounds", total=total)
+    with progress_bar(total, 0, "rounds", visible) as show:
 
         def follow() -> None:
             while not over.wait(0.5):
-                last = last_record(folder / "rounds.jsonl").get("round", -1)
-                bar.update(task, completed=last + 1)
+                draw()
+            draw()
+
+        def draw() -> None:
+            show(last_record(folder / "rounds.jsonl").get("round", -1) + 1, "")
 
         with ThreadPoolExecutor(1) as pool:
             pool.submit(follow)
