@@ -17,12 +17,12 @@ WIDTH, PAUSE = 40, 0.2
 
 
 @contextmanager
-def progress_bar(total: int, done: int, unit: str, visible: bool) -> Iterator[Shown]:
+def progress_bar(total: int, count: int, unit: str, visible: bool) -> Iterator[Shown]:
     """Show a bar, with the time left.
 
     Args:
         total: How many there are.
-        done: How many are done already.
+        count: How many are done already.
         unit: What is counted, such as `jobs`.
         visible: Whether there is a bar at all.
     """
@@ -30,41 +30,41 @@ def progress_bar(total: int, done: int, unit: str, visible: bool) -> Iterator[Sh
         yield lambda count, text: None
         return
     open_bar = _in_notebook if Console().is_jupyter else _in_terminal
-    with open_bar(total, done, unit) as show:
+    with open_bar(total, count, unit) as show:
         yield show
 
 
 @contextmanager
-def _in_terminal(total: int, done: int, unit: str) -> Iterator[Shown]:
+def _in_terminal(total: int, count: int, unit: str) -> Iterator[Shown]:
     from rich import progress as rich
 
     times = (rich.TimeElapsedColumn(), "left:", rich.TimeRemainingColumn())
     columns = ("{task.description}", rich.BarColumn(), rich.MofNCompleteColumn(), unit, *times)
     with rich.Progress(*columns, transient=True) as progress:
-        task = progress.add_task("running", total=total, completed=done)
+        task = progress.add_task("running", total=total, completed=count)
         yield lambda count, text: progress.update(task, completed=count, description=text)
 
 
 @contextmanager
-def _in_notebook(total: int, done: int, unit: str) -> Iterator[Shown]:
+def _in_notebook(total: int, count: int, unit: str) -> Iterator[Shown]:
     from IPython.display import display
 
-    start = drawn = time.monotonic()
-    last = done
+    start = moment = time.monotonic()
+    last = count
 
     def draw(line: str) -> None:
         handle.update({"text/plain": line}, raw=True)
 
-    def show(count: int, text: str) -> None:
-        nonlocal drawn, last
-        last, now = count, time.monotonic()
-        if now - drawn >= PAUSE:
-            drawn = now
-            left = (now - start) / (count - done) * (total - count) if count > done else None
-            draw(line_of(count, total, unit, now - start, left, text))
+    def show(reached: int, text: str) -> None:
+        nonlocal moment, last
+        last, now = reached, time.monotonic()
+        if now - moment >= PAUSE:
+            moment, gain = now, reached - count
+            left = (now - start) / gain * (total - reached) if gain > 0 else None
+            draw(line_of(reached, total, unit, now - start, left, text))
 
-    first = line_of(done, total, unit, 0.0, None, "")
-    handle = display({"text/plain": first}, raw=True, display_id=True)
+    bundle = {"text/plain": line_of(count, total, unit, 0.0, None, "")}
+    handle = display(bundle, raw=True, display_id=True)
     try:
         yield show
     finally:

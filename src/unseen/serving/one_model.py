@@ -24,6 +24,7 @@ from unseen.results.selection import select
 from unseen.results.study_folder import JobFolder, last_record
 from unseen.results.study_results import separation
 from unseen.serving import directory
+from unseen.serving.cox_baseline import add_baseline, kept_from_leaving, stated_cuts
 from unseen.serving.decisions import Evidence
 from unseen.serving.description import described, selection_metric
 from unseen.serving.directory import Trained
@@ -133,6 +134,13 @@ def write_model(
     tensors = in_use((folder / SELECTED).read_bytes(), runtime.model.module)
     tensors = with_trunk(tensors, setting, prepared)
     directory.write(out, spec, tensors)
+    if stated_cuts(planned):
+        if reason := kept_from_leaving(planned, ranges is not False):
+            say(f"warning: the model has no baseline hazard: {reason}")
+        else:
+            own = directory.read(out, allow_code=True)
+            add_baseline(spec, own, planned, prepared, answers_of)
+            directory.write(out, spec, tensors)
     method = composed(job.method, setting.study, data)
     read = directory.read(out, allow_code=True)
     return Fitted(planned, prepared, method, after, read, spec, tensors)
