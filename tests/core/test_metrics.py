@@ -162,7 +162,7 @@ def test_less_of_a_loss_is_better_and_more_of_the_rest() -> None:
     more = {
         "accuracy", "balanced-accuracy", "auroc", "auprc", "sensitivity", "specificity", "ppv",
         "npv", "f1-macro", "f1-micro", "mcc", "auroc-ovr", "r2", "pearson", "concordance",
-        "dice", "iou",
+        "dice", "iou", "concordance-ipcw",
     }  # fmt: skip
     assert set(METRICS) - LOWER - UNORDERED == more
     assert {

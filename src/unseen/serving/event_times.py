@@ -43,11 +43,11 @@ class Times:
         content = spec.get(KEY)
         if content is None:
             return None
-        cuts, kept = content["cuts"], content.get("baseline")
+        cuts, base = content["cuts"], content.get("baseline")
         return cls(
             content["time"], content["event"],
             Intervals(tuple(cuts)) if cuts else None,
-            Baseline(tuple(kept["cuts"]), tuple(kept["hazard"])) if kept else None,
+            Baseline(tuple(base["cuts"]), tuple(base["hazard"])) if base else None,
         )  # fmt: skip
 
     @property
