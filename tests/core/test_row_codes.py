@@ -55,6 +55,7 @@ def test_the_shortest_form_is_taken_and_no_value_changes(
     ids=["zeros", "short", "nan", "extremes", "float64", "matrix", "integers"],
 )
 def test_every_tensor_comes_back_from_a_message(row: torch.Tensor) -> None:
+    pytest.importorskip("flwr", reason="needs the extra flower")
     parcel = unpack(pack({"row/model": row}))
     returned = parcel["row/model"]
     assert isinstance(returned, torch.Tensor)
@@ -63,6 +64,7 @@ def test_every_tensor_comes_back_from_a_message(row: torch.Tensor) -> None:
 
 
 def test_a_sparse_row_counts_as_long_as_it_says_it_is() -> None:
+    pytest.importorskip("flwr", reason="needs the extra flower")
     row = torch.zeros(10**6)
     row[7] = 1.0
     assert weight(pack({"row/model": row})) == 4 * 10**6

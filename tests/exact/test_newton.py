@@ -108,7 +108,7 @@ def test_separated_classes_bring_a_penalty_in_and_name_the_column():
     run = played("glm(ridge=0, steps=40)", clients)
     weight = run.model.module.head.weight.detach().numpy()
     theirs = LogisticRegression(C=1 / 1e-2, tol=1e-12, solver="newton-cholesky").fit(
-        x.numpy(), (x[:, 0] > 0).numpy()
+        x.double().numpy(), (x[:, 0] > 0).numpy()
     )
     np.testing.assert_allclose(weight[1] - weight[0], theirs.coef_[0], rtol=1e-4)
     memory = run.state.rules["train/model"]["apply"]

@@ -21,7 +21,7 @@ from unseen.core.survival import (
     partial_likelihood,
     risk,
 )
-from unseen.core.survival_metrics import concordance, integrated_brier, loss
+from unseen.core.survival_metrics import concordance, concordance_ipcw, integrated_brier, loss
 from unseen.core.turn import keyed
 from unseen.core.weighted_metrics import WEIGHTED
 
@@ -222,9 +222,41 @@ def test_concordance_and_brier_are_scikit_survivals() -> None:
     order = metrics.concordance_index_censored(e.numpy() > 0, t.numpy(), risk(z).numpy())[0]
     assert concordance(z, units) == pytest.approx(order)
     truth = np.array([*zip(e.numpy() > 0, t.numpy(), strict=True)], dtype=[("e", "?"), ("t", "f8")])
+    seen = torch.where(t == t.max(), 1.0, e)  # a last row that is censored would have G = 0
+    own = np.array([*zip(seen.numpy() > 0, t.numpy(), strict=True)], dtype=truth.dtype)
+    order = metrics.concordance_index_ipcw(own, own, risk(z).numpy())[0]
+    assert concordance_ipcw(z, torch.stack([t, seen], 1)) == pytest.approx(order)
     S = Intervals(cuts).survival(z, cuts).numpy()
     _, scores = metrics.brier_score(truth, truth, S, cuts)
     assert integrated_brier(z, units) == pytest.approx(scores.mean())
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_unos_concordance_is_the_formula_written_out(seed: int) -> None:
+    g = keyed(f"uno/{seed}")
+    t = torch.randint(1, 15, (40,), generator=g).double()
+    e = (torch.rand(40, generator=g) < 0.5).double()
+    f = torch.randn(40, 1, generator=g).round(decimals=1).double()
+    G = lifelines.KaplanMeierFitter().fit(t + 0.5 * (1 - e), 1 - e)  # events leave first
+    right = count = 0.0
+    for i in range(40):
+        free = float(G.predict(float(t[i]) + 0.5))
+        for j in range(40):
+            if e[i] and free > 0 and (t[i] < t[j] or (t[i] == t[j] and not e[j])):
+                count += free**-2
+                right += free**-2 * float((f[i] > f[j]) + 0.5 * (f[i] == f[j]))
+    y = torch.stack([t, e], 1)
+    assert concordance_ipcw(f, y) == pytest.approx(right / count)
+    ours = WEIGHTED["concordance-ipcw"](f, y)(torch.ones(1, 40, dtype=torch.float64))
+    assert float(ours) == pytest.approx(right / count)
+
+
+def test_unos_concordance_does_without_events_and_censoring() -> None:
+    y = torch.tensor([[3.0, 0.0], [5.0, 0.0]])
+    assert concordance_ipcw(torch.zeros(2, 1), y) is None
+    x, y = rows(60, "all seen")
+    y[:, 1] = 1
+    assert concordance_ipcw(x[:, :1], y) == pytest.approx(concordance(x[:, :1], y))
 
 
 def test_weights_stand_for_repeated_rows() -> None:

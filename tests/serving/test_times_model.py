@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 import torch
+from lifelines import KaplanMeierFitter
 from support.times import dataset, write
 
 import unseen
@@ -20,7 +22,10 @@ from unseen.serving.labelled import Request
 from unseen.serving.policy import policy_of
 from unseen.spec.study import StudySpec
 
-LOSSES = {"cox": "cox()", "sums": "hazards(intervals=4)", "cuts": "hazards(cuts=[90, 365, 1000])"}
+LOSSES = {
+    "cox": "cox()", "baseline": "cox(cuts=[90, 365, 1000])",
+    "sums": "hazards(intervals=4)", "cuts": "hazards(cuts=[90, 365, 1000])",
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -51,11 +56,15 @@ def test_the_directory_says_what_it_is(models: dict[str, directory.Trained]) -> 
         assert trained.spec["task"] == "survival" and trained.spec["format"] == 4
         content = trained.spec["times"]
         assert (content["time"], content["event"]) == ("days", "died")
-        assert bool(content["cuts"]) is (name != "cox")
+        assert bool(content["cuts"]) is (name in ("sums", "cuts"))
+        assert ("baseline" in content) is (name == "baseline")
         card = (trained.folder / "README.md").read_text()
-        assert ("log-risk of died" in card) is (name == "cox")
+        assert ("log-risk of died" in card) is (name in ("cox", "baseline"))
+        assert ("nothing of when" in card) is (name == "cox")
+        assert ("Survival up to days = 1000" in card) is (name == "baseline")
         assert "squared error" not in card and "Harrell's C" in card
         sent = " ".join(trained.spec["left the sites"]["what"])
+        assert ("events and the sum of e^(log-risk)" in sent) is (name == "baseline")
         assert ("log(days)" in sent) is (name == "sums") and "training labels" not in sent
     assert models["cuts"].spec["times"]["cuts"] == [90.0, 365.0, 1000.0]
 
@@ -78,6 +87,40 @@ def test_answers_are_log_risks_or_survival(
     assert [c for c in some if c.startswith("S(")] == ["S(30)", "S(365)"]
     expected = Intervals((90.0, 365.0, 1000.0)).survival(z, [30.0])[:, 0]
     assert some["S(30)"].tolist() == pytest.approx(expected.tolist(), rel=1e-5)
+
+
+def test_the_baseline_is_of_the_training_rows_of_the_sources(
+    models: dict[str, directory.Trained], rows: Path
+) -> None:
+    trained = models["baseline"]
+    up = [models[k].spec["left the sites"]["by site"]["east"]["up"] for k in ("baseline", "cox")]
+    assert up[0] - up[1] == 3 * 2 * 8  # three intervals, two numbers of float64
+    frame = pd.read_csv(rows)
+    found = unseen.predict(trained, frame)
+    f = torch.from_numpy(found.prediction.to_numpy())
+    assert found.prediction.tolist() == unseen.predict(models["cox"], frame).prediction.tolist()
+    H = torch.tensor(trained.spec["times"]["baseline"]["hazard"])
+    S = torch.exp(-H.double() * f.exp()[:, None])
+    columns = [f"S({end})" for end in (90, 365, 1000)]
+    np.testing.assert_allclose(found[columns].to_numpy(), S.numpy(), rtol=1e-5)
+    some = unseen.predict(trained, frame, times=[30])["S(30)"]
+    np.testing.assert_allclose(some.to_numpy(), S[:, 0].numpy() ** (30 / 90), rtol=1e-5)
+    # Of rows that were trained on, survival is as frequent as it says.
+    own = frame.site != "south"
+    share = KaplanMeierFitter().fit(frame.days[own], frame.died[own] == "yes").predict(365)
+    assert found["S(365)"][own].mean() == pytest.approx(share, abs=0.1)
+
+
+def test_no_sums_leave_where_a_study_protects_them(rows: Path, tmp_path: Path) -> None:
+    study = StudySpec(
+        dataset=dataset(rows), model="logistic", rounds=1, methods=("fedavg",),
+        training={"loss": LOSSES["baseline"]}, privacy={"channel": "masks()"},
+    )  # fmt: skip
+    said: list[str] = []
+    spec = fit.study_of(None, {"holdout": "south"}, None, study.model_dump())
+    trained = fit.train(spec, tmp_path / "m", say=said.append)
+    assert "baseline" not in trained.spec["times"]
+    assert "no baseline hazard: its sums would leave the sites in the clear" in " ".join(said)
 
 
 def test_what_a_model_cannot_say_is_refused(models: dict[str, directory.Trained]) -> None:

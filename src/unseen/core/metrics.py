@@ -33,7 +33,7 @@ from unseen.core.number_metrics import concordance as concordance_of_numbers
 from unseen.core.number_metrics import mae, pearson, r2
 from unseen.core.outputs import class_scores, predicted
 from unseen.core.survival import Intervals
-from unseen.core.survival_metrics import integrated_brier
+from unseen.core.survival_metrics import concordance_ipcw, integrated_brier
 from unseen.core.turn import Turn
 from unseen.core.types import Inbox, Memory
 from unseen.core.vector import Model
@@ -154,7 +154,7 @@ METRICS: dict[str, Metric] = {
         sensitivity, specificity, ppv, npv, f1_macro, f1_micro, mcc, auroc_ovr,
         log_loss, brier, ece, calibration_slope, calibration_intercept,
         mae, rmse, r2, pearson, concordance,
-        dice, iou, hd95, integrated_brier,
+        dice, iou, hd95, integrated_brier, concordance_ipcw,
     )
 }  # fmt: skip
 #: Metrics of which less is better.
@@ -169,8 +169,8 @@ FOR_MASKS = ("loss", "dice", "iou", "hd95", "accuracy")
 OF_NUMBERS = frozenset({"mae", "rmse", "r2", "pearson", "concordance"})
 #: What is recorded of numbers where nobody says otherwise.
 FOR_NUMBERS = ("loss", "mae", "rmse", "r2", "pearson")
-#: Metrics of times until an event, the last of them of hazards alone.
-OF_TIMES = frozenset({"concordance", "integrated-brier"})
+#: Metrics of times until an event; what is recorded otherwise, the last of it of hazards alone.
+OF_TIMES = frozenset({"concordance", "concordance-ipcw", "integrated-brier"})
 FOR_TIMES = ("concordance", "loss", "integrated-brier")
 #: Metrics of classes.
 OF_CLASSES = METRICS.keys() - OF_NUMBERS - OF_TIMES - (OF_MASKS - {"loss", "accuracy"})
@@ -197,7 +197,7 @@ def fitting(classes: int | None, masks: bool = False, times: int = 0) -> tuple[s
         times: The outputs of a model of times until an event: 1 log-risk, or hazards; 0 for others.
     """
     if times:
-        return FOR_TIMES[: 2 if times == 1 else None]
+        return (*FOR_TIMES[: 2 if times == 1 else None], "concordance-ipcw")
     fit = BY_KIND[kind_of(classes, masks)]
     return tuple(name for name in METRICS if name in fit and (classes == 2 or name not in OF_TWO))
 

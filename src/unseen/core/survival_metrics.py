@@ -1,4 +1,4 @@
-"""Metrics of times until an event: concordance, and Brier's score over intervals."""
+"""Metrics of times until an event: concordances, and Brier's score over intervals."""
 
 from collections.abc import Iterator
 
@@ -21,7 +21,7 @@ def loss(outputs: Tensor, y: Tensor) -> float:
     """
     z = outputs.double()
     if z.shape[-1] == 1:
-        return float(partial_likelihood(z, y.double(), "breslow"))
+        return float(partial_likelihood(z, y.double(), "breslow")) + 0.0  # of a row alone not −0
     return float(hazard_losses(z, y.double()).mean())
 
 
@@ -36,6 +36,34 @@ def concordance(outputs: Tensor, y: Tensor) -> float | None:
         count += float(comparable.sum())
         right += float((comparable * alike).sum())
     return right / count if count else None
+
+
+def concordance_ipcw(outputs: Tensor, y: Tensor) -> float | None:
+    """Return Uno's C: Harrell's, each pair weighted by 1/G(t)², t being its first event's time.
+
+    G is as in `integrated_brier`. What Harrell's C tends to depends on who is censored, and this
+    does not, where censoring is independent of risks. Events at whose time G is 0 are left out.
+
+    Source:
+        Uno, Cai, Pencina, D'Agostino, Wei 2011.
+    """
+    right = count = 0.0
+    parts = uncensored_weights(y)
+    for comparable, alike in blocks(outputs, y):
+        weights, parts = parts[: len(comparable), None], parts[len(comparable) :]
+        count += float((weights * comparable).sum())
+        right += float((weights * comparable * alike).sum())
+    return right / count if count else None
+
+
+def uncensored_weights(y: Tensor) -> Tensor:
+    """Return 1/G(t)² of each row with an event [E], in their order; 0 where G is 0."""
+    t, event = y[:, 0].double().contiguous(), y[:, 1] > 0
+    if not len(t):
+        return t
+    times, uncensored = not_censored(t, event)
+    G = uncensored[_place(times, t[event])]
+    return torch.where(G > 0, G.clamp(min=1e-300).square().reciprocal(), 0.0)
 
 
 def blocks(outputs: Tensor, y: Tensor) -> Iterator[tuple[Tensor, Tensor]]:

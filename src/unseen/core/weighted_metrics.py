@@ -17,7 +17,7 @@ from unseen.core.losses import CrossEntropyDice, pixel_sums
 from unseen.core.mask_metrics import each_dice, each_hd95, each_iou
 from unseen.core.outputs import class_scores, predicted, probabilities
 from unseen.core.survival import hazard_losses
-from unseen.core.survival_metrics import blocks, brier_rows
+from unseen.core.survival_metrics import blocks, brier_rows, uncensored_weights
 
 Weighted = Callable[[Tensor], Tensor]
 #: Examples of which all pairs fit into memory.
@@ -208,11 +208,11 @@ def _undefined(weights: Tensor) -> Tensor:
     return torch.full((len(weights),), math.nan, dtype=torch.float64)
 
 
-def _concordance(outputs: Tensor, y: Tensor) -> Weighted:
+def _concordance(outputs: Tensor, y: Tensor, ipcw: bool = False) -> Weighted:
     if len(y) > MOST_PAIRED:  # N² pairs do not fit: there is no interval
         return _undefined
     if y.ndim == 2:
-        first = y[:, 1] > 0
+        first, uncensored = y[:, 1] > 0, uncensored_weights(y)  # G is the whole set's, as above
         above, alike = (
             map(torch.cat, zip(*blocks(outputs, y), strict=True))
             if first.any()
@@ -225,7 +225,7 @@ def _concordance(outputs: Tensor, y: Tensor) -> Weighted:
         first = torch.ones(len(y), dtype=torch.bool)
 
     def metric(weights: Tensor) -> Tensor:
-        own = weights[:, first]
+        own = weights[:, first] * uncensored if ipcw else weights[:, first]
         pairs = (own @ above * weights).sum(1)
         return (own @ (above * alike) * weights).sum(1) / pairs
 
@@ -256,6 +256,7 @@ WEIGHTED: dict[str, Callable[[Tensor, Tensor], Weighted]] = {
     "r2": _r2,
     "pearson": _pearson,
     "concordance": _concordance,
+    "concordance-ipcw": lambda outputs, y: _concordance(outputs, y, ipcw=True),
     "dice": lambda outputs, y: _mean_of(each_dice(outputs, y)),
     "iou": lambda outputs, y: _mean_of(each_iou(outputs, y)),
     "hd95": lambda outputs, y: _mean_of(each_hd95(outputs, y)),

@@ -76,6 +76,12 @@ class Trained:
     shift: Tensor
     trunk: nn.Module | None = None
 
+    def __repr__(self) -> str:
+        what = self.classes or ("times" if self.times else "numbers",)
+        return (
+            f"<Trained {self.spec['name']}: {self.method.name}, {', '.join(what)}; {self.folder}>"
+        )
+
     @property
     def scale(self) -> Scale | None:
         """What the numbers to predict were standardised by; None where they were not."""

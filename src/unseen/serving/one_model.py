@@ -16,6 +16,7 @@ from unseen.core.client import Split
 from unseen.core.exchange import Method
 from unseen.core.metrics import forward
 from unseen.errors import UnseenError
+from unseen.follow.progress_bar import progress_bar
 from unseen.models.mixture import lean
 from unseen.results.formats import counted
 from unseen.results.records import Job
@@ -23,6 +24,7 @@ from unseen.results.selection import select
 from unseen.results.study_folder import JobFolder, last_record
 from unseen.results.study_results import separation
 from unseen.serving import directory
+from unseen.serving.cox_baseline import add_baseline, kept_from_leaving, stated_cuts
 from unseen.serving.decisions import Evidence
 from unseen.serving.description import described, selection_metric
 from unseen.serving.directory import Trained
@@ -132,6 +134,13 @@ def write_model(
     tensors = in_use((folder / SELECTED).read_bytes(), runtime.model.module)
     tensors = with_trunk(tensors, setting, prepared)
     directory.write(out, spec, tensors)
+    if stated_cuts(planned):
+        if reason := kept_from_leaving(planned, ranges is not False):
+            say(f"warning: the model has no baseline hazard: {reason}")
+        else:
+            own = directory.read(out, allow_code=True)
+            add_baseline(spec, own, planned, prepared, answers_of)
+            directory.write(out, spec, tensors)
     method = composed(job.method, setting.study, data)
     read = directory.read(out, allow_code=True)
     return Fitted(planned, prepared, method, after, read, spec, tensors)
@@ -275,16 +284,16 @@ def _rounds(folder: Path, total: int, visible: bool) -> Iterator[None]:
     if not visible:
         yield
         return
-    from rich.progress import Progress
-
     over = threading.Event()
-    with Progress(transient=True) as bar:
-        task = bar.add_task("rounds", total=total)
+    with progress_bar(total, 0, "rounds", visible) as show:
 
         def follow() -> None:
             while not over.wait(0.5):
-                last = last_record(folder / "rounds.jsonl").get("round", -1)
-                bar.update(task, completed=last + 1)
+                draw()
+            draw()
+
+        def draw() -> None:
+            show(last_record(folder / "rounds.jsonl").get("round", -1) + 1, "")
 
         with ThreadPoolExecutor(1) as pool:
             pool.submit(follow)

@@ -10,10 +10,10 @@ from unseen.core.metrics import (
     BY_KIND,
     FOR_MASKS,
     FOR_NUMBERS,
+    FOR_TIMES,
     METRICS,
     Scale,
     check_metric,
-    fitting,
 )
 from unseen.core.survival import Hazards, Intervals
 from unseen.datasets.dataset import DataSet, Totals
@@ -75,7 +75,8 @@ def chosen_metrics(study: StudySpec, data: DataSet, usual: Sequence[str]) -> tup
     """
     classes = len(data.classes) if data.classes is not None else None
     times = times_of(data, study)
-    instead = {"numbers": FOR_NUMBERS, "masks": FOR_MASKS, "times": fitting(None, times=times)}
+    of_times = FOR_TIMES[: 2 if times == 1 else None]
+    instead = {"numbers": FOR_NUMBERS, "masks": FOR_MASKS, "times": of_times}
     alike = data.kind == "numbers" and BY_KIND["numbers"].issuperset(usual)
     if data.kind in instead and not alike:
         usual = instead[data.kind]

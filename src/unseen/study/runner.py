@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from unseen.engine.processes import in_processes, in_ray
 from unseen.engine.simulation import MEMORIES, Nodes, Workplace, simulate
 from unseen.engine.stacked import Stacked, models_of
 from unseen.errors import UnseenError, choice
+from unseen.follow.progress_bar import progress_bar
 from unseen.follow.trackers import following
 from unseen.methods.compose import method as compose
 from unseen.results import study_file
@@ -222,11 +224,12 @@ def carry_out(
             for job in planned.missing
         ]
         finished = len(planned.jobs) - len(orders)
-        with following(folder, track), bar(len(planned.jobs), finished, progress) as step:
-            for count, job in enumerate(work(orders, jobs), finished + 1):
-                step(job)
+        total = len(planned.jobs)
+        with following(folder, track), progress_bar(total, finished, "jobs", progress) as show:
+            for ended, job in enumerate(work(orders, jobs), finished + 1):
+                show(ended, described(job))
                 if after is not None:
-                    after(job, count, len(planned.jobs))
+                    after(job, ended, total)
         results = results_of(planned, temporary)
         results.write()
     return results
@@ -242,8 +245,12 @@ def searched(
     """
     able = [name for name in planned.methods if name not in planned.not_applicable]
     most = jobs_of(planned.setting.study, able, planned.tasks)
-    with bar(most, 0, progress) as step:
-        return search(planned.setting, able, planned.tasks, lambda orders: work(orders, jobs), step)
+    with progress_bar(most, 0, "jobs", progress) as show:
+        ended = count(1)
+        return search(
+            planned.setting, able, planned.tasks, lambda orders: work(orders, jobs),
+            lambda job: show(next(ended), described(job)),
+        )  # fmt: skip
 
 
 def search_alone(
@@ -310,26 +317,6 @@ def only_one(folder: Path) -> Iterator[None]:
         raise UnseenError(what, remedy="Wait for it, or choose another --out.") from None
 
 
-@contextmanager
-def bar(total: int, count: int, visible: bool) -> Iterator[Callable[[Job], None]]:
-    """Show a progress bar over jobs, with the time left.
-
-    Args:
-        total: How many jobs there are.
-        count: How many are done already.
-        visible: Whether there is a bar at all.
-    """
-    if not visible:
-        yield lambda job: None
-        return
-    from rich import progress as rich
-
-    times = (rich.TimeElapsedColumn(), "left:", rich.TimeRemainingColumn())
-    columns = ("{task.description}", rich.BarColumn(), rich.MofNCompleteColumn(), "jobs", *times)
-    with rich.Progress(*columns, transient=True) as progress:
-        task = progress.add_task("running", total=total, completed=count)
-
-        def step(job: Job) -> None:
-            progress.update(task, advance=1, description=f"{job.method} · {job.task} · {job.seed}")
-
-        yield step
+def described(job: Job) -> str:
+    """Return what a bar says of the job that ended last."""
+    return f"{job.method} · {job.task} · {job.seed}"
