@@ -84,7 +84,8 @@ def measure(desk: Desk) -> dict[str, Value]:
         "examples": len(split), "metrics": values,
     }  # fmt: skip
     content: dict[str, Value] = {RESULTS: json.dumps(line)}
-    if prepared.classes == 2 and desk.head["role"] == "source" and not not_in_the_clear(desk.study):
+    decides = prepared.classes == 2 and not prepared.masks and desk.head["role"] == "source"
+    if decides and not not_in_the_clear(desk.study):
         content[COUNTS] = class_counts(outputs, y)
     return content
 
