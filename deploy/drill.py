@@ -322,7 +322,7 @@ def main(study: Path, kits: Path, data: Path, out: Path) -> None:
         drill.agree()
         drill.serve()
         drill.refusals()
-        flood.Flood(Kit.read(kits / "server"), drill.parts["server"].process.pid, say).all()
+        flood.Flood(Kit.read(kits / "server"), drill.parts["server"].process.pid, say).all(1)
         drill.bad_answers()
         drill.killed_site()
         drill.full_disk()

@@ -15,6 +15,8 @@ import torch
 from torch import Tensor
 
 from unseen.core import Backend, Client, DenseRows, Exchange, Inbox, Memories, Model, Reply, Turn
+from unseen.core.metrics import Evaluate
+from unseen.core.parts import innermost
 from unseen.core.replies import find_fault, row_shapes
 from unseen.engine import messages
 from unseen.engine.inprocess import stacked
@@ -97,7 +99,8 @@ class Sites(Backend):
             name = str(answer["site"])
             replies[name] = opened(name, answer)
             fault = find_fault(replies[name], shapes)
-            return fault or beyond(replies[name], self.link.stated.get(name))
+            fault = fault or beyond(replies[name], self.link.stated.get(name))
+            return fault or unlike(replies[name], exchange)
 
         parcels = dict.fromkeys(clients, parcel)
         questions = self.ask(self.kind, parcels, turn, minimum, good, self.room(shapes, inbox))
@@ -175,6 +178,21 @@ def beyond(reply: Reply, stated: int | None) -> str | None:
     if isinstance(count, Tensor) or not 0 <= count <= stated:
         number = "a list" if isinstance(count, Tensor) else f"{count:.12g}"
         return f"{number} as 'examples', and it said that it has {stated}"
+    return None
+
+
+def unlike(reply: Reply, exchange: Exchange) -> str | None:
+    """Return how metrics are others than those that an evaluation asks for, or None."""
+    local = innermost(exchange.local)
+    if not isinstance(local, Evaluate):
+        return None
+    expected = local.shapes
+    found = {n: tuple(s.shape) if isinstance(s, Tensor) else () for n, s in reply.scalars.items()}
+    for name in sorted({*expected, *found}):
+        if name not in found:
+            return f"no {name!r} among its metrics"
+        if found[name] != expected.get(name):
+            return f"{name!r} among its metrics, which nobody asked for so"
     return None
 
 
