@@ -15,7 +15,7 @@ import torch
 pytest.importorskip("flwr", reason="needs the extra flower")
 
 from support.hall import Answer, Hall, kits
-from test_bounds_of_answers import SITES, _quick, spoilt, written
+from test_bounds_of_answers import SITES, _quick, spoilt, trains, written
 
 from unseen.errors import BadReply, UnseenError
 from unseen.exact.thresholds import EDGES
@@ -88,6 +88,28 @@ def test_every_kind_of_answer_of_a_run(tmp_path: Path, seed: int) -> None:
     hall, out = Liar(tmp_path, seed), tmp_path / "out"
     server_run.run(str(alone(tmp_path, 6)), str(out), hall, list(SITES))
     assert finished(out) and hall.asked["exchange"] >= 12 and hall.asked["statistics"]
+
+
+@pytest.mark.parametrize("method", ["fedavg+ga", "fednova", "groupdro"])
+def test_a_scalar_that_a_rule_reads_is_missed_where_two_answer(tmp_path: Path, method: str) -> None:
+    """Of two nobody is most of them: the first to answer is not believed for that."""
+    file = alone(tmp_path, 2)
+    text = file.read_text().replace('"fedavg"', f'"{method}"')
+    file.write_text(text.replace('"east", "north", "south"', '"north", "south"'))
+    sites = {"north": "train", "south": "train"}
+
+    def forget(site: str, question: Answer, answer: Answer) -> Iterable[Answer]:
+        if site == "north" and trains(question) == 1:
+            kept = {k: v for k, v in answer.items() if not k.startswith("scalar/")}
+            return [kept | {"order": '["other"]', "scalar/other": 1.0}]
+        return [answer]
+
+    hall = Hall(kits(tmp_path, sites, tmp_path), forget)
+    server_run.run(str(file), str(tmp_path / "out"), hall, list(sites))
+    (path,) = (tmp_path / "out").rglob("rounds.jsonl")
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    (dropped,) = [d for line in lines if (d := line["dropped"])]
+    assert set(dropped) == {"north"} and "among its scalars" in dropped["north"]
 
 
 @pytest.mark.parametrize("seed", range(2))

@@ -284,15 +284,6 @@ class Evaluate:
     def __post_init__(self) -> None:
         check_known("metric", METRICS, *self.metrics)
 
-    @property
-    def shapes(self) -> dict[str, tuple[int, ...]]:
-        """The name and the shape of every scalar of a reply."""
-        names = ("examples", *(f"{m}{end}" for m in self.metrics for end in ("", ".undefined")))
-        shapes: dict[str, tuple[int, ...]] = dict.fromkeys(names, ())
-        for column, count in self.groups.items():
-            shapes |= {f"{name}@{column}": (count,) for name in names}
-        return shapes
-
     def __call__(
         self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
     ) -> tuple[Reply, Memory]:

@@ -113,24 +113,24 @@ def figures_of(
         BadReply: They are not what was asked for.
     """
     try:
-        line = json.loads(text_in(answer, RESULTS))
-        found = {key: line[key] for key in ("site", "role", "trained on", "examples", "metrics")}
-        names = [*found["metrics"]]
+        content = json.loads(text_in(answer, RESULTS))
+        line = {key: content[key] for key in ("site", "role", "trained on", "examples", "metrics")}
+        names = [*line["metrics"]]
     except (ValueError, TypeError, KeyError) as error:
         raise BadReply(f"figures that cannot be read ({type(error).__name__})") from None
     for key, value in {"site": answer["site"], "role": role}.items():
-        if found[key] != value:
-            raise BadReply(f"{short(found[key])} as {key!r}, where {value!r} answers")
+        if line[key] != value:
+            raise BadReply(f"{short(line[key])} as {key!r}, where {value!r} answers")
     for key in ("trained on", "examples"):
-        count = found[key]
+        count = line[key]
         if type(count) is not int or count < 0:
             raise BadReply(f"no whole number as {key!r}: {short(count)}")
         if stated is not None and count > stated:
             raise BadReply(f"{count} rows, and it said that it has {stated}")
-    if not isinstance(found["metrics"], dict) or {*names} != {*metrics}:
+    if not isinstance(line["metrics"], dict) or {*names} != {*metrics}:
         raise BadReply(f"figures of {short(names)}; asked for were {', '.join(metrics)}")
-    own = {name: _interval(name, found["metrics"][name]) for name in names}
-    return {**found, "metrics": own}, _counts(answer.get(COUNTS))
+    own = {name: _interval(name, line["metrics"][name]) for name in names}
+    return {**line, "metrics": own}, _counts(answer.get(COUNTS))
 
 
 def _interval(name: str, parts: Any) -> list[float | None]:

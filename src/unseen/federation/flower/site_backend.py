@@ -34,6 +34,8 @@ MESSAGES = "messages.jsonl"
 #: goes along (CKKS takes 40 for a number, and as many for a product's); and the few ciphertexts
 #: that the smallest vector needs.
 PLAIN, SEALED, CIPHERTEXTS = 8, 96, 2**24
+#: Columns of a table that no site sends.
+GIVEN = {"client", "progress", "rounds"}
 
 
 @dataclass
@@ -182,18 +184,36 @@ def beyond(reply: Reply, stated: int | None) -> str | None:
 
 
 def unlike(reply: Reply, exchange: Exchange) -> str | None:
-    """Return how metrics are others than those that an evaluation asks for, or None."""
+    """Return how scalars are others than those that an exchange asks for, or None.
+
+    Note:
+        Where few sites answer, what most of them sent says nothing of what was asked for.
+    """
+    own = [slot.combine for slot in exchange.row_slots.values() if slot.view is None]
+    for rule in filter(None, own):
+        for name in set(rule.all_needs()) - GIVEN - reply.scalars.keys():
+            return f"no {name!r} among its scalars, which {type(rule).__name__} reads"
     local = innermost(exchange.local)
     if not isinstance(local, Evaluate):
         return None
-    expected = local.shapes
-    found = {n: tuple(s.shape) if isinstance(s, Tensor) else () for n, s in reply.scalars.items()}
-    for name in sorted({*expected, *found}):
-        if name not in found:
+    expected = scalars_of(local)
+    sizes = {n: tuple(s.shape) if isinstance(s, Tensor) else () for n, s in reply.scalars.items()}
+    for name in sorted({*expected, *sizes}):
+        if name not in sizes:
             return f"no {name!r} among its metrics"
-        if found[name] != expected.get(name):
+        if sizes[name] != expected.get(name):
             return f"{name!r} among its metrics, which nobody asked for so"
     return None
+
+
+def scalars_of(local: Evaluate) -> dict[str, tuple[int, ...]]:
+    """Return the name and the shape of every scalar of an evaluation's reply."""
+    metrics = (f"{metric}{end}" for metric in local.metrics for end in ("", ".undefined"))
+    names = ("examples", *metrics)
+    shapes: dict[str, tuple[int, ...]] = dict.fromkeys(names, ())
+    for column, count in local.groups.items():
+        shapes |= {f"{name}@{column}": (count,) for name in names}
+    return shapes
 
 
 class SealedSites(channelled.Channelled):
