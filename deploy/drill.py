@@ -192,7 +192,8 @@ class Drill:
     def copied(self) -> Iterator[Path]:
         """A kit to be spoiled."""
         copy = self.work / "spoiled"
-        shutil.copytree(self.kits / self.victim, copy)
+        # Of the processes that ran with it a socket is left, which cannot be copied.
+        shutil.copytree(self.kits / self.victim, copy, ignore=shutil.ignore_patterns("flower"))
         yield copy
         shutil.rmtree(copy)
 
@@ -322,7 +323,7 @@ def main(study: Path, kits: Path, data: Path, out: Path) -> None:
         drill.agree()
         drill.serve()
         drill.refusals()
-        flood.Flood(Kit.read(kits / "server"), drill.parts["server"].process.pid, say).all()
+        flood.Flood(Kit.read(kits / "server"), drill.parts["server"].process.pid, say).all(1)
         drill.bad_answers()
         drill.killed_site()
         drill.full_disk()

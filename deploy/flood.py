@@ -3,7 +3,8 @@
     python deploy/flood.py KIT PID
 
 KIT: the server's kit. PID: its process, whose children's memory is looked at. Linux. Every flood is
-followed by a question of the doctor's kind, which must be answered while it lasts.
+followed by a question of the doctor's kind, which must be answered while it lasts. All of them come
+three times, since what is kept after each must not add up.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from unseen.federation.kit import Kit
+from unseen.federation.port import HAND_BACK
 from unseen.federation.probe import ask
 
 HEAD = b"POST /v1/fleet/push-messages HTTP/1.1\r\nhost: a\r\ncontent-type: application/protobuf\r\n"
@@ -93,13 +95,16 @@ class Flood:
             peer.close()
         self.healthy(f"all of them were closed within {time.monotonic() - begun:.0f} s")
 
-    def all(self) -> None:
-        """Every flood, one after the other."""
+    def all(self, times: int = 3) -> None:
+        """Every flood, one after the other, again and again."""
         self.healthy("before any flood")
-        self.body(b"content-length: 1073741824\r\n", "a body of 1 GiB, stated")
-        self.body(b"transfer-encoding: chunked\r\n", "a body of 1 GiB in pieces")
-        self.silent(300, HEAD, "half headers")
-        self.silent(900, None, "idle connections")
+        for which in range(1, times + 1):
+            self.body(b"content-length: 1073741824\r\n", "a body of 1 GiB, stated")
+            self.body(b"transfer-encoding: chunked\r\n", "a body of 1 GiB in pieces")
+            self.silent(300, HEAD, "half headers")
+            self.silent(900, None, "idle connections")
+            time.sleep(HAND_BACK + 2)
+            self.healthy(f"{HAND_BACK + 2} s after flood {which} of {times}")
 
 
 if __name__ == "__main__":

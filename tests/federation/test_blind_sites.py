@@ -256,6 +256,20 @@ def as_bytes(parcel: Answer) -> bytes:
     return b"\n".join(map(one, parcel.values()))
 
 
+def test_a_site_with_an_old_key_is_left_out_and_its_state_too(made: Callable[..., Blind]) -> None:
+    """It answers first; what it sealed nobody else could open."""
+    blind = made("ppdg")
+    kit = blind.folder / "kits"
+    old = (kit / "a" / "ckks.secret").read_bytes()
+    write_sum_keys(kit, list(SITES), ["ckks"])
+    (kit / "a" / "ckks.secret").write_bytes(old)
+    out = blind.run()
+    (rounds,) = lines(out, "rounds.jsonl").values()
+    trained = [line for line in rounds if line["exchange"] == "train"]
+    assert [line["clients"] for line in trained] == [["b", "c"]] * 2
+    assert all("context" in line["dropped"]["a"] for line in trained[:1])
+
+
 def test_neither_disk_nor_messages_hold_an_update_or_a_model_or_the_key(
     made: Callable[..., Blind], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
 import shutil
 import subprocess
@@ -138,6 +140,34 @@ def test_the_compose_file_keeps_to_the_schema(compose: dict[str, Any]) -> None:
         services = {**compose["services"], "va": {**compose["services"]["va"], **wrong}}
         with pytest.raises(jsonschema.ValidationError):
             jsonschema.validate({**compose, "services": services}, SCHEMA)
+
+
+def test_the_compose_file_keeps_to_the_published_schema(compose: dict[str, Any]) -> None:
+    """`schema/compose-spec.json` of the Compose Specification, as UNSEEN_DATA/compose-spec.json."""
+    jsonschema = pytest.importorskip("jsonschema", reason="comes with the extras")
+    path = Path(os.environ.get("UNSEEN_DATA", "")) / "compose-spec.json"
+    if not os.environ.get("UNSEEN_DATA") or not path.is_file():
+        pytest.skip("no compose-spec.json, the published schema, in the folder UNSEEN_DATA")
+    validator = jsonschema.Draft7Validator(json.loads(path.read_text("utf-8")))
+    assert [error.message for error in validator.iter_errors(compose)] == []
+    services = {**compose["services"], "va": {**compose["services"]["va"], "comand": "x"}}
+    assert not validator.is_valid({**compose, "services": services})
+
+
+def test_podman_compose_reads_the_compose_file(compose: dict[str, Any]) -> None:
+    yaml = pytest.importorskip("yaml", reason="PyYAML comes with the extra flower")
+    tool = shutil.which("podman-compose")
+    if tool is None or shutil.which("podman") is None:
+        pytest.skip("podman-compose and podman are not both on this machine")
+    variables = {**os.environ, "UNSEEN_UID": "1234", "UNSEEN_GID": "1235"}
+    command = [tool, "-f", str(DEPLOY / "compose.yaml"), "config"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=variables)
+    assert done.returncode == 0, done.stderr
+    resolved = yaml.safe_load(done.stdout)["services"]
+    assert set(resolved) == set(compose["services"])
+    for name, service in resolved.items():
+        assert service["user"] == "1234:1235" and service["read_only"]
+        assert service["command"] == compose["services"][name]["command"]
 
 
 def test_the_compose_file_is_of_the_federation_beside_it(compose: dict[str, Any]) -> None:

@@ -19,6 +19,9 @@ pytest.importorskip("flwr", reason="needs the extra flower")
 
 from support.deployment import SLOWER, free_port
 
+from unseen.federation.kit_spec import Federation
+from unseen.federation.provision import provision
+
 SERVER = """
 import sys
 from unseen.federation import port, superlink
@@ -41,11 +44,39 @@ port.run(superlink.Guard(inner), host="127.0.0.1", port=int(sys.argv[1]), log_le
 """
 
 
+#: The same over TLS, which waits longer for it.
+SECURE = """
+import sys
+from unseen.federation import port, superlink
+
+async def inner(scope, receive, send):
+    return
+
+port.HANDSHAKE, port.HAND_BACK = 60.0, 1
+port.run(superlink.Guard(inner), host="127.0.0.1", port=int(sys.argv[1]), log_level="warning",
+         lifespan="off", ssl_certfile=sys.argv[2], ssl_keyfile=sys.argv[3])
+"""
+
+
 @pytest.fixture(scope="module")
 def server() -> Iterator[tuple[int, int]]:
     """Port and pid of the guard behind the bounds, over a small app."""
+    yield from started(SERVER)
+
+
+@pytest.fixture
+def secure(tmp_path: Path) -> Iterator[tuple[int, int]]:
+    """The same of a server that speaks TLS."""
+    federation = Federation(name="port", servers=["127.0.0.1"], sites={"a": "train"})
+    provision(federation, tmp_path / "kits")
+    kit = tmp_path / "kits" / "server"
+    yield from started(SECURE, str(kit / "server.crt"), str(kit / "server.key"))
+
+
+def started(code: str, *words: str) -> Iterator[tuple[int, int]]:
+    """Port and pid of a server."""
     port = free_port()
-    process = subprocess.Popen([sys.executable, "-c", SERVER, str(port)])
+    process = subprocess.Popen([sys.executable, "-c", code, str(port), *words])
     end = time.monotonic() + 60 * SLOWER
     while time.monotonic() < end and process.poll() is None:
         with suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
@@ -70,7 +101,7 @@ def answered(port: int, size: int = 5) -> tuple[int, str]:
 
 
 def pushed(port: int, headers: bytes) -> str:
-    """The first line of an answer to 1 GiB, as much of it as is taken."""
+    """The first line of an answer to 1 GiB, as much of it as is taken, "" if all of it was."""
     with socket.create_connection(("127.0.0.1", port), 20) as peer:
         peer.sendall(b"POST /v1/fleet/push-messages HTTP/1.1\r\nhost: a\r\n" + headers + b"\r\n")
         with suppress(OSError):
@@ -147,3 +178,52 @@ def test_one_address_has_so_many_connections(server: tuple[int, int]) -> None:
     assert closed == 20
     time.sleep(0.5)
     assert answered(port) == (200, "5")  # they are counted off again
+
+
+def test_an_app_that_answers_every_error_does_not_keep_the_connection() -> None:
+    """Flower makes a 500 of whatever its handlers raise."""
+    from unseen.federation import superlink
+
+    answers: list[Any] = []
+
+    async def inner(scope: Any, receive: Any, send: Any) -> None:
+        status = 200
+        try:
+            while (await receive()).get("more_body"):
+                pass
+        except Exception:
+            status = 500
+        await send({"type": "http.response.start", "status": status, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+
+    async def receive() -> Any:
+        return {"type": "http.request", "body": bytes(2**16), "more_body": True}
+
+    async def send(message: Any) -> None:
+        answers.append(message)
+
+    scope = {"type": "http", "path": "/v1/fleet/push-messages", "scheme": "https", "headers": [],
+             "client": ("198.51.100.7", 1), "server": ("10.0.0.1", 1), "query_string": b"",
+             "method": "POST"}  # fmt: skip
+    asyncio.run(superlink.Guard(inner)(scope, receive, send))  # type: ignore[arg-type]
+    starts = [message for message in answers if message["type"] == "http.response.start"]
+    assert [message["status"] for message in starts] == [413]
+    assert (b"connection", b"close") in starts[0]["headers"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+def test_connections_cost_little_and_leave_nothing(secure: tuple[int, int]) -> None:
+    """A connection may cost a buffer of 32 KiB and as much of OpenSSL; then it is handed back."""
+    port, pid = secure
+    left: list[int] = []
+    count = 300
+    for _ in range(3):
+        before = memory(pid)
+        peers = [socket.create_connection(("127.0.0.1", port), 30) for _ in range(count)]
+        time.sleep(1.5)
+        assert memory(pid) - before < count * 96 / 1024
+        for peer in peers:
+            peer.close()
+        time.sleep(3)
+        left.append(memory(pid))
+    assert left[-1] - left[0] < 15

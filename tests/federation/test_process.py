@@ -10,8 +10,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from support.kits import provisioned
 
-from unseen.federation import flower_patches, process
+from unseen.errors import UnseenError
+from unseen.federation import flower_patches, process, serve
+from unseen.federation.kit import Kit
+from unseen.federation.probe import Answer
 
 
 def test_a_log_that_grew_is_put_aside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -57,3 +61,26 @@ def test_flower_has_the_place_for_it() -> None:
     assert callable(InMemoryNodeState.claim_task)
     record = TokenRecord("token", datetime.fromtimestamp(time.time(), UTC))
     record.active_until += timedelta(seconds=1)
+
+
+def test_why_a_process_ended_has_no_colours(tmp_path: Path) -> None:
+    text = r"print('\x1b[93mWARNING \x1b[0m:   Connection attempt failed')"
+    home = process.environment(tmp_path / "home")
+    child = process.Child([sys.executable, "-c", text], home, tmp_path / "logs" / "a.log")
+    child.wait(interval=0.05)
+    assert "(status 0). WARNING :   Connection attempt failed Log: " in str(child.ended("it ended"))
+
+
+def test_a_site_that_was_shut_out_is_told_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kit = Kit.read(provisioned(tmp_path / "kits") / "north")
+    own, asked = serve.key_of(kit), Answer(content={"registered": False})
+    monkeypatch.setattr(serve, "ask", lambda kit: asked)
+    with pytest.raises(UnseenError, match="shut this site out. unregistered key: .* of north"):
+        serve.check_let_in(kit, own)
+    with pytest.raises(UnseenError, match="shut out the key .*; the kit has another"):
+        serve.check_let_in(kit, b"before")
+    for other in (Answer(content={"registered": True}), Answer("unreachable", "nobody there")):
+        monkeypatch.setattr(serve, "ask", lambda kit, other=other: other)
+        serve.check_let_in(kit, own)  # it ended for another reason

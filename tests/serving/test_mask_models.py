@@ -10,6 +10,8 @@ import pytest
 import torch
 from PIL import Image
 from support.command_line import Command
+from support.federations import SCAN as SIZE
+from support.federations import write_scans
 
 from unseen.core.metrics import METRICS
 from unseen.core.outputs import predicted
@@ -21,28 +23,12 @@ from unseen.serving.fit import study_of, train
 from unseen.serving.mask_images import write_mask
 from unseen.serving.policy import policy_of
 
-SIZE = (20, 12)  # width and height of the files; the model takes 16 by 16
 OPTIONS = "size=16, classes=['background', 'disc', 'core']"
-
-
-def write_images(root: Path, count: int = 8) -> Path:
-    for domain in load(f"ellipses(size=16, count={count})").domains[:3]:
-        for i, (x, y) in enumerate(zip(domain.x, domain.y, strict=True)):
-            shown = Image.fromarray(x.permute(1, 2, 0).numpy())
-            mask = Image.fromarray(y.numpy().astype(np.uint8))
-            for part, image, how in (
-                ("images", shown, Image.Resampling.BILINEAR),
-                ("masks", mask, Image.Resampling.NEAREST),
-            ):
-                path = root / domain.name / part / f"p{i}.png"
-                path.parent.mkdir(parents=True, exist_ok=True)
-                image.resize(SIZE, how).save(path)
-    return root
 
 
 @pytest.fixture(scope="module")
 def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_images(tmp_path_factory.mktemp("data") / "scans")
+    return write_scans(tmp_path_factory.mktemp("data") / "scans")
 
 
 @pytest.fixture(scope="module")
@@ -115,7 +101,7 @@ def test_evaluation_gives_what_was_recorded(
 def test_another_folder_of_the_same_form_is_evaluated(
     model: Trained, images: Path, tmp_path: Path, unseen: Command
 ) -> None:
-    write_images(tmp_path / "others", 3)
+    write_scans(tmp_path / "others", 3)
     ran = unseen("evaluate", model.folder, "--data", tmp_path / "others", "--format", "csv")
     assert {r["domain"]: r["examples"] for r in csv.DictReader(ran.out.splitlines())} == {
         "amber": "3", "faint": "3", "grainy": "3",

@@ -7,11 +7,14 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+from unseen.datasets import load
 from unseen.serving.directory import Trained
 from unseen.serving.fit import study_of, train
 
 SITES = ("north", "south", "west")
 CLASSES = ("cat", "dog")
+#: Width and height of images with masks.
+SCAN = (20, 12)
 
 
 def write_table(path: Path, rows: int = 24) -> Path:
@@ -40,6 +43,22 @@ def write_photos(root: Path, each: int = 10) -> Path:
                 pixels = draws.integers(0, 90, (10, 12, 3), dtype=np.uint8) + 20 * k
                 pixels[:, 6 * c : 6 * c + 6] += 90
                 Image.fromarray(pixels.astype(np.uint8)).save(folder / f"{i}.png")
+    return root
+
+
+def write_scans(root: Path, count: int = 8) -> Path:
+    """root/site/images and masks/*.png of three drawn sites, of other sides than a model takes."""
+    for domain in load(f"ellipses(size=16, count={count})").domains[:3]:
+        for i, (x, y) in enumerate(zip(domain.x, domain.y, strict=True)):
+            shown = Image.fromarray(x.permute(1, 2, 0).numpy())
+            mask = Image.fromarray(y.numpy().astype(np.uint8))
+            for part, image, how in (
+                ("images", shown, Image.Resampling.BILINEAR),
+                ("masks", mask, Image.Resampling.NEAREST),
+            ):
+                path = root / domain.name / part / f"p{i}.png"
+                path.parent.mkdir(parents=True, exist_ok=True)
+                image.resize(SCAN, how).save(path)
     return root
 
 

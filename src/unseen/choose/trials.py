@@ -100,7 +100,9 @@ class Trials:
 def at_targets(
     results: Results, rows: dict[str, int], costs: dict[str, list[Cost]]
 ) -> dict[str, dict[str, list[float]]]:
-    """Return method -> site -> its figures at the last round; a run that diverged has none.
+    """Return method -> site -> its figures at the last round, if it has any.
+
+    A run that diverged has none, and so has a site that gave no figures that can be used.
 
     Args:
         results: A study that has been run.
@@ -113,7 +115,7 @@ def at_targets(
             continue
         upload = sum(x["bytes"]["up"] / max(1, len(x["clients"])) for x in job.rounds)
         costs[job.job.method].append(Cost(upload, float(job.mark["seconds"])))
-        last = max(record["round"] for record in job.target)
+        last = max((record["round"] for record in job.target), default=-1)
         for record in job.target:
             figure = value(record, results.metric) if record["round"] == last else None
             if figure is not None:

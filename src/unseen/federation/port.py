@@ -8,10 +8,11 @@ no request comes. The sites' connections are those of their own keys and never c
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import resource
 import socket
 import sys
-from asyncio import constants
+from asyncio import constants, sslproto
 from collections import Counter
 from contextlib import suppress
 from typing import Any
@@ -25,6 +26,13 @@ from unseen.federation.kit_spec import is_local
 HANDSHAKE, HEADERS, SILENCE = 10.0, 20.0, 30.0
 #: Connections of one address, which several sites may share, and of all of them together.
 PER_PEER, ALL = 128, 768
+#: Bytes that a TLS connection reads at once. asyncio sets this many aside, and writes zeros into
+#: them, before the peer has said anything: 256 KiB by default, where a record of TLS has 16.
+READ = 32 * 2**10
+#: Seconds between two times that freed memory is handed back to the system.
+HAND_BACK = 10
+#: glibc's names for its settings (malloc.h): size from which a block is mapped apart, most arenas.
+MMAP_THRESHOLD, ARENA_MAX = -3, -8
 
 
 class Connection(socket.socket):
@@ -105,6 +113,27 @@ class Timed(H11Protocol):
             self._wait()
 
 
+def keep_little() -> bool:
+    """Have the C library keep little of what connections leave behind, and say whether it will.
+
+    Note:
+        glibc gives each of the threads that check signatures a heap of its own, and learns from
+        every large block that it frees to keep larger ones. So what a flood took stays, in one
+        heap or another. A fixed threshold ends the learning.
+    """
+    try:
+        setting = ctypes.CDLL(None).mallopt
+    except (OSError, AttributeError):  # another C library
+        return False
+    return bool(setting(MMAP_THRESHOLD, 128 * 2**10)) and bool(setting(ARENA_MAX, 2))
+
+
+async def hand_back() -> None:
+    """Hand freed memory back to the system, also what lies between blocks in use."""
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)
+
+
 def run(app: Any, **options: Any) -> None:
     """Serve an app as `uvicorn.run` does, within the bounds.
 
@@ -112,15 +141,20 @@ def run(app: Any, **options: Any) -> None:
         app: The app.
         options: Those of `uvicorn.run`.
     """
-    # uvicorn leaves both to asyncio's defaults: a minute for a handshake, and few open files.
+    # uvicorn leaves these to asyncio: a minute for a handshake, large buffers, few open files.
     vars(constants)["SSL_HANDSHAKE_TIMEOUT"] = HANDSHAKE
+    sslproto.SSLProtocol.max_size = READ
+    keep_little()
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with suppress(ValueError, OSError):
         wanted_files = 4 * ALL if hard == resource.RLIM_INFINITY else min(4 * ALL, hard)
         resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted_files), hard))
     options.pop("workers", None)
     options.pop("reload", None)
-    config = uvicorn.Config(app, http=Timed, loop="asyncio", **options)
+    config = uvicorn.Config(
+        app, http=Timed, loop="asyncio", callback_notify=hand_back, timeout_notify=HAND_BACK,
+        **options,
+    )  # fmt: skip
     server = uvicorn.Server(config)
     with listener(config.host, config.port) as bound:
         server.run(sockets=[bound])

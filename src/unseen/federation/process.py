@@ -122,7 +122,8 @@ class Child:
 
     def ended(self, what: str) -> UnseenError:
         """Return an error that says what ended, with the line of the log that says why."""
-        lines = [line.strip() for line in self.output().splitlines() if line.strip()]
+        output = re.sub(r"\x1b\[[0-9;]*m", "", self.output())  # Flower's log has colours
+        lines = [line.strip() for line in output.splitlines() if line.strip()]
         telling = [line for line in lines if re.search("rror|refused|nvalid|[Ff]ailed", line)]
         why = (telling or lines or [""])[-1][:300]
         return UnseenError(f"{what} (status {self.code}). {why} Log: {self.log}")

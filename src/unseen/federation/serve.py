@@ -177,7 +177,7 @@ def join(
     options = {"superlink": kit.address, "port": free_port(), "node-config": names}
     ca, key = kit.folder / "ca.crt", kit.private_key
     keys = {"root-certificates": ca, "auth-supernode-private-key": key}
-    start, once = time.monotonic(), cache(say)
+    start, once, own = time.monotonic(), cache(say), key_of(kit)
     with _stopped(), monitor.exposed(metrics, monitor.SiteNumbers(kit)):
         say(f"{kit.name} takes part in {kit.federation} at {kit.address} with {path}")
         if policy.approval == "wait":
@@ -186,10 +186,31 @@ def join(
             with started(kit, "supernode", options, keys, UNSEEN_APP=str(folder)) as child:
                 child.wait()
                 if STILL not in child.output() or time.monotonic() - start > MISSED:
+                    check_let_in(kit, own)
                     raise child.ended("the connection ended")
                 once("the server still counts on the connection before; trying again")
                 time.sleep(LOOK)
     return 0
+
+
+def key_of(kit: Kit) -> bytes:
+    """Return a site's private key; nothing where it has none."""
+    return kit.private_key.read_bytes() if kit.private_key.is_file() else b""
+
+
+def check_let_in(kit: Kit, own: bytes) -> None:
+    """Refuse a site whose key the server has shut out: Flower says only that it is not answered.
+
+    Args:
+        kit: The site's kit.
+        own: The key that it was started with.
+    """
+    if key_of(kit) != own:
+        what = f"the server shut out the key that {kit.name} was started with; the kit has another."
+        raise UnseenError(what, remedy="Run the same command again.")
+    answer = ask(kit)
+    if not answer.trouble and (fault := unregistered(kit, answer)):
+        raise UnseenError(f"the server shut this site out. {fault.what}", remedy=fault.remedy)
 
 
 def settle(kit: Kit, data: Path | None = None, allow: Sequence[str] = ()) -> Path:

@@ -72,11 +72,17 @@ class _Beyond(Exception):
 async def _bounded(app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
     """Answer a site's request, of whose body nothing beyond its bound is ever kept."""
     request, answered = Request(scope), False
+    beyond: _Beyond | None = None
     registered = await run_in_threadpool(_registered, request)
     most, size = (
         LARGEST if registered or (registered is None and _insecure(request)) else STRANGERS,
         0,
     )
+
+    def refused(status: int, why: str) -> _Beyond:
+        nonlocal beyond
+        beyond = _Beyond(status, why)
+        return beyond
 
     async def bounded() -> Message:
         nonlocal size
@@ -84,28 +90,32 @@ async def _bounded(app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> 
             async with asyncio.timeout(port.SILENCE):
                 message = await receive()
         except TimeoutError:
-            raise _Beyond(408, "the rest of the request did not come") from None
+            raise refused(408, "the rest of the request did not come") from None
         size += len(message.get("body", b""))
         if size > most:
-            raise _Beyond(413, f"more than {most} bytes")
+            raise refused(413, f"more than {most} bytes")
         return message
 
     async def sent(message: Message) -> None:
         nonlocal answered
-        answered = True
-        await send(message)
+        # Flower makes a 500 of every error, after which the connection would read on.
+        if answered or beyond is None:
+            answered = True
+            await send(message)
 
     try:
         length = request.headers.get("content-length", "0")
         if not length.isdigit() or int(length) > most:
-            raise _Beyond(413, f"more than {most} bytes")
+            raise refused(413, f"more than {most} bytes")
         await app(scope, bounded, sent)
-    except _Beyond as error:
-        status, why = error.args
-        if not answered:
-            # The rest of the body is not read, so the connection cannot go on.
-            answer = JSONResponse({"error": why}, status, {"connection": "close"})
-            await answer(scope, receive, send)
+    except Exception:
+        if beyond is None:
+            raise
+    if beyond is not None and not answered:
+        status, why = beyond.args
+        # The rest of the body is not read, so the connection cannot go on.
+        answer = JSONResponse({"error": why}, status, {"connection": "close"})
+        await answer(scope, receive, send)
 
 
 def _insecure(request: Request) -> bool:

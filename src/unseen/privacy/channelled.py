@@ -115,13 +115,14 @@ class Channelled(Backend):
             if stale:
                 if not sealed.state:
                     raise BadReply(f"site {name!r} sent no sealed state with its answer.")
-                server.take(name, sealed.state)
                 self._disclose(name, STATE, "encrypted", sealed.state)
-            if not exchange.slots:
-                return Reply(scalars=sealed.scalars)
-            for slot, row in sealed.rows.items() if server.form else ():
-                self._disclose(name, slot, server.form, row)
-            rows = cast("Mapping[str, Tensor]", server.opened(name, sealed.rows))
+            rows: Mapping[str, Tensor] = {}
+            if exchange.slots:
+                for slot, row in sealed.rows.items() if server.form else ():
+                    self._disclose(name, slot, server.form, row)
+                rows = cast("Mapping[str, Tensor]", server.opened(name, sealed.rows))
+            if stale:  # not before its rows were found to be under the key of the others
+                server.take(name, sealed.state)
             return Reply(rows, sealed.scalars)
 
         return self.exchange(exchange, inbox, clients, server.hello(exchange, turn), opened)

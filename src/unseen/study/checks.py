@@ -1,6 +1,6 @@
 """What a study refuses before it runs, and what its `[privacy]` table makes of its jobs."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -213,20 +213,35 @@ def check_clients(prepared: Prepared, study: StudySpec, task: Task) -> list[str]
 def lacks(method: Method, network: nn.Module, prepared: Prepared) -> str:
     """Return what a method needs that data and model are not, as a reason; "" for nothing."""
     lacking = [ask for ask in method.asks if not _has(ask, network, prepared)]
-    if not lacking:
-        return ""
     why = ", and gets features of them" if prepared.frozen and "images" in lacking else ""
-    names = {"classes": "one class per example"} if prepared.masks else {}
-    return f"needs {' and '.join(names.get(ask, ask) for ask in lacking)}{why}"
+    return f"{needs(lacking, prepared.masks)}{why}"
+
+
+def needs(lacking: Sequence[str], masks: bool) -> str:
+    """Return a reason of what is lacking; "" for nothing."""
+    names = {"classes": "one class per example"} if masks else {}
+    return f"needs {' and '.join(names.get(ask, ask) for ask in lacking)}" if lacking else ""
+
+
+def has_labels(ask: str, classes: object, masks: bool) -> bool | None:
+    """Return whether labels are what a method asks for; None if it asks for something else.
+
+    Args:
+        ask: One of `Method.asks`.
+        classes: Names or number of the classes; None for numbers.
+        masks: Whether every pixel has a class.
+    """
+    if ask == "classes":
+        return classes is not None and not masks
+    return masks is (ask == MASKS) if ask in (ONE_LABEL, MASKS) else None
 
 
 def _has(ask: str, network: nn.Module, prepared: Prepared) -> bool:
     if ask == "images":
         return len(prepared.shape) == 3 and not prepared.frozen
-    if ask == "classes":
-        return prepared.classes is not None and not prepared.masks
-    if ask in (ONE_LABEL, MASKS):
-        return prepared.masks is (ask == MASKS)
+    labels = has_labels(ask, prepared.classes, prepared.masks)
+    if labels is not None:
+        return labels
     kind = nn.Conv2d if ask == "convolutions" else _BatchNorm
     return any(isinstance(layer, kind) for layer in network.modules())
 

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
+import torch
+from torch import Tensor
+
+from unseen.core.replies import NOT_FINITE
 from unseen.engine.messages import Value
 from unseen.errors import BadReply
+from unseen.exact.thresholds import EDGES
 from unseen.federation.flower.terms import FAILED, PROTOCOL, REFUSED, RULE, Facts, Refused
 from unseen.spec.wording import short
 from unseen.version import __version__
 
+#: Of an answer about a model: a site's figures with intervals, and its rows by probability.
+RESULTS, COUNTS = "results", "counts"
 #: Returns what is wrong with an answer that was read, or nothing.
 Judge = Callable[[Mapping[str, Value]], str | None]
 
@@ -87,6 +96,62 @@ def ruled(reason: str, answer: Mapping[str, Value]) -> str:
     """Return why a site refused, with the rule that it named."""
     rule = text_in(answer, RULE)
     return f"refused by its rule {rule}: {reason}" if rule else reason
+
+
+def figures_of(
+    answer: Mapping[str, Value], role: str, metrics: Sequence[str], stated: int | None
+) -> tuple[dict[str, Any], Tensor | None]:
+    """Return a site's figures of a model, and its counts of rows by probability if it sent any.
+
+    Args:
+        answer: Its answer.
+        role: What it is in the task.
+        metrics: Names of those that were asked for.
+        stated: How many rows it can have; None where it did not say.
+
+    Raises:
+        BadReply: They are not what was asked for.
+    """
+    try:
+        content = json.loads(text_in(answer, RESULTS))
+        line = {key: content[key] for key in ("site", "role", "trained on", "examples", "metrics")}
+        names = [*line["metrics"]]
+    except (ValueError, TypeError, KeyError) as error:
+        raise BadReply(f"figures that cannot be read ({type(error).__name__})") from None
+    for key, value in {"site": answer["site"], "role": role}.items():
+        if line[key] != value:
+            raise BadReply(f"{short(line[key])} as {key!r}, where {value!r} answers")
+    for key in ("trained on", "examples"):
+        count = line[key]
+        if type(count) is not int or count < 0:
+            raise BadReply(f"no whole number as {key!r}: {short(count)}")
+        if stated is not None and count > stated:
+            raise BadReply(f"{count} rows, and it said that it has {stated}")
+    if not isinstance(line["metrics"], dict) or {*names} != {*metrics}:
+        raise BadReply(f"figures of {short(names)}; asked for were {', '.join(metrics)}")
+    own = {name: _interval(name, line["metrics"][name]) for name in names}
+    return {**line, "metrics": own}, _counts(answer.get(COUNTS))
+
+
+def _interval(name: str, parts: Any) -> list[float | None]:
+    """A value and the two ends of its interval, each None where it is undefined."""
+    number = (int, float, type(None))
+    if not isinstance(parts, list) or len(parts) != 3 or not all(type(x) in number for x in parts):
+        raise BadReply(f"no three numbers as {name!r}: {short(parts)}")
+    if not all(x is None or math.isfinite(x) for x in parts):
+        raise BadReply(f"{NOT_FINITE} as {name!r}")
+    return [None if x is None else float(x) for x in parts]
+
+
+def _counts(counts: Value | None) -> Tensor | None:
+    if counts is None:
+        return None
+    form = torch.int64, (2, len(EDGES) + 1)
+    if not isinstance(counts, Tensor) or (counts.dtype, tuple(counts.shape)) != form:
+        raise BadReply("counts of rows by probability of another form")
+    if bool((counts < 0).any()):
+        raise BadReply("counts of rows by probability below 0")
+    return counts
 
 
 def whys(faults: Mapping[str, str]) -> str:

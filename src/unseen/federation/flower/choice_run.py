@@ -43,9 +43,8 @@ class Played:
 
     def __call__(self, study: Study, out: Path) -> Results:
         """Play a study that differs from what was agreed to in rate, methods and plan."""
-        link, terms = self.session.link, self.session.terms
         spec = StudySpec(**study.model_dump(exclude_defaults=True))
-        planned = planned_study(spec, out, link.facts, terms)
+        planned = planned_study(spec, out, self.session.facts, self.session.terms)
         study_file.write(out, planned.content())
         session = replace(self.session, planned=planned)
         for job in planned.missing:

@@ -27,7 +27,7 @@ from unseen.engine.messages import INBOX, Parcel, Value
 from unseen.errors import UnseenError
 from unseen.exact.thresholds import Counts
 from unseen.federation.flower import terms
-from unseen.federation.flower.answers import text_in
+from unseen.federation.flower.answers import Judge, figures_of, text_in
 from unseen.federation.flower.server_run import Session, followed, opened
 from unseen.federation.flower.site_backend import Sites
 from unseen.federation.flower.site_messages import POLL, Question
@@ -100,13 +100,15 @@ class Finished:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
             return tensors, int((file.metadata() or {})["round"])
 
-    def ask(self, kind: str, names: Sequence[str], more: Parcel) -> dict[str, Question]:
+    def ask(
+        self, kind: str, names: Sequence[str], more: Parcel, good: Judge = lambda answer: None
+    ) -> dict[str, Question]:
         """Ask sites about the model of the selected round; whoever is away is not waited for."""
         tensors, best = self.selected()
         rounds = max(best + 1, self.session.planned.setting.study.rounds)
         turn = Turn(self.job.seed, best, rounds, kind, roster=tuple(sorted(self.prepared.sources)))
         parcel: dict[str, Value] = {**self.entries(tensors), **more}
-        return self.sites.ask(kind, dict.fromkeys(names, parcel), turn)
+        return self.sites.ask(kind, dict.fromkeys(names, parcel), turn, good=good)
 
     def entries(self, tensors: Mapping[str, Tensor]) -> dict[str, Value]:
         """Return the selected round's entries as a message has them, in the clear or sealed."""
@@ -204,10 +206,18 @@ def _write(finished: Finished) -> None:
 
 def _measured(finished: Finished, spec: dict[str, Any]) -> None:
     """Ask every site how the model does there, and put it into the description."""
-    questions = finished.ask(terms.MEASURE, finished.members, {})
-    answers = {name: q.answer for name, q in questions.items() if q.answer is not None}
-    lines = [json.loads(str(answer["results"])) for answer in answers.values()]
-    lines = [line for line in map(_line, lines) if line["site"] in answers]
+    lines: list[dict[str, Any]] = []
+    counted: dict[str, Tensor] = {}
+
+    def good(answer: Mapping[str, Value]) -> None:
+        name, stated = str(answer["site"]), finished.sites.link.stated
+        asked = finished.sites.roles[name], spec["metrics"], stated.get(name)
+        line, counts = figures_of(answer, *asked)
+        lines.append(line)
+        if counts is not None:
+            counted[name] = counts
+
+    questions = finished.ask(terms.MEASURE, finished.members, {}, good)
     order = list(ROLES)
     spec["results"] = sorted(lines, key=lambda line: (order.index(line["role"]), line["site"]))
     recorded = JobFolder(finished.job, finished.folder)
@@ -221,10 +231,9 @@ def _measured(finished: Finished, spec: dict[str, Any]) -> None:
             spec["results"].append({**line, "examples": int(record["examples"])})
     if worse := beaten(best, recorded.constant).get(spec["metric"]):
         spec["worse than a constant"] = list(worse)
-    counts = [c for answer in answers.values() if isinstance(c := answer.get("counts"), Tensor)]
-    if counts and len(counts) == len(finished.prepared.sources):
-        total = torch.stack(counts).sum(0)
-        about = {"kind": "validation", "rows": int(total.sum()), "sites": len(counts)}
+    if counted and set(counted) == set(finished.prepared.sources):
+        total = torch.stack([counted[name] for name in sorted(counted)]).sum(0)
+        about = {"kind": "validation", "rows": int(total.sum()), "sites": len(counted)}
         spec[KEY] = {
             "evidence": {**about, "of": OF["validation"]}, "thresholds": Counts(total).to_json(),
         }  # fmt: skip
@@ -232,16 +241,6 @@ def _measured(finished: Finished, spec: dict[str, Any]) -> None:
     words = ["its metrics of the model, with intervals", *told_of(spec.get(KEY, {}), classes)]
     spec["left the sites"]["what"] += words
     account(finished, terms.MEASURE, questions)
-
-
-def _line(line: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a site's metrics with the fields that a description has, and no other."""
-    metrics = {
-        str(name): [None if x is None else float(x) for x in parts]
-        for name, parts in line["metrics"].items()
-    }
-    numbers = {key: int(line[key]) for key in ("trained on", "examples")}
-    return {"site": str(line["site"]), "role": str(line["role"]), **numbers, "metrics": metrics}
 
 
 def account(finished: Finished, kind: str, questions: Mapping[str, Question]) -> None:

@@ -80,6 +80,7 @@ class Session:
         head: What every message says.
         out: Folder of the records.
         agreed: The study that the sites approved.
+        facts: What each site said of its data when the run began.
     """
 
     planned: plans.Plan
@@ -88,6 +89,7 @@ class Session:
     head: Mapping[str, Any]
     out: Path
     agreed: StudySpec
+    facts: Mapping[str, Facts]
 
     def placed(self, setting: Setting, job: Job, task: Task) -> tuple[Sites, Prepared]:
         """Return a job's sites, and what is prepared of them where no row is.
@@ -257,7 +259,7 @@ def opened(
     planned.check_code()
     versions = {n: {"role": f.role, **f.versions} for n, f in facts.items()}
     study_file.write(out, planned.content(), sites=versions)
-    return Session(planned, terms, link, head, out, study)
+    return Session(planned, terms, link, head, out, study, facts)
 
 
 @dataclass(frozen=True)

@@ -87,11 +87,12 @@ def load(site: Site, study: StudySpec) -> DataSet:
 
     Note:
         A table is read from the site's csv file, images of `folder` from the site's domain/class or
-        class folders, heart disease from the one hospital's file; of every other data set the
+        class folders, those of `masks` from its domain/images and domain/masks, or images and
+        masks, heart disease from the one hospital's file; of every other data set the
         domain of the site's name is taken.
     """
     (call,) = parse(study.dataset)
-    loaders = {"heart-disease": _heart, "table": _table, "folder": _folder}
+    loaders = {"heart-disease": _heart, "table": _table, "folder": _folder, "masks": _folder}
     if call.name in loaders:
         data = loaders[call.name](site, call)
     else:
@@ -207,11 +208,12 @@ def _folder(site: Site, call: Call) -> DataSet:
     above = site.data
     check_links(site.data)
     if not (site.data / site.name).is_dir():
-        # The site's folder holds the classes themselves: a link makes it a domain of its name.
+        # The site's folder holds the classes, or images and masks, themselves: a link makes it a
+        # domain of its name.
         above = site.state / "images"
         above.mkdir(parents=True, exist_ok=True)
         link = above / site.name
         if not link.is_symlink() or link.resolve() != site.data.resolve():
             link.unlink(missing_ok=True)
             link.symlink_to(site.data.resolve(), target_is_directory=True)
-    return load_named("folder", above, **{**call.arguments, "path": "."})
+    return load_named(call.name, above, **{**call.arguments, "path": "."})

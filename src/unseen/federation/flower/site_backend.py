@@ -15,6 +15,8 @@ import torch
 from torch import Tensor
 
 from unseen.core import Backend, Client, DenseRows, Exchange, Inbox, Memories, Model, Reply, Turn
+from unseen.core.metrics import Evaluate
+from unseen.core.parts import innermost
 from unseen.core.replies import find_fault, row_shapes
 from unseen.engine import messages
 from unseen.engine.messages import Parcel, Value
@@ -31,6 +33,8 @@ MESSAGES = "messages.jsonl"
 #: goes along (CKKS takes 40 for a number, and as many for a product's); and the few ciphertexts
 #: that the smallest vector needs.
 PLAIN, SEALED, CIPHERTEXTS = 8, 96, 2**24
+#: Columns of a table that no site sends.
+GIVEN = {"client", "progress", "rounds"}
 
 
 @dataclass
@@ -96,7 +100,8 @@ class Sites(Backend):
             name = str(answer["site"])
             replies[name] = opened(name, answer)
             fault = find_fault(replies[name], shapes)
-            return fault or beyond(replies[name], self.link.stated.get(name))
+            fault = fault or beyond(replies[name], self.link.stated.get(name))
+            return fault or unlike(replies[name], exchange)
 
         parcels = dict.fromkeys(clients, parcel)
         questions = self.ask(self.kind, parcels, turn, minimum, good, self.room(shapes, inbox))
@@ -175,6 +180,39 @@ def beyond(reply: Reply, stated: int | None) -> str | None:
         number = "a list" if isinstance(count, Tensor) else f"{count:.12g}"
         return f"{number} as 'examples', and it said that it has {stated}"
     return None
+
+
+def unlike(reply: Reply, exchange: Exchange) -> str | None:
+    """Return how scalars are others than those that an exchange asks for, or None.
+
+    Note:
+        Where few sites answer, what most of them sent says nothing of what was asked for.
+    """
+    own = [slot.combine for slot in exchange.row_slots.values() if slot.view is None]
+    for rule in filter(None, own):
+        for name in set(rule.all_needs()) - GIVEN - reply.scalars.keys():
+            return f"no {name!r} among its scalars, which {type(rule).__name__} reads"
+    local = innermost(exchange.local)
+    if not isinstance(local, Evaluate):
+        return None
+    expected = scalars_of(local)
+    sizes = {n: tuple(s.shape) if isinstance(s, Tensor) else () for n, s in reply.scalars.items()}
+    for name in sorted({*expected, *sizes}):
+        if name not in sizes:
+            return f"no {name!r} among its metrics"
+        if sizes[name] != expected.get(name):
+            return f"{name!r} among its metrics, which nobody asked for so"
+    return None
+
+
+def scalars_of(local: Evaluate) -> dict[str, tuple[int, ...]]:
+    """Return the name and the shape of every scalar of an evaluation's reply."""
+    metrics = (f"{metric}{end}" for metric in local.metrics for end in ("", ".undefined"))
+    names = ("examples", *metrics)
+    shapes: dict[str, tuple[int, ...]] = dict.fromkeys(names, ())
+    for column, count in local.groups.items():
+        shapes |= {f"{name}@{column}": (count,) for name in names}
+    return shapes
 
 
 class SealedSites(channelled.Channelled):

@@ -18,6 +18,7 @@ from unseen.engine import client_memories
 from unseen.engine.messages import Value, named, to_inbox
 from unseen.exact.thresholds import class_counts
 from unseen.federation.flower import terms
+from unseen.federation.flower.answers import COUNTS, RESULTS
 from unseen.federation.flower.desk import Desk, match
 from unseen.federation.flower.terms import Refused
 from unseen.federation.policy.proposals import APART, SHORT, digest_of
@@ -37,7 +38,8 @@ FILES = (
     "source.jsonl", "target.jsonl", "rounds.jsonl", "ledger.jsonl", "constant.jsonl", "done.json",
 )  # fmt: skip
 #: What a site's answers about the model may have.
-RESULTS, COUNTS, FINGERPRINT = SLOTS = "results", "counts", "fingerprint"
+FINGERPRINT = "fingerprint"
+SLOTS = (RESULTS, COUNTS, FINGERPRINT)
 #: What of a model's description must be as this site would say it.
 SAME = ("model", "method", "seed", "classes", "outputs", "precision")
 
@@ -84,7 +86,8 @@ def measure(desk: Desk) -> dict[str, Value]:
         "examples": len(split), "metrics": values,
     }  # fmt: skip
     content: dict[str, Value] = {RESULTS: json.dumps(line)}
-    if prepared.classes == 2 and desk.head["role"] == "source" and not not_in_the_clear(desk.study):
+    decides = prepared.classes == 2 and not prepared.masks and desk.head["role"] == "source"
+    if decides and not not_in_the_clear(desk.study):
         content[COUNTS] = class_counts(outputs, y)
     return content
 

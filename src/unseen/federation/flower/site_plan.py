@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from unseen.core import Client, Split
+from unseen.core import Client, Method, Split
 from unseen.datasets import info
 from unseen.datasets.encoding import feature_names
 from unseen.errors import UnseenError
@@ -20,7 +20,7 @@ from unseen.spec import user_code
 from unseen.spec.holdout import Fixed, Growing, Task, plan
 from unseen.spec.study import StudySpec
 from unseen.study import plan as plans
-from unseen.study.checks import check_columns
+from unseen.study.checks import check_columns, check_masks, has_labels, needs
 from unseen.study.frozen import parts_of
 from unseen.study.label_kinds import chosen_metrics, scale_of, times_of, totals_of
 from unseen.study.prepare import Prepared, no_sums
@@ -51,6 +51,7 @@ def hollow(task: Task, terms: Terms, sums: Tensor | None, setting: Setting) -> P
     classes = len(terms.classes) if terms.classes is not None else None
     y = torch.zeros(2, dtype=torch.int64 if classes else torch.float32)
     y = torch.zeros(2, 2) if times else y
+    y = torch.zeros(2, *terms.shape[1:], dtype=torch.int64) if terms.masks else y
     blank = Split(torch.zeros(2, *shape), y)
     sources = {name: Client(name, blank, blank, classes) for name in task.sources}
     others = (task.validation, task.targets)
@@ -58,7 +59,7 @@ def hollow(task: Task, terms: Terms, sums: Tensor | None, setting: Setting) -> P
     outputs = times or classes or 1
     return Prepared(
         sources, validation, targets, shape, outputs, classes, columns, scale, sums, image=image,
-        times=times,
+        times=times, masks=terms.masks,
     )  # fmt: skip
 
 
@@ -115,6 +116,7 @@ def planned_study(
     plans.check_device(study.device)
     data, entry = terms.empty(), info(parse(study.dataset)[0].name)
     check_columns(study, data)
+    check_masks(study, data)
     metrics = chosen_metrics(study, data, entry.metrics)
     tasks = tasks_of(study, facts)
     if not any(task.targets for task in tasks):
@@ -130,13 +132,23 @@ def planned_study(
             raise UnseenError(f"{name} pools the sites' data, which is what a federation forbids.")
     plans.check_selection(study, metrics, tasks)
     images = len(terms.shape) == 3 and not study.frozen
-    others = [n for n, m in methods.items() if "images" in m.asks and not images]
-    refused = dict.fromkeys(others, "needs images")
+    refused = {n: why for n, m in methods.items() if (why := _lacks(m, images, terms))}
     code = user_code.code_of(methods, model=model)  # the data set's own code is at the sites
     planned = plans.Plan(setting, data, tuple(methods), tasks, refused, code)
     # The sites keep what belongs to a run: its settings are fixed from its start.
     plans.check_folder(planned, strict=True)
     return plans.marked(planned, any(f.stand_in for f in facts.values()))
+
+
+def _lacks(method: Method, images: bool, terms: Terms) -> str:
+    """What a method needs that the sites' data are not, as far as the terms say it."""
+
+    def has(ask: str) -> bool:
+        if ask == "images":
+            return images
+        return has_labels(ask, terms.classes, terms.masks) is not False
+
+    return needs([ask for ask in method.asks if not has(ask)], terms.masks)
 
 
 def stated(study: StudySpec, facts: Mapping[str, Facts]) -> dict[str, int]:

@@ -26,7 +26,7 @@ from unseen.datasets.sheet import coded, identity
 from unseen.errors import UnseenError
 
 #: Changes whenever a message is made or read otherwise.
-PROTOCOL = 9
+PROTOCOL = 10
 STATISTICS = "statistics"
 REFUSED, FAILED = "refused", "failed"
 #: Of a refusal: the rule of the site that it follows from; and of every answer: its line in the
@@ -83,6 +83,7 @@ class Facts:
         texts: Columns of text -> how their words are hashed.
         examples: How many it has, which no reply may exceed; None where no number leaves.
         times: Of times until an event: what time and event are called.
+        masks: Whether every pixel of an image has a class.
     """
 
     site: str
@@ -100,6 +101,7 @@ class Facts:
     texts: Mapping[str, Hashed] = field(default_factory=dict)
     examples: int | None = None
     times: tuple[str, str] | None = None
+    masks: bool = False
 
     @classmethod
     def of(
@@ -107,11 +109,6 @@ class Facts:
         counted: bool = True,
     ) -> Facts:  # fmt: skip
         """Return the facts of a data set that holds the site's one domain."""
-        if data.masks:
-            raise UnseenError(
-                f"the labels of {data.name} are masks, which real sites do not train on yet.",
-                remedy="Simulate the sites on one machine: unseen study.",
-            )
         (domain,) = data.domains
         schema, columns = data.schema or Schema(()), {}
         for j, name in enumerate(schema.columns):
@@ -122,7 +119,7 @@ class Facts:
         return cls(
             domain.name, role, data.name, data.classes, columns, categories, data.levels,
             tuple(domain.x.shape[1:]), digest, versions, data.stand_in, data.standardise,
-            schema.texts, len(domain.y) if counted else None, data.times,
+            schema.texts, len(domain.y) if counted else None, data.times, data.masks,
         )  # fmt: skip
 
     @classmethod
@@ -139,6 +136,7 @@ ALIKE: Mapping[str, Callable[[Facts], object]] = {
     "numbers as labels": lambda facts: facts.classes is None,
     "labels to standardise": attrgetter("standardise"),
     "columns of time and event": attrgetter("times"),
+    "masks as labels": attrgetter("masks"),
 }
 
 
@@ -154,6 +152,7 @@ class Terms:
         shape: Of one raw input.
         standardise: Name of the number to predict, where it is to be standardised.
         times: Of times until an event: what time and event are called.
+        masks: Whether every pixel of an image has a class.
     """
 
     data: str
@@ -163,6 +162,7 @@ class Terms:
     shape: tuple[int, ...]
     standardise: str | None = None
     times: tuple[str, str] | None = None
+    masks: bool = False
 
     @classmethod
     def agree(cls, sites: Sequence[Facts]) -> Terms:
@@ -172,7 +172,7 @@ class Terms:
         first, table = sites[0], bool(sites[0].columns or sites[0].texts)
         classes = None if first.classes is None else _classes(sites, table)
         return cls(first.data, classes, _schema(sites) if table else None, _levels(sites, table),
-                   first.shape, first.standardise, first.times)  # fmt: skip
+                   first.shape, first.standardise, first.times, first.masks)  # fmt: skip
 
     @classmethod
     def read(cls, fields: Mapping[str, Any]) -> Terms:
@@ -181,7 +181,7 @@ class Terms:
     def empty(self) -> DataSet:
         """Return a data set of no domain, with the names that the sites agreed on."""
         own, scale = (self.classes, "", "", "", self.schema, self.levels), self.standardise
-        return DataSet(self.data, (), *own, standardise=scale, times=self.times)
+        return DataSet(self.data, (), *own, standardise=scale, masks=self.masks, times=self.times)
 
     def coded(self, data: DataSet) -> DataSet:
         """Return a site's data set with the codes of these terms."""
