@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 from torch import Tensor
@@ -13,6 +12,7 @@ from torch import Tensor
 from unseen.core.baseline_hazard import Baseline, sums_of
 from unseen.core.turn import keyed
 
+pd = pytest.importorskip("pandas", reason="pandas is in the dev extra")
 lifelines = pytest.importorskip("lifelines", reason="lifelines is in the dev extra")
 BETA = torch.tensor([[0.8], [-0.5]]).double()
 

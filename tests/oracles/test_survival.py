@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 from torch import Tensor
@@ -25,6 +24,7 @@ from unseen.core.survival_metrics import concordance, concordance_ipcw, integrat
 from unseen.core.turn import keyed
 from unseen.core.weighted_metrics import WEIGHTED
 
+pd = pytest.importorskip("pandas", reason="pandas is in the dev extra")
 lifelines = pytest.importorskip("lifelines", reason="lifelines is in the dev extra")
 
 

@@ -23,6 +23,7 @@ METHODS = [
 @pytest.mark.parametrize("method", METHODS)
 def test_a_member_is_trained_used_and_exported(method: str, tmp_path: Path) -> None:
     """`trained` compares what the directory predicts with what training recorded."""
+    pytest.importorskip("onnxruntime", reason="needs the extra onnx")
     found = trained(table_study(tmp_path), tmp_path / "model", method)
     assert found.method.name == method
     made = export.export(found.folder, "onnx", [tmp_path / "visits.csv"])  # compared on real inputs

@@ -6,10 +6,8 @@ import json
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
-from lifelines import KaplanMeierFitter
 from support.times import dataset, write
 
 import unseen
@@ -21,6 +19,9 @@ from unseen.serving.export import export, of_model
 from unseen.serving.labelled import Request
 from unseen.serving.policy import policy_of
 from unseen.spec.study import StudySpec
+
+pd = pytest.importorskip("pandas", reason="needs the extra pandas")
+lifelines = pytest.importorskip("lifelines", reason="needs the extra survival")
 
 LOSSES = {
     "cox": "cox()", "baseline": "cox(cuts=[90, 365, 1000])",
@@ -107,7 +108,9 @@ def test_the_baseline_is_of_the_training_rows_of_the_sources(
     np.testing.assert_allclose(some.to_numpy(), S[:, 0].numpy() ** (30 / 90), rtol=1e-5)
     # Of rows that were trained on, survival is as frequent as it says.
     own = frame.site != "south"
-    share = KaplanMeierFitter().fit(frame.days[own], frame.died[own] == "yes").predict(365)
+    share = (
+        lifelines.KaplanMeierFitter().fit(frame.days[own], frame.died[own] == "yes").predict(365)
+    )
     assert found["S(365)"][own].mean() == pytest.approx(share, abs=0.1)
 
 

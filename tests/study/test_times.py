@@ -6,7 +6,6 @@ import math
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 from support.times import SITES, dataset, write
@@ -24,6 +23,8 @@ from unseen.study import Study
 from unseen.study.plan import prepare_study
 from unseen.study.prepare import prepare
 from unseen.study.python_values import recipe_of
+
+pd = pytest.importorskip("pandas", reason="needs the extra pandas")
 
 TASK = Task("south", ("east", "north"), ("south",))
 
