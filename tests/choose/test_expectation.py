@@ -69,6 +69,12 @@ def test_a_chance_of_seven_in_ten_comes_true_in_seven_of_ten():
         assert true[own].mean() == pytest.approx(said[own].mean(), abs=0.04)
 
 
+def test_equal_figures_do_not_say_how_far_apart_sites_are():
+    # Five of six rows right at each of three sites, whose true rates may be anything between.
+    found = expect([5 / 6] * 3, bounds=(0.0, 1.0))
+    assert (found.low, found.high) == (0.0, 1.0)
+
+
 def test_ends():
     assert expect([1.0, 1.0, 1.0]).low == 1.0
     assert expect([0.99, 1.0, 0.9], bounds=(0, 1)).high == 1.0

@@ -45,7 +45,7 @@ def expect(
     Args:
         figures: One figure for each site, at a model that was trained without it [K].
         level: The share of new sites inside.
-        bounds: What a figure cannot leave, as 0 and 1.
+        bounds: What a figure cannot leave, as 0 and 1; the interval where all figures are equal.
 
     Raises:
         UnseenError: If there are fewer than two sites.
@@ -72,6 +72,8 @@ def expect(
     low, high = mean - reach, mean + reach
     if bounds is not None:
         low, high = max(low, bounds[0]), min(high, bounds[1])
+        if not spread:  # equal figures, of few rows, do not say how far apart sites are
+            low, high = bounds
     return Expectation(mean, spread, low, high, mean_low, mean_high, K)
 
 
