@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 from types import ModuleType
 from typing import Any
 
@@ -45,7 +46,9 @@ def handles(monkeypatch: pytest.MonkeyPatch) -> list[Handle]:
     library.display = display  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "IPython", ModuleType("IPython"))
     monkeypatch.setitem(sys.modules, "IPython.display", library)
-    monkeypatch.setattr(module, "Console", lambda: type("C", (), {"is_jupyter": True})())
+    monkeypatch.setattr(
+        module, "Console", lambda: type("C", (), {"is_jupyter": True, "is_terminal": False})()
+    )
     return shown
 
 
@@ -77,6 +80,14 @@ def test_without_a_bar_nothing_is_shown(handles: list[Handle]) -> None:
     with progress_bar(3, 0, "jobs", False) as show:
         show(1, "fedavg")
     assert handles == []
+
+
+def test_a_file_gets_no_bar_and_no_thread(capsys: pytest.CaptureFixture[str]) -> None:
+    before = threading.active_count()
+    with progress_bar(4, 0, "jobs", True) as show:
+        show(2, "fedavg")
+        assert threading.active_count() == before
+    assert capsys.readouterr() == ("", "")
 
 
 def test_a_kernel_shows_one_output() -> None:
