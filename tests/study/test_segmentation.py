@@ -14,7 +14,7 @@ from unseen.core.labels import IGNORED
 from unseen.core.losses import CrossEntropyDice
 from unseen.core.metrics import FOR_MASKS, METRICS, forward
 from unseen.core.turn import keyed
-from unseen.datasets import DataSet, Domain
+from unseen.datasets import DataSet
 from unseen.errors import UnseenError
 from unseen.methods.compose import method as compose
 from unseen.models import build
@@ -191,15 +191,6 @@ def blank(data_dir: Path | None) -> DataSet:
     empty = replace(data["faint"], y=torch.zeros_like(data["faint"].y))
     domains = tuple(empty if d.name == "faint" else d for d in data.domains)
     return replace(data, domains=domains)
-
-
-def test_real_sites_say_that_they_cannot() -> None:
-    from unseen.federation.flower.terms import Facts
-
-    x, y = torch.zeros(2, 1, 4, 4), torch.zeros(2, 4, 4, dtype=torch.int64)
-    data = DataSet("m", (Domain("a", x, y),), ("none", "some"), "", "", "", masks=True)
-    with pytest.raises(UnseenError, match="masks, which real sites do not train on yet"):
-        Facts.of(data, "train", "0" * 16, {})
 
 
 # --- parts ------------------------------------------------------------------------------------

@@ -76,9 +76,9 @@ def durations() -> dict[str, str]:
     """Return study -> how long it takes on two cores; what was not run but estimated has a ~."""
     from unseen.study.estimate import clock
 
-    kept = json.loads(files("unseen.spec").joinpath("minutes.json").read_text("utf-8"))
-    times = {name: f"~{clock(60 * value)}" for name, value in kept["estimated"].items()}
-    return times | {name: clock(60 * value) for name, value in kept["ran"].items()}
+    minutes = json.loads(files("unseen.spec").joinpath("minutes.json").read_text("utf-8"))
+    times = {name: f"~{clock(60 * value)}" for name, value in minutes["estimated"].items()}
+    return times | {name: clock(60 * value) for name, value in minutes["ran"].items()}
 
 
 def compositions() -> dict[tuple[str, str], str | None]:
