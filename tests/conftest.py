@@ -30,6 +30,12 @@ def _cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         os.environ["UNSEEN_CACHE"] = before
 
 
+@pytest.fixture(autouse=True)
+def _seeded() -> None:
+    """Networks that a test builds begin alike, alone or after any other test."""
+    torch.manual_seed(0)
+
+
 @pytest.fixture(scope="session")
 def real_data() -> Path:
     """The folder of real data, from UNSEEN_DATA."""

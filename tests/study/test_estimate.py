@@ -184,6 +184,12 @@ def test_those_who_are_not_worked_for_hand_in_rows_of_their_own(tmp_path: Path) 
     assert len(where.backend.replies) == 1
 
 
+def test_a_method_that_knows_its_roster_is_measured_in_short_steps(tmp_path: Path) -> None:
+    study = Study.model_validate({**ROTATED, "methods": ["feddyn"], "rounds": 60})
+    (costs, *_) = estimates(prepare_study(study, tmp_path))
+    assert costs
+
+
 def test_a_line_has_no_negative_part() -> None:
     assert line((2, 5.0), (4, 9.0)) == (1.0, 2.0)
     assert line((2, 9.0), (4, 8.0)) == (8.0, 0.0)

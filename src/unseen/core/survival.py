@@ -30,6 +30,12 @@ COVERED = 0.95
 EULER = 0.5772156649015329
 
 
+def checked(cuts: Sequence[float]) -> tuple[float, ...]:
+    """Return the ends of intervals as numbers, if there are any; an expression has a list."""
+    ends = tuple(map(float, cuts))
+    return Intervals(ends).cuts if ends else ()
+
+
 @dataclass(frozen=True)
 class Cox(Part, named="cox"):
     """Minus Cox's partial log-likelihood of a batch over its rows; one output f, the log-risk.
@@ -61,9 +67,7 @@ class Cox(Part, named="cox"):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        vars(self)["cuts"] = tuple(map(float, self.cuts))  # an expression has a list
-        if self.cuts:
-            Intervals(self.cuts)
+        vars(self)["cuts"] = checked(self.cuts)
 
     def open(
         self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
@@ -101,9 +105,7 @@ class Hazards(Part, named="hazards"):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        vars(self)["cuts"] = tuple(map(float, self.cuts))  # an expression has a list
-        if self.cuts:
-            Intervals(self.cuts)
+        vars(self)["cuts"] = checked(self.cuts)
 
     @property
     def outputs(self) -> int:

@@ -281,7 +281,7 @@ def batch_grid(examples: int, recipe: Training, turn: Turn) -> Tensor:
 
 @lru_cache(2048)
 def orders_of(examples: int, per_pass: int, size: int, passes: int, key: str) -> Tensor:
-    """Return the batches of so many passes [passes · per_pass, size], which nobody may change.
+    """Return the batches of all passes [passes · per_pass, size], which nobody may change.
 
     Note:
         Jobs that differ in a learning rate draw the same ones.

@@ -250,8 +250,8 @@ class Bench:
             recipe, study = {"epochs": None, "steps": 1, "batch_size": rows}, backend.study
             training = study.training.model_copy(update=recipe)
             study = study.model_copy(update={"training": training})
-            method = composed(method.name, study, self.stage.planned.data)
-            local = rewrapped(method.exchanges[order].local, self._one_step)
+            shortest = composed(method.name, study, self.stage.planned.data)
+            local = rewrapped(shortest.exchanges[order].local, self._one_step)
         exchange = replace(method.exchanges[order], local=local, rounds=(0, 1), who="all")
         backend.begin(worked, rows)
         # Every measurement begins with the first model: many in a row of small batches may diverge.
