@@ -100,6 +100,17 @@ def test_a_rate_at_which_training_diverges_is_not_chosen_and_stops_nothing():
     torch.testing.assert_close(part(run, "members"), part(plain, "members"))
 
 
+@pytest.mark.parametrize("ensemble", [1, 2])
+def test_a_member_that_diverges_at_its_rate_is_given_no_weight_and_stops_nothing(ensemble):
+    """A rate that held in the trials may not hold in the training after them."""
+    clients = federation(4)
+    options = f"ensemble={ensemble}, groups=2, rates=[1e12, 1e13]"
+    run = played(f"portfolio(members=['fedavg', 'glm'], {options})", clients)
+    assert bool(run.state.inbox["model"].isfinite().all())
+    fedavg, glm = part(run, "weights").tolist()
+    assert fedavg < 0.4 < 0.6 < glm
+
+
 def test_members_that_end_by_themselves_do_not_wait():
     clients = federation(4)
     text = "portfolio(members=['fedavg', 'glm(steps=3)'], ensemble=1, groups=2, rates=[{}])"

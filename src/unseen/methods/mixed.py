@@ -127,15 +127,13 @@ def federations(members: Sequence[Member], G: int, rounds: int) -> Parts:
         tried = len(member.methods) > 1
         begin, reads = (rounds, {RATE: entry(i)}) if tried else (0, {})
         method = at_chosen_rate(member.methods) if tried else member.methods[0]
-        parts.whole.append(Federation(method, f"members.{i}", begin=begin, reads=reads))
-        parts.folds.extend(
-            Federation(method, f"others.{i * G + g}", fold=(g, G), begin=begin, reads=reads)
-            for g in range(G)
-        )
+        placed = partial(Federation, method, begin=begin, reads=reads, spared=tried)
+        parts.whole.append(placed(f"members.{i}"))
+        parts.folds.extend(placed(f"others.{i * G + g}", fold=(g, G)) for g in range(G))
     for trial in (trial for member in members for trial in member.trials):
         first = M * G + len(parts.trials)
         parts.trials.extend(
-            Federation(trial, f"others.{first + g}", fold=(g, G), trial=True) for g in range(G)
+            Federation(trial, f"others.{first + g}", fold=(g, G), spared=True) for g in range(G)
         )
     return parts
 

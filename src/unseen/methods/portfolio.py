@@ -51,7 +51,8 @@ def portfolio_of(compose: Callable[[str, Training], Method]) -> Callable[..., Me
         At first, members that train by rounds are tried at every rate without each group of sites,
         one federation each and as many rounds as the study says: the rate with the least Brier
         score at the groups left out is the member's (A_k, b_k: those of `stack`, of its models at
-        the R rates). Then the stack is trained at these rates, in as many rounds again. With G
+        the R rates). Then the stack is trained at these rates, in as many rounds again; a client
+        whose training of a member diverges changes nothing of it in that round. With G
         groups that are (R + M) G + M federations for each such member; of one rate, M G + M.
 
         Args:

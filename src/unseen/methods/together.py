@@ -16,7 +16,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from unseen.core import Client, Exchange, Inbox, Memory, Method, Model, Reply, Slot, Turn
+from unseen.core import Add, Client, Exchange, Inbox, Memory, Method, Model, Reply, Slot, Turn
 from unseen.core.exchange import Blueprint
 from unseen.core.joint import Ask, Several
 from unseen.core.metrics import plain
@@ -42,7 +42,8 @@ class Federation:
         fold: (g, G): the clients at places g, g + G, ... of the roster stay out of it.
         begin: The round of all that is its first.
         reads: Its name of an entry that it reads and others write -> the entry.
-        trial: Whether it is only tried: a client whose training diverges then changes nothing.
+        spared: Whether a client whose training diverges changes nothing, and does not end the run:
+            what is tried, and what trains at the rate that was best when tried.
         rounds: How many rounds it takes, once that is known.
         sends: Scalars of its clients that others than its own rules read.
     """
@@ -53,7 +54,7 @@ class Federation:
     fold: tuple[int, int] | None = None
     begin: int = 0
     reads: Mapping[str, str] = field(default_factory=dict)
-    trial: bool = False
+    spared: bool = False
     rounds: int | None = None
     sends: tuple[str, ...] = ()
 
@@ -192,7 +193,7 @@ class Together(Several):
                 scalars |= {name + key: 0.0 for name in needed}
                 continue
             reply, after = next(left)
-            reply = unharmed(reply, exchange) if federation.trial else reply
+            reply = unharmed(reply, exchange) if federation.spared else reply
             replies.append(reply)
             rows |= {name + key: row for name, row in reply.rows.items()}
             scalars |= {name + key: reply.scalars[name] for name in needed if name in reply.scalars}
@@ -228,7 +229,8 @@ def unharmed(reply: Reply, exchange: Exchange) -> Reply:
 
     def sane(name: str, values: Tensor) -> bool:
         slot = exchange.slots.get(name)
-        limit = LEAP if slot is not None and slot.sends == "difference" else math.inf
+        adds = slot is not None and (slot.sends == "difference" or isinstance(slot.apply, Add))
+        limit = LEAP if adds else math.inf
         return not values.numel() or float(values.abs().amax()) < limit  # which NaN is not
 
     def countable(value: float | Tensor) -> bool:
