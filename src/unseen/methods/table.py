@@ -65,7 +65,7 @@ from unseen.methods.server_steps import (
     fedyogi,
 )
 from unseen.methods.shift import add_shift
-from unseen.methods.stablefdg import stablefdg_style
+from unseen.methods.stablefdg import stablefdg, stablefdg_style
 from unseen.methods.swad import add_swad
 from unseen.methods.torchjd import add_torchjd, cagrad, mgda, nash_mtl, torchjd, upgrad
 
@@ -144,6 +144,7 @@ TABLE: dict[str, Callable[..., Method] | ServerRule] = {
     "mixstyle": mixstyle,
     "fedfa": fedfa,
     "stablefdg-style": stablefdg_style,
+    "stablefdg": stablefdg,
     "randconv": randconv,
     "jigen": jigen,
     "glm": glm,
