@@ -10,7 +10,7 @@ from unseen.core import Method
 from unseen.core.exchange import Blueprint
 from unseen.gradient.class_pairs import ClassPairs, highlighted
 from unseen.gradient.style_exploration import StyleExplored
-from unseen.methods.base import federated, with_gradient
+from unseen.methods.base import cited, federated, incompatible, with_gradient
 from unseen.methods.options import options_from, picked
 from unseen.methods.styles import SOURCE, in_styles
 from unseen.recipe import Training
@@ -47,6 +47,16 @@ def stablefdg_style(training: Training, *, weights: Weights = "uniform", **optio
     return in_styles(plain, "stablefdg-style", options)
 
 
+@options_from(StyleExplored)
+def add_stablefdg_style(method: Method, **options: Any) -> Method:
+    """Train any method's clients on feature maps in other styles: see `stablefdg-style`.
+
+    Note:
+        Where data are pooled there is no other client, and styles are explored and mixed alone.
+    """
+    return in_styles(method, "stablefdg-style", options)
+
+
 @options_from(StyleExplored, ClassPairs)
 def stablefdg(training: Training, *, weights: Weights = "uniform", **options: Any) -> Method:
     """Run `stablefdg-style` in a network that weighs its last maps by what a class shares.
@@ -76,6 +86,20 @@ def stablefdg(training: Training, *, weights: Weights = "uniform", **options: An
     """
     plain = federated("stablefdg", training, Mean(weights), SOURCE)
     return highlighting(plain, "stablefdg", options)
+
+
+@options_from(StyleExplored, ClassPairs)
+def add_stablefdg(method: Method, **options: Any) -> Method:
+    """Add StableFDG's styles and highlighter to any method's training: see `stablefdg`.
+
+    Note:
+        In passes that a method takes beside its loss's own, examples attend to themselves.
+    """
+    if cited("nguyen2022fedsr") in method.references:
+        why = "bounds what its features say, and attended maps would pass beside them."
+        remedy = f"Take {method.name}+stablefdg-style, its styles alone."
+        raise incompatible(method, "stablefdg", why, remedy)
+    return highlighting(method, "stablefdg", options)
 
 
 def highlighting(method: Method, name: str, options: dict[str, Any]) -> Method:
