@@ -8,12 +8,24 @@ from unseen.combine import Mean, Weights
 from unseen.core import Method
 from unseen.gradient import Backprop
 from unseen.gradient.adversary import Adversarial, WithDiscriminator
-from unseen.local.train import Train
-from unseen.methods.base import changed_further, federated
+from unseen.local.train import FullGradient, Train
+from unseen.methods.base import (
+    asking,
+    changed_further,
+    cited,
+    federated,
+    incompatible,
+    local_training,
+    trained,
+    with_gradient,
+    with_local,
+)
 from unseen.methods.options import options_from
 from unseen.models.generator import with_generator
 from unseen.ranges import Count
 from unseen.recipe import Training
+
+SOURCE = "zhang2021fedadg"
 
 
 @options_from(Adversarial, without=("training",))
@@ -53,9 +65,39 @@ def fedadg(
         where it trains with D_k, and labels are 1, where they are 0.7 in h. Labels are smoothed as
         the recipe says, by 0.1 there; no client keeps its best epoch by validation.
     """
+    plain = federated("fedadg", training, Mean(weights), SOURCE)
+    return aligned(plain, training, noise, width, options)
+
+
+@options_from(Adversarial, without=("training",))
+def add_fedadg(method: Method, *, noise: Count = 16, width: Count = 64, **options: Any) -> Method:
+    """Align features to a generated distribution under any method's training: see `fedadg`.
+
+    Args:
+        method: Any method whose clients take steps.
+        noise: numbers of noise that enter G.
+        width: of G's hidden layer.
+        **options: The other options of the page.
+    """
+    if cited(SOURCE) in method.references:
+        raise incompatible(method, "fedadg", "aligns its features already.", "Set its own alpha.")
+    local = local_training(method) if "model" in trained(method).slots else None
+    if isinstance(local, FullGradient):
+        why = "takes one gradient a round, and a discriminator learns between a client's steps."
+        raise incompatible(method, "fedadg", why)
+    if not isinstance(local, Train):
+        why = "does not descend a gradient that could be changed."
+        raise incompatible(method, "fedadg", why, "Put it on a method that trains a network.")
+    return aligned(method, local.training, noise, width, options)
+
+
+def aligned(
+    method: Method, training: Training, noise: int, width: int, options: dict[str, Any]
+) -> Method:
+    """Return the method with discriminators at its clients, and a generator in its network."""
     gradient = Adversarial(Backprop(training.loss), training, **options)
-    local = WithDiscriminator(Train(gradient, training), gradient)
-    method = federated("fedadg", training, Mean(weights), "zhang2021fedadg", local)
-    changed = changed_further(method, partial(with_generator, noise=noise, width=width))
-    shares = ("a generator of features, averaged with the model",)
-    return replace(changed, shares=shares, asks=("classes",))
+    changed = with_gradient(method, gradient.around, SOURCE)
+    changed = with_local(changed, lambda local: WithDiscriminator(local, gradient))
+    changed = changed_further(changed, partial(with_generator, noise=noise, width=width))
+    shares = (*changed.shares, "a generator of features, averaged with the model")
+    return asking(replace(changed, shares=shares), "classes")

@@ -6,12 +6,26 @@ from typing import Any
 from unseen.combine import Collect, Mean, Weights
 from unseen.core import Method, Model, Slot
 from unseen.core.exchange import Blueprint
-from unseen.gradient import Backprop, prototypes
+from unseen.gradient import prototypes
 from unseen.gradient.prototypes import PrototypeContrast, WithPrototypes
-from unseen.local.train import Train
-from unseen.methods.base import asking, federated, trained, with_exchange
+from unseen.methods.base import (
+    asking,
+    cited,
+    federated,
+    incompatible,
+    trained,
+    with_exchange,
+    with_gradient,
+    with_local,
+)
 from unseen.methods.options import options_from, picked
 from unseen.recipe import Training
+
+SOURCE = "huang2023fpl"
+SHARES = (
+    "the mean features of each class at the trained model, to the server",
+    "means of clusters of these, to every client",
+)
 
 
 @options_from(PrototypeContrast, WithPrototypes)
@@ -39,15 +53,30 @@ def fpl(training: Training, *, weights: Weights = "examples", **options: Any) ->
         the released code in that the means are of the trained model on the whole training split, in
         evaluation mode, and not of what passed while the last epoch changed it.
     """
-    gradient = PrototypeContrast(Backprop(training.loss), **picked(PrototypeContrast, options))
-    local = WithPrototypes(Train(gradient, training), options["least"])
-    method = federated("fpl", training, Mean(weights), "huang2023fpl", local)
-    shares = (
-        "the mean features of each class at the trained model, to the server",
-        "means of clusters of these, to every client",
-    )
-    method = replace(with_clusters(method, 0), sized=counted, shares=shares)
-    return asking(method, "classes")
+    return drawn_together(federated("fpl", training, Mean(weights), SOURCE), options)
+
+
+@options_from(PrototypeContrast, WithPrototypes)
+def add_fpl(method: Method, **options: Any) -> Method:
+    """Draw features to prototypes under any method's local training: see `fpl`."""
+    if cited(SOURCE) in method.references:
+        raise incompatible(method, "fpl", "draws to prototypes already.", "Set its own pull.")
+    return drawn_together(method, options)
+
+
+def drawn_together(method: Method, options: dict[str, Any]) -> Method:
+    """Return the method whose clients send prototypes, and whose gradient draws to them."""
+    contrast = picked(PrototypeContrast, options)
+    changed = with_gradient(method, lambda g: PrototypeContrast(g, **contrast), SOURCE)
+    changed = with_local(changed, lambda local: WithPrototypes(local, options["least"]))
+    before, shares = changed.sized, (*changed.shares, *SHARES)
+
+    def counted(whole: Method, model: Model, blueprint: Blueprint) -> Method:
+        if before is not None:
+            whole = before(whole, model, blueprint)
+        return replace(with_clusters(whole, blueprint.classes or 2), sized=None)
+
+    return asking(replace(with_clusters(changed, 0), sized=counted, shares=shares), "classes")
 
 
 def with_clusters(method: Method, classes: int) -> Method:
@@ -56,8 +85,3 @@ def with_clusters(method: Method, classes: int) -> Method:
     apply = prototypes.Clusters(classes)
     slot = Slot(Collect(), apply=apply, sends="value", start=prototypes.first_row)
     return with_exchange(method, replace(exchange, slots={**exchange.slots, name: slot}))
-
-
-def counted(method: Method, model: Model, blueprint: Blueprint) -> Method:
-    """Return the method whose server knows the number of classes."""
-    return replace(with_clusters(method, blueprint.classes or 2), sized=None)

@@ -14,7 +14,7 @@ from unseen.methods.copa import copa
 from unseen.methods.coral import add_coral, coral
 from unseen.methods.csac import add_csac, csac
 from unseen.methods.ensemble import add_ensemble
-from unseen.methods.fedadg import fedadg
+from unseen.methods.fedadg import add_fedadg, fedadg
 from unseen.methods.fedavg import deepall, fedavg, fedsgd
 from unseen.methods.fedbn import fedbn
 from unseen.methods.fedccrl import fedccrl
@@ -38,7 +38,7 @@ from unseen.methods.fedprox import add_fedprox, fedprox
 from unseen.methods.fedsam import add_fedsam, fedsam
 from unseen.methods.fedsr import fedsr
 from unseen.methods.fixbn import add_fixbn, fixbn
-from unseen.methods.fpl import fpl
+from unseen.methods.fpl import add_fpl, fpl
 from unseen.methods.ga import add_ga
 from unseen.methods.glm import glm
 from unseen.methods.gperxan import gperxan
@@ -65,7 +65,12 @@ from unseen.methods.server_steps import (
     fedyogi,
 )
 from unseen.methods.shift import add_shift
-from unseen.methods.stablefdg import stablefdg_style
+from unseen.methods.stablefdg import (
+    add_stablefdg,
+    add_stablefdg_style,
+    stablefdg,
+    stablefdg_style,
+)
 from unseen.methods.swad import add_swad
 from unseen.methods.torchjd import add_torchjd, cagrad, mgda, nash_mtl, torchjd, upgrad
 
@@ -144,6 +149,7 @@ TABLE: dict[str, Callable[..., Method] | ServerRule] = {
     "mixstyle": mixstyle,
     "fedfa": fedfa,
     "stablefdg-style": stablefdg_style,
+    "stablefdg": stablefdg,
     "randconv": randconv,
     "jigen": jigen,
     "glm": glm,
@@ -175,9 +181,13 @@ MODIFIERS: dict[str, Callable[..., Method]] = {
     "rsc": add_rsc,
     "mixup": add_mixup,
     "mixstyle": add_mixstyle,
+    "stablefdg-style": add_stablefdg_style,
+    "stablefdg": add_stablefdg,
     "randconv": add_randconv,
     "jigen": add_jigen,
     "moon": add_moon,
+    "fpl": add_fpl,
+    "fedadg": add_fedadg,
     "irm": add_irm,
     "sd": add_sd,
     "fixbn": add_fixbn,
