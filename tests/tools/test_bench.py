@@ -65,11 +65,11 @@ def test_every_benchmark_says_what_it_compares(harness: Any) -> None:
 
 
 def sections() -> list[Any]:
-    """Every benchmark with goals; those that start a federation or Ray are slow."""
-    files = sorted(FOLDER.glob("*.py"))
-    names = [f.stem for f in files if "\ngoals" in f.read_text()]
+    """Every benchmark with goals. `flower` starts a federation and two runs in it: above 400 s on a
+    loaded core, so it is slow. `flower_engine` starts Ray, and does so once: about one minute."""
     slow = [pytest.mark.slow, pytest.mark.timeout(1200)]
-    return [pytest.param(n, marks=slow if "flower" in n else []) for n in names]
+    marks = {"flower": slow, "flower_engine": [pytest.mark.timeout(600)]}
+    return [pytest.param(name, marks=marks.get(name, [])) for name in shared.names()]
 
 
 @pytest.mark.parametrize("name", sections())
@@ -101,8 +101,13 @@ SCRIPTS = {
 }
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", SCRIPTS)
+#: Their least work is 7 to 9 CPU seconds, half a minute on a loaded core.
+DEAR = {"ppdg_rule", "per_example_geometric"}
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=[pytest.mark.slow] * (n in DEAR)) for n in SCRIPTS]
+)
 def test_every_script_runs(name: str) -> None:
     command = [sys.executable, str(FOLDER / f"{name}.py"), *SCRIPTS[name]]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
