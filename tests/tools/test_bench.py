@@ -10,6 +10,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+import torch
 
 from unseen.errors import UnseenError
 
@@ -17,6 +18,7 @@ FOLDER = Path(__file__).parents[2] / "benchmarks"
 sys.path.insert(0, str(FOLDER))
 
 import harness as shared  # noqa: E402
+import hierarchy  # noqa: E402
 import report as bench  # noqa: E402
 
 
@@ -141,6 +143,19 @@ def test_a_benchmark_without_its_extra_says_so(harness: Any) -> None:
         assert {goal["met"] for goal in section["goals"]} <= {None}
     with_extras = [n for n in harness.names() if "\nextras = (" in (FOLDER / f"{n}.py").read_text()]
     assert set(with_extras) == set(EXTRAS)
+
+
+def test_the_mean_of_a_hierarchy_is_that_of_all_rows() -> None:
+    counts = torch.tensor([hierarchy.examples(k) for k in range(23)], dtype=torch.float64)
+    rows = hierarchy.rows(range(23), 300).double()
+    expected = (counts[:, None] * rows).sum(0) / counts.sum()
+    vector, found = hierarchy.layered("mean", 23, 300)
+    # Two levels of at most 5 products and sums each in float32.
+    bound = 2**-24 * 24 * rows.abs().max()
+    assert (vector.double() - expected).abs().max() <= bound
+    assert found["received_mib"] * 2**20 == 5 * 300 * 4
+    apart = hierarchy.layered("PPDG", 23, 300)[0].double()
+    assert (apart - expected).abs().max() > bound
 
 
 SECTION = {
