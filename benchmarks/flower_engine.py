@@ -17,7 +17,6 @@ import statistics
 import subprocess
 import sys
 import time
-from pathlib import Path
 from typing import Any
 
 from flower import in_place
@@ -48,21 +47,24 @@ def called(*command: str) -> tuple[float, str]:
     return time.perf_counter() - begun, done.stdout.strip().rpartition("\n")[2]
 
 
-def plain(images: int, epochs: int, rounds: int) -> tuple[float, dict[str, list[float]]]:
-    seconds, line = called(str(Path("plain_flower.py")), str(images), str(epochs), str(rounds))
+def plain(*sizes: int) -> tuple[float, dict[str, list[float]]]:
+    """Seconds of `plain_flower.py` with images, epochs, rounds and workers, and what it prints."""
+    seconds, line = called("plain_flower.py", *map(str, sizes))
     return seconds, json.loads(line)
 
 
 def run(quick: bool) -> dict[str, Any]:
-    images, epochs, repeats = (100, 1, 1) if quick else (1000, 5, 3)
-    cores = os.cpu_count() or 1
+    images, epochs, repeats = (32, 1, 1) if quick else (1000, 5, 3)
+    cores = 1 if quick else os.cpu_count() or 1
     flower: list[float] = []
     ours: list[float] = []
     for _ in range(repeats):
-        flower.append(plain(images, epochs, 1)[0])
+        seconds, found = plain(images, epochs, 3 if quick else 1, cores)
+        flower.append(seconds)
         ours.append(called("-c", OURS, str(images), str(epochs), str(cores))[0])
     whole = Ratio.of(flower, ours).list()
-    _, found = plain(32, 1, 5 if quick else 60)
+    if not quick:  # Ray's start is what a quick run takes: once is enough
+        _, found = plain(32, 1, 60, cores)
     gaps = [b - a for a, b in itertools.pairwise(found["times"])]
     theirs = statistics.median(
         gap - work / cores for gap, work in zip(gaps, found["work"][1:], strict=True)

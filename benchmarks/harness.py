@@ -22,6 +22,7 @@ import json
 import multiprocessing
 import os
 import platform
+import re
 import resource
 import statistics
 import subprocess
@@ -184,15 +185,27 @@ def _called(queue: Any, threads: int, function: Callable[..., object], arguments
     queue.put(function(*arguments))
 
 
+def processor(text: str) -> str:
+    """Vendor and model of the processor, from what Linux says of it.
+
+    >>> processor("vendor_id: GenuineIntel\\nmodel name: Intel(R) Xeon(R) Processor")
+    'Intel Xeon Processor'
+    """
+    pairs = (line.partition(":") for line in text.splitlines())
+    found = {name.strip(): value.strip() for name, _, value in pairs}
+    plain = re.sub(r"\((R|TM)\)", "", found.get("model name", platform.machine()))
+    model = " ".join(plain.split())
+    vendor = {"GenuineIntel": "Intel", "AuthenticAMD": "AMD"}.get(found.get("vendor_id", ""), "")
+    return model if vendor in model else f"{vendor} {model}"
+
+
 def machine() -> dict[str, Any]:
     """What the numbers were measured on, and how busy it was."""
     import torch
 
-    lines = Path("/proc/cpuinfo").read_text().splitlines()
-    models = [line.split(":")[1].strip() for line in lines if line.startswith("model name")]
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     return {
-        "processor": models[0] if models else platform.processor(),
+        "processor": processor(Path("/proc/cpuinfo").read_text()),
         "cores": os.cpu_count(),
         "vector_unit": torch.backends.cpu.get_cpu_capability(),
         "memory_gib": round(memory, 1),
@@ -247,7 +260,7 @@ def measure(name: str, quick: bool) -> dict[str, Any]:
         "name": name,
         "about": (module.__doc__ or name).strip().splitlines()[0],
         "measured": found.get("measured", []),
-        "goals": judged(module.goals, found.get("goals", {})),
+        "goals": judged(module.goals, {} if quick else found.get("goals", {})),
         "notes": found.get("notes", []),
         "quick": quick,
         "seconds": time.perf_counter() - begun,

@@ -1,6 +1,6 @@
 """A plain FedAvg app on Flower's simulation engine, as its own quickstart has it.
 
-    python benchmarks/plain_flower.py IMAGES EPOCHS ROUNDS
+    python benchmarks/plain_flower.py IMAGES EPOCHS ROUNDS [WORKERS]
 
 Five clients of IMAGES rotated digits each and a LeNet, or a small perceptron on up to 64 digits of
 8×8; DataLoader, torch.optim, state dicts, Flower's FedAvg. Data are made once per worker and kept.
@@ -102,4 +102,5 @@ if __name__ == "__main__":
     import plain_flower  # by its name, as the workers import it
 
     given = [int(text) for text in sys.argv[1:]]
-    print(json.dumps(plain_flower.simulate(*given, workers=os.cpu_count() or 1)))
+    workers = given[3] if len(given) > 3 else os.cpu_count() or 1
+    print(json.dumps(plain_flower.simulate(*given[:3], workers=workers)))

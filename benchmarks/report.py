@@ -14,52 +14,126 @@ import harness
 from unseen.errors import nearest
 
 SIGNS = {True: "met", False: "**not met**", None: "not measured"}
+Section = Mapping[str, Any]
 
 
-def bench(names: Sequence[str], quick: bool = False, out: Path | None = None) -> dict[str, Any]:
+def bench(
+    names: Sequence[str], quick: bool = False, out: Path | None = None
+) -> tuple[dict[str, Any], list[str]]:
     """Run benchmarks, each in a process of its own: all of them, or those named.
 
-    out: a JSON file to write after each one; sections that are there and are not run stay.
+    out: a JSON file to write after each one. This machine's record changes there, and in it the
+    sections that are run; a quick one stands only where there is no measured one.
+
+    Returns:
+        What `out` holds: `machines`, the one measured last first; and the names of the benchmarks
+        that ended in an error.
     """
     known = harness.names()
     for name in names:
         if name not in known:
             raise nearest("benchmark", name, known)
-    report: dict[str, Any] = {"sections": {}}
+    report: dict[str, Any] = {"machines": {}}
     if out is not None and out.exists():
         report = json.loads(out.read_text())
-        for section in report["sections"].values():  # this machine may be another
-            section.setdefault("processor", report["machine"].get("processor", "?"))
+    wrong = []
     for name in names or known:
         print(f"{name} ...", file=sys.stderr, flush=True)
         section = harness.in_process(name, quick)
-        machine = harness.machine()
-        section |= {"commit": harness.commit(), "processor": machine.get("processor", "?")}
-        section |= {"date": time.strftime("%Y-%m-%d", time.gmtime())}
+        section |= {"commit": harness.commit(), "date": time.strftime("%Y-%m-%d", time.gmtime())}
         print(section_text(section), flush=True)
-        report["sections"][name] = section
-        report["machine"] = machine
-        report["order"] = [n for n in known if n in report["sections"]]
+        wrong += [name] if section.get("failed") else []
+        machine = harness.machine()
+        report["machines"] = recorded(report["machines"], machine, section)
         if out is not None:
             out.parent.mkdir(parents=True, exist_ok=True)
             out.write_text(json.dumps(report, indent=1) + "\n")
-    print("\n".join(summary(report)))
-    return report
+    print("\n".join(summary(report["machines"])))
+    return report, wrong
 
 
-def failed(report: Mapping[str, Any], names: Sequence[str]) -> list[str]:
-    """The sections that ended in an error, of those named or of all."""
-    asked = [name for name in report["order"] if not names or name in names]
-    return [name for name in asked if report["sections"][name].get("failed")]
+def title(machine: Mapping[str, Any]) -> str:
+    """What a machine's record goes by: processor, cores, and a GPU where there is one.
+
+    >>> title({"processor": "AMD EPYC", "cores": 2, "gpu": None})
+    'AMD EPYC, 2 cores'
+    """
+    gpu = f", {machine['gpu']}" if machine.get("gpu") else ""
+    return f"{machine['processor']}, {machine['cores']} cores{gpu}"
 
 
-def summary(report: Mapping[str, Any]) -> list[str]:
-    """How many goals are met, and a table of them all."""
-    goals = [goal for name in report["order"] for goal in report["sections"][name]["goals"]]
-    met = sum(goal["met"] is True for goal in goals)
-    missed = sum(goal["met"] is False for goal in goals)
-    counts = f"{met} goals met, {missed} not met, {len(goals) - met - missed} not measured"
-    return [f"**{counts}.**", "", *goal_lines(goals)]
+def recorded(
+    machines: Mapping[str, Any], machine: Mapping[str, Any], section: Section
+) -> dict[str, Any]:
+    """The machines' records with a section that was run on this machine."""
+    key = title(machine)
+    before = machines.get(key, {"sections": {}})
+    sections, name, quick = before["sections"], section["name"], section.get("quick", False)
+    there = sections.get(name)
+    if quick and there is not None and not there.get("quick"):
+        return dict(machines)
+    here = {
+        "machine": machine if not quick or "machine" not in before else before["machine"],
+        "commit": section["commit"] if not quick else before.get("commit"),
+        "date": section["date"] if not quick else before.get("date"),
+        "sections": {**sections, name: section},
+    }
+    others = {k: v for k, v in machines.items() if k != key}
+    return {**machines, key: here} if quick else {key: here, **others}
+
+
+def shown(record: Mapping[str, Any]) -> list[Section]:
+    """The sections of a record whose benchmarks still exist, in the order of the page."""
+    return [record["sections"][n] for n in harness.names() if n in record["sections"]]
+
+
+def summary(machines: Mapping[str, Any]) -> list[str]:
+    """How many goals each machine meets, at which commit, and a table of all goals."""
+    lines = [f"- {counted(key, record)}" for key, record in machines.items()]
+    return [*lines, "", *compared(machines)]
+
+
+def counted(key: str, record: Mapping[str, Any]) -> str:
+    """A line on a machine: goals met and not, commit and date, sections of other commits."""
+    signs = [goal["met"] for section in shown(record) for goal in section["goals"]]
+    words = {True: "goals met", False: "not met", None: "not measured"}
+    counts = ", ".join(f"{signs.count(met)} {text}" for met, text in words.items())
+    line = f"**{key}: {counts}**"
+    if record["commit"] is None:
+        return f"{line}; quick runs alone, nothing was measured."
+    line += f", at commit {record['commit']} on {record['date']}."
+    old: dict[str, list[str]] = {}
+    for section in shown(record):
+        if section["commit"] != record["commit"] and not section.get("quick"):
+            old.setdefault(f"{section['commit']} ({section['date']})", []).append(section["name"])
+    parts = [f"{', '.join(names)} at {commit}" for commit, names in old.items()]
+    return line + (f" **Sections of other commits:** {'; '.join(parts)}." if parts else "")
+
+
+def compared(machines: Mapping[str, Any]) -> list[str]:
+    """A Markdown table of all goals with a column per machine.
+
+    A goal that asks for something else at another commit has a row of its own; a dash says that the
+    machine's record has no such goal.
+    """
+    cells: dict[tuple[str, str], dict[str, str]] = {}
+    for name in harness.names():
+        for key, record in machines.items():
+            for goal in record["sections"].get(name, {}).get("goals", []):
+                found = f"{number(goal['value'])}, " if goal["value"] is not None else ""
+                cells.setdefault((goal["text"], asked(goal)), {})[key] = found + SIGNS[goal["met"]]
+    if not cells:
+        return []
+    lines = [f"| goal | asked | {' | '.join(machines)} |", "|:--|--:|" + ":--|" * len(machines)]
+    for (text, bound), row in cells.items():
+        lines.append(f"| {text} | {bound} | {' | '.join(row.get(key, '–') for key in machines)} |")
+    return lines
+
+
+def asked(goal: Mapping[str, Any]) -> str:
+    """The bound of a goal."""
+    least = f"≥ {goal['at_least']:g}" if goal["at_least"] is not None else ""
+    return least + (f"≤ {goal['at_most']:g}" if goal["at_most"] is not None else "")
 
 
 def goal_lines(goals: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -68,11 +142,8 @@ def goal_lines(goals: Sequence[Mapping[str, Any]]) -> list[str]:
         return []
     lines = ["| goal | asked | measured | |", "|:--|--:|--:|:--|"]
     for goal in goals:
-        asked = f"≥ {goal['at_least']:g}" if goal["at_least"] is not None else ""
-        asked += f"≤ {goal['at_most']:g}" if goal["at_most"] is not None else ""
-        lines.append(
-            f"| {goal['text']} | {asked} | {number(goal['value'])} | {SIGNS[goal['met']]} |"
-        )
+        found = f"{number(goal['value'])} | {SIGNS[goal['met']]}"
+        lines.append(f"| {goal['text']} | {asked(goal)} | {found} |")
     return lines
 
 
@@ -129,56 +200,58 @@ def section_text(section: Mapping[str, Any]) -> str:
     return "\n".join(parts).rstrip() + "\n"
 
 
-def measured_on(sections: Sequence[Mapping[str, Any]], usual: str) -> str:
-    """A paragraph on the processor and the commit that the figures are of."""
-    by_processor: dict[str, list[str]] = {}
-    for section in sections:
-        by_processor.setdefault(section.get("processor", usual), []).append(section["name"])
-    commits = " and ".join(dict.fromkeys(section.get("commit", "?") for section in sections))
-    if len(by_processor) == 1:
-        text = f"All figures were measured on one processor, {next(iter(by_processor))}"
-    else:
-        parts = [f"{', '.join(names)} on {processor}" for processor, names in by_processor.items()]
-        text = f"These sections cannot be compared with each other: {'; '.join(parts)}"
-    return f"{text}, at commit {commits}." + (
-        " Seconds and ratios are of that processor: on another a goal that is met here may be "
-        "missed. An example is in [performance](performance.md#done)."
-    )
+def about(key: str, record: Mapping[str, Any]) -> str:
+    """A row on a machine and on how busy it was."""
+    machine, load = record["machine"], max(s.get("load", 0.0) for s in shown(record))
+    busy = " (other work ran: trust ratios and CPU times)" if load > machine["cores"] else ""
+    cells = [
+        key, f"{machine['memory_gib']} GiB", machine["vector_unit"], machine["gpu"] or "none",
+        f"{machine['system']}, Python {machine['python']}, torch {machine['torch']}",
+        f"{load:.1f}{busy}",
+    ]  # fmt: skip
+    return f"| {' | '.join(cells)} |"
+
+
+def detailed(machines: Mapping[str, Any]) -> list[tuple[str, Section]]:
+    """Every section once: of the machine measured last, or of the first that measured it at all."""
+    found = []
+    for name in harness.names():
+        with_it = [(key, r["sections"][name]) for key, r in machines.items()
+                   if name in r["sections"]]  # fmt: skip
+        real = [(key, s) for key, s in with_it if s["measured"] and not s.get("quick")]
+        found += (real or with_it)[:1]
+    return found
 
 
 def page(report: Mapping[str, Any]) -> str:
     """docs/benchmarks.md, from what `bench` wrote."""
-    sections = [report["sections"][name] for name in report["order"]]
-    about = report["machine"]
-    memory, load = about["memory_gib"], max(s.get("load", 0.0) for s in sections)
+    machines = report["machines"]
     lines = [
         "# Benchmarks",
         "",
+        *summary(machines),
+        "",
         "Made by `make bench`; every number is from one run of the scripts in "
-        "[benchmarks](../benchmarks/README.md). Ways that are compared run in turn in one process, "
+        "[benchmarks](../benchmarks/README.md). A run replaces what its own machine measured and "
+        "leaves the others. Ways that are compared run in turn in one process, "
         "in an order reversed every second repetition; a ratio is the median over repetitions, "
         "[quartiles] next to it, above 1 where the way is faster than the base. CPU time counts "
-        "child processes.",
+        "child processes. Seconds and ratios are of one machine: a goal that is met on one may be "
+        "missed on another, for instance in [performance](performance.md#done).",
         "",
-        f"Machine: {about['processor']}, {about['cores']} cores, {memory} GiB, "
-        f"{about['vector_unit']}, {'no GPU' if about['gpu'] is None else about['gpu']}; "
-        f"{about['system']}, Python {about['python']}, torch {about['torch']}. Load when a section "
-        f"began, that of the section before it included: {load:.1f} at most"
-        + (
-            "."
-            if load <= about["cores"]
-            else ": other work ran at the same time, trust ratios and CPU times."
-        ),
+        "| machine | memory | vector unit | GPU | system | highest load when a section began |",
+        "|:--|--:|:--|:--|:--|--:|",
+        *(about(key, record) for key, record in machines.items()),
         "",
-        measured_on(sections, about["processor"]),
-        "",
-        *summary(report),
+        "The load includes what the section before left. Below is every section once, as the "
+        "machine measured last has it; other machines' rows are in `benchmarks.json`, beside this "
+        "page's source.",
         "",
     ]
-    for section in sections:
+    for key, section in detailed(machines):
         lines.append(section_text(section))
         lines.append(
-            f"*{section['name']}, commit {section.get('commit', '?')}, {section.get('date', '')}, "
-            f"{section.get('seconds', 0):.0f} s.*\n"
+            f"*{section['name']}, {key}, commit {section.get('commit', '?')}, "
+            f"{section.get('date', '')}, {section.get('seconds', 0):.0f} s.*\n"
         )
     return "\n".join(lines)
