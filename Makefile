@@ -7,7 +7,7 @@ export MKL_NUM_THREADS := 1
 # What other kernels could break. Not the laws of methods: they compare a run's bits with its own.
 MATHEMATICS := tests/laws/test_rules.py tests/oracles tests/privacy
 
-.PHONY: demo test quick test-all portable lint install docs site bench clean
+.PHONY: demo test quick test-all portable lint install docs site bench bench-quick clean
 demo: .venv/bin/unseen
 	$(BIN)/unseen study digits --out results/digits --jobs 2
 
@@ -58,6 +58,10 @@ site: install
 bench: install
 	env -u OMP_NUM_THREADS -u MKL_NUM_THREADS $(BIN)/python benchmarks $(BENCH) \
 		--out docs/benchmarks.json --page docs/benchmarks.md
+
+# Every section on less work: does it run at all?
+bench-quick: install
+	UNSEEN_BENCH_DEVICE=cpu OMP_WAIT_POLICY=passive $(BIN)/python benchmarks --quick
 
 clean:
 	rm -rf .venv build results .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -66,15 +66,9 @@ def test_every_benchmark_says_what_it_compares(harness: Any) -> None:
         assert "def run(quick: bool)" in text and text.startswith('"""'), name
 
 
-def sections() -> list[Any]:
-    """Every benchmark with goals. `flower` starts a federation and two runs in it: above 400 s on a
-    loaded core, so it is slow. `flower_engine` starts Ray, and does so once: about one minute."""
-    slow = [pytest.mark.slow, pytest.mark.timeout(1200)]
-    marks = {"flower": slow, "flower_engine": [pytest.mark.timeout(600)]}
-    return [pytest.param(name, marks=marks.get(name, [])) for name in shared.names()]
-
-
-@pytest.mark.parametrize("name", sections())
+@pytest.mark.slow  # CI runs them all by `make bench-quick`
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("name", shared.names())
 def test_every_benchmark_runs(
     name: str, harness: Any, monkeypatch: pytest.MonkeyPatch, capfd: Any
 ) -> None:
