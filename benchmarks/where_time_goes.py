@@ -49,7 +49,8 @@ PARTS = {
         r"results/|report/|follow/|track/|live/|privacy/ledger|core/atomic|study/watcher|"
         r"study/(records|results|selection|selected|statistics|tables|formats|comparison|ranking)\.py"
     ),
-    OTHER: r"study/(job|runtime|runner|run)\.py|cli",
+    "networks and weights": r"study/runtime|models/(__init__|weight_files|pretrained)\.py",
+    OTHER: r"study/(job|runner|run)\.py|cli",
 }
 #: Runs in each child: imports first, then the command line.
 CHILD = """
