@@ -2,10 +2,10 @@
 
     python benchmarks/where_time_goes.py [--against TREE] [--only demo,tuned,frozen] [--quick]
 
-Every command runs in a process of its own (`--jobs 1`, one thread) under cProfile, whose clock is
-the process's CPU time and whose own cost is therefore in the figures: it makes many short calls
-look dearer than they are. `--against` names another checkout, in whose `src` the same commands run;
-one that this tree does not know is n/a there. The tuned table reads $UNSEEN_DATA/sites. The images
+Every command runs in a process of its own (`--jobs 1`, torch on one thread) under cProfile, whose
+clock is each thread's CPU time. Its own cost is in the figures: it makes many short calls look
+dearer than they are. `--against` names another checkout, in whose `src` the same commands run; one
+that this tree does not know is n/a there. The tuned table reads $UNSEEN_DATA/sites. The images
 of the frozen trunk are drawn here, and every run computes their features anew.
 
 A function's own time belongs to the part of its file (`PARTS`). Functions of no part, torch's and
@@ -23,6 +23,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import textwrap
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -39,7 +40,10 @@ PARTS = {
     "search": r"study/(search|sampler|spaces)\.py|results/search_records",
     "reading and checking": r"spec/|study/(plan|checks|spec|private|holdout|environments)\.py",
     "data and frozen features": r"datasets/|study/(prepare|frozen|setting)\.py",
-    "training": r"local(/|\.py)|gradient/|training\.py",
+    "training": (
+        r"local(/|\.py)|gradient/|training\.py|backend/stacked|"
+        r"engine/(model_batch|perceptrons|meeting|stacked|batch_plan)"
+    ),
     "server": (
         r"combine/|engine/(inprocess|messages)|backend/inprocess|"
         r"(core/)?(round|apply|rows|row_store|memory|replies)\.py"
@@ -54,7 +58,7 @@ PARTS = {
 }
 #: Runs in each child: imports first, then the command line.
 CHILD = """
-import cProfile, contextlib, importlib, json, sys, time
+import cProfile, contextlib, importlib, json, sys, threading, time
 out, *command = sys.argv[1:]
 loaded = {}
 for name in ("cli", "cli.main", "study", "study.runner", "study.run"):
@@ -62,14 +66,21 @@ for name in ("cli", "cli.main", "study", "study.runner", "study.run"):
         loaded[name] = importlib.import_module(f"unseen.{name}")
 imports = time.process_time()
 sys.argv = ["unseen", *command]
-profile = cProfile.Profile(time.process_time)
+profiles, run = [], threading.Thread.run
+
+def profiled(work, *arguments):
+    profiles.append(cProfile.Profile(time.thread_time))
+    return profiles[-1].runcall(work, *arguments)
+
+threading.Thread.run = lambda thread: profiled(run, thread)
 try:
-    profile.runcall(loaded.get("cli.main", loaded["cli"]).main)
+    profiled(loaded.get("cli.main", loaded["cli"]).main)
 except SystemExit as end:
     if end.code:
         raise
-profile.dump_stats(out)
-with open(out + ".json", "w") as file:
+for k, profile in enumerate(profiles):
+    profile.dump_stats(f"{out}/{k}.prof")
+with open(f"{out}/imports.json", "w") as file:
     json.dump(imports, file)
 """
 FROZEN = """
@@ -188,17 +199,17 @@ def measured(tree: Path, arguments: list[str], here: Path) -> dict[str, float] |
         "UNSEEN_CACHE": str(here / "cache"),
     }
     environment |= dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-    here.mkdir()
     out = here / "profile"
+    out.mkdir(parents=True)
     command = [sys.executable, "-c", CHILD, str(out), *arguments, "--out", str(here / "records")]
     done = subprocess.run(
         [*command, "--jobs", "1"], cwd=here, env=environment, capture_output=True, text=True
     )
     if done.returncode:
-        return done.stderr.strip().splitlines()[-1]
-    stats: Mapping[Function, tuple] = pstats.Stats(str(out)).stats  # type: ignore[attr-defined]
+        return textwrap.shorten(done.stderr.strip().splitlines()[-1], 100)
+    stats = pstats.Stats(*map(str, out.glob("*.prof"))).stats  # type: ignore[attr-defined]
     found = by_part(stats, f"{tree / 'src' / 'unseen'}/")
-    found["imports"] += json.loads(Path(f"{out}.json").read_text())
+    found["imports"] += json.loads((out / "imports.json").read_text())
     return found | {"sum": sum(found.values())}
 
 
