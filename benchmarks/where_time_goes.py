@@ -54,7 +54,7 @@ PARTS = {
         r"study/(records|results|selection|selected|statistics|tables|formats|comparison|ranking)\.py"
     ),
     "networks and weights": r"study/runtime|models/(__init__|weight_files|pretrained)\.py",
-    OTHER: r"study/(job|runner|run)\.py|cli",
+    OTHER: r"study/(job|runner|run)\.py|cli(/|\.py)",
 }
 #: Runs in each child: imports first, then the command line.
 CHILD = """
@@ -188,7 +188,7 @@ def by_part(stats: Mapping[Function, tuple], source: str) -> dict[str, float]:
     loose = ~fixed[down]
     seconds += own[loose] @ share[np.where(up == down, down, up)[loose]]
     found = dict(zip(parts, seconds.tolist(), strict=True))
-    found[OTHER] += whole.sum() - seconds.sum()
+    found[OTHER] += float(whole.sum() - seconds.sum())
     return found
 
 
