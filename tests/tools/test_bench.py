@@ -20,6 +20,7 @@ sys.path.insert(0, str(FOLDER))
 import harness as shared  # noqa: E402
 import hierarchy  # noqa: E402
 import report as bench  # noqa: E402
+import where_time_goes  # noqa: E402
 
 
 @pytest.fixture
@@ -38,7 +39,7 @@ def test_goals_are_judged_by_the_median(harness: Any) -> None:
 
 
 def test_examples_in_docstrings() -> None:
-    for module in (shared, bench):
+    for module in (shared, bench, where_time_goes):
         assert (found := doctest.testmod(module)).attempted and not found.failed
 
 
@@ -94,6 +95,7 @@ SCRIPTS = {
     "ppdg_rule": ["--clients", "2", "--repeats", "1"],
     "extraction": ["--images", "8", "--size", "32", "--repeats", "1"],
     "round_times": ["--study", "digits", "--methods", "fedavg,ppdg", "--repeats", "1"],
+    "where_time_goes": ["--quick"],
 }
 
 
@@ -315,3 +317,22 @@ def test_a_section_that_fails_is_named_and_the_command_fails(tmp_path: Path) -> 
     assert "`python benchmarks broken`" in done.stderr and "KeyError: 'decrypt'" in done.stderr
     assert "**Failed** with exit status 1" in page.read_text()
     assert run("sound").returncode == 0
+
+
+def test_time_below_a_part_belongs_to_it() -> None:
+    """Seconds of a graph by hand: `add` is called by a rule for 3 s and by a client for 1 s, and
+    `kernel`, which only `add` calls, is shared as `add` is, 3 to 1."""
+    main, rule = ("cli.py", 1, "main"), ("/t/combine/mean.py", 1, "mean")
+    client, add = ("/t/local/train.py", 1, "train"), ("/torch.py", 1, "add")
+    kernel = ("~", 0, "kernel")
+    stats = {
+        main: (1, 1, 1.0, 8.0, {}),
+        rule: (1, 1, 2.0, 5.0, {main: (1, 1, 2.0, 5.0)}),
+        client: (1, 1, 1.0, 2.0, {main: (1, 1, 1.0, 2.0)}),
+        add: (2, 2, 2.0, 4.0, {rule: (1, 1, 1.5, 3.0), client: (1, 1, 0.5, 1.0)}),
+        kernel: (2, 2, 2.0, 2.0, {add: (2, 2, 2.0, 2.0)}),
+    }
+    found = where_time_goes.by_part(stats, "/t/")
+    spent = {part: seconds for part, seconds in found.items() if seconds}
+    expected = {"server": 2 + 1.5 + 1.5, "training": 1 + 0.5 + 0.5, where_time_goes.OTHER: 1.0}
+    assert spent == pytest.approx(expected)
