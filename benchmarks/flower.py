@@ -180,9 +180,7 @@ def federation(folder: Path) -> Iterator[Callable[[Path, str], None]]:
         for site in SITES:
             kit = folder / "kits" / site
             kit.mkdir(parents=True)
-            (kit / "join.toml").write_text(
-                f'name = "{site}"\ndata = "{folder}"\ninsecure = true\n'
-            )
+            (kit / "join.toml").write_text(f'name = "{site}"\ndata = "{folder}"\ninsecure = true\n')
             (kit / "site.toml").write_text('approval = "auto"\n[least]\nexamples = 1\n')
             begin("flower-supernode", "--insecure", "--superlink", f"127.0.0.1:{number}", "--port",
                   str(port()), "--node-config", f'site="{site}" kit="{kit}"')  # fmt: skip
