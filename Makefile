@@ -61,7 +61,8 @@ bench: install
 
 # Every section on less work: does it run at all?
 bench-quick: install
-	UNSEEN_BENCH_DEVICE=cpu OMP_WAIT_POLICY=passive $(BIN)/python benchmarks --quick
+	env -u OMP_NUM_THREADS -u MKL_NUM_THREADS UNSEEN_BENCH_DEVICE=cpu OMP_WAIT_POLICY=passive \
+		$(BIN)/python benchmarks --quick
 
 clean:
 	rm -rf .venv build results .pytest_cache .mypy_cache .ruff_cache .hypothesis
