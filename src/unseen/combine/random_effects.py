@@ -5,7 +5,6 @@ from typing import ClassVar, Literal
 
 import numpy as np
 import torch
-from scipy.optimize import nnls
 from torch import Tensor
 
 from unseen.core import Draws, Gram, RuleState, Table, WithState
@@ -40,6 +39,8 @@ class RandomEffects(Gram, named="random-effects"):
     tau: Literal["regression", "moments"] = "regression"
 
     def mix(self, gram: Tensor, table: Table, state: RuleState, generator: Draws) -> WithState:
+        from scipy.optimize import nnls  # a third of a second of every process that needs it not
+
         n = table["examples"].clamp(min=1).numpy()
         K = len(n)
         equal = torch.full((K,), 1 / K, dtype=torch.float64)

@@ -24,7 +24,6 @@ import numpy as np
 import numpy.typing as npt
 import torch
 import torch.nn.functional as F
-from scipy.optimize import nnls
 from torch import Tensor, nn
 
 from unseen.core import Client, Inbox, Memory, Model, Reply, RuleState, Split, Turn, WithState
@@ -56,6 +55,8 @@ def simplex(A: Array, b: Array, c: float, shrink: float = 0.0) -> Array:
         >>> simplex(np.ones((2, 2)), np.ones(2), 1.0, shrink=0.05).round(6).tolist()
         [0.5, 0.5]
     """
+    from scipy.optimize import nnls  # a third of a second of every process that needs it not
+
     M = len(b)
     errors = (A + A.T) / 2 - b[:, None] - b + c + shrink * (np.eye(M) - 1 / M)
     values, vectors = np.linalg.eigh(errors / max(float(np.abs(errors).max()), 1e-300))
