@@ -23,7 +23,7 @@ def bench(
     """Run benchmarks, each in a process of its own: all of them, or those named.
 
     out: a JSON file to write after each one. This machine's record changes there, and in it the
-    sections that are run; a quick one stands only where there is no measured one.
+    sections that are run; a quick one stays only until one is measured.
 
     Returns:
         What `out` holds: `machines`, the one measured last first; and the names of the benchmarks
@@ -53,7 +53,7 @@ def bench(
 
 
 def title(machine: Mapping[str, Any]) -> str:
-    """What a machine's record goes by: processor, cores, and a GPU where there is one.
+    """Return the key of a machine's record: processor, cores, and a GPU where there is one.
 
     >>> title({"processor": "AMD EPYC", "cores": 2, "gpu": None})
     'AMD EPYC, 2 cores'

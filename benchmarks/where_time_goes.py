@@ -6,7 +6,7 @@ Every command runs in a process of its own (`--jobs 1`, torch on one thread) und
 clock is each thread's CPU time. Its own cost is in the figures: it makes many short calls look
 dearer than they are. `--against` names another checkout, in whose `src` the same commands run; one
 that this tree does not know is n/a there. The tuned table reads $UNSEEN_DATA/sites. The images
-of the frozen trunk are drawn here, and every run computes their features anew.
+of the frozen trunk are drawn here, and every run computes their features again.
 
 A function's own time belongs to the part of its file (`PARTS`). Functions of no part, torch's and
 numpy's among them, pass theirs on to their callers, in proportion to the time that each caller
@@ -153,7 +153,8 @@ def by_part(stats: Mapping[Function, tuple], source: str) -> dict[str, float]:
         D(f, p) = Σ_c t(c, f) D(c, p) / Σ_c t(c, f),
 
     where t(c, f) is the time that its caller c spent in it and below; D is solved by iteration. The
-    own time of f under c then goes by D(c), and that of a function without a caller to `OTHER`.
+    own time of f under c is then shared out by D(c), that of a function without a caller goes to
+    `OTHER`.
 
     Args:
         stats: What `pstats` read.
