@@ -20,7 +20,7 @@ from unseen.models.stages import cut
 from unseen.results.study_folder import StudyFolder
 from unseen.spec import default_network
 from unseen.spec.study import StudySpec, recorded
-from unseen.study import Study, frozen
+from unseen.study import Study, frozen, runtime
 from unseen.study.plan import Plan, prepare_study
 from unseen.study.prepare import prepare
 from unseen.study.runtime import first_network
@@ -261,3 +261,26 @@ def test_records_from_before_keep_their_network(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(default_network, "installed", lambda _: True)
     old = {"dataset": "folder(size=32)", "model": None, "methods": ["fedavg"]}
     assert StudySpec(**recorded(old)).model == "bn-cnn"
+
+
+def test_jobs_of_a_seed_build_what_is_frozen_once_and_share_nothing(
+    place: Path, tmp_path: Path, kept: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    setting = planned(place, tmp_path / "out").setting
+    clients = SimpleNamespace(whole=(3, SIDE, SIDE), outputs=3)  # another head than the file's
+    built: list[int] = []
+    make = runtime.build
+    monkeypatch.setattr(runtime, "build", lambda *recipe: (built.append(1), make(*recipe))[1])
+    runtime.rest_of.cache_clear()
+    first, second, other = (first_network(setting, clients, seed) for seed in (0, 0, 1))  # type: ignore[arg-type]
+    assert len(built) == 2
+    whole = make(MODEL, (3, SIDE, SIDE), 3, keyed("0/model"))
+    assert setting.weights is not None
+    setting.weights.load(whole)
+    for name, tensor in cut(whole, "trunk")[1].state_dict().items():
+        assert torch.equal(first.state_dict()[name], tensor)
+    with torch.no_grad():
+        for parameter in first.parameters():
+            parameter.zero_()
+    assert any(parameter.any() for parameter in second.parameters())
+    assert not all(map(torch.equal, second.parameters(), other.parameters()))

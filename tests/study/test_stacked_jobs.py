@@ -16,6 +16,8 @@ from unseen.results import records
 from unseen.results.records import is_done
 from unseen.results.study_results import Results
 from unseen.study import Study
+from unseen.study.plan import prepare_study
+from unseen.study.runner import batches
 from unseen.study.setting import Setting
 
 #: Differences of losses and accuracies: rounding, over a few steps, on some hundred examples.
@@ -118,6 +120,39 @@ def test_one_that_diverges_leaves_the_others(tmp_path: Path) -> None:
 def test_a_stacked_study_runs_in_this_machines_processes() -> None:
     with pytest.raises(UnseenError, match="Leave backend and executor out"):
         Study(**SETTINGS, stacked=5).run(backend="flower-simulation")
+
+
+@pytest.mark.parametrize(("stacked", "processes", "sizes"), [
+    (400, 1, [72]),
+    (300, 2, [36, 36]),  # 360 models: not 60 jobs in one process and 12 in another
+    (100, 2, [18, 18, 18, 18]),
+    (25, 3, [5] * 14 + [2]),  # five models a job
+    (3, 2, [1] * 72),  # a job of more models than a batch may have
+])  # fmt: skip
+def test_batches_are_about_as_large_for_every_process(
+    tmp_path: Path, stacked: int, processes: int, sizes: list[int]
+) -> None:
+    many = Study(
+        **SETTINGS | {"targets": None, "methods": ["fedavg"], "seeds": 12}, stacked=stacked
+    )
+    plan = prepare_study(many, tmp_path)
+    (tasks,) = ({task.name: task for task in plan.tasks},)
+    orders = [(plan.setting, job, tasks[job.task]) for job in plan.missing]
+    parts = batches({}, orders, processes)
+    assert [len(part) for part in parts] == sizes
+    assert [order for part in parts for order in part] == orders
+    assert batches({"fedavg": "why"}, orders, processes) == []
+    assert batches({}, [], processes) == []
+
+
+def test_results_see_that_records_have_changed(tmp_path: Path) -> None:
+    few = SETTINGS | {"methods": ["fedavg"], "targets": ["0"], "seeds": 2, "rounds": 1}
+    results = Study(**few).run(tmp_path)
+    first, second = results.folders()
+    assert [job.folder for job in results.folders()] == [first.folder, second.folder]
+    with (second.folder / "target.jsonl").open("ab") as file:
+        file.write(b"{}")
+    assert [job.folder for job in results.folders()] == [first.folder]
 
 
 def test_another_batch_is_another_study(tmp_path: Path) -> None:

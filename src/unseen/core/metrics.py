@@ -248,7 +248,8 @@ def forward(
         predict: How the method predicts.
         inbox: What else it predicts with.
     """
-    model.module.eval()
+    if any(layer.training for layer in model.module.modules()):  # to set it costs much more
+        model.module.eval()
     with torch.no_grad():
         parts = [
             predict(model, inbox or {}, split.batch(slice(i, i + EVALUATION_BATCH))[0])

@@ -174,7 +174,10 @@ def measured(client: str, reply: Reply) -> list[Disclosure]:
     tensors = {name: row for name, row in reply.rows.items() if isinstance(row, Tensor)}
     sizes = {name: width(row) for name, row in tensors.items()}
     rows = [Disclosure(client, name, "plain", size) for name, size in sizes.items() if size]
-    numbers = sum(torch.as_tensor(value).numel() for value in reply.scalars.values())
+    numbers = sum(
+        1 if isinstance(value, float | int) else torch.as_tensor(value).numel()
+        for value in reply.scalars.values()
+    )
     return [*rows, Disclosure(client, SCALARS, "plain", NUMBER * numbers)] if numbers else rows
 
 

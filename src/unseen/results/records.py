@@ -11,7 +11,7 @@ import io
 import json
 import pickle
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import takewhile
@@ -24,6 +24,7 @@ from unseen.results.metric_name import MetricName
 if TYPE_CHECKING:
     from unseen.core.client import Memories
     from unseen.core.exchange import Outcome, State
+    from unseen.core.types import Table
 
 FILES = ("source.jsonl", "target.jsonl", "rounds.jsonl")
 #: Every local model on every domain, where a study asks for it.
@@ -43,6 +44,8 @@ EVALUATIONS = {VALIDATE: "source.jsonl", TEST: "target.jsonl"}
 #: What a table says of the turn and not of the replies.
 TURN = ("client", "progress", "rounds")
 Record = dict[str, Any]
+#: Writes a record as a line.
+LINE = json.JSONEncoder(allow_nan=False, separators=(",", ":"))
 
 
 @dataclass(frozen=True)
@@ -74,7 +77,7 @@ def read_lines(path: Path) -> list[Record]:
 
 def to_line(record: Mapping[str, Any]) -> bytes:
     """Return a record as a line of JSON; NaN cannot be written."""
-    return json.dumps(record, allow_nan=False, separators=(",", ":")).encode() + b"\n"
+    return LINE.encode(record).encode() + b"\n"
 
 
 @dataclass
@@ -252,19 +255,29 @@ def evaluations(
     parsed = (MetricName.parse(n) for n in table if n not in TURN)
     metrics = [metric for metric in parsed if not metric.metric.endswith(".undefined")]
     metrics.sort(key=lambda metric: bool(metric.column))
-    records = []
-    for i, domain in enumerate(outcome.names):
-        record = {**vars(job), "round": outcome.turn.round, "role": roles[domain], "domain": domain}
-        for metric in metrics:
-            row, kind = table[str(metric)][i], int if metric.metric == "examples" else float
-            unknown = table[metric.undefined][i] if metric.undefined in table else row.new_zeros(())
-            pairs = zip(row.reshape(-1), unknown.expand_as(row).reshape(-1), strict=True)
-            values = [None if missing else kind(value) for value, missing in pairs]
-            record[str(metric)] = values[0]
+    head = {**vars(job), "round": outcome.turn.round}
+    records = [{**head, "role": roles[domain], "domain": domain} for domain in outcome.names]
+    for metric in metrics:
+        name, kind = str(metric), int if metric.metric == "examples" else float
+        for record, values in zip(records, _figures(table, metric, kind), strict=True):
+            record[name] = values[0]
             if metric.column:
-                record[str(metric)] = dict(zip(levels[metric.column], values, strict=True))
-        records.append(record)
+                record[name] = dict(zip(levels[metric.column], values, strict=True))
     return records
+
+
+def _figures(
+    table: Table, metric: MetricName, kind: type[float]
+) -> Iterator[Sequence[float | None]]:
+    """Yield each participant's values of a metric, of every group; None where undefined."""
+    rows = table[str(metric)]
+    missing = table.get(metric.undefined, rows.new_zeros(rows.shape))
+    for row, gaps in zip(map(_listed, rows.tolist()), map(_listed, missing.tolist()), strict=True):
+        yield [None if gap else kind(value) for value, gap in zip(row, gaps, strict=True)]
+
+
+def _listed(value: float | list[float]) -> list[float]:
+    return value if isinstance(value, list) else [value]
 
 
 def training(outcome: Outcome, traffic: tuple[int, int]) -> Record:

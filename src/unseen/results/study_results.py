@@ -6,7 +6,7 @@ import io
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from html import escape
 from itertools import product
 from pathlib import Path
@@ -77,13 +77,19 @@ class Results:
     stand_in: bool = False
     notes: tuple[str, ...] = ()
     temporary: Any = None
+    _read: dict[Job, tuple[object, JobFolder]] = field(default_factory=dict, compare=False)
 
     def folders(self) -> Iterator[JobFolder]:
-        """Yield every job that ran to its end or diverged."""
+        """Yield every job that ran to its end or diverged; its files are read again if changed."""
         study = StudyFolder(self.out)
         for key in product(self.methods, [task.name for task in self.tasks], self.study.seed_list):
-            if (job := study.job(Job(*key))).finished:
-                yield job
+            job = study.job(Job(*key))
+            stamp, (before, same) = job.stamp(), self._read.get(job.job, (None, job))
+            if before != stamp:
+                same = job
+                self._read[job.job] = stamp, job
+            if same.finished:
+                yield same
 
     def finished(self) -> Iterator[tuple[Job, Path]]:
         """Yield every job that ran to its end or diverged, with its folder."""

@@ -5,6 +5,7 @@ own way from round to round, with its own records and checkpoints; before each r
 all jobs of a batch train together. A job that is done, or that diverged, leaves its batch.
 """
 
+import math
 import pickle
 import shutil
 import warnings
@@ -125,27 +126,39 @@ def workplace(setting: Setting, job: Job, task: Task) -> Workplace:
 def in_batches(alone: Mapping[str, str], orders: Sequence[Order], jobs: int) -> Iterator[Job]:
     """Yield the jobs in batches of up to `stacked` models, each batch in one process.
 
-    A job of more models than that, or of a method in `alone`, is a batch by itself.
+    A job of a method in `alone` is a batch by itself.
     """
-    batches: list[list[Order]] = []
-    models = 0
-    for order in orders:
-        setting, job, task = order
-        if job.method in alone:
-            continue
-        clients = len(task.sources) * clients_per_domain(setting.study.partition)
-        own = clients * models_of(compose(job.method))
-        models += own
-        if not batches or models > setting.study.stacked:
-            batches.append([])
-            models = own
-        batches[-1].append(order)
     calls: list[tuple[Callable[..., Job | list[Job]], tuple[object, ...]]] = [
-        *((run_together, (batch,)) for batch in batches),
+        *((run_together, (batch,)) for batch in batches(alone, orders, jobs)),
         *((run_job, order) for order in orders if order[1].method in alone),
     ]
     for outcome in in_processes(calls, jobs):
         yield from outcome if isinstance(outcome, list) else [outcome]
+
+
+def batches(alone: Mapping[str, str], orders: Sequence[Order], jobs: int) -> list[list[Order]]:
+    """Return the jobs in batches of up to `stacked` models, about as large for every process.
+
+    A job of more models than that is a batch by itself.
+    """
+    sizes = [
+        len(task.sources) * clients_per_domain(setting.study.partition)
+        * (0 if job.method in alone else models_of(compose(job.method)))
+        for setting, job, task in orders
+    ]  # fmt: skip
+    limit = orders[0][0].study.stacked if orders else 1
+    share = sum(sizes) / (jobs * math.ceil(sum(sizes) / (jobs * limit)) or 1)
+    parts: list[list[Order]] = []
+    models = 0
+    for order, own in zip(orders, sizes, strict=True):
+        if not own:
+            continue
+        if not parts or models >= share or models + own > limit:
+            parts.append([])
+            models = 0
+        parts[-1].append(order)
+        models += own
+    return parts
 
 
 def run_together(batch: Sequence[Order]) -> list[Job]:

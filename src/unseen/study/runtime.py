@@ -1,6 +1,7 @@
 """What a job runs, made in one place out of a setting, its data, a method's text and a seed."""
 
 import copy
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Self
@@ -19,7 +20,7 @@ from unseen.methods.unfit import unfit
 from unseen.models import build
 from unseen.models.partial import choice, with_frozen_norms
 from unseen.models.stages import cut
-from unseen.models.weight_files import Report
+from unseen.models.weight_files import Report, Source
 from unseen.results.records import TEST, VALIDATE
 from unseen.spec.study import StudySpec
 from unseen.study.checks import check_completed, checked, privatised
@@ -161,15 +162,43 @@ def first_network_and_report(
     setting: Setting, prepared: Prepared, seed: int
 ) -> tuple[nn.Module, Report | None]:
     """Return the network, and what became of the file of initial weights if there is one."""
-    module = build(setting.model, prepared.whole, prepared.outputs, keyed(f"{seed}/model"))
-    report = setting.weights.load(module) if setting.weights is not None else None
-    return formed(module, setting.study), report
+    recipe = setting.model, prepared.whole, prepared.outputs, seed, setting.weights
+    if not setting.study.frozen:
+        module, report = built(*recipe)
+        return as_trained(module, setting.study), report
+    rest, report = rest_of(*recipe, setting.study.freeze)
+    return as_trained(copy.deepcopy(rest), setting.study), report
+
+
+def built(
+    model: str, shape: tuple[int, ...], outputs: int, seed: int, weights: Source | None
+) -> tuple[nn.Module, Report | None]:
+    """Return a whole network with its first weights, and what became of their file."""
+    module = build(model, shape, outputs, keyed(f"{seed}/model"))
+    return module, weights.load(module) if weights is not None else None
+
+
+@functools.lru_cache(maxsize=16)
+def rest_of(
+    model: str, shape: tuple[int, ...], outputs: int, seed: int, weights: Source | None, freeze: str
+) -> tuple[nn.Module, Report | None]:
+    """Return what is behind the frozen part of a network; to be copied, since jobs share it.
+
+    Note:
+        Most of a whole network and of its file is in the frozen part. To make and to read that for
+        every job took more time than the training of what is behind it.
+    """
+    module, report = built(model, shape, outputs, seed, weights)
+    return cut(module, freeze)[1], report
 
 
 def formed(module: nn.Module, study: StudySpec) -> nn.Module:
-    """Return the part of the network that the study trains, with its statistics and its format."""
-    if study.frozen:
-        _, module = cut(module, study.freeze)
+    """Return the part of a whole network that the study trains, as it trains it."""
+    return as_trained(cut(module, study.freeze)[1] if study.frozen else module, study)
+
+
+def as_trained(module: nn.Module, study: StudySpec) -> nn.Module:
+    """Return the part that trains with the study's kind of statistics and its format."""
     if study.training.buffers == "frozen":
         module = with_frozen_norms(module)
     module = choice(study.train)(module)
