@@ -157,6 +157,8 @@ class Reports(Wrapper):
         measure: (model, client) -> the scalars by name, before the other local runs.
     """
 
+    stackable = True
+
     inner: Local
     measure: Callable[[Model, Client], Mapping[str, float | Tensor]]
 
