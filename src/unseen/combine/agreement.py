@@ -31,6 +31,10 @@ class AgrSum(Elementwise):
     Source:
         Mansilla et al. 2021, "Domain Generalization via Gradient Surgery", Eq. 4.
 
+    Departs from:
+        the paper in that agreeing coordinates are averaged, where it sums them (`reduction="sum"`),
+        and that g_i is an update of local training, where it has a gradient of one batch.
+
     Example:
         >>> g = torch.tensor([[1.0, 2.0, 0.0], [3.0, -1.0, 1.0]])
         >>> rule = AgrSum()
@@ -59,8 +63,9 @@ class AgrRand(AgrSum):
         Mansilla et al. 2021, "Domain Generalization via Gradient Surgery", §3.2.
 
     Departs from:
-        the released code where no coordinate agrees: there s is the mean of an empty set and every
-        coordinate NaN, here the vector is 0 and the model stays as it is.
+        the paper as `agrsum` does, and the released code where no coordinate agrees: there s is the
+        mean of an empty set and every coordinate NaN, here the vector is 0 and the model stays as
+        it is.
     """
 
     def reduce(self, rows: Tensor, table: Table, state: RuleState, generator: Draws) -> WithState:

@@ -30,19 +30,21 @@ class AndMask(Elementwise):
             three quarters of the weight, the lower end of DomainBed's search: at 1 FedILC sees
             "dead zones" that no gradient leaves. The authors' commands take 1 (synthetic) and 0.2
             (CIFAR-10 with noise).
-        rescale: divide each block by the share of coordinates that it kept, as the authors'
-            commands do; off here, since one coordinate kept of a thousand would be taken a thousand
-            times.
+        rescale: divide each block by the share of coordinates that it kept; off, since one
+            coordinate kept of a thousand would be taken a thousand times.
         prior: p; the paper's weights are uniform.
         blocks: what `rescale` divides by itself, a tensor as released.
 
     Note:
         A share (1 + τ)/2 of the weight must point one way; an exact zero counts for neither side.
-        The original has the environments' gradients at one model, which is `fedsgd+andmask`.
 
     Source:
         Parascandolo et al. 2021, "Learning explanations that are hard to vary", whose environments
         are the clients here.
+
+    Departs from:
+        the paper in that g_i is an update of local training, where it has the environments'
+        gradients at one model, which is `fedsgd+andmask`; and the authors' commands, which rescale.
 
     Example:
         >>> g = torch.tensor([[1.0, 2.0, 0.0], [3.0, -1.0, 1.0]])
@@ -92,6 +94,10 @@ class AbsoluteGeometricMean(Elementwise):
     Source:
         Parascandolo et al. 2021, "Learning explanations that are hard to vary", and their released
         code (`geom_mean`).
+
+    Departs from:
+        the released code in exact zeros, to which it adds 1e-10 as to all magnitudes
+        (`zeros="released"`).
 
     Example:
         >>> g = torch.tensor([[1.0, -1.0, 0.0], [4.0, 4.0, 1.0]])

@@ -152,6 +152,10 @@ class WeightedGeometricMean(Elementwise):
         Zhu et al. 2022, "FedILC: Weighted Geometric Mean and Invariant Gradient Covariance for
         Federated Learning on Non-IID Data", §3.1.
 
+    Departs from:
+        the paper and the released code in exact zeros, which are left out of both sets: see
+        `zeros`.
+
     Example:
         >>> g = torch.tensor([[1.0, 1.0], [4.0, 0.0]])
         >>> [WeightedGeometricMean(zeros)(g, {}, {"prior": {}})[0].tolist()

@@ -25,12 +25,18 @@ class GradDrop(Elementwise):
         prior: p.
 
     Note:
-        Where all signs agree nothing is draws; in expectation, with one update each way, the larger
+        Where all signs agree nothing is drawn; in expectation, with one update each way, the larger
         one wins as often as its share is large.
 
     Source:
         Chen et al. 2020, "Just Pick a Sign: Optimizing Deep Multitask Models with Gradient Sign
         Dropout", Algorithm 1, without leaks, as in TorchJD.
+
+    Departs from:
+        the paper, whose g_i are the tasks' gradients at the activations of one layer, times the
+        signs of these activations, where they are updates of all weights here; whose result is the
+        sum (`reduction="sum"`); and whose leaks, shares of g_i that pass whatever their sign, are 0
+        here.
 
     Example:
         >>> g = torch.tensor([[1.0, -2.0, 0.0], [3.0, -4.0, 0.0]])

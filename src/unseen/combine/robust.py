@@ -31,6 +31,10 @@ class TrimmedMean(Elementwise):
         Yin et al. 2018, "Byzantine-Robust Distributed Learning: Towards Optimal Statistical Rates",
         Definition 2.
 
+    Departs from:
+        the paper in that u_i is an update of local training, where it has the gradient of a
+        client's whole data at one model, which is `fedsgd+trimmed-mean`.
+
     Example:
         >>> g = torch.tensor([[1.0], [2.0], [3.0], [4.0], [9e9]])
         >>> rule = TrimmedMean()
@@ -68,6 +72,10 @@ class Median(Elementwise):
     Source:
         Yin et al. 2018, "Byzantine-Robust Distributed Learning: Towards Optimal Statistical Rates",
         Definition 1.
+
+    Departs from:
+        the paper in that u_i is an update of local training, where it has the gradient of a
+        client's whole data at one model, which is `fedsgd+median`.
 
     Example:
         >>> g = torch.tensor([[1.0], [2.0], [4.0], [-9e9]])
@@ -110,6 +118,10 @@ class Krum(Gram):
     Source:
         Blanchard et al. 2017, "Machine Learning with Adversaries: Byzantine Tolerant Gradient
         Descent", §4 and §6. Squared distances, as printed; some libraries add up plain ones.
+
+    Departs from:
+        the paper in that u_i is an update of local training, where it has a gradient of one batch
+        at one model.
 
     Example:
         >>> g = torch.tensor([[0.0], [1.0], [1.5], [9e9], [3.0]])

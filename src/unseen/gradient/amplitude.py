@@ -30,12 +30,9 @@ class AmplitudeMix(Around, named="am"):
 
     Attributes:
         inner: the gradient that the images enter.
-        p: the probability with which a batch is mixed, all of it, as in GA's code; FACT (the
-            source) always mixes, next to the image itself, and adds a teacher and a dual loss that
-            are left out here.
+        p: the probability with which a batch is mixed, all of it, as in GA's code.
         strength: 1 in GA's code; FACT has 1 for PACS and 0.2 for OfficeHome.
-        clip: to the range of the pixels, as FACT does, see `unseen.images.frequency.pixel_range`;
-            GA's code mixes after normalisation and does not clip.
+        clip: to the range of the pixels, as FACT does, see `unseen.images.frequency.pixel_range`.
         bank: amplitude spectra of other clients' images, to mix with these.
 
     Source:

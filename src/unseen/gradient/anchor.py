@@ -25,12 +25,6 @@ class Anchored(Around, named="anchor"):
 
     Source:
         Rothenhäusler et al. 2021, Eq. 4, with sites as anchors.
-
-    Departs from:
-        the paper, whose loss is the squared error: for classes r is the error of the probabilities.
-        One logit has one residual, whose square is half of that of the same model with two logits.
-        The mean is the batch's, not the site's, so small batches add the variance of their labels.
-        The penalty takes a pass of its own, in which Dropout draws again.
     """
 
     inner: Gradient

@@ -57,10 +57,6 @@ class Episodic(Around, named="feddg"):
     Source:
         Liu et al. 2021, "FedDG: ... Episodic Learning in Continuous Frequency Space", its released
         code.
-
-    Departs from:
-        that code in B: an object is the pixels of one class, where its classes are nested; a class
-        that an image lacks is left out there.
     """
 
     inner: Gradient

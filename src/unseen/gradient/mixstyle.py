@@ -23,7 +23,7 @@ EPSILON = 1e-6
 class StyleMixed(Wrapper, named="mixstyle"):
     """The inner gradient with z' for the maps z of some layers, with probability p.
 
-        z'_n = (z_n − μ_n) / σ_n · (λ_n σ_n + (1 − λ_n) σ_{π(n)}) + λ_n μ_n + (1 − λ_n) μ_π(n)
+        z'_n = (z_n − μ_n) / σ_n · (λ_n σ_n + (1 − λ_n) σ_{π(n)}) + λ_n μ_n + (1 − λ_n) μ_{π(n)}
 
     μ_n, σ_n: mean and deviation of each channel of example n over its pixels, held fixed; π: a
     permutation of the batch; λ_n ~ Beta(α, α).

@@ -23,9 +23,6 @@ class Decoupled(Around, named="sd"):
     Source:
         Pezeshki et al. 2021, "Gradient Starvation: A Learning Proclivity in Neural Networks",
         spectral decoupling.
-
-    Departs from:
-        the paper in that the penalty takes a pass of its own, in which Dropout draws again.
     """
 
     inner: Gradient
@@ -69,9 +66,6 @@ class InvariantRisk(Around, named="irm"):
 
     Source:
         Arjovsky, Bottou, Gulrajani, Lopez-Paz 2019, "Invariant Risk Minimization", IRMv1.
-
-    Departs from:
-        the paper in that the penalty takes a pass of its own, in which Dropout draws again.
     """
 
     inner: Gradient

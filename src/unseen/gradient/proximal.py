@@ -20,10 +20,6 @@ class Proximal(Batched, named="fedprox"):
 
     Source:
         Li et al. 2020, "Federated Optimization in Heterogeneous Networks", Eq. 2.
-
-    Departs from:
-        GA's released code, where the term is added into the momentum buffer and so piles up, and
-        codes that sum unsquared norms per tensor.
     """
 
     clips_per_example = True

@@ -33,10 +33,6 @@ class Shifted(Batched, named="shift"):
     Source:
         Gao et al. 2023, "Targeted Augmentations", for the idea; Zhou and Konukoglu 2023, FedFA, for
         a normal model of statistics that differ between clients.
-
-    Departs from:
-        FedFA in that the spread is the one between sites, exchanged once, and not a batch's, and in
-        that inputs are moved, not features.
     """
 
     stackable = True

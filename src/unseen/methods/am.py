@@ -48,6 +48,11 @@ def am(
 
     Note:
         GA's released scripts of this row end on an import that does not exist.
+
+    Departs from:
+        FACT, the source, which mixes always, with an image of any source domain, trains on the
+        image itself next to the mixed one, and adds a teacher and a dual loss; and GA's code, which
+        mixes after normalisation and does not clip.
     """
     method = federated("am", training, Mean(weights), "xu2021fourier")
     return mixing(method, across, bank, options)

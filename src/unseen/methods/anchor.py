@@ -14,6 +14,12 @@ def add_anchor(method: Method, **options: Any) -> Method:
 
     Errors that a site makes on the whole are what a new site is likely to see again. The penalty
     is computed where the data are; nothing more is sent.
+
+    Departs from:
+        the paper, whose loss is the squared error: for classes p is the predicted probability. One
+        logit has one residual, whose square is half of that of the same model with two logits. The
+        mean is the batch's, not the site's, so small batches add the variance of their labels. The
+        penalty takes a pass of its own, in which Dropout draws again.
     """
     changed = with_gradient(method, lambda g: Anchored(g, **options), "rothenhausler2021anchor")
     return asking(changed, ONE_LABEL)

@@ -70,6 +70,11 @@ def add_tail(method: Method, *, start: Annotated[float, uniform(0.2, 0.8)] = 0.5
     Args:
         method: The method that is changed.
         start: the share of the rounds after which the mean begins.
+
+    Departs from:
+        the paper, which averages along one training at a cyclical or a high constant rate, and
+        recomputes BatchNorm's statistics at the end by a pass over the data: here the models are
+        the server's, one a round, at the study's own rates.
     """
     return citing(averaged(method, Tail(start), "tail"), "izmailov2018averaging")
 
@@ -82,5 +87,9 @@ def add_ema(method: Method, *, decay: Annotated[float, uniform(0.5, 0.99)] = 0.9
     Args:
         method: The method that is changed.
         decay: β.
+
+    Departs from:
+        the paper, whose mean is of all iterates of one descent, each counted alike: this one
+        forgets, and is of the server's models.
     """
     return citing(averaged(method, Ema(decay), "ema"), "polyak1992acceleration")

@@ -57,6 +57,10 @@ def bag_of(compose: Callable[[str, Training], Method]) -> Callable[..., Method]:
             of: The expression of the method that each site plays; scikit-learn's estimators are
                 `trees` and `trees(kind='forest')`.
             weights: w.
+
+        Departs from:
+            Breiman, who fits to bootstrap samples of one learning set and weighs all fits alike:
+            here each is of a site's own rows, and w follows their number by default.
         """
         member = replace(compose(of, training), gather=None)  # a site has nothing to pool
         check_member(member, f"bag(of={of!r})")

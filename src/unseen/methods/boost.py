@@ -53,6 +53,11 @@ def boost(
         penalty: λ.
         least: the fewest rows in a leaf.
         bins: of each column, at equal shares of the rows.
+
+    Departs from:
+        XGBoost in that bins hold equal shares of the rows, which it weighs by second derivatives,
+        and in that there is no penalty for each leaf and no sample of columns; and LightGBM, whose
+        trees grow leaf by leaf, and which samples rows by their gradients and bundles columns.
     """
     numbers = isinstance(training.loss, SquaredError)
 

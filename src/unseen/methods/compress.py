@@ -25,6 +25,10 @@ def add_compress(method: Method, **options: Any) -> Method:
     Note:
         With share=1 and digits='bfloat16' all numbers go, in half of the bytes. Rules that compare
         clients at each coordinate (signs, medians, geometric means) are for share=1 alone.
+
+    Departs from:
+        the paper, which sends the step of every single stochastic gradient, in all its digits: here
+        C acts on the update of a whole round and rounds to two bytes (not with `digits="float32"`).
     """
     exchange = trained(method)
     slot = exchange.slots.get("model")

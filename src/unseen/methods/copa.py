@@ -52,8 +52,7 @@ def copa(
         normalization" and "collaboration of frozen classifiers". The rest is our reading: the mean
         over heads, where the one reimplementation that we know (in MarsFL, which averages no
         predictions) has the sum; probabilities, the usual ensemble, since the heads' logits need
-        not be of one scale; `norm` as it is, since PPDG's rows of COPA do not say, and since every
-        method then trains the same network.
+        not be of one scale.
 
         A rule put on COPA, as in `copa+ppdg`, is on the body; with `copa+ga` a gap is the risk of
         the averaged body less that of the client's own, both under the client's own head. Such an
@@ -63,6 +62,11 @@ def copa(
         All heads start as one and go to every client, so traffic grows with N; with a sample of the
         clients those who stay away keep their head, also one that was never trained. One client
         alone is plain local training. The loss that is reported is the mean over heads, or the sum.
+
+    Departs from:
+        the abstract in that normalisation stays as it is by default, since PPDG's rows of COPA do
+        not say, and since every method then trains the same network; `norm="hybrid"` has both
+        kinds.
     """
     loss = Collaboration(training.loss, scale, head)
     local = OwnHead(Train(Backprop(loss), training), head)

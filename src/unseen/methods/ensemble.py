@@ -24,6 +24,10 @@ def add_ensemble(method: Method, *, members: Count = 5) -> Method:
     Args:
         method: The method that is changed.
         members: M; 1 is the method itself.
+
+    Departs from:
+        the paper in that there is no adversarial training, and that numbers are predicted by the
+        members' mean alone, without a variance.
     """
     if members == 1:
         return method

@@ -42,6 +42,9 @@ def fedsgd(
     Note:
         The training's optimiser and learning rate run on the server, unless a server optimiser is
         set; epochs and batch size have no effect.
+
+    Departs from:
+        the paper, which weighs gradients by examples (`weights="examples"`) and steps by plain SGD.
     """
     rule = Mean(weights)
     return gradient_method("fedsgd", training, rule, "mcmahan2017fedavg", chunk=chunk)

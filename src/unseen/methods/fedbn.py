@@ -23,9 +23,13 @@ def fedbn(training: Training, *, weights: Weights = "uniform") -> Method:
 
     Note:
         Our reading for an unseen site, and what is evaluated everywhere: its BatchNorm is the mean
-        Σ_k p_k b_k of the clients' own, statistics too. To have it, clients send theirs, which the
-        paper's do not. A client that takes part for the first time begins from that mean. Without
-        BatchNorm in the network this would be FedAvg, and the study says that it does not apply.
+        Σ_k p_k b_k of the clients' own, statistics too. A client that takes part for the first time
+        begins from that mean. Without BatchNorm in the network this would be FedAvg, and the study
+        says that it does not apply.
+
+    Departs from:
+        the paper, whose clients keep their BatchNorm to themselves and are evaluated under it: here
+        they send it, for that mean.
     """
     local = OwnNorms(Train(Backprop(training.loss), training))
     return asking(federated("fedbn", training, Mean(weights), "li2021fedbn", local), "batchnorm")

@@ -25,8 +25,12 @@ def fedcurv(training: Training, **options: Any) -> Method:
     penalty's gradient is 2λ(u ∘ w − v). Round 0 is FedAvg.
 
     Note:
-        FedILC's row "FedCurv" is not this method but `fishr`. With a sample of the clients the sums
-        are of those who took part in the round before; the paper has all of them.
+        FedILC's row "FedCurv" is not this method but `fishr`.
+
+    Departs from:
+        the paper in F_j, which by default is of batches, not of examples; and with a sample of the
+        clients, since the sums are then of those who took part in the round before, where it has
+        all.
     """
     trains = Train(Curvature(Backprop(training.loss), **picked(Curvature, options)), training)
     fisher = picked(WithFisher, options)

@@ -42,13 +42,18 @@ def feddg(
         **options: The other options of the page.
 
     Note:
-        x̃ is clipped to the range of the pixels. As released but for: the mean of the two losses;
-        amplitudes outside the window, which nobody reads, are not sent; every image has one style
-        per step, of any other client; statistics of BatchNorm are averaged like the weights, and
-        come from the pass on x alone.
+        x̃ is clipped to the range of the pixels. Amplitudes outside the window, which nobody reads,
+        are not sent.
 
         CSAC's row FedDG is the method without what it has for segmentation, the boundary term,
         which `boundary` adds on masks.
+
+    Departs from:
+        the released code in c and in λ, see `scale` and `interpolation`; in that every image has
+        one style per step, of any other client; in that statistics of BatchNorm are averaged like
+        the weights, and come from the pass on x alone; and in B, which is left out by default: an
+        object is the pixels of one class, where its classes are nested; a class that an image lacks
+        is left out there.
     """
     source = Bank("feddg", Window(L), bank)
     local = Train(Episodic(Backprop(training.loss), source, **options), training)

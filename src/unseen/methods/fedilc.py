@@ -125,6 +125,11 @@ def fedilc_inter(training: Training, **options: Any) -> Method:
         The geometric mean is of the gradients alone: ∇L is added to it on the server, before the
         one step of its optimiser, as printed and as released. See `geometric` and `+fishr`. The
         Inconsistency Score that the paper argues with in §4 is `unseen.inconsistency`.
+
+    Departs from:
+        the paper and the released code in exact zeros, which `zeros` leaves out; Algorithm 1 in
+        that C_e are by default not covariances but variances, as in its experiments; and the code
+        as `+fishr` does.
     """
     rule = WeightedGeometricMean(of="updates", **picked(WeightedGeometricMean, options))
     return _fedilc("fedilc-inter", training, rule, Backprop(training.loss), options)
@@ -140,6 +145,11 @@ def fedilc_intra_geo(training: Training, **options: Any) -> Method:
         With single examples `zeros="paper"` leaves hardly a coordinate, since a ReLU makes exact
         zeros; the released code's rule meets only mini-batches. §5 speaks of mini-batches for
         Inter-Geo; the code has them here only.
+
+    Departs from:
+        Algorithm 2, whose environments are single examples and whose C_e are covariances:
+        mini-batches and variances, as in its experiments, are the defaults; the paper and the
+        released code in exact zeros, which `zeros` leaves out; and the code as `+fishr` does.
     """
     own = picked(Environments, options)
     inner = Environments(Backprop(training.loss), batch_size=training.batch_size, **own)
@@ -163,6 +173,10 @@ def fedilc_intra_arith(
     Note:
         Where all environments are of one size this is `fishr`, but for rounding: on FedILC's
         Color-MNIST, 250 batches of 32, the gap that its tables print between the two is chance.
+
+    Departs from:
+        the paper's formula in that C_e are by default not covariances but variances, as in its
+        experiments; and the released code as `+fishr` does.
     """
     inner = Environments(Backprop(training.loss), by, "mean", batch_size=training.batch_size)
     return _fedilc("fedilc-intra-arith", training, Mean("uniform"), inner, options)

@@ -13,7 +13,13 @@ from unseen.recipe import Training
 
 @options_from(Proximal)
 def fedprox(training: Training, **options: Any) -> Method:
-    """Run FedAvg whose clients minimise F_i(w) + (μ/2) ‖w − x‖², x being the model received."""
+    """Run FedAvg whose clients minimise F_i(w) + (μ/2) ‖w − x‖², x being the model received.
+
+    Departs from:
+        the paper in that all clients take part and are weighed by examples, where it samples them
+        by p_k and weighs all equally; GA's released code, where the term is added into the momentum
+        buffer and so piles up; and codes that sum unsquared norms per tensor.
+    """
     local = Train(Proximal(Backprop(training.loss), **options), training)
     return federated("fedprox", training, Mean("examples"), "li2020fedprox", local)
 

@@ -26,9 +26,11 @@ def fixbn(training: Training, *, weights: Weights = "examples", **options: Any) 
         **options: The other options of the page.
 
     Note:
-        The policy of the statistics must be `training.buffers = "average"`. The paper's further
-        part, SGD's momentum that outlives a round, is `training.keep_optimiser` for clients, and
-        `fixbn+fedavgm` for the server.
+        The policy of the statistics must be `training.buffers = "average"`.
+
+    Departs from:
+        the paper in that its further part, SGD's momentum that outlives a round, is left to
+        `training.keep_optimiser` for clients and to `fixbn+fedavgm` for the server.
     """
     return fixed(federated("fixbn", training, Mean(weights), "zhong2023fixbn"), options)
 

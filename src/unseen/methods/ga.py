@@ -43,6 +43,12 @@ def add_ga(method: Method, **options: Any) -> Method:
         ahead of weights by examples (63.10).
 
         For `variant` see `unseen.combine.GeneralizationAdjustment`.
+
+    Departs from:
+        Eq. 3 in that the largest distance from μ is by absolute value, and that gaps which are all
+        equal move nothing, where it divides by 0; and the released code, which is
+        `variant="reference"`, `gap="accuracy"`, `on="validation"` and `step=0.2` by its own
+        default.
     """
     if method.gather is not None:
         why = "pools the data into one client, so there are no weights to adjust."

@@ -36,6 +36,10 @@ def glm(
         ridge: λ of the penalty λ/2 ‖W‖² on the sum of losses. Without it, classes that a column
             separates have infinite coefficients: a small penalty comes in.
         steps: Newton's steps, one a round.
+
+    Departs from:
+        the paper, which has two classes and no penalty; and in that a step that makes the objective
+        larger is halved.
     """
     family: Family = "linear" if isinstance(training.loss, SquaredError) else "multinomial"
 

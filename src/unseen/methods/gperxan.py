@@ -31,19 +31,22 @@ def gperxan(training: Training, *, weights: Weights = "examples", **options: Any
 
     Note:
         Which BatchNorm an unseen site uses: the mean of the clients', p_k-weighted, which is what
-        the released server holds too. Clients send their whole model for it, and validation is of
-        that mean model at the sources as well, the released code's of each client's own. A rule
-        such as `+ppdg` acts on BatchNorm's weights as on all others.
+        the released server holds too. Clients send their whole model for it. A rule such as `+ppdg`
+        acts on BatchNorm's weights as on all others.
 
         Needs BatchNorm over images. BatchNorm over vectors stays what it is, since an instance
-        there is one number per channel, and personal. The released training keeps the clients'
-        momentum from round to round (keep_optimiser), steps along a cosine and starts from an
-        ImageNet network trained with these layers.
+        there is one number per channel, and personal.
 
         A client trains on under its own BatchNorm (weights, biases, running statistics) from its
         last round; one that comes for the first time takes the received one.
 
         BN and IN each have their own affine map, as released; IN's starts as BN's.
+
+    Departs from:
+        the released code in that validation at the sources is of the mean model, where it is of
+        each client's own; in `personal`; and in that its training keeps the clients' momentum from
+        round to round (keep_optimiser), steps along a cosine and starts from an ImageNet network
+        trained with these layers, which here are matters of the recipe.
     """
     guided = Guided(training.loss, **picked(Guided, options))
     local = OwnNorms(Train(Backprop(guided), training), **picked(OwnNorms, options))

@@ -39,6 +39,10 @@ def add_intercepts(method: Method, *, head: str | None = None) -> Method:
     Args:
         method: The method that is changed.
         head: the last layer's name, by default the last linear one.
+
+    Departs from:
+        the paper, which fits a regression to all sites' rows at once, and has further ways to
+        choose the bias of a new site than the mean.
     """
     if cited("debray2013framework") in method.references:
         raise incompatible(method, "intercepts", "has its own already.")

@@ -15,7 +15,7 @@ from unseen.recipe import Training
 def mixstyle(training: Training, *, weights: Weights = "examples", **options: Any) -> Method:
     """Run FedAvg whose clients mix the channel statistics of feature maps between their examples.
 
-        z'_n = (z_n − μ_n) / σ_n · (λ σ_n + (1 − λ) σ_{π(n)}) + λ μ_n + (1 − λ) μ_π(n)
+        z'_n = (z_n − μ_n) / σ_n · (λ σ_n + (1 − λ) σ_{π(n)}) + λ μ_n + (1 − λ) μ_{π(n)}
 
     μ, σ: mean and deviation of a channel over an example's pixels; λ ~ Beta(α, α).
 
@@ -25,9 +25,11 @@ def mixstyle(training: Training, *, weights: Weights = "examples", **options: An
         **options: The other options of the page.
 
     Note:
-        Styles are those of the client's own examples. The paper's are of several domains in one
-        batch, which is what pooled data have, as in `deepall+mixstyle`; methods that exchange
-        statistics are `fedccrl` and `am(across=True)`.
+        Methods that exchange statistics between clients are `fedccrl` and `am(across=True)`.
+
+    Departs from:
+        the paper in that styles are those of the client's own examples, where it has several
+        domains in one batch, which is what pooled data have, as in `deepall+mixstyle`.
     """
     method = federated("mixstyle", training, Mean(weights), "zhou2021mixstyle")
     return add_mixstyle(method, **options)

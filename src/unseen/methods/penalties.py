@@ -20,6 +20,9 @@ def sd(training: Training, *, weights: Weights = "examples", **options: Any) -> 
         training: The recipe.
         weights: see `fedavg`.
         **options: The other options of the page.
+
+    Departs from:
+        the paper in that the penalty takes a pass of its own, in which Dropout draws again.
     """
     return add_sd(federated("sd", training, Mean(weights), "pezeshki2021gradient"), **options)
 
@@ -45,6 +48,11 @@ def irm(training: Training, *, weights: Weights = "uniform", **options: Any) -> 
         training: The recipe.
         weights: p; the paper's are uniform.
         **options: The other options of the page.
+
+    Departs from:
+        the paper in that clients train alone between two averages, except in `fedsgd+irm`; that its
+        sum over environments is a mean here, and a λ above 1 divides neither loss nor penalty; and
+        that the penalty takes a pass of its own, in which Dropout draws again.
     """
     return add_irm(federated("irm", training, Mean(weights), "arjovsky2019irm"), **options)
 

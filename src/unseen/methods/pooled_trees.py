@@ -44,6 +44,10 @@ def trees(
         depth: the most decisions on a path.
         rate: η.
         least: the fewest rows in a leaf.
+
+    Departs from:
+        LightGBM as scikit-learn's HistGradientBoosting does, which neither samples rows by their
+        gradients nor bundles columns.
     """
     numbers = isinstance(training.loss, SquaredError)
 

@@ -62,6 +62,10 @@ def portfolio_of(compose: Callable[[str, Training], Method]) -> Callable[..., Me
             groups: groups of sites that are left out in turn.
             shrink: λ of `stack`.
             rates: factors of the training's learning rate; of one nothing is tried.
+
+        Departs from:
+            its sources where `stack`, `ensemble` and the members do: see their pages. The whole is
+            of no paper.
         """
         if members is not None and (isinstance(members, str) or len(members) < 2):
             raise UnseenError(

@@ -20,6 +20,10 @@ def randconv(training: Training, *, weights: Weights = "examples", **options: An
         training: The recipe.
         weights: see `fedavg`.
         **options: The other options of the page.
+
+    Departs from:
+        the paper in λ, which is 10 there, and in that the second term takes passes of its own, in
+        which Dropout draws again.
     """
     method = federated("randconv", training, Mean(weights), "xu2021randconv")
     return add_randconv(method, **options)

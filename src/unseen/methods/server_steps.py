@@ -61,6 +61,9 @@ def fedadam(training: Training, *, weights: Weights = "examples", **options: Any
         training: The recipe.
         weights: p; see `fedavg`.
         **options: The other options of the page.
+
+    Departs from:
+        Algorithm 2 as printed, which averages the updates uniformly (`weights="uniform"`).
     """
     method = federated("fedadam", training, Mean(weights), "reddi2021adaptive")
     return stepped(method, "fedadam", FedOpt(second="adam", **options))
@@ -84,6 +87,9 @@ def fedyogi(training: Training, *, weights: Weights = "examples", **options: Any
         training: The recipe.
         weights: p; see `fedavg`.
         **options: The other options of the page.
+
+    Departs from:
+        Algorithm 2 as printed, which averages the updates uniformly (`weights="uniform"`).
     """
     method = federated("fedyogi", training, Mean(weights), "reddi2021adaptive")
     return stepped(method, "fedyogi", FedOpt(second="yogi", **options))

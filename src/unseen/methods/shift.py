@@ -26,6 +26,10 @@ def add_shift(method: Method, **options: Any) -> Method:
     variance of all sites that these were drawn from, and a larger α makes up for it. It helps where
     sites differ by location and scale of the inputs (instruments, speakers), and harms where a
     site's mean carries the label.
+
+    Departs from:
+        both papers, which give the idea alone. FedFA has the spread of a batch and moves features:
+        here it is the one between sites, exchanged once, and inputs are moved.
     """
     if any(exchange.name == SUMS for exchange in method.exchanges):
         raise Incompatible(f"{method.name}+shift", f"{method.name} shifts its inputs already.")

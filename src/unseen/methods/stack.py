@@ -41,6 +41,11 @@ def stack_of(compose: Callable[[str, Training], Method]) -> Callable[..., Method
             groups: G, groups of sites that are left out in turn, at most one for each site.
             shrink: λ.
             mixing: the weights are chosen by the sources, or equal, for which no site is left out.
+
+        Departs from:
+            Wolpert and Breiman, who leave out rows, where here groups of sites are left out; and
+            Breiman, whose weights are not drawn to equal ones, need not sum to 1 and are never
+            given up.
         """
         if isinstance(members, str) or len(members) < 2:
             raise UnseenError(

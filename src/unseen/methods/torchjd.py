@@ -39,6 +39,12 @@ def torchjd(training: Training, **options: Any) -> Method:
         (GradVac, PCD, ExcessMTL, CR-MOGM), since clients come and go; what needs two independent
         updates of each (MoDo, SDMGrad). PCGrad, Krum, the trimmed mean and GradDrop are methods of
         their own, without TorchJD.
+
+    Departs from:
+        TorchJD in the length of steps (not with `scale="torchjd"`); in that inner products are
+        divided by their mean norm first, since it takes a matrix of norm below 0.01 for 0; and in
+        that `nash-mtl`, `config` and `random` are computed without it. The papers of the weightings
+        have gradients at one model, where u_i is an update of local training.
     """
     rule = JacobianDescent(**picked(JacobianDescent, options))
     return federated("torchjd", training, rule, TORCHJD)
@@ -76,6 +82,10 @@ def mgda(training: Training, **options: Any) -> Method:
         independent ones, 8 to 14 % in the median.
 
         The smallest update counts most, and the exact step is never longer than it.
+
+    Departs from:
+        the paper, whose point is the exact one, here TorchJD's approximation, and which has
+        gradients at one model, where u_i is an update of local training.
     """
     return _named("mgda", training, options)
 
@@ -94,6 +104,10 @@ def cagrad(training: Training, **options: Any) -> Method:
 
     Note:
         `fedomg` is the same direction divided by 1 + c² and times its η, with another solver.
+
+    Departs from:
+        the paper in that d is divided by 1 + c (not with `scale="torchjd"`), and that u_i is an
+        update of local training, where it has gradients at one model.
     """
     return _named("cagrad", training, options)
 
@@ -105,14 +119,17 @@ def upgrad(training: Training, **options: Any) -> Method:
         x ← x + Σ_i p_i π(u_i),   π(u) the nearest d with <u_j, d> ≥ 0 for all j
 
     Note:
-        TorchJD adds 1e-4 to the diagonal of the inner products, whose trace it makes 1, so that
-        small updates count less than they should. Against exact projections, 360 random sets of
-        three to ten updates for each spread, the step was off by at most 0.2 % where lengths are
-        alike, 1 % where their logarithms have a standard deviation of 0.5, and 21 % at 1 (1.4 % in
-        one case of ten); there one step in 40 opposed a client by a cosine below -0.01, at worst
-        -0.19.
+        Against exact projections, 360 random sets of three to ten updates for each spread, the step
+        was off by at most 0.2 % where lengths are alike, 1 % where their logarithms have a standard
+        deviation of 0.5, and 21 % at 1 (1.4 % in one case of ten); there one step in 40 opposed a
+        client by a cosine below -0.01, at worst -0.19.
 
         Along the projections' mean no client's loss grows, to first order.
+
+    Departs from:
+        the paper, whose projections are exact: TorchJD adds 1e-4 to the diagonal of the inner
+        products, whose trace it makes 1, so that small updates count less than they should. There
+        rows are gradients at one model, where u_i is an update of local training.
     """
     return _named("upgrad", training, options)
 
