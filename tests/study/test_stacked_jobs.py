@@ -64,7 +64,8 @@ def alike(a: Any, b: Any) -> bool:
 
 def test_a_stacked_study_is_the_study_one_by_one(tmp_path: Path) -> None:
     one = Study(**SETTINGS).run(tmp_path / "one")
-    with pytest.warns(UserWarning, match="fedsam trains one model after the other: Perturbed") as met:
+    reason = "fedsam trains one model after the other: Perturbed"
+    with pytest.warns(UserWarning, match=reason) as met:
         together = Study(**SETTINGS, stacked=33).run(tmp_path / "together")
     found, expected = lines(together), lines(one)
     assert sum("one model after the other" in str(warning.message) for warning in met) == 1
