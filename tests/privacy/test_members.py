@@ -16,6 +16,7 @@ from unseen.privacy import channel, kinds
 EXPRESSIONS = {
     "glm": 6,
     "boost(trees=2, depth=2, bins=8)": 4,
+    "forest(trees=2, depth=3, bins=8)": 3,
     "fedavg+tail+ensemble(members=2)": 3,
     "ppdg+ensemble(members=2)": 2,
     "fedavg+shift+exp": 2,

@@ -14,6 +14,7 @@ from unseen.serving import directory, export
 METHODS = [
     "glm",
     "boost(trees=3, depth=2)",
+    "forest(trees=3, depth=3)",
     "bag(of='boost(trees=2, depth=2)')",
     "fedavg+shift+tail+ensemble(members=2)",
     "stack(members=['glm', 'fedavg+intercepts'], groups=2)",

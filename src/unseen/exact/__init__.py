@@ -7,10 +7,14 @@ from unseen.exact.boosting import Begin, Counts, Grow
 from unseen.exact.forest import Forest
 from unseen.exact.histograms import Histograms
 from unseen.exact.newton import Derivatives, Newton, Shape
+from unseen.exact.random_counts import LeftOfCuts
+from unseen.exact.random_growth import Branch, Plant
+from unseen.exact.random_trees import Sizes
 from unseen.exact.screening import AtRate, Least, Scores
 from unseen.exact.stacking import Judge, Judged, LeftOut, Weigh, products, simplex
 
 __all__ = [
-    "AtRate", "Begin", "Counts", "Derivatives", "Forest", "Grow", "Histograms", "Judge", "Judged",
-    "Least", "LeftOut", "Newton", "Scores", "Shape", "Weigh", "products", "simplex",
+    "AtRate", "Begin", "Branch", "Counts", "Derivatives", "Forest", "Grow", "Histograms", "Judge",
+    "Judged", "Least", "LeftOfCuts", "LeftOut", "Newton", "Plant", "Scores", "Shape", "Sizes",
+    "Weigh", "products", "simplex",
 ]  # fmt: skip

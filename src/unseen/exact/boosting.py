@@ -34,13 +34,13 @@ from unseen.exact.loops import loops
 class Counts(Part):
     """What a site sends first: rows in each cell of the fine grid, and sums of its labels."""
 
-    forest: Forest
+    classes: int | None
 
     def __call__(
         self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
     ) -> tuple[Reply, Memory]:
         x, y = rows(client)
-        borders, classes = grid(), self.forest.classes
+        borders, classes = grid(), self.classes
         below = [np.searchsorted(column, borders, "right") for column in np.sort(x.T)]
         counts = np.diff(below, prepend=0, append=len(x)).ravel()
         sums = [in_steps(y).sum()] if classes is None else np.bincount(y, minlength=classes)
@@ -48,13 +48,26 @@ class Counts(Part):
         return Reply({"model": row}, {"examples": len(y)}), memory
 
 
+def edges_at(below: Array, bins: int) -> Array:
+    """Return each column's B − 1 edges at equal shares of the rows, on borders of the grid.
+
+    Where fewer cells than bins have rows, edges repeat and the bins between them stay empty.
+
+    Args:
+        below: Rows in each cell and those before it [d, cells].
+        bins: B.
+    """
+    shares, borders = np.arange(1, bins) / bins, grid()
+    cells = [np.searchsorted(cumulated, shares * cumulated[-1]) for cumulated in below]
+    edges: Array = borders[np.minimum(cells, GRID - 1)]
+    return edges
+
+
 @dataclass(frozen=True)
 class Begin:
     """The server's step that sets the edges of the bins and the baseline b.
 
-    A column's B − 1 edges lie at equal shares of the rows, on borders of the grid. Where fewer
-    cells than bins have rows, edges repeat and the bins between them stay empty. b: the log odds,
-    the log shares of the classes, or the mean.
+    b: the log odds, the log shares of the classes, or the mean.
     """
 
     at_sites = True
@@ -65,11 +78,7 @@ class Begin:
         forest, vector = self.forest, old.detach().cpu().clone()
         trees = Grown.of(vector, forest)
         counts, (total, *sums) = np.split(new.double().cpu().numpy(), [forest.inputs * (GRID + 1)])
-        shares, borders = np.arange(1, forest.bins) / forest.bins, grid()
-        below = counts.round().reshape(forest.inputs, -1).cumsum(1)
-        for edges, cumulated in zip(trees.edges, below, strict=True):
-            cell = np.searchsorted(cumulated, shares * cumulated[-1])
-            edges[:] = borders[np.minimum(cell, GRID - 1)]
+        trees.edges[:] = edges_at(counts.round().reshape(forest.inputs, -1).cumsum(1), forest.bins)
         if forest.classes is None:
             trees.baseline[:] = sums[0] / max(total, 1.0)
         else:

@@ -11,10 +11,11 @@ from unseen.methods.together import check_member
 from unseen.ranges import Count, NotNegative, Range, log
 from unseen.recipe import Training
 
-#: For tables: networks with and without the shift between sites, a linear model, trees. For images:
+#: For tables: networks with and without the shift between sites, a linear model, boosted trees, a
+#: forest. For images:
 #: networks alone, as the images are, with the sites' shift of each channel, with the amplitudes
 #: (the style) of other images, and on mixtures of two.
-TABLES = ("fedavg", "fedavg+shift(alpha=0.5)", "fedavg+shift(alpha=1)", "glm", "boost")
+TABLES = ("fedavg", "fedavg+shift(alpha=0.5)", "fedavg+shift(alpha=1)", "glm", "boost", "forest")
 IMAGES = ("fedavg", "fedavg+shift(alpha=0.5)", "fedavg+am", "fedavg+mixup")
 
 
@@ -36,11 +37,11 @@ def portfolio_of(compose: Callable[[str, Training], Method]) -> Callable[..., Me
             rate_m = argmin_r Σ_k (A_k[mr, mr] − 2 b_k[mr])
 
         Of tables the members are `fedavg`, `fedavg+shift(alpha=0.5)`, `fedavg+shift(alpha=1)`,
-        `glm` and `boost`; of images `fedavg`, `fedavg+shift(alpha=0.5)`, which shifts channels,
+        `glm`, `boost` and `forest`; of images `fedavg`, `fedavg+shift(alpha=0.5)`, which shifts channels,
         `fedavg+am`, which mixes styles within a site, and `fedavg+mixup`; where a frozen trunk has
         made features of the images, these without `fedavg+am`.
 
-        Members that train by rounds are ensembles of M federations; `glm` and `boost` have no
+        Members that train by rounds are ensembles of M federations; `glm`, `boost` and `forest` have no
         seed to differ in. Their weights w are those of `stack`: the least Brier score at groups of
         source sites that were left out, shrunk towards equal weights, and equal unless better by
         one standard error over sites. What wins at a new site is rarely known beforehand; a

@@ -38,6 +38,7 @@ from unseen.methods.fedprox import add_fedprox, fedprox
 from unseen.methods.fedsam import add_fedsam, fedsam
 from unseen.methods.fedsr import fedsr
 from unseen.methods.fixbn import add_fixbn, fixbn
+from unseen.methods.forest import forest
 from unseen.methods.fpl import add_fpl, fpl
 from unseen.methods.ga import add_ga
 from unseen.methods.glm import glm
@@ -154,6 +155,7 @@ TABLE: dict[str, Callable[..., Method] | ServerRule] = {
     "jigen": jigen,
     "glm": glm,
     "boost": boost,
+    "forest": forest,
     "trees": trees,
 }
 #: (training, *, options) -> Method.

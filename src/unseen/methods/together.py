@@ -281,15 +281,22 @@ def together(federations: Sequence[Federation], model: Model | None = None) -> t
             slots |= federation.slots(exchange, model)
         local = Together(*zip(*pairs, strict=True))
         name = f"{due.name}.{n}" if due.name in {e.name for e in exchanges} else due.name
-        reads = None if model is None else spans([f.module for f, _ in pairs], model)
+        reads = None if model is None else spans(pairs, model)
         exchanges.append(Exchange(name, local, slots, due.rounds, due.who, due.until, reads))
     return tuple(exchanges)
 
 
-def spans(modules: Sequence[str], model: Model) -> tuple[tuple[int, int], ...]:
-    """Return where these modules lie in the model's vector, neighbours as one."""
+def spans(
+    pairs: Sequence[tuple[Federation, Exchange]], model: Model
+) -> tuple[tuple[int, int], ...]:
+    """Return which parts of the model's vector these exchanges read, neighbours as one."""
+    own: list[tuple[int, int]] = []
+    for federation, exchange in pairs:
+        begin, end = model.layout.span(federation.module)
+        reads = ((0, end - begin),) if exchange.reads is None else exchange.reads
+        own += [(begin + first, begin + last) for first, last in reads]
     parts: list[tuple[int, int]] = []
-    for begin, end in sorted(model.layout.span(module) for module in modules):
+    for begin, end in sorted(own):
         if parts and parts[-1][1] == begin:
             parts[-1] = (parts[-1][0], end)
         else:

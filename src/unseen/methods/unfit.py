@@ -11,7 +11,7 @@ _ALONE = "needs a loss of each example alone, and in Cox's each is compared with
 #: Name -> why, whatever the loss of times.
 NEVER = {
     **dict.fromkeys(("fedsr", "fedcsa", "csac", "fedccrl", "rsc", "sd"), _CLASSES),
-    **dict.fromkeys(("glm", "boost", "trees", "bag", "portfolio", "stack"), _TREES),
+    **dict.fromkeys(("glm", "boost", "forest", "trees", "bag", "portfolio", "stack"), _TREES),
     **dict.fromkeys(("anchor", "irm"), _LABELS),
     "copa": "averages the predictions of heads that are of classes or numbers",
 }

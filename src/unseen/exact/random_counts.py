@@ -1,0 +1,66 @@
+"""What a site sends for a level of random trees: its rows left of every cut that is tried."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from unseen.core import Client, Inbox, Memory, Model, Reply, Turn
+from unseen.core.parts import Part
+from unseen.exact.forest import Array, in_steps
+from unseen.exact.histograms import rows
+from unseen.exact.random_trees import Sizes, Trees, Views
+
+#: The place of a node that is not to be split.
+NOWHERE = -1
+
+
+@dataclass(frozen=True)
+class LeftOfCuts(Part):
+    """What a site sends for one level: sums over its rows left of every cut that is tried."""
+
+    sizes: Sizes
+
+    def __call__(
+        self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
+    ) -> tuple[Reply, Memory]:
+        sizes, views = self.sizes, Views.of(model.vector[: self.sizes.kept], self.sizes)
+        x, y = rows(client)
+        level = turn.round % sizes.depth
+        nodes = self._nodes(views.under_way, x, level)
+        sums = self._sums(views, x, y, nodes, sizes.split(level))
+        scalars = {"examples": len(y), "steps": 1}
+        return Reply({"model": torch.from_numpy(sums)}, scalars), memory
+
+    def _nodes(self, trees: Trees, x: Array, level: int) -> Array:
+        """Return where the rows are after so many levels, in each tree under way [N, block]."""
+        feature, threshold = trees.feature.astype(np.int64), trees.threshold
+        child = trees.child.astype(np.int64)
+        every, own = np.arange(len(x))[:, None], np.arange(len(feature))
+        nodes = np.zeros((len(x), len(feature)), np.int64)
+        for _ in range(level):
+            column = feature[own, nodes]
+            right = x[every, np.maximum(column, 0)] > threshold[own, nodes]
+            nodes = np.where(column >= 0, child[own, nodes] + right, nodes)
+        return nodes
+
+    def _sums(self, views: Views, x: Array, y: Array, nodes: Array, width: int) -> Array:
+        """Return the sums left of the cuts, flat [block · width · m · S]."""
+        sizes = self.sizes
+        asked = np.full((sizes.block, sizes.nodes), NOWHERE)
+        tree, place = np.nonzero(views.place[:, :width] >= 0)
+        asked[tree, views.place[tree, place].astype(np.int64)] = place
+        at = asked[np.arange(sizes.block), nodes]
+        row, tree = np.nonzero(at >= 0)
+        at = at[row, tree]
+        column = views.column[tree, at].astype(np.int64)
+        left = x[row[:, None], column] <= views.cut[tree, at]
+        cell = ((tree * width + at) * sizes.tries)[:, None] + np.arange(sizes.tries)
+        own, _ = np.nonzero(left)
+        cell, cells = cell[left], sizes.block * width * sizes.tries
+        if sizes.classes is not None:
+            counts = np.bincount(cell * sizes.sums + y[row[own]], minlength=cells * sizes.sums)
+            return counts.astype(np.float64)
+        counts = np.bincount(cell, minlength=cells)
+        totals = np.bincount(cell, in_steps(y)[row[own]], cells)
+        return np.stack([counts, totals], 1).ravel()

@@ -1,0 +1,52 @@
+"""A forest of trees whose leaves hold shares of classes, as a module all of whose numbers travel."""
+
+import torch
+from torch import Tensor, nn
+
+
+class RandomTrees(nn.Module):
+    """The mean of the trees' leaves over the flattened input.
+
+        p(x) = (1/T) Σ_t v_t(leaf of x in tree t)
+
+    At node i of a tree, x goes to node c_i if x[f_i] ≤ θ_i, else to c_i + 1; f_i = −1 is a leaf.
+    The outputs are log p for classes, or p itself for numbers.
+
+    Args:
+        count: T, the number of trees.
+        nodes: M, the places for nodes in each tree; the root is the first.
+        depth: The most decisions on a path.
+        outputs: C, the columns of the output.
+        numbers: Whether the output is a number and not shares of classes.
+        kept: How many numbers training keeps with the trees: borders of bins, and what it tries.
+
+    Attributes:
+        kept: What predictions do not read.
+        feature, threshold, child: f, θ and c, each [T, M].
+        value: v [T, M, C].
+    """
+
+    def __init__(
+        self, count: int, nodes: int, depth: int, outputs: int, numbers: bool, kept: int
+    ) -> None:
+        super().__init__()
+        self.depth, self.numbers = depth, numbers
+        self.kept = nn.Parameter(torch.zeros(kept))
+        self.feature = nn.Parameter(torch.full((count, nodes), -1.0))
+        self.threshold = nn.Parameter(torch.zeros(count, nodes))
+        self.child = nn.Parameter(torch.zeros(count, nodes))
+        self.value = nn.Parameter(torch.zeros(count, nodes, outputs))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x.flatten(1)
+        count, nodes = self.feature.shape
+        roots = torch.arange(count, device=x.device) * nodes
+        feature, child = self.feature.flatten().round().long(), self.child.flatten().round().long()
+        threshold = self.threshold.flatten()
+        node = torch.zeros_like(x[:, :1], dtype=torch.long).expand(-1, count)
+        for _ in range(self.depth):
+            f = feature[roots + node]
+            right = x.gather(1, f.clamp(min=0)) > threshold[roots + node]
+            node = torch.where(f >= 0, child[roots + node] + right.long(), node)
+        mean = self.value.flatten(0, 1)[roots + node].mean(1)
+        return mean if self.numbers else mean.clamp(min=1e-6).log()
