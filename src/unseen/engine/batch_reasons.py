@@ -1,5 +1,7 @@
 """Why a model cannot take part in a batch of models: said where a study starts."""
 
+import math
+
 from torch import Tensor, nn
 
 from unseen.core import Client, Model
@@ -131,9 +133,6 @@ def unfit_network(model: Model) -> str:
     return ""
 
 
-def in_one_pass(local: Local, client: Client) -> bool:
-    """Return whether a client's split is small enough for what a batch does with it at a time."""
-    split = client.split("train")
-    if isinstance(innermost(local), Train):
-        return True
-    return len(split) * split.x[slice(0, 1)].numel() <= LARGE
+def in_one_pass(client: Client) -> bool:
+    """Return whether a client's training split is small enough to pass as a whole."""
+    return math.prod(client.split("train").x.shape) <= LARGE

@@ -15,7 +15,7 @@ from unseen.core.joint import Ask, OneOf, Several
 from unseen.core.parts import Part, Wrapper, innermost
 from unseen.engine.batch_plan import Answer, Examinee, Member, Trainee
 from unseen.engine.batch_reasons import in_one_pass, penalties_of, unbatched
-from unseen.engine.inprocess import InProcess, Key, key_of, locals_of, single
+from unseen.engine.inprocess import Given, InProcess, Key, key_of, locals_of, single
 from unseen.engine.model_batch import Trainer
 from unseen.gradient import Gradient
 from unseen.local.train import FullGradient, Measure, Penalised, Train
@@ -61,39 +61,37 @@ class Stacked(InProcess):
     ) -> dict[Key, Local]:
         batched: dict[Key, Local] = {}
         if any(isinstance(innermost(one), KINDS) for one in single(exchange.local)):
-            batched = self._batched(exchange, inbox, clients, turn)
+            batched = self._batched(self._leaves(exchange, inbox, clients, turn))
         # Last, since other jobs take their turns while this one waits for its batch: what is large
         # and made before would be held meanwhile.
         return super()._ready(exchange, inbox, clients, turn) | batched
 
-    def _batched(
-        self, exchange: Exchange, inbox: Inbox, clients: Sequence[str], turn: Turn
-    ) -> dict[Key, Local]:
+    def _batched(self, asks: Sequence[Ask]) -> dict[Key, Local]:
         """Return what stands for the locals that a batch has done the work of."""
         reasons: dict[tuple[int, int], str] = {}
-        asks = []
-        for ask in self._leaves(exchange, inbox, clients, turn):
+        batch: list[tuple[Ask, Member]] = []
+        for ask in asks:
             local, client = ask.exchange.local, self.clients[ask.turn.client]
             key = id(local), id(ask.model)
             if key not in reasons:
                 reasons[key] = unbatched(local, ask.model, client)
-            if not reasons[key] and in_one_pass(local, client):
-                asks.append(ask)
-        members = [member_of(ask, self.clients[ask.turn.client]) for ask in asks]
-        answers = self.trainer(members) if members else []
+            if not reasons[key] and (member := member_of(ask, client)) is not None:
+                batch.append((ask, member))
+        answers = self.trainer([member for _, member in batch]) if batch else []
         return {
-            key_of(ask): replayed(ask.exchange.local, answer)
-            for ask, answer in zip(asks, answers, strict=True)
+            key_of(ask): replayed(ask.exchange.local, answer, ask.inbox)
+            for (ask, _), answer in zip(batch, answers, strict=True)
         }
 
 
-def member_of(ask: Ask, client: Client) -> Member:
-    """Return what a batch needs to know of an ask."""
-    model, local, last = ask.model, ask.exchange.local, innermost(ask.exchange.local)
-    own = model, client, ask.inbox, ask.memory, ask.turn
+def member_of(ask: Ask, client: Client) -> Member | None:
+    """Return what a batch needs to know of an ask, or None where the split is too large for it."""
+    last, own = innermost(ask.exchange.local), (client, ask.inbox, ask.memory, ask.turn)
     if isinstance(last, Train):
-        return Trainee(*own, last)
-    return Examinee(*own, last, next(iter(penalties_of(local)), None))
+        return Trainee(ask.model, *own, last)
+    if not in_one_pass(client):
+        return None
+    return Examinee(ask.model, *own, last, next(iter(penalties_of(ask.exchange.local)), None))
 
 
 @dataclass(frozen=True)
@@ -119,33 +117,21 @@ class Replayed(Part):
         return Reply(rows, dict(self.scalars)), forgotten(memory)
 
 
-@dataclass(frozen=True)
-class Known(Part):
-    """Rows and scalars that a batch has computed, inside the wrappers that look at the model."""
-
-    answer: Answer
-
-    def __call__(
-        self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
-    ) -> tuple[Reply, Memory]:
-        rows, scalars = self.answer
-        return Reply({"buffers": model.buffers, **rows}, dict(scalars)), memory
-
-
 def forgotten(memory: Memory) -> Memory:
     """Return the memory as `Train` leaves it where nothing of its optimiser is kept."""
     return {name: value for name, value in memory.items() if not name.startswith("optimiser.")}
 
 
-def replayed(local: Local, answer: Answer) -> Local:
-    """Return the local around what has happened, in which a penalty is."""
+def replayed(local: Local, answer: Answer, inbox: Inbox) -> Local:
+    """Return the local around what has happened, in which its penalty is."""
     if isinstance(local, Penalised):
-        return replayed(local.inner, answer)
+        return replayed(local.inner, answer, inbox)
     if isinstance(local, Wrapper):
-        return cast(Local, local.around(replayed(local.inner, answer)))
+        return cast(Local, local.around(replayed(local.inner, answer, inbox)))
+    rows, scalars = answer
     if isinstance(local, Train):
-        return Replayed(answer.rows["model"], answer.scalars, local.gradient, local.training)
-    return Known(answer)
+        return Replayed(rows["model"], scalars, local.gradient, local.training)
+    return Given(Reply({"buffers": inbox["buffers"], **rows}, scalars))  # buffers: there are none
 
 
 def unstackable(method: Method, model: Model, clients: Mapping[str, Client]) -> str:

@@ -22,7 +22,7 @@ from unseen.gradient.fishr import VARIANCE
 from unseen.local.train import FullGradient, Measure
 
 #: Examples of one batch on a CPU, padding included: with more of them, they leave the cache.
-ROWS = 2**14
+ROWS = 2**13
 
 
 def together(lengths: Sequence[int], rows: int = ROWS) -> list[range]:

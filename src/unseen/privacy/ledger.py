@@ -14,7 +14,7 @@ from unseen.core import Backend, Inbox, Rows, Turn
 from unseen.core.exchange import Disclosure, Exchange, Method, Reply
 from unseen.core.row_codes import width
 from unseen.privacy.accounting import Guarantee, Release, releases
-from unseen.privacy.dp import NoisedRows, mechanism
+from unseen.privacy.dp import Guarded, NoisedRows, mechanism
 from unseen.results.records import LEDGER, Record, read_lines
 
 #: What the scalars of a reply are called together.
@@ -149,13 +149,14 @@ class Metered(Backend):
     ) -> list[str]:
         """Count an exchange, and return what its noise protects."""
         noised = mechanism(exchange.local, NoisedRows)
+        private = noised is not None or mechanism(exchange.local, Guarded) is not None
         planned = noised.count(turn) if noised is not None else len(names)
         protects: dict[str, None] = {}
         for name, count in zip(names, counts, strict=True):
             size = self.sizes[name] = count or self.sizes.get(name, 0)
             # A reply that did not say its number of examples counts as soon as another one does.
             late = self.uncounted.pop((name, exchange.name), 0) if size else 0
-            for release in releases(exchange, size, len(names), planned):
+            for release in releases(exchange, size, len(names), planned) if private else ():
                 again = 1 + (late if release.protects == "example" else 0)
                 self.spending.setdefault((name, release.protects), Counter())[release] += again
                 protects[release.protects] = None
