@@ -85,8 +85,8 @@ class InProcess(Backend):
     ) -> Reply:  # fmt: skip
         """Return a client's reply, made in row k of the matrix, and keep what it remembers."""
         asked = self._asked(exchange, inbox, name, turn)
-        given = isinstance(ready.get(key_of(asked)), Given)
-        bound = {} if given else self._receive(exchange, inbox, k)
+        is_ready = isinstance(ready.get(key_of(asked)), Given)
+        bound = {} if is_ready else self._receive(exchange, inbox, k)
         try:
             reply, memory = self._answer(asked, bound, ready)
         except Exception as error:

@@ -47,13 +47,13 @@ class Trainer:
         alike: dict[Any, list[int]] = {}
         for i, member in enumerate(members):
             alike.setdefault(kind(member), []).append(i)
-        found: dict[int, Answer] = {}
+        by_place: dict[int, Answer] = {}
         for places in alike.values():
             # Neighbours take about as many steps or rows, so that few of them are padding.
             places.sort(key=lambda i: len(members[i].client.split("train")))
             for part in parts(places, members):
-                found |= zip(part, self.batch([members[i] for i in part]), strict=True)
-        return [found[i] for i in range(len(members))]
+                by_place |= zip(part, self.batch([members[i] for i in part]), strict=True)
+        return [by_place[i] for i in range(len(members))]
 
     def batch(self, members: Sequence[Member]) -> list[Answer]:
         """Return what members of one kind reply, as one batch."""

@@ -4,6 +4,8 @@ For perceptrons, in closed form and without a step: a gradient of a net of a few
 some microseconds of arithmetic and a millisecond of calls.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, cast
@@ -48,26 +50,33 @@ def loss_of(local: FullGradient | Measure) -> Loss:
 def answers(members: Sequence[Examinee], pool: Pool) -> list[Answer]:
     """Return what M members of one kind send."""
     whole = Pass.of(members, pool)
-    sizes = [len(member.client.split("train")) for member in members]
     if isinstance(members[0].local, Measure):
-        names = [member.local.name for member in members if isinstance(member.local, Measure)]
-        rows = zip(names, whole.variance().flatten(1), sizes, strict=True)
-        return [Answer({name: row}, {"examples": size}) for name, row, size in rows]
-    numbers = zip(whole.gradient().neg_(), sizes, whole.losses.tolist(), strict=True)
-    found = [
+        return variances(members, whole)
+    plain = gradients(members, whole)
+    return plain if members[0].penalty is None else with_penalty(plain, members, whole)
+
+
+def variances(members: Sequence[Examinee], whole: Pass) -> list[Answer]:
+    """Return what `Measure` replies."""
+    names = [member.local.name for member in members if isinstance(member.local, Measure)]
+    rows = zip(names, whole.variance().flatten(1), whole.sizes, strict=True)
+    return [Answer({name: row}, {"examples": size}) for name, row, size in rows]
+
+
+def gradients(members: Sequence[Examinee], whole: Pass) -> list[Answer]:
+    """Return what `FullGradient` replies."""
+    rows = zip(whole.gradient().neg_(), whole.sizes, whole.losses.tolist(), strict=True)
+    return [
         Answer({"model": row}, {"examples": size, "steps": 1, "loss": loss})
-        for row, size, loss in numbers
+        for row, size, loss in rows
     ]
-    return with_penalty(found, members, whole) if members[0].penalty is not None else found
 
 
-def with_penalty(
-    found: Sequence[Answer], members: Sequence[Examinee], whole: "Pass"
-) -> list[Answer]:
+def with_penalty(plain: Sequence[Answer], members: Sequence[Examinee], whole: Pass) -> list[Answer]:
     """Return the answers with the row and the scalar that `Penalised` adds."""
     means = torch.stack([member.inbox[VARIANCE] for member in members])
-    values, gradients = whole.penalty(means, means.new_tensor(list(map(lam, members))))
-    more = zip(found, gradients.neg_(), values.tolist(), strict=True)
+    values, slopes = whole.penalty(means, means.new_tensor(list(map(lam, members))))
+    more = zip(plain, slopes.neg_(), values.tolist(), strict=True)
     return [
         Answer({**rows, "penalty": row}, {**scalars, "penalty": value})
         for (rows, scalars), row, value in more
@@ -94,7 +103,8 @@ class Pass:
         target: What the outputs should be [M, B, C].
         residual: δ, each example's derivative by the outputs [M, B, C]; 0 for padding.
         there: 1 for an example, 0 for padding [M, B, 1].
-        counts: Examples [M, 1, 1].
+        sizes: Examples of each split.
+        counts: The same as a tensor [M, 1, 1].
         losses: Mean losses [M].
     """
 
@@ -106,18 +116,20 @@ class Pass:
     target: Tensor
     residual: Tensor
     there: Tensor
+    sizes: Sequence[int]
     counts: Tensor
     losses: Tensor
 
     @classmethod
-    def of(cls, members: Sequence[Examinee], pool: Pool) -> "Pass":
+    def of(cls, members: Sequence[Examinee], pool: Pool) -> Pass:
         """Take M members of one kind through their network."""
         model, loss = members[0].model, loss_of(members[0].local)
         chain = Chain.of(model.module)
         assert chain is not None  # what is no perceptron is not here
         views = model.layout.views(torch.stack([member.inbox["model"] for member in members]))
         splits = [member.client.split("train") for member in members]
-        sizes = torch.tensor([len(split) for split in splits]).unsqueeze(1)
+        lengths = list(map(len, splits))
+        sizes = torch.tensor(lengths).unsqueeze(1)
         begins = torch.tensor([pool.begin[id(split.x)] for split in splits]).unsqueeze(1)
         places = torch.arange(int(sizes.max()))
         index = torch.where(places < sizes, begins + places, begins).to(pool.device)
@@ -129,8 +141,8 @@ class Pass:
         each, residual = with_residual(loss, values[-1], target)
         losses = (each * there.squeeze(-1)).sum(1) / counts.flatten()
         return cls(
-            chain, loss, model.layout, views, values, target, residual * there, there, counts,
-            losses,
+            chain, loss, model.layout, views, values, target, residual * there, there, lengths,
+            counts, losses,
         )  # fmt: skip
 
     def gradient(self) -> Tensor:
@@ -144,7 +156,7 @@ class Pass:
         self.chain.backward(self.views, self.values, derivative, self.layout.views(rows), ahead)
         return rows
 
-    def moments(self) -> "Moments":
+    def moments(self) -> Moments:
         """Return what variances of the head's gradients are made of, in float64."""
         a, delta = self.values[-2].double(), self.residual.double()
         if self.chain.layers[-1].bias is not None:
