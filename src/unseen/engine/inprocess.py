@@ -98,7 +98,7 @@ class InProcess(Backend):
 
     def _asked(self, exchange: Exchange, inbox: Inbox, name: str, turn: Turn) -> Ask:
         memory = self.memories.before(name, (turn.round, turn.order))
-        return Ask(exchange, self.model, inbox, memory, replace(turn, client=name))
+        return Ask(exchange, self.model, inbox, memory, turn.at(name))
 
     def _leaves(
         self, exchange: Exchange, inbox: Inbox, clients: Sequence[str], turn: Turn
