@@ -7,7 +7,17 @@ import pytest
 import torch
 
 from unseen import UnseenError
-from unseen.core.row_codes import FEWEST, SHORT, SPARSE, SPARSE_SHORT, Code, decode, encode, width
+from unseen.core.row_codes import (
+    FEWEST,
+    SHORT,
+    SPARSE,
+    SPARSE_SHORT,
+    Code,
+    decode,
+    encode,
+    width,
+    widths,
+)  # fmt: skip
 from unseen.engine.messages import pack, unpack, weight
 
 P = 1000
@@ -83,3 +93,14 @@ def test_a_sparse_row_counts_as_long_as_it_says_it_is() -> None:
 def test_bytes_that_are_not_a_row_are_refused(kind: str, data: bytes) -> None:
     with pytest.raises(UnseenError, match="sparse row|not a row"):
         decode(kind, data, P)
+
+
+@pytest.mark.parametrize("numbers", [100, 400, 2**14 + 1])
+def test_rows_together_are_as_wide_as_alone(numbers: int) -> None:
+    row = normal(numbers)
+    tail = torch.cat([row[:300].bfloat16().float(), row[300:]])
+    sparse = torch.where(torch.arange(numbers) % 9 == 0, row, 0)
+    rows = [row, row.bfloat16().float(), tail, sparse, sparse.bfloat16().float(), 0 * row]
+    assert widths(rows) == list(map(width, rows))
+    others = [row, row[1:], row.double(), row.unsqueeze(0)]
+    assert widths(others) == list(map(width, others)) and widths([]) == []

@@ -15,9 +15,9 @@ from unseen.core.exchange import Outcome
 from unseen.core.losses import CrossEntropy
 from unseen.core.optimiser import SGD, Adam
 from unseen.core.turn import Turn, keyed
-from unseen.engine.batch_plan import Member
+from unseen.engine.batch_plan import Answer, Member
 from unseen.engine.meeting import Meeting
-from unseen.engine.model_batch import Trained, Trainer
+from unseen.engine.model_batch import Trainer
 from unseen.engine.stacked import Stacked, unstackable
 from unseen.local.train import batch_grid, batches
 from unseen.models import build
@@ -189,7 +189,7 @@ def test_a_sweep_is_its_runs_one_by_one() -> None:
     expected = [run() for run in sweep(InProcess)]
     sizes, trainer = list[int](), Trainer()
 
-    def counted(members: Sequence[Member]) -> list[Trained]:
+    def counted(members: Sequence[Member]) -> list[Answer]:
         sizes.append(len(members))
         return trainer(members)
 

@@ -112,7 +112,7 @@ class Split:
             raise UnseenError(f"a split needs as many labels as inputs; found {lengths}.")
 
     def __len__(self) -> int:
-        return len(self.y)
+        return self.y.shape[0]
 
     @classmethod
     def of(cls, dataset: Dataset[Any]) -> Split:

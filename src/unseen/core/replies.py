@@ -92,7 +92,7 @@ def find_fault(reply: Reply, shapes: Mapping[str, torch.Size]) -> str | None:
             continue
         if not row.is_floating_point():
             return f"{name!r} of type {row.dtype} where real numbers were expected"
-        if not math.isfinite(length(row)):
+        if row.numel() and not math.isfinite(length(row)):
             return f"{TOO_LONG if finite(row) else NOT_FINITE} in {name!r}"
     for name, value in reply.scalars.items():
         if not (math.isfinite(value) if isinstance(value, float | int) else finite(value)):

@@ -1,5 +1,6 @@
 """How a row travels: in fewer bytes where numbers are 0 or short, and no value changes."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
@@ -13,6 +14,8 @@ from unseen.ranges import Checked, Range, log
 Digits = Literal["float32", "bfloat16"]
 #: Rows of fewer numbers travel as they are.
 FEWEST = 256
+#: The most numbers of rows that are looked at together, where calls cost more than arithmetic.
+TOGETHER = 2**14
 #: Bytes of a number's place in a sparse row.
 PLACE = 4
 #: The forms in which a float32 row can travel, each with the bytes of one number.
@@ -82,6 +85,28 @@ def width(row: Tensor) -> int:
     if kind is None:
         return row.numel() * row.element_size()
     return FORMS[kind] * (len(row) if kind == SHORT else count)
+
+
+def widths(rows: Sequence[Tensor]) -> list[int]:
+    """Return the bytes that each row takes on a wire; short rows of one form are seen together."""
+    P = rows[0].numel() if rows else 0
+    if not FEWEST <= P <= TOGETHER or not all(alike(row, rows[0]) for row in rows):
+        return list(map(width, rows))
+    matrix = torch.stack(list(rows))
+    counts = matrix.count_nonzero(1).tolist()
+    head = matrix[:, :FEWEST]
+    shorts = (head.bfloat16().float() == head).all(1).tolist()
+    of_digits = (4 * P if form_of(P, n, False) is None else FORMS[SPARSE] * n for n in counts)
+    every = zip(rows, of_digits, shorts, strict=True)
+    return [width(row) if short else size for row, size, short in every]
+
+
+def alike(row: Tensor, other: Tensor) -> bool:
+    """Return whether both are float32 vectors of one length on one device."""
+    return (
+        row.dtype == torch.float32 and row.ndim == 1
+        and row.shape == other.shape and row.device == other.device
+    )  # fmt: skip
 
 
 def encode(row: Tensor) -> tuple[str, bytes] | None:

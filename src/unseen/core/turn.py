@@ -37,6 +37,12 @@ class Turn:
         """This client's row in entries gathered by `Collect`; −1 for nobody of the roster."""
         return self.roster.index(self.client) if self.client in self.roster else -1
 
+    def at(self, client: str) -> "Turn":
+        """Return the turn of a client; written out, since `replace` takes twice as long."""
+        return Turn(
+            self.seed, self.round, self.rounds, self.exchange, client, self.order, self.roster
+        )
+
     def key(self, purpose: str) -> str:
         """Return the key of a purpose's draws: no purpose, client or round shares one."""
         return "/".join(map(str, (self.seed, purpose, self.round, self.exchange, self.client)))

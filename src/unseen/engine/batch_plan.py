@@ -4,28 +4,55 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from unseen.core import Client, Inbox, Memory, Model, Split, Turn
-from unseen.core.losses import CrossEntropy, Loss, SquaredError
+from unseen.core.losses import Loss
 from unseen.core.parts import layers
+from unseen.engine.batch_losses import targets
 from unseen.gradient.backprop import Batched
-from unseen.local.train import Train, batch_grid
+from unseen.local.train import FullGradient, Measure, Penalised, Train, batch_grid
 
 
 @dataclass(frozen=True)
 class Member:
-    """One model of the batch: of which network, who trains it, from where, and how."""
+    """One model of a batch: of which network, whose data it meets, and what came with it."""
 
     model: Model
-    local: Train
     client: Client
     inbox: Inbox
     memory: Memory
     turn: Turn
+
+
+@dataclass(frozen=True)
+class Trainee(Member):
+    """A model that trains by steps, as `local` would train it alone."""
+
+    local: Train
+
+
+@dataclass(frozen=True)
+class Examinee(Member):
+    """A model that stays as it is and meets the whole training split once.
+
+    Attributes:
+        local: What is sent: a gradient or a statistic.
+        penalty: What adds a penalty's gradient to the reply.
+    """
+
+    local: FullGradient | Measure
+    penalty: Penalised | None = None
+
+
+class Answer(NamedTuple):
+    """What a member replies: rows by name, of a training the vector [P] after it, and scalars."""
+
+    rows: Mapping[str, Tensor]
+    scalars: Mapping[str, float]
 
 
 @dataclass(frozen=True)
@@ -131,18 +158,7 @@ class Pool:
         return self._targets[key]
 
 
-def targets(y: Tensor, loss: Loss, outputs: int) -> Tensor:
-    """Return what outputs [..., C] should be: shares of classes after smoothing, or numbers."""
-    if isinstance(loss, SquaredError):
-        return y.unsqueeze(-1)
-    assert isinstance(loss, CrossEntropy)  # `stackable` admits no other
-    if outputs == 1:
-        return (y.to(torch.float32) * (1 - loss.smoothing) + loss.smoothing / 2).unsqueeze(-1)
-    shares = F.one_hot(y, outputs).to(torch.float32)
-    return shares * (1 - loss.smoothing) + loss.smoothing / outputs if loss.smoothing else shares
-
-
-def planned(members: Sequence[Member], pool: Pool) -> Plan:
+def planned(members: Sequence[Trainee], pool: Pool) -> Plan:
     """Plan every member's batches, as drawn when it trains alone, and its numbers."""
     device, M = pool.device, len(members)
     grids = [
@@ -172,7 +188,7 @@ def planned(members: Sequence[Member], pool: Pool) -> Plan:
 
 
 def wrapped(
-    members: Sequence[Member], sizes: Sequence[Sequence[int]], form: tuple[int, int],
+    members: Sequence[Trainee], sizes: Sequence[Sequence[int]], form: tuple[int, int],
     device: torch.device,
 ) -> tuple[list[float], Tensor | None, list[tuple[Batched, tuple[Tensor, ...]]]]:  # fmt: skip
     """Return what the wrappers around the members' gradients do to every step.

@@ -20,7 +20,6 @@ from unseen.core import (
     Turn,
 )
 from unseen.core.joint import Ask, JointLocal, OneOf, Several
-from unseen.core.parts import Part
 from unseen.core.replies import finished
 from unseen.core.row_store import Rows, keep_freed_memory
 from unseen.core.vector import stack
@@ -85,9 +84,10 @@ class InProcess(Backend):
         ready: Mapping[Key, Local],
     ) -> Reply:  # fmt: skip
         """Return a client's reply, made in row k of the matrix, and keep what it remembers."""
-        bound = self._receive(exchange, inbox, k)
+        asked = self._asked(exchange, inbox, name, turn)
+        is_ready = isinstance(ready.get(key_of(asked)), Given)
+        bound = {} if is_ready else self._receive(exchange, inbox, k)
         try:
-            asked = self._asked(exchange, inbox, name, turn)
             reply, memory = self._answer(asked, bound, ready)
         except Exception as error:
             at = f"(at client {name!r}, exchange {turn.exchange!r}, round {turn.round})"
@@ -98,7 +98,7 @@ class InProcess(Backend):
 
     def _asked(self, exchange: Exchange, inbox: Inbox, name: str, turn: Turn) -> Ask:
         memory = self.memories.before(name, (turn.round, turn.order))
-        return Ask(exchange, self.model, inbox, memory, replace(turn, client=name))
+        return Ask(exchange, self.model, inbox, memory, turn.at(name))
 
     def _leaves(
         self, exchange: Exchange, inbox: Inbox, clients: Sequence[str], turn: Turn
@@ -175,16 +175,21 @@ class InProcess(Backend):
 
 
 @dataclass(frozen=True)
-class Given(Part):
-    """An answer that is there already."""
+class Given:
+    """An answer that is there already, and looks at no model.
+
+    Attributes:
+        reply: Its reply.
+        memory: What the client remembers after it; None: what it did before.
+    """
 
     reply: Reply
-    memory: Memory
+    memory: Memory | None = None
 
     def __call__(
         self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
     ) -> tuple[Reply, Memory]:
-        return self.reply, self.memory
+        return self.reply, memory if self.memory is None else self.memory
 
 
 def key_of(ask: Ask) -> Key:

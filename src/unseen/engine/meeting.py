@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-from unseen.engine.batch_plan import Member
-from unseen.engine.model_batch import Trained, Trainer
+from unseen.engine.batch_plan import Answer, Member
+from unseen.engine.model_batch import Trainer
 
 T = TypeVar("T")
 
@@ -31,12 +31,12 @@ class Meeting:
     def __init__(self, trainer: Trainer) -> None:
         self.trainer = trainer
         self._turn = threading.Condition()
-        self._waiting: list[tuple[Sequence[Member], list[Trained]]] = []
+        self._waiting: list[tuple[Sequence[Member], list[Answer]]] = []
         self._jobs, self._cancelled = 0, False
 
-    def __call__(self, members: Sequence[Member]) -> list[Trained]:
+    def __call__(self, members: Sequence[Member]) -> list[Answer]:
         """Return these models trained, as `Trainer` does, as soon as every other job waits too."""
-        trained: list[Trained] = []
+        trained: list[Answer] = []
         self._waiting.append((members, trained))
         self._train_if_all_wait()
         self._turn.wait_for(lambda: self._cancelled or len(trained) == len(members))

@@ -5,24 +5,24 @@ closed form for perceptrons, else one `vmap`), and one optimiser step on all row
 the results are those of training one by one.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 from torch.func import functional_call, vmap
 
 from unseen.core import Model
-from unseen.core.losses import CrossEntropy, Loss, SquaredError
 from unseen.core.optimiser import Adam
 from unseen.core.parts import layers
 from unseen.core.vector import stack
-from unseen.engine.batch_plan import Member, Plan, Pool, planned
+from unseen.engine.batch_losses import per_example, with_residual
+from unseen.engine.batch_plan import Answer, Examinee, Member, Plan, Pool, Trainee, planned
 from unseen.engine.perceptrons import Chain
+from unseen.engine.whole_splits import ROWS, answers, loss_of, together
 from unseen.errors import UnseenError
 
 PREFIX = "these models cannot be trained as one batch: "
@@ -30,16 +30,9 @@ PREFIX = "these models cannot be trained as one batch: "
 TOGETHER = 64
 
 
-class Trained(NamedTuple):
-    """What a member is afterwards: its vector [P] and the scalars that it reports."""
-
-    row: Tensor
-    scalars: Mapping[str, float]
-
-
 @dataclass
 class Trainer:
-    """Trains models of any kinds; those of one kind as one batch.
+    """Trains or differentiates models of any kinds; those of one kind as one batch.
 
     Attributes:
         graph: Whether to record a step once as a CUDA graph and replay it.
@@ -49,20 +42,26 @@ class Trainer:
     graph: bool = False
     pools: dict[Any, Pool] = field(default_factory=dict)
 
-    def __call__(self, members: Sequence[Member]) -> list[Trained]:
-        """Return the members as they are after training, in their order."""
+    def __call__(self, members: Sequence[Member]) -> list[Answer]:
+        """Return what the members reply, in their order."""
         alike: dict[Any, list[int]] = {}
         for i, member in enumerate(members):
             alike.setdefault(kind(member), []).append(i)
-        trained: dict[int, Trained] = {}
+        by_place: dict[int, Answer] = {}
         for places in alike.values():
-            # Neighbours take about as many steps, so that few of them are padding.
+            # Neighbours take about as many steps or rows, so that few of them are padding.
             places.sort(key=lambda i: len(members[i].client.split("train")))
-            on_cpu = members[places[0]].model.device.type == "cpu"
-            for part in parts(places, TOGETHER if on_cpu else len(places)):
-                own = [members[i] for i in part]
-                trained |= zip(part, train(own, self.pool(own), self.graph), strict=True)
-        return [trained[i] for i in range(len(members))]
+            for part in parts(places, members):
+                by_place |= zip(part, self.batch([members[i] for i in part]), strict=True)
+        return [by_place[i] for i in range(len(members))]
+
+    def batch(self, members: Sequence[Member]) -> list[Answer]:
+        """Return what members of one kind reply, as one batch."""
+        pool = self.pool(members)
+        trainees = [member for member in members if isinstance(member, Trainee)]
+        if trainees:
+            return train(trainees, pool, self.graph)
+        return answers([member for member in members if isinstance(member, Examinee)], pool)
 
     def pool(self, members: Sequence[Member]) -> Pool:
         """Return the data of all members, which are of one kind."""
@@ -74,7 +73,18 @@ class Trainer:
         return pool
 
 
-def parts(places: Sequence[int], size: int) -> list[Sequence[int]]:
+def parts(places: Sequence[int], members: Sequence[Member]) -> list[Sequence[int]]:
+    """Return the places of members of one kind, shortest split first, in parts for one batch."""
+    first = members[places[0]]
+    on_cpu = first.model.device.type == "cpu"
+    if isinstance(first, Trainee):
+        return runs(places, TOGETHER if on_cpu else len(places))
+    lengths = [len(members[i].client.split("train")) for i in places]
+    cuts = together(lengths, ROWS if on_cpu else 64 * ROWS)
+    return [places[cut.start : cut.stop] for cut in cuts]
+
+
+def runs(places: Sequence[int], size: int) -> list[Sequence[int]]:
     """Return runs of places, of about equal length and of up to `size`."""
     count = -(-len(places) // size)
     cuts = [round(len(places) * i / count) for i in range(count + 1)]
@@ -94,15 +104,23 @@ def network(model: Model) -> str:
 
 def kind(member: Member) -> tuple[Any, ...]:
     """Return what the members of one batch share."""
-    recipe, split = member.local.training, member.client.split("train")
+    split = member.client.split("train")
     return (
-        network(member.model), member.model.device, member.model.precision,
-        type(recipe.optimiser), recipe.loss, tuple(map(type, layers(member.local.gradient))),
+        network(member.model), member.model.device, member.model.precision, *work(member),
         tuple(split.x.shape[1:]), split.x.dtype, split.y.dtype,
     )  # fmt: skip
 
 
-def train(members: Sequence[Member], pool: Pool, graph: bool = False) -> list[Trained]:
+def work(member: Member) -> tuple[Any, ...]:
+    """Return what members share of what they do."""
+    if isinstance(member, Trainee):
+        recipe, around = member.local.training, layers(member.local.gradient)
+        return type(recipe.optimiser), recipe.loss, tuple(map(type, around))
+    assert isinstance(member, Examinee)
+    return type(member.local), loss_of(member.local), member.penalty is None
+
+
+def train(members: Sequence[Trainee], pool: Pool, graph: bool = False) -> list[Answer]:
     """Return the members as they are after training.
 
     Note:
@@ -122,7 +140,9 @@ def train(members: Sequence[Member], pool: Pool, graph: bool = False) -> list[Tr
     means, steps = (models.total / counts).tolist(), (plan.sizes > 0).sum(0).tolist()
     sizes = [len(member.client.split("train")) for member in members]
     numbers = zip(models.matrix, sizes, steps, means, strict=True)
-    return [Trained(row, {"examples": n, "steps": s, "loss": v}) for row, n, s, v in numbers]
+    return [
+        Answer({"model": row}, {"examples": n, "steps": s, "loss": v}) for row, n, s, v in numbers
+    ]
 
 
 class Models:
@@ -132,7 +152,7 @@ class Models:
         A step reads its batch from tensors of its own, so that a recorded step can be replayed.
     """
 
-    def __init__(self, members: Sequence[Member], pool: Pool, plan: Plan) -> None:
+    def __init__(self, members: Sequence[Trainee], pool: Pool, plan: Plan) -> None:
         self.model, self.pool, self.plan = members[0].model, pool, plan
         recipe = members[0].local.training
         self.loss, self.adam = recipe.loss, isinstance(recipe.optimiser, Adam)
@@ -251,34 +271,6 @@ def width(models: Models) -> tuple[int]:
     model, x = models.model, models.pool.inputs(models.plan.index[:1, :1, :1])
     with torch.no_grad():
         return (model(x[0, 0]).shape[-1],)
-
-
-def per_example(loss: Loss, outputs: Tensor, target: Tensor) -> Tensor:
-    """Return the loss of every example [M, B] for outputs and targets [M, B, C]."""
-    if isinstance(loss, SquaredError):
-        return (outputs - target).square().squeeze(-1)
-    if outputs.shape[-1] > 1:
-        return -(outputs.log_softmax(-1) * target).sum(-1)
-    each = F.binary_cross_entropy_with_logits(outputs, target, reduction="none")
-    return each.squeeze(-1)
-
-
-def with_residual(loss: Loss, outputs: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the loss of every example [M, B], and its derivative by the outputs [M, B, C].
-
-    Note:
-        Written out, the softmax of a few classes is several times as fast as torch's on a CPU.
-    """
-    if isinstance(loss, CrossEntropy) and outputs.shape[-1] > 1:
-        logits = outputs - outputs.amax(-1, keepdim=True)
-        shares = logits.exp()
-        total = shares.sum(-1, keepdim=True)
-        each = total.log().squeeze(-1) - (logits * target).sum(-1)  # targets sum to 1
-        return each, shares.div_(total).sub_(target)
-    each = per_example(loss, outputs, target)
-    if isinstance(loss, SquaredError):
-        return each, 2 * (outputs - target)
-    return each, outputs.sigmoid() - target
 
 
 def refuse(reason: str) -> None:

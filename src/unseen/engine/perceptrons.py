@@ -76,8 +76,9 @@ class Chain:
         return values
 
     def backward(
-        self, views: Views, values: Sequence[Tensor], derivative: Tensor, gradients: Views
-    ) -> None:
+        self, views: Views, values: Sequence[Tensor], derivative: Tensor, gradients: Views,
+        ahead: Tensor | None = None,
+    ) -> None:  # fmt: skip
         """Write the gradients of all M models.
 
         Args:
@@ -85,6 +86,7 @@ class Chain:
             values: What `forward` returned.
             derivative: That of the summed losses by the logits [M, B, C].
             gradients: Where they are written, by name [M, ...].
+            ahead: What is added to the derivative by the last layer's inputs [M, B, D].
         """
         last = len(self.layers) - 1
         for i in range(last, -1, -1):
@@ -96,6 +98,8 @@ class Chain:
                 torch.sum(derivative, 1, out=gradients[layer.bias])
             if i:
                 derivative = product(derivative, views[layer.weight])
+                if i == last and ahead is not None:
+                    derivative += ahead
 
 
 def product(a: Tensor, b: Tensor) -> Tensor:

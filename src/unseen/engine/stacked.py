@@ -5,23 +5,24 @@ Made for GPUs, where a small net's step is a matter of launches, and for percept
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import cast
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from unseen.core import Client, Exchange, Inbox, Memories, Memory, Model, Reply, Turn
 from unseen.core.exchange import Local, Method
-from unseen.core.joint import OneOf, Several
-from unseen.core.losses import CrossEntropy
-from unseen.core.parts import Part, able, innermost, layers, rewrapped
-from unseen.engine.batch_plan import Member
-from unseen.engine.inprocess import InProcess, Key, key_of, locals_of, single
-from unseen.engine.model_batch import Trained, Trainer
-from unseen.gradient import Backprop, Gradient
-from unseen.gradient.mixup import Mixup
-from unseen.gradient.shift import Shifted
-from unseen.local.train import Train
+from unseen.core.joint import Ask, OneOf, Several
+from unseen.core.parts import Part, Wrapper, innermost
+from unseen.engine.batch_plan import Answer, Examinee, Member, Trainee
+from unseen.engine.batch_reasons import in_one_pass, penalties_of, unbatched
+from unseen.engine.inprocess import Given, InProcess, Key, key_of, locals_of, single
+from unseen.engine.model_batch import Trainer
+from unseen.gradient import Gradient
+from unseen.local.train import FullGradient, Measure, Penalised, Train
 from unseen.recipe import Training
 
+#: What meets models, of which a batch may be made.
+KINDS = Train, FullGradient, Measure
 #: Why a method has nothing to train in a batch.
 NO_STEPS = "its clients do not train by steps"
 
@@ -32,7 +33,9 @@ class Stacked(InProcess):
     Note:
         Back-propagation with FedProx's, SCAFFOLD's, the site shift's and mixup's changes of it, by
         SGD or Adam, on nets without BatchNorm and Dropout; also inside GA's probe and SCAFFOLD's
-        controls. All else, evaluations among it, runs one client after the other.
+        controls. Of perceptrons also one gradient over the whole split, the variances of the head's
+        gradients, and Fishr's penalty on them. All else, evaluations among it, runs one client
+        after the other.
 
     Args:
         model: The module that all clients share.
@@ -48,7 +51,7 @@ class Stacked(InProcess):
         clients: Mapping[str, Client],
         memories: Memories | None = None,
         memory_limit: int | None = None,
-        trainer: Callable[[Sequence[Member]], list[Trained]] | None = None,
+        trainer: Callable[[Sequence[Member]], list[Answer]] | None = None,
     ) -> None:
         super().__init__(model, clients, memories, memory_limit)
         self.trainer = trainer if trainer is not None else Trainer()
@@ -56,37 +59,39 @@ class Stacked(InProcess):
     def _ready(
         self, exchange: Exchange, inbox: Inbox, clients: Sequence[str], turn: Turn
     ) -> dict[Key, Local]:
-        trained: dict[Key, Local] = {}
-        if any(isinstance(innermost(one), Train) for one in single(exchange.local)):
-            trained = self._trained(exchange, inbox, clients, turn)
+        batched: dict[Key, Local] = {}
+        if any(isinstance(innermost(one), KINDS) for one in single(exchange.local)):
+            batched = self._batched(self._leaves(exchange, inbox, clients, turn))
         # Last, since other jobs take their turns while this one waits for its batch: what is large
         # and made before would be held meanwhile.
-        return super()._ready(exchange, inbox, clients, turn) | trained
+        return super()._ready(exchange, inbox, clients, turn) | batched
 
-    def _trained(
-        self, exchange: Exchange, inbox: Inbox, clients: Sequence[str], turn: Turn
-    ) -> dict[Key, Local]:
-        """Return what stands for the trainings that were done in a batch."""
+    def _batched(self, asks: Sequence[Ask]) -> dict[Key, Local]:
+        """Return what stands for the locals that a batch has done the work of."""
         reasons: dict[tuple[int, int], str] = {}
-        asks = []
-        for ask in self._leaves(exchange, inbox, clients, turn):
-            key = id(ask.exchange.local), id(ask.model)
+        batch: list[tuple[Ask, Member]] = []
+        for ask in asks:
+            local, client = ask.exchange.local, self.clients[ask.turn.client]
+            key = id(local), id(ask.model)
             if key not in reasons:
-                client = self.clients[ask.turn.client]
-                reasons[key] = unbatched(ask.exchange.local, ask.model, client)
-            if not reasons[key]:
-                asks.append(ask)
-        members = [
-            Member(
-                ask.model, innermost(ask.exchange.local), self.clients[ask.turn.client], *ask[2:]
-            )
-            for ask in asks
-        ]
-        trained = self.trainer(members) if members else []
+                reasons[key] = unbatched(local, ask.model, client)
+            if not reasons[key] and (member := member_of(ask, client)) is not None:
+                batch.append((ask, member))
+        answers = self.trainer([member for _, member in batch]) if batch else []
         return {
-            key_of(ask): replayed(ask.exchange.local, after)
-            for ask, after in zip(asks, trained, strict=True)
+            key_of(ask): replayed(ask.exchange.local, answer, ask.inbox)
+            for (ask, _), answer in zip(batch, answers, strict=True)
         }
+
+
+def member_of(ask: Ask, client: Client) -> Member | None:
+    """Return what a batch needs to know of an ask, or None where the split is too large for it."""
+    last, own = innermost(ask.exchange.local), (client, ask.inbox, ask.memory, ask.turn)
+    if isinstance(last, Train):
+        return Trainee(ask.model, *own, last)
+    if not in_one_pass(client):
+        return None
+    return Examinee(ask.model, *own, last, next(iter(penalties_of(ask.exchange.local)), None))
 
 
 @dataclass(frozen=True)
@@ -94,20 +99,22 @@ class Replayed(Part):
     """A training that has happened in a batch, inside the wrappers that look at it.
 
     Attributes:
-        trained: What became of the model.
+        vector: What became of the model [P].
+        scalars: What it reports.
         gradient, training: Those of the local that it stands for.
     """
 
-    trained: Trained
+    vector: Tensor
+    scalars: Mapping[str, float]
     gradient: Gradient
     training: Training
 
     def __call__(
         self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
     ) -> tuple[Reply, Memory]:
-        model.vector.copy_(self.trained.row)
+        model.vector.copy_(self.vector)
         rows = {"model": model.vector, "buffers": model.buffers}
-        return Reply(rows, dict(self.trained.scalars)), forgotten(memory)
+        return Reply(rows, dict(self.scalars)), forgotten(memory)
 
 
 def forgotten(memory: Memory) -> Memory:
@@ -115,14 +122,22 @@ def forgotten(memory: Memory) -> Memory:
     return {name: value for name, value in memory.items() if not name.startswith("optimiser.")}
 
 
-def replayed(local: Local, trained: Trained) -> Local:
-    """Return the local around a training that has happened."""
-    train: Train = innermost(local)
-    return rewrapped(local, lambda _: Replayed(trained, train.gradient, train.training))
+def replayed(local: Local, answer: Answer, inbox: Inbox) -> Local:
+    """Return the local around what has happened, in which its penalty is."""
+    if isinstance(local, Penalised):
+        return replayed(local.inner, answer, inbox)
+    if isinstance(local, Wrapper):
+        return cast(Local, local.around(replayed(local.inner, answer, inbox)))
+    rows, scalars = answer
+    if isinstance(local, Train):
+        return Replayed(rows["model"], scalars, local.gradient, local.training)
+    return Given(Reply({"buffers": inbox["buffers"], **rows}, scalars))  # buffers: there are none
 
 
 def unstackable(method: Method, model: Model, clients: Mapping[str, Client]) -> str:
     """Return why none of a method's models trains in a batch, or "".
+
+    A method that only measures in a batch trains one model after the other.
 
     Args:
         method: The method, completed for its network or not.
@@ -130,7 +145,9 @@ def unstackable(method: Method, model: Model, clients: Mapping[str, Client]) -> 
         clients: Who trains.
     """
     client = next(c for c in clients.values() if c.train is not None)
-    trains = [local for local in locals_of(method) if isinstance(innermost(local), Train)]
+    trains = [
+        local for local in locals_of(method) if isinstance(innermost(local), Train | FullGradient)
+    ]
     if not trains:
         return NO_STEPS
     reasons = [unbatched(local, model, client) for local in trains]
@@ -147,55 +164,3 @@ def models_in(local: Local) -> int:
     if isinstance(local, OneOf):
         return max(map(models_in, local.locals))
     return sum(map(models_of, local.methods)) if isinstance(local, Several) else 1
-
-
-def unbatched(local: Local, model: Model, client: Client) -> str:
-    """Return why a local cannot train its model in a batch of models, or ""."""
-    train = innermost(local)
-    for part in layers(local):
-        if not able(part, "stackable"):
-            return f"{type(part).__name__} does more than train"
-    if not isinstance(train, Train):
-        return f"{type(train).__name__} does not train by steps"
-    for part in layers(train.gradient):
-        if not able(part, "stackable"):
-            return f"{type(part).__name__} reads or changes one model at a time"
-    return unfit(train) or unfit_network(model) or (
-        "" if client.train is None or isinstance(client.train.x, Tensor)
-        else "the images stay on disk"
-    )  # fmt: skip
-
-
-def unfit(train: Train) -> str:
-    """Return what of a recipe a batch of models cannot do, or ""."""
-    last, recipe, loss = innermost(train.gradient), train.training, train.training.loss
-    if not isinstance(last, Backprop) or last.loss != loss:
-        return "the gradient has a loss of its own"
-    if not able(recipe.optimiser, "stackable"):
-        return f"its optimiser is {type(recipe.optimiser).__name__}, neither SGD nor Adam"
-    if not able(loss, "stackable") or (isinstance(loss, CrossEntropy) and loss.balanced):
-        return "its loss is weighted by each client's own counts"
-    kinds = list(map(type, layers(train.gradient)))
-    if Mixup in kinds and not isinstance(loss, CrossEntropy):
-        return "mixup of numbers mixes losses, not targets"
-    if Mixup in kinds and Shifted in kinds[kinds.index(Mixup) :]:
-        return "mixup takes two steps of the shift inside it, of which each draws"
-    if recipe.buffers == "local":
-        return "training.buffers is 'local'"
-    for name in ("keep_optimiser", "augment", "sampling"):
-        if getattr(recipe, name):
-            return f"training.{name} is set"
-    return ""
-
-
-def unfit_network(model: Model) -> str:
-    """Return what of a network keeps it from training in a batch, or ""."""
-    module = model.module
-    for layer in module.modules():
-        if isinstance(layer, nn.modules.batchnorm._BatchNorm):
-            return "BatchNorm writes into its statistics"
-        if isinstance(layer, nn.modules.dropout._DropoutNd) and layer.p > 0:
-            return "Dropout draws for one model at a time"
-    if len(model.buffers) or not all(p.requires_grad for p in module.parameters()):
-        return "statistics or frozen weights differ from model to model"
-    return ""

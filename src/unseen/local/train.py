@@ -92,6 +92,7 @@ class FullGradient(Part):
     """
 
     clips_per_example = True
+    stackable = True
 
     gradient: Gradient
     chunk: int | None = None
@@ -115,7 +116,7 @@ class Statistic(Protocol):
 
 
 @dataclass(frozen=True)
-class Measure:
+class Measure(Part):
     """Sends a statistic of the received model, in training mode, on the whole training split.
 
     Attributes:
@@ -123,6 +124,8 @@ class Measure:
         statistic: What is sent.
         chunk: The most examples that pass at a time; see `in_parts`.
     """
+
+    stackable = True
 
     name: str
     statistic: Statistic
@@ -188,6 +191,8 @@ class Penalised(Wrapper):
         warmup: Rounds in which both are 0.
         chunk: The most examples that pass at a time; see `in_parts`.
     """
+
+    stackable = True
 
     inner: Local
     penalty: Gradient

@@ -12,9 +12,9 @@ from torch import Tensor
 
 from unseen.core import Backend, Inbox, Rows, Turn
 from unseen.core.exchange import Disclosure, Exchange, Method, Reply
-from unseen.core.row_codes import width
+from unseen.core.row_codes import widths
 from unseen.privacy.accounting import Guarantee, Release, releases
-from unseen.privacy.dp import NoisedRows, mechanism
+from unseen.privacy.dp import Guarded, NoisedRows, mechanism
 from unseen.results.records import LEDGER, Record, read_lines
 
 #: What the scalars of a reply are called together.
@@ -68,7 +68,8 @@ class Metered(Backend):
         self._settle()
         replies = self.backend.map(exchange, inbox, clients, turn)
         pairs = list(zip(clients, replies, strict=True))
-        items = tuple(item for name, reply in pairs for item in measured(name, reply))
+        sizes = zip(pairs, row_bytes(replies), strict=True)
+        items = tuple(item for pair, own in sizes for item in measured(*pair, own))
         counts = tuple(self._count(name, reply) for name, reply in pairs)
         self.calls.append(_Call(exchange, turn, tuple(clients), counts, items))
         return replies
@@ -149,13 +150,14 @@ class Metered(Backend):
     ) -> list[str]:
         """Count an exchange, and return what its noise protects."""
         noised = mechanism(exchange.local, NoisedRows)
+        private = noised is not None or mechanism(exchange.local, Guarded) is not None
         planned = noised.count(turn) if noised is not None else len(names)
         protects: dict[str, None] = {}
         for name, count in zip(names, counts, strict=True):
             size = self.sizes[name] = count or self.sizes.get(name, 0)
             # A reply that did not say its number of examples counts as soon as another one does.
             late = self.uncounted.pop((name, exchange.name), 0) if size else 0
-            for release in releases(exchange, size, len(names), planned):
+            for release in releases(exchange, size, len(names), planned) if private else ():
                 again = 1 + (late if release.protects == "example" else 0)
                 self.spending.setdefault((name, release.protects), Counter())[release] += again
                 protects[release.protects] = None
@@ -169,10 +171,25 @@ class Metered(Backend):
         return finite(Guarantee(client, tuple(counter.items())).epsilon("rdp")) if counter else None
 
 
-def measured(client: str, reply: Reply) -> list[Disclosure]:
-    """Return the bytes of a reply as it stands: every row, and all scalars together."""
-    tensors = {name: row for name, row in reply.rows.items() if isinstance(row, Tensor)}
-    sizes = {name: width(row) for name, row in tensors.items()}
+def row_bytes(replies: Sequence[Reply]) -> list[dict[str, int]]:
+    """Return the bytes of each reply's rows as they stand, by slot."""
+    sizes: list[dict[str, int]] = [{} for _ in replies]
+    for slot in dict.fromkeys(slot for reply in replies for slot in reply.rows):
+        rows = [reply.rows.get(slot) for reply in replies]
+        tensors = {i: row for i, row in enumerate(rows) if isinstance(row, Tensor)}
+        for i, size in zip(tensors, widths(list(tensors.values())), strict=True):
+            sizes[i][slot] = size
+    return sizes
+
+
+def measured(client: str, reply: Reply, sizes: Mapping[str, int]) -> list[Disclosure]:
+    """Return the bytes of a reply as it stands: every row, and all scalars together.
+
+    Args:
+        client: Whose reply it is.
+        reply: The reply.
+        sizes: The bytes of its rows, by slot.
+    """
     rows = [Disclosure(client, name, "plain", size) for name, size in sizes.items() if size]
     numbers = sum(
         1 if isinstance(value, float | int) else torch.as_tensor(value).numel()
