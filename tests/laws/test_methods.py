@@ -374,8 +374,7 @@ def _same_memories(a, b) -> bool:
 #: coordinate's order.
 OWN_WEIGHTS = {
     "arfl", "afl", "groupdro", "krum", "median", "trimmed-mean", "random-effects", "glm", "boost",
-    "forest",
-    "bag", "trees",
+    "forest", "bag", "trees",
 }  # fmt: skip
 
 

@@ -22,12 +22,15 @@ class Part(Checked):
             what is added must come inside of it.
         at_sites: It is a server's step that sites can take for a server that reads nothing: it
             depends on the sums and on what the sealed state carries alone.
+        sends_sums: Its rows are values of its own, never the model's vector, so that clients of one
+            process may look at one copy of the model in turn.
     """
 
     clips_per_example: ClassVar[bool] = False
     stackable: ClassVar[bool] = False
     outermost: ClassVar[bool] = False
     at_sites: ClassVar[bool] = False
+    sends_sums: ClassVar[bool] = False
 
 
 class Wrapper(Part):

@@ -20,6 +20,7 @@ from unseen.core import (
     Turn,
 )
 from unseen.core.joint import Ask, JointLocal, OneOf, Several
+from unseen.core.parts import able
 from unseen.core.replies import finished
 from unseen.core.row_store import Rows, keep_freed_memory
 from unseen.core.vector import stack
@@ -69,7 +70,10 @@ class InProcess(Backend):
     def map(
         self, exchange: Exchange, inbox: Inbox, clients: Sequence[str], turn: Turn
     ) -> list[Reply]:
-        places = range(len(clients)) if exchange.slots else [0] * len(clients)
+        trains = exchange.slots and not all(
+            able(one, "sends_sums") for one in single(exchange.local)
+        )
+        places = range(len(clients)) if trains else [0] * len(clients)
         if len(self.matrix) < max(places, default=0) + 1:
             self._hold(len(clients))
         ready = self._ready(exchange, inbox, clients, turn) if exchange.slots else {}

@@ -34,6 +34,8 @@ from unseen.exact.loops import loops
 class Counts(Part):
     """What a site sends first: rows in each cell of the fine grid, and sums of its labels."""
 
+    sends_sums = True
+
     classes: int | None
 
     def __call__(

@@ -26,6 +26,8 @@ class Histograms(JointLocal):
     It remembers where its rows are in the trees under way, so that a round reads one level only.
     """
 
+    sends_sums = True
+
     forest: Forest
 
     def answers(

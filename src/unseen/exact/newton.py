@@ -83,6 +83,8 @@ class Derivatives(Part):
         shape: The form of the model.
     """
 
+    sends_sums = True
+
     shape: Shape
 
     def __call__(

@@ -19,6 +19,8 @@ NOWHERE = -1
 class LeftOfCuts(Part):
     """What a site sends for one level: sums over its rows left of every cut that is tried."""
 
+    sends_sums = True
+
     sizes: Sizes
 
     def __call__(

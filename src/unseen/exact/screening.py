@@ -30,6 +30,8 @@ class Scores(Part):
         places: Slot -> the places [R, G] of its models among those that train with the mixture.
     """
 
+    sends_sums = True
+
     places: Mapping[str, tuple[tuple[int, ...], ...]]
 
     def __call__(

@@ -110,6 +110,8 @@ class LeftOut(Part):
         groups: G; the site at place i of the roster belongs to group i mod G.
     """
 
+    sends_sums = True
+
     members: int
     groups: int
 
@@ -153,6 +155,8 @@ class Judged(Part):
         left_out: What it sent before; a site that was away makes it now.
         shrink: λ of `simplex`.
     """
+
+    sends_sums = True
 
     left_out: LeftOut
     shrink: float

@@ -84,7 +84,7 @@ def boost(
             for level in range(depth)
         ]
         return (
-            Exchange("bins", Counts(sizes.classes), {"model": begin}, rounds=(0, 0), who="all"),
+            Exchange("bins", Counts(sizes.classes), {"model": begin}, (0, 0), "all", reads=()),
             *(
                 Exchange(
                     f"level {level}" if level else TRAIN,

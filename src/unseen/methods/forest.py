@@ -91,7 +91,9 @@ def forest(
         ]  # fmt: skip
         local, reads = LeftOfCuts(sizes), ((0, sizes.read),)
         return (
-            Exchange("bins", Counts(sizes.classes), {"model": begin}, rounds=(0, 0), who="all"),
+            Exchange(
+                "bins", Counts(sizes.classes), {"model": begin}, (0, 0), "all", reads=()
+            ),
             *(
                 Exchange(
                     f"level {level}" if level else TRAIN, local, {"model": slot}, (level, depth),

@@ -37,14 +37,14 @@ def portfolio_of(compose: Callable[[str, Training], Method]) -> Callable[..., Me
             rate_m = argmin_r Σ_k (A_k[mr, mr] − 2 b_k[mr])
 
         Of tables the members are `fedavg`, `fedavg+shift(alpha=0.5)`, `fedavg+shift(alpha=1)`,
-        `glm`, `boost` and `forest`; of images `fedavg`, `fedavg+shift(alpha=0.5)`, which shifts channels,
-        `fedavg+am`, which mixes styles within a site, and `fedavg+mixup`; where a frozen trunk has
-        made features of the images, these without `fedavg+am`.
+        `glm`, `boost` and `forest`; of images `fedavg`, `fedavg+shift(alpha=0.5)`, which shifts
+        channels, `fedavg+am`, which mixes styles within a site, and `fedavg+mixup`; where a frozen
+        trunk has made features of the images, these without `fedavg+am`.
 
-        Members that train by rounds are ensembles of M federations; `glm`, `boost` and `forest` have no
-        seed to differ in. Their weights w are those of `stack`: the least Brier score at groups of
-        source sites that were left out, shrunk towards equal weights, and equal unless better by
-        one standard error over sites. What wins at a new site is rarely known beforehand; a
+        Members that train by rounds are ensembles of M federations; `glm`, `boost` and `forest`
+        have no seed to differ in. Their weights w are those of `stack`: the least Brier score at
+        groups of source sites that were left out, shrunk towards equal weights, and equal unless
+        better by one standard error over sites. What wins at a new site is rarely known beforehand; a
         mixture of members whose errors differ is seldom behind the best of them. Everything goes
         by sums, so that masks and encryption carry it; `bag(of='trees')` is one more member where
         models may be seen.

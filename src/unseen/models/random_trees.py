@@ -1,4 +1,4 @@
-"""A forest of trees whose leaves hold shares of classes, as a module all of whose numbers travel."""
+"""A forest whose leaves hold shares of classes, as a module all of whose numbers travel."""
 
 import torch
 from torch import Tensor, nn
