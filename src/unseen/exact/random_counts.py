@@ -31,7 +31,8 @@ class LeftOfCuts(Part):
         level = turn.round % sizes.depth
         nodes = self._nodes(views.under_way, x, level)
         sums = self._sums(views, x, y, nodes, sizes.split(level))
-        scalars = {"examples": len(y), "steps": 1}
+        loss = self._loss(views.under_way.value, nodes, y)
+        scalars = {"examples": len(y), "steps": 1, "loss": loss}
         return Reply({"model": torch.from_numpy(sums)}, scalars), memory
 
     def _nodes(self, trees: Trees, x: Array, level: int) -> Array:
@@ -66,3 +67,12 @@ class LeftOfCuts(Part):
         counts = np.bincount(cell, minlength=cells)
         totals = np.bincount(cell, in_steps(y)[row[own]], cells)
         return np.stack([counts, totals], 1).ravel()
+
+    def _loss(self, value: Array, nodes: Array, y: Array) -> float:
+        """Return the mean loss of the trees under way, as far as they have grown."""
+        if not len(y):
+            return 0.0
+        mean = value[np.arange(len(value)), nodes].mean(1)
+        if self.sizes.classes is None:
+            return float(np.square(mean[:, 0] - y).mean())
+        return float(-np.log(np.maximum(mean[np.arange(len(y)), y], 1e-6)).mean())

@@ -76,14 +76,10 @@ class Sizes:
 
     @property
     def kept(self) -> int:
-        """Return how many numbers training keeps beside the trees."""
-        return self.read + self.block * self.nodes * (self.classes or 1)
-
-    @property
-    def read(self) -> int:
-        """Return how many of these sites read, the first ones: all but the values of nodes."""
+        """Return how many numbers training keeps beside the trees, all that sites read."""
         asked = self.width * (1 + 2 * self.tries)
-        return self.inputs * (self.bins - 1) + self.sums + self.block * (asked + 3 * self.nodes)
+        tree = self.nodes * (3 + (self.classes or 1))
+        return self.inputs * (self.bins - 1) + self.sums + self.block * (asked + tree)
 
 
 @dataclass(frozen=True)

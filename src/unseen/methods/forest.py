@@ -89,7 +89,7 @@ def forest(
             )
             for level in range(depth)
         ]  # fmt: skip
-        local, reads = LeftOfCuts(sizes), ((0, sizes.read),)
+        local, reads = LeftOfCuts(sizes), ((0, sizes.kept),)
         return (
             Exchange(
                 "bins", Counts(sizes.classes), {"model": begin}, (0, 0), "all", reads=()

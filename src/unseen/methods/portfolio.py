@@ -44,8 +44,8 @@ def portfolio_of(compose: Callable[[str, Training], Method]) -> Callable[..., Me
         Members that train by rounds are ensembles of M federations; `glm`, `boost` and `forest`
         have no seed to differ in. Their weights w are those of `stack`: the least Brier score at
         groups of source sites that were left out, shrunk towards equal weights, and equal unless
-        better by one standard error over sites. What wins at a new site is rarely known beforehand; a
-        mixture of members whose errors differ is seldom behind the best of them. Everything goes
+        better by one standard error over sites. What wins at a new site is rarely known beforehand;
+        a mixture of members whose errors differ is seldom behind the best of them. Everything goes
         by sums, so that masks and encryption carry it; `bag(of='trees')` is one more member where
         models may be seen.
 
