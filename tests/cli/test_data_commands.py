@@ -338,6 +338,7 @@ SOUGHT = {
     "camelyon17": "metadata.csv",
     "povertymap": "dhs_metadata.csv",
     "fmow": "rgb_metadata.csv",
+    "ham10000": "HAM10000_metadata",
     "eicu": "patient.csv.gz",
     "lung": "lung.csv",
     "sites/gusto": "gusto.rda",

@@ -96,3 +96,53 @@ def test_what_is_no_batch_is_refused(batches: Path) -> None:
 def test_the_stand_in_is_read(tmp_path: Path) -> None:
     cifar.sketch(tmp_path)
     assert sum(len(d.y) for d in load("rotated-cifar10", tmp_path).domains) == 200
+
+
+@pytest.fixture
+def folders(tmp_path: Path) -> Path:
+    """Nine images of each class in train/CLASS; a class's number is in all its pixels."""
+    root = tmp_path / "CIFAR-10-dataset"
+    for number, name in enumerate(cifar.FACTS.classes):
+        (root / "train" / name).mkdir(parents=True)
+        for i in range(9):
+            pixels = np.full((32, 32, 3), number, dtype=np.uint8)
+            pixels[0, 0] = i
+            Image.fromarray(pixels).save(root / "train" / name / f"{name}_s_{i:06d}.png")
+    return tmp_path
+
+
+def test_folders_of_classes_are_read_without_loss_and_mixed(folders: Path) -> None:
+    x, y = cifar.read(folders)
+    assert x.shape == (90, 3, 32, 32) and y.bincount().tolist() == [9] * 10
+    assert torch.equal(x[:, 0, 5, 5].long(), y)
+    pairs = list(zip(y.tolist(), x[:, 0, 0, 0].tolist(), strict=True))
+    assert sorted(pairs) == [(label, i) for label in range(10) for i in range(9)] != pairs
+    assert all(torch.equal(a, b) for a, b in zip((x, y), cifar.read(folders), strict=True))
+    data = load("rotated-cifar10", folders)
+    assert len(data["ood"].y.unique()) > 5  # by their names, the last fifth would be two classes
+    assert "drawn" in data.notes[0]
+
+
+def test_batches_go_before_folders(folders: Path, batches: Path) -> None:
+    assert folders == batches
+    assert len(cifar.read(batches)[1]) == 900
+    assert not load("rotated-cifar10", batches).notes
+
+
+def test_folders_of_other_images_are_refused(folders: Path) -> None:
+    image = folders / "CIFAR-10-dataset/train/cat/cat_s_000004.png"
+    for size, mode in (((28, 28), "RGB"), ((32, 32), "L")):
+        Image.new(mode, size).save(image)
+        with pytest.raises(UnseenError, match=r"cat_s_000004\.png .* 32 × 32"):
+            cifar.read(folders)
+    image.write_bytes(b"nothing")
+    with pytest.raises(UnseenError, match=r"cat_s_000004\.png cannot be read"):
+        cifar.read(folders)
+    image.unlink()
+    with pytest.raises(UnseenError, match="89 images"):
+        cifar.read(folders)
+    for one in image.parent.iterdir():
+        one.unlink()
+    image.parent.rmdir()
+    with pytest.raises(UnseenError, match="data_batch_1"):
+        cifar.read(folders)

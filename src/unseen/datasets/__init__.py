@@ -30,6 +30,7 @@ from unseen.datasets import (
     mnist,
     poverty,
     site_tables,
+    skin,
 )
 from unseen.datasets.dataset import DataSet, Domain, check
 from unseen.datasets.entry import Info
@@ -43,7 +44,7 @@ DATASETS = {
     info.name: info
     for info in (
         digits.INFO, mnist.INFO, mnist.COLOURED_INFO, cifar.INFO, heart.INFO, *layout.INFOS,
-        camelyon.INFO, poverty.INFO, fmow.INFO, eicu.INFO, lung.INFO, *site_tables.INFOS,
+        camelyon.INFO, poverty.INFO, fmow.INFO, skin.INFO, eicu.INFO, lung.INFO, *site_tables.INFOS,
         digit_makers.INFO, ellipses.INFO, folder.INFO, mask_files.INFO, delimited.INFO,
     )
 }  # fmt: skip

@@ -12,11 +12,17 @@ from unseen.core.turn import keyed
 from unseen.datasets.dataset import DataSet, Domain
 from unseen.datasets.entry import Facts, Info
 from unseen.datasets.pickles import UNREADABLE, ArrayUnpickler
+from unseen.datasets.standin import note
 from unseen.errors import UnseenError
 
 #: Degrees, counter-clockwise, of the three sub-environments of each client (FedILC, Table 1).
 ANGLES = ((10, 25, 40), (60, 75, 90), (-10, -40, -90))
 FACTS = Facts.of("rotated-cifar10")
+BATCH = "data_batch_{}"
+DRAWN = (
+    "CIFAR-10 was read from folders of classes, which keep no order: who holds which images is "
+    "drawn, and differs from what the batches give"
+)
 
 
 def load(data_dir: str | Path | None, *, size: int = 32) -> DataSet:
@@ -36,7 +42,8 @@ def load(data_dir: str | Path | None, *, size: int = 32) -> DataSet:
 
     Source:
         FedILC, §5.1.2 and Table 1; who holds which images, the validation split and the
-        interpolation follow the released code.
+        interpolation follow the released code. Images in folders train/CLASS have no order that
+        these could follow: they are permuted first, the same way for everyone.
 
     Departs from:
         The code in the draws, which are the same for every seed of a study.
@@ -64,7 +71,8 @@ def load(data_dir: str | Path | None, *, size: int = 32) -> DataSet:
     x = turned(images[4 * fifth :], uniform.tolist())
     domains.append(Domain("ood", x, y, meta={"environment": torch.full_like(y, len(angles))}))
     levels = {"environment": (*map(str, angles), "-90 to 90")}
-    return FACTS.data(domains, (*FACTS.classes,), levels=levels)
+    notes = (DRAWN,) if folders(data_dir) is not None else ()
+    return FACTS.data(domains, (*FACTS.classes,), levels=levels, notes=notes)
 
 
 def turned(images: Tensor, angles: Sequence[float]) -> Tensor:
@@ -78,14 +86,74 @@ def turned(images: Tensor, angles: Sequence[float]) -> Tensor:
 
 
 def read(data_dir: str | Path | None) -> tuple[Tensor, Tensor]:
-    """Read the five batches: images, uint8 [N, 3, 32, 32], and labels, int64 [N]."""
+    """Read the training images, uint8 [N, 3, 32, 32], and their labels, int64 [N].
+
+    Args:
+        data_dir: The data folder, with the five batches or with folders train/CLASS of PNG images.
+    """
+    root = folders(data_dir)
+    if root is not None:
+        return _pictures(root)
     batches = [_batch(data_dir, number) for number in range(1, 6)]
     images, labels = (torch.cat(parts) for parts in zip(*batches, strict=True))
     return images.view(-1, 3, 32, 32), labels
 
 
+def folders(data_dir: str | Path | None) -> Path | None:
+    """Return the folder of the ten classes' folders, if they are there and no batch is."""
+    places = [FACTS.data_folder(data_dir) / folder for folder in FACTS.folders]
+    first = BATCH.format(1)
+    if any((place / name).is_file() for place in places for name in (first, f"{first}.bin")):
+        return None
+    roots = (place / "train" for place in places)
+    root = next((r for r in roots if all((r / name).is_dir() for name in FACTS.classes)), None)
+    if root is not None:
+        note(root)
+    return root
+
+
+def locate(data_dir: str | Path | None) -> object:
+    """Return where the files are; an error says where they were looked for."""
+    return folders(data_dir) or [_path(data_dir, number) for number in range(1, 6)]
+
+
+def _pictures(root: Path) -> tuple[Tensor, Tensor]:
+    """All images, permuted: by class and name the last fifth would be two classes."""
+    files = [(file, c) for c, name in enumerate(FACTS.classes) for file in _named(root / name)]
+    if not files or len(files) % 5:
+        raise UnseenError(
+            f"{root} is not CIFAR-10: found {len(files):,} images.", remedy=FACTS.obtain
+        )
+    order = torch.randperm(len(files), generator=keyed("rotated-cifar10/folders")).tolist()
+    images = torch.from_numpy(np.stack([_pixels(files[i][0]) for i in order]))
+    labels = torch.tensor([files[i][1] for i in order])
+    return images.permute(0, 3, 1, 2).contiguous(), labels
+
+
+def _named(folder: Path) -> list[Path]:
+    return sorted(file for file in folder.iterdir() if file.suffix.lower() == ".png")
+
+
+def _pixels(file: Path) -> np.ndarray:
+    from PIL import Image
+
+    try:
+        with Image.open(file) as image:
+            if (image.size, image.mode) != ((32, 32), "RGB"):
+                width, height = image.size
+                raise UnseenError(
+                    f"the image {file} is not of CIFAR-10, 32 × 32 in colour: found "
+                    f"{width} × {height}, mode {image.mode}.",
+                    remedy=FACTS.obtain,
+                )
+            return np.array(image)
+    except (OSError, SyntaxError) as error:
+        raise UnseenError(f"the image {file} cannot be read: {type(error).__name__}.") from error
+
+
 def _path(data_dir: str | Path | None, number: int) -> Path:
-    return FACTS.find(data_dir, f"data_batch_{number}", f"data_batch_{number}.bin")
+    name = BATCH.format(number)
+    return FACTS.find(data_dir, name, f"{name}.bin")
 
 
 def _batch(data_dir: str | Path | None, number: int) -> tuple[Tensor, Tensor]:
@@ -123,6 +191,4 @@ def sketch(folder: Path) -> None:
         (root / f"data_batch_{number}.bin").write_bytes(rows.numpy().tobytes())
 
 
-INFO = Info(
-    **vars(FACTS), loader=load, sketch=sketch, locate=lambda d: [_path(d, k) for k in range(1, 6)]
-)
+INFO = Info(**vars(FACTS), loader=load, sketch=sketch, locate=locate)
