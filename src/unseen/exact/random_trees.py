@@ -49,7 +49,7 @@ class Sizes:
 
     def split(self, level: int) -> int:
         """Return the most nodes of a tree that are split on a level."""
-        return min(2**level, self.width)
+        return int(min(2**level, self.width))
 
     @property
     def nodes(self) -> int:
@@ -134,8 +134,11 @@ class Views:
         ]  # fmt: skip
         ends = np.cumsum([np.prod(shape, dtype=np.int64) for shape in shapes])
         parts = np.split(vector.detach().cpu().numpy(), ends[:-1])
-        views = [part.reshape(shape) for part, shape in zip(parts, shapes, strict=True)]
-        return cls(*views[:5], Trees(*views[5:9]), Trees(*views[9:]) if whole else None)
+        edges, root, place, column, cut, *nodes = (
+            part.reshape(shape) for part, shape in zip(parts, shapes, strict=True)
+        )
+        every = Trees(*nodes[4:]) if whole else None
+        return cls(edges, root, place, column, cut, Trees(*nodes[:4]), every)
 
     def finish(self, block: int) -> None:
         """Put the trees under way where the block's are; the last one may be smaller."""
