@@ -11,7 +11,7 @@ from support.alone import played
 from unseen import Training
 from unseen.core.client import Client, Split
 from unseen.core.losses import SquaredError
-from unseen.exact.forest import GRID, Forest, Grown, grid
+from unseen.exact.boosted_views import GRID, BoostedForest, Grown, grid
 from unseen.exact.histograms import derivatives, descend
 from unseen.exact.loops import ARRAYS, compiled
 
@@ -43,7 +43,7 @@ def scores(model, x):
 def binned(model, x):
     """The columns as numbers of bins, so that another library has the same ones."""
     module = model.module
-    forest = Forest(1, 1, 0.1, 0, 1, 64, module.scores, x.shape[1], None)
+    forest = BoostedForest(1, 1, 0.1, 0, 1, 64, module.scores, x.shape[1], None)
     edges = module.edges.detach().numpy().reshape(forest.inputs, -1)
     return np.stack([np.searchsorted(e, c) for e, c in zip(edges, x.T, strict=True)], 1)
 
@@ -135,7 +135,7 @@ def test_edges_lie_at_equal_shares_of_the_rows():
 def test_derivatives_by_differences():
     rng = np.random.default_rng(0)
     for classes, count in ((2, 1), (3, 3), (None, 1)):
-        forest = Forest(1, 1, 0.1, 0, 1, 4, count, 1, classes)
+        forest = BoostedForest(1, 1, 0.1, 0, 1, 4, count, 1, classes)
         y = rng.normal(size=6) if classes is None else rng.integers(classes, size=6)
         f, e = rng.normal(size=(6, count)), 1e-5
         scores, losses = derivatives(f, y, forest).values()
@@ -156,7 +156,7 @@ def test_derivatives_by_differences():
 def test_a_row_stays_where_a_node_is_not_split():
     x, y, _ = rows(60)
     run = played("boost(trees=3, least=25)", sites(x, y, 2))
-    forest = Forest(3, 5, 0.1, 0.0, 25, 64, 1, 4, 2)
+    forest = BoostedForest(3, 5, 0.1, 0.0, 25, 64, 1, 4, 2)
     trees = Grown.of(run.model.vector, forest)
     assert (trees.feature[:, 0] >= 0).all()  # 60 rows: one split, into 25 or more each
     assert (trees.feature[:, 1:] < 0).all()
@@ -174,7 +174,7 @@ def test_a_site_with_one_class_and_columns_that_are_constant():
     clients["s0"] = Client("s0", Split(first.train.x, torch.ones_like(first.train.y)), None, 2)
     run = played("boost(trees=4)", clients)
     assert np.isfinite(scores(run.model, x)).all()
-    forest = Forest(4, 5, 0.1, 0.0, 20, 64, 1, 4, 2)
+    forest = BoostedForest(4, 5, 0.1, 0.0, 20, 64, 1, 4, 2)
     assert not (Grown.of(run.model.vector, forest).feature == 3).any()
     assert np.isfinite(run.outcomes[-1].table["loss"].numpy()).all()
 

@@ -79,7 +79,7 @@ def test_a_tree_node_by_node(classes):
     """One tree against a literal transcription that holds all rows."""
     x, y, _ = rows(300, classes)
     run = grown(x, y, "forest(trees=1, depth=5, columns=2, bins=8, least=3)", classes)
-    edges = run.model.module.kept.detach().numpy()[: 4 * 7].reshape(4, 7)
+    edges = run.model.module.workspace.detach().numpy()[: 4 * 7].reshape(4, 7)
     tops = np.array([(e < c.max()).sum() for e, c in zip(edges, x.T, strict=True)])
     expected = literal_tree(x, y, edges, tops, depth=5, least=3, tries=2, classes=classes)
     np.testing.assert_allclose(np.exp(outputs(run, x)), np.maximum(expected, 1e-6), atol=1e-6)

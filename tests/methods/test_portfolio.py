@@ -142,6 +142,6 @@ def test_members_are_those_for_the_kind_of_data():
     plan = blueprint(federation(4), "mlp(widths=[8])")
     tables, model = completed(method("portfolio", RECIPE), plan)
     kinds = [type(member).__name__ for member in model.module.members]
-    assert kinds == ["Mixture", "Mixture", "Mixture", "Sequential", "Trees"]
+    assert kinds == ["Mixture", "Mixture", "Mixture", "Sequential", "Trees", "RandomTrees"]
     assert len(tables.shares) > len(run.method.shares)
     assert tables.rounds == 500  # of 100 trees, five levels each

@@ -25,7 +25,16 @@ from torch import Tensor
 from unseen.core import Client, Inbox, Memory, Model, Reply, RuleState, Turn, WithState
 from unseen.core.parts import Part
 from unseen.core.types import Table
-from unseen.exact.forest import ASKED, GRID, LEAF, Array, Forest, Grown, grid, in_steps
+from unseen.exact.boosted_views import (
+    ASKED,
+    GRID,
+    LEAF,
+    Array,
+    BoostedForest,
+    Grown,
+    grid,
+    in_steps,
+)
 from unseen.exact.histograms import rows
 from unseen.exact.loops import loops
 
@@ -74,7 +83,7 @@ class Begin:
 
     at_sites = True
 
-    forest: Forest
+    forest: BoostedForest
 
     def __call__(self, old: Tensor, new: Tensor, state: RuleState, table: Table) -> WithState:
         forest, vector = self.forest, old.detach().cpu().clone()
@@ -95,7 +104,7 @@ class Grow:
 
     at_sites = True
 
-    forest: Forest
+    forest: BoostedForest
 
     def __call__(self, old: Tensor, new: Tensor, state: RuleState, table: Table) -> WithState:
         forest, vector = self.forest, old.detach().cpu().clone()

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from unseen.core import Client, Inbox, Memory, Model, Reply, Turn
 from unseen.core.joint import JointLocal
-from unseen.exact.forest import ASKED, Array, Forest, Grown, in_steps
+from unseen.exact.boosted_views import ASKED, Array, BoostedForest, Grown, in_steps
 from unseen.exact.loops import loops
 
 #: What is remembered of every row: its bins [N, d], its nodes in the trees under way [N, G], its
@@ -28,7 +28,7 @@ class Histograms(JointLocal):
 
     sends_sums = True
 
-    forest: Forest
+    forest: BoostedForest
 
     def answers(
         self,
@@ -161,7 +161,7 @@ def descend(trees: Grown, iteration: int, cells: Array, nodes: Array) -> None:
     loops(cells.size).descend(cells, nodes, *trees.splits(iteration))
 
 
-def derivatives(f: Array, y: Array, forest: Forest) -> dict[str, Array]:
+def derivatives(f: Array, y: Array, forest: BoostedForest) -> dict[str, Array]:
     """Return (f, g, h) as "scores" [N, G, 3], and "losses" [N].
 
     Args:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from unseen.exact.forest import STEP, Array
+from unseen.exact.boosted_views import STEP, Array
 
 #: Numbers to go through from which on compiled loops are worth their import, which happens once.
 MANY = 2**15

@@ -7,9 +7,9 @@ import torch
 
 from unseen.core import Client, Inbox, Memory, Model, Reply, Turn
 from unseen.core.parts import Part
-from unseen.exact.forest import Array, in_steps
+from unseen.exact.boosted_views import Array, in_steps
 from unseen.exact.histograms import rows
-from unseen.exact.random_trees import Sizes, Trees, Views
+from unseen.exact.random_views import Sizes, Trees, Views
 
 #: The place of a node that is not to be split.
 NOWHERE = -1
@@ -26,7 +26,7 @@ class LeftOfCuts(Part):
     def __call__(
         self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
     ) -> tuple[Reply, Memory]:
-        sizes, views = self.sizes, Views.of(model.vector[: self.sizes.kept], self.sizes)
+        sizes, views = self.sizes, Views.of(model.vector[: self.sizes.workspace], self.sizes)
         x, y = rows(client)
         level = turn.round % sizes.depth
         nodes = self._nodes(views.under_way, x, level)

@@ -25,9 +25,9 @@ from torch import Tensor
 from unseen.core import RuleState, WithState
 from unseen.core.turn import keyed
 from unseen.core.types import Table
+from unseen.exact.boosted_views import GRID, Array, grid
 from unseen.exact.boosting import edges_at
-from unseen.exact.forest import GRID, Array, grid
-from unseen.exact.random_trees import Sizes, Views
+from unseen.exact.random_views import Sizes, Views
 
 #: What the server remembers from level to level.
 PARTS = ("low", "high", "total", "used", "top")
@@ -174,11 +174,11 @@ class Growth:
         if sizes.classes is not None:
             mixed &= total.max(1, initial=0.0) < n
         large = np.argsort(-n, kind="stable")
-        chosen = np.sort(large[mixed[large]][: sizes.split(level)])
-        count = len(chosen)
-        views.place[t, :count] = nodes[chosen]
-        self.low[t, :count], self.high[t, :count] = low[chosen], high[chosen]
-        self.total[t, :count] = total[chosen]
+        parents = np.sort(large[mixed[large]][: sizes.split(level)])
+        count = len(parents)
+        views.place[t, :count] = nodes[parents]
+        self.low[t, :count], self.high[t, :count] = low[parents], high[parents]
+        self.total[t, :count] = total[parents]
         self._draw(views, t, block, level, count)
 
     def _draw(self, views: Views, t: int, block: int, level: int, count: int) -> None:

@@ -12,7 +12,7 @@ from unseen.core.exchange import Blueprint
 from unseen.core.losses import SquaredError
 from unseen.core.metrics import plain
 from unseen.errors import UnseenError
-from unseen.exact import Begin, Counts, Forest, Grow, Histograms
+from unseen.exact import Begin, BoostedForest, Counts, Grow, Histograms
 from unseen.methods.base import TRAIN, cited
 from unseen.models.trees import Trees
 from unseen.ranges import Count, NotNegative, Range, log, whole
@@ -61,9 +61,9 @@ def boost(
     """
     numbers = isinstance(training.loss, SquaredError)
 
-    def forest(inputs: int, outputs: int) -> Forest:
+    def forest(inputs: int, outputs: int) -> BoostedForest:
         scores, classes = (1, None) if numbers else (outputs if outputs > 2 else 1, max(2, outputs))
-        return Forest(trees, depth, rate, penalty, least, bins, scores, inputs, classes)
+        return BoostedForest(trees, depth, rate, penalty, least, bins, scores, inputs, classes)
 
     def network(blueprint: Blueprint) -> nn.Module:
         inputs = math.prod(blueprint.shape)
@@ -77,7 +77,7 @@ def boost(
         return Trees(trees * sizes.scores, sizes.nodes, depth, sizes.scores, blueprint.outputs,
                      inputs * (bins - 1))  # fmt: skip
 
-    def of_shape(sizes: Forest) -> tuple[Exchange, ...]:
+    def of_shape(sizes: BoostedForest) -> tuple[Exchange, ...]:
         begin = Slot(Sum(sizes.counts), apply=Begin(sizes), sends="value")
         levels = [
             Slot(Sum(sizes.row(level)), apply=Grow(sizes), sends="value", memory="grown")

@@ -78,18 +78,18 @@ def forest(
             )
         sizes = sizes_of(inputs, blueprint.outputs)
         outputs = sizes.classes or 1
-        return RandomTrees(trees, sizes.nodes, depth, outputs, numbers, sizes.kept)
+        return RandomTrees(trees, sizes.nodes, depth, outputs, numbers, sizes.workspace)
 
     def of_sizes(sizes: Sizes) -> tuple[Exchange, ...]:
         begin = Slot(Sum(sizes.counts), apply=Plant(sizes), sends="value", memory="grown")
         levels = [
             Slot(
                 Sum(sizes.row(level)), apply=Branch(sizes), sends="value", memory="grown",
-                part=(0, sizes.kept) if level + 1 < depth else None,
+                part=(0, sizes.workspace) if level + 1 < depth else None,
             )
             for level in range(depth)
         ]  # fmt: skip
-        local, reads = LeftOfCuts(sizes), ((0, sizes.kept),)
+        local, reads = LeftOfCuts(sizes), ((0, sizes.workspace),)
         return (
             Exchange(
                 "bins", Counts(sizes.classes), {"model": begin}, (0, 0), "all", reads=()

@@ -18,20 +18,20 @@ class RandomTrees(nn.Module):
         depth: The most decisions on a path.
         outputs: C, the columns of the output.
         numbers: Whether the output is a number and not shares of classes.
-        kept: How many numbers training keeps with the trees: borders of bins, and what it tries.
+        workspace: How many numbers training keeps beside the trees, as borders of bins.
 
     Attributes:
-        kept: What predictions do not read.
+        workspace: What predictions do not read.
         feature, threshold, child: f, θ and c, each [T, M].
         value: v [T, M, C].
     """
 
     def __init__(
-        self, count: int, nodes: int, depth: int, outputs: int, numbers: bool, kept: int
+        self, count: int, nodes: int, depth: int, outputs: int, numbers: bool, workspace: int
     ) -> None:
         super().__init__()
         self.depth, self.numbers = depth, numbers
-        self.kept = nn.Parameter(torch.zeros(kept))
+        self.workspace = nn.Parameter(torch.zeros(workspace))
         self.feature = nn.Parameter(torch.full((count, nodes), -1.0))
         self.threshold = nn.Parameter(torch.zeros(count, nodes))
         self.child = nn.Parameter(torch.zeros(count, nodes))

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
-from unseen.exact.forest import GRID
+from unseen.exact.boosted_views import GRID
 
 Array = npt.NDArray[Any]
 
@@ -75,7 +75,7 @@ class Sizes:
         return self.inputs * (GRID + 1) + 1 + (self.classes or 1)
 
     @property
-    def kept(self) -> int:
+    def workspace(self) -> int:
         """Return how many numbers training keeps beside the trees, all that sites read."""
         asked = self.width * (1 + 2 * self.tries)
         tree = self.nodes * (3 + (self.classes or 1))
@@ -127,7 +127,7 @@ class Views:
             sizes: Those of the forest.
         """
         s, asked = sizes, (sizes.block, sizes.width)
-        whole = s.shapes(s.trees) if len(vector) > s.kept else []
+        whole = s.shapes(s.trees) if len(vector) > s.workspace else []
         shapes = [
             (s.inputs, s.bins - 1), (s.sums,), asked, (*asked, s.tries), (*asked, s.tries),
             *s.shapes(s.block), *whole,

@@ -21,7 +21,7 @@ LEAF, ASKED = -1, -2
 
 
 @dataclass(frozen=True)
-class Forest:
+class BoostedForest:
     """The sizes of the trees, and how they are fitted.
 
     Attributes:
@@ -104,7 +104,7 @@ class Grown:
     value: Array
 
     @classmethod
-    def of(cls, vector: Tensor, forest: Forest) -> Grown:
+    def of(cls, vector: Tensor, forest: BoostedForest) -> Grown:
         """Return the views; what is written into them is written into the vector."""
         G, cut = forest.scores, forest.inputs * (forest.bins - 1)
         numbers = vector.detach().cpu().numpy()
