@@ -143,9 +143,22 @@ def check_all(part: object, values: Mapping[str, object], form: str = "{}") -> N
         values: By name; those without an annotation pass.
         form: What messages call a value, its name in the place of {}.
     """
-    for name, annotation in hints(part).items():
+    for name, annotation in limits(part):
         if name in values:
             check(form.format(name), values[name], annotation)
+
+
+@cache
+def limits(part: object) -> tuple[tuple[str, object], ...]:
+    """Return the fields or parameters whose annotations say what they may be, and those."""
+    return tuple((name, kind) for name, kind in hints(part).items() if is_limit(kind))
+
+
+def is_limit(annotation: object) -> bool:
+    """Return whether `check` looks at values of this annotation."""
+    origin, kinds = get_origin(annotation), get_args(annotation)
+    optional = NoneType in kinds and len(kinds) == 2
+    return origin in (Literal, Annotated) or (optional and any(map(is_limit, kinds)))
 
 
 def check(name: str, value: object, annotation: object) -> None:

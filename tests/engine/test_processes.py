@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -49,6 +52,45 @@ def test_several_processes_are_others_and_lose_nothing() -> None:
 def test_results_come_as_they_finish() -> None:
     calls = [(time.sleep, (2.0,)), *[(divmod, (i, 7)) for i in range(3)]]
     assert list(in_processes(calls, 2))[-1] is None  # the sleeper is last
+
+
+def test_a_worker_that_is_killed_is_an_error_that_says_so() -> None:
+    calls = [(os._exit, (9,)), *[(time.sleep, (0.1,))] * 3]
+    with pytest.raises(UnseenError, match="a worker process was killed.*fewer --jobs"):
+        list(in_processes(calls, 2))
+
+
+def test_workers_read_the_environment_of_now(monkeypatch: pytest.MonkeyPatch) -> None:
+    for value in ("one", "two"):
+        monkeypatch.setenv("UNSEEN_TESTS", value)
+        assert list(in_processes([(os.getenv, ("UNSEEN_TESTS",))], 2)) == [value]
+
+
+SCRIPT = """
+from unseen.engine.processes import in_processes
+
+class Own:
+    def __init__(self, value):
+        self.value = value
+
+def twice(own):
+    return Own(2 * own.value)
+
+print(sorted(own.value for own in in_processes([(twice, (Own(i),)) for i in range(3)], 2)))
+"""
+
+
+def test_a_script_needs_no_guard_and_its_functions_travel(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(SCRIPT)
+    command = [sys.executable, str(tmp_path / "script.py")]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert (ended.stdout, ended.returncode) == ("[0, 2, 4]\n", 0), ended.stderr
+
+
+def test_what_is_left_ends_with_an_error() -> None:
+    calls = [(time.sleep, (600,)), (number, ("rate", -1, 0, 1))]
+    with pytest.raises(UnseenError, match="rate"):
+        list(in_processes(calls, 2))
 
 
 @pytest.mark.parametrize("jobs", [1, 2])

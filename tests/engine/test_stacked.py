@@ -11,10 +11,13 @@ from support.alone import blueprint, completed, played
 from torch import nn
 
 from unseen import Client, InProcess, Model, Split, Training, UnseenError, method, play, start
+from unseen.core import Exchange, metrics
 from unseen.core.exchange import Outcome
 from unseen.core.losses import CrossEntropy
+from unseen.core.metrics import Evaluate
 from unseen.core.optimiser import SGD, Adam
 from unseen.core.turn import Turn, keyed
+from unseen.engine import stacked
 from unseen.engine.batch_plan import Answer, Member
 from unseen.engine.meeting import Meeting
 from unseen.engine.model_batch import Trainer
@@ -266,3 +269,27 @@ def test_a_grid_of_batches_holds_the_batches(
 def test_no_pass_has_a_whole_batch() -> None:
     recipe = Training(epochs=2, batch_size=8, drop_last=True)
     assert len(batch_grid(5, recipe, Turn(0, 0, 1, "train", "site"))) == 0
+
+
+def test_small_splits_are_evaluated_in_one_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A split of more rows than a pass goes alone."""
+    net = "mnist-cnn(channels=[3, 5], hidden=6)"
+    every = clients(SHAPES[net], (20, 600, 13)).items()
+    held = {name: replace(client, validation=client.train) for name, client in every}
+    net_model, passes = model(net), []
+    inbox = {"model": net_model.vector.clone(), "buffers": net_model.buffers.clone()}
+    local = Evaluate("validation", ("loss", "accuracy", "auroc-ovr"))
+    exchange, turn = Exchange("evaluate", local, {}), Turn(0, 0, 0, "evaluate", roster=tuple(held))
+    alone = InProcess(net_model, held).map(exchange, inbox, list(held), turn)
+
+    def watched(module: Model, inbox: object, x: torch.Tensor) -> torch.Tensor:
+        passes.append(len(x))
+        return module(x)
+
+    monkeypatch.setattr(stacked, "plain", watched)
+    monkeypatch.setattr(metrics.forward, "__defaults__", (watched, None))
+    seen = replace(exchange, local=replace(local, predict=watched))
+    together = Stacked(net_model, held).map(seen, inbox, list(held), turn)
+    assert sorted(passes) == [33, 88, 512]
+    for mine, one in zip(together, alone, strict=True):
+        assert mine.scalars == pytest.approx(one.scalars, rel=1e-6)

@@ -291,8 +291,16 @@ class Evaluate:
         """Evaluate the model where it is bound, with the client's own statistics if it has any."""
         if "buffers" in memory:
             model.buffers.copy_(memory["buffers"])
+        outputs = forward(model, client.split(self.split), self.predict, inbox)
+        return self.scored(outputs, client, turn), memory
+
+    def scored(self, outputs: Tensor, client: Client, turn: Turn) -> Reply:
+        """Return the metrics of outputs [N, C] for the client's split.
+
+        Raises:
+            Diverged: If an output is not finite.
+        """
         split = client.split(self.split)
-        outputs = forward(model, split, self.predict, inbox)
         if not bool(torch.isfinite(outputs).all()):
             what = f"the model's outputs on client {client.name!r} are not finite in round "
             what += f"{turn.round}: training has diverged."
@@ -307,7 +315,7 @@ class Evaluate:
             scalars[f"{name}.undefined"] = float(value is None)
         for column, count in self.groups.items():
             scalars |= self._grouped(outputs, split, column, count)
-        return Reply(scalars=scalars), memory
+        return Reply(scalars=scalars)
 
     def _grouped(
         self, outputs: Tensor, split: Split, column: str, count: int

@@ -76,7 +76,7 @@ class InProcess(Backend):
         places = range(len(clients)) if trains else [0] * len(clients)
         if len(self.matrix) < max(places, default=0) + 1:
             self._hold(len(clients))
-        ready = self._ready(exchange, inbox, clients, turn) if exchange.slots else {}
+        ready = self._ready(exchange, inbox, clients, turn)
         replies = []
         for name, k in zip(clients, places, strict=True):
             replies.append(self._one(exchange, inbox, name, turn, k, ready))

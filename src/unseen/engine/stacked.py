@@ -7,11 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
 
+import torch
 from torch import Tensor
 
-from unseen.core import Client, Exchange, Inbox, Memories, Memory, Model, Reply, Turn
+from unseen.core import Client, Exchange, Inbox, Memories, Memory, Model, Reply, Split, Turn
 from unseen.core.exchange import Local, Method
 from unseen.core.joint import Ask, OneOf, Several
+from unseen.core.metrics import EVALUATION_BATCH, Evaluate, forward, plain
 from unseen.core.parts import Part, Wrapper, innermost
 from unseen.engine.batch_plan import Answer, Examinee, Member, Trainee
 from unseen.engine.batch_reasons import in_one_pass, penalties_of, unbatched
@@ -34,8 +36,8 @@ class Stacked(InProcess):
         Back-propagation with FedProx's, SCAFFOLD's, the site shift's and mixup's changes of it, by
         SGD or Adam, on nets without BatchNorm and Dropout; also inside GA's probe and SCAFFOLD's
         controls. Of perceptrons also one gradient over the whole split, the variances of the head's
-        gradients, and Fishr's penalty on them. All else, evaluations among it, runs one client
-        after the other.
+        gradients, and Fishr's penalty on them. Splits of few rows are evaluated in one pass. All
+        else runs one client after the other.
 
     Args:
         model: The module that all clients share.
@@ -59,12 +61,31 @@ class Stacked(InProcess):
     def _ready(
         self, exchange: Exchange, inbox: Inbox, clients: Sequence[str], turn: Turn
     ) -> dict[Key, Local]:
+        if isinstance(exchange.local, Evaluate):
+            return self._evaluated(exchange.local, self._leaves(exchange, inbox, clients, turn))
         batched: dict[Key, Local] = {}
         if any(isinstance(innermost(one), KINDS) for one in single(exchange.local)):
             batched = self._batched(self._leaves(exchange, inbox, clients, turn))
         # Last, since other jobs take their turns while this one waits for its batch: what is large
         # and made before would be held meanwhile.
         return super()._ready(exchange, inbox, clients, turn) | batched
+
+    def _evaluated(self, local: Evaluate, asks: Sequence[Ask]) -> dict[Key, Local]:
+        """Return the scores of small splits, whose rows one pass through the network takes."""
+        splits = {ask.turn.client: self.clients[ask.turn.client].split(local.split) for ask in asks}
+        together = [
+            ask for ask in asks
+            if "buffers" not in ask.memory and len(splits[ask.turn.client]) < EVALUATION_BATCH
+        ]  # fmt: skip
+        if local.predict is not plain or len(together) < 2:
+            return {}
+        parts = [splits[ask.turn.client].batch(slice(None)) for ask in together]
+        rows = Split(torch.cat([x for x, _ in parts]), torch.cat([y for _, y in parts]))
+        outputs = forward(self.model, rows).split([len(y) for _, y in parts])
+        return {
+            key_of(ask): Given(local.scored(own, self.clients[ask.turn.client], ask.turn))
+            for ask, own in zip(together, outputs, strict=True)
+        }
 
     def _batched(self, asks: Sequence[Ask]) -> dict[Key, Local]:
         """Return what stands for the locals that a batch has done the work of."""

@@ -288,6 +288,8 @@ def value(record: Mapping[str, Any], metric: str) -> float | None:
         >>> value(record, "worst accuracy@region")
         0.6
     """
+    if isinstance(figure := record.get(metric), float):
+        return figure
     check_known("metric", names(record), metric)
     if not metric.startswith(WORST):
         return cast("float | None", record[metric])
