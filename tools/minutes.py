@@ -3,10 +3,11 @@
     python tools/minutes.py DATA_DIR... [--only NAME,...] [--ran NAME=MINUTES,...]
 
 Each study is planned with the first of the folders that has its data, its rounds are timed for a
-few seconds, and `src/unseen/spec/minutes.json` keeps the minutes on two cores, job by job; studies
-whose data are in none of the folders keep what the file says. Trials of a search count as jobs of
-full length, so that these are upper ends, and `stacked` studies take a fraction: `--ran` keeps what
-one took on two cores, which no estimate replaces.
+few seconds, and `src/unseen/spec/minutes.json` keeps the minutes on two cores, job by job. Where
+none has them, a synthetic stand-in is drawn and its time multiplied by how many more examples the
+published set has. Trials of a search count as jobs of full length, so that these are upper ends.
+Where a study trains in batches of models, methods that do are taken to need a fifth. `--ran` keeps
+what a study took on two cores, which no estimate replaces.
 """
 
 from __future__ import annotations
@@ -15,15 +16,20 @@ import argparse
 import json
 import multiprocessing
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from unseen import Study
 from unseen.core.atomic import write_atomically
+from unseen.datasets import DATASETS
+from unseen.datasets.standin import write
 from unseen.errors import UnseenError
+from unseen.expression import parse
+from unseen.models.pretrained import PRETRAINED
 from unseen.spec.named import named_studies
 from unseen.study import estimate
-from unseen.study.plan import prepare_study
+from unseen.study.plan import Plan, prepare_study
 from unseen.study.search import jobs_of
 
 FILE = Path(__file__).parents[1] / "src/unseen/spec/minutes.json"
@@ -32,29 +38,60 @@ SECONDS = 12.0
 #: Seconds after which a study is given up: its data take longer to read than others' tables.
 PATIENCE = 240
 PROCESSES = 2
+#: Examples in a batch of a stand-in's few.
+SMALL = 8
+#: One by one, models cost some seven times as much as in a batch (docs/benchmarks.md).
+BATCHED = 5.0
+#: Examples of sets whose catalogue has no totals of all domains: those of WILDS' paper.
+PUBLISHED = {"camelyon17": 455_954, "povertymap": 19_669, "fmow": 141_696}
 
 
-def minutes(name: str, folder: Path) -> float:
-    """Return a study's minutes in two processes, from short rounds."""
+def minutes(name: str, folder: Path, batch: int | None = None) -> float:
+    """Return a study's minutes in two processes, from short rounds, without initial weights."""
     estimate.SECONDS = SECONDS
+    pretrained = Study.read(name, {}).weights == PRETRAINED
+    settings: dict[str, object] = {} if pretrained else {"weights": None, "weights_bands": None}
+    settings |= {"training.batch_size": batch, "training.drop_last": False} if batch else {}
     with tempfile.TemporaryDirectory() as out:
-        planned = prepare_study(Study.read(name, {}), Path(out), folder)
-        costs, _ = estimate.estimates(planned)
+        planned = prepare_study(Study.read(name, settings), Path(out), folder)
         study = planned.setting.study
+        costs, _ = estimate.estimates(planned)
         trials = jobs_of(study, planned.methods, planned.tasks)
-    seconds = sum(one.total for one in costs) * (1 + trials / max(1, len(planned.jobs)))
-    return seconds / 60 / PROCESSES
+    batched = {m for m in planned.methods if study.stacked and m not in planned.alone}
+    seconds = sum(one.total / (BATCHED if one.method in batched else 1) for one in costs)
+    more = larger(planned) if planned.stand_in and study.training.steps is None else 1.0
+    return more * seconds * (1 + trials / max(1, len(planned.jobs))) / 60 / PROCESSES
+
+
+def larger(planned: Plan) -> float:
+    """Return how many times a stand-in's examples the published set has."""
+    entry = parse(planned.setting.study.dataset)[0].name
+    total = PUBLISHED.get(entry) or sum(DATASETS[entry].totals.values())
+    if not total:
+        raise UnseenError(f"{entry}'s size is not known.")
+    return total / sum(len(domain.y) for domain in planned.data.domains)
 
 
 def measure(name: str, folders: list[Path], found: multiprocessing.Queue[float]) -> None:
-    """Put the minutes into the queue, or nothing where no folder has the data."""
+    """Put the minutes into the queue, or nothing where they cannot be known."""
     for folder in folders:
-        try:
-            found.put(minutes(name, folder))
-        except UnseenError as error:
-            print(f"{name}: {str(error).splitlines()[0][:100]}", flush=True)
-        else:
-            return
+        with reported(name):
+            return found.put(minutes(name, folder))
+    with tempfile.TemporaryDirectory() as stand_in, reported(name):
+        entry = parse(Study.read(name, {}).dataset)[0].name
+        if (draw := DATASETS[entry].sketch) is None:
+            raise UnseenError("its data are not at hand, and nothing draws any in their place.")
+        write(entry, draw, Path(stand_in))
+        found.put(minutes(name, Path(stand_in), SMALL))
+
+
+@contextmanager
+def reported(name: str) -> Iterator[None]:
+    """Print an error of a study, and go on."""
+    try:
+        yield
+    except UnseenError as error:
+        print(f"{name}: {str(error).splitlines()[0][:100]}", flush=True)
 
 
 def main() -> None:
