@@ -1,12 +1,13 @@
 """Studies of small perceptrons: jobs a second as one batch, against one after the other.
 
-Twelve sites of 64 rows; six rates × two seeds of FedAvg, and a round of the training alone. Both
-ways make the same steps of the same batches.
+Twelve sites of 64 rows, and of 256; six rates × two seeds of FedAvg for five rounds. Both ways make
+the same steps of the same batches: eight and thirty-two a round.
 """
 
 from __future__ import annotations
 
 from functools import partial
+from itertools import product
 from typing import Any
 
 import torch
@@ -21,9 +22,17 @@ from unseen.engine.stacked import Stacked
 from unseen.models import build
 
 SHAPE, CLASSES = (20,), 5
+SIZES = (64, 256)
+NETS = {"perceptron": "mlp(widths=[32])", "wide": "mlp(widths=[64])", "linear": "logistic"}
+NAMES = {"perceptron": "perceptrons", "wide": "perceptrons of 64 units", "linear": "linear models"}
 goals = [
-    Goal("perceptron", "federations of perceptrons a second, over one by one", at_least=10),
-    Goal("linear", "federations of linear models a second, over one by one", at_least=10),
+    Goal(
+        f"{key}_{rows}",
+        f"federations of {name} a second, over one by one, sites of {rows} rows",
+        at_least=10,
+    )
+    for rows in SIZES
+    for key, name in NAMES.items()
 ]
 
 
@@ -58,18 +67,18 @@ def together(net: str, clients: dict[str, Client], jobs: list[tuple[float, int]]
 def run(quick: bool) -> dict[str, Any]:
     """Time each net both ways, in turn, on one thread."""
     torch.set_num_threads(1)
-    clients = sites(4 if quick else 12, 64)
     rates = (0.01, 0.1) if quick else (0.003, 0.01, 0.03, 0.1, 0.2, 0.3)
     jobs = [(lr, seed) for lr in rates for seed in range(2)]
     rows, goal = [], {}
-    for key, net in (("perceptron", "mlp(widths=[32])"), ("linear", "logistic")):
+    for size, (key, net) in product(SIZES, NETS.items()):
+        clients = sites(4 if quick else 12, size)
         ways = {
             "one by one": partial(one_by_one, net, clients, jobs),
             "together": partial(together, net, clients, jobs),
         }
         timings = interleaved(ways, repeats=1 if quick else 5)
-        rows += timings.rows(f"{len(jobs)} federations of {net}", "one by one")
-        goal[key] = timings.ratio("one by one", "together").list()
+        rows += timings.rows(f"{len(jobs)} federations of {net}, {size} rows", "one by one")
+        goal[f"{key}_{size}"] = timings.ratio("one by one", "together").list()
     return {"measured": rows, "goals": {} if quick else goal, "notes": []}
 
 
