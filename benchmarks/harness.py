@@ -104,7 +104,7 @@ class Timings:
         return [self.row(what, way, base, **more) for way in self.wall]
 
 
-#: Code that lets a process wait for what forks its workers, so that their CPU time counts as its own.
+#: Lets a process wait for what forks its workers, so that their CPU time counts as its own.
 REAP = "import atexit; from multiprocessing import forkserver; "
 REAP += "atexit.register(forkserver._forkserver._stop); "
 
