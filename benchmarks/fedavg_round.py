@@ -123,7 +123,7 @@ def run(quick: bool) -> dict[str, Any]:
         f"ours, {cores} threads": partial(ours.round, cores),
         "ours, 2 processes of 1 thread": pair.round,
     }
-    timings = interleaved(ways, repeats=1 if quick else 5)
+    timings = interleaved(ways, repeats=1 if quick else 3)
     pair.end()
     base, threads, processes = (list(ways)[i] for i in (0, 3, 4))
     timings.wall[processes] = [seconds / 2 for seconds in timings.wall[processes]]

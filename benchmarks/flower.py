@@ -273,7 +273,7 @@ def run(quick: bool) -> dict[str, Any]:
     """Both comparisons; quick: fewer rounds and no goal."""
     measured: list[dict[str, Any]] = []
     reached: dict[str, Any] = {}
-    repeats, rounds = (1, 2) if quick else (3, 4)
+    repeats, rounds = (1, 2) if quick else (2, 4)
     with tempfile.TemporaryDirectory() as name, federation(Path(name)) as start:
         found: dict[str, list[float]] = {"plain Flower": [], "unseen": []}
         for _ in range(repeats):
@@ -288,7 +288,7 @@ def run(quick: bool) -> dict[str, Any]:
         )  # fmt: skip
     reached["deployment"] = ratio
     work, one = fresh(in_place, "in-process", 20 if quick else 200)
-    _, many = fresh(in_place, "flower-simulation", 5 if quick else 60)
+    _, many = fresh(in_place, "flower-simulation", 5 if quick else 20)
     for way, seconds in {"in-process": one, "flower-simulation": many}.items():
         measured.append(
             {"table": "A round of five clients, one step each, 44k parameters, on this machine",

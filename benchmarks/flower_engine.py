@@ -54,7 +54,7 @@ def plain(*sizes: int) -> tuple[float, dict[str, list[float]]]:
 
 
 def run(quick: bool) -> dict[str, Any]:
-    images, epochs, repeats = (32, 1, 1) if quick else (1000, 5, 3)
+    images, epochs, repeats = (32, 1, 1) if quick else (1000, 5, 2)
     cores = 1 if quick else os.cpu_count() or 1
     flower: list[float] = []
     ours: list[float] = []
@@ -64,7 +64,7 @@ def run(quick: bool) -> dict[str, Any]:
         ours.append(called("-c", OURS, str(images), str(epochs), str(cores))[0])
     whole = Ratio.of(flower, ours).list()
     if not quick:  # Ray's start is what a quick run takes: once is enough
-        _, found = plain(32, 1, 60, cores)
+        _, found = plain(32, 1, 20, cores)
     gaps = [b - a for a, b in itertools.pairwise(found["times"])]
     theirs = statistics.median(
         gap - work / cores for gap, work in zip(gaps, found["work"][1:], strict=True)

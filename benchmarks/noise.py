@@ -48,7 +48,7 @@ def measured(noise: float | None, quick: bool) -> dict[str, Any]:
     """ε and the accuracies, in percent, over targets: mean and standard error over seeds."""
     asked = study(noise, quick)
     with tempfile.TemporaryDirectory() as folder:
-        results = asked.run(folder)
+        results = asked.run(folder, jobs=2)
         ledgers = [summary(read_lines(path)) for path in Path(folder).rglob(LEDGER)]
         ends = [(job, target[-1]["accuracy"]) for job, _, target in results.jobs()]
     promises = [p for ledger in ledgers for p in ledger.guarantees]
