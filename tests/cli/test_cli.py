@@ -515,7 +515,9 @@ def test_ctrl_c_ends_cleanly_and_the_same_command_goes_on(
 @pytest.mark.slow
 def test_ctrl_c_while_workers_start_ends_cleanly(tmp_path: Path) -> None:
     running = process([*DIGITS, "--jobs", "2", "--out", str(tmp_path)])
-    assert wait_for(lambda: len(alive(running.pid)) >= 5, 60)  # its tracker, what forks, two workers
+    assert wait_for(
+        lambda: len(alive(running.pid)) >= 5, 60
+    )  # its tracker, what forks, two workers
     time.sleep(0.2)  # they are importing
     interrupted(running)
 

@@ -60,12 +60,6 @@ def test_a_worker_that_is_killed_is_an_error_that_says_so() -> None:
         list(in_processes(calls, 2))
 
 
-def test_workers_read_the_environment_of_now(monkeypatch: pytest.MonkeyPatch) -> None:
-    for value in ("one", "two"):
-        monkeypatch.setenv("UNSEEN_TESTS", value)
-        assert list(in_processes([(os.getenv, ("UNSEEN_TESTS",))], 2)) == [value]
-
-
 SCRIPT = """
 from unseen.engine.processes import in_processes
 

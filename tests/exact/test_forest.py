@@ -7,10 +7,11 @@ import pytest
 import torch
 from exact.test_boosting import rows, sites
 from sklearn.ensemble import ExtraTreesClassifier, ExtraTreesRegressor
-from support.alone import played
+from support.alone import blueprint, completed, played
 
-from unseen import Training
+from unseen import InProcess, Training, method, start
 from unseen.core.losses import SquaredError
+from unseen.core.round import play_round
 from unseen.core.turn import keyed
 
 SQUARED = Training(loss=SquaredError())
@@ -153,3 +154,49 @@ def test_another_draw_is_another_forest():
     x, y, _ = rows()
     first, second = (grown(x, y, f"forest(trees=4, draw={n})").model.module for n in (0, 1))
     assert not torch.equal(first.feature, second.feature)
+
+
+@pytest.mark.parametrize("count", [2, 40, 100])
+def test_numbers_of_few_rows(count):
+    """Rows run out before levels do, and then no cut has any on its left."""
+    x, _, y = rows(count)
+    run = grown(x, y, "forest(trees=10)", None, 2, training=SQUARED)
+    assert np.abs(outputs(run, x)[:, 0] - y).mean() <= np.abs(y - y.mean()).mean()
+    same = grown(x, np.full_like(y, 3.0), "forest(trees=10)", None, 2, training=SQUARED)
+    np.testing.assert_allclose(outputs(same, x), 3.0, rtol=1e-6)
+
+
+@pytest.mark.parametrize("classes", [2, None])
+def test_rows_counted_in_runs_are_the_same_bits(classes, monkeypatch):
+    x, y, score = rows(200)
+    y, options = (score, {"training": SQUARED}) if classes is None else (y, {})
+    at_once = grown(x, y, "forest(trees=10, depth=5)", classes, **options)
+    monkeypatch.setattr("unseen.exact.random_counts.ROWS", 7)
+    in_runs = grown(x, y, "forest(trees=10, depth=5)", classes, **options)
+    assert torch.equal(at_once.state.inbox["model"], in_runs.state.inbox["model"])
+
+
+def test_leaves_of_numbers_far_from_zero_are_their_means():
+    """Of 5,000 labels of mean 1,000 the sum has more digits than a float32."""
+    x, _, score = rows(5000)
+    y = (1000 + 1.4 * score).astype(np.float32)
+    predicted = outputs(grown(x, y, "forest(trees=1, depth=3)", None, training=SQUARED), x)[:, 0]
+    leaves = np.unique(predicted)
+    assert len(leaves) > 4
+    for leaf in leaves:
+        exact = y[predicted == leaf].astype(np.float64).mean()
+        assert abs(leaf - exact) < 1e-7 * 1000
+
+
+def test_trees_that_do_not_grow_yet_answer_with_the_mean():
+    x, _, score = rows(300)
+    y = (1000 + score).astype(np.float32)
+    clients = sites(x, y, None, 3)
+    names, plan = sorted(clients), blueprint(clients, "mlp(widths=[8])")
+    chosen, model = completed(method("forest(trees=30, depth=4)", SQUARED), plan)
+    state, backend = start(chosen, model, names, 0), InProcess(model, clients)
+    for _ in range(4):  # one block of three
+        state, _ = play_round(chosen, state, backend, names, chosen.rounds)
+    model.bind(state.inbox["model"].clone(), state.inbox["buffers"].clone())
+    with torch.no_grad():
+        np.testing.assert_allclose(model(torch.from_numpy(x)).mean(), y.mean(), atol=0.5)

@@ -7,7 +7,6 @@ from typing import Annotated
 import typer
 
 from unseen.cli.console import Settings, names
-from unseen.engine.processes import expect_workers
 
 
 def choose(
@@ -54,7 +53,6 @@ def choose(
         out: Folder of page and records (default: choices/NAME).
         backend: Where clients run: in-process, flower-simulation.
     """
-    expect_workers(jobs)
     from unseen.choose import choose as answer
     from unseen.choose import play
     from unseen.choose.choice_page import paragraph, write

@@ -19,7 +19,6 @@ from unseen.cli.machine import MACHINE, named
 from unseen.cli.sign_commands import sign, verify
 from unseen.cli.skeletons import new
 from unseen.cli.tuning import tune
-from unseen.engine.processes import expect_workers
 from unseen.spec.named import parse_override, split_list
 
 #: The commands in the order in which somebody new to them needs them.
@@ -105,14 +104,12 @@ def study(
         dry_run: Check everything, run nothing.
         show: Print the study's file, source of each value included.
     """
+    from unseen.follow.trackers import listed
     from unseen.spec.named import texts
 
     if show:
         print("\n".join(texts(name)), end="")
         return
-    expect_workers(1 if dry_run else jobs)
-    from unseen.follow.trackers import listed
-
     more = {"device": device, "weights": str(weights) if weights is not None else None}
     trackers = listed(track)
     for study, folder, metrics in read_studies(name, settings, methods, targets, seeds, more, out):

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from unseen.cli.console import Settings, Study, console
-from unseen.engine.processes import expect_workers
 
 if TYPE_CHECKING:
     from unseen.results.search_records import SearchRecord
@@ -58,7 +57,6 @@ def tune(
         data_dir: Where data files are (default: $UNSEEN_DATA).
         out: Folder of trials and files (default: tunings/NAME).
     """
-    expect_workers(jobs)
     from unseen.results.search_records import as_csv
     from unseen.spec.named import parse_override, put, settings_of, split_list
     from unseen.study import Study as Runnable

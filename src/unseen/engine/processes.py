@@ -1,40 +1,20 @@
 """Jobs over processes of this machine, or over a Ray cluster: whichever is free takes the next."""
 
-import multiprocessing
+import functools
 import os
-import pickle
 import signal
-import sys
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from multiprocessing.process import BaseProcess
-from types import ModuleType
 from typing import Any, TypeVar
 
+from unseen.engine.messages import QUIET
 from unseen.errors import UnseenError, number, optional
 
 T = TypeVar("T")
 #: A function, and what it is called with.
 Call = tuple[Callable[..., T], tuple[object, ...]]
-#: Workers are forked from a process that has only imported this; Windows cannot fork.
-PRELOAD = ["unseen.study.runner"]
-WAYS = multiprocessing.get_all_start_methods()
-CONTEXT = multiprocessing.get_context("forkserver" if "forkserver" in WAYS else "spawn")
-
-
-def expect_workers(jobs: int) -> None:
-    """Let what workers need be imported beside whatever this process does before it calls them."""
-    if jobs == 1 or CONTEXT.get_start_method() == "spawn":
-        return
-    from multiprocessing import forkserver, resource_tracker
-
-    CONTEXT.set_forkserver_preload(PRELOAD)
-    resource_tracker.ensure_running()  # now, since beginning later it would unblock the signal
-    with _deaf_children():
-        forkserver.ensure_running()
 
 
 def in_processes(calls: Iterable[Call[T]], jobs: int) -> Iterator[T]:
@@ -52,17 +32,19 @@ def in_processes(calls: Iterable[Call[T]], jobs: int) -> Iterator[T]:
         for function, arguments in calls:
             yield function(*arguments)
         return
-    expect_workers(jobs)
-    with _Workers(jobs) as workers:
-        waiting, running = iter(calls), set[Future[bytes]]()
-        while True:
-            while len(running) < 2 * jobs and (call := next(waiting, None)) is not None:
-                running.add(workers.submit(call))
-            if not running:
-                return
-            ended, running = wait(running, return_when=FIRST_COMPLETED)
-            for future in ended:
-                yield pickle.loads(future.result())
+    from joblib import Parallel, delayed
+    from joblib.externals.loky.process_executor import TerminatedWorkerError
+
+    pool = Parallel(n_jobs=jobs, return_as="generator_unordered", batch_size=1)
+    parent = os.getpid()
+    with _deaf_children():
+        results = pool(delayed(_work)(parent, function, *rest) for function, rest in calls)
+    try:
+        yield from results
+    except TerminatedWorkerError:
+        what = "a worker process was killed, perhaps because memory ran out."
+        remedy = "Run the same command to resume, with fewer --jobs if it happens again."
+        raise UnseenError(what, remedy=remedy) from None
 
 
 def in_ray(calls: Iterable[Call[T]], jobs: int) -> Iterator[T]:
@@ -75,8 +57,6 @@ def in_ray(calls: Iterable[Call[T]], jobs: int) -> Iterator[T]:
         checkpoint.
     """
     number("jobs", jobs, 1, whole=True)
-    from unseen.engine.messages import QUIET
-
     for name, value in QUIET.items():
         os.environ.setdefault(name, value)
     ray = optional("ray", "--executor ray needs", "flower", "take --executor processes")
@@ -107,77 +87,21 @@ def in_ray(calls: Iterable[Call[T]], jobs: int) -> Iterator[T]:
             ray.shutdown()
 
 
-class _Workers:
-    """Processes that carry out calls. They end with the block, after an error amid their calls.
-
-    Args:
-        jobs: How many there are at most.
-    """
-
-    def __init__(self, jobs: int) -> None:
-        self.pool = ProcessPoolExecutor(jobs, CONTEXT, _begin, (dict(os.environ),))
-        self.processes: set[BaseProcess] = set()
-
-    def submit(self, call: Call[Any]) -> Future[bytes]:
-        """Begin a call, in a new process if all are busy.
-
-        Note:
-            A script's functions and classes travel by value: what a worker imports is not the
-            script, which might begin the study again.
-        """
-        import cloudpickle
-
-        packed, others = cloudpickle.dumps(call), set(multiprocessing.active_children())
-        with _deaf_children(), _script_hidden():
-            future = self.pool.submit(_work, packed)
-        self.processes |= set(multiprocessing.active_children()) - others
-        return future
-
-    def __enter__(self) -> "_Workers":
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is not None:
-            for process in self.processes:
-                process.terminate()
-        self.pool.shutdown(cancel_futures=True)
-        if kind is not None and issubclass(kind, BrokenProcessPool):
-            what = "a worker process was killed, perhaps because memory ran out."
-            remedy = "Run the same command to resume, with fewer --jobs if it happens again."
-            raise UnseenError(what, remedy=remedy) from None
+def _work(parent: int, function: Callable[..., T], *arguments: object) -> T:
+    _end_with(parent)
+    return function(*arguments)
 
 
-def _work(packed: bytes) -> bytes:
-    import cloudpickle
-
-    function, arguments = pickle.loads(packed)
-    result: bytes = cloudpickle.dumps(function(*arguments))
-    return result
-
-
-def _begin(environment: dict[str, str]) -> None:
-    """Take the parent's environment, and end soon after it: a new run may write where this does."""
-    os.environ.clear()
-    os.environ.update(environment)
-    parent = multiprocessing.parent_process()
+@functools.cache
+def _end_with(parent: int) -> None:
+    """End this process soon after its parent: a new run may already write where it writes."""
 
     def watch() -> None:
-        if parent is not None:
-            parent.join()
+        while os.getppid() == parent:
+            time.sleep(0.5)
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()
-
-
-@contextmanager
-def _script_hidden() -> Iterator[None]:
-    """Hide the script that runs from new processes, which would import it."""
-    script = sys.modules["__main__"]
-    sys.modules["__main__"] = ModuleType("__main__")
-    try:
-        yield
-    finally:
-        sys.modules["__main__"] = script
 
 
 @contextmanager
@@ -190,6 +114,12 @@ def _deaf_children() -> Iterator[None]:
     if not hasattr(signal, "pthread_sigmask"):  # not on Windows
         yield
         return
+    from multiprocessing import resource_tracker as standard
+
+    from joblib.externals.loky.backend import resource_tracker as loky
+
+    for tracker in (standard, loky):
+        tracker.ensure_running()  # now, since beginning later it would unblock the signal
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield

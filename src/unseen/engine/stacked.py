@@ -3,7 +3,7 @@
 Made for GPUs, where a small net's step is a matter of launches, and for perceptrons anywhere.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
 
@@ -71,21 +71,37 @@ class Stacked(InProcess):
         return super()._ready(exchange, inbox, clients, turn) | batched
 
     def _evaluated(self, local: Evaluate, asks: Sequence[Ask]) -> dict[Key, Local]:
-        """Return the scores of small splits, whose rows one pass through the network takes."""
-        splits = {ask.turn.client: self.clients[ask.turn.client].split(local.split) for ask in asks}
-        together = [
-            ask for ask in asks
-            if "buffers" not in ask.memory and len(splits[ask.turn.client]) < EVALUATION_BATCH
-        ]  # fmt: skip
-        if local.predict is not plain or len(together) < 2:
+        """Return the scores of small splits, several of which pass through the network at once."""
+        if local.predict is not plain:
             return {}
-        parts = [splits[ask.turn.client].batch(slice(None)) for ask in together]
-        rows = Split(torch.cat([x for x, _ in parts]), torch.cat([y for _, y in parts]))
-        outputs = forward(self.model, rows).split([len(y) for _, y in parts])
-        return {
-            key_of(ask): Given(local.scored(own, self.clients[ask.turn.client], ask.turn))
-            for ask, own in zip(together, outputs, strict=True)
-        }
+        scored: dict[Key, Local] = {}
+        for group in self._passes(local.split, asks):
+            here = [self.clients[ask.turn.client] for ask in group]
+            inputs = [client.split(local.split).batch(slice(None))[0] for client in here]
+            sizes = list(map(len, inputs))
+            outputs = forward(self.model, Split(torch.cat(inputs), torch.zeros(sum(sizes))))
+            parts = outputs.split(sizes)
+            for ask, client, own in zip(group, here, parts, strict=True):
+                scored[key_of(ask)] = Given(local.scored(own, client, ask.turn))
+        return scored
+
+    def _passes(self, split: str, asks: Sequence[Ask]) -> Iterator[list[Ask]]:
+        """Yield asks whose rows, of one shape and type, one pass takes together."""
+        group: list[Ask] = []
+        rows, form = 0, None
+        for ask in asks:
+            own = self.clients[ask.turn.client].split(split)
+            apart = "buffers" in ask.memory or not isinstance(own.x, Tensor)
+            if apart or not 0 < len(own) < EVALUATION_BATCH:
+                continue
+            alike = form == (form := (own.x.shape[1:], own.x.dtype))
+            if group and not (alike and rows + len(own) <= EVALUATION_BATCH):
+                if len(group) > 1:
+                    yield group
+                group, rows = [], 0
+            group, rows = [*group, ask], rows + len(own)
+        if len(group) > 1:
+            yield group
 
     def _batched(self, asks: Sequence[Ask]) -> dict[Key, Local]:
         """Return what stands for the locals that a batch has done the work of."""

@@ -30,7 +30,7 @@ from unseen.exact.boosting import edges_at
 from unseen.exact.random_views import Sizes, Views
 
 #: What the server remembers from level to level.
-PARTS = ("low", "high", "total", "used", "top")
+PARTS = ("low", "high", "total", "used", "top", "root")
 
 
 @dataclass(frozen=True)
@@ -47,8 +47,10 @@ class Plant:
         counts, (total, *sums) = np.split(new.double().cpu().numpy(), [sizes.inputs * (GRID + 1)])
         below = counts.round().reshape(sizes.inputs, -1).cumsum(1)
         views.edges[:] = edges_at(below, sizes.bins)
-        views.root[:] = np.rint(sums) if sizes.classes is not None else (round(total), sums[0])
         growth = Growth.blank(sizes)
+        growth.root[:] = np.rint(sums) if sizes.classes is not None else (round(total), sums[0])
+        assert views.whole is not None
+        views.whole.value[:, 0] = growth.value_of(growth.root)  # until they grow
         growth.top[:] = [
             np.searchsorted(edges, grid()[np.searchsorted(own, own[-1]) - 1], "right")
             for edges, own in zip(views.edges, below, strict=True)
@@ -90,6 +92,7 @@ class Growth:
         total: The sums over the rows of a node [block, W, S].
         used: How many places for nodes each tree has used [block].
         top: How many borders of a column have rows above them [d].
+        root: The sums over all rows [S].
     """
 
     sizes: Sizes
@@ -98,6 +101,7 @@ class Growth:
     total: Array
     used: Array
     top: Array
+    root: Array
 
     @classmethod
     def blank(cls, sizes: Sizes) -> Growth:
@@ -105,7 +109,8 @@ class Growth:
         nodes = (sizes.block, sizes.width)
         low, high = np.zeros((2, *nodes, sizes.inputs), np.int16)
         total, used = np.zeros((*nodes, sizes.sums)), np.zeros(nodes[0], np.int64)
-        return cls(sizes, low, high, total, used, np.zeros(sizes.inputs, np.int64))
+        top, root = np.zeros(sizes.inputs, np.int64), np.zeros(sizes.sums)
+        return cls(sizes, low, high, total, used, top, root)
 
     @classmethod
     def of(cls, sizes: Sizes, state: RuleState) -> Growth:
@@ -124,8 +129,8 @@ class Growth:
         for part in (trees.threshold, trees.child, trees.value):
             part[:] = 0.0
         trees.feature[:], views.place[:, 0] = -1, 0
-        self.total[:, 0] = views.root
-        trees.value[:, 0] = self._value(self.total[0, 0])
+        self.total[:, 0] = self.root
+        trees.value[:, 0] = self.value_of(self.total[0, 0])
         self.low[:, 0], self.high[:, 0] = -1, self.top
         for t in range(self.sizes.block):
             self._draw(views, t, block, 0, 1)
@@ -150,8 +155,8 @@ class Growth:
         trees.child[t, node] = child
         parts = left[splits, best]
         both = np.stack([parts, total[splits] - parts], 1)  # [splits, 2, S]
-        trees.value[t, child] = self._value(both[:, 0])
-        trees.value[t, child + 1] = self._value(both[:, 1])
+        trees.value[t, child] = self.value_of(both[:, 0])
+        trees.value[t, child + 1] = self.value_of(both[:, 1])
         low, high = (np.repeat(box[t, splits, None], 2, 1) for box in (self.low, self.high))
         every, edges = np.arange(len(splits)), views.edges[column]
         high[every, 0, column] = (edges < cut[:, None]).sum(1)
@@ -216,7 +221,7 @@ class Growth:
         rows: Array = sums.sum(-1) if self.sizes.classes is not None else np.rint(sums[..., 0])
         return rows
 
-    def _value(self, sums: Array) -> Array:
+    def value_of(self, sums: Array) -> Array:
         """Return the value [..., C] of nodes: shares of classes, or the mean."""
         n = np.maximum(self._n(sums), 1.0)[..., None]
         value: Array = (sums if self.sizes.classes is not None else sums[..., 1:]) / n

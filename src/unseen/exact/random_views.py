@@ -79,7 +79,7 @@ class Sizes:
         """Return how many numbers training keeps beside the trees, all that sites read."""
         asked = self.width * (1 + 2 * self.tries)
         tree = self.nodes * (3 + (self.classes or 1))
-        return self.inputs * (self.bins - 1) + self.sums + self.block * (asked + tree)
+        return self.inputs * (self.bins - 1) + self.block * (asked + tree)
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,6 @@ class Views:
 
     Attributes:
         edges: [d, B − 1].
-        root: The sums over all rows [S].
         place: Nodes of the trees under way that are to be split [block, W], −1 for none.
         column, cut: The splits to try at them [block, W, m].
         under_way: The trees that grow.
@@ -111,7 +110,6 @@ class Views:
     """
 
     edges: Array
-    root: Array
     place: Array
     column: Array
     cut: Array
@@ -129,16 +127,16 @@ class Views:
         s, asked = sizes, (sizes.block, sizes.width)
         whole = s.shapes(s.trees) if len(vector) > s.workspace else []
         shapes = [
-            (s.inputs, s.bins - 1), (s.sums,), asked, (*asked, s.tries), (*asked, s.tries),
+            (s.inputs, s.bins - 1), asked, (*asked, s.tries), (*asked, s.tries),
             *s.shapes(s.block), *whole,
         ]  # fmt: skip
         ends = np.cumsum([np.prod(shape, dtype=np.int64) for shape in shapes])
         parts = np.split(vector.detach().cpu().numpy(), ends[:-1])
-        edges, root, place, column, cut, *nodes = (
+        edges, place, column, cut, *nodes = (
             part.reshape(shape) for part, shape in zip(parts, shapes, strict=True)
         )
         every = Trees(*nodes[4:]) if whole else None
-        return cls(edges, root, place, column, cut, Trees(*nodes[:4]), every)
+        return cls(edges, place, column, cut, Trees(*nodes[:4]), every)
 
     def finish(self, block: int) -> None:
         """Put the trees under way where the block's are; the last one may be smaller."""
