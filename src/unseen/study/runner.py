@@ -7,7 +7,9 @@ all jobs of a batch train together. A job that is done, or that diverged, leaves
 
 import math
 import pickle
+import re
 import shutil
+import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -15,7 +17,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from filelock import FileLock, Timeout
@@ -46,6 +48,7 @@ from unseen.study.runtime import Runtime
 from unseen.study.search import Order, jobs_of, search, winners
 from unseen.study.setting import Setting, dataset
 
+T = TypeVar("T")
 #: (orders, processes) -> the jobs, as they finish.
 Way = Callable[[Sequence[Order], int], Iterator[Job]]
 #: (a job that ended, how many have, how many there are), for a program to follow a study.
@@ -79,7 +82,21 @@ def way(study: StudySpec, backend: str = "in-process", executor: str = "processe
     if backend == "flower-simulation":
         return in_simulation
     pool = in_ray if executor == "ray" else in_processes
-    return lambda orders, jobs: pool([(run_job, order) for order in orders], jobs)
+    own = of_script(study)
+    return lambda orders, jobs: pool([(with_script, (own, run_job, *o)) for o in orders], jobs)
+
+
+def of_script(study: StudySpec) -> dict[str, object]:
+    """Return what of the running script or notebook a study names: no process can import it."""
+    texts = " ".join((study.model or "", study.dataset, *study.methods))
+    here = vars(sys.modules["__main__"])
+    return {name: here[name] for name in re.findall(r"__main__:(\w+)", texts) if name in here}
+
+
+def with_script(own: Mapping[str, object], run: Callable[..., T], *arguments: object) -> T:
+    """Return what `run` returns where the script's parts have their names."""
+    vars(sys.modules["__main__"]).update(own)
+    return run(*arguments)
 
 
 def in_simulation(orders: Sequence[Order], jobs: int) -> Iterator[Job]:
@@ -128,9 +145,10 @@ def in_batches(alone: Mapping[str, str], orders: Sequence[Order], jobs: int) -> 
 
     A job of a method in `alone` is a batch by itself.
     """
+    own = of_script(orders[0][0].study) if orders else {}
     calls: list[tuple[Callable[..., Job | list[Job]], tuple[object, ...]]] = [
-        *((run_together, (batch,)) for batch in batches(alone, orders, jobs)),
-        *((run_job, order) for order in orders if order[1].method in alone),
+        *((with_script, (own, run_together, batch)) for batch in batches(alone, orders, jobs)),
+        *((with_script, (own, run_job, *o)) for o in orders if o[1].method in alone),
     ]
     for outcome in in_processes(calls, jobs):
         yield from outcome if isinstance(outcome, list) else [outcome]
