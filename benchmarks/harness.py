@@ -104,13 +104,8 @@ class Timings:
         return [self.row(what, way, base, **more) for way in self.wall]
 
 
-#: Lets a process wait for what forks its workers, so that their CPU time counts as its own.
-REAP = "import atexit; from multiprocessing import forkserver; "
-REAP += "atexit.register(forkserver._forkserver._stop); "
-
-
 def cpu_seconds() -> float:
-    """CPU time of this process and of its children that have ended and were waited for."""
+    """CPU time of this process and of its children that have ended."""
     own, children = (
         resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
     )

@@ -15,7 +15,7 @@ import tempfile
 from functools import partial
 from typing import Any
 
-from harness import REAP, Goal, Timings, interleaved, main
+from harness import Goal, Timings, interleaved, main
 
 goals = [
     Goal("import", "`import unseen`, seconds beyond an empty Python", at_most=0.3),
@@ -54,7 +54,7 @@ def demo(quick: bool) -> None:
     with tempfile.TemporaryDirectory() as folder:
         settings = ["rounds=1"] if quick else []
         words = ["study", "digits", "stacked=300", *settings, "--jobs", "2", "--out", folder]
-        call(REAP + CLI + f"sys.argv[1:] = {words}; main()")
+        call(CLI + f"sys.argv[1:] = {words}; main()")
 
 
 def run(quick: bool) -> dict[str, object]:

@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from harness import HERE, REAP, Goal, interleaved, main
+from harness import HERE, Goal, interleaved, main
 
 METHODS = "deepall,fedavg,ppdg,fedavg+ga"
 goals = [Goal("study", "whole rotated-digits study: ≥ 4× the published style", at_least=4)]
@@ -34,7 +34,7 @@ def environment(threads: int | None) -> dict[str, str]:
 
 
 def ours(name: str, settings: list[str]) -> None:
-    code = REAP + "from unseen.cli.main import main; main()"
+    code = "from unseen.cli.main import main; main()"
     with tempfile.TemporaryDirectory() as folder:
         out = str(Path(folder) / "out")
         command = [
