@@ -36,7 +36,7 @@ FILE = Path(__file__).parents[1] / "src/unseen/spec/minutes.json"
 #: Seconds of measurement for all methods of a study.
 SECONDS = 12.0
 #: Seconds after which a study is given up: its data take longer to read than others' tables.
-PATIENCE = 240
+PATIENCE = 400
 PROCESSES = 2
 #: Examples in a batch of a stand-in's few.
 SMALL = 8
@@ -51,7 +51,7 @@ def minutes(name: str, folder: Path, batch: int | None = None) -> float:
     estimate.SECONDS = SECONDS
     pretrained = Study.read(name, {}).weights == PRETRAINED
     settings: dict[str, object] = {} if pretrained else {"weights": None, "weights_bands": None}
-    settings |= {"training.batch_size": batch, "training.drop_last": False} if batch else {}
+    settings |= {"training.batch_size": batch, "training.drop_last": True} if batch else {}
     with tempfile.TemporaryDirectory() as out:
         planned = prepare_study(Study.read(name, settings), Path(out), folder)
         study = planned.setting.study
