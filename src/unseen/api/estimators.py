@@ -14,7 +14,8 @@ from torch import Tensor
 
 from unseen.core import play
 from unseen.core.client import Client, Split
-from unseen.core.metrics import Scale, forward
+from unseen.core.label_scale import Scale
+from unseen.core.metrics import forward
 from unseen.core.outputs import predicted, probabilities
 from unseen.datasets.dataset import DataSet
 from unseen.datasets.encoding import Schema, encode

@@ -26,6 +26,7 @@ from unseen.core.class_metrics import (
 )
 from unseen.core.client import Client, Split
 from unseen.core.exchange import Reply
+from unseen.core.label_scale import Scale
 from unseen.core.labels import IGNORED, Kind, are_masks, are_times, kind_of
 from unseen.core.losses import CrossEntropyDice, cross_entropy, squared_error
 from unseen.core.mask_metrics import dice, hd95, iou
@@ -330,28 +331,3 @@ class Evaluate:
             f"{name}@{column}": torch.tensor(values, dtype=torch.float64)
             for name, values in groups.items()
         }
-
-
-@dataclass(frozen=True)
-class Scale:
-    """The standardisation of labels: z = (y - mean) / deviation.
-
-    Example:
-        >>> import torch
-        >>> scale = Scale(1000.0, 50.0)
-        >>> scale.standardised(torch.tensor([950.0, 1100.0])).tolist()
-        [-1.0, 2.0]
-        >>> scale.restored(torch.tensor([-1.0, 2.0])).tolist()
-        [950.0, 1100.0]
-    """
-
-    mean: float
-    deviation: float
-
-    def standardised(self, y: Tensor) -> Tensor:
-        """Return labels [N] as a model is trained on them, in float32, rounded once."""
-        return ((y.double() - self.mean) / self.deviation).float()
-
-    def restored(self, z: Tensor) -> Tensor:
-        """Return outputs or standardised labels in the labels' own unit, in float64."""
-        return z.double() * self.deviation + self.mean

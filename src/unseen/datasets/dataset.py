@@ -13,8 +13,8 @@ from torch import Tensor
 
 from unseen.core.client import Client
 from unseen.core.exchange import Reply
+from unseen.core.label_scale import Scale
 from unseen.core.labels import Kind, are_masks, kind_of
-from unseen.core.metrics import Scale
 from unseen.core.survival import Intervals
 from unseen.core.turn import Turn
 from unseen.core.types import Inbox, Memory

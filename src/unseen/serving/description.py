@@ -12,7 +12,7 @@ from safetensors import safe_open
 from torch import Tensor
 
 from unseen.core.client import Split, Stored
-from unseen.core.metrics import Scale
+from unseen.core.label_scale import Scale
 from unseen.core.templates import render
 from unseen.datasets import info
 from unseen.datasets.entry import below

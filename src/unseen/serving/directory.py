@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from unseen.core.atomic import write_atomically
 from unseen.core.exchange import Blueprint, Method
+from unseen.core.label_scale import Scale
 from unseen.core.labels import kind_of
-from unseen.core.metrics import Scale
 from unseen.core.turn import keyed
 from unseen.core.types import Inbox
 from unseen.core.vector import Model

@@ -6,13 +6,13 @@ import torch
 from torch import Tensor
 
 from unseen.core.client import Client
+from unseen.core.label_scale import Scale
 from unseen.core.metrics import (
     BY_KIND,
     FOR_MASKS,
     FOR_NUMBERS,
     FOR_TIMES,
     METRICS,
-    Scale,
     check_metric,
 )
 from unseen.core.survival import Hazards, Intervals

@@ -10,8 +10,9 @@ from torch import Tensor
 from unseen.combine import Sum
 from unseen.core import Exchange, Method, Model, Replace, Slot, play, start
 from unseen.core.client import Client, Split, Stored, joined, oversampled
+from unseen.core.label_scale import Scale
 from unseen.core.labels import are_masks
-from unseen.core.metrics import METRICS, Scale, plain
+from unseen.core.metrics import METRICS, plain
 from unseen.core.partition import partitioned
 from unseen.core.schedule import round_share
 from unseen.core.survival import Intervals

@@ -7,9 +7,7 @@ all jobs of a batch train together. A job that is done, or that diverged, leaves
 
 import math
 import pickle
-import re
 import shutil
-import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,7 +15,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from filelock import FileLock, Timeout
@@ -45,10 +43,10 @@ from unseen.study.job import run_job, run_prepared
 from unseen.study.plan import Plan, check_folder, differs
 from unseen.study.prepare import Prepared, prepare, read_by_prepare
 from unseen.study.runtime import Runtime
+from unseen.study.script_parts import of_script, with_script
 from unseen.study.search import Order, jobs_of, search, winners
 from unseen.study.setting import Setting, dataset
 
-T = TypeVar("T")
 #: (orders, processes) -> the jobs, as they finish.
 Way = Callable[[Sequence[Order], int], Iterator[Job]]
 #: (a job that ended, how many have, how many there are), for a program to follow a study.
@@ -84,19 +82,6 @@ def way(study: StudySpec, backend: str = "in-process", executor: str = "processe
     pool = in_ray if executor == "ray" else in_processes
     own = of_script(study)
     return lambda orders, jobs: pool([(with_script, (own, run_job, *o)) for o in orders], jobs)
-
-
-def of_script(study: StudySpec) -> dict[str, object]:
-    """Return what of the running script or notebook a study names: no process can import it."""
-    texts = " ".join((study.model or "", study.dataset, *study.methods))
-    here = vars(sys.modules["__main__"])
-    return {name: here[name] for name in re.findall(r"__main__:(\w+)", texts) if name in here}
-
-
-def with_script(own: Mapping[str, object], run: Callable[..., T], *arguments: object) -> T:
-    """Return what `run` returns where the script's parts have their names."""
-    vars(sys.modules["__main__"]).update(own)
-    return run(*arguments)
 
 
 def in_simulation(orders: Sequence[Order], jobs: int) -> Iterator[Job]:
