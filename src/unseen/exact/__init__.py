@@ -14,25 +14,7 @@ from unseen.exact.screening import AtRate, Least, Scores
 from unseen.exact.stacking import Judge, Judged, LeftOut, Weigh, products, simplex
 
 __all__ = [
-    "AtRate",
-    "Begin",
-    "BoostedForest",
-    "Branch",
-    "Counts",
-    "Derivatives",
-    "Grow",
-    "Histograms",
-    "Judge",
-    "Judged",
-    "Least",
-    "LeftOfCuts",
-    "LeftOut",
-    "Newton",
-    "Plant",
-    "Scores",
-    "Shape",
-    "Sizes",
-    "Weigh",
-    "products",
-    "simplex",
+    "AtRate", "Begin", "BoostedForest", "Branch", "Counts", "Derivatives", "Grow", "Histograms",
+    "Judge", "Judged", "Least", "LeftOfCuts", "LeftOut", "Newton", "Plant", "Scores", "Shape",
+    "Sizes", "Weigh", "products", "simplex",
 ]  # fmt: skip
