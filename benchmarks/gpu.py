@@ -3,7 +3,8 @@
     [UNSEEN_BENCH_DEVICE=cpu] python benchmarks/gpu.py [--quick]
 
 Six targets of five clients with three seeds each, batches of 64, data on the device. Both ways make
-the same steps; a round ends with FedAvg per federation. Then PPDG's Table 4 as a stacked study,
+the same steps; a round ends with FedAvg per federation. Then nets with BatchNorm, Dropout and
+flipped images, and PPDG's Table 4 as a stacked study,
 from files to table, where UNSEEN_DATA names MNIST. Nothing is measured without a GPU. TF32 is off,
 as it must be where signs of inner products decide.
 """
@@ -32,8 +33,11 @@ from unseen.datasets.digits import rotate
 from unseen.engine.meeting import Meeting
 from unseen.engine.model_batch import Trainer
 from unseen.engine.stacked import Stacked
+from unseen.images.augment import build as build_augment
 from unseen.models import build
 
+#: Nets with layers that look at a batch or draw, and what changes their images.
+LAYERS = (("bn-cnn", ""), ("bn-cnn", "flip"), ("mlp(widths=[64], dropout=0.3)", ""))
 ANGLES = (0, 15, 30, 45, 60, 75)
 goals = [
     Goal("stacked", "90 LeNets stacked, images per second over one by one: ≥ 10×", at_least=10),
@@ -55,17 +59,30 @@ class Run:
 
 
 class Sweep:
-    """Federations that play round by round: all as one batch, or one client after the other."""
+    """Federations that play round by round: all as one batch, or one client after the other.
 
-    def __init__(self, device: str, targets: int, seeds: int, images: int, how: str) -> None:
+    Args:
+        device: Where they train.
+        targets, seeds, images: How many; images per client.
+        how: "one by one", "stacked", or "graph".
+        net: The network.
+        augment: What changes its images.
+    """
+
+    def __init__(
+        self, device: str, targets: int, seeds: int, images: int, how: str,
+        net: str = "lenet", augment: str = "",
+    ) -> None:  # fmt: skip
         pixels, labels = handwritten(images, 28)
         x, y = torch.from_numpy(pixels), torch.as_tensor(labels).long()
         turned = {str(a): rotate(x, a).unsqueeze(1) for a in ANGLES}
-        net = build("lenet", (1, 28, 28), 10, keyed("net"))
-        self.model = Model(net, device, (1, 28, 28))
+        network = build(net, (1, 28, 28), 10, keyed("net"))
+        self.model = Model(network, device, (1, 28, 28))
         clients = {a: Client(a, Split(t.to(device), y.to(device)), None, 10)
                    for a, t in turned.items()}  # fmt: skip
-        chosen = method("fedavg", Training(SGD(0.01, momentum=0.5), batch_size=64))
+        changes = build_augment(augment) if augment else None
+        recipe = Training(SGD(0.01, momentum=0.5), batch_size=64, augment=changes)
+        chosen = method("fedavg", recipe)
         self.runs: list[Run] = []
         self.meeting = Meeting(Trainer(graph=how == "graph")) if how != "one by one" else None
         for target in [str(a) for a in ANGLES][:targets]:
@@ -126,6 +143,10 @@ def run(quick: bool) -> dict[str, Any]:
     rows = timings.rows(f"{5 * size[0] * size[1]} LeNets on {device}", "one by one")
     for row in rows:
         row["images_per_s"] = ways["stacked"].images / (row["ms"] / 1000)
+    for net, augment in LAYERS:
+        both = {how: Sweep(device, *size, how, net, augment) for how in names[:2]}
+        title = f"{5 * size[0] * size[1]} of {net}, {augment or 'images as they are'}, on {device}"
+        rows += interleaved(both, repeats=1 if quick else 3).rows(title, "one by one")
     first, last = ways["one by one"].runs, ways[names[-1]].runs
     apart = max(
         float((a.state.inbox["model"] - b.state.inbox["model"]).abs().max())

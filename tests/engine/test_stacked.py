@@ -22,6 +22,7 @@ from unseen.engine.batch_plan import Answer, Member
 from unseen.engine.meeting import Meeting
 from unseen.engine.model_batch import Trainer
 from unseen.engine.stacked import Stacked, unstackable
+from unseen.images.augment import build as build_augment
 from unseen.local.train import batch_grid, batches
 from unseen.models import build
 
@@ -52,7 +53,7 @@ def model(net: str, device: str = "cpu") -> Model:
 
 
 def close(mine: torch.Tensor, expected: torch.Tensor) -> bool:
-    return float((mine.cpu() - expected).abs().max() / expected.abs().max()) < TOLERANCE
+    return apart(mine, expected) < TOLERANCE
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -80,6 +81,57 @@ def test_stacked_is_one_by_one(net: str, expression: str, training: Training, de
     )  # fmt: skip
     assert close(together.state.inbox["model"], one.state.inbox["model"])
     same_tables(together.outcomes, one.outcomes)
+
+
+#: As above where BatchNorm divides by a spread: rounding of the activations grows with it.
+NORMALISED = 2e-4
+#: Nets of which some look at the whole batch, and the shapes of their inputs.
+LAYERED = {
+    "bn-cnn(channels=[3, 4])": (1, 8, 8),
+    "mlp(widths=[7, 6], dropout=0.3)": (3, 4),
+    "mnist-cnn(channels=[3, 5], hidden=6)": (1, 8, 8),
+}
+CHANGES = (
+    "random-resized-crop(scale=[0.5, 1.0])+flip+colour-jitter(brightness=0.4, contrast=0.4)"
+    "+grayscale(p=0.5)"
+)
+
+
+BN, DROPOUT, PLAIN = LAYERED
+SMALL = SGD(0.05, momentum=0.9)
+CHANGING = Training(SMALL, batch_size=5, augment=build_augment(CHANGES))
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize(
+    ("net", "expression", "training"),
+    [
+        (BN, "fedavg", Training(SMALL, batch_size=4)),
+        (BN, "scaffold+ga", Training(SGD(0.05), batch_size=6)),
+        (BN, "fedavg", Training(SMALL, batch_size=6, drop_last=True)),
+        (BN, "ppdg", Training(Adam(0.01, eps=1e-2), buffers="local")),
+        (BN, "fedavg", CHANGING),
+        (DROPOUT, "fedavg", Training(SMALL, epochs=2, batch_size=4)),
+        (DROPOUT, "scaffold+ga", Training(SGD(0.1), batch_size=6)),
+        (PLAIN, "fedprox(mu=0.1)", CHANGING),
+    ],
+)
+def test_layers_that_look_at_a_batch(
+    net: str, expression: str, training: Training, device: str
+) -> None:
+    """Statistics, draws of Dropout and changed images are those of training alone."""
+    one, together = (
+        played(expression, clients(LAYERED[net]), 3, 3, net, training, kind, device=place)
+        for kind, place in ((InProcess, "cpu"), (Stacked, device))
+    )
+    for entry in ("model", "buffers"):
+        mine, expected = together.state.inbox[entry], one.state.inbox[entry]
+        assert len(expected) == 0 or apart(mine, expected) < NORMALISED
+    same_tables(together.outcomes, one.outcomes)
+
+
+def apart(mine: torch.Tensor, expected: torch.Tensor) -> float:
+    return float((mine.cpu() - expected).abs().max() / expected.abs().max())
 
 
 def same_tables(outcomes: Sequence[Outcome], expected: Sequence[Outcome]) -> None:
@@ -162,7 +214,8 @@ def test_methods_that_look_into_the_net_do_so_in_bfloat16(expression: str) -> No
         ("fedavg+ensemble(members=2)", nn.Linear(4, 2), Training(), ""),
         ("fedavg+ga+ensemble", nn.Linear(4, 2), Training(), ""),
         ("stack(members=['glm', 'fedavg'])", nn.Linear(4, 2), Training(), ""),
-        ("fedavg", nn.Sequential(nn.Linear(4, 2), nn.BatchNorm1d(2)), Training(), "statistics"),
+        ("fedavg", nn.Sequential(nn.Linear(4, 2), nn.BatchNorm1d(2)), Training(), ""),
+        ("fedavg", nn.Sequential(nn.Dropout(0.1), nn.Linear(4, 2)), Training(), ""),
         ("fedavg", nn.Linear(4, 2).requires_grad_(False), Training(), "frozen weights"),
     ],
 )
@@ -231,23 +284,41 @@ def test_a_job_of_other_networks_trains_beside(monkeypatch: pytest.MonkeyPatch) 
     assert all(map(close, together, one))
 
 
+def behind(layer: nn.Module) -> nn.Module:
+    return nn.Sequential(nn.Linear(4, 2), layer)
+
+
 @pytest.mark.parametrize(
     ("expression", "net", "training", "reason"),
     [
         ("fedavg+shift+mixup", nn.Linear(4, 2), Training(), "two steps of the shift"),
         ("fedsam", nn.Linear(4, 2), Training(), "one model at a time"),
-        ("fedavg", nn.Sequential(nn.Linear(4, 2), nn.BatchNorm1d(2)), Training(), "BatchNorm"),
-        ("fedavg", nn.Sequential(nn.Dropout(0.1), nn.Linear(4, 2)), Training(), "Dropout"),
+        ("fedavg", behind(nn.BatchNorm1d(2, momentum=None)), Training(), "BatchNorm1d keeps"),
+        ("fedavg", behind(nn.SyncBatchNorm(2)), Training(), "SyncBatchNorm keeps"),
+        ("fedavg", behind(nn.AlphaDropout(0.1)), Training(), "AlphaDropout draws"),
+        ("fedavg", behind(nn.InstanceNorm1d(2, 1e-5, 0.1, False, True)), Training(), "statistics"),
+        ("fedavg+mixup", behind(nn.BatchNorm1d(2)), Training(), "every batch twice"),
+        ("fedavg+mixup", behind(nn.Dropout()), Training(), "every batch twice"),
+        ("fedavg", nn.Linear(4, 2), Training(augment=lambda x, generator: x), "training.augment"),
         ("fedavg", nn.Linear(4, 2), Training(keep_optimiser=True), "keep_optimiser"),
         ("fedavg", nn.Linear(4, 2), Training(loss=CrossEntropy(balanced=True)), "weighted"),
     ],
-)
+)  # fmt: skip
 def test_what_trains_one_by_one(
     expression: str, net: nn.Module, training: Training, reason: str
 ) -> None:
     x = torch.randn(8, 4, generator=keyed("x"))
     roster = {"a": Client("a", Split(x, (x[:, 0] > 0).long()), None, 2)}
     assert reason in unstackable(method(expression, training), Model(net, shape=(4,)), roster)
+
+
+@pytest.mark.parametrize("backend", [InProcess, Stacked])
+def test_batchnorm_refuses_a_batch_of_one(backend: Any) -> None:
+    own = Model(nn.Sequential(nn.Linear(5, 3), nn.BatchNorm1d(3)), shape=(5,))
+    roster = {name: floats(client) for name, client in clients((5,)).items()}
+    chosen = method("fedavg", Training(SGD(0.1), batch_size=4))  # 9 and 13 leave one over
+    with pytest.raises((UnseenError, ValueError), match="more than (one|1)"):
+        play(chosen, start(chosen, own, list(roster), 0), backend(own, roster), list(roster), 1)
 
 
 @pytest.mark.parametrize("drop_last", [False, True])

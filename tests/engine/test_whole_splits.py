@@ -164,6 +164,7 @@ def test_a_split_that_passes_in_parts_does_so_beside_a_batch(
 
 MLP = nn.Sequential(nn.Linear(5, 4), nn.ReLU(), nn.Linear(4, 3))
 ENDS_IN_RELU = nn.Sequential(nn.Linear(5, 3), nn.ReLU())
+DROPS = nn.Sequential(nn.Linear(5, 4), nn.ReLU(), nn.Dropout(), nn.Linear(4, 3))
 BALANCED = Training(loss=CrossEntropy(balanced=True))
 
 
@@ -186,7 +187,8 @@ BALANCED = Training(loss=CrossEntropy(balanced=True))
         ("fedsgd", MLP, BALANCED, "weighted by each client's own counts"),
         ("fishr", MLP, BALANCED, "weighted by each client's own counts"),
         ("fedsgd", nn.Sequential(nn.Linear(5, 3), nn.Tanh()), Training(), "no perceptron"),
-        ("fedsgd", nn.Sequential(nn.Linear(5, 3), nn.BatchNorm1d(3)), Training(), "BatchNorm"),
+        ("fedsgd", nn.Sequential(nn.Linear(5, 3), nn.BatchNorm1d(3)), Training(), "no perceptron"),
+        ("fedsgd", DROPS, Training(), "no perceptron"),
     ],
 )
 def test_what_goes_one_by_one(

@@ -12,8 +12,11 @@ from torch import Tensor
 from unseen.core import Client, Inbox, Memory, Model, Split, Turn
 from unseen.core.losses import Loss
 from unseen.core.parts import layers
+from unseen.core.turn import keyed
+from unseen.engine.batch_layers import Drop, Masks, drops_of
 from unseen.engine.batch_losses import targets
 from unseen.gradient.backprop import Batched
+from unseen.images.augment import Generators
 from unseen.local.train import FullGradient, Measure, Penalised, Train, batch_grid
 
 
@@ -65,6 +68,7 @@ class Now:
         size: The examples of each batch [M].
         rate: Learning rates [M, 1].
         draws: Those of the changes of the batch.
+        masks: Those of Dropout's calls [M, B, ...].
     """
 
     index: Tensor
@@ -72,18 +76,21 @@ class Now:
     size: Tensor
     rate: Tensor
     draws: tuple[tuple[Tensor, ...], ...]
+    masks: tuple[Tensor, ...]
 
     def tensors(self) -> Iterator[Tensor]:
-        yield from (self.index, self.share, self.size, self.rate)
+        yield from (self.index, self.share, self.size, self.rate, *self.masks)
         for own in self.draws:
             yield from own
 
     def clone(self) -> Now:
         """Return it in tensors of its own."""
         draws = tuple(tuple(values.clone() for values in own) for own in self.draws)
+        masks = tuple(mask.clone() for mask in self.masks)
         return Now(
-            self.index.clone(), self.share.clone(), self.size.clone(), self.rate.clone(), draws
-        )
+            self.index.clone(), self.share.clone(), self.size.clone(), self.rate.clone(), draws,
+            masks,
+        )  # fmt: skip
 
     def copy_(self, other: Now) -> None:
         """Take on another step's values, in place."""
@@ -103,6 +110,10 @@ class Plan:
         columns: One number per model [M, 1], by the name of an option.
         constant: What is added to every gradient of a model [M, P]; None for nothing.
         changes: What is done to a step's batch, outermost first, and with which draws [T, M, ...].
+        masks: What Dropout draws, as the steps come.
+        images: What augmentation does to their images.
+        least: The fewest examples of any batch.
+        outputs: C, the width of the network's outputs.
     """
 
     index: Tensor
@@ -112,11 +123,44 @@ class Plan:
     columns: Mapping[str, Tensor]
     constant: Tensor | None
     changes: Sequence[tuple[Batched, tuple[Tensor, ...]]]
+    masks: Masks
+    images: Images | None
+    least: int
+    outputs: int
 
     def at(self, t: int) -> Now:
-        """Return what step t needs, as views."""
+        """Return what step t needs, as views; steps come in their order, again from 0."""
         draws = tuple(tuple(values[t] for values in own) for _, own in self.changes)
-        return Now(self.index[t], self.shares[t], self.sizes[t], self.rates[t], draws)
+        numbers = self.index[t], self.shares[t], self.sizes[t], self.rates[t]
+        return Now(*numbers, draws, self.masks.at(t))
+
+
+class Images:
+    """Augmentation of the images of M models, each by its own draws.
+
+    Args:
+        members: Whose they are, with one augmentation for all.
+        sizes: The examples of each batch [T, M], on the CPU.
+    """
+
+    def __init__(self, members: Sequence[Trainee], sizes: Tensor) -> None:
+        self.augment = members[0].local.training.augment
+        self.turns, self.sizes = [member.turn for member in members], sizes
+        self.generators: list[torch.Generator] = []
+
+    def at(self, t: int, x: Tensor) -> Tensor:
+        """Return the changed images of step t [M, B, ...]; steps as in `Plan.at`."""
+        if t == 0:
+            self.generators = [turn.generator("augment") for turn in self.turns]
+        (M, B), sizes = x.shape[:2], self.sizes[t]
+        there = (torch.arange(B) < sizes.unsqueeze(1)).flatten().nonzero().flatten().to(x.device)
+        each = zip(self.generators, sizes.tolist(), strict=True)
+        source = Generators(tuple((own, count) for own, count in each if count))
+        if not len(there):
+            return x
+        changed = self.augment(x.flatten(0, 1).index_select(0, there), source)  # type: ignore[arg-type,misc]
+        full = changed.new_zeros(M * B, *changed.shape[1:]).index_copy_(0, there, changed)
+        return full.view(M, B, *changed.shape[1:])
 
 
 class Pool:
@@ -177,6 +221,9 @@ def planned(members: Sequence[Trainee], pool: Pool) -> Plan:
     sizes = there.sum(-1)
     shares = there / sizes.clamp(min=1).unsqueeze(-1)
     index = torch.where(there, index + begins.unsqueeze(1), 0)
+    images = Images(members, sizes) if members[0].local.training.augment is not None else None
+    drops, outputs = traced(members[0], images)
+    masks = Masks(drops, [member.turn for member in members], sizes, (B, device))
     names = ("momentum", "weight_decay", "beta1", "beta2", "eps")
     numbers = {n: [getattr(m.local.training.optimiser, n, 0.0) for m in members] for n in names}
     steps = [own[:count] for own, count in zip(sizes.T.tolist(), map(len, grids), strict=True)]
@@ -184,7 +231,18 @@ def planned(members: Sequence[Trainee], pool: Pool) -> Plan:
     columns = {n: torch.tensor(v, device=device).unsqueeze(1) for n, v in numbers.items()}
     rate = (rates * (sizes > 0)).unsqueeze(-1)
     index, shares, rate = index.to(device), shares.to(device), rate.to(device)
-    return Plan(index, shares, sizes.float().to(device), rate, columns, constant, changes)
+    counts, least = sizes.float().to(device), int(sizes[sizes > 0].min()) if there.any() else 0
+    return Plan(
+        index, shares, counts, rate, columns, constant, changes, masks, images, least, outputs
+    )
+
+
+def traced(member: Trainee, images: Images | None) -> tuple[list[Drop], int]:
+    """Return where a network calls Dropout, and the width of its outputs, from one example."""
+    x, _ = member.client.split("train").batch(slice(0, 1))
+    if images is not None:
+        x = images.augment(x, keyed("an example"))  # type: ignore[misc]
+    return drops_of(member.model, x.to(member.model.device))
 
 
 def wrapped(

@@ -3,11 +3,13 @@
 import math
 
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from unseen.core import Client, Model
 from unseen.core.exchange import Local
 from unseen.core.losses import CrossEntropy, Loss
 from unseen.core.parts import able, innermost, layers
+from unseen.engine.batch_layers import unfit_layers
 from unseen.engine.perceptrons import Chain
 from unseen.gradient import Backprop, Fishr
 from unseen.gradient.fishr import HeadCovariance
@@ -30,7 +32,7 @@ def unbatched(local: Local, model: Model, client: Client) -> str:
         for part in layers(last.gradient):
             if not able(part, "stackable"):
                 return f"{type(part).__name__} reads or changes one model at a time"
-    unable = (unfit(last) if isinstance(last, Train) else "") or unfit_network(model)
+    unable = (unfit(last, model) if isinstance(last, Train) else "") or unfit_network(model)
     if not unable and not isinstance(last, Train):
         unable = unfit_whole(local, model)
     return unable or (
@@ -39,7 +41,7 @@ def unbatched(local: Local, model: Model, client: Client) -> str:
     )  # fmt: skip
 
 
-def unfit(train: Train) -> str:
+def unfit(train: Train, model: Model) -> str:
     """Return what of a recipe a batch of models cannot do, or ""."""
     last, recipe, loss = innermost(train.gradient), train.training, train.training.loss
     if not isinstance(last, Backprop) or last.loss != loss:
@@ -51,11 +53,13 @@ def unfit(train: Train) -> str:
     kinds = list(map(type, layers(train.gradient)))
     if Mixup in kinds and not isinstance(loss, CrossEntropy):
         return "mixup of numbers mixes losses, not targets"
+    if Mixup in kinds and not indifferent(model):
+        return "mixup passes every batch twice, of which BatchNorm and Dropout take notice"
     if Mixup in kinds and Shifted in kinds[kinds.index(Mixup) :]:
         return "mixup takes two steps of the shift inside it, of which each draws"
-    if recipe.buffers == "local":
-        return "training.buffers is 'local'"
-    for name in ("keep_optimiser", "augment", "sampling"):
+    if recipe.augment is not None and not getattr(recipe.augment, "stackable", False):
+        return "training.augment changes the images of one model at a time"
+    for name in ("keep_optimiser", "sampling"):
         if getattr(recipe, name):
             return f"training.{name} is set"
     return ""
@@ -72,7 +76,7 @@ def unfit_whole(local: Local, model: Model) -> str:
     """Return what keeps a gradient or a statistic of whole splits out of a batch, or ""."""
     last, penalties = innermost(local), penalties_of(local)
     chain = Chain.of(model.module)
-    if chain is None or model.precision != "float32":
+    if chain is None or chain.drops or model.precision != "float32":
         return "its network is no perceptron in float32"
     if any(one.chunk is not None for one in (last, *penalties)):
         return "chunk is set"
@@ -122,15 +126,20 @@ def penalties_of(local: Local) -> list[Penalised]:
 
 def unfit_network(model: Model) -> str:
     """Return what of a network keeps it from training in a batch, or ""."""
-    module = model.module
-    for layer in module.modules():
-        if isinstance(layer, nn.modules.batchnorm._BatchNorm):
-            return "BatchNorm writes into its statistics"
-        if isinstance(layer, nn.modules.dropout._DropoutNd) and layer.p > 0:
-            return "Dropout draws for one model at a time"
-    if len(model.buffers) or not all(p.requires_grad for p in module.parameters()):
-        return "statistics or frozen weights differ from model to model"
-    return ""
+    if not all(parameter.requires_grad for parameter in model.module.parameters()):
+        return "frozen weights differ from model to model"
+    return unfit_layers(model.module)
+
+
+def indifferent(model: Model) -> bool:
+    """Return whether a network gives the same for a batch however often it has seen it."""
+    kinds = _BatchNorm, nn.modules.dropout._DropoutNd
+    return not any(isinstance(layer, kinds) for layer in model.module.modules())
+
+
+def mixes_rows(model: Model) -> bool:
+    """Return whether a network has BatchNorm, which may evaluate an example by its neighbours."""
+    return any(isinstance(layer, _BatchNorm) for layer in model.module.modules())
 
 
 def in_one_pass(client: Client) -> bool:

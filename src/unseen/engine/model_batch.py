@@ -19,8 +19,9 @@ from unseen.core import Model
 from unseen.core.optimiser import Adam
 from unseen.core.parts import layers
 from unseen.core.vector import stack
+from unseen.engine.batch_layers import sharing
 from unseen.engine.batch_losses import per_example, with_residual
-from unseen.engine.batch_plan import Answer, Examinee, Member, Plan, Pool, Trainee, planned
+from unseen.engine.batch_plan import Answer, Examinee, Member, Now, Plan, Pool, Trainee, planned
 from unseen.engine.perceptrons import Chain
 from unseen.engine.whole_splits import ROWS, answers, loss_of, together
 from unseen.errors import UnseenError
@@ -115,7 +116,7 @@ def work(member: Member) -> tuple[Any, ...]:
     """Return what members share of what they do."""
     if isinstance(member, Trainee):
         recipe, around = member.local.training, layers(member.local.gradient)
-        return type(recipe.optimiser), recipe.loss, tuple(map(type, around))
+        return type(recipe.optimiser), recipe.loss, recipe.augment, tuple(map(type, around))
     assert isinstance(member, Examinee)
     return type(member.local), loss_of(member.local), member.penalty is None
 
@@ -134,19 +135,20 @@ def train(members: Sequence[Trainee], pool: Pool, graph: bool = False) -> list[A
     """
     plan = planned(members, pool)
     models = Models(members, pool, plan)
-    members[0].model.module.train()
+    members[0].model.module.train()  # planning left it in evaluation mode
     models.play(graph)
     counts = plan.sizes.sum(0).clamp(min=1)
     means, steps = (models.total / counts).tolist(), (plan.sizes > 0).sum(0).tolist()
     sizes = [len(member.client.split("train")) for member in members]
-    numbers = zip(models.matrix, sizes, steps, means, strict=True)
+    numbers = zip(models.matrix, models.buffers, sizes, steps, means, strict=True)
     return [
-        Answer({"model": row}, {"examples": n, "steps": s, "loss": v}) for row, n, s, v in numbers
+        Answer({"model": row, "buffers": own}, {"examples": n, "steps": s, "loss": v})
+        for row, own, n, s, v in numbers
     ]
 
 
 class Models:
-    """M models on their way: rows, moments and losses, changed in place by every step.
+    """M models on their way: rows, statistics, moments and losses, changed in place by every step.
 
     Note:
         A step reads its batch from tensors of its own, so that a recorded step can be replayed.
@@ -161,6 +163,8 @@ class Models:
         self.received = stack(len(members), self.model.vector)
         for row, member in zip(self.received, members, strict=True):
             row.copy_(member.inbox["model"])
+        self.first_buffers = torch.stack([statistics(member) for member in members])
+        self.buffers = self.first_buffers.clone()
         self.matrix = stack(len(members), self.model.vector)
         self.gradient = stack(len(members), self.model.vector)
         chain = Chain.of(self.model.module) if self.model.precision == "float32" else None
@@ -168,10 +172,12 @@ class Models:
         self.first = torch.zeros_like(self.matrix)
         self.second = torch.zeros_like(self.matrix if self.adam else self.matrix[:0])
         self.total, self.count = self.matrix.new_zeros(len(members)), self.matrix.new_zeros(())
-        self.targets = pool.targets(self.loss, self.pass_.outputs)
-        self.now = plan.at(0).clone()
+        self.targets = pool.targets(self.loss, plan.outputs)
+        self.now, self.t = plan.at(0).clone(), 0
 
     def play(self, graph: bool) -> None:
+        if graph and self.plan.images is not None:
+            refuse("a graph cannot hold augmentation, whose draws come from the CPU")
         step = self.recorded() if graph else self.step
         self.begin()
         for t in range(len(self.plan.index)):
@@ -179,19 +185,23 @@ class Models:
                 self.now.copy_(self.plan.at(t))
             else:
                 self.now = self.plan.at(t)
+            self.t = t
             step()
 
     def begin(self) -> None:
         self.matrix.copy_(self.received)
+        self.buffers.copy_(self.first_buffers)
         for moments in (self.first, self.second, self.total, self.count):
             moments.zero_()
 
     def step(self) -> None:
         now, columns, gradient = self.now, self.plan.columns, self.gradient
         x, target = self.pool.batch(now.index, self.targets)
+        if self.plan.images is not None:
+            x = self.plan.images.at(self.t, x)
         for (change, _), draws in zip(self.plan.changes, now.draws, strict=True):
             x, target = change.batched(x, target, *draws)
-        losses = self.pass_(x, target, now.share)
+        losses = self.pass_(x, target, now)
         self.total.addcmul_(losses, now.size)
         self.count += 1
         if self.plan.constant is not None:
@@ -231,20 +241,21 @@ class ByAutograd:
     """Any network, by one `vmap` and automatic differentiation."""
 
     def __init__(self, models: Models) -> None:
-        self.models, (outputs,) = models, width(models)
-        self.outputs = outputs
+        self.models = models
 
-    def __call__(self, x: Tensor, target: Tensor, share: Tensor) -> Tensor:
+    def __call__(self, x: Tensor, target: Tensor, now: Now) -> Tensor:
         """Leave every model's gradient; return the mean losses [M]."""
         models, model = self.models, self.models.model
         leaf = models.matrix.detach().requires_grad_()
 
-        def outputs(parameters: dict[str, Tensor], inputs: Tensor) -> Any:
-            return functional_call(model.module, parameters, (inputs,))
+        def outputs(tensors: dict[str, Tensor], inputs: Tensor, share: Tensor, masks: Any) -> Any:
+            with sharing(model.module, share, models.plan.least, masks):
+                return functional_call(model.module, tensors, (inputs,))
 
+        tensors = model.layout.views(leaf) | model.buffer_layout.views(models.buffers)
         with model.rounding():
-            computed: Tensor = vmap(outputs, randomness="error")(model.layout.views(leaf), x)
-        losses = (per_example(models.loss, computed.to(leaf.dtype), target) * share).sum(1)
+            each = vmap(outputs, randomness="error")(tensors, x, now.share, now.masks)
+        losses = (per_example(models.loss, each.to(leaf.dtype), target) * now.share).sum(1)
         (gradient,) = torch.autograd.grad(losses.sum(), leaf)
         models.gradient.copy_(gradient)
         return losses.detach()
@@ -256,21 +267,21 @@ class ByChain:
     def __init__(self, models: Models, chain: Chain) -> None:
         layout, self.chain, self.loss = models.model.layout, chain, models.loss
         self.views, self.gradients = layout.views(models.matrix), layout.views(models.gradient)
-        self.outputs = self.views[chain.layers[-1].weight].shape[1]
 
-    def __call__(self, x: Tensor, target: Tensor, share: Tensor) -> Tensor:
+    def __call__(self, x: Tensor, target: Tensor, now: Now) -> Tensor:
         """Leave every model's gradient; return the mean losses [M]."""
-        values = self.chain.forward(self.views, x)
+        values = self.chain.forward(self.views, x, now.masks)
         each, residual = with_residual(self.loss, values[-1], target)
-        self.chain.backward(self.views, values, residual * share.unsqueeze(-1), self.gradients)
-        return (each * share).sum(1)
+        slopes = residual * now.share.unsqueeze(-1)
+        self.chain.backward(self.views, values, slopes, self.gradients, masks=now.masks)
+        return (each * now.share).sum(1)
 
 
-def width(models: Models) -> tuple[int]:
-    """Return the number of a network's outputs, from one example."""
-    model, x = models.model, models.pool.inputs(models.plan.index[:1, :1, :1])
-    with torch.no_grad():
-        return (model(x[0, 0]).shape[-1],)
+def statistics(member: Trainee) -> Tensor:
+    """Return BatchNorm's statistics [B] that a model begins with."""
+    if member.local.training.buffers == "local" and "buffers" in member.memory:
+        return member.memory["buffers"]
+    return member.inbox["buffers"]
 
 
 def refuse(reason: str) -> None:

@@ -5,7 +5,7 @@ arithmetic. A `Chain` is such a net without them.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 import torch
@@ -18,17 +18,19 @@ NARROW = 16
 
 @dataclass(frozen=True)
 class Layer:
-    """z = W h + b, and max(z, 0) where there is a ReLU behind it.
+    """z = W h + b, and max(z, 0) where there is a ReLU behind it, by a mask where Dropout follows.
 
     Attributes:
         weight: The name of W.
         bias: The name of b; None without one.
         rectified: Whether a ReLU follows.
+        drops: Whether Dropout follows the ReLU.
     """
 
     weight: str
     bias: str | None
-    rectified: bool
+    rectified: bool = False
+    drops: bool = False
 
 
 @dataclass(frozen=True)
@@ -50,34 +52,46 @@ class Chain:
             if type(part) is nn.Linear:
                 names = (f"{name}.{own}".lstrip(".") for own in ("weight", "bias"))
                 weight, bias = names
-                layers.append(Layer(weight, bias if part.bias is not None else None, False))
+                layers.append(Layer(weight, bias if part.bias is not None else None))
             elif type(part) is nn.ReLU and layers and not layers[-1].rectified:
-                layers[-1] = Layer(layers[-1].weight, layers[-1].bias, True)
+                layers[-1] = replace(layers[-1], rectified=True)
+            elif type(part) is nn.Dropout and layers and layers[-1].rectified and part.p:
+                if layers[-1].drops:
+                    return None
+                layers[-1] = replace(layers[-1], drops=True)
             elif not (isinstance(part, nn.Flatten) and not layers and part.start_dim == 1):
                 return None
         return cls(tuple(layers)) if layers else None
 
-    def forward(self, views: Views, x: Tensor) -> list[Tensor]:
+    @property
+    def drops(self) -> bool:
+        """Whether any layer drops."""
+        return any(layer.drops for layer in self.layers)
+
+    def forward(self, views: Views, x: Tensor, masks: Sequence[Tensor] = ()) -> list[Tensor]:
         """Return what enters each layer, and the logits at the end.
 
         Args:
             views: Name -> the tensors of all M models [M, ...].
             x: Their inputs [M, B, ...].
+            masks: What each layer that drops is multiplied by, in their order [M, B, D].
 
         Returns:
             Tensors [M, B, D], one more than there are layers.
         """
-        values = [x.flatten(2)]
+        values, following = [x.flatten(2)], iter(masks)
         for layer in self.layers:
             z = product(values[-1], views[layer.weight].mT)
             if layer.bias is not None:
                 z += views[layer.bias].unsqueeze(1)
-            values.append(z.relu_() if layer.rectified else z)
+            if layer.rectified:
+                z.relu_()
+            values.append(z.mul_(next(following)) if layer.drops else z)
         return values
 
     def backward(
         self, views: Views, values: Sequence[Tensor], derivative: Tensor, gradients: Views,
-        ahead: Tensor | None = None,
+        ahead: Tensor | None = None, masks: Sequence[Tensor] = (),
     ) -> None:  # fmt: skip
         """Write the gradients of all M models.
 
@@ -87,10 +101,13 @@ class Chain:
             derivative: That of the summed losses by the logits [M, B, C].
             gradients: Where they are written, by name [M, ...].
             ahead: What is added to the derivative by the last layer's inputs [M, B, D].
+            masks: As `forward` takes them.
         """
-        last = len(self.layers) - 1
+        last, previous = len(self.layers) - 1, iter(reversed(masks))
         for i in range(last, -1, -1):
             layer = self.layers[i]
+            if layer.drops:
+                derivative = derivative * next(previous)
             if layer.rectified:
                 derivative = torch.ops.aten.threshold_backward(derivative, values[i + 1], 0)
             gradients[layer.weight].copy_(product(derivative.mT, values[i]))

@@ -16,7 +16,7 @@ from unseen.core.joint import Ask, OneOf, Several
 from unseen.core.metrics import EVALUATION_BATCH, Evaluate, forward, plain
 from unseen.core.parts import Part, Wrapper, innermost
 from unseen.engine.batch_plan import Answer, Examinee, Member, Trainee
-from unseen.engine.batch_reasons import in_one_pass, penalties_of, unbatched, unfit_network
+from unseen.engine.batch_reasons import in_one_pass, mixes_rows, penalties_of, unbatched
 from unseen.engine.inprocess import Given, InProcess, Key, key_of, locals_of, single
 from unseen.engine.model_batch import Trainer
 from unseen.gradient import Gradient
@@ -34,10 +34,10 @@ class Stacked(InProcess):
 
     Note:
         Back-propagation with FedProx's, SCAFFOLD's, the site shift's and mixup's changes of it, by
-        SGD or Adam, on nets without BatchNorm and Dropout; also inside GA's probe and SCAFFOLD's
-        controls. Of perceptrons also one gradient over the whole split, the variances of the head's
-        gradients, and Fishr's penalty on them. Splits of few rows are evaluated in one pass. All
-        else runs one client after the other.
+        SGD or Adam, with BatchNorm, Dropout and augmented images; also inside GA's probe and
+        SCAFFOLD's controls. Of perceptrons also one gradient over the whole split, the variances of
+        the head's gradients, and Fishr's penalty on them. Splits of few rows are evaluated in one
+        pass. All else runs one client after the other.
 
     Args:
         model: The module that all clients share.
@@ -72,8 +72,7 @@ class Stacked(InProcess):
 
     def _evaluated(self, local: Evaluate, asks: Sequence[Ask]) -> dict[Key, Local]:
         """Return the scores of small splits, several of which pass through the network at once."""
-        # BatchNorm without statistics of its own would mix the clients' rows.
-        if local.predict is not plain or unfit_network(self.model):
+        if local.predict is not plain or mixes_rows(self.model):
             return {}
         scored: dict[Key, Local] = {}
         for group in self._passes(local.split, asks):
@@ -137,12 +136,13 @@ class Replayed(Part):
     """A training that has happened in a batch, inside the wrappers that look at it.
 
     Attributes:
-        vector: What became of the model [P].
+        vector, buffers: What became of the model [P] and [B].
         scalars: What it reports.
         gradient, training: Those of the local that it stands for.
     """
 
     vector: Tensor
+    buffers: Tensor
     scalars: Mapping[str, float]
     gradient: Gradient
     training: Training
@@ -151,8 +151,11 @@ class Replayed(Part):
         self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
     ) -> tuple[Reply, Memory]:
         model.vector.copy_(self.vector)
-        rows = {"model": model.vector, "buffers": model.buffers}
-        return Reply(rows, dict(self.scalars)), forgotten(memory)
+        model.buffers.copy_(self.buffers)
+        rows, rest = {"model": model.vector, "buffers": model.buffers}, dict(forgotten(memory))
+        if self.training.buffers == "local":
+            rest["buffers"] = self.buffers.clone()
+        return Reply(rows, dict(self.scalars)), rest
 
 
 def forgotten(memory: Memory) -> Memory:
@@ -168,7 +171,8 @@ def replayed(local: Local, answer: Answer, inbox: Inbox) -> Local:
         return cast(Local, local.around(replayed(local.inner, answer, inbox)))
     rows, scalars = answer
     if isinstance(local, Train):
-        return Replayed(rows["model"], scalars, local.gradient, local.training)
+        vectors = rows["model"], rows["buffers"]
+        return Replayed(*vectors, scalars, local.gradient, local.training)
     return Given(Reply({"buffers": inbox["buffers"], **rows}, scalars))  # buffers: there are none
 
 
