@@ -222,7 +222,7 @@ def planned(members: Sequence[Trainee], pool: Pool) -> Plan:
     shares = there / sizes.clamp(min=1).unsqueeze(-1)
     index = torch.where(there, index + begins.unsqueeze(1), 0)
     images = Images(members, sizes) if members[0].local.training.augment is not None else None
-    drops, outputs = traced(members[0], images)
+    drops, outputs = traced(members[0].model, pool, images)
     masks = Masks(drops, [member.turn for member in members], sizes, (B, device))
     names = ("momentum", "weight_decay", "beta1", "beta2", "eps")
     numbers = {n: [getattr(m.local.training.optimiser, n, 0.0) for m in members] for n in names}
@@ -237,12 +237,12 @@ def planned(members: Sequence[Trainee], pool: Pool) -> Plan:
     )
 
 
-def traced(member: Trainee, images: Images | None) -> tuple[list[Drop], int]:
+def traced(model: Model, pool: Pool, images: Images | None) -> tuple[list[Drop], int]:
     """Return where a network calls Dropout, and the width of its outputs, from one example."""
-    x, _ = member.client.split("train").batch(slice(0, 1))
+    x = pool.inputs(torch.zeros(1, dtype=torch.long, device=pool.device))
     if images is not None:
         x = images.augment(x, keyed("an example"))  # type: ignore[misc]
-    return drops_of(member.model, x.to(member.model.device))
+    return drops_of(model, x)
 
 
 def wrapped(
