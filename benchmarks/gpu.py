@@ -92,7 +92,7 @@ class Sweep:
                 backend: Any = (
                     InProcess(self.model, roster)
                     if self.meeting is None
-                    else Stacked(self.model, roster, trainer=self.meeting)
+                    else Stacked(self.model, roster, trainer=self.meeting, always=True)
                 )
                 self.runs.append(Run(chosen, state, backend, list(roster)))
         self.images = 5 * images * len(self.runs)

@@ -26,6 +26,8 @@ from unseen.images.augment import build as build_augment
 from unseen.local.train import batch_grid, batches
 from unseen.models import build
 
+#: Batches of any network, on a CPU too.
+TOGETHER = partial(Stacked, always=True)
 #: Largest difference of a parameter, in units of the largest one: rounding, over some twenty steps.
 TOLERANCE = 2e-5
 SHAPES = {"mlp(widths=[7])": (3, 4), "mnist-cnn(channels=[3, 5], hidden=6)": (1, 8, 8)}
@@ -77,7 +79,7 @@ def test_stacked_is_one_by_one(net: str, expression: str, training: Training, de
         played(
             expression, clients(SHAPES[net]), 3, 3, net, training, kind, fraction=0.7, device=place
         )
-        for kind, place in ((InProcess, "cpu"), (Stacked, device))
+        for kind, place in ((InProcess, "cpu"), (TOGETHER, device))
     )  # fmt: skip
     assert close(together.state.inbox["model"], one.state.inbox["model"])
     same_tables(together.outcomes, one.outcomes)
@@ -122,7 +124,7 @@ def test_layers_that_look_at_a_batch(
     """Statistics, draws of Dropout and changed images are those of training alone."""
     one, together = (
         played(expression, clients(LAYERED[net]), 3, 3, net, training, kind, device=place)
-        for kind, place in ((InProcess, "cpu"), (Stacked, device))
+        for kind, place in ((InProcess, "cpu"), (TOGETHER, device))
     )
     for entry in ("model", "buffers"):
         mine, expected = together.state.inbox[entry], one.state.inbox[entry]
@@ -157,7 +159,7 @@ def test_federations_in_one_message_train_as_one_batch(expression: str) -> None:
     roster = {name: floats(client) for name, client in clients((5,)).items()}
     one, stacked = (
         played(expression, roster, 3, training=recipe, backend=kind)
-        for kind in (InProcess, Stacked)
+        for kind in (InProcess, TOGETHER)
     )
     assert close(stacked.state.inbox["model"], one.state.inbox["model"])
     same_tables(stacked.outcomes, one.outcomes)
@@ -173,7 +175,7 @@ def floats(client: Client) -> Client:
 def test_precision_is_that_of_the_model() -> None:
     """In bfloat16 both ways round products of layers, and differ by no more than that."""
     found = []
-    for kind, precision in ((InProcess, "float32"), (InProcess, "bf16"), (Stacked, "bf16")):
+    for kind, precision in ((InProcess, "float32"), (InProcess, "bf16"), (TOGETHER, "bf16")):
         module = build("mlp(widths=[7])", (3, 4), 3, keyed("net"))
         bound = Model(module, "cpu", (3, 4), precision)  # type: ignore[arg-type]
         roster, chosen = clients((3, 4)), method("fedavg", Training(SGD(0.1), batch_size=4))
@@ -224,7 +226,7 @@ def test_what_a_study_trains_one_by_one(
 ) -> None:
     x = torch.randn(8, 4, generator=keyed("x"))
     roster = {"a": Client("a", Split(x, (x[:, 0] > 0).long()), None, 2)}
-    found = unstackable(method(expression, training), Model(net, shape=(4,)), roster)
+    found = unstackable(method(expression, training), Model(net, shape=(4,)), roster, True)
     assert reason in found and bool(found) == bool(reason)
 
 
@@ -309,16 +311,38 @@ def test_what_trains_one_by_one(
 ) -> None:
     x = torch.randn(8, 4, generator=keyed("x"))
     roster = {"a": Client("a", Split(x, (x[:, 0] > 0).long()), None, 2)}
-    assert reason in unstackable(method(expression, training), Model(net, shape=(4,)), roster)
+    assert reason in unstackable(method(expression, training), Model(net, shape=(4,)), roster, True)
 
 
-@pytest.mark.parametrize("backend", [InProcess, Stacked])
+@pytest.mark.parametrize("backend", [InProcess, TOGETHER])
 def test_batchnorm_refuses_a_batch_of_one(backend: Any) -> None:
     own = Model(nn.Sequential(nn.Linear(5, 3), nn.BatchNorm1d(3)), shape=(5,))
     roster = {name: floats(client) for name, client in clients((5,)).items()}
     chosen = method("fedavg", Training(SGD(0.1), batch_size=4))  # 9 and 13 leave one over
     with pytest.raises((UnseenError, ValueError), match="more than (one|1)"):
         play(chosen, start(chosen, own, list(roster), 0), backend(own, roster), list(roster), 1)
+
+
+@pytest.mark.parametrize(
+    ("net", "precision", "alone"),
+    [(BN, "float32", True), (PLAIN, "float32", True), (DROPOUT, "float32", False),
+     (DROPOUT, "bf16", True)],
+)  # fmt: skip
+def test_what_is_faster_alone_on_a_cpu(net: str, precision: Any, alone: bool) -> None:
+    own = Model(build(net, LAYERED[net], 3, keyed("net")), "cpu", LAYERED[net], precision)
+    roster, chosen = clients(LAYERED[net]), method("fedavg", Training(SGD(0.1)))
+    assert ("faster alone" in unstackable(chosen, own, roster)) == alone
+    assert unstackable(chosen, own, roster, always=True) == ""
+    batches = list[int]()
+    trainer = Trainer()
+
+    def counted(members: Sequence[Member]) -> list[Answer]:
+        batches.append(len(members))
+        return trainer(members)
+
+    place = Stacked(own, roster, trainer=counted)
+    play(chosen, start(chosen, own, list(roster), 0), place, list(roster), 1)
+    assert batches == ([] if alone else [3])
 
 
 @pytest.mark.parametrize("drop_last", [False, True])

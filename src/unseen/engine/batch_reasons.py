@@ -20,8 +20,15 @@ from unseen.local.in_parts import LARGE
 from unseen.local.train import FullGradient, Measure, Penalised, Train
 
 
-def unbatched(local: Local, model: Model, client: Client) -> str:
-    """Return why a local cannot meet its model in a batch of models, or ""."""
+def unbatched(local: Local, model: Model, client: Client, always: bool = False) -> str:
+    """Return why a local cannot meet its model in a batch of models, or should not, or "".
+
+    Args:
+        local: The local, with its wrappers.
+        model: What it trains or measures.
+        client: Whose data.
+        always: Whether a batch is made where it takes longer, too.
+    """
     last = innermost(local)
     for part in layers(local):
         if not able(part, "stackable"):
@@ -35,10 +42,18 @@ def unbatched(local: Local, model: Model, client: Client) -> str:
     unable = (unfit(last, model) if isinstance(last, Train) else "") or unfit_network(model)
     if not unable and not isinstance(last, Train):
         unable = unfit_whole(local, model)
+    if not unable and not always and slower(model):
+        return "on a CPU its network trains faster alone"
     return unable or (
         "" if client.train is None or isinstance(client.train.x, Tensor)
         else "the images stay on disk"
     )  # fmt: skip
+
+
+def slower(model: Model) -> bool:
+    """Return whether a batch of such models takes longer than one after the other."""
+    perceptron = model.precision == "float32" and Chain.of(model.module) is not None
+    return model.device.type == "cpu" and not perceptron
 
 
 def unfit(train: Train, model: Model) -> str:

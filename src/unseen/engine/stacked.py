@@ -45,6 +45,8 @@ class Stacked(InProcess):
         memories: What they remember, from a checkpoint.
         memory_limit: See `InProcess`.
         trainer: Trains the models: a `Trainer` of its own, or one where jobs meet (`Meeting`).
+        always: Whether batches are made where they take longer, too: on a CPU, of all networks but
+            perceptrons in float32.
     """
 
     def __init__(
@@ -54,8 +56,10 @@ class Stacked(InProcess):
         memories: Memories | None = None,
         memory_limit: int | None = None,
         trainer: Callable[[Sequence[Member]], list[Answer]] | None = None,
+        always: bool = False,
     ) -> None:
         super().__init__(model, clients, memories, memory_limit)
+        self.always = always
         self.trainer = trainer if trainer is not None else Trainer()
 
     def _ready(
@@ -111,7 +115,7 @@ class Stacked(InProcess):
             local, client = ask.exchange.local, self.clients[ask.turn.client]
             key = id(local), id(ask.model)
             if key not in reasons:
-                reasons[key] = unbatched(local, ask.model, client)
+                reasons[key] = unbatched(local, ask.model, client, self.always)
             if not reasons[key] and (member := member_of(ask, client)) is not None:
                 batch.append((ask, member))
         answers = self.trainer([member for _, member in batch]) if batch else []
@@ -176,7 +180,9 @@ def replayed(local: Local, answer: Answer, inbox: Inbox) -> Local:
     return Given(Reply({"buffers": inbox["buffers"], **rows}, scalars))  # buffers: there are none
 
 
-def unstackable(method: Method, model: Model, clients: Mapping[str, Client]) -> str:
+def unstackable(
+    method: Method, model: Model, clients: Mapping[str, Client], always: bool = False
+) -> str:
     """Return why none of a method's models trains in a batch, or "".
 
     A method that only measures in a batch trains one model after the other.
@@ -185,6 +191,7 @@ def unstackable(method: Method, model: Model, clients: Mapping[str, Client]) -> 
         method: The method, completed for its network or not.
         model: The study's network.
         clients: Who trains.
+        always: As of `Stacked`.
     """
     client = next(c for c in clients.values() if c.train is not None)
     trains = [
@@ -192,7 +199,7 @@ def unstackable(method: Method, model: Model, clients: Mapping[str, Client]) -> 
     ]
     if not trains:
         return NO_STEPS
-    reasons = [unbatched(local, model, client) for local in trains]
+    reasons = [unbatched(local, model, client, always) for local in trains]
     return "" if "" in reasons else reasons[0]
 
 
