@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +19,9 @@ from unseen.errors import UnseenError
 
 #: Layers with statistics that a batch of models can have.
 NORMS = nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d
+
+#: Examples with which a network is tried for what changes their outputs.
+SOME = 8
 
 
 @dataclass(frozen=True)
@@ -74,30 +78,99 @@ class Masks:
         return tuple(mask.to(device) for mask in masks)
 
 
-def drops_of(model: Model, x: Tensor) -> tuple[list[Drop], int]:
-    """Return the calls of Dropout in a pass, and the width of the outputs.
+@dataclass(frozen=True)
+class Trace:
+    """What a network does with a batch, as tried with a few examples.
+
+    Attributes:
+        drops: The calls of Dropout in a pass, in their order.
+        outputs: The width of the outputs.
+        unfit: Why it cannot train in a batch of models, or "".
+    """
+
+    drops: tuple[Drop, ...]
+    outputs: int
+    unfit: str
+
+
+#: Model -> shape of an example -> its trace.
+TRACES: WeakKeyDictionary[Model, dict[tuple[int, ...], Trace]] = WeakKeyDictionary()
+
+
+def traced(model: Model, example: Tensor) -> Trace:
+    """Return what a network does with a batch; it is tried once, and left in training mode.
 
     Args:
-        model: The network, which is left in evaluation mode.
-        x: One example [1, ...].
+        model: The network.
+        example: One example [1, ...].
     """
-    drops: list[Drop] = []
+    own = TRACES.setdefault(model, {})
+    shape = tuple(example.shape[1:])
+    if shape not in own:
+        buffers = model.buffers.clone()
+        model.module.train()
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+            own[shape] = tried(model, example.to(model.device))
+        model.buffers.copy_(buffers)
+    return own[shape]
 
-    def watch(layer: nn.Dropout, inputs: tuple[Tensor], _: Tensor) -> None:
-        (z,) = inputs
+
+def tried(model: Model, example: Tensor) -> Trace:
+    """Return the trace of passes of two and of three examples, and of some with padding."""
+    two, three = (passed(model, torch.cat([example] * count)) for count in (2, 3))
+    drops, outputs, unfit = two
+    if not unfit and two != three:
+        unfit = three[2] or "its layers are called otherwise for another number of examples"
+    if not unfit and not apart(model, example, drops):
+        unfit = "an output depends on other examples, or draws, outside BatchNorm and Dropout"
+    return Trace(drops, outputs, unfit)
+
+
+def passed(model: Model, x: Tensor) -> tuple[tuple[Drop, ...], int, str]:
+    """Return the calls of Dropout in a pass of x, the outputs' width, and what is unfit."""
+    drops, reasons = list[Drop](), list[str]()
+
+    def watch(layer: nn.Module, inputs: tuple[Tensor, ...], _: object) -> None:
+        z, name = inputs[0], type(layer).__name__
         last = z.ndim == 4 and z.is_contiguous(memory_format=torch.channels_last)
-        drops.append(Drop(layer.p, tuple(z.shape[1:]), last and not z.is_contiguous()))
+        if len(z) != len(x):
+            reasons.append(f"{name} meets something else than the batch along the first axis")
+        if isinstance(layer, nn.Dropout):
+            drops.append(Drop(layer.p, tuple(z.shape[1:]), last and not z.is_contiguous()))
+            if not (last or z.is_contiguous()):
+                reasons.append("Dropout meets numbers in another order of memory")
 
-    module = model.module.eval()
-    layers = [m for m in module.modules() if isinstance(m, nn.Dropout) and m.p]
-    hooks = [layer.register_forward_hook(watch) for layer in layers]
+    hooks = [layer.register_forward_hook(watch) for layer in watched(model.module)]
     try:
-        with torch.no_grad():
-            width = model(x).shape[-1]
+        outputs = model(x)
     finally:
         for hook in hooks:
             hook.remove()
-    return drops, width
+    return tuple(drops), outputs.shape[-1], reasons[0] if reasons else ""
+
+
+def apart(model: Model, example: Tensor, drops: Sequence[Drop]) -> bool:
+    """Return whether neither padding nor other draws change other outputs, or the statistics."""
+    generator = torch.Generator().manual_seed(0)
+    noise = torch.randn(SOME, *example.shape[1:], generator=generator).to(example)
+    masks = [drop.draw(SOME + 1, generator).to(example.device) for drop in drops]
+    share = torch.tensor([1 / SOME] * SOME + [0.0]).to(example)
+    passes, buffers = list[Tensor](), model.buffers.clone()
+    for seed, padding in enumerate((torch.zeros_like(example), torch.ones_like(example))):
+        torch.manual_seed(seed)
+        with sharing(model.module, share, SOME, masks):
+            outputs = model(torch.cat([example + noise, padding]))[:SOME]
+        passes.append(torch.cat([outputs.flatten(), model.buffers]))
+        model.buffers.copy_(buffers)
+    return torch.allclose(passes[0], passes[1], rtol=1e-3, atol=1e-6, equal_nan=True)
+
+
+def watched(module: nn.Module) -> list[nn.Module]:
+    """Return the layers of a network in training mode that a batch of models sees to itself."""
+    return [
+        layer for layer in module.modules()
+        if layer.training and (type(layer) in NORMS or (type(layer) is nn.Dropout and layer.p))
+    ]  # fmt: skip
 
 
 @contextmanager
@@ -113,13 +186,11 @@ def sharing(
         masks: What each call of Dropout multiplies by [B, ...].
     """
     following = iter(masks)
-    forwards: dict[nn.Module, Callable[[Tensor], Tensor]] = {}
-    for layer in module.modules():
-        if isinstance(layer, NORMS):
-            forwards[layer] = partial(normalised, layer, share, least)
-        elif isinstance(layer, nn.Dropout) and layer.p:
-            forwards[layer] = partial(dropped, following)
-    with instead(forwards):
+    with instead({
+        layer: partial(normalised, layer, share, least)
+        if isinstance(layer, _BatchNorm) else partial(dropped, following)
+        for layer in watched(module)
+    }):  # fmt: skip
         yield
 
 
@@ -162,7 +233,9 @@ def normalised(layer: _BatchNorm, share: Tensor, least: int, x: Tensor) -> Tenso
             remedy="Set training.drop_last = true, or take another batch size.",
         )
     axes, each = [0, *range(2, x.ndim)], (1, -1, *[1] * (x.ndim - 2))
-    weights = share.view(-1, *[1] * (x.ndim - 1)) / places
+    # A model that rests has statistics too: of nothing but 0, layer by layer would grow by 1 / √ε.
+    shares = torch.where(share.sum() > 0, share, torch.full_like(share, 1 / len(share)))
+    weights = shares.view(-1, *[1] * (x.ndim - 1)) / places
     values = x.to(share.dtype)
     mean = (values * weights).sum(axes)
     apart = values - mean.view(each)
@@ -175,16 +248,25 @@ def normalised(layer: _BatchNorm, share: Tensor, least: int, x: Tensor) -> Tenso
         layer.running_var.add_((unbiased - layer.running_var) * there)
     y = apart * (variance + layer.eps).rsqrt().view(each)
     if layer.weight is not None:
-        y = y * layer.weight.view(each) + layer.bias.view(each)
+        y = y * layer.weight.view(each)
+    if layer.bias is not None:
+        y = y + layer.bias.view(each)
     return y.to(x.dtype)
 
 
 def unfit_layers(module: nn.Module) -> str:
     """Return which layer of a network a batch of models cannot have, or ""."""
-    for layer in module.modules():
+    met = set[nn.Module]()
+    for _, layer in module.named_modules(remove_duplicate=False):
         name = type(layer).__name__
+        own = [*layer.parameters(recurse=False), *layer.buffers(recurse=False)]
+        if layer in met and own:
+            return f"a {name} is there under two names"
+        met.add(layer)
+        if "forward" in vars(layer):
+            return f"{name} has a forward of its own"
         if isinstance(layer, _BatchNorm):
-            if not isinstance(layer, NORMS) or layer.momentum is None:
+            if type(layer) not in NORMS or layer.momentum is None:
                 return f"{name} keeps statistics in a way of its own"
         elif isinstance(layer, nn.modules.dropout._DropoutNd):
             if layer.p and type(layer) is not nn.Dropout:

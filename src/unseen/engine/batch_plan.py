@@ -13,11 +13,12 @@ from unseen.core import Client, Inbox, Memory, Model, Split, Turn
 from unseen.core.losses import Loss
 from unseen.core.parts import layers
 from unseen.core.turn import keyed
-from unseen.engine.batch_layers import Drop, Masks, drops_of
+from unseen.engine.batch_layers import Masks, traced
 from unseen.engine.batch_losses import targets
 from unseen.gradient.backprop import Batched
 from unseen.images.augment import Generators
 from unseen.local.train import FullGradient, Measure, Penalised, Train, batch_grid
+from unseen.recipe import Training
 
 
 @dataclass(frozen=True)
@@ -135,6 +136,15 @@ class Plan:
         return Now(*numbers, draws, self.masks.at(t))
 
 
+def example_of(client: Client, recipe: Training) -> Tensor:
+    """Return a first example [1, ...] as a step meets it; zeros of an empty split."""
+    split = client.split("train")
+    x, _ = split.batch(slice(0, 1))
+    if not len(split):
+        x = x.new_zeros(1, *split.x.shape[1:])
+    return recipe.augment(x, keyed("an example")) if recipe.augment is not None else x
+
+
 class Images:
     """Augmentation of the images of M models, each by its own draws.
 
@@ -220,10 +230,11 @@ def planned(members: Sequence[Trainee], pool: Pool) -> Plan:
     there = index >= 0
     sizes = there.sum(-1)
     shares = there / sizes.clamp(min=1).unsqueeze(-1)
-    index = torch.where(there, index + begins.unsqueeze(1), 0)
+    begins = begins.unsqueeze(1)  # padding is a model's own first row
+    index = torch.where(there, index + begins, begins.clamp(max=len(pool.y) - 1))
     images = Images(members, sizes) if members[0].local.training.augment is not None else None
-    drops, outputs = traced(members[0].model, pool, images)
-    masks = Masks(drops, [member.turn for member in members], sizes, (B, device))
+    trace = traced(members[0].model, example_of(members[0].client, members[0].local.training))
+    masks = Masks(trace.drops, [member.turn for member in members], sizes, (B, device))
     names = ("momentum", "weight_decay", "beta1", "beta2", "eps")
     numbers = {n: [getattr(m.local.training.optimiser, n, 0.0) for m in members] for n in names}
     steps = [own[:count] for own, count in zip(sizes.T.tolist(), map(len, grids), strict=True)]
@@ -233,16 +244,9 @@ def planned(members: Sequence[Trainee], pool: Pool) -> Plan:
     index, shares, rate = index.to(device), shares.to(device), rate.to(device)
     counts, least = sizes.float().to(device), int(sizes[sizes > 0].min()) if there.any() else 0
     return Plan(
-        index, shares, counts, rate, columns, constant, changes, masks, images, least, outputs
-    )
-
-
-def traced(model: Model, pool: Pool, images: Images | None) -> tuple[list[Drop], int]:
-    """Return where a network calls Dropout, and the width of its outputs, from one example."""
-    x = pool.inputs(torch.zeros(1, dtype=torch.long, device=pool.device))
-    if images is not None:
-        x = images.augment(x, keyed("an example"))  # type: ignore[misc]
-    return drops_of(model, x)
+        index, shares, counts, rate, columns, constant, changes, masks, images, least,
+        trace.outputs,
+    )  # fmt: skip
 
 
 def wrapped(

@@ -9,7 +9,8 @@ from unseen.core import Client, Model
 from unseen.core.exchange import Local
 from unseen.core.losses import CrossEntropy, Loss
 from unseen.core.parts import able, innermost, layers
-from unseen.engine.batch_layers import unfit_layers
+from unseen.engine.batch_layers import traced, unfit_layers
+from unseen.engine.batch_plan import example_of
 from unseen.engine.perceptrons import Chain
 from unseen.gradient import Backprop, Fishr
 from unseen.gradient.fishr import HeadCovariance
@@ -44,10 +45,13 @@ def unbatched(local: Local, model: Model, client: Client, always: bool = False) 
         unable = unfit_whole(local, model)
     if not unable and not always and slower(model):
         return "on a CPU its network trains faster alone"
-    return unable or (
-        "" if client.train is None or isinstance(client.train.x, Tensor)
-        else "the images stay on disk"
-    )  # fmt: skip
+    if unable or client.train is None:
+        return unable
+    if not isinstance(client.train.x, Tensor):
+        return "the images stay on disk"
+    if isinstance(last, Train) and Chain.of(model.module) is None:
+        return traced(model, example_of(client, last.training)).unfit
+    return ""
 
 
 def slower(model: Model) -> bool:

@@ -135,7 +135,7 @@ def train(members: Sequence[Trainee], pool: Pool, graph: bool = False) -> list[A
     """
     plan = planned(members, pool)
     models = Models(members, pool, plan)
-    members[0].model.module.train()  # planning left it in evaluation mode
+    members[0].model.module.train()
     models.play(graph)
     counts = plan.sizes.sum(0).clamp(min=1)
     means, steps = (models.total / counts).tolist(), (plan.sizes > 0).sum(0).tolist()
@@ -173,7 +173,9 @@ class Models:
         self.second = torch.zeros_like(self.matrix if self.adam else self.matrix[:0])
         self.total, self.count = self.matrix.new_zeros(len(members)), self.matrix.new_zeros(())
         self.targets = pool.targets(self.loss, plan.outputs)
-        self.now, self.t = plan.at(0).clone(), 0
+        self.t = 0
+        if len(plan.index):
+            self.now = plan.at(0).clone()
 
     def play(self, graph: bool) -> None:
         if graph and self.plan.images is not None:

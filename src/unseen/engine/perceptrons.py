@@ -46,12 +46,20 @@ class Chain:
     @classmethod
     def of(cls, module: nn.Module) -> Self | None:
         """Return the chain that a network is, or None."""
-        parts = module.named_children() if isinstance(module, nn.Sequential) else [("", module)]
+        if isinstance(module, nn.Sequential):
+            if type(module).forward is not nn.Sequential.forward:
+                return None
+            parts = list(zip(module._modules, module, strict=True))  # a part may come twice
+        else:
+            parts = [("", module)]
+        own = dict(module.named_parameters())  # a tied tensor has one name
         layers: list[Layer] = []
         for name, part in parts:
             if type(part) is nn.Linear:
                 names = (f"{name}.{own}".lstrip(".") for own in ("weight", "bias"))
                 weight, bias = names
+                if not {weight, *([bias] if part.bias is not None else [])} <= own.keys():
+                    return None
                 layers.append(Layer(weight, bias if part.bias is not None else None))
             elif type(part) is nn.ReLU and layers and not layers[-1].rectified:
                 layers[-1] = replace(layers[-1], rectified=True)
