@@ -13,8 +13,9 @@ from unseen.core import Client, Inbox, Memory, Model, Split, Turn
 from unseen.core.losses import Loss
 from unseen.core.parts import layers
 from unseen.core.turn import keyed
-from unseen.engine.batch_layers import Masks, traced
+from unseen.engine.batch_layers import Masks, Trace, traced
 from unseen.engine.batch_losses import targets
+from unseen.engine.perceptrons import Chain
 from unseen.gradient.backprop import Batched
 from unseen.images.augment import Generators
 from unseen.local.train import FullGradient, Measure, Penalised, Train, batch_grid
@@ -136,6 +137,15 @@ class Plan:
         return Now(*numbers, draws, self.masks.at(t))
 
 
+def trace_of(member: Trainee) -> Trace:
+    """Return what a member's network does with a batch, which of a perceptron is known."""
+    chain, layout = Chain.of(member.model.module), member.model.layout
+    if chain is None or chain.drops:
+        return traced(member.model, example_of(member.client, member.local.training))
+    head = layout.names.index(chain.layers[-1].weight)
+    return Trace((), layout.shapes[head][0], "")
+
+
 def example_of(client: Client, recipe: Training) -> Tensor:
     """Return a first example [1, ...] as a step meets it; zeros of an empty split."""
     split = client.split("train")
@@ -233,7 +243,7 @@ def planned(members: Sequence[Trainee], pool: Pool) -> Plan:
     begins = begins.unsqueeze(1)  # padding is a model's own first row
     index = torch.where(there, index + begins, begins.clamp(max=len(pool.y) - 1))
     images = Images(members, sizes) if members[0].local.training.augment is not None else None
-    trace = traced(members[0].model, example_of(members[0].client, members[0].local.training))
+    trace = trace_of(members[0])
     masks = Masks(trace.drops, [member.turn for member in members], sizes, (B, device))
     names = ("momentum", "weight_decay", "beta1", "beta2", "eps")
     numbers = {n: [getattr(m.local.training.optimiser, n, 0.0) for m in members] for n in names}
