@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from unseen.core import Model, Turn
+from unseen.core.turn import keyed
 from unseen.errors import UnseenError
 
 #: Layers with statistics that a batch of models can have.
@@ -151,13 +152,13 @@ def passed(model: Model, x: Tensor) -> tuple[tuple[Drop, ...], int, str]:
 
 def apart(model: Model, example: Tensor, drops: Sequence[Drop]) -> bool:
     """Return whether neither padding nor other draws change other outputs, or the statistics."""
-    generator = torch.Generator().manual_seed(0)
+    generator = keyed("a trial")
     noise = torch.randn(SOME, *example.shape[1:], generator=generator).to(example)
     masks = [drop.draw(SOME + 1, generator).to(example.device) for drop in drops]
     share = torch.tensor([1 / SOME] * SOME + [0.0]).to(example)
     passes, buffers = list[Tensor](), model.buffers.clone()
-    for seed, padding in enumerate((torch.zeros_like(example), torch.ones_like(example))):
-        torch.manual_seed(seed)
+    for key, padding in enumerate((torch.zeros_like(example), torch.ones_like(example))):
+        torch.set_rng_state(keyed(f"a trial/{key}").get_state())
         with sharing(model.module, share, SOME, masks):
             outputs = model(torch.cat([example + noise, padding]))[:SOME]
         passes.append(torch.cat([outputs.flatten(), model.buffers]))

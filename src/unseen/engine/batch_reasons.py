@@ -72,7 +72,7 @@ def unfit(train: Train, model: Model) -> str:
     kinds = list(map(type, layers(train.gradient)))
     if Mixup in kinds and not isinstance(loss, CrossEntropy):
         return "mixup of numbers mixes losses, not targets"
-    if Mixup in kinds and not indifferent(model):
+    if Mixup in kinds and contains(model, _BatchNorm, nn.modules.dropout._DropoutNd):
         return "mixup passes every batch twice, of which BatchNorm and Dropout take notice"
     if Mixup in kinds and Shifted in kinds[kinds.index(Mixup) :]:
         return "mixup takes two steps of the shift inside it, of which each draws"
@@ -150,15 +150,9 @@ def unfit_network(model: Model) -> str:
     return unfit_layers(model.module)
 
 
-def indifferent(model: Model) -> bool:
-    """Return whether a network gives the same for a batch however often it has seen it."""
-    kinds = _BatchNorm, nn.modules.dropout._DropoutNd
-    return not any(isinstance(layer, kinds) for layer in model.module.modules())
-
-
-def mixes_rows(model: Model) -> bool:
-    """Return whether a network has BatchNorm, which may evaluate an example by its neighbours."""
-    return any(isinstance(layer, _BatchNorm) for layer in model.module.modules())
+def contains(model: Model, *kinds: type[nn.Module]) -> bool:
+    """Return whether a network has a layer of one of these kinds."""
+    return any(isinstance(layer, kinds) for layer in model.module.modules())
 
 
 def in_one_pass(client: Client) -> bool:

@@ -9,6 +9,7 @@ from typing import cast
 
 import torch
 from torch import Tensor
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from unseen.core import Client, Exchange, Inbox, Memories, Memory, Model, Reply, Split, Turn
 from unseen.core.exchange import Local, Method
@@ -16,7 +17,7 @@ from unseen.core.joint import Ask, OneOf, Several
 from unseen.core.metrics import EVALUATION_BATCH, Evaluate, forward, plain
 from unseen.core.parts import Part, Wrapper, innermost
 from unseen.engine.batch_plan import Answer, Examinee, Member, Trainee
-from unseen.engine.batch_reasons import in_one_pass, mixes_rows, penalties_of, unbatched
+from unseen.engine.batch_reasons import contains, in_one_pass, penalties_of, unbatched
 from unseen.engine.inprocess import Given, InProcess, Key, key_of, locals_of, single
 from unseen.engine.model_batch import Trainer
 from unseen.gradient import Gradient
@@ -76,7 +77,8 @@ class Stacked(InProcess):
 
     def _evaluated(self, local: Evaluate, asks: Sequence[Ask]) -> dict[Key, Local]:
         """Return the scores of small splits, several of which pass through the network at once."""
-        if local.predict is not plain or mixes_rows(self.model):
+        # BatchNorm without statistics of its own would mix the clients' rows.
+        if local.predict is not plain or contains(self.model, _BatchNorm):
             return {}
         scored: dict[Key, Local] = {}
         for group in self._passes(local.split, asks):
