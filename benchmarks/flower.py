@@ -273,7 +273,7 @@ def run(quick: bool) -> dict[str, Any]:
     """Both comparisons; quick: fewer rounds and no goal."""
     measured: list[dict[str, Any]] = []
     reached: dict[str, Any] = {}
-    repeats, rounds = (1, 2) if quick else (2, 4)
+    repeats, rounds = (1, 2) if quick else (2, 3)
     with tempfile.TemporaryDirectory() as name, federation(Path(name)) as start:
         found: dict[str, list[float]] = {"plain Flower": [], "unseen": []}
         for _ in range(repeats):
