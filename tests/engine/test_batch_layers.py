@@ -1,6 +1,8 @@
 """Layers that look at a batch or draw: in a batch of models as alone, or refused."""
 
 from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import pytest
 import torch
@@ -10,6 +12,8 @@ from torch import Tensor, nn
 from unseen import Client, InProcess, Model, Split, Training, method, play, start
 from unseen.core.optimiser import SGD
 from unseen.core.turn import keyed
+from unseen.engine.meeting import Meeting
+from unseen.engine.model_batch import Trainer
 from unseen.engine.stacked import Stacked, unstackable
 
 RECIPE = Training(SGD(0.05), batch_size=6)
@@ -82,6 +86,16 @@ class Turned(Net):
         return torch.cat([self.drop(pairs).flatten(1), z], 1)
 
 
+class Scaled(Net):
+    def __init__(self, scale: float, order: list[int]) -> None:
+        super().__init__()
+        self.scale = scale
+        self.register_buffer("order", torch.tensor(order))
+
+    def between(self, z: Tensor) -> Tensor:
+        return self.scale * z[:, self.order].relu()  # type: ignore[index]
+
+
 class OwnNorm(nn.BatchNorm1d):
     def forward(self, x: Tensor) -> Tensor:
         return super().forward(x) + x
@@ -123,7 +137,7 @@ def deep() -> nn.Module:
     return between(*(layer for block in layers for layer in block))
 
 
-def played(net: Callable[[], nn.Module], recipe: Training, kind: type, **options: bool) -> Tensor:
+def played(net: Callable[[], nn.Module], recipe: Training, kind: Any, **options: bool) -> Tensor:
     torch.manual_seed(0)
     model = Model(net(), shape=(4,))
     roster = {}
@@ -166,6 +180,18 @@ def test_splits_of_less_than_a_batch_take_no_step() -> None:
     recipe = Training(SGD(0.05), batch_size=64, drop_last=True)
     alone = played(lambda: between(nn.ReLU()), recipe, InProcess)
     assert played(lambda: between(nn.ReLU()), recipe, Stacked, always=True).equal(alone)
+
+
+def test_jobs_of_networks_that_look_alike_train_apart() -> None:
+    """Their tensors that train and their texts are the same."""
+    orders = [0, 1, 2, 3, 4, 5], [5, 4, 3, 2, 1, 0]
+    nets = [partial(Scaled, *own) for own in ((1.0, orders[0]), (3.0, orders[0]), (1.0, orders[1]))]
+    alone = [played(net, RECIPE, InProcess) for net in nets]
+    meeting = Meeting(Trainer())
+    place = partial(Stacked, trainer=meeting)
+    jobs = [partial(played, net, RECIPE, place, always=True) for net in nets]
+    for mine, theirs in zip(meeting.hold(jobs), alone, strict=True):
+        assert float((mine - theirs).abs().max() / theirs.abs().max()) < TOLERANCE
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
 from unseen.core import Model
@@ -93,14 +93,33 @@ def runs(places: Sequence[int], size: int) -> list[Sequence[int]]:
 
 
 #: Model -> what tells networks apart; models of a job are asked for in every exchange.
-NETWORKS: WeakKeyDictionary[Model, str] = WeakKeyDictionary()
+NETWORKS: WeakKeyDictionary[Model, tuple[Any, ...]] = WeakKeyDictionary()
+#: What every module has.
+OF_MODULES = frozenset(vars(nn.Module()))
 
 
-def network(model: Model) -> str:
-    """Return a text that differs whenever two networks do."""
+def network(model: Model) -> tuple[Any, ...]:
+    """Return what differs whenever two networks do in more than what a batch stacks."""
     if model not in NETWORKS:
-        NETWORKS[model] = f"{model.layout.fingerprint} {model.module}"
+        own = {name: settings(layer) for name, layer in model.module.named_modules()}
+        NETWORKS[model] = model.layout.fingerprint, str(model.module), str(own)
     return NETWORKS[model]
+
+
+def settings(layer: nn.Module) -> dict[str, Any]:
+    """Return a layer's own attributes and buffers of integers, as what `repr` tells apart."""
+    integers = {
+        name: buffer.tolist() for name, buffer in layer.named_buffers(recurse=False)
+        if not buffer.is_floating_point()
+    }  # fmt: skip
+    return integers | {n: known(v) for n, v in vars(layer).items() if n not in OF_MODULES}
+
+
+def known(value: Any) -> Any:
+    """Return a number, a text, or a sequence of these; of any other object who it is."""
+    if isinstance(value, tuple | list):
+        return [known(each) for each in value]
+    return value if value is None or isinstance(value, int | float | str) else id(value)
 
 
 def kind(member: Member) -> tuple[Any, ...]:
