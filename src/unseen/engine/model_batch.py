@@ -112,13 +112,13 @@ def settings(layer: nn.Module) -> dict[str, Any]:
         name: buffer.tolist() for name, buffer in layer.named_buffers(recurse=False)
         if not buffer.is_floating_point()
     }  # fmt: skip
-    return integers | {n: known(v) for n, v in vars(layer).items() if n not in OF_MODULES}
+    return integers | {n: plain(v) for n, v in vars(layer).items() if n not in OF_MODULES}
 
 
-def known(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """Return a number, a text, or a sequence of these; of any other object who it is."""
     if isinstance(value, tuple | list):
-        return [known(each) for each in value]
+        return [plain(each) for each in value]
     return value if value is None or isinstance(value, int | float | str) else id(value)
 
 
