@@ -9,7 +9,7 @@ MATHEMATICS := tests/laws/test_rules.py tests/oracles tests/privacy
 
 .PHONY: demo test quick test-all portable lint install docs site bench bench-quick clean
 demo: .venv/bin/unseen
-	$(BIN)/unseen study digits stacked=300 --out results/digits --jobs 2
+	$(BIN)/unseen study digits stacked=300 --out results/demo --jobs 2
 
 test: lint
 	$(BIN)/pytest -n 2 -m "not slow"
