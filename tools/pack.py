@@ -5,9 +5,9 @@
 
 What is left of a job are its evaluations at the rounds that source-validation, ood-validation,
 target-oracle or `last` choose by any of the study's metrics or by the loss, and the clients' gaps
-in the last rounds. Tables and verdicts by these rules are the same as from all records, since a
-rule takes the best of the rounds and the earliest of equal ones; curves, weights and what left each
-site need the whole records, which the study's command makes again.
+in the last rounds. Tables and verdicts by these rules are the same as from all
+records; curves, weights and what left each site need the whole records, which the study's command
+makes again.
 """
 
 from __future__ import annotations
@@ -23,10 +23,13 @@ from typing import Any
 from unseen.core.atomic import write_atomically
 from unseen.errors import UnseenError
 from unseen.results import records
+from unseen.results.metric_name import main_metric
 from unseen.results.records import Record
-from unseen.results.selection import SELECTIONS, main_metric, select
+from unseen.results.selection import SELECTIONS, select
 
 EVALUATIONS = ("source.jsonl", "target.jsonl")
+#: Rules as they were when equal rounds went to the earliest, by which older results were made.
+FIRST = "source-validation(ties='first')", "ood-validation(ties='first')"
 #: How many of the last rounds gaps are kept of.
 LAST = 5
 #: What of a job's mark is kept: digests are made again, seconds and memory are of one machine.
@@ -72,7 +75,7 @@ def rounds(folder: Path, metrics: tuple[str, ...]) -> set[int]:
     source, target = (records.read_lines(folder / name) for name in EVALUATIONS)
     chosen = set()
     for metric in metrics:
-        for rule in SELECTIONS:
+        for rule in (*SELECTIONS, *FIRST):
             with suppress(UnseenError):  # no such domain, or no target
                 chosen.add(select(rule, source, target, metric))
     return chosen

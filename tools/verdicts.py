@@ -54,7 +54,7 @@ class Ran:
     folders: tuple[str, ...]
     unit: str
     metric: str = "accuracy"
-    selection: str = "source-validation"
+    selection: str = "source-validation(ties='first')"
     by: str = "accuracy"
 
 

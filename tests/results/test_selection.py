@@ -84,6 +84,17 @@ def test_the_earliest_round_wins_ties() -> None:
     assert select("source-validation", source[::-1], [], "accuracy") == 1
 
 
+def test_of_equal_rounds_the_lowest_loss_wins() -> None:
+    """Nine of ten examples are of one class: all rounds answer it, and only the loss falls."""
+    accuracy = records("accuracy", a=[0.8, 0.9, 0.9, 0.9], b=[0.8, 0.9, 0.9, 0.9])
+    losses = records("loss", a=[0.6, 0.5, 0.2, 0.4], b=[0.6, 0.5, 0.4, 0.2])
+    source = [one | other for one, other in zip(accuracy, losses, strict=True)]
+    assert select("source-validation", source, [], "accuracy") == 2
+    assert select("source-validation(ties='first')", source, [], "accuracy") == 1
+    with pytest.raises(UnseenError, match="ties"):
+        select("source-validation(ties='last')", source, [], "accuracy")
+
+
 def test_an_undefined_metric_leaves_its_domain_out() -> None:
     # Means: 0.6, 0.7 (b alone), undefined, 0.65.
     source = records("auroc", a=[0.5, None, None, 0.6], b=[0.7, 0.7, None, 0.7])

@@ -242,6 +242,8 @@ def test_where_a_constant_would_be_better_is_told_in_one_line() -> None:
     for text in (made.to_markdown(), made.to_latex(), str(made), made.to_notes()):
         assert line in text
     good = [replace(r, worse={}) for r in runs]
+    level = [replace(r, level={"rmse": (r.task,)} if r.method == "ppdg" else {}) for r in good]
+    assert table(level, metric="rmse").notes[1] == "level with a constant: ppdg at a, b"
     assert not any("constant" in note for note in table(good, metric="rmse").notes)
 
 

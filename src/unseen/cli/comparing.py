@@ -11,6 +11,7 @@ def compare(
     method: str = "portfolio",
     against: str | None = None,
     metric: str | None = None,
+    selection: str | None = None,
     columns: str | None = None,
     out: Path | None = None,
 ) -> None:
@@ -25,6 +26,7 @@ def compare(
         against: The other methods, comma-separated, all of one declaration (default: all); those
             that have not run count in the correction.
         metric: What to compare (default: each study's own).
+        selection: The rule that chooses each job's round (default: each study's own).
         columns: Methods of a table of all data sets that the page begins with, comma-separated;
             of a|b|c the best at each data set.
         out: Folder for the page (compare.md), its figures (compare.csv) and the forest plot
@@ -36,7 +38,7 @@ def compare(
     from unseen.results.study_folder import find
     from unseen.spec.named import split_list
 
-    every = figures([find(folder) for folder in folders], metric)
+    every = figures([find(folder) for folder in folders], metric, selection)
     asked = split_list(against) if against else ()
     rows = []
     for sites in every:

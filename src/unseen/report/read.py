@@ -11,8 +11,9 @@ from unseen.errors import UnseenError, nearest
 from unseen.methods import METHODS
 from unseen.methods.compose import method as compose
 from unseen.report.study_report import Folder, Omission, Run, StudyReport, natural, read_folder
+from unseen.results.metric_name import main_metric
 from unseen.results.records import Job
-from unseen.results.selection import main_metric, no_selection, selected
+from unseen.results.selection import no_selection, selected
 from unseen.results.study_folder import JobFolder
 from unseen.spec.study import StudySpec, recorded
 from unseen.spec.training import Recipe

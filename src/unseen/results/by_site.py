@@ -126,12 +126,15 @@ class Effect:
         return sum(d > 0 for d in self.differences.values())
 
 
-def figures(folders: Sequence[Path], metric: str | None = None) -> tuple[Sites, ...]:
+def figures(
+    folders: Sequence[Path], metric: str | None = None, selection: str | None = None
+) -> tuple[Sites, ...]:
     """Return the figures of studies' folders; those of one data set are put together.
 
     Args:
         folders: What studies wrote.
         metric: What to compare; None for each study's own metric.
+        selection: The rule that chooses rounds; None for each study's own.
 
     Raises:
         UnseenError: If a folder has no finished job with a target, or two hold the same method on
@@ -142,14 +145,14 @@ def figures(folders: Sequence[Path], metric: str | None = None) -> tuple[Sites, 
         study = StudyFolder.open(folder)
         if study.problem:
             raise UnseenError(f"{folder} has no study.json that can be read ({study.problem}).")
-        own = of_study(study, metric)
+        own = of_study(study, metric, selection)
         by_data[str(study.settings["dataset"]), own.metric].append(own)
     return tuple(map(joined, by_data.values()))
 
 
-def of_study(study: StudyFolder, metric: str | None = None) -> Sites:
-    """Return the figures of one study at the rounds that its own rule selects."""
-    name, rule = metric or study.metric, study.settings["selection"]
+def of_study(study: StudyFolder, metric: str | None = None, selection: str | None = None) -> Sites:
+    """Return the figures of one study at the rounds that a rule selects; see `figures`."""
+    name, rule = metric or study.metric, selection or study.settings["selection"]
     by_seed: dict[str, dict[str, dict[int, float]]] = defaultdict(lambda: defaultdict(dict))
     groups = set()
     for job in study.jobs():
@@ -171,7 +174,7 @@ def of_study(study: StudyFolder, metric: str | None = None) -> Sites:
     }
     seeds = min(len(own) for sites in by_seed.values() for own in sites.values())
     dataset = str(study.settings["dataset"])
-    lines = (f"{study.path.name}: {rule}, {seeds} seeds",)
+    lines = (f"{study.path.name}: {rule}, {seeds} seed{'s' if seeds > 1 else ''}",)
     budgets = {study.path.name: budget(study.settings)}
     return Sites(dataset, name, means, seeds, lines, frozenset(groups), budgets)
 

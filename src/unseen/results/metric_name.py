@@ -1,5 +1,6 @@
 """Names of metrics: `accuracy`, `worst accuracy@region`, `variance source accuracy@sex`."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -70,3 +71,23 @@ class MetricName:
         """
         percent = 100 if "accuracy" in self.metric else 1
         return {VARIANCE: 1000, ENTROPY: 10}.get(next(iter(self.words), ""), percent)
+
+
+def main_metric(asked: str | None, metrics: Sequence[str]) -> str:
+    """Return the metric that a study selects and reports by.
+
+    Args:
+        asked: What the study asks for.
+        metrics: The metrics that it records.
+
+    Returns:
+        What the study asks for, else Dice, which masks have, else accuracy, else the root of the
+        mean squared error, which is in the label's own unit, else the first metric.
+
+    Example:
+        >>> main_metric(None, ("loss", "mae", "rmse")), main_metric(None, ("loss", "pearson"))
+        ('rmse', 'loss')
+    """
+    if asked is not None:
+        return asked
+    return next((name for name in ("dice", "accuracy", "rmse") if name in metrics), metrics[0])

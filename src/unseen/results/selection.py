@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial, wraps
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
 from unseen.errors import UnseenError, check_known, number
 from unseen.expression import parse, resolve
@@ -22,31 +23,40 @@ Records = Sequence[Mapping[str, Any]]
 #: (source records, target records, the study's metric) -> round
 Rule = Callable[[Records, Records, str], int]
 
+#: Which of equal rounds a rule takes.
+Ties = Literal["loss", "first"]
+TIES = get_args(Ties)
 #: What a record says about an evaluation, besides its metrics.
 KEYS = ("method", "task", "seed", "round", "role", "domain", "examples")
 #: Before a grouped metric: the worst of its groups.
 WORST = f"{metric_name.WORST} "
 
 
-def source_validation(source: Records, target: Records, metric: str) -> int:
+def source_validation(source: Records, target: Records, metric: str, *, ties: Ties = "loss") -> int:
     """Return the round with the best mean of the metric over the source domains' validation splits.
 
-    Each domain counts once, and the earliest round wins ties.
+    Each domain counts once.
 
     Args:
         source: The source records.
         target: The target records, which are not read.
         metric: The study's metric.
+        ties: Which of equal rounds: that of the lowest mean loss, and of these the earliest
+            ("loss"), or the earliest ("first").
+
+    Note:
+        Where one class is frequent, the accuracy of a network that has learnt nothing may equal
+        that of all later rounds; the loss tells them apart.
 
     Raises:
         UnseenError: The metric is defined nowhere. Where it is undefined at some domain, the mean
             is over the others.
     """
     rows = [record for record in source if record["role"] == "source"]
-    return _best("source-validation", rows, metric)
+    return _best("source-validation", rows, metric, ties)
 
 
-def ood_validation(source: Records, target: Records, metric: str) -> int:
+def ood_validation(source: Records, target: Records, metric: str, *, ties: Ties = "loss") -> int:
     """Return the round as `source_validation`, over the domains neither source nor target."""
     rows = [record for record in source if record["role"] == "ood-validation"]
     if not rows:
@@ -54,7 +64,7 @@ def ood_validation(source: Records, target: Records, metric: str) -> int:
             "ood-validation needs a domain that is neither source nor target; this study has none.",
             remedy="Name one: [holdout] source = ['a', 'b'], validation = ['c'], target = ['d'].",
         )
-    return _best("ood-validation", rows, metric)
+    return _best("ood-validation", rows, metric, ties)
 
 
 def last(source: Records, target: Records, metric: str) -> int:
@@ -149,6 +159,7 @@ class Selected:
         undefined: Metric -> target domains where it is not defined.
         worse: Metric -> target domains where an answer that looks at no input is better, as far as
             that is recorded.
+        level: Metric -> target domains where such an answer has the same figure.
     """
 
     method: str
@@ -158,31 +169,12 @@ class Selected:
     metrics: Mapping[str, float | None]
     undefined: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     worse: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    level: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 def no_selection(job: Job, metrics: Iterable[str]) -> Selected:
     """Return what a job that diverged reports: no round, and every metric undefined."""
     return Selected(job.method, job.task, job.seed, -1, dict.fromkeys(metrics))
-
-
-def main_metric(asked: str | None, metrics: Sequence[str]) -> str:
-    """Return the metric that a study selects and reports by.
-
-    Args:
-        asked: What the study asks for.
-        metrics: The metrics that it records.
-
-    Returns:
-        What the study asks for, else Dice, which masks have, else accuracy, else the root of the
-        mean squared error, which is in the label's own unit, else the first metric.
-
-    Example:
-        >>> main_metric(None, ("loss", "mae", "rmse")), main_metric(None, ("loss", "pearson"))
-        ('rmse', 'loss')
-    """
-    if asked is not None:
-        return asked
-    return next((name for name in ("dice", "accuracy", "rmse") if name in metrics), metrics[0])
 
 
 def selected(
@@ -208,7 +200,7 @@ def selected(
     if not rows:
         raise UnseenError(f"{jobs.pop()}: the target has no record of round {best}, the chosen.")
     run = _reported(Selected(*jobs.pop(), best, {}), rows, {n: n for n in names(rows[0])})
-    return replace(run, worse=beaten(rows, constants))
+    return replace(run, worse=beaten(rows, constants), level=beaten(rows, constants, level=True))
 
 
 def _reported(run: Selected, records: Records, labels: Mapping[str, str]) -> Selected:
@@ -230,13 +222,14 @@ def _reported(run: Selected, records: Records, labels: Mapping[str, str]) -> Sel
     return replace(run, metrics=metrics, undefined=undefined)
 
 
-def beaten(rows: Records, constants: Records) -> dict[str, tuple[str, ...]]:
+def beaten(rows: Records, constants: Records, level: bool = False) -> dict[str, tuple[str, ...]]:
     """Return metric -> the domains where an answer that looks at no input is better.
 
     Args:
         rows: One evaluation per domain.
         constants: What such an answer scores. What a domain's record lacks is judged by the squared
             error: so are all metrics of numbers.
+        level: Return where it is as good instead.
 
     Example:
         >>> rows = [{"domain": "a", "rmse": 2.0, "r2": 0.1}]
@@ -250,8 +243,9 @@ def beaten(rows: Records, constants: Records) -> dict[str, tuple[str, ...]]:
         for name in (k for k in names(record) if k in record and "@" not in k):
             by = next((m for m in (name, "loss", "rmse") if m in constant and m in record), name)
             ours, theirs = record[by], constant.get(by)
-            differ = ours is not None and theirs is not None and ours != theirs
-            if differ and (ours > theirs) == less_is_better(by):
+            if ours is None or theirs is None:
+                continue
+            if ours == theirs if level else better(by, theirs, ours):
                 worse[name] = (*worse.get(name, ()), record["domain"])
     return worse
 
@@ -306,17 +300,20 @@ def names(record: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(WORST + name if "@" in name else name for name in metrics)
 
 
+def better(metric: str, a: float, b: float) -> bool:
+    """Return whether a is a better figure of a metric than b."""
+    return a < b if less_is_better(metric) else a > b
+
+
 def less_is_better(metric: str) -> bool:
     """Return whether less of a metric, grouped or not, is better."""
     return MetricName.parse(metric).lower
 
 
-def _best(name: str, records: Records, metric: str) -> int:
-    """Return the round with the best mean over the records' domains, the earliest among equals."""
-    rounds: dict[int, list[float]] = defaultdict(list)
-    for record in records:
-        if (level := value(record, metric)) is not None:
-            rounds[record["round"]].append(level)
+def _best(name: str, records: Records, metric: str, ties: Ties = "first") -> int:
+    """Return the round with the best mean over the records' domains; see `source_validation`."""
+    check_known("ties", TIES, ties)
+    rounds = levels(records, metric)
     if not rounds:
         raise UnseenError(
             f"{name} cannot select by {metric}: it is undefined in all {len(records)} evaluations "
@@ -325,4 +322,15 @@ def _best(name: str, records: Records, metric: str) -> int:
             "selection = 'last'.",
         )
     sign = 1 if less_is_better(metric) else -1
-    return min(rounds, key=lambda r: (sign * mean(rounds[r]), r))
+    measured = ties == "loss" and all("loss" in record for record in records)
+    losses = levels(records, "loss") if measured else {}
+    return min(rounds, key=lambda r: (sign * mean(rounds[r]), mean(losses.get(r, [math.inf])), r))
+
+
+def levels(records: Records, metric: str) -> dict[int, list[float]]:
+    """Return round -> a metric at the domains where it is defined."""
+    rounds: dict[int, list[float]] = defaultdict(list)
+    for record in records:
+        if (level := value(record, metric)) is not None:
+            rounds[record["round"]].append(level)
+    return rounds

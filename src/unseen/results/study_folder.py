@@ -18,8 +18,9 @@ from typing import Any, Literal, Self
 
 from unseen.errors import UnseenError
 from unseen.results import records, study_file
+from unseen.results.metric_name import main_metric
 from unseen.results.records import Job, Record
-from unseen.results.selection import Records, main_metric, names, value
+from unseen.results.selection import Records, names, value
 from unseen.results.statistics import mean
 from unseen.results.study_file import NAME, code
 from unseen.spec import user_code

@@ -22,15 +22,15 @@ from unseen.methods.base import sets_weights
 from unseen.methods.compose import method as compose
 from unseen.results import fairness
 from unseen.results.drawing import dots, lines
+from unseen.results.ends import Ends
 from unseen.results.formats import counted
-from unseen.results.metric_name import VALIDATION, WORST, MetricName
+from unseen.results.metric_name import VALIDATION, WORST, MetricName, main_metric
 from unseen.results.published_rows import Printed, printed
 from unseen.results.records import Job, Record
 from unseen.results.search_records import SearchRecord, all_ranges, as_csv, efforts, searches
 from unseen.results.selection import (
     Selected,
     at_validation,
-    main_metric,
     no_selection,
     selected,
 )
@@ -155,7 +155,8 @@ class Results:
         metric, rule = metric or self.metric, selection or self.study.selection
         check_known("metric", self.offered, metric)
         failed, paper = self.diverged(), self.paper(metric)
-        runs, columns, notes = self._runs(failed, rule), tuple[str, ...](), []
+        ends = Ends(self.own_rounds())
+        runs, columns, notes = ends.watch(self._runs(failed, rule)), tuple[str, ...](), []
         if metric in fairness.offered(self.metrics, self.study.groups):
             columns, results = fairness.of_sources(metric, runs)
             notes = [fairness.note(metric)]
@@ -172,7 +173,13 @@ class Results:
             tasks=tasks,
             seeds=self.study.seed_list,
             not_applicable=self.not_applicable,
-            protocol=(*notes, *divergence_lines(failed), *self.solved(), *self.protocol(rule)),
+            protocol=(
+                *notes,
+                *divergence_lines(failed),
+                *self.solved(),
+                *self.protocol(rule),
+                *ends.notes(self.metric, self.study.patience is not None),
+            ),
             title=self.study.title or self.study.name,
             # Environments of the sources are not targets to rank or to test over.
             reference=None if columns else self.study.reference,
@@ -204,11 +211,7 @@ class Results:
         Args:
             selection: The rule that chose the rounds.
         """
-        methods: dict[str, Method] = {}
-        for text in self.methods:
-            with suppress(UnseenError):  # a user's part that is gone
-                methods[text] = compose(text)
-        own_rounds = [text for text, method in methods.items() if method.rounds is not None]
+        methods, own_rounds = self.composed(), self.own_rounds()
         searched = self.searched()
         own = [text for text in self.methods if "weights" in parse(text)[0].arguments]
         text = render(
@@ -230,6 +233,18 @@ class Results:
             no_result=NO_RESULT,
         )
         return [" ".join(line.split()) for line in f"\n{text}".split("\n* ")[1:]]
+
+    def composed(self) -> dict[str, Method]:
+        """Return the study's methods by their expressions, without a user's that are gone."""
+        methods: dict[str, Method] = {}
+        for text in self.methods:
+            with suppress(UnseenError):
+                methods[text] = compose(text)
+        return methods
+
+    def own_rounds(self) -> list[str]:
+        """Return the methods that say themselves how many rounds they take."""
+        return [text for text, method in self.composed().items() if method.rounds is not None]
 
     def searched(self) -> list[SearchRecord]:
         """Return the records of the searches of settings."""

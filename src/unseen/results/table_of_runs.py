@@ -104,7 +104,7 @@ def table(
             f"where {metric} is defined; not at: {omitted}"
         )
     notes += _undefined(present, metric, summaries, lacking)
-    notes += _worse(present, metric, len(seeds))
+    notes += _beaten(present, metric, len(seeds))
     notes += [f"n/a: {m} {refused[m]}" for m in methods if m in refused]
     comparison = None
     if reference is not None:
@@ -157,17 +157,30 @@ def _undefined(
     return notes
 
 
-def _worse(runs: Sequence[Selected], metric: str, seeds: int) -> list[str]:
-    """Return where an answer without any input is better, in a line."""
+def _beaten(runs: Sequence[Selected], metric: str, seeds: int) -> list[str]:
+    """Return where an answer without any input is better, and where as good, a line of each."""
+    worse = {"worse than": [run.worse for run in runs], "level with": [run.level for run in runs]}
+    return [
+        f"{words} a constant: {lines}"
+        for words, places in worse.items()
+        if (lines := _places(runs, [own.get(metric, ()) for own in places], seeds))
+    ]
+
+
+def _places(runs: Sequence[Selected], places: Sequence[Sequence[str]], seeds: int) -> str:
+    """Return methods with target domains, of each run its own."""
     single = len({run.task for run in runs}) == 1
     counts: dict[str, Counter[str]] = {}
-    for run in runs:
-        for domain in run.worse.get(metric, ()):
+    for run, domains in zip(runs, places, strict=True):
+        for domain in domains:
             # Plans of several tasks may have one target, such as growing ones.
             at = domain if single or run.task == domain else f"{domain} (task {run.task})"
             counts.setdefault(run.method, Counter())[at] += 1
     lines = []
-    for method, places in counts.items():
-        often = {at: f" ({n} of {seeds} seeds)" if n < seeds else "" for at, n in places.items()}
-        lines.append(f"{method} at {', '.join(at + some for at, some in often.items())}")
-    return [f"worse than a constant: {'; '.join(lines)}"] if lines else []
+    targets = len({run.task for run in runs})
+    for method, found in counts.items():
+        often = {at: f" ({n} of {seeds} seeds)" if n < seeds else "" for at, n in found.items()}
+        everywhere = len(often) == targets > 2 and not any(often.values())
+        at = f"all {targets} targets" if everywhere else ", ".join(a + n for a, n in often.items())
+        lines.append(f"{method} at {at}")
+    return "; ".join(lines)

@@ -24,8 +24,8 @@ from unseen.expression import parse
 from unseen.privacy.ledger import card as ledger_card
 from unseen.results import records
 from unseen.results.formats import counted
+from unseen.results.metric_name import main_metric
 from unseen.results.records import Job
-from unseen.results.selection import main_metric
 from unseen.serving.bounds import BOUND, SIDES, measures, quantities_of, ranges_of
 from unseen.serving.directory import SEGMENTATION
 from unseen.serving.event_times import described as described_times

@@ -24,8 +24,9 @@ from unseen.engine.stacked import Stacked
 from unseen.errors import Diverged, UnseenError
 from unseen.privacy.ledger import Metered, before_training
 from unseen.results import records
+from unseen.results.metric_name import main_metric
 from unseen.results.records import Job, Log
-from unseen.results.selection import main_metric, select
+from unseen.results.selection import select
 from unseen.spec.holdout import Task
 from unseen.study.checks import behind
 from unseen.study.flat import is_flat, source_losses

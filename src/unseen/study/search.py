@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from unseen.errors import UnseenError
+from unseen.results.metric_name import main_metric
 from unseen.results.records import Job
 from unseen.results.search_records import SearchRecord, TrialRecord, place, winner
-from unseen.results.selection import less_is_better, main_metric, select, value
+from unseen.results.selection import less_is_better, select, value
 from unseen.results.statistics import mean
 from unseen.results.study_folder import JobFolder
 from unseen.spec.holdout import Task

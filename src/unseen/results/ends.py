@@ -1,0 +1,64 @@
+"""Whether training had come to its end: notes under a table for those who read its figures."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+
+from unseen.results.selection import Records, Selected, levels
+from unseen.results.statistics import mean
+
+#: With fewer evaluated rounds nothing is said of where a curve goes.
+FEWEST = 3
+
+
+class Ends:
+    """Counts jobs whose round is the first one, and jobs whose loss still fell in the last.
+
+    Args:
+        without: Methods that say themselves how many rounds they take.
+    """
+
+    def __init__(self, without: Sequence[str] = ()) -> None:
+        self.without = without
+        self.jobs, self.first, self.falling = Counter[str](), Counter[str](), Counter[str]()
+
+    def watch(self, runs: Iterable[tuple[Selected, Records]]) -> Iterator[tuple[Selected, Records]]:
+        """Yield the runs with their source records, and count them."""
+        for run, source in runs:
+            if run.method not in self.without:
+                self._count(run, source)
+            yield run, source
+
+    def _count(self, run: Selected, source: Records) -> None:
+        rows = [record for record in source if record["role"] == "source" and "loss" in record]
+        losses = {r: mean(own) for r, own in levels(rows, "loss").items()}
+        if len(losses) < FEWEST:
+            return
+        self.jobs[run.method] += 1
+        self.first[run.method] += run.round == min(losses)
+        self.falling[run.method] += min(losses, key=lambda r: (losses[r], r)) == max(losses)
+
+    def notes(self, metric: str, until_flat: bool) -> list[str]:
+        """Return what a reader should know of how training ended.
+
+        Args:
+            metric: What rounds are selected by.
+            until_flat: Whether training went on until the loss was flat.
+        """
+        lines = []
+        if first := self._most(self.first):
+            lines.append(
+                f"selected in most jobs was the first round of {first}: by {metric} nothing "
+                "that came later is better on the sources; another metric may tell more"
+            )
+        if not until_flat and (falling := self._most(self.falling)):
+            lines.append(
+                f"most jobs ended while the sources' loss was still falling: {falling}; more "
+                "rounds, or rounds = 'until-flat(...)', may change the order of the methods"
+            )
+        return lines
+
+    def _most(self, counts: Counter[str]) -> str:
+        """Return the methods of which more than half of the jobs count."""
+        return ", ".join(method for method, jobs in self.jobs.items() if 2 * counts[method] > jobs)
