@@ -283,9 +283,12 @@ def test_a_source_of_one_example_cannot_be_split() -> None:
 
 def test_a_batch_larger_than_a_clients_training_split() -> None:
     split = Split(torch.zeros(9, 1), torch.arange(9) % 2)
-    check_clients(ready(split), Study(training={"batch_size": 9}), TASK)
+    assert check_clients(ready(split), Study(training={"batch_size": 9}), TASK) == []
+    (warning,) = check_clients(ready(split), Study(training={"batch_size": 10}), TASK)
+    assert warning.startswith("client 'a' has 9 training examples, fewer than a batch of 10")
     with pytest.raises(UnseenError) as caught:
-        check_clients(ready(split), Study(training={"batch_size": 10}), TASK)
+        training = {"batch_size": 10, "drop_last": True}
+        check_clients(ready(split), Study(training=training), TASK)
     for word in ("batch_size = 10", "9 training examples", "client 'a'", "task 'c'"):
         assert word in str(caught.value)
 

@@ -36,7 +36,6 @@ def table(tmp_path: Path) -> Path:
         ({"training.optimizer": "sgd(lr=log(0.01, 1))"}, ("did you mean 'optimiser'",)),
         ({"training.optimiser": "log(0.01, 1)"}, ("training.optimiser must be a text",)),
         ({"rounds": "log(1, 5)"}, ("rounds must be an integer", "found 2.472")),
-        ({"training.batch_size": "one(4, 1000)"}, ("batch_size = 1000 is larger than the",)),
         ({"model": "mlp(widths=[one(4, 0)])"}, ("widths",)),
     ],
 )

@@ -180,14 +180,14 @@ def check_clients(prepared: Prepared, study: StudySpec, task: Task) -> list[str]
         train = client.split("train")
         n, batch = len(train), study.training.batch_size
         where = f"client {name!r} (task {task.name!r})"
-        # A partition makes clients of any size: one of few examples trains on batches of all. So
-        # does a site of few with times: Cox's risk sets are best those of all its rows.
-        whole = bool(study.partition) or prepared.times > 0
-        if batch > n and (not whole or study.training.drop_last):
+        if batch > n and study.training.drop_last:
             raise UnseenError(
                 f"batch_size = {batch} is larger than the {n} training examples of {where}.",
-                remedy=f"Set training.batch_size to {n} or less.",
+                remedy=f"Set training.batch_size to {n} or less, or training.drop_last = false.",
             )
+        if batch > n and not (study.partition or prepared.times):
+            few = f"client {name!r} has {n} training examples, fewer than a batch of {batch}"
+            warnings.append(f"{few}: each of its epochs is one step.")
         for split in (train, client.split("validation")):
             _check_finite(split.x, where)
         if prepared.masks:
