@@ -7,6 +7,7 @@ import warnings
 
 import numpy as np
 import pytest
+import torch
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.model_selection import LeaveOneGroupOut, cross_val_score
 from sklearn.utils.estimator_checks import check_estimator
@@ -62,3 +63,42 @@ def test_rounds_of_a_network_learn_and_a_missing_cell_is_no_fault() -> None:
     model = FederatedClassifier("fedavg", rounds=10, training=training).fit(gaps, Y, groups=SITES)
     assert model.score(gaps, Y) > 0.7
     assert model.get_params()["method"] == "fedavg"
+
+
+@pytest.mark.parametrize("lacking", [None, np.nan, float("nan"), np.datetime64("NaT")])
+def test_a_row_without_a_site_is_refused(lacking: object) -> None:
+    groups = np.array([*SITES[:80], *[lacking] * 40], dtype=object)
+    for sites in (groups, groups.tolist()):
+        with pytest.raises(ValueError, match="no site for 40 of 120 rows; the first is row 80"):
+            FederatedClassifier().fit(X, Y, groups=sites)
+
+
+def test_a_missing_number_of_a_site_and_pandas_kinds_are_refused() -> None:
+    with pytest.raises(ValueError, match="no site for 40 of 120 rows"):
+        FederatedClassifier().fit(X, Y, groups=np.repeat([1.0, 2.0, np.nan], 40))
+    pandas = pytest.importorskip("pandas", reason="the extra pandas is not installed")
+    for kind in ("string", "category", "object"):
+        groups = pandas.Series([*SITES[:80], *[None] * 40], dtype=kind)
+        with pytest.raises(ValueError, match="no site for 40 of 120 rows"):
+            FederatedClassifier().fit(X, Y, groups=groups)
+
+
+def test_a_site_of_one_row_is_warned_of() -> None:
+    sites = ["alone", *SITES[1:]]
+    with pytest.warns(UserWarning, match="sites of one row: 'alone'. A study refuses such sites"):
+        FederatedClassifier().fit(X, Y, groups=sites)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        FederatedClassifier().fit(X, Y, groups=SITES)
+        FederatedRegressor().fit(X[:1], LOGIT[:1])
+
+
+def test_labels_that_cannot_be_written_to_are_no_fault() -> None:
+    """As pandas 3 hands them out."""
+    y = LOGIT.copy()
+    y.flags.writeable = False
+    torch.set_warn_always(True)  # else it warns once in a process
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        FederatedRegressor().fit(X, y, groups=SITES)
+    torch.set_warn_always(False)

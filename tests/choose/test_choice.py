@@ -15,7 +15,7 @@ from unseen import UnseenError, method
 from unseen.choose import choose
 from unseen.choose.choice_page import expectation, page, size
 from unseen.choose.playing import at_rate, play
-from unseen.choose.trials import ALONE, BASE, Cost, best_rate, tuned, view_of
+from unseen.choose.trials import ALONE, BASE, CONSTANT, Cost, best_rate, tuned, view_of
 from unseen.cli.main import app
 from unseen.spec.study import StudySpec
 
@@ -161,7 +161,7 @@ def test_the_figures_are_those_of_studies_and_a_repeated_call_plays_nothing(tmp_
     study = StudySpec(**STUDY)
     found = play(study, ["glm"], tmp_path, groups=2, rates=(1.0, 5.0), jobs=1)
     assert {len(sites) for sites in found.groups.values()} == {2}
-    assert set(found.by_recipe) == {"fedavg", "glm", "deepall", ALONE}
+    assert set(found.by_recipe) == {"fedavg", "glm", "deepall", ALONE, CONSTANT}
     assert all(len(trial.figures) == 4 for trial in found.by_recipe.values())
     marks = {p: p.stat().st_mtime_ns for p in tmp_path.rglob("done.json")}
     assert play(study, ["glm"], tmp_path, groups=2, rates=(1.0, 5.0), jobs=1) == found

@@ -310,6 +310,9 @@ def test_the_table_of_what_is_finished_by_another_rule(
     shown = unseen("table", str(file), *shared, "--metric", "loss", "--format", "markdown")
     assert shown.out == results.table("loss").to_markdown()
     assert "Three sites" in unseen("table", str(file), *shared).out
+    alone = unseen("table", str(tmp_path / "out"), "--metric", "loss", "--format", "markdown")
+    assert alone.out == shown.out
+    assert "says itself" in unseen("table", str(tmp_path / "out"), "rounds=3").err
     assert written(tmp_path / "out") == before
     wrong = unseen("table", str(file), *shared, "--format", "word")
     assert wrong.code == 2
@@ -386,7 +389,8 @@ def test_a_dry_run_checks_everything_and_writes_nothing(
     assert ran.code == 0
     for word in ("north: 20 examples", "model: logistic", "jobs: 3, of which 3"):
         assert word in ran.out
-    wrong = unseen("study", str(file), "training.batch_size=50", "--dry-run")
+    large = ["training.batch_size=50", "training.drop_last=true"]
+    wrong = unseen("study", str(file), *large, "--dry-run")
     assert wrong.code == 2
     assert "batch_size = 50" in wrong.err
     assert sorted(tmp_path.rglob("*")) == before

@@ -72,7 +72,7 @@ def test_faulty_rows_are_named_and_the_others_predicted(
     out = tmp_path / "out" / "answers.jsonl"
     ran = unseen("predict", of_rows.folder, *inputs, "--out", out)
     found = [json.loads(line) for line in out.read_text().splitlines()]
-    assert ran.code == 1 and ran.out == "" and "2 used, 10 not" in ran.err
+    assert ran.code == 1 and ran.out == "" and "2 rows used, 6 not; 4 files not used" in ran.err
     said = {(Path(f["input"]).name, f.get("line")): f.get("error") for f in found}
     assert said.pop(("new.csv", 2)) is None and said.pop(("new.csv", 10)) is None
     words = {
@@ -217,6 +217,7 @@ def test_parquet_holds_what_csv_holds(
         assert [p.name for p in out.parent.iterdir() if "part" in p.name] == []
     kinds = {f.name: str(f.type) for f in table.schema}
     assert kinds["prediction"] == "double" and kinds["line"] == "int64" and kinds["id"] == "string"
+    path.write_text(f"line,{HEAD}\n1,61,0.5,a\n")
     ran = unseen("predict", of_rows.folder, path, "--keep", "line", "--out", tmp_path / "o.parquet")
     assert ran.code == 2 and "no two columns of one name" in ran.err
 

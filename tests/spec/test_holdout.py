@@ -31,6 +31,14 @@ def test_only_the_named_targets_in_the_plans_order() -> None:
     assert tasks[0].sources == ("15", "30", "45")  # what is left out still trains
 
 
+def test_sites_that_are_numbered_may_be_written_as_numbers() -> None:
+    assert Study(dataset="rotated-digits", targets=[15]).targets == ("15",)
+    assert Study.read("digits", {"holdout": 15}).targets == ("15",)
+    table = {"source": [0, 30], "target": [15]}
+    (task,) = plan(Study(dataset="rotated-digits", holdout=table).holdout, ["0", "15", "30"])
+    assert task.sources == ("0", "30") and task.targets == ("15",)
+
+
 def test_fixed_lists_are_one_task_and_leave_the_others_out() -> None:
     fixed = Fixed(source=("45", "0"), validation=("15",), target=("30",), name="turned")
     assert plan(fixed, DOMAINS) == (Task("turned", ("45", "0"), ("30",), ("15",)),)

@@ -92,7 +92,7 @@ def test_a_batch_larger_than_a_clients_data(register: Callable[..., str], tmp_pa
     name = register(domain("a"), domain("b", n=10), domain("c"))
     # 10 examples, of which 1 validates
     refused(
-        study(name, training={"batch_size": 10}),
+        study(name, training={"batch_size": 10, "drop_last": True}),
         tmp_path / "out",
         "client 'b'",
         "batch_size = 10",

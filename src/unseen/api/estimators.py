@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Any, Self
 
@@ -25,8 +26,38 @@ from unseen.study.prepare import Prepared
 from unseen.study.runtime import Runtime
 from unseen.study.setting import Setting
 
+#: How many sites a warning names.
+MOST = 5
 #: The only site where nobody names any.
 ALONE = "all"
+
+
+def _sites(groups: Any, rows: int) -> np.ndarray:
+    """Return each row's site [N]; a site of one row is warned of."""
+    cells = np.asarray(groups, dtype=object).ravel()
+    if len(cells) != rows:
+        raise ValueError(f"groups names a site for each row: {len(cells)} for {rows} rows.")
+    if lacking := [i for i, cell in enumerate(cells) if _is_missing(cell)]:
+        raise UnseenError(
+            f"groups names no site for {len(lacking)} of {rows} rows; the first is row "
+            f"{lacking[0]}, counted from 0: {cells[lacking[0]]!r}.",
+            remedy="Name a site for each, or leave these rows out.",
+        )
+    sites: np.ndarray = np.asarray(groups).astype(str).ravel()
+    names, counts = np.unique(sites, return_counts=True)
+    if len(names) > 1 and (alone := names[counts == 1].tolist()):
+        more = f" and {len(alone) - MOST} more" if len(alone) > MOST else ""
+        warnings.warn(
+            f"sites of one row: {', '.join(map(repr, alone[:MOST]))}{more}. A study refuses such "
+            "sites: what one sends is its row's. Join them to others, or leave them out.",
+            stacklevel=4,
+        )
+    return sites
+
+
+def _is_missing(cell: Any) -> bool:
+    """Return whether a cell is None, NaN, or pandas' NA or NaT."""
+    return cell is None or type(cell).__name__ in ("NAType", "NaTType") or cell != cell
 
 
 class _Federated(BaseEstimator):  # type: ignore[misc]
@@ -47,9 +78,7 @@ class _Federated(BaseEstimator):  # type: ignore[misc]
         self.random_state = random_state
 
     def _fit(self, X: np.ndarray, y: Tensor, groups: Any, classes: int | None) -> None:
-        sites = np.full(len(X), ALONE) if groups is None else np.asarray(groups).astype(str)
-        if len(sites) != len(X):
-            raise ValueError(f"groups names a site for each row: {len(sites)} for {len(X)} rows.")
+        sites = np.full(len(X), ALONE) if groups is None else _sites(groups, len(X))
         self.sites_ = np.unique(sites)
         schema = Schema(tuple(f"x{j}" for j in range(X.shape[1])))
         x = torch.tensor(X, dtype=torch.float64)
@@ -175,7 +204,7 @@ class FederatedRegressor(RegressorMixin, _Federated):  # type: ignore[misc]
         X, y = validate_data(
             self, X, y, dtype=np.float64, ensure_all_finite="allow-nan", y_numeric=True
         )
-        self._fit(X, torch.from_numpy(np.asarray(y, dtype=np.float64)), groups, None)
+        self._fit(X, torch.tensor(y, dtype=torch.float64), groups, None)
         return self
 
     def predict(self, X: Any) -> np.ndarray:

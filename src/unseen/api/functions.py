@@ -2,6 +2,7 @@
 
 import tempfile
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from unseen.serving.directory import Trained
 from unseen.serving.evaluate import Evaluation
 from unseen.serving.evaluate import evaluate as measure
 from unseen.serving.labelled import Request
+from unseen.serving.new_rows import Item, check_frame
 from unseen.serving.policy import policy_of
 from unseen.serving.predict import Columns, writing
 from unseen.serving.predict import predict as answer_lines
@@ -93,16 +95,19 @@ def predict(
     trained = opened(model, allow_code, key)
     rule = None if threshold is None else str(threshold)
     policy = policy_of(trained, rule, abstain, coverage, times)
-    columns = Columns.of(trained, policy, (), (), False)
+    columns, framed = Columns.of(trained, policy, (), (), False), _is_frame(data)
+    if framed:
+        check_frame(trained.inputs, list(map(str, data.columns)))
     with tempfile.TemporaryDirectory(prefix="unseen-") as place:
-        paths = files_of(data, Path(place))
+        paths = [] if framed and data.empty else files_of(data, Path(place))
         lines = answer_lines(trained, paths, lenient=accept_unseen, strict=strict, policy=policy)
         path = Path(place) / "answers.csv"
         with writing(path, "csv", columns) as write_line:
             for line in lines:
                 write_line(line)
-        frame = pandas.read_csv(path, dtype={"prediction": "str" if trained.classes else "float"})
-    if isinstance(data, pandas.DataFrame):
+        kinds = {"prediction": "str"} | dict.fromkeys(columns.numbers, "float")
+        frame = pandas.read_csv(path, dtype=kinds)
+    if framed:
         frame = frame.drop(columns=["input", "line"]).set_axis(data.index)
     return frame
 
@@ -139,16 +144,29 @@ def evaluate(
         importance: How often each column's values are exchanged, to see what answers rest on.
         allow_code: Whether code outside `unseen` that a directory names may run.
         key: The public key of who must have signed the directory.
+
+    Raises:
+        UnseenError: No row or image could be measured. Where some could, the result's `faults`
+            name the others.
     """
     trained = opened(model, allow_code, key)
     policy = policy_of(trained, None if threshold is None else str(threshold), None, coverage)
+    if _is_frame(data):
+        check_frame(trained.inputs, list(map(str, data.columns)))
     with tempfile.TemporaryDirectory(prefix="unseen-") as place:
         (path,) = files_of(data, Path(place)) if data is not None else (None,)
         request = Request(
             path, tuple(domains) if domains is not None else None,
             tuple(metrics) if metrics is not None else None, label, domain, groups=tuple(groups),
         )  # fmt: skip
-        return measure(trained, request, None, policy, detail, importance)
+        evaluation = measure(trained, request, None, policy, detail, importance)
+        if _is_frame(data) and path is not None:
+            one_line_each = path.read_bytes().count(b"\n") == 1 + len(data)
+            faults = (_in_frame(fault, one_line_each) for fault in evaluation.faults)
+            evaluation = replace(evaluation, faults=tuple(faults))
+    if not evaluation.sites:
+        raise _unusable(evaluation.faults)
+    return evaluation
 
 
 def report(folders: Sequence[Folder] | Folder, out: Folder) -> Path:
@@ -218,6 +236,25 @@ def choose(
     choice = answer(trials)
     write(choice, RATES, Path(out))
     return choice
+
+
+def _is_frame(data: Any) -> bool:
+    return hasattr(data, "to_csv") and hasattr(data, "columns")
+
+
+def _in_frame(fault: Item, one_line_each: bool) -> Item:
+    """Return a fault with its row's place in the frame, where each row is one line of the file."""
+    if fault.line is None or not one_line_each:
+        return replace(fault, source="the data frame")
+    return replace(fault, source=f"row {fault.line - 2}", line=None)
+
+
+def _unusable(faults: Sequence[Item]) -> UnseenError:
+    """Return the error for data of which nothing could be measured."""
+    if not faults:
+        return UnseenError("none of the data can be measured: no row has a label.")
+    more = f" (the first of {len(faults)})" if len(faults) > 1 else ""
+    return UnseenError(f"none of the data can be measured; {faults[0]}{more}.")
 
 
 def opened(model: Trained | Folder, allow_code: bool = False, key: str = "") -> Trained:

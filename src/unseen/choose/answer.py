@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from statistics import fmean, stdev
 from typing import Any, NamedTuple
 
+from unseen.choose.constant import Constant, against_constant
 from unseen.choose.expectation import (
     LEVEL,
     Expectation,
@@ -15,14 +16,16 @@ from unseen.choose.expectation import (
     sites_needed,
 )
 from unseen.choose.playing import changed
-from unseen.choose.trials import ALONE, BASE, POOLED, VIEWS, Trials
+from unseen.choose.texts import figure_text
+from unseen.choose.trials import ALONE, BASE, CONSTANT, REFERENCES, VIEWS, Trials, rounded
 from unseen.core.rule import Sees
 from unseen.results.comparison import LEVEL as ALPHA
 from unseen.results.comparison import holm, wilcoxon
-from unseen.results.formats import decimals
 
 #: Metrics that lie between 0 and 1.
-SHARES = ("accuracy", "balanced-accuracy", "auroc", "auprc", "f1")
+SHARES = (
+    "accuracy", "balanced-accuracy", "auroc", "auroc-ovr", "auprc", "f1-macro", "f1-micro",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -33,7 +36,8 @@ class Row:
         recipe: Its expression.
         expected: What to expect at a new site.
         worst: The worst site and its figure.
-        against: Recipe -> the chance to be better than it at a new site, for `BASE` and `ALONE`.
+        against: Recipe -> the chance to be better than it at a new site, for `BASE`, `ALONE` and
+            `CONSTANT`.
         p: Of the best recipe against this one, Wilcoxon's over sites, after Holm; None for itself
             and for what cannot be chosen.
         factor: Of the study's learning rate, the best over all sites.
@@ -89,6 +93,8 @@ class Choice:
         data: The data set and its digest.
         study: The settings of a study that trains the recommended recipe at all sites.
         figures: Recipe -> site -> figure.
+        constant: The recommended recipe against an answer that looks at no input, where there are
+            figures of one.
     """
 
     recipe: str
@@ -105,6 +111,7 @@ class Choice:
     data: str
     study: Mapping[str, Any]
     figures: Mapping[str, Mapping[str, float]]
+    constant: Constant | None = None
 
     def row(self, recipe: str) -> Row:
         """Return the row of a recipe."""
@@ -136,6 +143,7 @@ def choose(trials: Trials, level: float = LEVEL) -> Choice:
         bool(trials.inner), tuple(changes(trials, recipe, best)), trials.refused, trials.groups,
         trials.data, settings(trials, recipe),
         {name: dict(zip(sites, own, strict=True)) for name, own in figures.items()},
+        against_constant(trials, recipe),
     )  # fmt: skip
 
 
@@ -148,7 +156,7 @@ def settings(trials: Trials, recipe: str) -> dict[str, Any]:
 def verdict(trials: Trials, sites: Sequence[str]) -> Verdict:
     """Return what these sites say of the recipes."""
     figures = trials.at(sites)
-    able = [name for name in figures if name not in (POOLED, ALONE)]
+    able = [name for name in figures if name not in REFERENCES]
     best = max(able, key=lambda name: trials.sign * sum(figures[name]))
     others = [name for name in able if name != best]
     tests = [wilcoxon(rounded(figures[best], figures[name])) for name in others]
@@ -187,11 +195,6 @@ def cheapest(trials: Trials, tied: Sequence[str], sites: Sequence[str]) -> str:
     return min(filter(near, discreet), key=lambda name: by_recipe[name].upload)
 
 
-def rounded(ours: Sequence[float], theirs: Sequence[float]) -> list[float]:
-    """Return differences without last bits that mean nothing."""
-    return [round(a - b, 9) for a, b in zip(ours, theirs, strict=True)]
-
-
 def row(
     trials: Trials, name: str, p: float | None, level: float, bounds: tuple[float, float] | None
 ) -> Row:
@@ -201,7 +204,7 @@ def row(
     worst = min(sites, key=lambda site: trials.sign * own[site])
     against = {
         other: chance([trials.sign * d for d in rounded(figures[name], figures[other])])
-        for other in (BASE, ALONE)
+        for other in (BASE, ALONE, CONSTANT)
         if other in figures and other != name
     }
     expected = expect(figures[name], level, bounds)
@@ -244,10 +247,3 @@ def changes(trials: Trials, recipe: str, best: str) -> list[str]:
             "leave to chance; the rest is that sites differ."
         )
     return sentences
-
-
-def figure_text(number: float, metric: str, gap: bool = False) -> str:
-    """Return a figure as tables print it; accuracies in percent."""
-    share = metric in SHARES
-    text = f"{100 * number:.1f}" if share else f"{number:.{max(2, decimals(metric))}f}"
-    return f"{text} points" if gap and share else text

@@ -1,13 +1,15 @@
 """The answer as a page, a paragraph and a file."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from unseen.choose.answer import Choice, Row, figure_text
+from unseen.choose.answer import Choice, Row
+from unseen.choose.constant import Constant, constant_text
 from unseen.choose.expectation import LEVEL
-from unseen.choose.trials import ALONE, BASE, POOLED
+from unseen.choose.texts import figure_text
+from unseen.choose.trials import ALONE, BASE, CONSTANT, POOLED, REFERENCES
 from unseen.core.atomic import write_atomically
 from unseen.core.templates import render
 from unseen.errors import UnseenError
@@ -23,37 +25,79 @@ def paragraph(choice: Choice) -> str:
     """Return the answer in a few sentences."""
     row = choice.row(choice.recipe)
     expected = row.expected
-
-    def figure(number: float) -> str:
-        return figure_text(number, choice.metric)
-
+    ends = (figure_text(end, choice.metric) for end in (expected.low, expected.high))
     sentences = [
         f"Recommended: {choice.recipe}. At a new site expect {choice.metric} "
-        f"{figure(expected.mean)}, and with {LEVEL:.0%} chance between {figure(expected.low)} and "
-        f"{figure(expected.high)}, judged by {expected.sites} sites that the model had not seen."
+        f"{figure_text(expected.mean, choice.metric)}, and with {LEVEL:.0%} chance between "
+        f"{' and '.join(ends)}, judged by {expected.sites} sites that the model had not seen."
     ]
-    chances = [f"{other} with {chance:.0%}" for other, chance in row.against.items()]
-    if chances:
-        sentences.append(f"It is better there than {' and than '.join(chances)} chance.")
+    names = {CONSTANT: "a constant answer"}
+    chances = [f"{names.get(n, n)} with {chance:.0%}" for n, chance in row.against.items()]
+    better = [f"It is better there than {' and than '.join(chances)} chance."] if chances else []
+    content = choice.to_json()
+    sentences += [*check(content), *better, *against_constant(content)]
+    return " ".join([*sentences, *against_others(choice), *against_references(choice)])
+
+
+def check(choice: Mapping[str, Any]) -> list[str]:
+    """Return what the choice itself would have had, if there was anything to choose.
+
+    Args:
+        choice: The content of `choice.json`.
+    """
+    able = [row["recipe"] for row in choice["rows"] if row["recipe"] not in REFERENCES]
+    mean = figure_text(choice["procedure"]["mean"], choice["metric"])
+    start = "The choice itself, made for each group of sites by the figures of the others"
+    return [f"{start}, would have had {mean}."] if len(able) > 1 else []
+
+
+def against_constant(choice: Mapping[str, Any]) -> list[str]:
+    """Return what is said where the sites cannot tell the recommended recipe from a constant.
+
+    Args:
+        choice: The content of `choice.json`; one that is older than this comparison has none.
+    """
+    if (fields := choice.get("constant")) is None:
+        return []
+    text = constant_text(Constant(**fields), choice["recipe"], choice["metric"])
+    return [text] if text else []
+
+
+def against_others(choice: Choice) -> list[str]:
+    """Return what the test over sites says of the other recipes that could be recommended."""
+    row, best = choice.row(choice.recipe), choice.row(choice.best)
+    others = [other.recipe for other in choice.rows if other.p is not None]
+    if not others:
+        return [f"No other recipe was tried: {choice.recipe} was compared with none."]
     if len(choice.tied) == 1:
-        sentences.append(
-            f"It is ahead of every other recipe (p < {ALPHA}, Wilcoxon over sites, Holm)."
-        )
-    elif choice.recipe == choice.best:
+        many = "every other recipe" if len(others) > 1 else others[0]
+        return [f"It is ahead of {many} (p < {ALPHA}, Wilcoxon over sites, Holm)."]
+    if choice.recipe == choice.best:
         names = ", ".join(name for name in choice.tied if name != choice.recipe)
-        sentences.append(f"It has the best mean; these sites cannot tell it from: {names}.")
-    else:
-        best = choice.row(choice.best)
-        less = (
-            f"needs {SERVER[row.sees]} at the server, and not {SERVER[best.sees]}"
-            if row.sees != best.sees
-            else f"sends {size(row.sent)} for {size(best.sent)}"
-        )
-        sentences.append(
-            f"{choice.best} has the best mean, {figure(best.expected.mean)}, but these sites "
-            f"cannot tell the two apart (p = {row.p:.2g}), and {choice.recipe} {less}."
-        )
-    return " ".join(sentences)
+        return [f"It has the best mean; these sites cannot tell it from: {names}."]
+    less = (
+        f"needs {SERVER[row.sees]} at the server, and not {SERVER[best.sees]}"
+        if row.sees != best.sees
+        else f"sends {size(row.sent)} for {size(best.sent)}"
+    )
+    return [
+        f"{choice.best} has the best mean, {figure_text(best.expected.mean, choice.metric)}, but "
+        f"these sites cannot tell the two apart (p = {row.p:.2g}), and {choice.recipe} {less}."
+    ]
+
+
+def against_references(choice: Choice) -> list[str]:
+    """Return which rows for comparison have a better mean; the constant has its own sentence."""
+    own, sign = choice.row(choice.recipe).expected.mean, -1 if choice.lower else 1
+    ahead = [
+        f"{row.recipe} ({figure_text(row.expected.mean, choice.metric)})"
+        for row in choice.rows
+        if row.recipe in (POOLED, ALONE) and round(sign * (row.expected.mean - own), 9) > 0
+    ]
+    if not ahead:
+        return []
+    many = "have better means" if len(ahead) > 1 else "has a better mean"
+    return [f"For comparison only, never recommended: {' and '.join(ahead)} {many}."]
 
 
 def page(choice: Choice, factors: Sequence[float]) -> str:
@@ -66,21 +110,21 @@ def page(choice: Choice, factors: Sequence[float]) -> str:
     bold = choice.recipe
 
     def mark(row: Row) -> str:
-        name = row.recipe if row.recipe == ALONE else f"`{row.recipe}`"
+        name = row.recipe if row.recipe in (ALONE, CONSTANT) else f"`{row.recipe}`"
         return f"**{name}**" if row.recipe == bold else name
 
     def p(row: Row) -> str:
         return "best" if row.recipe == choice.best else "" if row.p is None else f"{row.p:.2g}"
 
     def server(row: Row) -> str:
-        return {ALONE: "", POOLED: "all rows"}.get(row.recipe, SERVER[row.sees])
+        return {ALONE: "", CONSTANT: "", POOLED: "all rows"}.get(row.recipe, SERVER[row.sees])
 
     groups = "; ".join(", ".join(sites) for sites in choice.groups.values())
     alone = all(len(sites) == 1 for sites in choice.groups.values())
     return render(
         "unseen.choose", "choice.md.jinja", choice=choice, paragraph=paragraph(choice), base=BASE,
-        alone=ALONE, level=f"{LEVEL:.0%}", mark=mark, p=p, size=size,
-         server=server,
+        alone=ALONE, constant=CONSTANT, level=f"{LEVEL:.0%}", mark=mark, p=p, size=size,
+        server=server, seconds=lambda row: "" if row.recipe == CONSTANT else f"{row.seconds:.1f}",
         figure=lambda number: figure_text(number, choice.metric),
         percent=lambda chance: "" if chance is None else f"{chance:.0%}",
         sites=choice.procedure.sites, rates=", ".join(f"{factor:g}" for factor in factors),
@@ -105,7 +149,8 @@ def expectation(file: Path) -> dict[str, Any]:
         texts = {n: figure_text(expected[n], choice["metric"]) for n in ("mean", "low", "high")}
         return {
             "texts": texts, "study": choice["study"], "recipe": choice["recipe"],
-            "metric": choice["metric"], "level": LEVEL, "data": choice["data"], **expected,
+            "metric": choice["metric"], "level": LEVEL, "data": choice["data"],
+            "notes": [*check(choice), *against_constant(choice)], **expected,
         }  # fmt: skip
     except (OSError, ValueError, KeyError, StopIteration, TypeError) as error:
         raise UnseenError(

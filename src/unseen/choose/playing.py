@@ -2,15 +2,17 @@
 
 import os
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+from unseen.choose.constant import constant_trial
 from unseen.choose.trials import (
     ALONE,
     BASE,
+    CONSTANT,
     POOLED,
     Cost,
     Trial,
@@ -60,6 +62,14 @@ class Played:
     rows: Mapping[str, int]
 
 
+class Rated(NamedTuple):
+    """A study at a multiple of the learning rate, and the folder of its records."""
+
+    factor: float
+    study: Study
+    folder: Path
+
+
 @dataclass(frozen=True)
 class Search:
     """How recipes are played, whichever sites are left out.
@@ -78,23 +88,39 @@ class Search:
 
     def played(self, recipes: Sequence[str], holdout: Any, out: Path) -> Played:
         """Play recipes, those that train by rounds at every rate."""
-        by_rounds = [name for name in recipes if compose(name).rounds is None]
-        exact = [name for name in recipes if name not in by_rounds]
         figures: dict[str, dict[float, Mapping[str, Sequence[float]]]] = defaultdict(dict)
         costs: dict[str, list[Cost]] = defaultdict(list)
         rows: dict[str, int] = {}
         results = None
-        for factor in sorted(self.rates, key=lambda rate: (rate != 1, rate)):
-            # Exact models have no rate, and mixtures find their members' own or hold the study's.
-            methods = [*by_rounds, *(exact if factor == 1 or 1 not in self.rates else ())]
-            self.say(f"learning rate × {factor:g}: {', '.join(methods)}")
-            study = changed(self.study, methods, holdout, factor)
-            results = self.run(study, out / f"rate-{factor:g}")
+        for factor, study, folder in studies(self.study, self.rates, recipes, holdout, out):
+            self.say(f"learning rate × {factor:g}: {', '.join(study.methods)}")
+            results = self.run(study, folder)
             for name, by_site in at_targets(results, rows, costs).items():
                 figures[name][factor] = by_site
         if results is None:
             raise UnseenError("rates is empty.", remedy="Name one, such as 1.")
         return Played(results, figures, costs, rows)
+
+
+def studies(
+    study: StudySpec, rates: Sequence[float], recipes: Sequence[str], holdout: Any, out: Path
+) -> Iterator[Rated]:
+    """Yield a study for every rate, with the recipes that train by rounds.
+
+    Exact models have no rate, and mixtures find their members' own or hold the study's.
+
+    Args:
+        study: The settings that all recipes share.
+        rates: Factors of its learning rate.
+        recipes: Expressions of methods.
+        holdout: The plan of sites left out.
+        out: The folder of the records.
+    """
+    by_rounds = [name for name in recipes if compose(name).rounds is None]
+    exact = [name for name in recipes if name not in by_rounds]
+    for factor in sorted(rates, key=lambda rate: (rate != 1, rate)):
+        methods = [*by_rounds, *(exact if factor == 1 or 1 not in rates else ())]
+        yield Rated(factor, changed(study, methods, holdout, factor), out / f"rate-{factor:g}")
 
 
 def play(
@@ -139,8 +165,7 @@ def play(
 
     search = Search(study, rates, run or here, say)
     able = tuple(dict.fromkeys((BASE, *recipes)))
-    names = (*able, POOLED) if pool and POOLED not in able else able
-    whole = search.played(names, {"groups": groups}, out)
+    whole = search.played(rows_of(recipes, pool), {"groups": groups}, out)
     results = whole.results
     sites = {task.name: task.targets for task in results.tasks}
     lower = less_is_better(results.metric)
@@ -158,7 +183,27 @@ def play(
     if alone:
         elsewhere = alone_elsewhere(search, trials.by_recipe[BASE].best, out)
         trials = replace(trials, by_recipe={**trials.by_recipe, ALONE: elsewhere})
-    return trials
+    return with_constant(trials, results)
+
+
+def rows_of(recipes: Sequence[str], pool: bool) -> tuple[str, ...]:
+    """Return what is played: the usual recipe, those to choose among, and pooled rows if wanted."""
+    return tuple(dict.fromkeys((BASE, *recipes, *((POOLED,) if pool else ()))))
+
+
+def with_constant(trials: Trials, results: Results) -> Trials:
+    """Return the trials with the answer that looks at no input, if all sites have its figure.
+
+    Args:
+        trials: All recipes.
+        results: Of a study of them, with the constants of every group's training sites. The server
+            of real sites does not know these.
+    """
+    jobs = (job for job in results.folders() if job.job.method == BASE)
+    trial, answer = constant_trial(jobs, trials.metric)
+    if trial is None or not trials.figures_everywhere(trial):
+        return trials
+    return replace(trials, by_recipe={**trials.by_recipe, CONSTANT: trial}, constant=answer)
 
 
 def alone_elsewhere(search: Search, factor: float, out: Path) -> Trial:
@@ -186,18 +231,11 @@ def without_two(
     Raises:
         UnseenError: If too few sites are left to train on.
     """
-    groups, sizes = whole.groups, sorted(map(len, whole.groups.values()))
-    if sum(sizes[:-2]) < 2:
-        raise UnseenError(
-            f"a nested search leaves two groups out at a time, and of {sum(sizes)} sites in "
-            f"{len(groups)} groups fewer than two are left to train on.",
-            remedy="Take more groups, or leave nested out.",
-        )
+    groups = whole.groups
+    check_pairs(groups)
     played: dict[tuple[str, str], Played] = {}
-    for first, second in combinations(groups, 2):
-        plan = {"source": "others", "target": [*groups[first], *groups[second]]}
-        pair = search.played(recipes, plan, out / f"without-{first}-{second}")
-        played[first, second] = played[second, first] = pair
+    for pair, plan, folder in pairs(groups, out):
+        played[pair] = played[pair[::-1]] = search.played(recipes, plan, folder)
     inner = {}
     for group in groups:
         others = {name: sites for name, sites in groups.items() if name != group}
@@ -218,6 +256,26 @@ def without_two(
                 by_recipe[recipe] = tuned(recipe, figures, others, whole.lower, costs)
         inner[group] = replace(whole, by_recipe=by_recipe, groups=others)
     return inner
+
+
+def check_pairs(groups: Mapping[str, Sequence[str]]) -> None:
+    """Refuse a nested search of groups of which any two leave too few sites."""
+    sizes = sorted(map(len, groups.values()))
+    if sum(sizes[:-2]) < 2:
+        raise UnseenError(
+            f"a nested search leaves two groups out at a time, and of {sum(sizes)} sites in "
+            f"{len(groups)} groups fewer than two are left to train on.",
+            remedy="Take more groups, or leave nested out.",
+        )
+
+
+def pairs(
+    groups: Mapping[str, Sequence[str]], out: Path
+) -> Iterator[tuple[tuple[str, str], dict[str, Any], Path]]:
+    """Yield every two groups, the plan that leaves both out, and its folder."""
+    for first, second in combinations(groups, 2):
+        plan = {"source": "others", "target": [*groups[first], *groups[second]]}
+        yield (first, second), plan, out / f"without-{first}-{second}"
 
 
 def portfolio_for(study: StudySpec, data_dir: Path | None) -> tuple[str, ...]:

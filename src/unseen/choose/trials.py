@@ -12,8 +12,10 @@ from unseen.results.selection import value
 from unseen.results.study_results import Results
 from unseen.spec.study import StudySpec
 
-#: What every recipe is compared with: the usual one, pooled rows, and a site's own model elsewhere.
-BASE, POOLED, ALONE = "fedavg", "deepall", "one site's own model"
+#: What every recipe is compared with: the usual one, pooled rows, a site's own model elsewhere, and
+#: an answer that looks at no input. All but the first are for comparison and never recommended.
+BASE, POOLED, ALONE, CONSTANT = "fedavg", "deepall", "one site's own model", "constant"
+REFERENCES = (POOLED, ALONE, CONSTANT)
 #: What a server must see of a recipe, from the least: sums over sites, which masks and encryption
 #: leave it; inner products of the updates; every site's update or model.
 VIEWS: tuple[Sees, ...] = ("scalars", "products", "updates")
@@ -35,7 +37,7 @@ class Trial:
     """A recipe at the sites that it has not seen.
 
     Attributes:
-        recipe: Its expression, or `ALONE`.
+        recipe: Its expression, or `ALONE` or `CONSTANT`.
         figures: Site -> the mean over seeds, at the rate that is best for the other groups.
         rates: Group -> the factor of the learning rate that was taken for it.
         at_rate: Factor -> site -> the mean over seeds.
@@ -70,6 +72,7 @@ class Trials:
         settings: The study's settings.
         inner: Group -> the other groups' trials, by models that had neither their rows nor the
             group's; nothing if the search is not nested.
+        constant: What `CONSTANT` answers, in words; "" where there is no such row.
     """
 
     by_recipe: Mapping[str, Trial]
@@ -81,6 +84,7 @@ class Trials:
     data: str
     settings: StudySpec
     inner: Mapping[str, "Trials"] = field(default_factory=dict)
+    constant: str = ""
 
     @property
     def sign(self) -> float:
@@ -91,6 +95,10 @@ class Trials:
     def sites(self) -> list[str]:
         """Those where every recipe has a figure."""
         return sorted(set.intersection(*(set(trial.figures) for trial in self.by_recipe.values())))
+
+    def figures_everywhere(self, trial: Trial) -> bool:
+        """Return whether one more trial has a figure wherever all others have one."""
+        return set(self.sites) <= set(trial.figures)
 
     def at(self, sites: Sequence[str]) -> dict[str, list[float]]:
         """Return recipe -> its figure at each of the sites [K]."""
@@ -181,6 +189,11 @@ def best_rate(
     sign = -1 if lower else 1
     scores = {r: sign * average(f) for r, f in own.items() if f and len(f) == most}
     return max(sorted(scores), key=scores.__getitem__, default=1.0)
+
+
+def rounded(ours: Sequence[float], theirs: Sequence[float]) -> list[float]:
+    """Return differences without last bits that mean nothing."""
+    return [round(a - b, 9) for a, b in zip(ours, theirs, strict=True)]
 
 
 def average(values: Sequence[float]) -> float:

@@ -8,12 +8,16 @@ import typer
 
 from unseen.cli.console import Settings, names
 
+#: What the label of a csv file may be.
+TASKS = ("classification", "regression")
+
 
 def choose(
     name: Annotated[str, typer.Argument(metavar="FILE.csv|FOLDER|NAME|FILE.toml")],
     settings: Settings = None,
     domain: str | None = None,
     label: str | None = None,
+    task: str | None = None,
     recipes: str | None = None,
     groups: Annotated[int, typer.Option(min=2)] = 5,
     rates: str = "0.2,1,5",
@@ -25,6 +29,7 @@ def choose(
     data_dir: Path | None = None,
     out: Path | None = None,
     backend: str = "in-process",
+    dry_run: bool = False,
 ) -> None:
     """Say which recipe works at the next site, how well and how surely, by the sites that are here.
 
@@ -40,6 +45,8 @@ def choose(
         settings: Settings of the study's file, to be changed.
         domain: The column of a csv file that names the site.
         label: The column of a csv file that holds the label.
+        task: classification or regression, of a csv file (default: regression where the label is a
+            number with many values, which is said).
         recipes: Methods to choose among, such as "fedavg,glm,portfolio" (default: for the data).
         groups: Groups of sites that are left out in turn; each site by itself, if there are fewer.
         rates: Factors of the study's learning rate that are tried.
@@ -52,15 +59,18 @@ def choose(
         data_dir: Where data files are (default: $UNSEEN_DATA).
         out: Folder of page and records (default: choices/NAME).
         backend: Where clients run: in-process, flower-simulation.
+        dry_run: Check everything, say how many trainings there are and what they take; train
+            nothing.
     """
     from unseen.choose import choose as answer
     from unseen.choose import play
     from unseen.choose.choice_page import paragraph, write
+    from unseen.choose.forecast import forecast, plans
     from unseen.choose.playing import portfolio_for
     from unseen.spec.named import parse_override, split_list
     from unseen.spec.study import StudySpec
 
-    source, about = source_of(name, domain, label)
+    source, about = source_of(name, domain, label, task)
     if Path(name).is_dir():
         data_dir = data_dir or Path(name)
     overrides = dict(map(parse_override, settings or [])) | {"seeds": seeds}
@@ -70,14 +80,25 @@ def choose(
     factors = [factor(text) for text in names(rates)]
     portfolio = split_list(recipes) if recipes is not None else portfolio_for(study, data_dir)
     folder = out or Path("choices") / study.name
+    records, pool, alone = folder / "records", not no_pool, not no_alone
+
+    def say(line: str) -> None:
+        print(line, file=sys.stderr)
+
+    if dry_run:
+        planned = plans(
+            study, portfolio, records, groups=groups, rates=factors, pool=pool, alone=alone,
+            nested=nested, data_dir=data_dir,
+        )  # fmt: skip
+        print("\n".join(forecast(planned, jobs)))
+        return
     try:
         trials = play(
-            study, portfolio, folder / "records", groups=groups, rates=factors, pool=not no_pool,
-            alone=not no_alone, nested=nested, jobs=jobs, data_dir=data_dir, backend=backend,
-            say=lambda line: print(line, file=sys.stderr),
+            study, portfolio, records, groups=groups, rates=factors, pool=pool, alone=alone,
+            nested=nested, jobs=jobs, data_dir=data_dir, backend=backend, say=say,
         )  # fmt: skip
     except KeyboardInterrupt:
-        print("Stopped. Run the same command to resume.", file=sys.stderr)
+        say("Stopped. Run the same command to resume.")
         raise typer.Exit(130) from None
     choice = answer(trials)
     page, data = write(choice, factors, folder)
@@ -85,15 +106,18 @@ def choose(
     print(f"page: {page}; for unseen train --recipe: {data}")
 
 
-def source_of(name: str, domain: str | None, label: str | None) -> tuple[str, dict[str, str]]:
+def source_of(
+    name: str, domain: str | None, label: str | None, task: str | None
+) -> tuple[str, dict[str, str]]:
     """Return the study that data are tried with, and what it is to be told of them.
 
     Args:
         name: A csv file, a folder of images, or a study.
         domain: The column of a csv file that names the site.
         label: The column that holds the label.
+        task: What the label is, `classification` or `regression`; None to see it in the file.
     """
-    from unseen.errors import UnseenError
+    from unseen.errors import UnseenError, choice
 
     if name.lower().endswith((".csv", ".csv.gz")):
         if domain is None or label is None:
@@ -103,18 +127,48 @@ def source_of(name: str, domain: str | None, label: str | None) -> tuple[str, di
                 remedy=f"Write: unseen choose {name} --domain COLUMN --label COLUMN. unseen data "
                 f"check {name} lists the columns.",
             )
-        path = str(Path(name).resolve())
-        dataset = f"table(path={path!r}, domain={domain!r}, label={label!r})"
-        return "table", {"dataset": dataset, "name": Path(name).name.split(".")[0]}
-    if domain is not None or label is not None:
+        if task is not None:
+            choice("--task", task, TASKS)
+        path = Path(name).resolve()
+        options = f"path={str(path)!r}, domain={domain!r}, label={label!r}"
+        if (task or task_of(path, domain, label)) == "regression":
+            options += ", task='regression'"
+        return "table", {"dataset": f"table({options})", "name": path.name.split(".")[0]}
+    if domain is not None or label is not None or task is not None:
         raise UnseenError(
-            "--domain and --label are columns of a csv file; the study says its own.",
+            "--domain, --label and --task are of a csv file; the study says its own.",
             remedy="Leave them out, or give a csv file.",
         )
     folder = Path(name)
     if folder.is_dir() and not any(folder.glob("*.toml")):
         return "images", {"name": folder.resolve().name}
     return name, {}
+
+
+def task_of(path: Path, domain: str, label: str) -> str:
+    """Return whether a csv file's label is a class, or a number to predict, which is then said.
+
+    It is a number where `unseen data check` says that so many numbers are hardly classes: more than
+    15, or more than 10 that are not all whole.
+
+    Args:
+        path: The file.
+        domain: The column of the site.
+        label: The column of the label.
+    """
+    from unseen.datasets.sheet import coded, read
+
+    sheet = read(path, [domain, label])
+    values, _ = coded(sheet.plain(label))
+    most = 10 if any("." in value for value in values) else 15
+    if len(values) <= most or any(sheet.number(cell) is None for cell in sheet.present(label)):
+        return "classification"
+    print(
+        f"the label {label!r} is a number with {len(values):,} values, and is predicted as one; "
+        "--task classification takes every value for a class",
+        file=sys.stderr,
+    )
+    return "regression"
 
 
 def factor(text: str) -> float:

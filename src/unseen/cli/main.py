@@ -1,7 +1,6 @@
 """The command line: a thin layer over `unseen.Study`."""
 
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,8 +17,9 @@ from unseen.cli.federation_site import federation
 from unseen.cli.machine import MACHINE, named
 from unseen.cli.sign_commands import sign, verify
 from unseen.cli.skeletons import new
+from unseen.cli.study_tables import read_studies, table
 from unseen.cli.tuning import tune
-from unseen.spec.named import parse_override, split_list
+from unseen.spec.named import parse_override
 
 #: The commands in the order in which somebody new to them needs them.
 ORDER = (
@@ -54,6 +54,7 @@ app.add_typer(federation)
 for command in (
     choose,
     tune,
+    table,
     compare,
     *(serving.train, serving.predict, serving.evaluate, serving.export, model_server.serve),
     *(readers.report, readers.watch, readers.track),
@@ -129,71 +130,6 @@ def study(
 
 
 @app.command()
-def table(
-    name: Study,
-    settings: Settings = None,
-    metric: str | None = None,
-    selection: str | None = None,
-    form: Annotated[str, typer.Option("--format")] = "text",
-    test: str | None = None,
-    spread: str = "error",
-    methods: str | None = None,
-    targets: str | None = None,
-    seeds: str | None = None,
-    weights: Path | None = None,
-    data_dir: Path | None = None,
-    out: Path | None = None,
-) -> None:
-    """Print a table of what a study has finished; runs nothing and writes nothing.
-
-    The settings must be those of the run. Metric, selection and reference may be others.
-
-    Args:
-        name: The study.
-        settings: Settings of the study's file, to be changed.
-        metric: What to show.
-        selection: Which round counts.
-        form: text, markdown, latex or csv.
-        test: wilcoxon or t, of the reference.
-        spread: After ±: error, or a 95 % interval.
-        methods: Methods, such as "fedavg,ppdg(lam=0.2)+ga".
-        targets: Only these tasks, by target, comma-separated.
-        seeds: How many seeds, or which: 5 or 0,3,7.
-        weights: Initial weights, .pth or .safetensors.
-        data_dir: Where data files are (default: $UNSEEN_DATA).
-        out: Folder of the records and tables.
-    """
-    import warnings
-
-    from unseen.errors import UnseenError, choice
-    from unseen.study.plan import prepare_study
-    from unseen.study.runner import results_of
-
-    choice("--format", form, ("text", "markdown", "latex", "csv"))
-    if test is not None:
-        choice("--test", test, ("wilcoxon", "t"))
-    choice("--spread", spread, ("error", "interval"))
-    more = {"weights": str(weights) if weights is not None else None}
-    options: dict[str, Any] = {"test": test, "spread": spread}
-    for study, folder, metrics in read_studies(name, settings, methods, targets, seeds, more, out):
-        planned = prepare_study(study, folder, data_dir)
-        try:
-            planned.check_code()
-        except UnseenError as error:  # this only shows what is there
-            warnings.warn(str(error), stacklevel=1)
-        results = results_of(planned)
-        for one in (metric,) if metric else results.among(metrics):
-            result = results.table(one, selection, **options)
-            if form == "text":
-                console().print(result.to_rich())
-                continue
-            forms = {"markdown": result.to_markdown, "latex": result.to_latex, "csv": result.to_csv}
-            print(forms[form](), end="")
-            if form == "csv":
-                print(result.to_notes(), end="", file=sys.stderr)
-
-
-@app.command()
 def audit(
     name: Study,
     settings: Settings = None,
@@ -234,39 +170,6 @@ def audit(
     findings, images = attack(spec, data_dir, method, victims, shadows, rounds)
     for path in write(findings, images, out):
         print(path)
-
-
-def read_studies(
-    name: str,
-    settings: list[str] | None,
-    methods: str | None,
-    targets: str | None,
-    seeds: str | None,
-    more: dict[str, Any],
-    out: Path | None,
-) -> Iterator[tuple[Any, Path, tuple[str, ...]]]:
-    """Yield (study, output folder, metrics) for each study that the name refers to.
-
-    Command-line overrides are applied. Metrics are empty if the study's own apply.
-    """
-    from unseen.spec.named import members, metrics_of
-    from unseen.study import Study
-
-    options = {
-        "methods": None if methods is None else split_list(methods),
-        "targets": None if targets is None else split_list(targets),
-        "seeds": None if seeds is None else int(seeds) if seeds.isdigit() else split_list(seeds),
-    }
-    overrides = dict(map(parse_override, settings or []))
-    overrides |= {key: value for key, value in (options | more).items() if value is not None}
-    names = members(name)
-    for member in names:
-        study = Study.read(member, overrides)
-        folder = out or Path("results")
-        folder = folder / study.name if out is None or len(names) > 1 else folder
-        metrics = metrics_of(name)
-        # A study that is a table of one metric shows its own metric, which may be overridden.
-        yield study, folder, metrics if member != name or len(metrics) > 1 else ()
 
 
 def describe(study: Any, folder: Path, data_dir: Path | None, processes: int) -> None:

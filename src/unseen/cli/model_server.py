@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from unseen.cli.serving import AllowCode, ModelDir, _code, _export
+from unseen.cli.model_use import export_of, name_code
+from unseen.cli.serving import AllowCode, ModelDir
 
 
 def serve(
@@ -59,10 +60,10 @@ def serve(
     uvicorn = optional("uvicorn", "unseen serve needs", "serve", "take unseen predict")
     choice("--runtime", runtime, ("torch", "onnx"))
     trained = read(model_dir, device, allow_code, key)
-    _code(trained)
+    name_code(trained)
     if strict:
         check_strict(trained.bounds)
-    other = _export(trained, None, None, key) if runtime == "onnx" else None
+    other = export_of(trained, None, None, key) if runtime == "onnx" else None
     policy = policy_of(trained, threshold, abstain, coverage)
     most = max_megabytes * 2**20
     service = Service(trained, policy, other, accept_unseen, strict, most, max_rows)

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from unseen.cli.console import Settings, names, numbers
-
-if TYPE_CHECKING:
-    from unseen.serving.directory import Trained
-    from unseen.serving.export import OnnxModel
+from unseen.cli.model_use import end_with, export_of, name_code, name_faults
 
 ModelDir = Annotated[Path, typer.Argument(metavar="MODEL_DIR")]
 Count = Annotated[int, typer.Option(min=0)]
@@ -119,7 +115,7 @@ def predict(
     allow_code: AllowCode = False,
     key: str = "",
 ) -> None:
-    """Predict for images or the rows of csv files: classes with probabilities, numbers or masks.
+    """Predict for images or the rows of csv and Parquet files: classes, numbers or masks.
 
     What cannot be predicted is named in the output, and the exit code is then 1. The column
     `unusual` names values far from what training saw; with --strict these are not predicted. With
@@ -127,10 +123,10 @@ def predict(
 
     Args:
         model_dir: What `unseen train` wrote.
-        inputs: Images, folders of them, csv files.
+        inputs: Images, folders of them, csv or Parquet files.
         out: A file, .csv, .jsonl or .parquet (default: stdout); for masks a folder of PNG files.
         form: csv, jsonl or parquet.
-        keep: Columns of a csv file to copy, such as an identifier.
+        keep: Columns of the files to copy, such as an identifier.
         accept_unseen: Predict rows with categories new to the model.
         strict: Predict nothing for inputs far from what training saw.
         adapt: Adapt to all inputs together, as those of one new site: inputs, batchnorm, prior or
@@ -153,25 +149,25 @@ def predict(
     """
     start = time.perf_counter()
     from unseen.cli.mask_command import of_masks
-    from unseen.errors import UnseenError, choice
+    from unseen.errors import choice
     from unseen.serving import predict as module
     from unseen.serving import transductive
     from unseen.serving.bounds import Tally, check_strict
     from unseen.serving.directory import read
     from unseen.serving.new_rows import Clock
     from unseen.serving.policy import policy_of
+    from unseen.serving.row_columns import check_copies
 
     choice("--runtime", runtime, ("torch", "onnx"))
     clock = Clock({"imports": time.perf_counter() - start})
     with clock.phase("loading"):
         trained = read(model_dir, device, allow_code, key)
-        _code(trained)
+        name_code(trained)
         trained.at(site)
-        other = _export(trained, None, site, key) if runtime == "onnx" else None
+        other = export_of(trained, None, site, key) if runtime == "onnx" else None
     lines_form = module.form_of(form, out) if not trained.masks else ""
     columns, rows = names(keep), trained.spec["input"]["kind"] == "table"
-    if columns and not rows:
-        raise UnseenError("--keep copies columns of a csv file; this model takes images.")
+    check_copies(trained.inputs, inputs, columns)
     by = transductive.adaptations(names(adapt)) if adapt is not None else ()
     transductive.check(trained, by, site, other is not None)
     policy = policy_of(trained, threshold, abstain, coverage, numbers("--times", times))
@@ -180,7 +176,7 @@ def predict(
         check_strict(trained.bounds)
     if trained.masks:
         asked, how_masks = columns or accept_unseen or form, (other, batch, clock, strict)
-        return _faults(*of_masks(trained, inputs, out, asked, how_masks, profile))
+        return end_with(*of_masks(trained, inputs, out, asked, how_masks, profile))
     how = (other, batch, clock, accept_unseen, strict, policy)
     adapted = transductive.predict_adapted(trained, inputs, by, *how) if by else None
     lines = adapted.lines if adapted else module.predict(trained, inputs, *how)
@@ -196,7 +192,7 @@ def predict(
         print("\n".join(clock.lines()), file=sys.stderr)
     for remark in (*policy.notes(), *(adapted.notes if adapted else ()), *tally.lines()):
         print(remark, file=sys.stderr)
-    _faults(count, faults)
+    end_with(count, faults, rows, "the output")
 
 
 def evaluate(
@@ -231,11 +227,11 @@ def evaluate(
 
     Args:
         model_dir: What `unseen train` wrote.
-        data: A csv file, a folder [domain/]class/image, or the data set's folder.
+        data: A csv or Parquet file, a folder [domain/]class/image, or the data set's folder.
         domains: Only these, comma-separated.
         metrics: Such as accuracy,auroc, or all.
-        label: The csv file's column of labels; of times until an event TIME,EVENT.
-        domain: The csv file's column of domains.
+        label: The file's column of labels; of times until an event TIME,EVENT.
+        domain: The file's column of domains.
         groups: Columns of subgroups, whose metrics are shown too, with the worst.
         threshold: As for predict; metrics of decisions move with it.
         abstain: As for predict; shows how many rows are answered, and how many of these rightly.
@@ -265,9 +261,9 @@ def evaluate(
     choice("--runtime", runtime, ("torch", "onnx"))
     choice("--format", form, ("text", "markdown", "csv", "json"))
     trained = read(model_dir, device, allow_code, key)
-    _code(trained)
+    name_code(trained)
     trained.at(site)
-    other = _export(trained, onnx, site, key) if runtime == "onnx" or onnx is not None else None
+    other = export_of(trained, onnx, site, key) if runtime == "onnx" or onnx is not None else None
     policy = policy_of(trained, threshold, abstain, coverage)
     few = names(domains) or None, names(metrics) or None
     request = Request(data, *few, label, domain, batch, names(groups))
@@ -279,7 +275,8 @@ def evaluate(
         write_atomically(out, evaluation.text(form).encode())
     elif evaluation.sites:
         print(evaluation.text(form), end="")
-    _faults(sum(site.examples for site in evaluation.sites), evaluation.faults)
+    used = sum(site.examples for site in evaluation.sites)
+    end_with(used, evaluation.faults, trained.spec["input"]["kind"] == "table", "--format json")
 
 
 def export(
@@ -300,7 +297,7 @@ def export(
     Args:
         model_dir: What `unseen train` wrote.
         form: onnx or torch-export.
-        check: Real inputs to check by: images, folders, csv.
+        check: Real inputs to check by: images, folders, csv or Parquet files.
         data_dir: Where data files are (default: $UNSEEN_DATA).
         out: The file (default: in MODEL_DIR).
         allow_code: Let code outside unseen run that the directory names, such as a model of your
@@ -310,7 +307,8 @@ def export(
     from unseen.serving.export import export as run
 
     exported = run(model_dir, form, check or (), data_dir, out, allow_code, key)
-    print(f"checked on {exported.inputs} inputs: largest difference {exported.difference:.1e}, "
+    name_faults(exported.faults, None)
+    print(f"checked on {exported.checked}: largest difference {exported.difference:.1e}, "
           f"{exported.allowed:.0e} allowed")  # fmt: skip
     if exported.rounding is not None:
         print("the model computes in bfloat16, its export in float32: outputs change by up to "
@@ -319,32 +317,3 @@ def export(
         print(f"{exported.raw}: the same with its preprocessing inside, checked on raw inputs, "
               "which preprocessing.json describes")  # fmt: skip
     print(f"{exported.path}, its inputs and outputs described in {exported.path.name}.md")
-
-
-def _code(trained: Trained) -> None:
-    """Say on stderr what runs that is not part of `unseen`."""
-    from unseen.serving import foreign_code
-
-    for words in foreign_code.check(trained.spec, True):
-        print(f"--allow-code: running {words}", file=sys.stderr)
-
-
-def _export(trained: Trained, file: Path | None, site: str | None, key: str) -> OnnxModel:
-    from unseen.errors import UnseenError
-    from unseen.serving.directory import check_signed
-    from unseen.serving.export import FILES, of_model
-
-    if site is not None:
-        raise UnseenError("an export has the averaged statistics.", remedy="Leave out --site.")
-    if key and file is None:
-        check_signed(trained.folder, key, FILES["onnx"])
-    return of_model(trained, file)
-
-
-def _faults(used: int, faults: Sequence[object]) -> None:
-    """Name on stderr what could not be used, and end with code 1 if there is any."""
-    for fault in faults[:20]:  # their number follows
-        print(f"not used: {fault}", file=sys.stderr)
-    if faults:
-        print(f"{used} used, {len(faults)} not", file=sys.stderr)
-        raise typer.Exit(1)

@@ -29,6 +29,10 @@ if TYPE_CHECKING:
 
 #: The code of an example that no group of a metadata column counts.
 NO_GROUP = -1
+#: Columns of tables of results, which no domain may be called like.
+RESERVED = ("method", "average", "worst", "rank")
+#: Letters of a domain's name, which names folders of records.
+LONGEST = 200
 
 
 @dataclass(frozen=True)
@@ -165,8 +169,11 @@ def check(data: DataSet) -> DataSet:
             finite and not below 0 with events 0 or 1; inputs
             finite, except for a table, whose missing cells are NaN; validation rows distinct and in
             range, and some but not all of them; codes have names; no unit is on both sides of an
-            official split; no domain is empty.
+            official split; no domain is empty, or called like a column of results or by more than
+            `LONGEST` letters.
     """
+    for name in data.names:
+        _check_name(name)
     if len(set(data.names)) != len(data.names):
         raise UnseenError(f"domains of one data set need different names; found {data.names}.")
     if len({domain.x.shape[1:] for domain in data.domains}) > 1:
@@ -179,6 +186,16 @@ def check(data: DataSet) -> DataSet:
         if fault := next(_faults(data, domain), None):
             raise UnseenError(f"{where} {fault}.")
     return data
+
+
+def _check_name(name: str) -> None:
+    if name in RESERVED:
+        what = f"a domain is called {name!r}, as is a column of every table of results."
+        raise UnseenError(what, remedy="Rename that site in the data.")
+    if len(name) > LONGEST:
+        what = f"the name of the domain {name[:40] + '…'!r} has {len(name)} letters, and folders of"
+        what += f" records are named by it: at most {LONGEST} were expected."
+        raise UnseenError(what, remedy="Give the site a shorter name in the data.")
 
 
 def _faults(data: DataSet, domain: Domain) -> Iterator[str]:

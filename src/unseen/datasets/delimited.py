@@ -5,21 +5,30 @@ import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import torch
 from torch import Tensor
 
-from unseen.datasets.columns import MANY, check_almost, check_identifiers, repeated, spelling_remedy
 from unseen.datasets.dataset import DataSet, Domain, lone_classes, shared_units
 from unseen.datasets.dialect import almost, number
 from unseen.datasets.encoding import Schema
 from unseen.datasets.entry import Facts, Info, below
 from unseen.datasets.events import times_of
+from unseen.datasets.frames import NAME, as_frame
 from unseen.datasets.hashing import Hashed, check_texts
+from unseen.datasets.identifiers import (
+    MANY,
+    check_almost,
+    check_identifiers,
+    repeated,
+    spelling_remedy,
+)
+from unseen.datasets.remarks import of_categories
 from unseen.datasets.sheet import MISSING, Sheet, WrongNumber, coded, names_of, read
+from unseen.datasets.site_rows import leave_out, leave_small
 from unseen.errors import UnseenError, nearest
-from unseen.ranges import check_all
+from unseen.ranges import Range, check_all
 
 FACTS = Facts.of("table")
 #: Options of `load` that say how the file is read; the others say what its columns are.
@@ -45,6 +54,8 @@ def load(
     unit: str | None = None,
     missing_label: Literal["refuse", "drop"] = "refuse",
     identifiers: Literal["refuse", "keep"] = "refuse",
+    least: Annotated[int, Range(1)] = 1,
+    without: Sequence[str] = (),
     separator: str | None = None,
     decimal: str | None = None,
     encoding: str | None = None,
@@ -77,8 +88,11 @@ def load(
         unit: The column of patients, or of whatever rows belong to: rows of one unit are never
             split between training and validation.
         missing_label: "refuse", or "drop" the rows without a label or an event.
-        identifiers: "refuse" features that look like identifiers (`columns.identifier`), unless
-            they are named in `categorical`, or "keep" them.
+        identifiers: "refuse" features that look like identifiers (`identifiers.identifier`),
+            unless they are named in `categorical`, or "keep" them, without remarks on categorical
+            ones.
+        least: Sites with fewer rows are left out.
+        without: Sites to leave out.
         separator: What separates cells; this and the next two are detected by default, where that
             is safe (`dialect`).
         decimal: The decimal sign.
@@ -89,12 +103,10 @@ def load(
         classes are in numeric order if all are numbers, else in alphabetic order.
     """
     check_all(load, locals())
-    if isinstance(path, Sheet):
-        sheet = path
-    else:
-        needs = [name for name in (domain, label, event, unit) if name is not None]
-        file = below(data_dir, path, "table")
-        sheet = read(file, needs, missing, separator, decimal, encoding)
+    whole = not isinstance(path, Sheet)  # which may be one site's own
+    needs = [name for name in (domain, label, event, unit) if name is not None]
+    how = (missing, separator, decimal, encoding)
+    sheet = path if isinstance(path, Sheet) else sheet_of(data_dir, path, needs, *how)
     groups, drop, text = names_of(groups), names_of(drop), names_of(text)
     categorical = None if categorical is None else names_of(categorical)
     for name in (*groups, *drop):
@@ -108,10 +120,13 @@ def load(
     if unit in (domain, label):
         raise UnseenError(f"the unit {unit!r} cannot be the column of the domain or of the label.")
     roles = [domain, label, *filter(None, [event, unit]), *groups, *drop]
+    sheet, left = leave_out(sheet, domain, names_of(without), strict=whole)
     sheet, notes = _labelled(sheet, domain, label, missing_label == "drop")
     if event is not None:
         sheet, more = _labelled(sheet, domain, event, missing_label == "drop")
         notes += more
+    sheet, small = leave_small(sheet, domain, least)
+    notes += left + small
     notes += check_texts(sheet, text, [*roles, *(categorical or ())])
     names, owners = coded(sheet.full(domain, "domain"))
     if event is not None:
@@ -120,15 +135,26 @@ def load(
         classes, y = _labels(sheet, label, task)
     unit_names, units = ((), None) if unit is None else coded(sheet.full(unit, "unit"))
     columns = [c for c in sheet.columns if c not in {*roles, *text}]
+    repeats = {}
     if identifiers == "refuse":
         unnamed = [name for name in columns if name not in (categorical or ())]
         check_identifiers(sheet, unnamed)
-        for name, why in repeated(sheet, unnamed).items():
+        repeats = repeated(sheet, unnamed)
+        for name, why in repeats.items():
             looks = f"{name!r} looks like the name of a person or thing: {why}"
             group = f"unit={name!r} or " if unit is None else ""
             notes.append(f"{looks}; write {group}drop={[name]!r}")
     texts = dict.fromkeys(text, Hashed(text_features, text_pairs))
     schema, x = _features(sheet, columns, categorical, owners, texts)
+    if identifiers == "refuse":
+        rest = [name for name in schema.categories if name not in repeats]
+        notes += of_categories(sheet, rest).values()
+    if whole and classes is not None and len(classes) < 2:
+        raise UnseenError(
+            f"all {len(y):,} rows of {sheet.name} have the label {classes[0]!r}: there is nothing "
+            "to learn.",
+            remedy=f"Look at the column {label!r}, or take another label.",
+        )
     meta = {name: _levels(sheet.plain(name)) for name in groups}
     domains = []
     for code, name in enumerate(names):
@@ -140,12 +166,21 @@ def load(
     notes += shared_units(domains, unit_names, str(unit))
     levels = {column: levels for column, (levels, _) in meta.items()}
     standardised = label if classes is None and event is None and standardise else None
-    about = {"source": f"the table {sheet.name}", "licence": "the user's own"}
+    source = NAME if sheet.name == NAME else f"the table {sheet.name}"
+    about = {"source": source, "licence": "the user's own"}
     return FACTS.data(
         domains, classes, schema=schema, levels=levels, standardise=standardised,
         dialect=sheet.dialect, notes=tuple(notes),
         times=(label, event) if event is not None else None, **about,
     )  # fmt: skip
+
+
+def sheet_of(
+    data_dir: str | Path | None, path: str | Path, needs: Sequence[str] = (), *how: Any, **more: Any
+) -> Sheet:
+    """Read a table's file, or the one that a data frame was written to; how: as for `read`."""
+    file = below(data_dir, path, "table")
+    return as_frame(read(file, needs, *how, **more), file)
 
 
 def assemble(sheet: Sheet, **options: Any) -> DataSet:
@@ -168,7 +203,7 @@ def _labelled(sheet: Sheet, domain: str, label: str, drop: bool) -> tuple[Sheet,
         other = "" if drop else ", or leave these rows out by missing_label='drop'"
         raise UnseenError(
             f"{rows} of {sheet.name} have no value in {label!r}, the column of the label "
-            f"({listed}), the first in line {sheet.lines[gaps[0]]}.",
+            f"({listed}), the first in {sheet.at(sheet.lines[gaps[0]])}.",
             remedy=f"Fill in the values{other}.",
         )
     empty = [name for name in every if every[name] == without[name]]
@@ -187,7 +222,8 @@ def _labels(sheet: Sheet, label: str, task: str) -> tuple[tuple[str, ...] | None
         nearly = almost(cell) or (sheet.number(cell) is None and number(cell) is not None)
         remedy = spelling_remedy(sheet, cell) if nearly else "correct it"
         raise UnseenError(
-            f"the label {cell!r} in line {error.line} of {sheet.name}, {label!r}, is not a number:",
+            f"the label {cell!r} in {sheet.at(error.line)} of {sheet.name}, {label!r}, is not a "
+            "number:",
             remedy=f"{remedy}. If the labels are classes, write task='classification'.",
         ) from None
 
@@ -260,7 +296,7 @@ def _looks_categorical(sheet: Sheet, name: str, owners: Tensor) -> bool:
     if with_words != with_values:
         raise UnseenError(
             f"column {name!r} of {sheet.name} holds only numbers in some domains and words in "
-            f"others, such as {word!r} in line {sheet.lines[cells.index(word)]}.",
+            f"others, such as {word!r} in {sheet.at(sheet.lines[cells.index(word)])}.",
             remedy=remedy.format(""),
         )
     if 2 * len(words) < len(distinct) and len(distinct) > MANY:

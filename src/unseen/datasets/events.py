@@ -40,21 +40,21 @@ def times_of(sheet: Sheet, time: str, event: str) -> Tensor:
         times = sheet.numbers(time)
     except WrongNumber as error:
         raise UnseenError(
-            f"the time {error.cell!r} in line {error.line} of {sheet.name}, {time!r}, is not a "
-            "number:",
+            f"the time {error.cell!r} in {sheet.at(error.line)} of {sheet.name}, {time!r}, is not "
+            "a number:",
             remedy="write the days, or another unit, from the start to the event.",
         ) from None
     for value, line in zip(times, sheet.lines, strict=True):
         if value < 0:
             raise UnseenError(
-                f"the time {value:g} in line {line} of {sheet.name}, {time!r}, is below 0:",
+                f"the time {value:g} in {sheet.at(line)} of {sheet.name}, {time!r}, is below 0:",
                 remedy="times count from the start; correct it, or leave the row out.",
             )
     flags = []
     for cell, line in zip(sheet.full(event, "event"), sheet.lines, strict=True):
         if (flag := flag_of(cell)) is None:
             raise UnseenError(
-                f"the event {cell!r} in line {line} of {sheet.name}, {event!r}, is neither of "
+                f"the event {cell!r} in {sheet.at(line)} of {sheet.name}, {event!r}, is neither of "
                 f"{', '.join(WORDS)}:",
                 remedy="write 1 where the event was seen and 0 where the row was censored.",
             )

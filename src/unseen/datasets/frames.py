@@ -3,17 +3,30 @@
 import hashlib
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from unseen.core.atomic import write_atomically
+from unseen.datasets.identifiers import check_identifiers
+from unseen.datasets.sheet import MISSING, Sheet
 from unseen.errors import UnseenError, nearest, optional
 from unseen.expression import Call, text
 
 #: Where frames lie, so that a study that is run again finds its data.
 FOLDER = "frames"
+#: Options of `table` that say how a file is written, which a frame is not.
+OF_FILES = ("separator", "decimal", "encoding")
+#: Options of `table` that may stand beside a frame; those of files are refused with a reason.
+OPTIONS = (
+    "domain", "label", "event", "task", "groups", "unit", "text", "drop", "missing", "categorical",
+    "text_features", "text_pairs", "standardise", "missing_label", "identifiers", "least",
+    "without", *OF_FILES,
+)  # fmt: skip
+#: What errors call a frame, and a row of it.
+NAME, PLACE = "the data frame", "row {} (counted from 0)"
 
 
 def expression_of(frame: Any, domain: str | None, label: str | None, **options: Any) -> str:
@@ -29,11 +42,16 @@ def expression_of(frame: Any, domain: str | None, label: str | None, **options: 
             [N].
         domain: The column that names the site; None for the third of three arrays.
         label: The column that holds the label; None for the second of three arrays.
-        options: Of `table`, such as `groups` or `unit`.
+        options: Of `table`, such as `groups` or `unit` (`OPTIONS`). Columns of words are
+            categorical, and those named in `categorical` as well; an empty cell is missing, and so
+            is what `missing` lists.
 
     Raises:
         UnseenError: The columns are not there, or hold what no table can.
     """
+    if files := [name for name in OF_FILES if options.get(name) is not None]:
+        what = f"{files[0]} says how a file is written, and a data frame is not in one."
+        raise UnseenError(what, remedy="Leave it out.")
     pandas = optional("pandas", "a data frame needs", "pandas", "name a csv file")
     if isinstance(frame, tuple | list):
         frame, domain, label, event = _of_arrays(pandas, frame)
@@ -56,24 +74,12 @@ def expression_of(frame: Any, domain: str | None, label: str | None, **options: 
         if name not in frame.columns:
             raise nearest(f"column (for {role})", name, map(str, frame.columns))
     frame = frame.rename(columns=str)
-    kinds = {name: frame[name].dtype for name in frame.columns}
-    is_number = pandas.api.types.is_numeric_dtype
-    apart = {
-        domain,
-        label,
-        options.get("event"),
-        options.get("unit"),
-        *options.get("groups", ()),
-        *options.get("text", ()),
-    }
-    categorical = [n for n, kind in kinds.items() if n not in apart and not is_number(kind)]
-    if odd := [n for n in categorical if pandas.api.types.is_datetime64_any_dtype(kinds[n])]:
-        raise UnseenError(
-            f"column {odd[0]!r} holds times, which no table can.",
-            remedy="Make a number of it, such as days since a date.",
-        )
-    options.setdefault("categorical", categorical)
-    if not {"task", "event"} & options.keys() and kinds[label].kind == "f":
+    _check_shape(frame)
+    options = {key: _several(key, value) for key, value in options.items()}
+    options["categorical"] = _categorical(pandas, frame, {domain, label}, options)
+    if options.get("missing") is not None:
+        options["missing"] = list(dict.fromkeys(["", *options["missing"]]))
+    if not {"task", "event"} & options.keys() and frame[label].dtype.kind == "f":
         whole = np.mod(frame[label].dropna().to_numpy(), 1) == 0
         options["task"] = "classification" if whole.all() else "regression"
     content = csv_of(frame)
@@ -85,6 +91,58 @@ def expression_of(frame: Any, domain: str | None, label: str | None, **options: 
         path.chmod(0o600)
     call = Call("table", {"path": str(path), "domain": domain, "label": label, **options})
     return text((call,))
+
+
+def as_frame(sheet: Sheet, path: Path) -> Sheet:
+    """Return a sheet as errors name it, if its file is one that `expression_of` wrote."""
+    if path.parts[-3:-1] != ("unseen", FOLDER):
+        return sheet
+    return replace(sheet, name=NAME, lines=[*range(len(sheet.lines))], place=PLACE)
+
+
+def _check_shape(frame: Any) -> None:
+    if not len(frame):
+        raise UnseenError(f"{NAME} has no rows.")
+    if twice := sorted({*frame.columns[frame.columns.duplicated()]}):
+        raise UnseenError(
+            f"{NAME} has more than one column called {twice[0]!r}:",
+            remedy="rename or remove all but one.",
+        )
+
+
+def _several(key: str, value: Any) -> Any:
+    """A lone name as a list of one; all else as it is, so that a study that is run again is it."""
+    several = ("groups", "drop", "text", "missing", "categorical", "without")
+    return [value] if key in several and isinstance(value, str) else value
+
+
+def _categorical(
+    pandas: Any, frame: Any, others: set[str | None], options: Mapping[str, Any]
+) -> list[str]:
+    """The features of words, of which none may look like an identifier, and those named so."""
+    several = [name for key in ("groups", "drop", "text") for name in options.get(key) or ()]
+    apart = {*others, options.get("event"), options.get("unit"), *several}
+    is_number = pandas.api.types.is_numeric_dtype
+    words = [n for n in frame.columns if n not in apart and not is_number(frame[n].dtype)]
+    if odd := [name for name in words if frame[name].dtype.kind in "mM"]:
+        raise UnseenError(
+            f"column {odd[0]!r} holds times, which no table can.",
+            remedy=f"Make a number of it, such as days since a date, or write drop={odd!r}.",
+        )
+    named = options.get("categorical") or []
+    if options.get("identifiers") != "keep":
+        unnamed = [name for name in words if name not in named]
+        check_identifiers(_sheet(frame, unnamed, options), unnamed)
+    return [*words, *(name for name in named if name not in words)]
+
+
+def _sheet(frame: Any, names: Sequence[str], options: Mapping[str, Any]) -> Sheet:
+    empty = {*(options.get("missing") or MISSING), ""}
+    columns = {}
+    for name in names:
+        cells = frame[name].astype(object).where(frame[name].notna(), "").map(str)
+        columns[name] = [None if cell in empty else cell for cell in map(str.strip, cells)]
+    return Sheet(NAME, columns, [*range(len(frame))], place=PLACE)
 
 
 def csv_of(frame: Any) -> bytes:

@@ -38,18 +38,23 @@ class Sheet:
         columns: Column -> its cells, None where missing.
         lines: The line of each row in the file.
         dialect: How the file is written, by the options or as it was detected.
+        place: How errors name the place of a row, its line for {}.
     """
 
     name: str
     columns: dict[str, list[str | None]]
     lines: list[int]
     dialect: Dialect = field(default_factory=lambda: Dialect(",", ".", "utf-8"))
+    place: str = "line {}"
 
     def column(self, name: str) -> list[str | None]:
         """Return the cells of a column; an error suggests the nearest name for an unknown one."""
         if name not in self.columns:
             raise nearest(f"column of {self.name}", name, self.columns)
         return self.columns[name]
+
+    def at(self, line: int) -> str:
+        return self.place.format(line)
 
     def present(self, name: str) -> list[str]:
         return [cell for cell in self.column(name) if cell is not None]
@@ -71,7 +76,7 @@ class Sheet:
         if gaps := [line for cell, line in zip(cells, self.lines, strict=True) if cell is None]:
             raise UnseenError(
                 f"{len(gaps):,} of {len(cells):,} rows of {self.name} have no value in {name!r}, "
-                f"the column of the {role}, the first in line {gaps[0]}.",
+                f"the column of the {role}, the first in {self.at(gaps[0])}.",
                 remedy="Remove the rows or fill in the values.",
             )
         return [cell for cell in cells if cell is not None]
@@ -98,7 +103,8 @@ class WrongNumber(UnseenError):
     def __init__(self, sheet: Sheet, column: str, line: int, cell: str) -> None:
         comma = " of decimal commas" if sheet.dialect.decimal == "," else ""
         super().__init__(
-            f"line {line} of {sheet.name} has {cell!r} in the numeric column {column!r}{comma}.",
+            f"{sheet.at(line)} of {sheet.name} has {cell!r} in the numeric column "
+            f"{column!r}{comma}.",
             remedy="Correct it, or add it to 'missing', or the column to 'categorical'.",
         )
         self.line, self.cell = line, cell

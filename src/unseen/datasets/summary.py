@@ -14,12 +14,15 @@ from unseen.core.labels import IGNORED
 from unseen.datasets import DataSet, Domain, Info, delimited, folder, load
 from unseen.datasets import info as info_of
 from unseen.datasets.cache import attempt
-from unseen.datasets.columns import Column, columns, repeated
-from unseen.datasets.entry import Layout, below
+from unseen.datasets.columns import Column, columns
+from unseen.datasets.entry import Layout
+from unseen.datasets.identifiers import repeated
 from unseen.datasets.images import View
 from unseen.datasets.layout import Survey, distinct, official
 from unseen.datasets.layout import survey as layout_survey
-from unseen.datasets.sheet import names_of, read
+from unseen.datasets.remarks import of_categories
+from unseen.datasets.sheet import Sheet, coded, names_of
+from unseen.datasets.site_rows import too_small
 from unseen.datasets.standin import marker, noted
 from unseen.errors import Unreadable, UnseenError
 from unseen.expression import Call
@@ -90,7 +93,7 @@ class Report:
         notes: The data set's own remarks.
         refused: Why a study would not take it.
         columns: Of a table.
-        doubts: Features of a table that seem to name units.
+        doubts: Features of a table that seem to name units, people or days.
     """
 
     name: str
@@ -218,14 +221,14 @@ def _counted(data: DataSet, domain: Domain, info: Info) -> DomainCounts:
 
 def _table(report: Report, data_dir: str | Path | None, options: Mapping[str, Any]) -> Report:
     """A user's table: its columns, and what a study would refuse as well as what can be counted."""
-    refused, keep = "", options.get("identifiers") == "keep"
+    keep = options.get("identifiers") == "keep"
     try:
         data = load("table", data_dir, **options)
+        refused = too_small(data)
     except UnseenError as error:
         refused = str(error)
-        lenient = {**options, "identifiers": "keep", "missing_label": "drop"}
         try:
-            data = load("table", data_dir, **lenient)
+            data = delimited.assemble(_sheet(data_dir, options), **_lenient(options))
         except UnseenError:
             raise error from None
         if "missing_label='drop'" in refused:  # which says what the first note says
@@ -233,16 +236,40 @@ def _table(report: Report, data_dir: str | Path | None, options: Mapping[str, An
     roles: dict[str, str] = {}
     for key, role in ROLES.items():
         roles |= dict.fromkeys(names_of(options.get(key) or ()), role)
-    needs = [options[k] for k in ("domain", "label", "event", "unit") if options.get(k) is not None]
-    reading = {key: options[key] for key in delimited.READING if key in options}
-    sheet = read(below(data_dir, options["path"], "table"), needs, **reading)
+    sheet = _rows_of(_sheet(data_dir, options), options["domain"], data)
     categorical = names_of(options.get("categorical") or ())
     unsettled = [name for name in sheet.columns if name not in {*roles, *categorical}]
     report = replace(report, info=replace(report.info, source=data.source), refused=refused)
     domains = tuple(_counted(data, domain, report.info) for domain in data.domains)
-    doubts = () if keep else tuple(repeated(sheet, unsettled))
+    levels = data.schema.categories if data.schema is not None else {}
+    doubts = () if keep else (*repeated(sheet, unsettled), *of_categories(sheet, [*levels]))
     summary = columns(sheet, roles, options["domain"], categorical, not keep)
-    return replace(report, domains=domains, notes=data.notes, columns=summary, doubts=doubts)
+    return replace(
+        report,
+        domains=domains,
+        notes=data.notes,
+        columns=summary,
+        doubts=tuple(dict.fromkeys(doubts)),
+    )
+
+
+def _sheet(data_dir: str | Path | None, options: Mapping[str, Any]) -> Sheet:
+    needs = [options[k] for k in ("domain", "label", "event", "unit") if options.get(k) is not None]
+    reading = {key: options[key] for key in delimited.READING if key in options}
+    return delimited.sheet_of(data_dir, options["path"], needs, **reading)
+
+
+def _lenient(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options under which a table is counted that a study refuses."""
+    others = {k: v for k, v in options.items() if k not in (*delimited.READING, "path")}
+    return {**others, "identifiers": "keep", "missing_label": "drop"}
+
+
+def _rows_of(sheet: Sheet, domain: str, data: DataSet) -> Sheet:
+    """The rows of the sites that are read, and those that name none."""
+    names, codes = coded(sheet.plain(domain))
+    out = {code for code, name in enumerate(names) if name not in data.names}
+    return sheet.take([i for i, code in enumerate(codes.tolist()) if code not in out])
 
 
 def _images(report: Report, survey: Survey, layout: Layout | None, strict: bool = False) -> Report:

@@ -118,7 +118,7 @@ def threshold(rule: str, counts: Counts | None) -> Threshold:
     number = _number(text)
     if number is not None:
         if not 0 < number < 1:
-            raise UnseenError(f"a threshold lies between 0 and 1; found {text}.")
+            raise _no_share("a threshold", "", text)
         edge = int((EDGES - math.log(number / (1 - number))).abs().argmin())
         return Threshold(number, rule, float(sensitivity[edge]), float(specificity[edge]))
     name, sign, goal = text.partition(">=")
@@ -130,6 +130,8 @@ def threshold(rule: str, counts: Counts | None) -> Threshold:
         and (not text.startswith("cost=") or len(costs) != 2 or None in costs)
     ):
         raise UnseenError(f"unknown rule for a threshold {rule!r}.", remedy=f"Write {RULES}.")
+    if level is not None and sign and not 0 <= level <= 1:
+        raise _no_share(f"a {name}", f"{name}>=", goal)
     if counts is None:
         raise UnseenError(
             f"{rule!r} chooses a threshold on the training sites, of which this model's directory "
@@ -154,6 +156,13 @@ def threshold(rule: str, counts: Counts | None) -> Threshold:
     return Threshold(value, rule, float(sensitivity[edge]), float(specificity[edge]))
 
 
+def _no_share(what: str, before: str, text: str) -> UnseenError:
+    """Return the error for a number that is no share, with the share that a percentage is."""
+    value = _number(text) or 0.0
+    remedy = f"Did you mean {before}{value / 100:g}?" if 1 < value < 100 else ""
+    return UnseenError(f"{what} lies between 0 and 1; found {text}.", remedy=remedy)
+
+
 def _number(text: str) -> float | None:
     try:
         value = float(text)
@@ -170,7 +179,9 @@ def describe(limit: Threshold, name: str, evidence: Mapping[str, Any]) -> str:
         name: The name of class 1.
         evidence: `rows` and `of`, what the sources' rows are.
     """
-    text = f"{name!r} is answered from the probability {limit.value:.4g} on, by {limit.rule}"
+    rule = limit.rule.replace(" ", "")
+    at, by = (rule, "") if _number(rule) is not None else (f"{limit.value:.4g}", f", by {rule}")
+    text = f"{name!r} is answered from the probability {at} on{by}"
     if math.isnan(limit.sensitivity):
         return text
     return (

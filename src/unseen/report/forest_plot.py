@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from importlib import resources
 
 from unseen.results.by_site import Effect
-from unseen.results.site_page import scale
+from unseen.results.formats import scale_of
 
 #: In inches: of a column, and of a line.
 WIDE, LINE = 4.2, 0.17
@@ -30,7 +30,7 @@ def forest(effects: Sequence[tuple[str, str, Effect]]) -> bytes:
         sheet = Figure((WIDE * len(effects), LINE * lines + 1.2), layout="constrained")
         for column, (name, metric, effect) in enumerate(effects, 1):
             axes = sheet.add_subplot(1, len(effects), column)
-            times = scale(metric)
+            times = scale_of(metric)
             ordered = sorted(effect.differences.items(), key=lambda pair: pair[1])
             axes.axvline(0, color=ZERO, linewidth=1)
             places = range(2, len(ordered) + 2)

@@ -15,6 +15,7 @@ from unseen.results.metric_name import main_metric
 from unseen.results.records import Job
 from unseen.results.selection import no_selection, selected
 from unseen.results.study_folder import JobFolder
+from unseen.results.study_results import Results
 from unseen.spec.study import StudySpec, recorded
 from unseen.spec.training import Recipe
 
@@ -67,6 +68,12 @@ def read(
             remedy="Name what --out of `unseen study` was, once a job is finished.",
         )
     return tuple(parts), tuple(omissions)
+
+
+def results_in(folder: Path) -> Results:
+    """Return the results in a folder by what its study.json says; no data are read."""
+    (report,), _ = read([folder], Choice())
+    return report.views[0]
 
 
 def part(folders: Sequence[Folder], choice: Choice) -> StudyReport:

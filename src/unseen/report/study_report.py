@@ -198,9 +198,10 @@ class StudyReport:
         return {name: i for i, name in enumerate(sorted(names, key=natural))}
 
     @cached_property
-    def protocol(self) -> tuple[str, ...]:
+    def views(self) -> tuple[Results, ...]:
+        """The results of each folder."""
         about = self.identity
-        views = (
+        return tuple(
             Results(
                 self.study, folder.path, self.methods, self.plan, tuple(self.metrics),
                 about.get("model", ""), about.get("data", ""), self.refused,
@@ -208,7 +209,11 @@ class StudyReport:
             )
             for folder in self.folders
         )  # fmt: skip
-        return tuple(dict.fromkeys(x for view in views for x in view.protocol(self.selection)))
+
+    @cached_property
+    def protocol(self) -> tuple[str, ...]:
+        lines = (line for view in self.views for line in view.protocol(self.selection))
+        return tuple(dict.fromkeys(lines))
 
     def table(self, metric: str) -> Table:
         """Return methods × tasks for a metric, with the protocol under it."""

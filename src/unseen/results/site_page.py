@@ -8,19 +8,13 @@ from collections.abc import Mapping, Sequence
 from unseen.core.templates import render
 from unseen.results.by_choice import by_others
 from unseen.results.by_site import ENOUGH, MARGIN, Across, Effect, Row, Sites
+from unseen.results.formats import counted, scale_of
 from unseen.results.statistics import mean
 
 #: The metric's unit on the page: percent of a share, or the number itself.
 PERCENT = 100
 #: Below this a corrected p marks a cell of the overview.
 LEVEL = 0.05
-#: Metrics that are not shares.
-NUMBERS = frozenset({"loss", "mae", "rmse", "mse"})
-
-
-def scale(metric: str) -> int:
-    """Return what figures are multiplied by on the page."""
-    return 1 if metric in NUMBERS else PERCENT
 
 
 def page(
@@ -107,7 +101,7 @@ def section(
     ordered = sorted(sites.figures, key=lambda m: sites.row(m).mean, reverse=not sites.lower)
     count = max(sites.row(m).sites for m in ordered)
     notes = [
-        f"means over {sites.seeds} seeds first, so that the site is the unit; "
+        f"means over {counted(sites.seeds, 'seed')} first, so that the site is the unit; "
         f"{'lower' if sites.lower else 'higher'} is better",
         *sites.lines,
     ]
@@ -144,8 +138,11 @@ def choice_of(sites: Sites, candidates: Sequence[str]) -> dict[str, object] | No
         return None
     counts = Counter(choice.choices.values()).most_common()
     average = number(mean(list(choice.figures.values())), sites.metric)
+    others = [m for m in sites.figures if m not in there]
+    without = f" (without {', '.join(f'`{m}`' for m in others)}: pooled rows)" if others else ""
     text = (
-        f"{sites.metric} would have been {average}: the best of these {len(there)} methods at "
+        f"{sites.metric} would have been {average}: the best of these {len(there)} "
+        f"methods{without} at "
         f"{choice.best} of {len(choice.choices)} sites, "
         f"{number(choice.regret, sites.metric)} behind the best at each on average. "
         f"Chosen: {', '.join(f'`{m}` {n} times' for m, n in counts)}. The models "
@@ -199,7 +196,7 @@ def between(ends: tuple[float, float] | None, metric: str, sign: str = "") -> st
 
 def number(x: float, metric: str, sign: str = "") -> str:
     """Return a figure as it is written."""
-    times = scale(metric)
+    times = scale_of(metric)
     return f"{x * times:{sign}.{1 if times == PERCENT else 3}f}"
 
 

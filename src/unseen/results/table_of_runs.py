@@ -178,8 +178,8 @@ def _places(runs: Sequence[Selected], places: Sequence[Sequence[str]], seeds: in
             counts.setdefault(run.method, Counter())[at] += 1
     lines = []
     targets = len({run.task for run in runs})
-    for method, found in counts.items():
-        often = {at: f" ({n} of {seeds} seeds)" if n < seeds else "" for at, n in found.items()}
+    for method, spots in counts.items():
+        often = {at: f" ({n} of {seeds} seeds)" if n < seeds else "" for at, n in spots.items()}
         everywhere = len(often) == targets > 2 and not any(often.values())
         at = f"all {targets} targets" if everywhere else ", ".join(a + n for a, n in often.items())
         lines.append(f"{method} at {at}")

@@ -10,7 +10,7 @@ from threading import Lock
 from typing import Any
 
 from unseen.core.templates import render
-from unseen.errors import UnseenError, optional
+from unseen.errors import UnseenError, nearest, optional
 from unseen.serving.directory import Trained
 from unseen.serving.inputs import Table
 from unseen.serving.new_rows import Clock, Item, from_mappings
@@ -91,6 +91,7 @@ class Service:
 
     def answer(self, lines: Sequence[Line], keep: Sequence[str]) -> dict[str, Any]:
         """Return answers as JSON has them, in the order of the request."""
+        check_copies_of(lines, keep)
         columns = self.columns(keep)
         records = [columns.record(line) for line in lines]
         for i, record in enumerate(records):
@@ -101,8 +102,9 @@ class Service:
         counts = {"answered": len(lines) - failed, "not answered": failed}
         return {"predictions": records, **counts, "notes": self.policy.notes()}
 
-    def file_of(self, lines: Iterable[Line], form: str, keep: Sequence[str]) -> bytes:
+    def file_of(self, lines: Sequence[Line], form: str, keep: Sequence[str]) -> bytes:
         """Return answers as the file that `unseen predict --out` writes."""
+        check_copies_of(lines, keep)
         with tempfile.TemporaryDirectory(prefix="unseen-") as place:
             path = Path(place) / "answers"
             with writing(path, form, self.columns(keep)) as write:
@@ -135,6 +137,14 @@ class Service:
             text = "words" if name in inputs.schema.texts else float(f"{mean:.3g}")
             row[name] = levels[0] if levels else 0 if name in inputs.schema.flags else text
         return row
+
+
+def check_copies_of(lines: Sequence[Line], keep: Sequence[str]) -> None:
+    """Refuse a column to copy that no row of the request has."""
+    columns = {name: None for line in lines for name in line.item.cells}
+    for name in keep if columns else ():
+        if name not in columns:
+            raise nearest("column of the rows (for keep)", name, columns)
 
 
 def rows_of_parquet(content: bytes, most: int) -> list[dict[str, object]]:

@@ -4,6 +4,7 @@ import json
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from html import escape
 from itertools import chain
 from typing import Any
 
@@ -80,6 +81,19 @@ class Evaluation:
         head = ["domain", "in training", "examples", *names]
         return [head, *([s.name, s.role, str(s.examples), *cells(s.metrics)] for s in self.sites)]
 
+    def __repr__(self) -> str:
+        return plain("", [_unmarked(self.grid)], self._unused)
+
+    def _repr_html_(self) -> str:
+        """Return what `unseen evaluate` prints, as a notebook shows it."""
+        return f"<pre>{escape(self.text('text') + ''.join(self._unused))}</pre>"
+
+    @property
+    def _unused(self) -> list[str]:
+        if not self.faults:
+            return []
+        return [f"not used: {len(self.faults)}, which .faults names; the first: {self.faults[0]}"]
+
     def text(self, form: str) -> str:
         if form == "json":
             return json.dumps(self.to_json(), indent=1, ensure_ascii=False) + "\n"
@@ -90,7 +104,7 @@ class Evaluation:
             return comma_separated([["domain", "in training", "examples", *ends], *rows])
         grids = [self.grid, *([list(t.header), *map(list, t.rows)] for t in self.tables)]
         notes = [*self.notes, *(f"{t.title}: {t.note}" for t in self.tables if t.note)]
-        plains = [[[(text, "") for text in row] for row in grid] for grid in grids]
+        plains = [_unmarked(grid) for grid in grids]
         if form == "markdown":
             return markdown("", plains, notes)
         return plain("", plains, notes) + "\n"
@@ -105,6 +119,10 @@ class Evaluation:
             "faults": [str(fault) for fault in self.faults],
             "notes": list(self.notes),
         }
+
+
+def _unmarked(grid: Sequence[Sequence[str]]) -> list[list[tuple[str, str]]]:
+    return [[(text, "") for text in row] for row in grid]
 
 
 def evaluate(
@@ -147,7 +165,8 @@ def evaluate(
         if importances or gradients:
             inputs[batch.domain].append(batch.x)
         parts[batch.domain].append(Answers(outputs, batch.y, batch.groups))
-    check_domains(request.domains, {**parts, **data.domains})
+    if parts or data.domains or not data.faults:  # else nothing says which domains there are
+        check_domains(request.domains, {**parts, **data.domains})
     # A domain of which no example could be used has no part.
     answers = {n: _joined(parts[n]) for n in request.domains or parts if n in parts}
     sites = tuple(

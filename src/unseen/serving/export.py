@@ -22,6 +22,7 @@ from unseen.errors import UnseenError, choice, optional
 from unseen.serving import directory, raw_graph
 from unseen.serving.directory import Trained
 from unseen.serving.inputs import Table
+from unseen.serving.new_rows import Item
 from unseen.serving.real_inputs import real_inputs, real_rows
 from unseen.version import __version__
 
@@ -48,6 +49,8 @@ class Exported:
             export computes; None for a model that computes in float32 itself.
         unit: The unit of a difference, in words; empty where it has none.
         raw: The file with the preprocessing inside, if there is one.
+        checked: Which inputs were compared, in words.
+        faults: What of the files could not be used.
     """
 
     path: Path
@@ -57,6 +60,8 @@ class Exported:
     rounding: float | None = None
     unit: str = ""
     raw: Path | None = None
+    checked: str = ""
+    faults: tuple[Item, ...] = ()
 
 
 class Served(nn.Module):
@@ -144,7 +149,8 @@ def export(
         for name in ("onnx", "onnxscript", "onnxruntime"):
             optional(name, "--format onnx needs", "onnx", "take --format torch-export")
     trained, rounding = directory.read(folder, allow_code=allow_code, key=key), None
-    x = real_inputs(trained, check, data_dir)
+    real = real_inputs(trained, check, data_dir)
+    x = real.x
     if trained.model.precision != "float32":
         # bfloat16 differs between runtimes: they round in other places, or lack it.
         before = trained.outputs(x)
@@ -167,7 +173,8 @@ def export(
         raw = _with_preprocessing(trained, content, x, check, data_dir, target)
     label = trained.spec.get("label")
     unit = f" in the units of {label['name']}" if label is not None else ""
-    exported = Exported(target, len(x), difference, allowed, rounding, unit, raw)
+    words = real.checked, real.faults
+    exported = Exported(target, len(x), difference, allowed, rounding, unit, raw, *words)
     notes = render(
         "unseen.serving", "export.md.jinja",
         export=exported, form=form, spec=trained.spec, steps=trained.spec["input"]["steps"],

@@ -21,7 +21,8 @@ from unseen.expression import Call, parse
 from unseen.serving.bounds import Tally
 from unseen.serving.directory import Trained
 from unseen.serving.inputs import Images, Table
-from unseen.serving.new_rows import IMAGES, Item, fitted, read, stacked
+from unseen.serving.new_rows import IMAGES, Item, read, stacked
+from unseen.serving.row_columns import fitted
 
 #: A class, a number, or a time and an event.
 Value = float | tuple[float, float]
@@ -154,15 +155,23 @@ class LabelledData:
                 if event not in item.cells:
                     raise nearest(f"column of {path} (for --label TIME,EVENT)", event, item.cells)
                 pair = times.cell(cell, inputs.dialect.plain(item.cells[event]), number)
-                fault = (
-                    f"{label} = {cell!r} and {event} = {item.cells[event]!r} are not a time ≥ 0 "
-                )
-                return name, pair or fault + "with an event of 0 or 1"
+                return name, pair or self._fault_of_times(item, label, event, inputs.missing)
             value = number(cell) if classes is None else codes.get(inputs.identity(cell))
+            if value is None and cell.strip() in inputs.missing:
+                return name, f"its label {label} is missing"
             kind = "a number" if classes is None else f"a class of the model: {classes}"
             return name, f"its label {label} = {cell!r} is not {kind}" if value is None else value
 
         return self._answered(read(inputs, [path], self.request.batch, lenient=True), answer)
+
+    @staticmethod
+    def _fault_of_times(item: Item, time: str, event: str, missing: Sequence[str]) -> str:
+        cells = {column: item.cells[column] for column in (time, event)}
+        for column, cell in cells.items():
+            if cell.strip() in missing:
+                return f"its label {column} is missing"
+        spelt = " and ".join(f"{column} = {cell!r}" for column, cell in cells.items())
+        return f"{spelt} are not a time ≥ 0 with an event of 0 or 1"
 
     @property
     def _training(self) -> Call:

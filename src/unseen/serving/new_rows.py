@@ -1,7 +1,6 @@
 """From files to inputs, a batch at a time: each image or row, or why it cannot be used."""
 
 import csv
-import difflib
 import io
 import os
 import time
@@ -15,11 +14,13 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from unseen.datasets.dialect import BROKEN, Dialect, dialect_like, open_text
+from unseen.datasets.dialect import BROKEN, Dialect, open_text
 from unseen.datasets.images import Tree, pixels
 from unseen.datasets.sheet import cells_by_line
 from unseen.errors import UnseenError
 from unseen.serving.inputs import Arrays, Images, Inputs, Table
+from unseen.serving.parquet_rows import columns_and_rows, is_parquet
+from unseen.serving.row_columns import PLAIN, fitted, has_surrogate, header_fault
 
 #: Images and rows per forward pass by default: few images stay in the processor's cache.
 IMAGES, ROWS = 32, 512
@@ -61,7 +62,7 @@ class Item:
 
     Attributes:
         source: The file.
-        line: A row's line in the file.
+        line: A row's line in the file; of a Parquet file its place, from 1.
         x: The input.
         error: Why there is no input.
         parts: Folders and name of an image below the path that was asked for.
@@ -99,7 +100,7 @@ def read(
     """Yield the items of the files, in their order, in lists of at most `batch`.
 
     Image models take image files, folders of them at any depth, and tar archives; table models csv
-    files, also as csv.gz.
+    files, also as csv.gz, and Parquet files.
 
     Args:
         inputs: What the model takes.
@@ -124,6 +125,14 @@ def read(
             yield from _table(inputs, path, batch or ROWS, clock, lenient)
 
 
+def check_frame(inputs: Inputs, columns: Sequence[str]) -> None:
+    """Refuse a data frame of which no row can be used."""
+    if isinstance(inputs, Images):
+        raise UnseenError("this model takes images, not rows.")
+    if isinstance(inputs, Table) and (fault := header_fault(columns, inputs.schema.names)):
+        raise UnseenError(f"the data frame {fault.partition(';')[0]}.")
+
+
 def from_mappings(
     inputs: Inputs, rows: Iterable[Mapping[str, object]], batch: int | None, lenient: bool
 ) -> Iterator[list[Item]]:
@@ -138,17 +147,17 @@ def from_mappings(
     """
     if not isinstance(inputs, Table):
         raise UnseenError("this model takes images, not rows.")
-    inputs = replace(inputs, dialect=Dialect(",", "."))
-    blank = "" if "" in inputs.missing else inputs.missing[0]
-    items = (_item(row, inputs.schema.names, blank, i) for i, row in enumerate(rows, 1))
+    inputs = replace(inputs, dialect=PLAIN)
+    items = (_item(inputs, row, i) for i, row in enumerate(rows, 1))
     while chunk := list(islice(items, batch or ROWS)):
         yield _encoded(inputs, chunk, lenient)
 
 
-def _item(row: Mapping[str, object], columns: Sequence[str], blank: str, line: int) -> Item:
+def _item(inputs: Table, row: Mapping[str, object], line: int, source: str = "rows") -> Item:
+    blank = "" if "" in inputs.missing else inputs.missing[0]
     cells = {name: _cell(value, blank) for name, value in row.items()}
-    fault = _header_fault(list(row), columns)
-    return Item("rows", line, cells=cells, error=fault.partition(";")[0] or None)
+    fault = header_fault(list(row), inputs.schema.names)
+    return Item(source, line, cells=cells, error=fault.partition(";")[0] or None)
 
 
 def _cell(value: object, blank: str) -> str:
@@ -212,7 +221,10 @@ def _table(
     inputs: Table, path: Path, batch: int, clock: Clock, lenient: bool
 ) -> Iterator[list[Item]]:
     inputs = fitted(inputs, path)
-    rows = _rows(path, inputs.schema.names, inputs.dialect)
+    if is_parquet(path):
+        rows = _rows_of_parquet(inputs, path)
+    else:
+        rows = _rows(path, inputs.schema.names, inputs.dialect)
     while True:
         with clock.phase(CELLS):
             items = _encoded(inputs, list(islice(rows, batch)), lenient)
@@ -238,17 +250,6 @@ def _encoded(inputs: Table, rows: Sequence[Item], lenient: bool) -> list[Item]:
     return [replace(item, x=next(encoded)) if item.error is None else item for item in items]
 
 
-def fitted(inputs: Table, path: Path) -> Table:
-    """Return the inputs as this file is written: what it does not show is as in training."""
-    schema = inputs.schema
-    numeric = {schema.columns[j] for j in schema.numeric} | {inputs.label}
-    try:
-        dialect = dialect_like(path, schema.names, numeric, inputs.dialect)
-    except (*BROKEN, csv.Error, UnicodeError):
-        return inputs  # reading its rows says what is wrong
-    return replace(inputs, dialect=dialect)
-
-
 def _rows(path: Path, columns: Sequence[str], dialect: Dialect) -> Iterator[Item]:
     name, line, empty = str(path), 1, True
     if not path.is_file():
@@ -260,11 +261,11 @@ def _rows(path: Path, columns: Sequence[str], dialect: Dialect) -> Iterator[Item
         with open_text(path, encoding, "surrogateescape") as file:
             rows = cells_by_line(file, dialect.separator or ",", strict=False)
             _, header = next(rows, (0, []))
-            if fault := _header_fault(header, columns):
+            if fault := header_fault(header, columns):
                 yield Item(name, error=fault)
                 return
             for line, cells in rows:
-                if len(cells) == len(header) and not any(map(_has_surrogate, cells)):
+                if len(cells) == len(header) and not any(map(has_surrogate, cells)):
                     yield Item(name, line, cells=dict(zip(header, cells, strict=True)))
                 elif len(cells) == len(header):
                     form = encoding.removesuffix("-sig").upper()
@@ -279,18 +280,16 @@ def _rows(path: Path, columns: Sequence[str], dialect: Dialect) -> Iterator[Item
         yield Item(name, line if line > 1 else None, error=f"cannot be read further: {error}")
 
 
-def _header_fault(header: Sequence[str], columns: Sequence[str]) -> str:
-    if twice := sorted({name for name in header if header.count(name) > 1}):
-        names = " and more than one called ".join(map(repr, twice))
-        return f"has more than one column called {names}"
-    if not header or any("\x00" in name or _has_surrogate(name) for name in header):
-        return "is not a csv file"
-    if missing := [name for name in columns if name not in header]:
-        close = difflib.get_close_matches(missing[0], header, n=1)
-        hint = f" (is {missing[0]!r} called {close[0]!r} there?)" if close else ""
-        return f"lacks the column {', '.join(missing)}{hint}; none of its rows is used"
-    return ""
-
-
-def _has_surrogate(text: str) -> bool:
-    return any("\ud800" <= c <= "\udfff" for c in text)
+def _rows_of_parquet(inputs: Table, path: Path) -> Iterator[Item]:
+    name, line = str(path), 0
+    try:
+        header, rows = columns_and_rows(path)
+        if fault := header_fault(header, inputs.schema.names):
+            yield Item(name, error=fault)
+            return
+        for line, row in enumerate(rows, 1):
+            yield _item(inputs, row, line, name)
+        if not line:
+            yield Item(name, error="has no rows")
+    except UnseenError as error:
+        yield Item(name, line + 1 if line else None, error=str(error))

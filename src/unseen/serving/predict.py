@@ -205,6 +205,14 @@ class Columns:
     def names(self) -> list[str]:
         return [name for name, _ in self.cells(Line(Item("")))]
 
+    @property
+    def numbers(self) -> list[str]:
+        """The names of the columns that hold numbers, but for `line`."""
+        several = {f"p({name})" for name in self.classes or ()}
+        several |= {"low", "high", "ood", *self.survival}
+        several |= {"prediction"} if self.classes is None else set()
+        return [name for name in self.names if name in several]
+
     def record(self, line: Line) -> dict[str, Any]:
         item, failed = line.item, line.item.error is not None
         copied = {name: item.cells.get(name) for name in self.keep}
@@ -233,13 +241,8 @@ def _parquet(path: Path, columns: Columns) -> Iterator[Write]:
             f"--keep {twice[0]}: a Parquet file has no two columns of one name.",
             remedy="Leave it out, or take --out FILE.csv.",
         )
-    kinds = dict.fromkeys(names, arrow.string())
-    kinds |= {f"p({name})": arrow.float64() for name in columns.classes or ()}
+    kinds = dict.fromkeys(names, arrow.string()) | dict.fromkeys(columns.numbers, arrow.float64())
     kinds |= {"line": arrow.int64()} if columns.rows else {}
-    kinds |= {"prediction": arrow.float64()} if columns.classes is None else {}
-    kinds |= {
-        name: arrow.float64() for name in ("low", "high", "ood", *columns.survival) if name in names
-    }
     schema = arrow.schema(list(kinds.items()))
     waiting: list[dict[str, Any]] = []
     path.parent.mkdir(parents=True, exist_ok=True)

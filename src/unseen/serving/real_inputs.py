@@ -1,12 +1,14 @@
 """Real inputs of a model, on which an export is checked."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from unseen.errors import UnseenError
+from unseen.results.formats import counted
 from unseen.serving.directory import Trained
 from unseen.serving.inputs import Table
 from unseen.serving.labelled import Request, of_data_set, raw_items
@@ -35,7 +37,34 @@ def real_rows(trained: Trained, check: Sequence[Path], data_dir: Path | None) ->
     return items[:: -(-len(items) // CHECKED)]
 
 
-def real_inputs(trained: Trained, check: Sequence[Path], data_dir: Path | None) -> Tensor:
+@dataclass(frozen=True)
+class RealInputs:
+    """Inputs of files or of the data set of training.
+
+    Attributes:
+        x: Up to 512 of them [N, ...], evenly spread.
+        usable: How many there are.
+        unseen: How many of `x` have a category that no training site had, and lack its features.
+        faults: What of the files could not be used.
+    """
+
+    x: Tensor
+    usable: int
+    unseen: int = 0
+    faults: tuple[Item, ...] = ()
+
+    @property
+    def checked(self) -> str:
+        """Which inputs these are, in words."""
+        count = len(self.x)
+        words = f"{count} of {self.usable} usable inputs"
+        words = words if count < self.usable else counted(count, "input")
+        asides = [f"{self.unseen} with a category that no training site had"] * bool(self.unseen)
+        asides += [f"{counted(len(self.faults), 'other')} cannot be used"] * bool(self.faults)
+        return words + (f" ({'; '.join(asides)})" if asides else "")
+
+
+def real_inputs(trained: Trained, check: Sequence[Path], data_dir: Path | None) -> RealInputs:
     """Return up to 512 inputs that the model is meant for.
 
     Args:
@@ -44,19 +73,24 @@ def real_inputs(trained: Trained, check: Sequence[Path], data_dir: Path | None) 
         data_dir: Where the files of the data set are.
     """
     if check:
-        items = [item for batch in read(trained.inputs, check, lenient=True) for item in batch]
-        x = stacked(items)
-        if x is None:
-            fault = next(f"{item.source}: {item.error}" for item in items)
-            raise UnseenError(f"none of the inputs of --check can be used: {fault}.")
-    else:
-        targets = tuple(trained.spec["sites"]["targets"]) or None
-        try:
-            batches = of_data_set(trained, data_dir, Request(domains=targets))
-            x = torch.cat([batch.x for batch in batches])
-        except UnseenError as error:
-            raise UnseenError(
-                f"an export is checked on real inputs; the data set cannot be read: {error}",
-                remedy="Name some by --check INPUT, or the data set by --data-dir.",
-            ) from None
-    return x[:: -(-len(x) // CHECKED)].clone()
+        return _of_files(trained, check)
+    targets = tuple(trained.spec["sites"]["targets"]) or None
+    try:
+        batches = of_data_set(trained, data_dir, Request(domains=targets))
+        x = torch.cat([batch.x for batch in batches])
+    except UnseenError as error:
+        raise UnseenError(
+            f"an export is checked on real inputs; the data set cannot be read: {error}",
+            remedy="Name some by --check INPUT, or the data set by --data-dir.",
+        ) from None
+    return RealInputs(x[:: -(-len(x) // CHECKED)].clone(), len(x))
+
+
+def _of_files(trained: Trained, paths: Sequence[Path]) -> RealInputs:
+    items = [item for batch in read(trained.inputs, paths, lenient=True) for item in batch]
+    usable = [item for item in items if item.x is not None]
+    faults = tuple(item for item in items if item.x is None)
+    few = usable[:: max(1, -(-len(usable) // CHECKED))]
+    if (x := stacked(few)) is None:
+        raise UnseenError(f"none of the inputs of --check can be used: {faults[0]}.")
+    return RealInputs(x, len(usable), sum(bool(item.unseen) for item in few), faults)

@@ -9,6 +9,9 @@ from pydantic import Field
 from unseen.errors import UnseenError, check_known
 from unseen.spec.wording import Settings
 
+#: A domain's name; sites that are numbered may be written as numbers.
+Name = Annotated[str, Field(coerce_numbers_to_str=True)]
+
 
 @dataclass(frozen=True)
 class Task:
@@ -37,9 +40,9 @@ class Fixed(Settings):
         name: The task's name.
     """
 
-    source: tuple[str, ...] | Literal["others"]
-    target: tuple[str, ...]
-    validation: tuple[str, ...] = ()
+    source: tuple[Name, ...] | Literal["others"]
+    target: tuple[Name, ...]
+    validation: tuple[Name, ...] = ()
     name: str = "target"
 
     def tasks(self, domains: Sequence[str]) -> tuple[Task, ...]:
@@ -52,8 +55,8 @@ class Fixed(Settings):
 class Growing(Settings):
     """One target; sources join one by one in the given order, from `first` of them on."""
 
-    growing: tuple[str, ...]
-    target: tuple[str, ...]
+    growing: tuple[Name, ...]
+    target: tuple[Name, ...]
     first: Annotated[int, Field(ge=1)] = 1
 
     def tasks(self, domains: Sequence[str]) -> tuple[Task, ...]:
@@ -70,7 +73,7 @@ class Groups(Settings):
     """
 
     groups: Annotated[int, Field(ge=2)]
-    of: tuple[str, ...] | None = None
+    of: tuple[Name, ...] | None = None
 
     def tasks(self, domains: Sequence[str]) -> tuple[Task, ...]:
         """One task for each group, named by its first domain; of one each where G is larger."""

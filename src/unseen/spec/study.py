@@ -19,7 +19,7 @@ from unseen.spec.default_network import (
     in_words,
     with_network,
 )
-from unseen.spec.holdout import PLANS, TABLES, Fixed, Holdout
+from unseen.spec.holdout import PLANS, TABLES, Fixed, Holdout, Name
 from unseen.spec.named import put, settings_of
 from unseen.spec.published import table
 from unseen.spec.search_plan import Tune
@@ -172,7 +172,7 @@ class StudySpec(Settings):
         description="'leave-one-domain-out', 'none', or a table of source, validation and target "
         "domains, of growing sources and a target, of groups = 5 left out in turn, or alone = true",
     )
-    targets: Annotated[tuple[str, ...], Field(min_length=1)] | None = None
+    targets: Annotated[tuple[Name, ...], Field(min_length=1)] | None = None
     seeds: Count | Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(min_length=1)] = Field(
         3, description="a number of seeds, 1 or more, or a list of which, each 0 or more"
     )
@@ -325,7 +325,7 @@ def recorded(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 def _one_target(settings: dict[str, Any]) -> dict[str, Any]:
     """Read `holdout = "west"` as the task of that name, unless it is nearly that of a plan."""
-    holdout = settings.get("holdout")
+    holdout = str(own) if type(own := settings.get("holdout")) is int else own  # a number: a name
     if not isinstance(holdout, str) or difflib.get_close_matches(holdout, PLANS, n=1):
         return settings
     if (targets := settings.get("targets")) is not None:

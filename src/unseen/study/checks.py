@@ -166,19 +166,20 @@ def behind(study: StudySpec, method: Method, backend: Backend) -> tuple[Backend,
     return backend, backend.played(method)
 
 
-def check_clients(prepared: Prepared, study: StudySpec, task: Task) -> list[str]:
+def check_clients(
+    prepared: Prepared, study: StudySpec, task: Task, classes: Sequence[str] = ()
+) -> list[str]:
     """Refuse clients that cannot train as the study says.
 
     Returns:
         What deserves a warning.
     """
-    warnings, lone = [], list[str]()
+    warnings, lone, batch = [], list[str](), study.training.batch_size
     if study.training.augment and len(prepared.shape) != 3 and not prepared.frozen:
         what = f"training.augment changes images; inputs here have shape {list(prepared.shape)}."
         raise UnseenError(what, remedy="Leave it out.")
     for name, client in prepared.sources.items():
-        train = client.split("train")
-        n, batch = len(train), study.training.batch_size
+        n, train = len(client.split("train")), client.split("train")
         where = f"client {name!r} (task {task.name!r})"
         if batch > n and study.training.drop_last:
             raise UnseenError(
@@ -186,18 +187,17 @@ def check_clients(prepared: Prepared, study: StudySpec, task: Task) -> list[str]
                 remedy=f"Set training.batch_size to {n} or less, or training.drop_last = false.",
             )
         if batch > n and not (study.partition or prepared.times):
-            few = f"client {name!r} has {n} training examples, fewer than a batch of {batch}"
-            warnings.append(f"{few}: each of its epochs is one step.")
+            few = f"{n} training examples, fewer than a batch of {batch}: an epoch is one step."
+            warnings.append(f"client {name!r} has {few}")
         for split in (train, client.split("validation")):
             _check_finite(split.x, where)
         if prepared.masks:
             warnings += _without_foreground(name, train.y)
         elif client.classes is not None and bool((train.y == train.y[0]).all()):
-            # Without the task, so that the one site is named once in a study.
-            lone.append(name)
+            lone, y = [*lone, name], int(train.y[0])  # no task: a study names the site once
             warnings.append(
-                f"client {name!r} has examples of class {int(train.y[0])} only; it trains towards "
-                "always answering that, and its AUROC is undefined."
+                f"client {name!r} has examples of class {dict(enumerate(classes)).get(y, y)} only; "
+                "it trains towards always answering that, and its AUROC is undefined."
             )
     if prepared.times:
         none = [repr(name) for name, client in prepared.sources.items() if not _events(client)]

@@ -217,7 +217,7 @@ def check_tasks(
         if report is not None and report.notes and study.weights != PRETRAINED:
             warnings.append(str(report))
         check_model(network, prepared, study)
-        warnings += check_clients(prepared, study, task)
+        warnings += check_clients(prepared, study, task, data.classes or ())
         if prepared.times:
             check_events(prepared, task)
         warnings += check_private(study, data, network, prepared.sources)

@@ -193,7 +193,10 @@ def rows_of(domain: Domain, share: float, seed: int, shared: bool = False) -> tu
         what = f"domain {domain.name!r} has {n} example"
         if domain.units is not None:
             what = f"all {n} examples of domain {domain.name!r} are of one unit"
-        raise UnseenError(f"{what}; a source needs one to train on and one to validate on.")
+        raise UnseenError(
+            f"{what}; a source needs one to train on and one to validate on.",
+            remedy="Leave small sites of a table out: least=10, or without=[...], in its options.",
+        )
     else:
         draw = keyed(f"{seed}/split/{'' if shared else domain.name}")
         if domain.units is not None:

@@ -5,14 +5,12 @@ from dataclasses import fields, is_dataclass
 from typing import Any
 
 from unseen.core.survival import Cox, Hazards
-from unseen.datasets.frames import expression_of
+from unseen.datasets.frames import OPTIONS, expression_of
 from unseen.errors import UnseenError
 from unseen.expression import Call, text
 
 #: The option that a text always names: searches begin around it.
 RATE = "lr"
-#: Options of a data frame, which are not settings of the study.
-FRAME = ("domain", "label", "event", "task", "groups", "unit", "text", "drop")
 
 
 def as_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -27,10 +25,13 @@ def as_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
 
     values = dict(settings)
     if not isinstance(values.get("dataset", ""), str) and not callable(values["dataset"]):
-        options = {name: values.pop(name) for name in FRAME if name in values}
+        options = {name: values.pop(name) for name in OPTIONS if name in values}
         own = {"domain": options.pop("domain", None), "label": options.pop("label", None)}
         if "groups" in options:
-            values["groups"] = options["groups"] = tuple(options["groups"])
+            groups = options["groups"]
+            values["groups"] = options["groups"] = (
+                (groups,) if isinstance(groups, str) else tuple(groups)
+            )
         values["dataset"] = expression_of(values["dataset"], **own, **options)
     for name in ("dataset", "model"):
         if callable(values.get(name)):

@@ -1,0 +1,135 @@
+"""The answer that looks at no input: what it is, how it does, which recipes are better."""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from statistics import fmean
+
+from unseen.choose.expectation import LEVEL, expect
+from unseen.choose.texts import figure_text
+from unseen.choose.trials import CONSTANT, REFERENCES, Trial, Trials, average, rounded
+from unseen.results.study_folder import JobFolder
+
+#: What is always answered, in words: by metric, and for numbers and for other metrics of classes.
+SCORES = ("auroc", "auroc-ovr", "auprc")
+SHARES = ("loss", "log-loss", "brier", "ece")
+MEAN, SCORE = "the mean of the training sites' labels", "the same score"
+SHARE = "the training sites' shares of the classes"
+CLASS = "the most frequent class of the training sites"
+#: Metrics that reward always answering the most frequent class, and others to look at.
+FLATTERED = ("accuracy", "f1-micro")
+OTHERS = "metric=balanced-accuracy, or metric=auroc where there are two classes,"
+
+
+@dataclass(frozen=True)
+class Constant:
+    """The recommended recipe against the constant answer.
+
+    Attributes:
+        what: What is always answered, in words.
+        mean: Its figure, the mean over sites.
+        gap: What the recipe is better by, the mean over sites; below 0 where it is worse.
+        low, high: The bootstrap interval of this mean over sites.
+        better: All recipes whose interval lies above 0; for others than the recommended one,
+            corrected for their number.
+    """
+
+    what: str
+    mean: float
+    gap: float
+    low: float
+    high: float
+    better: tuple[str, ...]
+
+
+def constant_trial(jobs: Iterable[JobFolder], metric: str) -> tuple[Trial | None, str]:
+    """Return how the constant answer does at the sites left out, and what it answers.
+
+    Args:
+        jobs: Of one recipe, each with a group of sites left out; the constant is that of the other
+            groups' training rows, judged at the same rows as the recipe.
+        metric: The study's.
+
+    Returns:
+        None and "" where no job has recorded such a figure.
+    """
+    figures, numbers = defaultdict[str, list[float]](list), False
+    for job in jobs:
+        for record in job.constant:
+            numbers = numbers or "rmse" in record
+            if record.get(metric) is not None:
+                figures[record["domain"]].append(record[metric])
+    means = {site: average(own) for site, own in sorted(figures.items())}
+    return (Trial(CONSTANT, means), answer_of(metric, numbers)) if means else (None, "")
+
+
+def answer_of(metric: str, numbers: bool) -> str:
+    """Return in words what is always answered.
+
+    Example:
+        >>> answer_of("auroc", numbers=False)
+        'the same score'
+    """
+    if numbers:
+        return MEAN
+    return SCORE if metric in SCORES else SHARE if metric in SHARES else CLASS
+
+
+def against_constant(trials: Trials, recipe: str) -> Constant | None:
+    """Return a recipe against the constant answer; None where there is none.
+
+    Args:
+        trials: All recipes.
+        recipe: The one that is recommended.
+    """
+    figures = trials.at(trials.sites)
+    if CONSTANT not in figures:
+        return None
+    gaps = {
+        name: [trials.sign * d for d in rounded(own, figures[CONSTANT])]
+        for name, own in figures.items()
+        if name not in REFERENCES
+    }
+    own = expect(gaps[recipe])
+    strict = 1 - (1 - LEVEL) / max(1, len(gaps) - 1)
+    better = tuple(
+        name
+        for name, gap in gaps.items()
+        if (own if name == recipe else expect(gap, strict)).mean_low > 0
+    )
+    mean = fmean(figures[CONSTANT])
+    return Constant(trials.constant, mean, own.mean, own.mean_low, own.mean_high, better)
+
+
+def constant_text(constant: Constant, recipe: str, metric: str) -> str:
+    """Return what is said of a recipe that the sites cannot tell from a constant; else "".
+
+    Args:
+        constant: The comparison.
+        recipe: The recipe.
+        metric: What they are compared by.
+    """
+    if recipe in constant.better:
+        return ""
+    answer = f"always answering {constant.what}, which has {figure_text(constant.mean, metric)}"
+    ends = " to ".join(figure_text(end, metric) for end in (constant.low, constant.high))
+    if constant.gap <= 0:
+        first = f"{recipe} is no better than {answer}."
+    else:
+        ahead = figure_text(constant.gap, metric, gap=True)
+        first = f"These sites do not show that {recipe} is better than {answer}: it is ahead by "
+        first += f"{ahead} on average, with a {LEVEL:.0%} interval from {ends}."
+    return " ".join([first, *others_text(constant, metric)])
+
+
+def others_text(constant: Constant, metric: str) -> list[str]:
+    """Return what is said of the other recipes, and of the metric."""
+    if constant.better:
+        return [f"Better than that are: {', '.join(constant.better)}."]
+    lines = [
+        "No recipe is shown to be better: by this metric, nothing shows that the inputs predict "
+        "the label at a new site."
+    ]
+    if metric in FLATTERED:
+        lines += [f"Check the metric: {OTHERS} does not reward answering the most frequent class."]
+    return lines

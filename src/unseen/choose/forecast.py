@@ -1,0 +1,99 @@
+"""What a choice will take, before anything is trained."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from unseen.choose.playing import (
+    RATES,
+    changed,
+    check_pairs,
+    learning_rate,
+    pairs,
+    rows_of,
+    studies,
+)
+from unseen.choose.trials import BASE
+from unseen.results.study_folder import StudyFolder
+from unseen.spec.study import StudySpec
+from unseen.study import Study
+from unseen.study.estimate import Estimate, estimates, report
+from unseen.study.plan import Plan, prepare_study
+
+
+def plans(
+    study: StudySpec,
+    recipes: Sequence[str],
+    out: Path,
+    *,
+    groups: int = 5,
+    rates: Sequence[float] = RATES,
+    pool: bool = True,
+    alone: bool = True,
+    nested: bool = False,
+    data_dir: Path | None = None,
+) -> list[Plan]:
+    """Return the checked plan of every study that `play` runs with these arguments.
+
+    The rate of a site's own model is known only afterwards; the study's stands for it until then.
+
+    Args:
+        study: The settings that all recipes share.
+        recipes: Expressions of methods.
+        out: The folder of the records.
+        groups: Groups of sites that are left out in turn.
+        rates: Factors of the study's learning rate.
+        pool: Whether rows are pooled for a comparison.
+        alone: Whether every site's own model is tried elsewhere.
+        nested: Whether every two groups are left out, too.
+        data_dir: The data folder.
+    """
+    names, holdout = rows_of(recipes, pool), {"groups": groups}
+    whole = [
+        prepare_study(one, folder, data_dir)
+        for _, one, folder in studies(study, rates, names, holdout, out)
+    ]
+    others: list[tuple[Study, Path]] = []
+    if nested:
+        able, left = rows_of(recipes, pool=False), {t.name: t.targets for t in whole[0].tasks}
+        check_pairs(left)
+        for _, plan, folder in pairs(left, out):
+            others += [(one, place) for _, one, place in studies(study, rates, able, plan, folder)]
+    if alone:
+        factor = recorded_factor(study, out / "alone")
+        others.append((changed(study, [BASE], {"alone": True}, factor), out / "alone"))
+    return whole + [prepare_study(one, folder, data_dir) for one, folder in others]
+
+
+def recorded_factor(study: StudySpec, folder: Path) -> float:
+    """Return the factor of the learning rate of what a folder holds; 1 where it holds nothing."""
+    optimiser = StudyFolder.open(folder).settings.get("training", {}).get("optimiser")
+    if optimiser is None:
+        return 1.0
+    return learning_rate(optimiser) / learning_rate(study.training.optimiser)
+
+
+def forecast(planned: Sequence[Plan], processes: int) -> list[str]:
+    """Return how many trainings there are, how many are left, and what these take, as lines.
+
+    Every recipe is measured once; its other trainings count as much.
+
+    Args:
+        planned: What `plans` returns.
+        processes: How many run at a time.
+    """
+    missing = Counter(job.method for plan in planned for job in plan.missing)
+    results, peak = list[Estimate](), 0.0
+    for plan in planned:
+        fresh = set(missing) - {one.method for one in results}
+        names = tuple(name for name in plan.methods if name in fresh)
+        costs, memory = estimates(replace(plan, methods=names))
+        results += [replace(one, jobs=missing[one.method]) for one in costs]
+        peak = max(peak, memory)
+    total, left = sum(len(plan.jobs) for plan in planned), missing.total()
+    lines = [f"trainings: {total}, of which {left} are still to run"]
+    refused = {name: why for plan in planned for name, why in plan.not_applicable.items()}
+    lines += [f"not applicable: {name} ({why})" for name, why in refused.items()]
+    lines += [f"warning: {text}" for text in dict.fromkeys(w for p in planned for w in p.warnings)]
+    return lines + report(results, peak, processes)

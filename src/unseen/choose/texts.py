@@ -1,0 +1,22 @@
+"""Figures as pages and messages print them, in the unit of a study's tables."""
+
+from unseen.results.formats import decimals, scale_of
+
+
+def figure_text(number: float, metric: str, gap: bool = False) -> str:
+    """Return a figure as tables print it: accuracies in percent, all else as records have it.
+
+    Args:
+        number: The figure.
+        metric: Its metric.
+        gap: Whether it is a difference, whose unit is points where the metric's is percent.
+
+    Example:
+        >>> figure_text(0.524, "accuracy"), figure_text(0.524, "auroc")
+        ('52.4', '0.524')
+        >>> figure_text(0.01, "accuracy", gap=True)
+        '1.0 points'
+    """
+    scale = scale_of(metric)
+    text = f"{scale * number:.{decimals(metric)}f}"
+    return f"{text} points" if gap and scale == 100 else text

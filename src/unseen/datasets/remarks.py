@@ -1,0 +1,70 @@
+"""What deserves a remark in columns that a study takes: names of people, dates, constants."""
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+
+from unseen.datasets.sheet import Sheet, coded
+
+#: A categorical column of more values than this, half of which or more have fewer rows than that.
+LEVELS, ROWS = 50, 5
+#: Days, alone or with a time: 2021-01-14, 2021/1/14, 14.01.2021, 14.1.21, 1/14/2021.
+_DATE = re.compile(
+    r"(?:\d{4}([-/])\d{1,2}\1\d{1,2}|\d{1,2}([./-])\d{1,2}\2(?:\d{4}|\d{2}))"
+    r"(?:[T ]+\d{1,2}:\d\d.*)?",
+    re.ASCII,
+)
+#: The share of a column's values that are dates, where it is one of dates.
+SHARE = 0.9
+
+
+def dates(sheet: Sheet, name: str) -> bool:
+    """Return whether a column's values look like dates, in one of the usual spellings."""
+    values = set(sheet.present(name))
+    return bool(values) and sum(map(is_date, values)) >= SHARE * len(values)
+
+
+def is_date(cell: str) -> bool:
+    """Return whether a cell looks like a date.
+
+    Example:
+        >>> [is_date(text) for text in ("2021-01-14 08:30", "14.01.2021", "1/14/2021", "1.2.3")]
+        [True, True, True, False]
+    """
+    return _DATE.fullmatch(cell) is not None
+
+
+def many_levels(sheet: Sheet, name: str) -> str | None:
+    """Return how many values a column of names has, if they are many and mostly rare, or None."""
+    levels, codes = coded(sheet.plain(name))
+    if len(levels) <= LEVELS:
+        return None
+    counts = Counter(codes[codes >= 0].tolist())
+    rare = sum(n < ROWS for n in counts.values())
+    if 2 * rare < len(levels):
+        return None
+    return f"{len(levels):,} values, {rare:,} of them in fewer than {ROWS} rows"
+
+
+def constant(sheet: Sheet, name: str) -> bool:
+    """Return whether all rows have the same value."""
+    return len(coded(sheet.plain(name))[0]) == 1 and None not in sheet.columns[name]
+
+
+def of_categories(sheet: Sheet, names: Sequence[str]) -> dict[str, str]:
+    """Return the remarks on categorical features, by column."""
+    notes = {}
+    for name in names:
+        if dates(sheet, name):
+            notes[name] = (
+                f"the column {name!r} looks like dates: each becomes a category, which a new site "
+                f"will not have; write drop={[name]!r}, or make a number of it, such as days since "
+                "a date"
+            )
+        elif many := many_levels(sheet, name):
+            notes[name] = (
+                f"the column {name!r} has {many}: each value becomes a feature, whose name the "
+                f"model's files list; write drop={[name]!r} if they name people or places, or "
+                f"text={[name]!r} to have their words without names"
+            )
+    return notes

@@ -1,0 +1,100 @@
+"""`unseen choose FILE.csv`: what the label is, and what a choice will take."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.command_line import Command
+
+from unseen.cli.choosing import task_of
+from unseen.datasets.delimited import load
+
+
+def table(folder: Path, labels: list[str], sites: str = "abc") -> Path:
+    """Sites, whose rows have these labels in turn."""
+    draw = np.random.default_rng(0)
+    lines = [f"{sites[i % len(sites)]},{draw.normal():.4f},{y}" for i, y in enumerate(labels)]
+    path = folder / "sites.csv"
+    path.write_text("\n".join(["site,x,y", *lines, ""]))
+    return path
+
+
+def command(path: Path, *more: str) -> list[str]:
+    return [
+        "choose", str(path), "--domain", "site", "--label", "y", "rounds=1",
+        "model=mlp(widths=[2])", "--recipes", "glm", "--rates", "1,5", "--out",
+        str(path.parent / "out"), *more,
+    ]  # fmt: skip
+
+
+NUMBERS = [f"{20 + 0.5 * i:g}" for i in range(60)]
+
+
+def test_a_number_with_many_values_is_predicted_as_one(tmp_path: Path, unseen: Command) -> None:
+    ran = unseen(*command(table(tmp_path, NUMBERS), "--no-alone"))
+    assert ran.code == 0, ran.err
+    assert "the label 'y' is a number with 60 values, and is predicted as one" in ran.err
+    assert "--task classification" in ran.err
+    assert "expect rmse" in ran.out
+
+
+def test_the_task_may_be_said(tmp_path: Path, unseen: Command) -> None:
+    path = table(tmp_path, [str(i % 2) for i in range(60)])
+    ran = unseen(*command(path, "--no-alone", "--task", "regression"))
+    assert ran.code == 0, ran.err
+    assert "expect rmse" in ran.out
+    assert "is predicted as one" not in ran.err
+    ran = unseen(*command(path, "--task", "numbers"))
+    assert ran.code == 2
+    assert "--task must be one of 'classification', 'regression'" in ran.err
+    ran = unseen("choose", "heart", "--task", "regression")
+    assert ran.code == 2
+    assert "--task are of a csv file" in ran.err
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        [str(i % 15) for i in range(60)], [str(i % 16) for i in range(60)],
+        [f"{i % 10}.5" for i in range(60)], [f"{i % 11}.5" for i in range(60)],
+        [f"c{i % 30}" for i in range(60)], [str(i % 20) for i in range(59)] + ["x"],
+    ],
+)  # fmt: skip
+def test_a_number_is_what_the_remark_on_a_table_takes_for_one(
+    tmp_path: Path, labels: list[str]
+) -> None:
+    path = table(tmp_path, labels)
+    notes = load(None, path=path, domain="site", label="y").notes
+    remark = any("task='regression'" in note for note in notes)
+    assert task_of(path, "site", "y") == ("regression" if remark else "classification")
+
+
+# With pooled rows: four groups, fedavg and pooled rows at two rates, glm at one, and each site's
+# model alone. Nested: without these, and six pairs of groups.
+@pytest.mark.parametrize(
+    ("more", "jobs"), [([], 4 * 5 + 4), (["--nested", "--no-pool"], 4 * 3 + 6 * 3 + 4)]
+)
+def test_a_dry_run_counts_what_a_choice_trains_and_trains_nothing(
+    tmp_path: Path, unseen: Command, more: list[str], jobs: int
+) -> None:
+    parts = command(table(tmp_path, [str(i // 4 % 2) for i in range(160)], sites="abcd"), *more)
+    out = tmp_path / "out"
+    dry = unseen(*parts, "--dry-run")
+    assert dry.code == 0, dry.err
+    assert not out.exists()
+    assert f"trainings: {jobs}, of which {jobs} are still to run" in dry.out
+    assert "all: " in dry.out
+    assert unseen(*parts).code == 0
+    assert len(list(out.rglob("done.json"))) == jobs
+    again = unseen(*parts, "--dry-run")
+    assert f"trainings: {jobs}, of which 0 are still to run" in again.out
+    assert "nothing is left to run" in again.out
+
+
+def test_a_dry_run_refuses_what_the_choice_would(tmp_path: Path, unseen: Command) -> None:
+    path = table(tmp_path, [str(i // 3 % 2) for i in range(120)])
+    ran = unseen(*command(path, "--nested", "--dry-run"))
+    assert ran.code == 2
+    assert "leaves two groups out at a time" in ran.err
