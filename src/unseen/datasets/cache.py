@@ -137,7 +137,7 @@ def workspace(folder: Path, size: int, what: str, remedy: str = "") -> Iterator[
         what: What they are, as the error says it.
         remedy: What to do where there is no room.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)  # what is decoded is data of people
     free = shutil.disk_usage(folder).free
     if size > free:
         what = f"{what} take {readable(size)} and {folder} has {readable(free)} left."

@@ -2,6 +2,7 @@
 
 import contextlib
 import hashlib
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -10,6 +11,7 @@ from typing import Any
 
 from unseen.errors import UnseenError, absent
 from unseen.federation.kit import Kit
+from unseen.federation.process import without_proxy
 
 SPENT = "its key was shut out before and stays out. A new key: unseen federation provision --renew"
 
@@ -127,6 +129,7 @@ def control(kit: Kit) -> Iterator[Control]:
     where = kit.at(loopback.get(kit.listen, kit.listen))
     authority = None if kit.insecure else (kit.folder / "ca.crt").read_bytes()
     interceptors = [RuntimeVersionHttpInterceptor(component_name="flwr CLI")]
+    os.environ.update(without_proxy())  # which the client reads when it is made
     client = ControlHttpClient.from_server_address(
         where, kit.insecure, authority, interceptors=interceptors
     )

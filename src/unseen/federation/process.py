@@ -27,6 +27,8 @@ PATIENCE = 8.0
 LOG_LIMIT = 16 * 2**20
 #: Which variable says who started a process.
 PARENT = "UNSEEN_PARENT"
+#: This machine by its names, whose requests no proxy must see.
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
 #: Linux: PR_SET_PDEATHSIG and PR_SET_CHILD_SUBREAPER.
 DEATH_SIGNAL, SUBREAPER = 1, 36
 
@@ -76,11 +78,19 @@ def environment(home: Path, **more: str) -> dict[str, str]:
     here = str(Path(sys.executable).parent)  # Flower starts its own tools by name
     path = os.pathsep.join((here, os.environ.get("PATH", os.defpath)))
     return {
-        **os.environ, "PATH": path, "FLWR_HOME": str(home), PARENT: str(os.getpid()),
+        **os.environ, **without_proxy(), "PATH": path, "FLWR_HOME": str(home),
+        PARENT: str(os.getpid()),
         "FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1",
         "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1", "RAY_USAGE_STATS_ENABLED": "0",
         "PYTHONUNBUFFERED": "1", **more,
     }  # fmt: skip
+
+
+def without_proxy() -> dict[str, str]:
+    """Return the variables by which requests within this machine pass no proxy."""
+    own = os.environ.get("no_proxy") or os.environ.get("NO_PROXY") or ""
+    hosts = ",".join(filter(None, (own, *LOOPBACK)))
+    return {"NO_PROXY": hosts, "no_proxy": hosts}
 
 
 class Child:

@@ -35,6 +35,8 @@ def renew(out: Path, name: str, days: int | None = None, now: datetime | None = 
     if name not in names:
         raise nearest("kit", name, names)
     days = days or federation.days
+    if name in ("server", "ckks", *federation.people):
+        _need_authority(ca)
     if name == "server":
         begin = now or datetime.now(UTC)
         Authority.read(ca).write_server(server, federation.servers, begin, days)
@@ -69,6 +71,8 @@ def revoke(out: Path, name: str, now: datetime | None = None) -> list[Path]:
         ask nobody whether a certificate is still believed.
     """
     federation, server, ca = described(out), out / "server", out / "ca"
+    if name in ("server", *federation.people) or "ckks" in federation.channels:
+        _need_authority(ca)
     if name == "server":
         begin = now or datetime.now(UTC)
         authority = Authority.make(federation.name, begin, federation.ca_days)
@@ -94,6 +98,15 @@ def revoke(out: Path, name: str, now: datetime | None = None) -> list[Path]:
     narrower = _describe(out, federation, sites=sites)
     (server / "sites" / f"{name}.pub").unlink(missing_ok=True)
     return [server / "sites", *_new_sums(out, narrower, federation.channels)]
+
+
+def _need_authority(ca: Path) -> None:
+    """Refuse, before anything is written, what ends with a signature of the authority."""
+    if missing := [n for n in (signatures.AUTHORITY_KEY, "ca.key") if not (ca / n).is_file()]:
+        raise UnseenError(
+            f"this is signed by the federation's authority, and {ca} has no {missing[0]}.",
+            remedy="Bring the folder back from where it is kept offline; nothing has changed.",
+        )
 
 
 def _key(out: Path, name: str) -> str:

@@ -1,10 +1,11 @@
 """`serve` and `join`: one machine's part of a federation, in the foreground."""
 
+import sqlite3
 import sys
 import time
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
@@ -51,8 +52,9 @@ def serve(kit: Kit, metrics: int | None = None) -> int:
     check_port(kit.listen, kit.port, str(kit.folder / "kit.toml"))
     sites = {} if kit.insecure else certificates.registered(kit.folder)
     kit.state.mkdir(mode=0o700, exist_ok=True)
+    database = kit.state / "superlink.db"
     options = {
-        "host": kit.listen, "port": kit.port, "database": kit.state / "superlink.db",
+        "host": kit.listen, "port": kit.port, "database": database,
         "disable-runtime-dependency-installation": None,
     }  # fmt: skip
     keys = {
@@ -60,7 +62,7 @@ def serve(kit: Kit, metrics: int | None = None) -> int:
         "ssl-ca-certfile": kit.folder / "ca.crt", "enable-supernode-auth": None,
     }  # fmt: skip
     with (
-        _stopped(), monitor.exposed(metrics, monitor.RunNumbers(kit)),
+        _stopped(), monitor.exposed(metrics, monitor.RunNumbers(kit)), tidied(database),
         started(kit, "superlink", options, keys) as child, control(kit) as link,
     ):  # fmt: skip
         _await(link, child)
@@ -79,6 +81,31 @@ def _begin(kit: Kit) -> None:
     kit.check()
     if kit.insecure:
         say(INSECURE)
+
+
+@contextmanager
+def tidied(database: Path) -> Iterator[None]:
+    """Overwrite what the server has deleted in its database, before it begins and after it ends.
+
+    Note:
+        SQLite marks rows as deleted, and its log of changes keeps them: a clean end would leave
+        the parts of finished runs readable in these files.
+    """
+    _overwrite(database)
+    try:
+        yield
+    finally:
+        _overwrite(database)
+
+
+def _overwrite(database: Path) -> None:
+    if not database.is_file():
+        return
+    with closing(sqlite3.connect(database, isolation_level=None)) as link:
+        for statement in ("secure_delete = ON", "wal_checkpoint(TRUNCATE)"):
+            link.execute(f"PRAGMA {statement}").fetchall()
+        link.execute("VACUUM")
+        link.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
 
 @contextmanager
