@@ -17,8 +17,8 @@ from pathlib import Path
 
 import torch
 
-from unseen.cli.main import split_list
 from unseen.core.round import play_round
+from unseen.spec.named import split_list
 from unseen.study import Study
 from unseen.study.plan import prepare_study
 from unseen.study.prepare import prepare
