@@ -187,6 +187,8 @@ def _write(finished: Finished) -> None:
     sources = ", ".join(finished.prepared.sources)
     spec["data"] |= {"source": f"rows of {sources}, which stayed there", "licence": "theirs"}
     spec["left the sites"]["federated"] = True
+    # As approved: a target that is nobody's site is left out of what is played alone.
+    spec["study"] = finished.session.agreed.model_dump(mode="json", exclude={"published"})
     spec["warnings"] = list(planned.warnings)
     if study.privacy.metrics == "none":
         spec |= {"metrics": [], "results": []}
