@@ -34,7 +34,7 @@ def leave_out(
 
 
 def leave_small(sheet: Sheet, domain: str, least: int) -> tuple[Sheet, list[str]]:
-    """Return the rows of the sites that have at least so many, and a remark on the others."""
+    """Return the rows of the sites that have enough of them, and a remark on the others."""
     names, codes = coded(sheet.full(domain, "domain"))
     sizes = Counter(codes.tolist())
     small = [name for code, name in enumerate(names) if sizes[code] < least]
