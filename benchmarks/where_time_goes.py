@@ -1,12 +1,14 @@
 """CPU time of whole studies in one process, by what it was spent on; two trees side by side.
 
     python benchmarks/where_time_goes.py [--against TREE] [--only demo,tuned,frozen] [--quick]
+    python benchmarks/where_time_goes.py --only pacs --pacs DIR
 
 Every command runs in a process of its own (`--jobs 1`, torch on one thread) under cProfile, whose
 clock is each thread's CPU time. Its own cost is in the figures: it makes many short calls look
 dearer than they are. `--against` names another checkout, in whose `src` the same commands run; one
 that this tree does not know is n/a there. The tuned table reads $UNSEEN_DATA/sites. The images
-of the frozen trunk are drawn here, and every run computes their features again.
+of the frozen trunk are drawn here, those of `pacs` are PACS's 9,991 in DIR (three trials, one seed,
+20 rounds), and every run computes their features again.
 
 A function's own time belongs to the part of its file (`PARTS`). Functions of no part, torch's and
 numpy's among them, pass theirs on to their callers, in proportion to the time that each caller
@@ -101,8 +103,9 @@ batch_size = 32
 """
 
 
-def commands(here: Path, quick: bool) -> dict[str, list[str]]:
-    """Return name -> the arguments of `unseen`; without the tuned table where its data are not."""
+def commands(here: Path, quick: bool, pacs: Path | None) -> dict[str, list[str]]:
+    """Return name -> the arguments of `unseen`; without those whose data are not at hand."""
+    few = ["--methods", "fedavg,ppdg", "tune.trials=3", "seeds=1", "rounds=20"]
     found = {
         "demo": [
             "study",
@@ -111,9 +114,9 @@ def commands(here: Path, quick: bool) -> dict[str, list[str]]:
         ]
     }
     if data := os.environ.get("UNSEEN_DATA"):
-        few = ["--methods", "fedavg,ppdg", "tune.trials=3", "seeds=1", "rounds=20"]
-        study = ["study", "evidence/tuned/communities", *few]
-        found["tuned"] = [*study, "--data-dir", data]
+        found["tuned"] = ["study", "evidence/tuned/communities", *few, "--data-dir", data]
+    if pacs:
+        found["pacs"] = ["study", "pacs/frozen", *few, "--data-dir", str(pacs.resolve())]
     found["frozen"] = ["study", str(here / "frozen.toml")]
     return found
 
@@ -235,7 +238,8 @@ def lines(name: str, now: dict[str, float], before: dict[str, float] | str | Non
 def main() -> None:
     parser = argparse.ArgumentParser(description=str(__doc__).split("\n")[0])
     parser.add_argument("--against", type=Path, help="another checkout")
-    parser.add_argument("--only", default="", help="some of: demo,tuned,frozen")
+    parser.add_argument("--only", default="", help="some of: demo,tuned,frozen,pacs")
+    parser.add_argument("--pacs", type=Path, help="the folder that holds PACS, for `pacs`")
     parser.add_argument("--quick", action="store_true", help="a demo of one method, seed and round")
     asked = parser.parse_args()
     usual = "demo" if asked.quick else "demo,tuned,frozen"
@@ -244,10 +248,10 @@ def main() -> None:
         here = Path(place)
         if "frozen" in names:
             drawn(here)
-        found = commands(here, asked.quick)
+        found = commands(here, asked.quick, asked.pacs)
         for name in names:
             if name not in found:
-                print(f"{name}: UNSEEN_DATA names no folder, so that this is left out.\n")
+                print(f"{name}: without its data (UNSEEN_DATA, --pacs) this is left out.\n")
                 continue
             now = measured(HERE, found[name], here / f"{name}-now")
             if isinstance(now, str):

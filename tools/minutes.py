@@ -6,8 +6,7 @@ Each study is planned with the first of the folders that has its data, its round
 few seconds, and `src/unseen/spec/minutes.json` keeps the minutes on two cores, job by job. Where
 none has them, a synthetic stand-in is drawn and its time multiplied by how many more examples the
 published set has. Trials of a search count as jobs of full length, so that these are upper ends.
-Where a study trains in batches of models, methods that do are taken to need a fifth. `--ran` keeps
-what a study took on two cores, which no estimate replaces.
+`--ran` keeps what a study took on two cores, which no estimate replaces.
 """
 
 from __future__ import annotations
@@ -40,8 +39,6 @@ PATIENCE = 400
 PROCESSES = 2
 #: Examples in a batch of a stand-in's few.
 SMALL = 8
-#: One by one, models cost some seven times as much as in a batch (docs/benchmarks.md).
-BATCHED = 5.0
 #: Examples of sets whose catalogue has no totals of all domains: those of WILDS' paper.
 PUBLISHED = {"camelyon17": 455_954, "povertymap": 19_669, "fmow": 141_696}
 
@@ -57,8 +54,7 @@ def minutes(name: str, folder: Path, batch: int | None = None) -> float:
         study = planned.setting.study
         costs, _ = estimate.estimates(planned)
         trials = jobs_of(study, planned.methods, planned.tasks)
-    batched = {m for m in planned.methods if study.stacked and m not in planned.alone}
-    seconds = sum(one.total / (BATCHED if one.method in batched else 1) for one in costs)
+    seconds = sum(one.total for one in costs)
     more = larger(planned) if planned.stand_in and study.training.steps is None else 1.0
     return more * seconds * (1 + trials / max(1, len(planned.jobs))) / 60 / PROCESSES
 

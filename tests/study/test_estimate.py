@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,14 +12,18 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from unseen.engine.batch_plan import Answer, Member
+from unseen.engine.model_batch import Trainer
 from unseen.models import build
 from unseen.recipe import Training
 from unseen.results.records import Log, mark_done
-from unseen.study import Study, estimate, round_costs, runtime
+from unseen.study import Study, batch_costs, estimate, round_costs, runner, runtime
 from unseen.study.estimate import Estimate, estimates, report
+from unseen.study.few_rows import amount, line
 from unseen.study.job import run_job
 from unseen.study.plan import Plan, prepare_study
-from unseen.study.round_costs import Stage, amount, line
+from unseen.study.round_costs import Stage
+from unseen.study.runner import carry_out
 
 ROTATED = {
     "dataset": "rotated-digits", "model": "mlp(widths=[8])", "seeds": 1, "rounds": 7,
@@ -125,6 +130,35 @@ def test_a_dear_study_is_measured_in_a_few_examples(
     run_job(plan.setting, plan.missing[0], plan.tasks[0])
     assert found.seconds == pytest.approx(clock.now - before, rel=0.1)
     assert not found.whole
+
+
+@pytest.mark.parametrize("method", [
+    "fedavg", "fedavg+ensemble(members=3)", "fedavg+ga", "fedsgd", "portfolio(groups=2)",
+])  # fmt: skip
+def test_jobs_of_a_batch_share_its_calls(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    """Where a batch's calls are all that takes time, the estimate is a job's share of the study."""
+    now = [0.0]
+
+    class Slow(Trainer):
+        """A second per call, and a hundredth per example."""
+
+        def __call__(self, members: Sequence[Member]) -> list[Answer]:
+            examples = sum(len(member.client.split("train")) for member in members)
+            now[0] += 1.0 + 0.01 * examples
+            return super().__call__(members)
+
+    for module in (batch_costs, runner):
+        monkeypatch.setattr(module, "Trainer", Slow)
+    monkeypatch.setattr(round_costs, "ticker", lambda study: lambda: now[0])
+    study = {**ROTATED, "targets": None, "methods": [method], "stacked": 300}
+    plan = prepare_study(Study(**study), tmp_path)
+    (found,), _ = estimates(plan)
+    assert not found.whole
+    before = now[0]
+    carry_out(plan)
+    assert found.total == pytest.approx(now[0] - before, rel=0.05)
 
 
 def test_a_cheap_study_is_measured_in_whole_batches_of_all(tmp_path: Path, clocked: Any) -> None:

@@ -182,7 +182,8 @@ def describe(study: Any, folder: Path, data_dir: Path | None, processes: int) ->
 
     planned = prepare_study(study, folder, data_dir)
     planned.check_code()
-    costs = report(*estimates(planned), processes)
+    limit = None if study.patience is None else study.rounds
+    costs = report(*estimates(planned), processes, limit)
     values = {"name": study.name, "planned": planned, "costs": costs, "no_result": NO_RESULT}
     values["trials"] = jobs_of(study, planned.methods, planned.tasks)
     print(render("unseen.cli", "templates/study.txt.jinja", **values), end="")

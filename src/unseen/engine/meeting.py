@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import TypeVar
 
 from unseen.engine.batch_plan import Answer, Member
@@ -15,6 +17,22 @@ T = TypeVar("T")
 
 class Cancelled(Exception):
     """The meeting is over, because one of its jobs failed."""
+
+
+@dataclass
+class Account:
+    """What a job has taken, in seconds.
+
+    Attributes:
+        total: Of its ended turns, and of its models' share of the batches.
+        began: When its turn began, while it has it.
+    """
+
+    total: float
+    began: float
+
+    def pause(self) -> None:
+        self.total += time.monotonic() - self.began
 
 
 class Meeting:
@@ -31,18 +49,27 @@ class Meeting:
     def __init__(self, trainer: Trainer) -> None:
         self.trainer = trainer
         self._turn = threading.Condition()
-        self._waiting: list[tuple[Sequence[Member], list[Answer]]] = []
+        self._waiting: list[tuple[Sequence[Member], list[Answer], Account]] = []
         self._jobs, self._cancelled = 0, False
+        self._accounts: dict[int, Account] = {}
 
     def __call__(self, members: Sequence[Member]) -> list[Answer]:
         """Return these models trained, as `Trainer` does, as soon as every other job waits too."""
         trained: list[Answer] = []
-        self._waiting.append((members, trained))
+        account = self._accounts[threading.get_ident()]
+        account.pause()
+        self._waiting.append((members, trained, account))
         self._train_if_all_wait()
         self._turn.wait_for(lambda: self._cancelled or len(trained) == len(members))
         if self._cancelled:
             raise Cancelled
+        account.began = time.monotonic()
         return trained
+
+    def seconds(self) -> float:
+        """Return what the job that asks has taken: its own turns, its models' share of batches."""
+        account = self._accounts[threading.get_ident()]
+        return account.total + time.monotonic() - account.began
 
     def hold(self, jobs: Sequence[Callable[[], T]]) -> list[T]:
         """Return what the jobs return; raise what the first of them raised that failed.
@@ -68,6 +95,7 @@ class Meeting:
         with self._turn:
             if self._cancelled:
                 raise Cancelled
+            self._accounts[threading.get_ident()] = Account(0.0, time.monotonic())
             try:
                 result = job()
                 self._jobs -= 1
@@ -81,9 +109,13 @@ class Meeting:
         if not self._waiting or len(self._waiting) < self._jobs:
             return
         waiting, self._waiting = self._waiting, []
-        trained = iter(self.trainer([member for members, _ in waiting for member in members]))
-        for members, own in waiting:
+        everyone = [member for members, _, _ in waiting for member in members]
+        start = time.monotonic()
+        trained = iter(self.trainer(everyone))
+        each = (time.monotonic() - start) / max(1, len(everyone))
+        for members, own, account in waiting:
             own += [next(trained) for _ in members]
+            account.total += each * len(members)
         self._turn.notify_all()
 
     def _end(self) -> None:

@@ -82,13 +82,16 @@ def finished(planned: Plan, method: str) -> list[Record]:
     return [job.mark for job in jobs if job.state == "done"]
 
 
-def report(results: Sequence[Estimate], peak: float, processes: int) -> list[str]:
+def report(
+    results: Sequence[Estimate], peak: float, processes: int, limit: int | None = None
+) -> list[str]:
     """Return the estimates as lines, the longest first.
 
     Args:
         results: The estimates.
         peak: Memory of one process, in MiB.
         processes: How many run at a time.
+        limit: The most rounds, where training may end before them.
     """
     if not results:
         return ["nothing is left to run"]
@@ -102,6 +105,8 @@ def report(results: Sequence[Estimate], peak: float, processes: int) -> list[str
         f"  {one.method}: {one.jobs} x {clock(one.seconds)} = {clock(one.total)}"
         for one in sorted(results, key=lambda e: -e.total)
     ]
+    if limit is not None:
+        also += f", if all {limit} rounds are played (fewer where the loss is flat earlier)"
     head = f"estimate, from short rounds on this machine{also}:"
     return [head, *lines, f"  all: {clock(total)} in one process{several}; {memory}"]
 

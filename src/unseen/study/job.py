@@ -45,6 +45,8 @@ from unseen.version import __version__
 
 #: Makes what runs the clients: (model, clients, memories from a checkpoint) -> a backend.
 Place = Callable[[Model, Mapping[str, Client], Memories | None], Backend]
+#: Returns seconds since some moment.
+Clock = Callable[[], float]
 
 
 def run_job(setting: Setting, job: Job, task: Task, place: Place | None = None) -> Job:
@@ -55,7 +57,12 @@ def run_job(setting: Setting, job: Job, task: Task, place: Place | None = None) 
 
 
 def run_prepared(
-    setting: Setting, job: Job, data: DataSet, prepared: Prepared, place: Place | None = None
+    setting: Setting,
+    job: Job,
+    data: DataSet,
+    prepared: Prepared,
+    place: Place | None = None,
+    clock: Clock = time.monotonic,
 ) -> Job:
     """Run a job whose clients are prepared.
 
@@ -65,8 +72,9 @@ def run_prepared(
         data: The data set, of which names of classes and levels are enough.
         prepared: The clients.
         place: What runs the clients; None for this process.
+        clock: What the job's seconds are counted by.
     """
-    with Running(setting, job, data, prepared, place) as running:
+    with Running(setting, job, data, prepared, place, clock) as running:
         while not running.finished:
             running.round()
     return job
@@ -86,8 +94,9 @@ class Running:
         data: DataSet,
         prepared: Prepared,
         place: Place | None = None,
+        clock: Clock = time.monotonic,
     ) -> None:
-        self._start = self._saved = time.monotonic()
+        self._clock, self._start, self._saved = clock, clock(), time.monotonic()
         self.job, self.setting, self.prepared = job, setting, prepared
         self.folder, self.levels, self.diverged = job.folder(setting.out), data.levels, ""
         self.schema = data.schema
@@ -241,7 +250,7 @@ class Running:
         records.mark_done(
             self.folder,
             versions(),
-            seconds=time.monotonic() - self._start,
+            seconds=self._clock() - self._start,
             peak_mib=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
             commit=commit(),
             diverged=self.diverged,

@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field, replace
 
-import torch
 from torch import nn
 
 from unseen.core import Client, Exchange, Inbox, Local, Memory, Model, Reply, State, Turn
@@ -20,10 +19,12 @@ from unseen.core.metrics import EVALUATION_BATCH
 from unseen.core.parts import Wrapper, innermost, rewrapped
 from unseen.core.round import due, play_round, sample
 from unseen.engine.inprocess import InProcess, Key
+from unseen.engine.stacked import models_of
 from unseen.local.train import Train
-from unseen.recipe import Training
 from unseen.results.records import TEST, VALIDATE, Job
 from unseen.spec.study import StudySpec
+from unseen.study.batch_costs import ENOUGH, Batch
+from unseen.study.few_rows import amount, line, shortened
 from unseen.study.plan import Plan
 from unseen.study.prepare import Prepared, prepare
 from unseen.study.runtime import Runtime, composed, first_network
@@ -162,8 +163,9 @@ class Bench:
             budget: Seconds for measuring its training.
         """
         method = self.runtime.method
+        batch = self.batch()
         if method.sized is not None:
-            return self.first_rounds(), True
+            return self.first_rounds(batch, budget), batch is None
         # What begins later, such as a penalty after its warm-up, is on.
         late = max(exchange.rounds[0] for exchange in method.exchanges if exchange.slots)
         state = replace(self.runtime.start(), round=late)
@@ -174,22 +176,50 @@ class Bench:
         total = once * self.often(method.exchanges[-1])
         orders = [i for i, exchange in enumerate(method.exchanges) if exchange.slots]
         for order in orders:
-            state, seconds, complete = self.exchange(state, order, budget / len(orders))
-            total, whole = total + seconds * self.often(method.exchanges[order]), whole and complete
+            exchange, share = method.exchanges[order], budget / len(orders)
+            if batch is None:
+                state, seconds, complete = self.exchange(state, order, share)
+            else:
+                state, seconds = batch.exchange(state, exchange, share)
+                complete = False  # the study's batches may be larger
+            seconds *= self.sampled(exchange) * self.often(exchange)
+            total, whole = total + seconds, whole and complete
         return total, whole
 
-    def first_rounds(self) -> float:
+    def batch(self) -> Batch | None:
+        """Return the jobs beside which this one trains; None where it trains by itself."""
+        planned, name = self.stage.planned, self.runtime.method.name
+        study = planned.setting.study
+        if not study.stacked or name in planned.alone:
+            return None
+        models = models_of(self.runtime.method) * len(self.runtime.roster)
+        most = min(len(planned.missing), max(1, study.stacked // models))
+        others = range(1, min(most, math.ceil(ENOUGH / models)))
+        runtimes = self.runtime, *(self.stage.bench(name).runtime for _ in others)
+        return Batch(runtimes, self.backend.tick)
+
+    def sampled(self, exchange: Exchange) -> float:
+        """Return the share of the clients that take part in an exchange."""
+        if exchange.who != "sampled":
+            return 1.0
+        names, turn = self.runtime.names, Turn(0, 0, self.runtime.rounds)
+        return len(sample(names, self.runtime.participation, turn)) / len(names)
+
+    def first_rounds(self, batch: Batch | None, budget: float) -> float:
         """Return the seconds of a job whose messages depend on the network, from its first rounds.
 
-        Every exchange is timed once, with all clients, in the round in which it begins.
+        Every exchange is timed in the round in which it begins, with all clients.
         """
         method, rounds, state = self.runtime.method, self.runtime.rounds, self.runtime.start()
         training = [exchange for exchange in method.exchanges if exchange.slots]
         backend, names, total = self.runtime.in_process(), self.runtime.names, 0.0
         for exchange in sorted(training, key=lambda exchange: exchange.rounds[0]):
-            alone = replace(method, exchanges=(exchange,))
             state = replace(state, round=exchange.rounds[0])
-            start = self.backend.tick()
+            if batch is not None:
+                state, seconds = batch.exchange(state, exchange, budget / len(training))
+                total += seconds * self.sampled(exchange) * self.often(exchange)
+                continue
+            start, alone = self.backend.tick(), replace(method, exchanges=(exchange,))
             state, _ = play_round(alone, state, backend, names, rounds)
             total += (self.backend.tick() - start) * self.often(exchange)
         return total
@@ -229,10 +259,6 @@ class Bench:
             fitting += 1
         if fitting and total:
             total *= sum(play(fitting, None)) / sum(costs[:fitting])
-        names = self.runtime.names
-        if exchange.who == "sampled":
-            turn = Turn(0, 0, self.runtime.rounds)
-            total *= len(sample(names, self.runtime.participation, turn)) / len(names)
         return state, total + server, n >= batch_size
 
     def play(self, state: State, order: int, worked: int, rows: int | None) -> tuple[State, float]:
@@ -293,35 +319,3 @@ class Bench:
         scale = sum(sizes.values()) / sum(min(size, rows) for size in sizes.values())
         took = few if rows == FIRST else seconds(rows)
         return took * scale, rows >= min(EVALUATION_BATCH, largest)
-
-
-def line(*points: tuple[float, float]) -> tuple[float, float]:
-    """Return the constant and the slope of a line through the last point, neither negative.
-
-    Example:
-        >>> line((2, 5.0), (4, 9.0)), line((2, 9.0), (4, 8.0)), line((4, 8.0))
-        ((1.0, 2.0), (8.0, 0.0), (0.0, 2.0))
-    """
-    (x0, y0), (x, y) = ((0.0, 0.0), *points)[-2:]
-    slope = min(max(0.0, (y - y0) / (x - x0)), y / x)
-    return y - slope * x, slope
-
-
-def amount(size: int, recipe: Training) -> tuple[int, int]:
-    """Return the steps and the examples of one round of a client with `size` examples."""
-    batch = recipe.batch_size
-    steps = size // batch if recipe.drop_last else math.ceil(size / batch)
-    examples = min(size, steps * batch)
-    if recipe.epochs is not None:
-        return recipe.epochs * steps, recipe.epochs * examples
-    assert recipe.steps is not None  # one of the two is set
-    return recipe.steps, round(recipe.steps * examples / max(1, steps))
-
-
-def shortened(client: Client, rows: int, name: str) -> Client:
-    """Return the client with at most `rows` rows of one split, and without the other split."""
-    split = client.split(name)
-    spread = torch.linspace(0, len(split) - 1, min(rows, len(split)), dtype=torch.float64)
-    short = split.take(spread.round().long())
-    train, validation = (short, None) if name == "train" else (None, short)
-    return replace(client, train=train, validation=validation)

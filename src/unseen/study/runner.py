@@ -180,7 +180,7 @@ def run_together(batch: Sequence[Order]) -> list[Job]:
                 clients[key] = placed(prepare(data, task, setting.study, job.seed), study)
             # One process saves for all, so each saves as much more seldom.
             seldom = replace(setting, checkpoint_seconds=len(batch) * setting.checkpoint_seconds)
-            return run_prepared(seldom, job, data, clients[key], place)
+            return run_prepared(seldom, job, data, clients[key], place, meeting.seconds)
 
         return meeting.hold([partial(run, *order) for order in batch])
 
