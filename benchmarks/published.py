@@ -6,7 +6,7 @@ is asked for, a DataLoader, one deep copy of the net per client and round, torch
 and evaluation of every source and of the target after every round. All in one process with torch's
 default threads.
 
-    python benchmarks/published.py digits|mtae ROUNDS TARGETS SEEDS METHODS     # commas inside
+    python benchmarks/published.py ROUNDS TARGETS SEEDS METHODS     # commas inside
 """
 
 from __future__ import annotations
@@ -50,22 +50,6 @@ class LeNet(nn.Module):
         self.conv2 = nn.Conv2d(20, 50, 5)
         self.fc1 = nn.Linear(800, 500)
         self.fc2 = nn.Linear(500, outputs)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        x = F.max_pool2d(F.relu(self.conv1(x)), 2)
-        x = F.max_pool2d(F.relu(self.conv2(x)), 2)
-        return self.fc2(F.relu(self.fc1(torch.flatten(x, 1))))
-
-
-class MnistCNN(nn.Module):
-    """Two 5×5 convolutions that keep the size, 32 and 64 channels, and two linear layers."""
-
-    def __init__(self, side: int = 16) -> None:
-        super().__init__()
-        self.conv1 = nn.Conv2d(1, 32, 5, padding=2)
-        self.conv2 = nn.Conv2d(32, 64, 5, padding=2)
-        self.fc1 = nn.Linear(64 * (side // 4) ** 2, 128)
-        self.fc2 = nn.Linear(128, 10)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = F.max_pool2d(F.relu(self.conv1(x)), 2)
@@ -181,14 +165,6 @@ def digits() -> tuple[list[tuple[np.ndarray, np.ndarray, float]], dict]:
     return domains, {"net": perceptron, "share": 0.1, "epochs": 1, "batch": 32, "lr": 0.1}
 
 
-def mtae() -> tuple[list[tuple[np.ndarray, np.ndarray, float]], dict]:
-    """A thousand digits of 16×16 at six angles, with the recipe of the study `mtae`."""
-    images, labels = handwritten(1000, 16)
-    angles = (0, 15, 30, 45, 60, 75)
-    domains = [(images, labels, a) for a in angles]
-    return domains, {"net": MnistCNN, "share": 0.3, "epochs": 1, "batch": 64, "lr": 0.1}
-
-
 def handwritten(count: int, side: int) -> tuple[np.ndarray, np.ndarray]:
     """scikit-learn's digits as bytes [N, side, side] with an empty rim, as MNIST's are."""
     from sklearn.datasets import load_digits
@@ -202,10 +178,10 @@ def handwritten(count: int, side: int) -> tuple[np.ndarray, np.ndarray]:
     return (x * 255).byte().numpy(), found.target[index]
 
 
-def study(name: str, rounds: int, targets: list[int], seeds: int, methods: list[str]) -> float:
+def study(rounds: int, targets: list[int], seeds: int, methods: list[str]) -> float:
     """Every run of a study, one after the other; seconds."""
     begun = time.perf_counter()
-    domains, recipe = {"digits": digits, "mtae": mtae}[name]()
+    domains, recipe = digits()
     for method in methods:
         for t in targets:
             for seed in range(seeds):
@@ -228,6 +204,6 @@ def study(name: str, rounds: int, targets: list[int], seeds: int, methods: list[
 
 
 if __name__ == "__main__":
-    name, rounds, targets, seeds, methods = sys.argv[1:]
+    rounds, targets, seeds, methods = sys.argv[1:]
     at = [int(t) for t in targets.split(",")]
-    print(study(name, int(rounds), at, int(seeds), methods.split(",")))
+    print(study(int(rounds), at, int(seeds), methods.split(",")))
