@@ -155,6 +155,10 @@ def test_what_is_too_large_or_of_another_form_is_refused(address: str) -> None:
         assert httpx.post(f"{address}/predict", content=body).status_code == 422, body
     assert httpx.post(f"{address}/predict/parquet", content=b"PAR1").status_code == 422
     assert httpx.post(f"{address}/predict/csv?form=xls", content=b"age").status_code == 422
+    refused = httpx.post(f"{address}/predict?times=90", json={"rows": []})
+    assert refused.status_code == 422 and "found 'times'" in refused.json()["error"]
+    refused = httpx.post(f"{address}/predict/csv?keeps=age", content=ROWS.encode())
+    assert refused.status_code == 422 and "form and keep" in refused.json()["error"]
     stranger = httpx.get(f"{address}/health", headers={"Host": "elsewhere.example"})
     assert stranger.status_code == 400
 

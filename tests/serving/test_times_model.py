@@ -8,12 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from support.command_line import Command
 from support.times import dataset, write
 
 import unseen
 from unseen.core.survival import Intervals
 from unseen.errors import UnseenError
 from unseen.serving import directory, fit
+from unseen.serving.endpoint import Service
 from unseen.serving.evaluate import evaluate
 from unseen.serving.export import export, of_model
 from unseen.serving.labelled import Request
@@ -134,6 +136,18 @@ def test_what_a_model_cannot_say_is_refused(models: dict[str, directory.Trained]
     for options in ({"limit": "0.5"}, {"abstain": 0.5}, {"coverage": 0.8}):
         with pytest.raises(UnseenError):
             policy_of(models["cox"], **options)  # type: ignore[arg-type]
+
+
+def test_a_server_answers_at_the_times_that_it_was_told(
+    models: dict[str, directory.Trained], unseen: Command
+) -> None:
+    trained = models["cuts"]
+    service = Service(trained, policy_of(trained, times=[90, 500]))
+    answer = service.answer(service.of_rows([service.example()], ()), ())
+    assert {"S(90)", "S(500)"} < set(answer["predictions"][0])
+    assert service.about()["times"] == [90, 500]
+    refused = unseen("serve", trained.folder, "--times", "1001")
+    assert refused.code != 0 and "the model knows days from 0 to 1000" in refused.err
 
 
 @pytest.mark.parametrize("name", LOSSES)

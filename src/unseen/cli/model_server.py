@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from unseen.cli.console import numbers
 from unseen.cli.model_use import export_of, name_code
 from unseen.cli.serving import AllowCode, ModelDir
 
@@ -18,6 +19,7 @@ def serve(
     threshold: str | None = None,
     abstain: float | None = None,
     coverage: float | None = None,
+    times: str | None = None,
     accept_unseen: bool = False,
     strict: bool = False,
     runtime: str = "torch",
@@ -40,6 +42,7 @@ def serve(
         threshold: As for predict.
         abstain: As for predict.
         coverage: As for predict.
+        times: As for predict.
         accept_unseen: As for predict.
         strict: As for predict.
         runtime: torch, or onnx for its export.
@@ -64,7 +67,7 @@ def serve(
     if strict:
         check_strict(trained.bounds)
     other = export_of(trained, None, None, key) if runtime == "onnx" else None
-    policy = policy_of(trained, threshold, abstain, coverage)
+    policy = policy_of(trained, threshold, abstain, coverage, numbers("--times", times))
     most = max_megabytes * 2**20
     service = Service(trained, policy, other, accept_unseen, strict, most, max_rows)
     for note in policy.notes():

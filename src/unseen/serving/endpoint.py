@@ -121,7 +121,8 @@ class Service:
             "unseen": __version__, "classes": self.trained.classes,
             "inputs": list(self.example()) or "images",
             "threshold": limit.value if limit is not None else None, "abstain": policy.least,
-            "coverage": policy.coverage, "strict": self.strict, "accept unseen": self.lenient,
+            "coverage": policy.coverage, "times": list(policy.at),
+            "strict": self.strict, "accept unseen": self.lenient,
             "limits": {"bytes": self.most_bytes, "rows": self.most_rows},
         }  # fmt: skip
 

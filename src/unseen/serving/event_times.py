@@ -102,18 +102,18 @@ class Times:
     def notes(self) -> list[str]:
         if self.intervals is None:
             lines = [
-                f"prediction is the log-risk of {self.event}: who has more is expected to have it "
-                "sooner; only differences count"
+                f"prediction is the log-risk of {self.event!r}: who has more is expected to have "
+                "it sooner; only differences count"
             ]
             if self.baseline is not None:
                 lines.append(
-                    f"S(t) is the probability of no {self.event} by t at the baseline hazard of "
-                    "all training sites together; a site's own may differ"
+                    f"S(t) is the probability that {self.event!r} has not happened by t, at the "
+                    "baseline hazard of all training sites together; a site's own may differ"
                 )
             return lines
         return [
-            f"prediction is the probability of {self.event} before {self.time} = "
-            f"{self.ends[-1]:.6g}; S(t) is that of none by t"
+            f"prediction is the probability of {self.event!r} before {self.time} = "
+            f"{self.ends[-1]:.6g}; S(t) is the probability that it has not happened by t"
         ]
 
 

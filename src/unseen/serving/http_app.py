@@ -67,6 +67,16 @@ def app(service: Service, hosts: Sequence[str] = ("*",)) -> Any:
             parts.append(part)
         return b"".join(parts)
 
+    def check_query(request: Request, *names: str) -> None:
+        """Refuse what an address asks for and nobody would look at."""
+        for name in request.query_params:
+            if name not in names:
+                raise UnseenError(
+                    f"{request.url.path} takes {' and '.join(names) or 'nothing'} after the '?'; "
+                    f"found {name!r}.",
+                    remedy="What holds for every request are options of unseen serve.",
+                )
+
     def as_file(lines: Sequence[Line], form: str, keep: Sequence[str]) -> Response:
         return Response(service.file_of(lines, form, keep), media_type=MEDIA[form])
 
@@ -101,6 +111,7 @@ def app(service: Service, hosts: Sequence[str] = ("*",)) -> Any:
             **taking("application/octet-stream", binary),
         )  # fmt: skip
         async def images(request: Request) -> dict[str, Any]:
+            check_query(request)
             content = await body(request)
             name = "images.tar" if _is_tar(content) else "image"
             lines = await run_in_threadpool(service.of_file, content, name)
@@ -125,6 +136,7 @@ def app(service: Service, hosts: Sequence[str] = ("*",)) -> Any:
         **taking("application/json", rows_schema, example),
     )  # fmt: skip
     async def predict(request: Request) -> dict[str, Any]:
+        check_query(request)
         rows, keep = rows_of_json(await body(request))
         lines = await run_in_threadpool(service.of_rows, rows, keep)
         return service.answer(lines, keep)
@@ -134,6 +146,7 @@ def app(service: Service, hosts: Sequence[str] = ("*",)) -> Any:
         **taking("text/csv", binary),
     )  # fmt: skip
     async def table(request: Request, form: str = "csv", keep: str = "") -> Response:
+        check_query(request, "form", "keep")
         check_form(form)
         columns = [name for name in keep.split(",") if name]
         lines = await run_in_threadpool(service.of_file, await body(request), "rows.csv")
@@ -144,6 +157,7 @@ def app(service: Service, hosts: Sequence[str] = ("*",)) -> Any:
         **taking(MEDIA["parquet"], binary),
     )  # fmt: skip
     async def frame(request: Request, form: str = "parquet", keep: str = "") -> Response:
+        check_query(request, "form", "keep")
         check_form(form)
         columns = [name for name in keep.split(",") if name]
         rows = await run_in_threadpool(rows_of_parquet, await body(request), service.most_rows)
