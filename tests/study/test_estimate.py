@@ -115,6 +115,26 @@ def test_a_level_of_trees_is_timed_where_it_begins(tmp_path: Path) -> None:
     assert estimate.seconds > 0
 
 
+def test_the_first_use_of_a_kernel_is_not_what_every_round_takes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A second of imports when trees are first grown is not multiplied by their number."""
+    calls, now = Counter[str](), [0.0]
+    played = round_costs.play_round
+
+    def play(method: Any, *arguments: Any, **options: Any) -> Any:
+        name = method.exchanges[0].name
+        now[0] += 0.01 if calls[name] else 1.0
+        calls[name] += 1
+        return played(method, *arguments, **options)
+
+    monkeypatch.setattr(round_costs, "play_round", play)
+    monkeypatch.setattr(round_costs, "ticker", lambda study: lambda: now[0])
+    plan = planned(tmp_path, "boost(trees=20, depth=2)", dataset="heart-disease", targets=["va"])
+    (found,), _ = estimates(plan)
+    assert 40 * 0.01 < found.seconds < 50 * 0.01
+
+
 @pytest.mark.parametrize("method", ["fedavg", "deepall", "fedsam", "fedavg+ga"])
 def test_a_dear_study_is_measured_in_a_few_examples(
     tmp_path: Path, clocked: Any, method: str
