@@ -270,6 +270,12 @@ def test_memory_of_parts_of_batches_is_a_lower_bound() -> None:
     assert "; 2.0 GiB" in report(parts[:1], 2048, 1)[-1]
 
 
+def test_rounds_that_may_end_earlier_are_said_to() -> None:
+    one = [Estimate("fedavg", 1.0, 2)]
+    assert "if all 100 rounds are played" in report(one, 2048, 1, limit=100)[0]
+    assert "rounds are played" not in report(one, 2048, 1)[0]
+
+
 def test_long_measurements_say_how_far_they_are(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
