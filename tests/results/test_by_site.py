@@ -79,6 +79,13 @@ def test_less_is_better_for_losses() -> None:
     assert one.mean == pytest.approx(0.25) and losses.row("a").worst == 0.3
 
 
+def test_every_set_has_the_margin_of_its_metric() -> None:
+    """Half a point of accuracy, and the same of an area that is printed as a share."""
+    every = [two(), replace(two("areas"), metric="auroc")]
+    text = page(every, "ours", [effects(one, "ours", ["theirs"]) for one in every])
+    assert text.count("within ± 0.5 |") == text.count("within ± 0.005 |") == 1
+
+
 def test_over_data_sets_each_is_one_figure() -> None:
     sets = [two(name) for name in "abcdef"]
     over = across(sets, "ours", ["theirs", "others"])

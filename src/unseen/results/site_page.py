@@ -38,10 +38,9 @@ def page(
     sets = [section(sites, own, candidates) for sites, own in zip(every, effects, strict=True)]
     top = overview(every, method, effects, columns) if columns else None
     across = None if over_sets is None else section_across(over_sets)
-    margin = number(MARGIN, every[0].metric)
     return render(
         "unseen.results", "by_site.md.jinja", sets=sets, method=f"`{method}`", across=across,
-        margin=margin, top=top, differ=differences(every),
+        top=top, differ=differences(every),
     )  # fmt: skip
 
 
@@ -122,6 +121,7 @@ def section(
     return {
         "name": sites.name, "metric": sites.metric, "sites": count, "rows": rows,
         "effects": compared, "notes": notes, "choice": choice_of(sites, candidates),
+        "margin": number(MARGIN, sites.metric),
     }  # fmt: skip
 
 
