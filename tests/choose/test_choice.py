@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from unseen import UnseenError, method
 from unseen.choose import choose
 from unseen.choose.choice_page import expectation, page, size
-from unseen.choose.playing import at_rate, play
+from unseen.choose.playing import Candidates, at_rate, play
 from unseen.choose.trials import ALONE, BASE, CONSTANT, Cost, best_rate, tuned, view_of
 from unseen.cli.main import app
 from unseen.spec.study import StudySpec
@@ -159,12 +159,13 @@ STUDY = {
 
 def test_the_figures_are_those_of_studies_and_a_repeated_call_plays_nothing(tmp_path):
     study = StudySpec(**STUDY)
-    found = play(study, ["glm"], tmp_path, groups=2, rates=(1.0, 5.0), jobs=1)
+    candidates = Candidates(study, ["glm"], groups=2, rates=(1.0, 5.0))
+    found = play(candidates, tmp_path)
     assert {len(sites) for sites in found.groups.values()} == {2}
     assert set(found.by_recipe) == {"fedavg", "glm", "deepall", ALONE, CONSTANT}
     assert all(len(trial.figures) == 4 for trial in found.by_recipe.values())
     marks = {p: p.stat().st_mtime_ns for p in tmp_path.rglob("done.json")}
-    assert play(study, ["glm"], tmp_path, groups=2, rates=(1.0, 5.0), jobs=1) == found
+    assert play(candidates, tmp_path) == found
     assert {p: p.stat().st_mtime_ns for p in tmp_path.rglob("done.json")} == marks
     # A site's own model elsewhere is the mean over the three others' models.
     folder = tmp_path / "alone" / "records" / "fedavg"

@@ -10,7 +10,7 @@ import pytest
 from support.made_trials import trials
 
 from unseen import UnseenError
-from unseen.choose import choose, play
+from unseen.choose import Candidates, choose, play
 from unseen.choose.choice_page import expectation, page, paragraph, write
 from unseen.choose.texts import figure_text
 from unseen.choose.trials import ALONE, BASE, CONSTANT, POOLED
@@ -141,7 +141,8 @@ def test_the_constant_is_that_of_the_other_sites_training_rows(
         seeds=1, rounds=1, model="mlp(widths=[2])",
         training={"optimiser": "sgd(lr=0.01)", "batch_size": 8},
     )  # fmt: skip
-    found = play(study, [], tmp_path / "out", groups=3, rates=(1.0,), pool=False, alone=False)
+    candidates = Candidates(study, [], groups=3, rates=(1.0,), pool=False, alone=False)
+    found = play(candidates, tmp_path / "out")
     # 0.5, 1.5 and 4.5 against the mean of the other two; the share of "n", most frequent elsewhere.
     numbered = {"a": 2.5, "b": 1.0, "c": 3.5}
     expected = numbered if numbers else {site: n / 20 for site, n in MOST.items()}
@@ -156,7 +157,8 @@ def test_a_constant_without_a_figure_at_a_site_takes_no_site_away(tmp_path: Path
         dataset=f"table(path='{file_of(tmp_path, made)}', domain='site', label='y')", seeds=1,
         rounds=1, model="mlp(widths=[2])", metric="loss", training={"batch_size": 8},
     )  # fmt: skip
-    found = play(study, [], tmp_path / "out", groups=3, rates=(1.0,), pool=False, alone=False)
+    candidates = Candidates(study, [], groups=3, rates=(1.0,), pool=False, alone=False)
+    found = play(candidates, tmp_path / "out")
     assert CONSTANT not in found.by_recipe  # a class that no source has: no shares predict it
     assert found.sites == ["a", "b", "c"]
     with pytest.raises(UnseenError, match="not an answer"):

@@ -15,7 +15,7 @@ from support.made_trials import trials
 from support.small_studies import rows, study, write
 
 from unseen import UnseenError
-from unseen.choose import choose, play
+from unseen.choose import Candidates, choose, play
 from unseen.choose.answer import nested, verdict
 from unseen.results.records import Job
 
@@ -93,10 +93,11 @@ def test_rows_of_a_group_choose_neither_its_rate_nor_its_recipe(tmp_path: Path) 
     searches = []
     for name, body in (("clean", rows("abcde")), ("poisoned", poisoned("b", "abcde"))):
         settings = study(write(tmp_path / f"{name}.csv", body), rounds=3)
-        searches.append(play(
-            settings, ["glm(steps=3)", "boost(trees=2, depth=2, bins=8)"], tmp_path / name,
-            groups=5, rates=(0.2, 1.0, 20.0), pool=False, alone=False, nested=True,
-        ))  # fmt: skip
+        candidates = Candidates(
+            settings, ["glm(steps=3)", "boost(trees=2, depth=2, bins=8)"], groups=5,
+            rates=(0.2, 1.0, 20.0), pool=False, alone=False, nested=True,
+        )  # fmt: skip
+        searches.append(play(candidates, tmp_path / name))
     clean, dirty = (
         {
             group: {n: replace(t, seconds=0.0) for n, t in inner.by_recipe.items()}
@@ -119,10 +120,10 @@ def test_rows_of_a_group_choose_neither_its_rate_nor_its_recipe(tmp_path: Path) 
 
 def test_without_two_groups_is_the_study_without_them(tmp_path: Path) -> None:
     settings = study(write(tmp_path / "sites.csv", rows()), rounds=3)
-    search = play(
-        settings, [], tmp_path / "search", groups=4, rates=(1.0,), pool=False, alone=False,
-        nested=True,
-    )  # fmt: skip
+    candidates = Candidates(
+        settings, [], groups=4, rates=(1.0,), pool=False, alone=False, nested=True
+    )
+    search = play(candidates, tmp_path / "search")
     plan = {"source": ["b", "d"], "target": ["a", "c"]}
     alone = study(tmp_path / "sites.csv", rounds=3, holdout=plan, selection="last")
     (job,) = alone.run(tmp_path / "alone").folders()
@@ -134,4 +135,4 @@ def test_without_two_groups_is_the_study_without_them(tmp_path: Path) -> None:
 def test_too_few_sites_for_a_nested_search_are_refused(tmp_path: Path) -> None:
     settings = study(write(tmp_path / "sites.csv", rows()))
     with pytest.raises(UnseenError, match="leaves two groups out at a time"):
-        play(settings, [], tmp_path / "out", groups=2, rates=(1.0,), nested=True)
+        play(Candidates(settings, [], groups=2, rates=(1.0,), nested=True), tmp_path / "out")

@@ -13,7 +13,7 @@ import torch
 from scipy import stats
 from torch import Tensor
 
-from unseen.choose import Choice, choose, play
+from unseen.choose import Candidates, Choice, choose, play
 from unseen.choose.trials import BASE
 from unseen.exact.stacking import Judge, Weigh, gain, products
 from unseen.results.comparison import wilcoxon
@@ -40,7 +40,7 @@ def searched(folder: Path, seed: int, label: Callable[[Rows, np.random.Generator
         model="mlp(widths=[4])", training={"optimiser": "sgd(lr=0.1)", "batch_size": 27},
     )  # fmt: skip
     out, one = folder / "records", (1.0,)
-    return choose(play(study, [GLM, STUMPS], out, groups=3, rates=one, pool=False, alone=False))
+    return choose(play(Candidates(study, [GLM, STUMPS], 3, one, pool=False, alone=False), out))
 
 
 def distance(p: Sequence[float]) -> float:

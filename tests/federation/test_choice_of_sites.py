@@ -12,7 +12,7 @@ pytest.importorskip("flwr", reason="needs the extra flower")
 from support.hall import OPEN, Hall, contents, kits
 from test_hall import SITES, _quick, written
 
-from unseen.choose import choose, play
+from unseen.choose import Candidates, choose, play
 from unseen.choose.trials import CONSTANT
 from unseen.errors import UnseenError
 from unseen.federation.choosing_study import choosing_study
@@ -55,8 +55,8 @@ def test_sites_choose_as_one_process_does(
     base = with_values(StudySpec.read(file), {})
     one = choose(
         play(
-            base, base.methods, tmp_path / "one", groups=4, rates=RATES, pool=False, alone=False,
-            nested=nested, data_dir=tmp_path,
+            Candidates(base, base.methods, 4, RATES, pool=False, alone=False, nested=nested),
+            tmp_path / "one", data_dir=tmp_path,
         )
     )  # fmt: skip
     hall = Hall(kits(tmp_path, TRAIN, tmp_path))

@@ -6,8 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from unseen.choose import Candidates, play
 from unseen.choose import choose as answer
-from unseen.choose import play
 from unseen.choose.answer import Choice
 from unseen.choose.choice_page import write
 from unseen.choose.playing import RATES, portfolio_for
@@ -232,7 +232,8 @@ def choose(
     """
     folder = Path(data_dir) if data_dir is not None else None
     names = recipes if recipes is not None else portfolio_for(study, folder)
-    trials = play(study, names, Path(out) / "records", groups=groups, jobs=jobs, data_dir=folder)
+    candidates = Candidates(study, names, groups)
+    trials = play(candidates, Path(out) / "records", jobs=jobs, data_dir=folder)
     choice = answer(trials)
     write(choice, RATES, Path(out))
     return choice

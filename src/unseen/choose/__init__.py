@@ -2,7 +2,7 @@
 
 from unseen.choose.answer import Choice, choose
 from unseen.choose.expectation import Expectation, chance, expect
-from unseen.choose.playing import play
+from unseen.choose.playing import Candidates, play
 from unseen.choose.trials import Trials
 
-__all__ = ["Choice", "Expectation", "Trials", "chance", "choose", "expect", "play"]
+__all__ = ["Candidates", "Choice", "Expectation", "Trials", "chance", "choose", "expect", "play"]

@@ -6,12 +6,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from unseen.choose.playing import (
-    RATES,
+    Candidates,
     changed,
     check_pairs,
     learning_rate,
     pairs,
-    rows_of,
     studies,
 )
 from unseen.choose.trials import BASE
@@ -22,45 +21,29 @@ from unseen.study.estimate import Estimate, estimates, report
 from unseen.study.plan import Plan, prepare_study
 
 
-def plans(
-    study: StudySpec,
-    recipes: Sequence[str],
-    out: Path,
-    *,
-    groups: int = 5,
-    rates: Sequence[float] = RATES,
-    pool: bool = True,
-    alone: bool = True,
-    nested: bool = False,
-    data_dir: Path | None = None,
-) -> list[Plan]:
-    """Return the checked plan of every study that `play` runs with these arguments.
+def plans(candidates: Candidates, out: Path, data_dir: Path | None = None) -> list[Plan]:
+    """Return the checked plan of every study that `play` runs for these candidates.
 
     The rate of a site's own model is known only afterwards; the study's stands for it until then.
 
     Args:
-        study: The settings that all recipes share.
-        recipes: Expressions of methods.
+        candidates: What would be played.
         out: The folder of the records.
-        groups: Groups of sites that are left out in turn.
-        rates: Factors of the study's learning rate.
-        pool: Whether rows are pooled for a comparison.
-        alone: Whether every site's own model is tried elsewhere.
-        nested: Whether every two groups are left out, too.
         data_dir: The data folder.
     """
-    names, holdout = rows_of(recipes, pool), {"groups": groups}
+    study, rates, holdout = candidates.study, candidates.rates, {"groups": candidates.groups}
     whole = [
         prepare_study(one, folder, data_dir)
-        for _, one, folder in studies(study, rates, names, holdout, out)
+        for _, one, folder in studies(study, rates, candidates.rows, holdout, out)
     ]
     others: list[tuple[Study, Path]] = []
-    if nested:
-        able, left = rows_of(recipes, pool=False), {t.name: t.targets for t in whole[0].tasks}
+    if candidates.nested:
+        left = {task.name: task.targets for task in whole[0].tasks}
         check_pairs(left)
         for _, plan, folder in pairs(left, out):
-            others += [(one, place) for _, one, place in studies(study, rates, able, plan, folder)]
-    if alone:
+            played = studies(study, rates, candidates.able, plan, folder)
+            others += [(one, place) for _, one, place in played]
+    if candidates.alone:
         factor = recorded_factor(study, out / "alone")
         others.append((changed(study, [BASE], {"alone": True}, factor), out / "alone"))
     return whole + [prepare_study(one, folder, data_dir) for one, folder in others]

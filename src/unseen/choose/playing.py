@@ -46,6 +46,39 @@ RATES = (0.2, 1.0, 5.0)
 
 
 @dataclass(frozen=True)
+class Candidates:
+    """What is played for a choice.
+
+    Attributes:
+        study: The settings that all recipes share; its methods and plan are replaced.
+        recipes: Expressions of methods.
+        groups: Groups of sites that are left out in turn.
+        rates: Factors of the study's learning rate.
+        pool: Whether rows may be pooled, for a comparison.
+        alone: Whether every site's own model is tried elsewhere.
+        nested: Whether every two groups are left out, too; see `Trials.inner`.
+    """
+
+    study: StudySpec
+    recipes: Sequence[str]
+    groups: int = 5
+    rates: Sequence[float] = RATES
+    pool: bool = True
+    alone: bool = True
+    nested: bool = False
+
+    @property
+    def rows(self) -> tuple[str, ...]:
+        """What is played: the usual recipe, those to choose among, and pooled rows if wanted."""
+        return tuple(dict.fromkeys((BASE, *self.recipes, *((POOLED,) if self.pool else ()))))
+
+    @property
+    def able(self) -> tuple[str, ...]:
+        """What a site can be given: all but pooled rows."""
+        return tuple(dict.fromkeys((BASE, *self.recipes)))
+
+
+@dataclass(frozen=True)
 class Played:
     """What studies that differ in the learning rate alone leave.
 
@@ -124,15 +157,9 @@ def studies(
 
 
 def play(
-    study: StudySpec,
-    recipes: Sequence[str],
+    candidates: Candidates,
     out: Path,
     *,
-    groups: int = 5,
-    rates: Sequence[float] = RATES,
-    pool: bool = True,
-    alone: bool = True,
-    nested: bool = False,
     jobs: int = 1,
     data_dir: Path | None = None,
     backend: str = "in-process",
@@ -145,14 +172,8 @@ def play(
     decided by the other groups' figures, so that no site's figure chooses its own rate.
 
     Args:
-        study: The settings that all recipes share; its methods and plan are replaced.
-        recipes: Expressions of methods.
+        candidates: What is played.
         out: The folder of the records.
-        groups: Groups of sites that are left out in turn.
-        rates: Factors of the study's learning rate.
-        pool: Whether rows may be pooled, for a comparison.
-        alone: Whether every site's own model is tried elsewhere.
-        nested: Whether every two groups are left out, too; see `Trials.inner`.
         jobs: Processes.
         data_dir: The data folder.
         backend: Where clients run, `in-process` or `flower-simulation`.
@@ -160,12 +181,12 @@ def play(
         say: Receives lines of progress.
     """
 
-    def here(study: Study, out: Path) -> Results:
-        return study.run(out, jobs=jobs, data_dir=data_dir, backend=backend, progress=True)
+    def here(one: Study, out: Path) -> Results:
+        return one.run(out, jobs=jobs, data_dir=data_dir, backend=backend, progress=True)
 
-    search = Search(study, rates, run or here, say)
-    able = tuple(dict.fromkeys((BASE, *recipes)))
-    whole = search.played(rows_of(recipes, pool), {"groups": groups}, out)
+    study = candidates.study
+    search = Search(study, candidates.rates, run or here, say)
+    whole = search.played(candidates.rows, {"groups": candidates.groups}, out)
     results = whole.results
     sites = {task.name: task.targets for task in results.tasks}
     lower = less_is_better(results.metric)
@@ -177,18 +198,13 @@ def play(
         by_recipe, results.metric, lower, sites, whole.rows, results.not_applicable, results.data,
         study,
     )  # fmt: skip
-    if nested:
-        judged = [name for name in able if name in trials.by_recipe]
+    if candidates.nested:
+        judged = [name for name in candidates.able if name in trials.by_recipe]
         trials = replace(trials, inner=without_two(search, judged, trials, out))
-    if alone:
+    if candidates.alone:
         elsewhere = alone_elsewhere(search, trials.by_recipe[BASE].best, out)
         trials = replace(trials, by_recipe={**trials.by_recipe, ALONE: elsewhere})
     return with_constant(trials, results)
-
-
-def rows_of(recipes: Sequence[str], pool: bool) -> tuple[str, ...]:
-    """Return what is played: the usual recipe, those to choose among, and pooled rows if wanted."""
-    return tuple(dict.fromkeys((BASE, *recipes, *((POOLED,) if pool else ()))))
 
 
 def with_constant(trials: Trials, results: Results) -> Trials:

@@ -62,8 +62,8 @@ def choose(
         dry_run: Check everything, say how many trainings there are and what they take; train
             nothing.
     """
+    from unseen.choose import Candidates, play
     from unseen.choose import choose as answer
-    from unseen.choose import play
     from unseen.choose.choice_page import paragraph, write
     from unseen.choose.forecast import forecast, plans
     from unseen.choose.playing import portfolio_for
@@ -80,23 +80,18 @@ def choose(
     factors = [factor(text) for text in names(rates)]
     portfolio = split_list(recipes) if recipes is not None else portfolio_for(study, data_dir)
     folder = out or Path("choices") / study.name
-    records, pool, alone = folder / "records", not no_pool, not no_alone
+    candidates = Candidates(study, portfolio, groups, factors, not no_pool, not no_alone, nested)
 
     def say(line: str) -> None:
         print(line, file=sys.stderr)
 
     if dry_run:
-        planned = plans(
-            study, portfolio, records, groups=groups, rates=factors, pool=pool, alone=alone,
-            nested=nested, data_dir=data_dir,
-        )  # fmt: skip
-        print("\n".join(forecast(planned, jobs)))
+        print("\n".join(forecast(plans(candidates, folder / "records", data_dir), jobs)))
         return
     try:
         trials = play(
-            study, portfolio, records, groups=groups, rates=factors, pool=pool, alone=alone,
-            nested=nested, jobs=jobs, data_dir=data_dir, backend=backend, say=say,
-        )  # fmt: skip
+            candidates, folder / "records", jobs=jobs, data_dir=data_dir, backend=backend, say=say
+        )
     except KeyboardInterrupt:
         say("Stopped. Run the same command to resume.")
         raise typer.Exit(130) from None

@@ -157,7 +157,7 @@ def threshold(rule: str, counts: Counts | None) -> Threshold:
 
 
 def _no_share(what: str, before: str, text: str) -> UnseenError:
-    """Return the error for a number that is no share, with the share that a percentage is."""
+    """Return the error for a number that is not a share, with the share that a percentage is."""
     value = _number(text) or 0.0
     remedy = f"Did you mean {before}{value / 100:g}?" if 1 < value < 100 else ""
     return UnseenError(f"{what} lies between 0 and 1; found {text}.", remedy=remedy)

@@ -53,18 +53,15 @@ def run_job(setting: Setting, job: Job, task: Task, place: Place | None = None) 
     """Run a job to its end, from its last checkpoint if there is one."""
     with reproducible(setting.study.threads, setting.study.device):
         data = dataset(setting)
-        return run_prepared(setting, job, data, prepare(data, task, setting.study, job.seed), place)
+        prepared = prepare(data, task, setting.study, job.seed)
+        return Running(setting, job, data, prepared, place).to_end()
 
 
-def run_prepared(
-    setting: Setting,
-    job: Job,
-    data: DataSet,
-    prepared: Prepared,
-    place: Place | None = None,
-    clock: Clock = time.monotonic,
-) -> Job:
-    """Run a job whose clients are prepared.
+class Running:
+    """A job on its way: every round that is missing, each written down before the next.
+
+    Used as a context, it closes its files at the end, and marks the job as done if nothing went
+    wrong. A job whose numbers stop being finite is done, too: that is a finding.
 
     Args:
         setting: What all jobs share.
@@ -73,18 +70,6 @@ def run_prepared(
         prepared: The clients.
         place: What runs the clients; None for this process.
         clock: What the job's seconds are counted by.
-    """
-    with Running(setting, job, data, prepared, place, clock) as running:
-        while not running.finished:
-            running.round()
-    return job
-
-
-class Running:
-    """A job on its way: every round that is missing, each written down before the next.
-
-    Used as a context, it closes its files at the end, and marks the job as done if nothing went
-    wrong. A job whose numbers stop being finite is done, too: that is a finding.
     """
 
     def __init__(
@@ -129,6 +114,13 @@ class Running:
         self.metered.resume(self.folder, runtime.names)
         if not lengths:
             self._before_training()
+
+    def to_end(self) -> Job:
+        """Play all rounds that are missing; return the job."""
+        with self:
+            while not self.finished:
+                self.round()
+        return self.job
 
     @property
     def finished(self) -> bool:

@@ -39,7 +39,7 @@ from unseen.results.study_results import Results
 from unseen.spec.client_partition import clients_per_domain
 from unseen.spec.holdout import Task
 from unseen.spec.study import StudySpec
-from unseen.study.job import run_job, run_prepared
+from unseen.study.job import Running, run_job
 from unseen.study.plan import Plan, check_folder, differs
 from unseen.study.prepare import Prepared, prepare, read_by_prepare
 from unseen.study.runtime import Runtime
@@ -180,7 +180,8 @@ def run_together(batch: Sequence[Order]) -> list[Job]:
                 clients[key] = placed(prepare(data, task, setting.study, job.seed), study)
             # One process saves for all, so each saves as much more seldom.
             seldom = replace(setting, checkpoint_seconds=len(batch) * setting.checkpoint_seconds)
-            return run_prepared(seldom, job, data, clients[key], place, meeting.seconds)
+            parts = seldom, job, data, clients[key]
+            return Running(*parts, place, meeting.seconds).to_end()
 
         return meeting.hold([partial(run, *order) for order in batch])
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from unseen.choose import choose, play
+from unseen.choose import Candidates, choose, play
 from unseen.choose.choice_page import paragraph, write
 from unseen.choose.playing import learning_rate
 from unseen.core.atomic import write_atomically
@@ -78,10 +78,11 @@ def run(study: str, out: str, grid: Grid, options: str, sites: Sequence[str] = (
     with followed(records, lambda: federated(StudySpec.read(study))) as (agreed, status):
         session = opened(agreed, records, grid, sites, status)
         base = with_values(agreed, {})
-        trials = play(
-            base, base.methods, records, groups=plan["groups"], rates=rates, pool=False,
-            alone=False, nested=plan["nested"], run=Played(session),
+        candidates = Candidates(
+            base, base.methods, plan["groups"], rates, pool=False, alone=False,
+            nested=plan["nested"],
         )  # fmt: skip
+        trials = play(candidates, records, run=Played(session))
         choice = choose(trials)
         write(choice, rates, folder)
         federation = base.model_dump(mode="json", include={"federation"}, exclude_defaults=True)

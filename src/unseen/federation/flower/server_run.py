@@ -36,7 +36,7 @@ from unseen.spec.holdout import Task
 from unseen.spec.study import StudySpec
 from unseen.study import plan as plans
 from unseen.study.checks import check_measured
-from unseen.study.job import run_prepared, versions
+from unseen.study.job import Running, versions
 from unseen.study.label_kinds import totals_of
 from unseen.study.prepare import Prepared, statistics
 from unseen.study.runner import only_one, results_of
@@ -152,7 +152,7 @@ class Session:
         with reproducible(study.threads, study.device):
             sites, prepared = self.placed(setting, job, task)
             place = partial(placed, study, sites)
-            return run_prepared(setting, job, self.terms.empty(), prepared, place)
+            return Running(setting, job, self.terms.empty(), prepared, place).to_end()
 
 
 def run(study_file: str, out: str, grid: Grid, sites: Sequence[str] = ()) -> Results:
