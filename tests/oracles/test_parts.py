@@ -14,7 +14,7 @@ from unseen.local import in_parts
 
 
 def parts_of(rows: int, monkeypatch: pytest.MonkeyPatch, columns: int = 6) -> None:
-    monkeypatch.setattr(in_parts, "LARGE", rows * columns)
+    monkeypatch.setattr(in_parts, "LARGE_ON_CPU", rows * columns)
 
 
 def largest(expression: str, clients: dict[str, Client], monkeypatch, **options) -> list[int]:

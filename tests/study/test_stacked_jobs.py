@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from unseen.results import records
 from unseen.results.records import is_done
 from unseen.results.study_results import Results
 from unseen.study import Study
-from unseen.study.plan import prepare_study
+from unseen.study.plan import alone_of, composed, prepare_study
 from unseen.study.runner import batches
 from unseen.study.setting import Setting
 
@@ -183,3 +184,12 @@ def test_tasks_whose_tables_have_other_columns(tmp_path: Path) -> None:
     found, expected = lines(together), lines(one)
     assert len(found) == 24 and found.keys() == expected.keys()
     assert all(alike(found[key], expected[key]) for key in found)
+
+
+def test_on_a_gpu_no_network_is_left_alone_because_it_is_faster_so_on_a_cpu(tmp_path: Path) -> None:
+    spec = study(dataset="rotated-digits", model="bn-cnn", methods=["fedavg"], stacked=9)
+    here = prepare_study(spec, tmp_path)
+    assert "faster alone" in here.alone["fedavg"]
+    there = replace(here.setting, study=spec.model_copy(update={"device": "cuda"}))
+    methods = {"fedavg": composed("fedavg", there.study, here.data)}
+    assert alone_of(there, here.data, here.tasks, methods) == {}

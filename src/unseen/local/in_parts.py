@@ -12,6 +12,8 @@ from unseen.core import Client, Inbox, Memory, Model, Split, Turn
 #: Numbers of inputs that a gradient over a whole split holds at a time; a larger split is summed
 #: over in parts.
 LARGE = 2**22
+#: The same on a CPU, where what a convolution makes of more is written to memory and read again.
+LARGE_ON_CPU = 2**19
 
 
 @dataclass(frozen=True)
@@ -51,14 +53,15 @@ def in_parts(
         client: The client.
         memory: What it remembers.
         turn: Which exchange it is.
-        chunk: The most rows of a part; None: as many as hold `LARGE` numbers.
+        chunk: The most rows of a part; None: as many as hold `LARGE` numbers, or `LARGE_ON_CPU`.
 
     Returns:
         None where the split is small, where its sums are not those of its parts, or where
         BatchNorm would normalise each part by itself: it is then to be taken whole.
     """
     split = client.split("train")
-    size = chunk or max(1, LARGE // max(1, split.x[slice(0, 1)].numel()))
+    large = LARGE_ON_CPU if torch.device(model.device).type == "cpu" else LARGE
+    size = chunk or max(1, large // max(1, split.x[slice(0, 1)].numel()))
     norms = (m for m in model.module.modules() if isinstance(m, _BatchNorm))
     if len(split) <= size or not hasattr(of, "in_parts") or any(m.training for m in norms):
         return None
