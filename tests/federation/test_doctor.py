@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 from unseen.cli.main import app
 from unseen.federation.doctor import Finding, examine
 from unseen.federation.kit import Kit
+from unseen.federation.probe import versions
 
 
 @pytest.fixture
@@ -169,6 +170,27 @@ def test_other_versions(out: Path) -> None:
     with answering(out / "server", site(out).port, flower="1.30.2"):
         found = faults(site(out))["versions"]
     assert "1.30.2 there" in found.text and "flwr==1.30.2" in found.remedy
+
+
+@pytest.mark.parametrize(("own", "flower", "wrong"), [(0, 0, False), (0, 1, False), (1, 0, True)])
+def test_of_our_own_version_the_last_number_counts(
+    out: Path, own: int, flower: int, wrong: bool
+) -> None:
+    later_by = {"unseen": own, "flower": flower}
+    there = {name: later(text, later_by[name]) for name, text in versions().items()}
+    with answering(out / "server", site(out).port, **there):
+        assert ("versions" in faults(site(out))) == wrong
+
+
+def later(version: str, by: int) -> str:
+    *before, last = version.split(".")
+    return ".".join([*before, str(int(last) + by)])
+
+
+def test_a_kit_that_the_authority_has_not_signed_as_it_is(out: Path) -> None:
+    settings = out / "server" / "kit.toml"
+    settings.write_text(settings.read_text() + "# changed\n")
+    assert "authority signed" in faults(Kit.read(out / "server"))["signature"].text
 
 
 def test_a_limit_on_messages(out: Path) -> None:

@@ -71,7 +71,7 @@ def examine(
     now = now or datetime.now(UTC)
     findings = [*_files(kit), *_permissions(kit), *_certificates(kit, now), *_pair(kit)]
     if kit.kind == "server":
-        return [*findings, _sites(kit), *_network(kit, now)]
+        return [*findings, *_signature(kit), _sites(kit), *_network(kit, now)]
     return [*findings, *_network(kit, now), *_data(kit, study, data)]
 
 
@@ -148,6 +148,12 @@ def _pair(kit: Kit) -> Iterator[Finding]:
     except ValueError as error:
         text = f"a key cannot be read ({type(error).__name__})"
     yield Finding("keys", "fault", text, "copy both files again from the kits")
+
+
+def _signature(kit: Kit) -> Iterator[Finding]:
+    errors: list[UnseenError | None] = [*checks.unsigned(kit)]
+    for error in errors or [None]:
+        yield Finding.of("signature", error, "the federation's authority signed this kit as it is")
 
 
 def _sites(kit: Kit) -> Finding:

@@ -146,10 +146,14 @@ def unregistered(kit: Kit, answer: Answer) -> UnseenError | None:
 
 
 def other_versions(answer: Answer) -> UnseenError | None:
-    """Return an error if the server's versions differ in more than the last of three numbers."""
+    """Return an error if the server has another release.
+
+    Of Flower's three numbers the last may differ; of ours none, since the app that the server sends
+    is of its own release, and a site runs only the one that it has.
+    """
     for name, here in versions().items():
-        there = str(answer.content.get(name, "?"))
-        if here.split(".")[:2] != there.split(".")[:2]:
+        there, numbers = str(answer.content.get(name, "?")), 3 if name == "unseen" else 2
+        if here.split(".")[:numbers] != there.split(".")[:numbers]:
             package = "flwr" if name == "flower" else name
             remedy = f"Install the same: pip install '{package}=={there}'."
             what = f"versions differ: {name} {here} here, {there} there."

@@ -18,7 +18,8 @@ def write(folder: str | Path) -> Path:
     """
     target = Path(folder)
     shutil.rmtree(target, ignore_errors=True)
-    target.mkdir(parents=True)
+    target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)  # a kit's state, if it was removed
+    target.mkdir()
     (target / "pyproject.toml").write_text(render("app.toml", version=__version__))
     (target / "LICENSE").write_text("Apache-2.0\n")
     (target / "README.md").write_text("# unseen\n\nA study of `unseen` over real sites.\n")
