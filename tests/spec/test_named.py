@@ -8,7 +8,7 @@ import pytest
 
 from unseen.cli.main import read_studies
 from unseen.errors import UnseenError
-from unseen.spec.named import members, metrics_of, named_studies
+from unseen.spec.named import members, metrics_of, named_studies, settings_of
 from unseen.spec.published import contents
 from unseen.study import Study
 from unseen.study.estimate import clock, estimates, report
@@ -88,6 +88,30 @@ def test_a_file_that_stands_on_another_says_only_what_differs(tmp_path: Path) ->
     assert figure.record == ("gaps",)
     same = figure.model_copy(update={"record": (), "name": table.name, "title": table.title})
     assert same == table
+
+
+def test_a_search_loses_nothing_by_naming_what_differs(tmp_path: Path) -> None:
+    base, own = tmp_path / "base.toml", tmp_path / "own.toml"
+    base.write_text(
+        '[tune]\ntrials = 5\n[tune.space]\n"training.optimiser" = "sgd(lr=log(0.1, 1))"\n'
+    )
+    own.write_text(f'base = "{base}"\n[tune]\ncriterion = "lodo(groups=2)"\n')
+    tune = settings_of(str(own))[0]["tune"]
+    assert tune == {
+        "trials": 5, "criterion": "lodo(groups=2)",
+        "space": {"training.optimiser": "sgd(lr=log(0.1, 1))"},
+    }  # fmt: skip
+
+
+def test_every_tuned_table_of_the_evidence_searches_the_same_space() -> None:
+    found = {
+        n: settings_of(n)[0]["tune"] for n in named_studies() if n.startswith("evidence/tuned")
+    }
+    assert len(found) >= 15
+    assert {(t["trials"], tuple(t["space"].items())) for t in found.values()} == {
+        (12, (("training.optimiser",
+               "sgd(lr=log(0.005, 0.5), momentum=0.9, weight_decay=log(0.00001, 0.01))"),))
+    }  # fmt: skip
 
 
 def test_a_base_that_is_not_there(tmp_path: Path) -> None:

@@ -11,6 +11,10 @@ from unseen.errors import UnseenError, nearest
 from unseen.spec.published import contents, tables
 
 
+#: Tables of which a study that builds on another changes single keys; all else it sets as a whole.
+BY_KEY = ("training", "tune")
+
+
 def named_studies() -> dict[str, str]:
     """Return the studies that come with the package: name -> text of the TOML file."""
     root = Path(__file__).with_name("studies")
@@ -91,10 +95,9 @@ def settings_of(source: str) -> tuple[dict[str, Any], str]:
     name = path.stem if path.suffix == ".toml" else source
     if (base := settings.pop("base", None)) is None:
         return settings, name
-    # `[training]` changes key by key, all else as a whole.
     below = settings_of(base)[0]
-    training = {**below.get("training", {}), **settings.get("training", {})}
-    return {**below, **settings} | ({"training": training} if training else {}), name
+    tables = {key: {**below.get(key, {}), **settings.get(key, {})} for key in BY_KEY}
+    return {**below, **settings, **{key: table for key, table in tables.items() if table}}, name
 
 
 def _text(name: str) -> str:
