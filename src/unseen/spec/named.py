@@ -10,7 +10,6 @@ from typing import Any
 from unseen.errors import UnseenError, nearest
 from unseen.spec.published import contents, tables
 
-
 #: Tables of which a study that builds on another changes single keys; all else it sets as a whole.
 BY_KEY = ("training", "tune")
 
