@@ -6,6 +6,7 @@ import itertools
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from scipy import stats
 from support.small_studies import rows, study, write
@@ -18,10 +19,9 @@ from unseen.results.by_site import (
     Sites,
     across,
     effects,
-    equivalence,
     figures,
-    permuted,
 )
+from unseen.results.paired import detectable, equivalence, permuted
 from unseen.results.site_page import page
 
 DIFFERENCES = (0.03, -0.01, 0.02, 0.05, 0.04, 0.013, -0.002, 0.06, 0.011)
@@ -51,6 +51,26 @@ def test_an_effect_is_the_tests_of_scipy() -> None:
     assert smaller.corrected == pytest.approx(min(1, 2 * smaller.p))
     assert larger.corrected == pytest.approx(max(larger.p, 2 * smaller.p))
     assert theirs.interval is not None and theirs.interval[0] < theirs.mean < theirs.interval[1]
+
+
+@pytest.mark.parametrize("n", [2, 4, 9, 31])
+def test_what_is_shown_four_times_in_five_is(n: int) -> None:
+    """Drawn: the share of t-tests below 0.05 at that effect, four standard errors wide."""
+    draws = np.random.default_rng(n)
+    spread = draws.normal(size=n)
+    spread = (spread - spread.mean()) / spread.std(ddof=1)
+    effect = detectable([float(d) for d in spread])
+    p = stats.ttest_1samp(draws.normal(effect, 1.0, size=(40_000, n)), 0.0, axis=1).pvalue
+    assert (p < 0.05).mean() == pytest.approx(0.8, abs=4 * (0.8 * 0.2 / 40_000) ** 0.5)
+    assert detectable([0.1]) is None
+
+
+def test_the_page_says_that_sites_of_a_group_share_their_models() -> None:
+    apart, group = two(), frozenset({"s0", "s1"})
+    shared = replace(apart, groups=frozenset({group, frozenset({"s2", "s3"}), frozenset({"s4"})}))
+    texts = [page([one], "ours", [effects(one, "ours", ["theirs"])]) for one in (apart, shared)]
+    assert "left out in 3 groups" in texts[1] and "left out in" not in texts[0]
+    assert "too sure" in texts[0] and "too sure" in texts[1]
 
 
 def test_permuted_signs_are_all_of_them() -> None:

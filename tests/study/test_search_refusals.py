@@ -71,5 +71,14 @@ def test_an_unknown_metric_of_a_search(table: Path, tmp_path: Path, metric: str)
 def test_a_range_for_a_method_that_is_not_there_is_named(table: Path, tmp_path: Path) -> None:
     space = {"fedsam.rho": "log(0.01, 0.1)", "ga.step": "one(0.1, 0.2)"}
     planned = prepare_study(study(table, **ALL, tune={"space": space}), tmp_path / "out")
-    (warning,) = (text for text in planned.warnings if "tune" in text)
-    assert "fedsam.rho" in warning and "no method of this study is fedsam" in warning
+    unused, untrained = (text for text in planned.warnings if "tune" in text)
+    assert "fedsam.rho" in unused and "no method of this study is fedsam" in unused
+    assert "no range of the training" in untrained
+
+
+def test_a_search_without_a_range_of_the_training_is_said_so(table: Path, tmp_path: Path) -> None:
+    ranges = {"training.optimiser": "sgd(lr=log(0.01, 0.1))"}
+    for space, expected in (({}, 1), (ranges, 0)):
+        planned = prepare_study(study(table, **ALL, tune={"space": space}), tmp_path / "out")
+        found = [text for text in planned.warnings if "keeps its learning rate" in text]
+        assert len(found) == expected

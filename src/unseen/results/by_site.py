@@ -17,18 +17,13 @@ import numpy as np
 
 from unseen.errors import UnseenError, check_known
 from unseen.results.comparison import holm, wilcoxon
+from unseen.results.paired import detectable, equivalence, permuted
 from unseen.results.selection import less_is_better, select, value
-from unseen.results.statistics import interval, mean, quantile, ranks, standard_error
+from unseen.results.statistics import interval, mean, quantile, ranks
 from unseen.results.study_folder import StudyFolder
 
 #: Sites from which on a test over them is a claim; of fewer it is printed with this said.
 ENOUGH = 9
-#: Up to so many differences all signs are permuted; of more, this many draws are taken.
-EXACT, DRAWS = 16, 99_999
-#: Half the width of what counts as no difference, in the metric's unit.
-MARGIN = 0.005
-#: (z₀.₉₇₅ + z₀.₈): what is shown four times in five at the level 0.05.
-POWER = 2.8016
 
 
 @dataclass(frozen=True)
@@ -105,8 +100,7 @@ class Effect:
         corrected: p after Holm's correction over the comparisons of one declaration.
         equivalent: p of two one-sided t-tests that the mean is within ± the margin.
         declared: The comparisons of the declaration, those that have not run among them.
-        detectable: The smallest effect that n sites with this spread show in four cases of
-            five at the level 0.05: (z₀.₉₇₅ + z₀.₈) s / √n.
+        detectable: See `detectable`.
     """
 
     method: str
@@ -183,6 +177,8 @@ def budget(settings: Mapping[str, Any]) -> str:
     """Return what a study gives each of its methods: its search, rounds and recipe."""
     tune, patience = settings.get("tune"), settings.get("patience")
     search = f"{tune['trials']} trials by {tune['criterion']}" if tune else "no search"
+    if tune and not tune.get("space"):
+        search += " of the methods' own options alone"
     rounds = f"{settings['rounds']} rounds"
     if patience:
         rounds = f"at most {rounds}, until flat for {patience}"
@@ -236,57 +232,10 @@ def effect(sites: Sites, method: str, other: str) -> Effect:
     d = list(by_site.values())
     if not d:
         raise UnseenError(f"{method} and {other} have no site of {sites.name} in common.")
-    error, p = standard_error(d), wilcoxon(d)
+    p = wilcoxon(d)
     return Effect(
         method, other, by_site, mean(d), interval(d), p, permuted(d), p, equivalence(d),
-        None if error is None else POWER * error,
-    )  # fmt: skip
-
-
-def permuted(differences: Sequence[float]) -> float:
-    """Return the two-sided p of the mean when every sign is as likely as the other.
-
-    Exact for up to 16 differences, else of 99,999 keyed draws: (1 + those at least as far from 0)
-    over (1 + draws).
-
-    Example:
-        >>> permuted([1.0, 2.0, 3.0, 4.0, 5.0])
-        0.0625
-    """
-    d = np.asarray(differences)
-    total, n = abs(d.sum()), len(d)
-    if n <= EXACT:
-        signs = 1 - 2 * ((np.arange(2**n)[:, None] >> np.arange(n)) & 1)
-        return float(np.mean(np.abs(signs @ d) >= total - 1e-12))
-    draws = np.random.default_rng(0).integers(0, 2, (DRAWS, n), dtype=np.int8)
-    far = np.abs((1.0 - 2.0 * draws) @ d) >= total - 1e-12
-    return float((1 + far.sum()) / (1 + DRAWS))
-
-
-def equivalence(differences: Sequence[float], margin: float = MARGIN) -> float | None:
-    """Return the p of two one-sided t-tests that the mean difference is within ± the margin.
-
-    Args:
-        differences: One for each site.
-        margin: In the unit of the differences.
-
-    Returns:
-        The larger p of the two; None for fewer than two differences.
-
-    Source:
-        Schuirmann 1987, "A comparison of the two one-sided tests procedure".
-    """
-    from scipy.stats import t as student
-
-    error = standard_error(differences) if len(differences) > 1 else None
-    if error is None:
-        return None
-    centre, freedom = mean(differences), len(differences) - 1
-    if not error:
-        return float(abs(centre) >= margin)
-    return float(
-        max(student.sf((centre + margin) / error, freedom),
-            student.cdf((centre - margin) / error, freedom))
+        detectable(d),
     )  # fmt: skip
 
 

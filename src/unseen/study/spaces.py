@@ -27,7 +27,8 @@ def check_space(study: StudySpec) -> list[str]:
     """Refuse ranges of what cannot be searched, and of options that no method has.
 
     Returns:
-        What deserves a warning: ranges for methods that the study lacks.
+        What deserves a warning: ranges for methods that the study lacks, and methods whose
+        training is searched nowhere.
     """
     space = study.tune.space if study.tune is not None else {}
     names = {call.name for method in study.methods for call in parse(method)}
@@ -49,6 +50,11 @@ def check_space(study: StudySpec) -> list[str]:
         check_known(f"option of {name}", offered, option)
         if name not in names:
             warnings.append(f"tune.space has {key}, and no method of this study is {name}.")
+    if study.tune is not None and not any(key.partition(".")[0] in SEARCHED for key in space):
+        warnings.append(
+            "tune.space has no range of the training: every method keeps its learning rate, and "
+            "one without options of its own has a single trial."
+        )
     return warnings
 
 
