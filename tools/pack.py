@@ -4,10 +4,10 @@
     python tools/pack.py --unpack docs/results/methods-digits/records.json.xz results/again
 
 What is left of a job are its evaluations at the rounds that source-validation, ood-validation,
-target-oracle or `last` choose by any of the study's metrics or by the loss, and the clients' gaps
-in the last rounds. Tables and verdicts by these rules are the same as from all
-records; curves, weights and what left each site need the whole records, which the study's command
-makes again.
+target-oracle or `last` choose by any of the study's metrics or by the loss, the clients' gaps in
+the last rounds, and their local models' evaluations at the target in the first round and the last.
+Tables and verdicts by these rules are the same as from all records; curves, weights and what left
+each site need the whole records, which the study's command makes again.
 """
 
 from __future__ import annotations
@@ -65,6 +65,8 @@ def thin(folder: Path, metrics: tuple[str, ...]) -> dict[str, Any]:
         found |= {key: line[key] for line in lines[:1] for key in NAMES}
     if constant := records.read_lines(folder / records.CONSTANT):
         found[records.CONSTANT] = columns(constant)
+    if locals_ := list(local_models(folder)):
+        found[records.CROSS] = columns(locals_)
     if gaps := list(last_gaps(folder)):
         found["rounds.jsonl"] = gaps
     return {**found, "folder": str(folder.relative_to(folder.parents[3]))}
@@ -79,6 +81,13 @@ def rounds(folder: Path, metrics: tuple[str, ...]) -> set[int]:
             with suppress(UnseenError):  # no such domain, or no target
                 chosen.add(select(rule, source, target, metric))
     return chosen
+
+
+def local_models(folder: Path) -> Iterator[Record]:
+    """Evaluations of local models at the target, in the first round and the last."""
+    lines = [r for r in records.read_lines(folder / records.CROSS) if r["role"] == "target"]
+    ends = {lines[0]["round"], lines[-1]["round"]} if lines else set()
+    yield from (line for line in lines if line["round"] in ends)
 
 
 def last_gaps(folder: Path) -> Iterator[Record]:
@@ -126,6 +135,8 @@ def unpack(packed: Path, out: Path) -> None:
             _write(folder / name, lines_of(job[name], shared))
         if records.CONSTANT in job:
             _write(folder / records.CONSTANT, lines_of(job[records.CONSTANT], {}))
+        if records.CROSS in job:
+            _write(folder / records.CROSS, lines_of(job[records.CROSS], shared))
         _write(folder / "rounds.jsonl", job.get("rounds.jsonl", ()))
         mark = {"records": records.digests(folder), **job["mark"]}
         write_atomically(folder / "done.json", json.dumps(mark, indent=1).encode())

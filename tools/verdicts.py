@@ -62,9 +62,10 @@ class Ran:
 class Comparison:
     """Method a minus method b on the records of `on`. An empty setting is that of `on`.
 
-    b_records: where b lies, if elsewhere. targets: those that count, all by default; b_targets:
-    those of b, in their order, where they have other names. claim: `more` or `less` of the metric
-    for a, or `equal`. label: what is compared, where the claim does not say it.
+    b_records: where b lies, if elsewhere. b_metric: what is read of b, if not the metric. targets:
+    those that count, all by default; b_targets: those of b, in their order, where they have other
+    names. claim: `more` or `less` of the metric for a, or `equal`. label: what is compared, where
+    the claim does not say it.
     """
 
     on: str
@@ -73,6 +74,7 @@ class Comparison:
     records: str = ""
     b_records: str = ""
     metric: str = ""
+    b_metric: str = ""
     selection: str = ""
     by: str = ""
     claim: str = "more"
@@ -201,6 +203,8 @@ def _figure(place: Path, metric: str, selection: str, by: str) -> float | None:
         return None
     if metric in GAPS:
         return _gap(records.read_lines(place / "rounds.jsonl"), GAPS[metric])
+    if metric in LOCALS:
+        return LOCALS[metric](place)
     source = records.read_lines(place / "source.jsonl")
     target = records.read_lines(place / "target.jsonl")
     run = selected(source, target, selection, by)
@@ -223,6 +227,30 @@ def _spread(values: Sequence[float]) -> float:
 GAPS: Mapping[str, Callable[[Sequence[float]], float]] = {
     "size of the mean gap": lambda gaps: abs(mean(gaps)),
     "spread of the gaps": _spread,
+}
+
+
+def _at_target(place: Path, name: str, last: bool, metric: str) -> list[float]:
+    """A metric at the target in the first round or the last, of each local model or the global."""
+    lines = [r for r in records.read_lines(place / name) if r["role"] == "target"]
+    found = (max if last else min)(r["round"] for r in lines)
+    return [r[metric] for r in lines if r["round"] == found]
+
+
+def _above_global(place: Path) -> float:
+    """How much larger the local models' loss at the target is than the global one's, at the end."""
+    local, model = (_at_target(place, n, True, "loss") for n in (records.CROSS, "target.jsonl"))
+    return mean(local) - mean(model)
+
+
+LOCALS: Mapping[str, Callable[[Path], float]] = {
+    "loss of local models above the global one's": _above_global,
+    "accuracy of the best local model before fusion": lambda place: max(
+        _at_target(place, records.CROSS, False, "accuracy")
+    ),
+    "accuracy of local models before fusion": lambda place: mean(
+        _at_target(place, records.CROSS, False, "accuracy")
+    ),
 }
 
 
@@ -301,10 +329,10 @@ def lines(page: Page, archive: Archive) -> list[str]:
 
 
 def _units(ran: Ran, c: Comparison, archive: Archive) -> Units:
-    setting = (c.metric or ran.metric, c.selection or ran.selection, c.by or ran.by)
+    metric, rule = c.metric or ran.metric, (c.selection or ran.selection, c.by or ran.by)
     first = c.records or ran.folders[0]
-    a = archive.figures(first, c.a, *setting)
-    b = archive.figures(c.b_records or first, c.b, *setting)
+    a = archive.figures(first, c.a, metric, *rule)
+    b = archive.figures(c.b_records or first, c.b, c.b_metric or metric, *rule)
     tasks = c.targets or tuple(dict.fromkeys(task for task, _ in a))
     return units(a, b, tasks, c.b_targets or tasks)
 

@@ -47,3 +47,19 @@ def test_tables_of_packed_records_are_those_of_all(tool, tmp_path: Path, selecti
     for metric in ("accuracy", "loss"):
         expected = results.table(metric, selection).to_markdown()
         assert same.table(metric, selection).to_markdown() == expected
+
+
+def test_local_models_at_the_target_stay_at_both_ends(tool, tmp_path: Path) -> None:
+    whole, packed, again = tmp_path / "whole", tmp_path / "records.json.xz", tmp_path / "again"
+    settings = {"methods": ["fedavg"], "targets": ["0"], "seeds": 1, "rounds": 4}
+    study = Study(dataset="rotated-digits", cross_evaluation=True, **settings)
+    study.run(out=whole)
+    tool.pack(whole, packed)
+    tool.unpack(packed, again)
+    (found,), (every,) = (list(place.rglob(records.CROSS)) for place in (again, whole))
+    kept = records.read_lines(found)
+    at_target = [r for r in records.read_lines(every) if r["role"] == "target"]
+    assert [r["round"] for r in kept] == [0] * 5 + [3] * 5 and {r["domain"] for r in kept} == {"0"}
+    assert [r["accuracy"] for r in kept] == [
+        r["accuracy"] for r in at_target if r["round"] in (0, 3)
+    ]

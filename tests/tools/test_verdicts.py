@@ -11,6 +11,8 @@ from types import ModuleType
 import pytest
 import scipy.stats
 
+from unseen.results import records
+
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "docs" / "results"
 
@@ -160,6 +162,29 @@ def test_a_page_of_one_row(small: Path, capsys: pytest.CaptureFixture[str]) -> N
     (small / "claims.toml").write_text(SMALL.replace("METHOD", "nobody"))
     assert verdicts.main(call) == 1
     assert "claims-sources has no finished job of 'nobody'" in capsys.readouterr().err
+
+
+def test_local_models_are_compared_with_the_global_one(tmp_path: Path) -> None:
+    def line(round_: int, loss: float, accuracy: float, **more: str) -> dict[str, object]:
+        own = {"round": round_, "domain": "z", "loss": loss, "accuracy": accuracy}
+        return {**more, "role": "target", **own}
+
+    cross = [
+        line(0, 2.0, 0.3, client="a"),
+        line(0, 3.0, 0.5, client="b"),
+        line(7, 1.5, 0.6, client="a"),
+        line(7, 0.5, 0.7, client="b"),
+        {"client": "b", "role": "source", "round": 7, "domain": "a", "loss": 9, "accuracy": 1.0},
+    ]
+    target = [line(0, 1.0, 0.4), line(7, 0.25, 0.9)]  # fmt: skip
+    for name, lines in ((records.CROSS, cross), ("target.jsonl", target)):
+        (tmp_path / name).write_bytes(b"".join(map(records.to_line, lines)))
+    found = {name: read(tmp_path) for name, read in verdicts.LOCALS.items()}
+    assert found == {
+        "loss of local models above the global one's": 0.75,  # (1.5 + 0.5) / 2 - 0.25
+        "accuracy of the best local model before fusion": 0.5,
+        "accuracy of local models before fusion": 0.4,
+    }
 
 
 @pytest.mark.timeout(1200)
