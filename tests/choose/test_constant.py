@@ -60,10 +60,13 @@ def test_a_recipe_that_sites_cannot_tell_from_a_constant() -> None:
     # Others that are better are named.
     text = said({BASE: SAME, "boost": CLEAR + 0.1, CONSTANT: CLEAR}, sees={"boost": "updates"})
     assert "always answering" not in text  # boost is ahead by the test, and is recommended
-    few = {BASE: [0.7, 0.9, 0.75], "boost": [0.9, 0.9, 0.9], CONSTANT: [0.72, 0.86, 0.75]}
+    few = {BASE: [0.7, 0.9, 0.75], "boost": [0.9, 0.95, 0.9], CONSTANT: [0.72, 0.86, 0.75]}
     text = said(few, sees={"boost": "updates"})
     assert f"Recommended: {BASE}" in text
     assert "Better than that are: boost." in text
+    # Four sites where a recipe is ahead, unequally, show little: a bootstrap never leaves them.
+    uneven = {BASE: [0.71, 0.72, 0.73, 0.9], CONSTANT: [0.7] * 4}
+    assert f"These sites do not show that {BASE} is better" in said(uneven)
 
 
 def test_a_recipe_that_is_better_than_a_constant_needs_no_remark() -> None:

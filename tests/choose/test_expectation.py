@@ -9,7 +9,14 @@ import pytest
 from scipy import stats
 
 from unseen import UnseenError
-from unseen.choose.expectation import chance, chance_share, expect, sites_needed
+from unseen.choose.expectation import (
+    chance,
+    chance_share,
+    expect,
+    mean_interval,
+    pairs_needed,
+    sites_needed,
+)
 
 
 def test_the_interval_is_that_of_one_more_draw():
@@ -86,16 +93,34 @@ def test_ends():
         expect([0.5])
 
 
-def test_so_many_sites_show_a_difference_in_four_cases_of_five():
+@pytest.mark.parametrize("comparisons", [1, 7])
+@pytest.mark.parametrize("effect", [0.5, 1.0])
+def test_so_many_sites_show_a_difference_in_four_cases_of_five(effect: float, comparisons: int):
+    """Drawn: how often Wilcoxon's exact test is below the level of Holm's first step."""
     rng = np.random.default_rng(0)
-    shape = rng.normal(0.5, 1, 2000)
-    n = sites_needed(list(shape[:2000]))
-    assert n == 2000  # never fewer than there are
-    few = [1.5, -0.5]  # mean 0.5, deviation 1.41
-    n = sites_needed(few)
-    assert n == math.ceil((2.8016 * np.std(few, ddof=1) / 0.5) ** 2)
-    p = [stats.ttest_1samp(rng.normal(0.5, np.std(few, ddof=1), n), 0).pvalue for _ in range(2000)]
-    assert np.mean(np.array(p) < 0.05) == pytest.approx(0.8, abs=0.04)
+    pair = [effect + 0.5**0.5, effect - 0.5**0.5]  # of deviation 1
+    n = sites_needed(pair, comparisons)
+    assert n is not None
+    p = [stats.wilcoxon(rng.normal(effect, 1, n)).pvalue for _ in range(1500)]
+    assert np.mean(np.array(p) < 0.05 / comparisons) == pytest.approx(0.8, abs=0.06)
+    assert sites_needed([1.0] * 40) == 40  # never fewer than there are
+
+
+def test_no_fewer_sites_than_the_smallest_p_needs():
+    """Differences without a spread: 2^(1 - n) is at most 0.05 / m from n = 6 and n = 9 on."""
+    assert sites_needed([1.0, 1.0], 1) == 6 and sites_needed([1.0, 1.0], 7) == 9
+
+
+def test_pairs_of_a_t_test_are_those_of_the_tables():
+    """Cohen's tables: d = 0.2, 0.5, 0.8 and 1 by a paired t-test at 0.05 with a power of 0.8."""
+    assert [pairs_needed(d, 0.05) for d in (0.2, 0.5, 0.8, 1.0)] == [199, 34, 15, 10]
+
+
+def test_an_interval_of_the_mean_is_scipys():
+    figures = [0.2, 0.5, 0.9, 0.4]
+    expected = stats.t.interval(0.9, 3, np.mean(figures), stats.sem(figures))
+    assert mean_interval(figures) == pytest.approx(expected)
+    assert mean_interval([0.1, 0.2, 0.3, 0.4], 1 - 0.1 / 7)[0] < 0  # four positive sites are few
 
 
 def test_what_few_rows_leave_to_chance():

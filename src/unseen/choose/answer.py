@@ -234,11 +234,14 @@ def changes(trials: Trials, recipe: str, best: str) -> list[str]:
     sentences, sites, figures = [], trials.sites, trials.at(trials.sites)
     if recipe != best:
         gap = [trials.sign * d for d in rounded(figures[best], figures[recipe])]
-        needed = sites_needed(gap)
+        able = [name for name in figures if name not in REFERENCES]
+        needed = sites_needed(gap, len(able) - 1)
         size = figure_text(abs(sum(gap)) / len(gap), trials.metric, gap=True)
         sentences.append(
             f"More sites: {best} is ahead of {recipe} by {size} on average. If that is so at all "
             f"sites, some {needed} sites would show it, four times in five; here are {len(sites)}."
+            if needed is not None
+            else f"More sites: {best} and {recipe} have the same mean, and differ in cost alone."
         )
     if trials.metric == "accuracy":
         part = chance_share(figures[recipe], [trials.rows[site] for site in sites])

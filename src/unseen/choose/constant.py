@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from statistics import fmean
 
-from unseen.choose.expectation import LEVEL, expect
+from unseen.choose.expectation import LEVEL, mean_interval
 from unseen.choose.texts import figure_text
 from unseen.choose.trials import CONSTANT, REFERENCES, Trial, Trials, average, rounded
 from unseen.results.study_folder import JobFolder
@@ -29,7 +29,7 @@ class Constant:
         what: What is always answered, in words.
         mean: Its figure, the mean over sites.
         gap: What the recipe is better by, the mean over sites; below 0 where it is worse.
-        low, high: The bootstrap interval of this mean over sites.
+        low, high: The interval of this mean over sites, by Student's t.
         better: All recipes whose interval lies above 0; for others than the recommended one,
             corrected for their number.
     """
@@ -90,15 +90,15 @@ def against_constant(trials: Trials, recipe: str) -> Constant | None:
         for name, own in figures.items()
         if name not in REFERENCES
     }
-    own = expect(gaps[recipe])
+    low, high = mean_interval(gaps[recipe])
     strict = 1 - (1 - LEVEL) / max(1, len(gaps) - 1)
     better = tuple(
         name
         for name, gap in gaps.items()
-        if (own if name == recipe else expect(gap, strict)).mean_low > 0
+        if (low if name == recipe else mean_interval(gap, strict)[0]) > 0
     )
     mean = fmean(figures[CONSTANT])
-    return Constant(trials.constant, mean, own.mean, own.mean_low, own.mean_high, better)
+    return Constant(trials.constant, mean, fmean(gaps[recipe]), low, high, better)
 
 
 def constant_text(constant: Constant, recipe: str, metric: str) -> str:

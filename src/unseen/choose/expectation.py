@@ -12,6 +12,8 @@ from unseen.errors import UnseenError
 
 #: Of intervals; samples of the bootstrap over sites.
 LEVEL, SAMPLES = 0.9, 10_000
+#: The level at which a difference is shown, and how often it is to be.
+SHOWN, POWER = 0.05, 0.8
 
 
 @dataclass(frozen=True)
@@ -77,6 +79,23 @@ def expect(
     return Expectation(mean, spread, low, high, mean_low, mean_high, K)
 
 
+def mean_interval(figures: Sequence[float], level: float = LEVEL) -> tuple[float, float]:
+    """Return the interval of the mean over sites by Student's t: m̄ ± t_{K−1, (1+level)/2} s / √K.
+
+    Of few sites it is wider than the bootstrap's, which cannot go beyond the smallest figure.
+
+    Args:
+        figures: One for each site [K], two at least.
+        level: How often such an interval holds the mean, for normal figures.
+    """
+    from scipy.stats import t as student
+
+    values = torch.tensor(figures, dtype=torch.float64)
+    error = float(values.std()) / math.sqrt(len(figures))
+    reach = float(student.ppf((1 + level) / 2, len(figures) - 1)) * error
+    return float(values.mean()) - reach, float(values.mean()) + reach
+
+
 def chance(differences: Sequence[float]) -> float:
     """Return the chance that the difference at one new site is above 0.
 
@@ -99,13 +118,19 @@ def chance(differences: Sequence[float]) -> float:
     return float(student.cdf(mean / (spread * math.sqrt(1 + 1 / K)), K - 1))
 
 
-def sites_needed(differences: Sequence[float]) -> int | None:
-    """Return how many sites would show a difference such as this one, in four cases of five.
+def sites_needed(differences: Sequence[float], comparisons: int = 1) -> int | None:
+    """Return about how many sites would show a difference such as this one, in four cases of five.
 
-        n = ((z_{0.975} + z_{0.8}) s_d / d̄)²
+    By Wilcoxon's test with Holm's correction, in its strictest step, at the level α = 0.05 / m:
+
+        n ≥ (π / 3) n_t,   2^(1 − n) ≤ α
+
+    n_t: of the paired t-test, whose power Wilcoxon's has with π / 3 times the sites where
+    differences are normal; 2^(1 − n): the smallest p of n sites.
 
     Args:
         differences: What one recipe is better by than another, by site [K].
+        comparisons: m, the recipes that are compared with the best.
 
     Returns:
         n, at least as many as there are; None where there is no difference.
@@ -115,7 +140,31 @@ def sites_needed(differences: Sequence[float]) -> int | None:
     mean, spread = float(values.mean()), float(values.std()) if K > 1 else 0.0
     if mean == 0:
         return None
-    return max(K, math.ceil((2.8016 * spread / mean) ** 2))
+    level = SHOWN / comparisons
+    smallest = 1 + math.ceil(-math.log2(level))
+    by_t = pairs_needed(abs(mean) / spread, level) if spread else 2
+    return max(K, smallest, math.ceil(math.pi / 3 * by_t))
+
+
+def pairs_needed(effect: float, level: float) -> int:
+    """Return how many pairs a two-sided t-test needs to show an effect in four cases of five.
+
+    Args:
+        effect: The mean difference in standard deviations of the differences, above 0.
+        level: Of the test.
+
+    Example:
+        >>> pairs_needed(0.5, 0.05), pairs_needed(1.0, 0.05)
+        (34, 10)
+    """
+    from scipy.stats import nct, norm
+    from scipy.stats import t as student
+
+    z = float(norm.ppf(1 - level / 2) + norm.ppf(POWER))
+    n = max(2, math.ceil((z / effect) ** 2))
+    while nct.sf(student.ppf(1 - level / 2, n - 1), n - 1, math.sqrt(n) * effect) < POWER:
+        n += 1
+    return n
 
 
 def chance_share(figures: Sequence[float], rows: Sequence[int]) -> float:
