@@ -5,8 +5,10 @@ s_ki of K sites with n_k rows each, the quantile is that of
 
     Σ_k 1/(K + 1) · (1/n_k) Σ_i δ_{s_ki}  +  1/(K + 1) δ_∞ ,
 
-which a row of another such site stays below with probability 1 − α at least. No α below 1/(K + 1)
-can be promised. The score of a class is −log p_y, that of a number |y − f|.
+which a row of another such site stays below with probability 1 − α at least, where the scores are
+of a model that saw none of the sites. Scores of models that were trained without one group each,
+used with the model of all sites, hold this approximately. No α below 1/(K + 1) can be promised. The
+score of a class is −log p_y, that of a number |y − f|.
 
 Source:
     Lee, Barber and Willett 2023, "Distribution-free inference with hierarchical data"

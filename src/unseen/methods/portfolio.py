@@ -45,7 +45,8 @@ def portfolio_of(compose: Callable[[str, Training], Method]) -> Callable[..., Me
         have no seed to differ in. Their weights w are those of `stack`: the least Brier score at
         groups of source sites that were left out, shrunk towards equal weights, and equal unless
         better by one standard error over sites. What wins at a new site is rarely known beforehand;
-        a mixture of members whose errors differ is seldom behind the best of them. Everything goes
+        a mixture of members whose errors differ need not know it, and is often a little behind the
+        best of them. Everything goes
         by sums, so that masks and encryption carry it; `bag(of='trees')` is one more member where
         models may be seen.
 
