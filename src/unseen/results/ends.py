@@ -17,10 +17,12 @@ class Ends:
 
     Args:
         without: Methods that say themselves how many rounds they take.
+        every: Rounds from one evaluation to the next. The first one is among the first so many:
+            records that were packed begin later.
     """
 
-    def __init__(self, without: Sequence[str] = ()) -> None:
-        self.without = without
+    def __init__(self, without: Sequence[str] = (), every: int = 1) -> None:
+        self.without, self.every = without, every
         self.jobs, self.first, self.falling = Counter[str](), Counter[str](), Counter[str]()
 
     def watch(self, runs: Iterable[tuple[Selected, Records]]) -> Iterator[tuple[Selected, Records]]:
@@ -36,7 +38,7 @@ class Ends:
         if len(losses) < FEWEST:
             return
         self.jobs[run.method] += 1
-        self.first[run.method] += run.round == min(losses)
+        self.first[run.method] += run.round == min(losses) < self.every
         self.falling[run.method] += min(losses, key=lambda r: (losses[r], r)) == max(losses)
 
     def notes(self, metric: str, until_flat: bool) -> list[str]:

@@ -155,7 +155,7 @@ class Results:
         metric, rule = metric or self.metric, selection or self.study.selection
         check_known("metric", self.offered, metric)
         failed, paper = self.diverged(), self.paper(metric)
-        ends = Ends(self.own_rounds())
+        ends = Ends(self.own_rounds(), self.study.evaluate_every)
         runs, columns, notes = ends.watch(self._runs(failed, rule)), tuple[str, ...](), []
         if metric in fairness.offered(self.metrics, self.study.groups):
             columns, results = fairness.of_sources(metric, runs)
