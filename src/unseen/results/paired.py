@@ -90,8 +90,7 @@ def detectable(differences: Sequence[float]) -> float | None:
     beyond = student.ppf(1 - LEVEL / 2, freedom)
 
     def lacking(shift: float) -> float:
-        return float(
-            nct.sf(beyond, freedom, shift) - POWER
-        )  # of the other tail next to nothing is left
+        # Of the other tail next to nothing is left.
+        return float(nct.sf(beyond, freedom, shift) - POWER)
 
     return float(brentq(lacking, 0.0, 1.5 * beyond + 1)) * error
