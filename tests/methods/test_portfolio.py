@@ -13,6 +13,7 @@ from support.sites import federation, images
 from unseen import UnseenError, method
 from unseen.core.client import Client, Split
 from unseen.core.optimiser import SGD
+from unseen.engine.stacked import models_of
 
 MEMBERS = "members=['fedavg', 'glm', 'fedavg+shift']"
 RATES = (0.2, 1.0, 5.0)
@@ -145,3 +146,17 @@ def test_members_are_those_for_the_kind_of_data():
     assert kinds == ["Mixture", "Mixture", "Mixture", "Sequential", "Trees", "RandomTrees"]
     assert len(tables.shares) > len(run.method.shares)
     assert tables.rounds == 500  # of 100 trees, five levels each
+
+
+@pytest.mark.parametrize(
+    ("text", "most"),
+    [
+        ("stack(members=['fedavg', 'glm'])", 5 + 1),
+        ("portfolio(members=['fedavg', 'glm'])", 3 * (5 + 1)),
+        ("portfolio(members=['fedavg', 'glm'], ensemble=1)", 3 * 5),  # the trials
+        ("portfolio(members=['fedavg', 'fedavg+mixup', 'glm'])", 2 * 3 * (5 + 1)),
+    ],
+)
+def test_a_batch_counts_every_model_that_trains_at_a_time(text, most):
+    """M networks on all sites and without each of five groups, or one at each of three rates."""
+    assert models_of(method(text)) == most

@@ -264,6 +264,18 @@ def test_steps_and_examples_of_a_round(recipe: dict[str, Any], steps: int, examp
     assert amount(100, Training(batch_size=32, **recipe)) == (steps, examples)
 
 
+@pytest.mark.parametrize(("stacked", "others"), [(0, 0), (5, 0), (20, 3)])
+def test_a_batch_holds_the_models_and_replies_of_its_other_jobs(
+    tmp_path: Path, stacked: int, others: int
+) -> None:
+    """Jobs of five clients each: (8 + 5) vectors of 64 · 8 + 8 + 8 · 10 + 10 numbers of 4 bytes."""
+    study = Study(**ROTATED | {"methods": ["fedavg"], "seeds": 4, "stacked": stacked})
+    planned = prepare_study(study, tmp_path)
+    held = {"fedavg": Stage.of(planned, planned.missing[0]).bench("fedavg").held}
+    assert held["fedavg"] == 13 * 610 * 4 / 2**20
+    assert estimate.beside(planned, held) == pytest.approx(others * held["fedavg"])
+
+
 def test_memory_of_parts_of_batches_is_a_lower_bound() -> None:
     parts = [Estimate("fedavg", 1.0, 2), Estimate("ppdg", 1.0, 2, whole=False)]
     assert "at least 2.0 GiB" in report(parts, 2048, 1)[-1]

@@ -99,8 +99,9 @@ def stacked(
             shares=shared(members),
         )  # fmt: skip
 
+    every = federations(usual, groups, 1)
     return Method(
-        name, together(federations(usual, 2, 0).whole), sources(usual), plain,
+        name, together([*every.whole, *every.folds, *every.trials]), sources(usual), plain,
         adapt=network, sized=sized, rounds=1, shares=shared((*usual, *images)),
         asks=tuple(dict.fromkeys(ask for m in usual for ask in m.methods[0].asks)),
     )  # fmt: skip

@@ -3,7 +3,7 @@
 import resource
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from unseen.engine.determinism import reproducible
@@ -12,6 +12,7 @@ from unseen.results.statistics import mean
 from unseen.results.study_folder import StudyFolder
 from unseen.study.plan import Plan
 from unseen.study.round_costs import Stage
+from unseen.study.runner import batches
 
 #: Seconds of measured training of all methods together, and the most for one.
 SECONDS, MOST = 50.0, 6.0
@@ -51,9 +52,11 @@ def estimates(planned: Plan) -> tuple[list[Estimate], float]:
     thread it counts CPU time, which other processes do not change.
 
     Returns:
-        The estimates, and the most memory that this process or a finished job took, in MiB.
+        The estimates, and the most memory that this process or a finished job took, in MiB, with
+        what the other jobs of a whole batch hold.
     """
     study, results, peak = planned.setting.study, list[Estimate](), 0.0
+    held: dict[str, float] = {}
     missing = [job.method for job in planned.missing]
     names = [name for name in planned.methods if name in missing]
     start, stage = time.monotonic(), None
@@ -70,9 +73,29 @@ def estimates(planned: Plan) -> tuple[list[Estimate], float]:
             job = next(job for job in planned.missing if job.method == name)
             if stage is None or (stage.job.task, stage.job.seed) != (job.task, job.seed):
                 stage = Stage.of(planned, job)
-            seconds, whole = stage.bench(name).job(budget)
+            bench = stage.bench(name)
+            seconds, whole = bench.job(budget)
+            held[name] = bench.held
             results.append(Estimate(name, seconds, missing.count(name), whole))
-    return results, max(peak, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+    own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024 + beside(planned, held)
+    return results, max(peak, own)
+
+
+def beside(planned: Plan, held: Mapping[str, float]) -> float:
+    """Return the MiB that the jobs of the largest batch hold beside its first.
+
+    Args:
+        planned: The study.
+        held: MiB of a job, by method; none of those that have finished jobs.
+    """
+    if not planned.setting.study.stacked:
+        return 0.0
+    tasks = {task.name: task for task in planned.tasks}
+    orders = [
+        (planned.setting, job, tasks[job.task]) for job in planned.missing if job.method in held
+    ]
+    together = batches(planned.alone, orders, 1)
+    return max((sum(held[job.method] for _, job, _ in batch[1:]) for batch in together), default=0)
 
 
 def finished(planned: Plan, method: str) -> list[Record]:

@@ -18,6 +18,7 @@ from unseen.core import Client, Exchange, Inbox, Local, Memory, Model, Reply, St
 from unseen.core.metrics import EVALUATION_BATCH
 from unseen.core.parts import Wrapper, innermost, rewrapped
 from unseen.core.round import due, play_round, sample
+from unseen.core.row_store import MIB
 from unseen.engine.inprocess import InProcess, Key
 from unseen.engine.stacked import models_of
 from unseen.local.train import Train
@@ -31,6 +32,9 @@ from unseen.study.runtime import Runtime, composed, first_network
 
 #: Seconds of measured evaluation, for each way to predict.
 EVALUATION = 3.0
+#: Models that a job holds beside its clients' replies, as measured: the network, its first weights,
+#: the state, and what an exchange makes of them.
+MODELS = 8
 #: Examples of the first batches: BatchNorm needs two.
 FIRST = 2
 
@@ -150,6 +154,14 @@ class Bench:
     stage: Stage
     runtime: Runtime
     backend: Sampled
+
+    @property
+    def held(self) -> float:
+        """MiB that a job holds: its models, and replies, where these are whole models."""
+        vector, exchanges = self.runtime.model.vector, self.runtime.method.exchanges
+        whole = any(exchange.slots and exchange.reads is None for exchange in exchanges)
+        copies = MODELS + (len(self.runtime.roster) if whole else 0)
+        return copies * vector.numel() * vector.element_size() / MIB
 
     def often(self, exchange: Exchange) -> int:
         """Return how many rounds of a job have the exchange."""
