@@ -31,6 +31,8 @@ import architecture  # noqa: E402
 OUTSIDE = {
     "CONTRIBUTING.md": "project/contributing.md",
     "CHANGELOG.md": "project/changelog.md",
+    "CODE_OF_CONDUCT.md": "project/conduct.md",
+    "SECURITY.md": "project/security.md",
     "benchmarks/README.md": "project/measuring.md",
 }
 _LINK = re.compile(r"(?<=\]\()(?!https?:|mailto:|#)([^)#\s]+)(#[^)\s]*)?(?=\))")

@@ -9,6 +9,7 @@ import pytest
 import scipy.optimize
 import sklearn.metrics as sk
 import torch
+import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.linear_model import LogisticRegression
@@ -148,6 +149,26 @@ def test_weights_count_examples_as_often(name: str, columns: int) -> None:
     for row, value in zip(counts, values.tolist(), strict=True):
         index = torch.arange(50).repeat_interleave(row)
         assert value == pytest.approx(METRICS[name](outputs[index], y[index]), abs=1e-8)
+
+
+@pytest.mark.parametrize("columns", [1, 2, 3])
+def test_areas_of_scores_that_round_to_certainty(columns: int) -> None:
+    """p is 1 up to rounding above 37, where the scores still order the rows."""
+    z, y = torch.tensor([40.0, 50.0, 45.0, 60.0]), torch.tensor([0, 1, 0, 1])
+    outputs = z[:, None] if columns == 1 else F.pad(z[:, None], (1, columns - 2))
+    assert METRICS["auroc-ovr"](outputs, y) == 1.0
+    assert float(WEIGHTED["auroc-ovr"](outputs, y)(torch.ones(1, 4).double())) == 1.0
+
+
+def test_resamples_of_one_label_have_no_correlation() -> None:
+    """Nine labels are 0 and one is 3: without that one nothing varies."""
+    y = torch.tensor([0.0] * 9 + [3.0])
+    outputs = torch.linspace(0.1, 0.9, 10)[:, None]
+    weights = torch.ones(2, 10, dtype=torch.float64)
+    weights[0, 9], weights[1, :9] = 0, 0
+    assert WEIGHTED["pearson"](outputs, y)(weights).isnan().all()
+    whole = float(WEIGHTED["pearson"](outputs, y)(torch.ones(1, 10, dtype=torch.float64)))
+    assert whole == pytest.approx(np.corrcoef(outputs[:, 0].double(), y.double())[0, 1])
 
 
 def test_every_metric_has_intervals_and_a_kind() -> None:

@@ -139,7 +139,7 @@ def test_images_without_foreground() -> None:
     one = nothing.clone()
     one[0, 1, 1] = 1
     assert dice(logits_of(one, 2), nothing) == iou(logits_of(one, 2), nothing) == 0
-    assert hd95(logits_of(one, 2), nothing) == hd95(logits_of(nothing, 2), one) == math.hypot(3, 3)
+    assert hd95(logits_of(one, 2), nothing) == hd95(logits_of(nothing, 2), one) == math.hypot(2, 2)
     assert dice(logits_of(one, 4), one) == 1  # classes 2 and 3 are nowhere
     assert hd95(logits_of(one, 4), one) == 0
 
@@ -192,6 +192,8 @@ def test_distances_by_hand() -> None:
     both = torch.cat([guess, truth])
     each = each_hd95(logits_of(both, 2), torch.cat([truth, truth]))
     assert each.tolist() == pytest.approx([9, 0])
+    nothing = torch.zeros_like(truth)  # one mask alone: as far as the two outermost pixels' centres
+    assert hd95(logits_of(nothing, 2), truth) == pytest.approx(29)
 
 
 # --- the metric system ------------------------------------------------------------------------

@@ -377,6 +377,18 @@ class TestModel:
         assert torch.equal(model.vector, kept)
         assert torch.equal(torch.cat([model.gradient, kept]), torch.cat([0 * kept, kept]))
 
+    def test_a_first_access_inside_a_transform_leaves_the_network_alone(self) -> None:
+        network = nn.Sequential(nn.Linear(4, 8), nn.GroupNorm(2, 8), nn.Linear(8, 3))
+        x = torch.randn(5, 4, generator=keyed("transform"))
+        plain = network(x).detach()
+        model = Model(network)
+        sums = torch.func.grad(lambda vector, one: model.at(vector, one[None]).sum())
+        assert torch.func.vmap(sums, in_dims=(None, 0))(model.vector, x).shape == (
+            5,
+            len(model.vector),
+        )
+        torch.testing.assert_close(model(x), plain)
+
     def test_at_is_differentiable_twice(self) -> None:
         """For outputs x·w + b and the loss (x·w + b)² / 2 the Hessian is (x, 1)(x, 1)ᵀ."""
         model = Model(nn.Linear(3, 1))

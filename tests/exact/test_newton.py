@@ -115,6 +115,18 @@ def test_separated_classes_bring_a_penalty_in_and_name_the_column():
     assert memory["separated"].tolist() == [True, False]
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_separated_classes_are_fitted_to_the_end_by_the_default_steps(seed):
+    """Every row is on its side of the penalised fit's border."""
+    x = torch.randn(90, 4, generator=torch.Generator().manual_seed(seed))
+    y = (x[:, 0] + 0.3 * x[:, 1] > 0).long()
+    weight, bias = fitted({"a": Client("a", Split(x, y), None, 2)}, "glm(ridge=0)")
+    theirs = LogisticRegression(C=1 / 1e-2, tol=1e-12, solver="newton-cholesky")
+    theirs.fit(x.double().numpy(), y.numpy())
+    np.testing.assert_allclose(weight[1] - weight[0], theirs.coef_[0], rtol=1e-4)
+    np.testing.assert_allclose(bias[1] - bias[0], theirs.intercept_[0], rtol=1e-3, atol=1e-3)
+
+
 def test_a_step_that_overshoots_is_halved():
     shape = Shape(2, 1, "multinomial")
     step = Newton(shape, ridge=1e-9)

@@ -231,6 +231,44 @@ def test_concordance_and_brier_are_scikit_survivals() -> None:
     assert integrated_brier(z, units) == pytest.approx(scores.mean())
 
 
+def brier_by_hand(S: np.ndarray, t: np.ndarray, e: np.ndarray, ends: list[float]) -> float:
+    """BS(c) of the docstring, G being a product over the censored times until then."""
+
+    def free(at: float) -> float:
+        value = 1.0
+        for time in sorted(set(t[(e == 0) & (t <= at)])):
+            at_risk = ((t > time) | ((t == time) & (e == 0))).sum()
+            value *= 1 - ((t == time) & (e == 0)).sum() / at_risk
+        return value
+
+    def score(i: int, c: float, survival: float) -> float:
+        if t[i] <= c:
+            return float(e[i]) * survival**2 / free(t[i])
+        return (1 - survival) ** 2 / free(c)
+
+    each = [np.mean([score(i, c, S[i, j]) for i in range(len(t))]) for j, c in enumerate(ends)]
+    return float(np.mean(each))
+
+
+@pytest.mark.parametrize(
+    ("t", "e"),
+    [
+        ([2.5, 3.0, 3.5, 3.8], [0, 1, 1, 1]),  # the first end lies before the first time
+        ([2.5, 2.5, 2.5], [0, 0, 0]),
+        ([2.5], [0]),
+        ([1.2, 2.5, 2.5, 3.1, 3.3], [0, 1, 0, 1, 0]),
+    ],
+)
+def test_nobody_is_censored_before_the_first_time(t: list[float], e: list[int]) -> None:
+    z = torch.zeros(len(t), 4)  # half survive each interval
+    y = torch.tensor([t, e], dtype=torch.float64).T
+    ends = [c for c in (1.0, 2.0, 3.0, 4.0) if c < max(t)]
+    S = np.tile(0.5 ** np.arange(1, len(ends) + 1), (len(t), 1))
+    assert integrated_brier(z, y) == pytest.approx(
+        brier_by_hand(S, y[:, 0].numpy(), y[:, 1].numpy(), ends)
+    )
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_unos_concordance_is_the_formula_written_out(seed: int) -> None:
     g = keyed(f"uno/{seed}")

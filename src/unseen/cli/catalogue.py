@@ -122,8 +122,9 @@ def compositions_markdown() -> str:
 
 def _kind(name: str, modifier: str, reason: str) -> str:
     """Return a refusal's reason with METHOD and MODIFIER in the places of their names."""
-    for word, place in ((name, "METHOD"), (modifier, "MODIFIER")):
-        reason = re.sub(rf"(?<![\w-]){re.escape(word)}(?![\w-])", place, reason)
+    twice = name == modifier  # the method is named first
+    for word, place, count in ((name, "METHOD", int(twice)), (modifier, "MODIFIER", 0)):
+        reason = re.sub(rf"(?<![\w-]){re.escape(word)}(?![\w-])", place, reason, count=count)
     return reason
 
 

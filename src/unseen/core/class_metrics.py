@@ -85,10 +85,22 @@ def auroc_ovr(outputs: Tensor, y: Tensor) -> float | None:
     """
     from sklearn.metrics import roc_auc_score
 
-    p, labels = probabilities(outputs.double()).cpu().numpy(), y.cpu().numpy()
+    p, labels = rankable(outputs).cpu().numpy(), y.cpu().numpy()
     present = [c for c in range(p.shape[1]) if 0 < (labels == c).sum() < len(labels)]
     areas = [float(roc_auc_score(labels == c, p[:, c])) for c in present]
     return sum(areas) / len(areas) if areas else None
+
+
+def rankable(outputs: Tensor) -> Tensor:
+    """Return what orders the rows as each class's probability does [N, C].
+
+    It is log p − log(1 − p), which still tells apart what rounding makes 0 or 1.
+    """
+    z = outputs.double()
+    z = torch.cat([torch.zeros_like(z), z], 1) if z.shape[1] == 1 else z
+    others = ~torch.eye(z.shape[1], dtype=torch.bool, device=z.device)
+    rest = [z[:, other].logsumexp(1) for other in others]
+    return z - torch.stack(rest, 1)
 
 
 def squared_distances(outputs: Tensor, y: Tensor) -> Tensor:

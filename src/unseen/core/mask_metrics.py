@@ -66,7 +66,7 @@ def each_hd95(outputs: Tensor, y: Tensor) -> Tensor:
     """Return the 95th percentile Hausdorff distance of each image [N]."""
     values = []
     for guess, true in _pairs(outputs, y):
-        diagonal = float(np.hypot(*true.shape))
+        diagonal = float(np.hypot(*(side - 1 for side in true.shape)))
         each = [_distance(guess == c, true == c, diagonal) for c in range(1, outputs.shape[1])]
         distances = [value for value in each if value is not None]
         values.append(float(np.mean(distances)) if distances else 0.0)

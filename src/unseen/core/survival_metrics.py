@@ -62,7 +62,7 @@ def uncensored_weights(y: Tensor) -> Tensor:
     if not len(t):
         return t
     times, uncensored = not_censored(t, event)
-    G = uncensored[_place(times, t[event])]
+    G = _at(times, uncensored, t[event])
     return torch.where(G > 0, G.clamp(min=1e-300).square().reciprocal(), 0.0)
 
 
@@ -107,7 +107,7 @@ def brier_rows(outputs: Tensor, y: Tensor) -> Tensor | None:
     if not len(ends):
         return None
     survival = (-F.softplus(outputs.double()).cumsum(1)).exp()[:, : len(ends)]
-    own, at_end = uncensored[_place(times, t)], uncensored[_place(times, ends)]
+    own, at_end = _at(times, uncensored, t), _at(times, uncensored, ends)
     dead, alive = (t[:, None] <= ends) & event[:, None], t[:, None] > ends
     score = torch.where(dead, survival.square() / own[:, None], 0.0)
     score = score + torch.where(alive, (1 - survival).square() / at_end, 0.0)
@@ -128,6 +128,6 @@ def not_censored(t: Tensor, event: Tensor) -> tuple[Tensor, Tensor]:
     return times, (1 - censored / at_risk.clamp(min=1)).cumprod(0)
 
 
-def _place(times: Tensor, at: Tensor) -> Tensor:
-    """The last of the times that is not after each of `at`; the first where there is none."""
-    return (torch.searchsorted(times, at, right=True) - 1).clamp(min=0)
+def _at(times: Tensor, uncensored: Tensor, when: Tensor) -> Tensor:
+    """Return G at each of `when`: that of the last of the times until then, 1 before the first."""
+    return F.pad(uncensored, (1, 0), value=1.0)[torch.searchsorted(times, when, right=True)]

@@ -280,10 +280,10 @@ class Model:
             buffers: The floating buffers [B]; None: the module's own.
         """
         views = self.layout.views(vector)
-        if buffers is not None:
-            views |= self.buffer_layout.views(buffers)
+        views |= self.buffer_layout.views(self.buffers if buffers is None else buffers)
+        # Not `module`, which would point the network's own tensors into what transforms this call.
         with self.rounding():
-            return self._rounded(functional_call(self.module, views, (self._placed(x),)))
+            return self._rounded(functional_call(self._module, views, (self._placed(x),)))
 
     def rounding(self) -> AbstractContextManager[object]:
         """Return the context in which the layers' products are computed in `precision`."""

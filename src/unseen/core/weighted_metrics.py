@@ -11,15 +11,17 @@ import torch
 from torch import Generator, Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, one_hot
 
-from unseen.core.class_metrics import BINS, confidence_bins, logistic, squared_distances
+from unseen.core.class_metrics import BINS, confidence_bins, logistic, rankable, squared_distances
 from unseen.core.labels import IGNORED, are_masks, are_times
 from unseen.core.losses import CrossEntropyDice, pixel_sums
 from unseen.core.mask_metrics import each_dice, each_hd95, each_iou
-from unseen.core.outputs import class_scores, predicted, probabilities
+from unseen.core.outputs import class_scores, predicted
 from unseen.core.survival import hazard_losses
 from unseen.core.survival_metrics import blocks, brier_rows, uncensored_weights
 
 Weighted = Callable[[Tensor], Tensor]
+#: The share of a mean square below which a variance is rounding: the sample has one value.
+ROUNDING = 1e-12
 #: Examples of which all pairs fit into memory.
 MOST_PAIRED = 3000
 
@@ -118,8 +120,7 @@ def _r2(outputs: Tensor, y: Tensor) -> Weighted:
 
     def metric(weights: Tensor) -> Tensor:
         variance = second(weights) - first(weights).square()
-        # Below this share a variance is rounding: the sample has one label.
-        constant = variance <= 1e-12 * second(weights)
+        constant = variance <= ROUNDING * second(weights)
         return torch.where(constant, math.nan, 1 - mean_square(weights) / variance)
 
     return metric
@@ -132,9 +133,12 @@ def _pearson(outputs: Tensor, y: Tensor) -> Weighted:
     def metric(weights: Tensor) -> Tensor:
         n = weights.sum(1)
         mean_a, mean_b = weights @ a / n, weights @ b / n
+        square_a, square_b = weights @ a.square() / n, weights @ b.square() / n
+        spread_a, spread_b = square_a - mean_a**2, square_b - mean_b**2
+        constant = (spread_a <= ROUNDING * square_a) | (spread_b <= ROUNDING * square_b)
         covariance = weights @ (a * b) / n - mean_a * mean_b
-        product = (weights @ a.square() / n - mean_a**2) * (weights @ b.square() / n - mean_b**2)
-        return torch.div(covariance, product.clamp(min=0).sqrt())
+        value = torch.div(covariance, (spread_a * spread_b).clamp(min=0).sqrt())
+        return torch.where(constant, math.nan, value)
 
     return metric
 
@@ -169,7 +173,7 @@ def _mcc(matrices: Tensor) -> Tensor:
 
 
 def _auroc_ovr(outputs: Tensor, y: Tensor) -> Weighted:
-    p = probabilities(outputs.double())
+    p = rankable(outputs)
     areas = [_auroc(p[:, c, None], (y == c).long()) for c in range(p.shape[1])]
     return lambda weights: torch.stack([area(weights) for area in areas], 1).nanmean(1)
 

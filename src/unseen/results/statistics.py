@@ -230,7 +230,8 @@ def friedman(columns: Sequence[Sequence[float]]) -> tuple[float, float, float]:
         columns: The ranks [N, k] of k methods on each of N targets.
 
     Note:
-        It is not corrected for ties, which make it careful.
+        It is not corrected for ties, which make it careful. Where all targets rank the methods
+        alike F is infinite, and p is the chance of that, k!^(1 − N).
 
     Source:
         Demšar 2006, section 3.2.2.
@@ -242,7 +243,9 @@ def friedman(columns: Sequence[Sequence[float]]) -> tuple[float, float, float]:
     sums = [sum(map(Fraction, row)) for row in zip(*columns, strict=True)]
     chi2 = 12 * sum(s * s for s in sums) / Fraction(N * k * (k + 1)) - 3 * N * (k + 1)
     rest = N * (k - 1) - chi2
-    F = float((N - 1) * chi2 / rest) if rest else math.inf
+    if not rest:
+        return float(chi2), math.inf, float(math.factorial(k)) ** (1 - N)
+    F = float((N - 1) * chi2 / rest)
     return float(chi2), F, float(f.sf(F, k - 1, (k - 1) * (N - 1)))
 
 
