@@ -98,3 +98,32 @@ def test_a_dry_run_refuses_what_the_choice_would(tmp_path: Path, unseen: Command
     ran = unseen(*command(path, "--nested", "--dry-run"))
     assert ran.code == 2
     assert "leaves two groups out at a time" in ran.err
+
+
+def test_options_of_the_table_follow_the_refusal_that_names_them(
+    tmp_path: Path, unseen: Command
+) -> None:
+    path = table(tmp_path, [str(i % 2) for i in range(60)])
+    lines = path.read_text().splitlines()
+    names = [f"{line},P{i:04}x" for i, line in enumerate(lines[1:])]
+    path.write_text("\n".join([f"{lines[0]},person", *names, ""]))
+    refused = unseen(*command(path, "--dry-run"))
+    assert refused.code == 2 and "To leave out: drop=['person']" in refused.err
+    ran = unseen(*command(path, "--dry-run", "drop=['person']"))
+    assert ran.code == 0, ran.err
+
+
+def test_times_until_an_event_are_no_numbers_to_predict(tmp_path: Path, unseen: Command) -> None:
+    path = table(tmp_path, NUMBERS)
+    lines = path.read_text().splitlines()
+    seen = [f"{line},{i % 3 > 0:d}" for i, line in enumerate(lines[1:])]
+    path.write_text("\n".join([f"{lines[0]},seen", *seen, ""]))
+    options = ("--no-alone", "--no-pool", "--event", "seen", "--recipes", "fedavg", "--rates", "1")
+    ran = unseen(*command(path, *options))
+    assert ran.code == 0, ran.err
+    assert "expect concordance" in ran.out and "is predicted as one" not in ran.err
+
+
+def test_a_file_that_is_not_there(tmp_path: Path, unseen: Command) -> None:
+    ran = unseen(*command(tmp_path / "nowhere.csv"))
+    assert ran.code == 2 and "there is no file" in ran.err

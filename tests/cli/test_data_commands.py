@@ -407,7 +407,8 @@ def test_parquet_without_its_library_is_explained(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "a.parquet").write_bytes(b"PAR1")
-    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    for name in ("pyarrow", "pyarrow.parquet"):
+        monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(UnseenError, match=r"unseen\[parquet\]"):
         bring(DATASETS["pacs"].layout, [tmp_path / "a.parquet"], tmp_path / "data")
 

@@ -194,3 +194,52 @@ def test_a_data_set_is_loaded_by_the_expression_that_studies_have(tmp_path: Path
         load("folder()+table()")
     with pytest.raises(UnseenError, match=r"table\(path=\.\.\., domain=\.\.\., label=\.\.\.\)"):
         load("table()")
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ("drops=['age']", "has no option 'drops'; did you mean 'drop'"),
+        ("domain='hospital', label='hospital'", "the column 'hospital' is named twice"),
+    ],
+)
+def test_options_that_cannot_be_are_refused_in_words(
+    options: str, words: str, wide: Path, unseen: Command
+) -> None:
+    visits(wide)
+    roles = "path='visits.csv'" if "label" in options else ROLES
+    ran = unseen("data", "check", f"table({roles}, {options})")
+    assert ran.code == 2 and words in ran.err
+
+
+def test_a_number_may_stand_for_a_missing_value(wide: Path, unseen: Command) -> None:
+    path = visits(wide)
+    path.write_text(path.read_text().replace(",,", ",-9,"))
+    ran = unseen("data", "check", f"table({ROLES}, unit='patient_id', {DROP}, missing=-9)")
+    assert ran.code == 0 and cells(ran.out, "pressure")[2].startswith("9 ")
+
+
+def test_a_table_of_one_site_is_not_enough_for_a_study(wide: Path, unseen: Command) -> None:
+    path = visits(wide)
+    path.write_text("\n".join(path.read_text().splitlines()[:31]) + "\n")
+    ran = unseen("data", "check", f"table({ROLES}, unit='patient_id', {DROP})")
+    assert ran.code == 1 and "a study needs two domains or more" in ran.out + ran.err
+
+
+def test_dates_with_times_are_not_read_as_text(wide: Path, unseen: Command) -> None:
+    path = visits(wide)
+    lines = path.read_text().splitlines()
+    seen = [
+        f"{line},2020-01-{1 + i // 24:02} {i % 24:02}:15:00" for i, line in enumerate(lines[1:])
+    ]
+    path.write_text("\n".join([lines[0] + ",seen", *seen]) + "\n")
+    ran = unseen("data", "check", str(path))
+    assert "looks like dates" in " ".join(cells(ran.out, "seen"))
+    assert "text=" not in ran.out and "'seen'" in ran.out.rpartition("drop=[")[2]
+
+
+def test_words_are_categories_beside_those_that_are_named(wide: Path) -> None:
+    visits(wide)
+    options = {"unit": "patient_id", "drop": ["visit_id", "note"], "categorical": ["age"]}
+    data = load("table", None, path="visits.csv", domain="hospital", label="died", **options)
+    assert data.schema is not None and [*data.schema.categories] == ["age", "ward"]

@@ -9,6 +9,7 @@ import pytest
 import scipy.optimize
 import torch
 from sklearn.covariance import EmpiricalCovariance
+from sklearn.linear_model import LogisticRegression
 from torch import Tensor
 
 from unseen.core.turn import keyed
@@ -51,20 +52,30 @@ def test_the_fit_is_that_of_the_pooled_rows(columns: int, kind: str, uniform: bo
 
     def objective(theta: np.ndarray) -> float:
         shift = np.concatenate([[0.0], theta[1:]]) if kind == "platt" else np.zeros(classes)
-        u = theta[0] * logits + shift
+        u = np.exp(theta[0]) * logits + shift
         u = u - u.max(1, keepdims=True)
         losses = np.log(np.exp(u).sum(1)) - u[np.arange(total), labels]
-        penalty = ((theta[0] - 1) ** 2 + (theta[1:] ** 2).sum()) / 2
-        return float((weight * losses).sum() + penalty)
+        return float((weight * losses).sum() + (theta**2).sum() / 2)
 
-    start = np.array([1.0] + [0.0] * (classes - 1) * (kind == "platt"))
+    start = np.array([0.0] + [0.0] * (classes - 1) * (kind == "platt"))
     best = scipy.optimize.minimize(objective, start, method="BFGS", options={"gtol": 1e-7}).x
     shift = list(best[1:]) if kind == "platt" else [0.0] * (classes - 1)
-    assert fit.scale == pytest.approx(best[0], abs=1e-4) and asked < 20
+    assert fit.scale == pytest.approx(np.exp(best[0]), abs=1e-4) and asked < 20
     own = list(fit.shift) if columns == 1 else list(fit.shift[1:])
     assert own == pytest.approx(shift, abs=1e-4)
     assert fit.scale < 1  # the outputs were twice too extreme
     assert Calibration.of_json(fit.to_json()) == fit
+
+
+@pytest.mark.parametrize("unit", [0.01, 0.05, 1.0, 20.0])
+def test_the_unit_of_the_outputs_hardly_matters(unit: float) -> None:
+    """Outputs in any unit are calibrated to within a tenth of the slope without a penalty."""
+    draw = keyed("calibration/unit")
+    z = torch.randn(400, 1, generator=draw).double()
+    y = (torch.rand(400, generator=draw) < z[:, 0].sigmoid()).long()
+    fit, _ = fit_calibration("platt", {"a": unit * z}, {"a": y})
+    free = LogisticRegression(C=1e12, tol=1e-12).fit(z.numpy(), y.numpy())
+    assert fit.scale * unit == pytest.approx(free.coef_[0, 0], rel=0.1)
 
 
 def test_outputs_that_separate_the_classes_have_a_finite_scale() -> None:

@@ -133,8 +133,25 @@ def test_a_study_is_compared_from_its_folder(tmp_path: Path) -> None:
     assert "4 sites left out" in text and "too few for a claim" in text
     assert "`glm` against" in text and (tmp_path / "page" / "forest.svg").stat().st_size > 1000
     assert (tmp_path / "page" / "compare.csv").read_text().count("\n") == 1 + 3 * 4
+    for options in (["--method", "portfolio"], ["--method", "glm", "--columns", "glm,fedavgg"]):
+        refused = CliRunner().invoke(
+            app, ["compare", str(tmp_path / "one"), str(tmp_path / "two"), *options]
+        )
+        assert "unknown method" in str(refused.exception)
     with pytest.raises(UnseenError, match="two of these folders hold fedavg"):
         figures([tmp_path / "one", tmp_path / "one"])
+
+
+@pytest.mark.parametrize(
+    ("metric", "has"), [("accuracy", True), ("rmse", False), ("worst mae@sex", False)]
+)
+def test_no_margin_holds_for_figures_in_the_labels_unit(metric: str, has: bool) -> None:
+    whole = replace(two(), metric=metric)
+    text = page([whole], "ours", [effects(whole, "ours", ["theirs"])])
+    assert ("within ±" in text) == has
+    header = next(line for line in text.splitlines() if "sites better" in line)
+    below = text.splitlines()[text.splitlines().index(header) + 1 :][:2]
+    assert {line.count("|") for line in below} == {header.count("|")}
 
 
 def test_enough_sites_are_not_said_to_be_too_few() -> None:

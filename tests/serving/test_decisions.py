@@ -15,9 +15,10 @@ from support.federations import table_study, write_table
 
 from unseen.errors import UnseenError
 from unseen.serving.answer_curves import net_benefit
+from unseen.serving.breakdown import Answers, by_group
 from unseen.serving.directory import Trained, read
 from unseen.serving.fit import study_of, train
-from unseen.serving.policy import policy_of
+from unseen.serving.policy import Policy, policy_of
 
 
 @pytest.fixture(scope="module")
@@ -160,3 +161,27 @@ def test_sites_keep_their_own_intercepts(tmp_path: Path) -> None:
     assert not trained.outputs(x).equal(everyone)
     trained.at(None)
     assert trained.outputs(x).equal(everyone) and read(trained.folder).outputs(x).equal(everyone)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"leave_out": 2}, "three training sites or more"),
+        ({"calibrate": "foo"}, "must be one of"),
+    ],
+)
+def test_what_cannot_be_decided_is_refused_before_anything_trains(
+    tmp_path: Path, options: dict[str, object], words: str
+) -> None:
+    study = study_of(str(table_study(tmp_path)), {"holdout": "west"})
+    with pytest.raises(UnseenError, match=words):
+        train(study, tmp_path / "model", **options)  # type: ignore[arg-type]
+    assert not (tmp_path / "model" / "model.json").exists()
+
+
+def test_the_worst_group_may_be_that_of_empty_cells() -> None:
+    y = torch.tensor([0, 1, 0, 1])
+    outputs = torch.tensor([[2.0, 0.0], [2.0, 0.0], [2.0, 0.0], [0.0, 2.0]])
+    answers = {"a": Answers(outputs, y, {"deck": ("", "", "A", "A")})}
+    table, worst = by_group(answers, "deck", ["accuracy"], Policy(("no", "yes")))
+    assert worst == {"accuracy": ""} and "accuracy (empty)" in table.note

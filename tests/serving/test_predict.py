@@ -219,7 +219,7 @@ def test_parquet_holds_what_csv_holds(
     assert kinds["prediction"] == "double" and kinds["line"] == "int64" and kinds["id"] == "string"
     path.write_text(f"line,{HEAD}\n1,61,0.5,a\n")
     ran = unseen("predict", of_rows.folder, path, "--keep", "line", "--out", tmp_path / "o.parquet")
-    assert ran.code == 2 and "no two columns of one name" in ran.err
+    assert ran.code == 2 and "have an entry of this name" in ran.err
 
 
 def test_without_pyarrow_the_line_that_installs_it_is_named(

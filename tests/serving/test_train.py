@@ -206,3 +206,22 @@ def test_data_that_no_file_of_the_user_holds_can_be_measured_but_not_predicted(
     recorded = found.spec["results"][-1]["metrics"]
     assert told["examples"] == 299 and told["in training"] == "held out"
     assert told["accuracy"] == pytest.approx(recorded["accuracy"])
+
+
+def test_the_first_round_is_said_to_be_the_first(tmp_path: Path) -> None:
+    """At a step so long that every later round is worse."""
+    lines: list[str] = []
+    overrides = {"training.optimiser": "sgd(lr=50.0)", "rounds": 4, "metric": "loss"}
+    model = train(
+        study_of(str(table_study(tmp_path)), overrides), tmp_path / "model", say=lines.append
+    )
+    assert model.spec["round"] == 1
+    assert any("this is the first round" in line for line in lines)
+    assert "nothing that came later is better" in (tmp_path / "model" / "README.md").read_text()
+
+
+def test_a_file_that_compares_with_another_method_trains_one(tmp_path: Path) -> None:
+    path = table_study(tmp_path)
+    path.write_text('methods = ["fedavg", "glm"]\nreference = "fedavg"\n' + path.read_text())
+    assert study_of(str(path), {}, method="glm").reference is None
+    assert study_of(str(path), {}, method="fedavg").reference == "fedavg"

@@ -158,3 +158,14 @@ def test_an_export_says_what_it_was_checked_on(
         "checked on 2 inputs (1 with a category that no training site had; 1 other cannot"
         in ran.out
     )
+
+
+@pytest.mark.parametrize("name", ["line", "error", "unusual", "prediction", "p(yes)", "input"])
+@pytest.mark.parametrize("out", ["k.csv", "k.jsonl"])
+def test_a_column_of_the_answers_cannot_be_copied_over_them(
+    of_rows: Trained, tmp_path: Path, unseen: Command, name: str, out: str
+) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text(f"{HEAD},{name}\n61,0.5,a,2L\n")
+    ran = unseen("predict", of_rows.folder, path, "--keep", name, "--out", tmp_path / out)
+    assert ran.code == 2 and "have an entry of this name" in ran.err

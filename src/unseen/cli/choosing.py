@@ -2,7 +2,7 @@
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -17,6 +17,7 @@ def choose(
     settings: Settings = None,
     domain: str | None = None,
     label: str | None = None,
+    event: str | None = None,
     task: str | None = None,
     recipes: str | None = None,
     groups: Annotated[int, typer.Option(min=2)] = 5,
@@ -42,9 +43,12 @@ def choose(
         name: Your csv file, with --domain and --label; your folder of images, as
             SITE/CLASS/image.png; or a study, of which the data, the network and the training are
             taken.
-        settings: Settings of the study's file, to be changed.
+        settings: Settings of the study's file, to be changed; of a csv file also options of its
+            table, such as "drop=['id']".
         domain: The column of a csv file that names the site.
         label: The column of a csv file that holds the label.
+        event: The column of a csv file that says whether the event was seen (1) or the row was
+            censored (0), where the label is the time until it.
         task: classification or regression, of a csv file (default: regression where the label is a
             number with many values, which is said).
         recipes: Methods to choose among, such as "fedavg,glm,portfolio" (default: for the data).
@@ -70,10 +74,10 @@ def choose(
     from unseen.spec.named import parse_override, split_list
     from unseen.spec.study import StudySpec
 
-    source, about = source_of(name, domain, label, task)
+    overrides = dict(map(parse_override, settings or [])) | {"seeds": seeds}
+    source, about = source_of(name, domain, label, task, event, overrides)
     if Path(name).is_dir():
         data_dir = data_dir or Path(name)
-    overrides = dict(map(parse_override, settings or [])) | {"seeds": seeds}
     study = StudySpec.read(source, about | overrides)
     if line := study.first_line:
         print(line, file=sys.stderr)
@@ -102,7 +106,12 @@ def choose(
 
 
 def source_of(
-    name: str, domain: str | None, label: str | None, task: str | None
+    name: str,
+    domain: str | None,
+    label: str | None,
+    task: str | None,
+    event: str | None,
+    overrides: dict[str, Any],
 ) -> tuple[str, dict[str, str]]:
     """Return the study that data are tried with, and what it is to be told of them.
 
@@ -111,7 +120,10 @@ def source_of(
         domain: The column of a csv file that names the site.
         label: The column that holds the label.
         task: What the label is, `classification` or `regression`; None to see it in the file.
+        event: The column that says whether a time ends in the event.
+        overrides: Settings; those that are options of a table are taken out of them.
     """
+    from unseen.datasets.delimited import OPTIONS
     from unseen.errors import UnseenError, choice
 
     if name.lower().endswith((".csv", ".csv.gz")):
@@ -125,13 +137,18 @@ def source_of(
         if task is not None:
             choice("--task", task, TASKS)
         path = Path(name).resolve()
+        if not path.is_file():
+            raise UnseenError(f"there is no file {name}.")
+        own = {key: overrides.pop(key) for key in OPTIONS if key in overrides}
+        own |= {"event": event} if event is not None else {}
         options = f"path={str(path)!r}, domain={domain!r}, label={label!r}"
-        if (task or task_of(path, domain, label)) == "regression":
+        options += "".join(f", {key}={value!r}" for key, value in own.items())
+        if "event" not in own and (task or task_of(path, domain, label)) == "regression":
             options += ", task='regression'"
         return "table", {"dataset": f"table({options})", "name": path.name.split(".")[0]}
-    if domain is not None or label is not None or task is not None:
+    if not {domain, label, task, event} <= {None}:
         raise UnseenError(
-            "--domain, --label and --task are of a csv file; the study says its own.",
+            "--domain, --label, --event and --task are of a csv file; the study says its own.",
             remedy="Leave them out, or give a csv file.",
         )
     folder = Path(name)

@@ -33,12 +33,18 @@ def compare(
             (forest.svg); without it the page is printed.
     """
     from unseen.core.atomic import write_atomically
+    from unseen.errors import check_known
     from unseen.results.by_site import across, effects, figures
     from unseen.results.site_page import page, table
     from unseen.results.study_folder import find
     from unseen.spec.named import split_list
 
     every = figures([find(folder) for folder in folders], metric, selection)
+    ran = dict.fromkeys(m for sites in every for m in sites.figures)
+    check_known("method to compare", ran, method)
+    for one in split_list(columns or ""):
+        if not any(m.strip() in ran for m in one.split("|")):
+            check_known("method of a column", ran, one)
     asked = split_list(against) if against else ()
     rows = []
     for sites in every:

@@ -83,7 +83,7 @@ def command(sheet: Sheet, path: str) -> tuple[str, str]:
     rest = [name for name in sheet.columns if name not in (domain, label)]
     together = next((name for name in rest if unit(sheet, name)), None)
     drop = [name for name in suspects(sheet, rest) if name != together]
-    texts = [name for name in drop if looks_like_text(sheet, name)]
+    texts = [n for n in drop if looks_like_text(sheet, n) and not dates(sheet, n)]
     drop = [name for name in drop if name not in texts]
     options = [f"path={path!r}", f"domain={domain!r}", f"label={label!r}"]
     options += [f"unit={together!r}"] if together else []
@@ -169,12 +169,12 @@ def _remark(sheet: Sheet, name: str, kind: str) -> str:
     suspect = identifier(sheet, name)
     if unit(sheet, name):
         return f"repeats: unit={name!r}?" + (" else drop it" if suspect else "")
+    if kind != "numeric" and dates(sheet, name):
+        return f"looks like dates: drop=[{name!r}], or a number of days?"
     if suspect:
         return f"{suspect}: {'text' if looks_like_text(sheet, name) else 'drop'}=[{name!r}]?"
     if constant(sheet, name):
         return f"the same in every row: drop=[{name!r}]?"
-    if kind == "categorical" and dates(sheet, name):
-        return f"looks like dates: drop=[{name!r}], or a number of days?"
     if kind == "categorical" and many_levels(sheet, name):
         return f"many rare values, listed in models: drop=[{name!r}], or text?"
     if kind == "numeric" and len(sheet.lines) > MANY:

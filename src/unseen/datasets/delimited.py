@@ -35,6 +35,14 @@ FACTS = Facts.of("table")
 READING = ("missing", "separator", "decimal", "encoding")
 
 
+#: Options of a table beside its file, its domain, its label and what this is; no setting of a study
+#: has one of these names.
+OPTIONS = (
+    "event", "missing", "categorical", "drop", "text", "text_features", "text_pairs", "standardise",
+    "unit", "missing_label", "identifiers", "least", "without", "separator", "decimal", "encoding",
+)  # fmt: skip
+
+
 def load(
     data_dir: str | Path | None,
     *,
@@ -71,8 +79,8 @@ def load(
         event: Where the label is the time until an event: the column that says whether the event
             was seen then (1) or the row was censored (0).
         missing: Cells that hold no value.
-        categorical: The categorical columns (default: those in which every domain has a value that
-            is not a number).
+        categorical: Columns whose numbers are names of categories; those in which every domain has
+            a value that is not a number are categorical without being named.
         groups: Columns of metadata, kept for grouped metrics and not used as features; one called
             "environment" names the environments inside a domain.
         drop: Columns to leave out.
@@ -119,6 +127,13 @@ def load(
         )
     if unit in (domain, label):
         raise UnseenError(f"the unit {unit!r} cannot be the column of the domain or of the label.")
+    named = [name for name in (domain, label, event) if name is not None]
+    if twice := [name for name in named if named.count(name) > 1]:
+        raise UnseenError(
+            f"the column {twice[0]!r} is named twice: as domain, label and event there are "
+            f"{', '.join(map(repr, named))}.",
+            remedy="Each of them is a column of its own.",
+        )
     roles = [domain, label, *filter(None, [event, unit]), *groups, *drop]
     sheet, left = leave_out(sheet, domain, names_of(without), strict=whole)
     sheet, notes = _labelled(sheet, domain, label, missing_label == "drop")
@@ -256,8 +271,10 @@ def _features(
 ) -> tuple[Schema, Tensor]:
     if not columns and not texts:
         raise UnseenError(f"{sheet.name} has no column left to be a feature.")
-    if categorical is None:
-        categorical = [name for name in columns if _looks_categorical(sheet, name, owners)]
+    categorical = [
+        name for name in columns
+        if name in (categorical or ()) or _looks_categorical(sheet, name, owners)
+    ] + [name for name in categorical or () if name not in columns]  # fmt: skip
     categories, values = {}, []
     for name in columns:
         if name not in categorical:

@@ -121,8 +121,9 @@ def check_identifiers(sheet: Sheet, names: Sequence[str]) -> None:
     together = next((name for name in reasons if unit(sheet, name)), None)
     hint = f" If rows of one {together} belong together: unit={together!r}." if together else ""
     if days := [name for name in reasons if dates(sheet, name)]:
-        hint += f" Make a number of the dates in {days[0]!r}, such as days since one."
-    if texts := [name for name in reasons if looks_like_text(sheet, name)]:
+        listed_days = " and ".join(map(repr, days))
+        hint += f" Make a number of the dates in {listed_days}, such as days since one."
+    if texts := [n for n in reasons if n not in days and looks_like_text(sheet, n)]:
         hint += f" To have as features by their words: text={texts!r}."
     raise UnseenError(
         f"{listed} of {sheet.name} {looks}, which no other site shares.",

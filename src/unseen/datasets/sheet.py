@@ -110,9 +110,9 @@ class WrongNumber(UnseenError):
         self.line, self.cell = line, cell
 
 
-def names_of(value: Sequence[str]) -> tuple[str, ...]:
-    """Return several names; a lone string is one name, not a list of letters."""
-    return (value,) if isinstance(value, str) else tuple(map(str, value))
+def names_of(value: Sequence[str] | float) -> tuple[str, ...]:
+    """Return several names; a lone text or number is one name, not a list of letters."""
+    return (str(value),) if isinstance(value, str | int | float) else tuple(map(str, value))
 
 
 def cells_by_line(

@@ -69,6 +69,13 @@ def too_small(data: DataSet) -> str:
     return ""
 
 
+def too_few(data: DataSet) -> str:
+    """Return why a study that leaves a site out stops where there is one only, or ""."""
+    if len(data.domains) > 1:
+        return ""
+    return f"all rows are of the site {data.domains[0].name!r}; a study needs two domains or more"
+
+
 def _lone(domain: Domain) -> str:
     if len(domain.y) < 2:
         return f"site {domain.name!r} has {len(domain.y)} example"

@@ -22,7 +22,7 @@ from unseen.datasets.layout import Survey, distinct, official
 from unseen.datasets.layout import survey as layout_survey
 from unseen.datasets.remarks import of_categories
 from unseen.datasets.sheet import Sheet, coded, names_of
-from unseen.datasets.site_rows import too_small
+from unseen.datasets.site_rows import too_few, too_small
 from unseen.datasets.standin import marker, noted
 from unseen.errors import Unreadable, UnseenError
 from unseen.expression import Call
@@ -224,12 +224,17 @@ def _table(report: Report, data_dir: str | Path | None, options: Mapping[str, An
     keep = options.get("identifiers") == "keep"
     try:
         data = load("table", data_dir, **options)
-        refused = too_small(data)
+        refused = too_small(data) or too_few(data)
     except UnseenError as error:
         refused = str(error)
         try:
             data = delimited.assemble(_sheet(data_dir, options), **_lenient(options))
-        except UnseenError:
+        except (
+            UnseenError,
+            TypeError,
+            ValueError,
+            AttributeError,
+        ):  # options of no such name or type
             raise error from None
         if "missing_label='drop'" in refused:  # which says what the first note says
             data = replace(data, notes=data.notes[1:])

@@ -2,10 +2,10 @@
 
     u = a z + b,   (a, b) = argmin Σ_k w_k Σ_{i ∈ k} −log softmax(a z_i + b)_{y_i} + P(a, b)
 
-with P(a, b) = ½ (a − 1)² + ½ |b|², worth about one example, so that outputs which separate the
-classes have a finite scale, too. b = 0 is temperature scaling, with the temperature 1/a. A site
-sends the loss, its gradient and its second derivatives at the (a, b) that it receives; the fit is
-that of the pooled rows.
+with P(a, b) = ½ (log a)² + ½ |b|², worth about one example whatever the outputs' unit, so that
+outputs which separate the classes have a finite scale, too. b = 0 is temperature scaling, with the
+temperature 1/a. A site sends the loss, its gradient and its second derivatives at the (a, b) that
+it receives; the fit is that of the pooled rows.
 
 Source:
     Platt 1999, "Probabilistic Outputs for Support Vector Machines"; Guo et al. 2017, "On
@@ -24,7 +24,7 @@ Kind = Literal["temperature", "platt"]
 #: Steps of Newton's method at most, and the change below which they end.
 STEPS, NEAR = 30, 1e-8
 #: The least scale: a negative one would turn the classes round.
-LEAST = 1e-2
+LEAST = 1e-4
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,9 @@ def logits(outputs: Tensor) -> Tensor:
 def minimise(
     sums: Callable[[Tensor], Tensor], start: Tensor, toward: Tensor, free: Tensor | None = None
 ) -> tuple[Tensor, int]:
-    """Return the minimum of the summed loss + ½ |θ − toward|², and how often sites were asked.
+    """Return the minimum of the summed loss and the penalty, and how often sites were asked.
+
+        ½ (log a − log a_0)² + ½ |b − b_0|²,   θ = (a, b), toward = (a_0, b_0)
 
     Args:
         sums: θ [q] -> Σ_k w_k `derivatives` of site k; what is summed over sites.
@@ -112,15 +114,16 @@ def minimise(
     theta, step, best, asked = start.double(), torch.zeros(q), torch.inf, 0
     candidate, rate = theta, 1.0
     while asked < STEPS:
-        row, apart = sums(candidate), candidate - toward
+        row, apart, slope = sums(candidate), candidate - toward, torch.ones(q, dtype=torch.float64)
+        apart[0], slope[0] = (candidate[0] / toward[0]).log(), 1 / candidate[0]
         asked += 1
         value = float(row[0] + apart.square().sum() / 2)
         if not value <= best + 1e-12 * abs(best):
             rate /= 2  # the step went too far
         else:
             theta, best, rate = candidate, value, 1.0
-            gradient = row[1 : 1 + q] + apart
-            hessian = row[1 + q :].view(q, q) + torch.eye(q, dtype=torch.float64)
+            gradient = row[1 : 1 + q] + apart * slope
+            hessian = row[1 + q :].view(q, q) + slope.square().diag()
             step = torch.zeros(q, dtype=torch.float64)
             step[mask] = torch.linalg.solve(hessian[mask][:, mask], gradient[mask])
         candidate = theta - rate * step

@@ -9,6 +9,7 @@ from unseen.core.templates import render
 from unseen.results.by_choice import by_others
 from unseen.results.by_site import ENOUGH, Across, Effect, Row, Sites
 from unseen.results.formats import counted, scale_of
+from unseen.results.metric_name import MetricName
 from unseen.results.paired import MARGIN
 from unseen.results.statistics import mean
 
@@ -16,6 +17,9 @@ from unseen.results.statistics import mean
 PERCENT = 100
 #: Below this a corrected p marks a cell of the overview.
 LEVEL = 0.05
+#: Metrics in the label's unit, or in pixels: no margin holds for all of them.
+IN_UNITS = frozenset({"mae", "rmse", "hd95"})
+WITHIN = "within ±: p of two one-sided t-tests that the means are as good as equal; "
 
 
 def page(
@@ -109,8 +113,8 @@ def section(
         notes += [
             "p: Wilcoxon's signed-rank test over sites, two-sided, exact; Holm: corrected for the "
             f"{effects[0].declared} comparisons{absent(effects)}; p of signs: of the mean when "
-            "signs are permuted; within ±: p of two one-sided t-tests that the means are as good "
-            "as equal; shown 4 times in 5: the effect that these sites with this spread show with "
+            f"signs are permuted; {WITHIN if has_margin(sites.metric) else ''}"
+            "shown 4 times in 5: the effect that these sites with this spread show with "
             "a power of 0.8 in a t-test at the level 0.05, alone; corrected it is larger",
             together(sites),
         ]
@@ -121,8 +125,13 @@ def section(
     return {
         "name": sites.name, "metric": sites.metric, "sites": count, "rows": rows,
         "effects": compared, "notes": notes, "choice": choice_of(sites, candidates),
-        "margin": number(MARGIN, sites.metric),
+        "margin": number(MARGIN, sites.metric) if has_margin(sites.metric) else "",
     }  # fmt: skip
+
+
+def has_margin(metric: str) -> bool:
+    """Return whether a number can say which differences of a metric are as good as none."""
+    return MetricName.parse(metric).metric not in IN_UNITS
 
 
 def together(sites: Sites) -> str:
@@ -200,7 +209,7 @@ def cells_of(effect: Effect, metric: str) -> list[str]:
         f"{number(effect.mean, metric, '+')} {between(effect.interval, metric, '+')}".rstrip(),
         f"{effect.wins} of {len(effect.differences)}",
         p_text(effect.p), p_text(effect.corrected), p_text(effect.signs),
-        p_text(effect.equivalent), detectable,
+        *[p_text(effect.equivalent)] * has_margin(metric), detectable,
     ]  # fmt: skip
 
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from unseen.core.class_metrics import confusion
+from unseen.core.class_metrics import confusion, rankable
 from unseen.core.labels import IGNORED
 from unseen.core.metrics import LOWER, METRICS, UNORDERED
 from unseen.core.outputs import predicted, probabilities
@@ -131,8 +131,8 @@ def interval_note(sites: int) -> str:
 
 
 def _area(answers: Answers, c: int) -> float | None:
-    p = probabilities(answers.outputs.double())
-    return METRICS["auroc"](p[:, c, None], (answers.y == c).long())
+    scores = rankable(answers.outputs)
+    return METRICS["auroc"](scores[:, c, None], (answers.y == c).long())
 
 
 def by_group(
@@ -161,7 +161,8 @@ def by_group(
         values[level] = measured(outputs[mask], y[mask], metrics, policy)
         texts = (m.text("accuracy" in n) for n, m in values[level].items())
         rows.append((level or "(empty)", str(int(mask.sum())), *texts))
-    worst = {metric: site for metric, (_, site) in over_sites(values).items() if site}
+    ordered = over_sites(values).items()
+    worst = {metric: level for metric, (_, level) in ordered if metric not in UNORDERED}
     note = "worst: " + "; ".join(
         f"{metric} {level or '(empty)'}" for metric, level in worst.items()
     )

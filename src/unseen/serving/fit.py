@@ -17,12 +17,18 @@ from unseen.serving.directory import Trained
 from unseen.serving.measures import cells, measured
 from unseen.serving.one_model import RECORDS, answers_of, fit_model, left_out, validation_of
 from unseen.spec.holdout import PLANS
-from unseen.spec.named import put, settings_of
+from unseen.spec.named import put_all, settings_of
 from unseen.spec.study import StudySpec
+from unseen.study.plan import Plan
 from unseen.study.prepare import Prepared
 
 #: Where the report of the training lies in the model's directory.
 REPORT = "report"
+#: Said where no later round was better.
+FIRST = (
+    "this is the first round: by {metric} nothing that came later is better on the training sites' "
+    "validation rows. Another metric may tell more (`metric=...`), such as one of probabilities"
+)
 
 
 def study_of(
@@ -60,8 +66,7 @@ def study_of(
     if file is not None:
         study = StudySpec.read(file, changed)
     else:
-        for key, value in changed.items():
-            put(settings, key, value)
+        put_all(settings, changed)
         study = StudySpec(**settings)
     if len(study.methods) > 1:
         raise UnseenError(
@@ -114,11 +119,13 @@ def train(
     Raises:
         UnseenError: The model that was written, read again, does not give the recorded figures.
     """
-    fitted = fit_model(study, out, data_dir, say, progress, ranges)
-    asked = leave_out is not None or calibrate not in (None, "none")
-    if fitted.prepared.masks and asked:
-        what = "--calibrate and --leave-out are for answers of one class or number per example."
-        raise UnseenError(f"{what} This model predicts masks.", remedy="Leave them out.")
+    reason, kind = not_in_the_clear(study), "none"
+
+    def check(planned: Plan, prepared: Prepared) -> None:
+        nonlocal kind
+        kind = check_decisions(planned, prepared, calibrate, leave_out, reason)
+
+    fitted = fit_model(study, out, data_dir, say, progress, ranges, check)
     planned, spec, trained = fitted.planned, fitted.spec, fitted.trained
     if expected is not None:
         same = expected["data"].split()[-1] == planned.setting.data
@@ -132,8 +139,7 @@ def train(
     _check_results(spec, evaluated)
     if worse := beaten(evaluated, fitted.records.constant).get(spec["metric"]):
         spec["worse than a constant"] = list(worse)
-    tensors, reason, classes = fitted.tensors, not_in_the_clear(study), fitted.prepared.classes
-    kind = check_calibrate(calibrate, leave_out, reason, classes, bool(fitted.prepared.times))
+    tensors, classes = fitted.tensors, fitted.prepared.classes
     decides = classes == 2 and not fitted.prepared.masks
     if not reason and (leave_out is not None or decides or kind != "none"):
         evidence = validation_of(trained, fitted.prepared)
@@ -160,7 +166,31 @@ def train(
     write_pages(out, trained.spec, fitted.method, planned.data.citation)
     of = "" if fitted.method.rounds is not None else f" of {study.rounds}"
     say(f"round {spec['round']}{of}, by {spec['selection']} on {spec['metric']}")
+    if fitted.method.rounds is None and spec["round"] <= study.evaluate_every < study.rounds:
+        say(FIRST.format(metric=spec["metric"]))
     return trained
+
+
+def check_decisions(
+    planned: Plan, prepared: Prepared, calibrate: str | None, leave_out: int | None, reason: str
+) -> str:
+    """Return the calibration that will be fitted; refuse what cannot be done with the model.
+
+    Args:
+        planned: The study, of one task.
+        prepared: Its clients.
+        calibrate: As of `train`.
+        leave_out: As of `train`.
+        reason: The setting that keeps a site's sums from leaving it in the clear, or "".
+    """
+    if prepared.masks and (leave_out is not None or calibrate not in (None, "none")):
+        what = "--calibrate and --leave-out are for answers of one class or number per example."
+        raise UnseenError(f"{what} This model predicts masks.", remedy="Leave them out.")
+    if leave_out is not None and len(planned.tasks[0].sources) < 3:
+        raise UnseenError(
+            "--leave-out needs three training sites or more: one to leave out and two to train on."
+        )
+    return check_calibrate(calibrate, leave_out, reason, prepared.classes, bool(prepared.times))
 
 
 def write_pages(out: Path, spec: Mapping[str, Any], method: Method, citation: str = "") -> None:

@@ -150,6 +150,8 @@ def app(service: Service, hosts: Sequence[str] = ("*",)) -> Any:
         check_form(form)
         columns = [name for name in keep.split(",") if name]
         lines = await run_in_threadpool(service.of_file, await body(request), "rows.csv")
+        if unread := [line.item.error for line in lines if line.item.line is None]:
+            raise UnseenError(f"the body {unread[0]}.")
         return await run_in_threadpool(as_file, lines, form, columns)
 
     @server.post(

@@ -72,6 +72,7 @@ def fit_model(
     say: Callable[[str], None],
     progress: bool = False,
     ranges: bool | None = None,
+    check: Callable[[Plan, Prepared], object] = lambda planned, prepared: None,
 ) -> Fitted:
     """Train the study's one model and write its directory, without results and card.
 
@@ -82,6 +83,7 @@ def fit_model(
         say: Receives lines of progress.
         progress: Whether to show a bar of the rounds.
         ranges: See `description.usual_inputs`.
+        check: Refuses, before anything trains, what cannot be done after it.
     """
     if line := study.first_line:  # before images are decoded
         say(line)
@@ -91,6 +93,7 @@ def fit_model(
     data, setting = planned.data, planned.setting
     prepared = prepare(data, task, study, job.seed)
     check_buffers(planned, prepared, job)
+    check(planned, prepared)
     method = composed(job.method, study, data)
     folder = job.folder(setting.out)
     if (before := JobFolder(job, folder)).finished and not _current(before, planned):
@@ -215,10 +218,6 @@ def left_out(
         say: Receives lines of progress.
     """
     (task,) = planned.tasks
-    if len(task.sources) < 3:
-        raise UnseenError(
-            "--leave-out needs three training sites or more: one to leave out and two to train on."
-        )
     outputs: dict[str, Tensor] = {}
     labels: dict[str, Tensor] = {}
     for part in Groups(groups=min(groups, len(task.sources))).tasks(task.sources):

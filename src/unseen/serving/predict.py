@@ -21,6 +21,8 @@ from unseen.serving.policy import Answer, Policy, has_scores, policy_of, scored
 
 #: format -> how names of its files end.
 FORMATS = {"csv": (".csv",), "jsonl": (".jsonl", ".ndjson", ".json"), "parquet": (".parquet",)}
+#: What a record may have beside the columns of a csv file.
+ENTRIES = ("input", "line", "row", "probabilities", "unseen categories")
 #: How many rows of a Parquet file are in memory until they are written as one group.
 GROUP = 10_000
 
@@ -166,7 +168,13 @@ class Columns:
             )
         rows = trained.spec["input"]["kind"] == "table"
         ood = has_scores(trained, exported) and not adapted
-        return cls(trained.classes, rows, keep, adapted, policy, ood)
+        columns = cls(trained.classes, rows, keep, adapted, policy, ood)
+        if taken := [name for name in keep if name in {*replace(columns, keep=()).names, *ENTRIES}]:
+            raise UnseenError(
+                f"--keep {taken[0]}: the predictions have an entry of this name.",
+                remedy="Rename the column in the file, or leave it out.",
+            )
+        return columns
 
     @property
     def survival(self) -> tuple[str, ...]:
@@ -236,11 +244,6 @@ class Columns:
 def _parquet(path: Path, columns: Columns) -> Iterator[Write]:
     """Open a Parquet file with the columns of the csv form; it takes its name when whole."""
     (arrow, parquet), names = _pyarrow(), columns.names
-    if twice := [name for name in columns.keep if names.count(name) > 1]:
-        raise UnseenError(
-            f"--keep {twice[0]}: a Parquet file has no two columns of one name.",
-            remedy="Leave it out, or take --out FILE.csv.",
-        )
     kinds = dict.fromkeys(names, arrow.string()) | dict.fromkeys(columns.numbers, arrow.float64())
     kinds |= {"line": arrow.int64()} if columns.rows else {}
     schema = arrow.schema(list(kinds.items()))

@@ -193,6 +193,15 @@ def put(settings: dict[str, Any], dotted: str, value: Any) -> None:
     settings[last] = value
 
 
+def put_all(settings: dict[str, Any], overrides: Mapping[str, Any]) -> None:
+    """Set dotted keys of a file's settings; other methods than its own need not be compared."""
+    methods = overrides.get("methods")
+    if methods is not None and settings.get("reference") not in methods:
+        settings.pop("reference", None)
+    for key, value in overrides.items():
+        put(settings, key, value)
+
+
 def split_list(text: str) -> list[str]:
     """Return comma-separated parts; commas inside brackets do not separate.
 

@@ -20,7 +20,7 @@ from unseen.spec.default_network import (
     with_network,
 )
 from unseen.spec.holdout import PLANS, TABLES, Fixed, Holdout, Name
-from unseen.spec.named import put, settings_of
+from unseen.spec.named import put_all, settings_of
 from unseen.spec.published import table
 from unseen.spec.search_plan import Tune
 from unseen.spec.training import Count, Recipe
@@ -309,8 +309,7 @@ class StudySpec(Settings):
         """Read a study by its name or TOML file; overrides, with dotted keys, win over it."""
         settings, name = settings_of(str(source))
         settings.setdefault("name", name)
-        for key, value in (overrides or {}).items():
-            put(settings, key, value)
+        put_all(settings, overrides or {})
         return cls(**settings)
 
 
