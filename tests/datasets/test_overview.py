@@ -243,3 +243,13 @@ def test_words_are_categories_beside_those_that_are_named(wide: Path) -> None:
     options = {"unit": "patient_id", "drop": ["visit_id", "note"], "categorical": ["age"]}
     data = load("table", None, path="visits.csv", domain="hospital", label="died", **options)
     assert data.schema is not None and [*data.schema.categories] == ["age", "ward"]
+
+
+def test_zeros_in_front_may_be_codes(wide: Path, unseen: Command) -> None:
+    path = visits(wide)
+    lines = path.read_text().splitlines()
+    codes = [f"{line},{i % 12:02}" for i, line in enumerate(lines[1:])]
+    path.write_text("\n".join([lines[0] + ",region", *codes]) + "\n")
+    ran = unseen("data", "check", f"table({ROLES}, unit='patient_id', {DROP})")
+    assert cells(ran.out, "region")[-1] == "zeros in front: codes?"  # and how, on the next line
+    assert cells(ran.out, "age")[-1] == ""

@@ -1,5 +1,6 @@
 """What the columns of a table look like by their cells and names; a summary for a first look."""
 
+import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -18,6 +19,8 @@ from unseen.datasets.sheet import Sheet, coded, read
 FEW = 5
 #: Levels of a column that are shown, and letters of each.
 LEVELS, LETTERS = 4, 14
+#: Digits that a number would not begin with: codes of wards, of regions, of drugs.
+CODE = re.compile(r"0\d+")
 #: Site -> its cells of a column.
 BySite = Mapping[str, list[str | None]]
 
@@ -177,6 +180,8 @@ def _remark(sheet: Sheet, name: str, kind: str) -> str:
         return f"the same in every row: drop=[{name!r}]?"
     if kind == "categorical" and many_levels(sheet, name):
         return f"many rare values, listed in models: drop=[{name!r}], or text?"
+    if kind == "numeric" and any(CODE.fullmatch(cell) for cell in sheet.present(name)):
+        return f"zeros in front: codes? categorical=[{name!r}]"
     if kind == "numeric" and len(sheet.lines) > MANY:
         numbers = [float(cell) for cell in sheet.plain(name) if cell is not None]
         if len(numbers) == len(sheet.lines) and all(b == a + 1 for a, b in pairwise(numbers)):

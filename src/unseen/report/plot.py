@@ -7,6 +7,7 @@ places are in pixels from the upper left corner, at 72 to the inch.
 from __future__ import annotations
 
 import io
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
@@ -81,10 +82,12 @@ def files(figure: Figure, columns: int = 3) -> tuple[bytes, bytes]:
 
 @contextmanager
 def _sheet(width: float, height: float) -> Iterator[Sheet]:
+    """Yield an empty drawing; letters that the font lacks become boxes without a word each."""
     from matplotlib import style
     from matplotlib.figure import Figure as Sheet
 
-    with style.context("unseen.report.drawing"):
+    with style.context("unseen.report.drawing"), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
         yield Sheet(figsize=(width / 72, height / 72), facecolor=LIGHT["paper"])
 
 
