@@ -10,6 +10,8 @@ from support.alone import RECIPE, played
 from support.sites import federation, images
 
 from unseen import UnseenError, method
+from unseen.core import Exchange
+from unseen.engine.inprocess import InProcess
 
 
 @pytest.mark.parametrize(
@@ -105,3 +107,46 @@ def test_the_training_may_ask_for_an_average_and_an_ensemble_of_all_methods():
     assert torch.equal(exact.state.inbox["model"], alone.state.inbox["model"])
     with pytest.raises(UnseenError, match="one average"):
         method("fedavg", replace(RECIPE, average="ga"))
+
+
+class Narrow(InProcess):
+    """Clients that are sent what an exchange reads, and count the numbers."""
+
+    numbers = 0
+
+    def map(self, exchange, inbox, clients, turn):
+        entries = exchange.sent(inbox)
+        Narrow.numbers += sum(entry.numel() for entry in entries.values())
+        whole = exchange.received(entries, len(self.model.vector))
+        return super().map(exchange, whole, clients, turn)
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "fedavg+ensemble(members=2)", "scaffold+ga+ensemble(members=2)", "fedavg+ema",
+        "stack(members=['glm', 'boost(trees=2)', 'forest(trees=3, depth=3)', 'fedavg+shift'])",
+        "portfolio(members=['glm', 'fedavg+shift'], ensemble=2, groups=2)",
+    ],
+)  # fmt: skip
+def test_clients_need_no_more_than_they_are_sent(expression):
+    clients = federation(4)
+    Narrow.numbers = 0
+    narrow, whole = (played(expression, clients, backend=b) for b in (Narrow, InProcess))
+    assert narrow.state.inbox.keys() == whole.state.inbox.keys()
+    assert all(torch.equal(whole.state.inbox[n], e) for n, e in narrow.state.inbox.items())
+    exchanges = len(narrow.outcomes)
+    sizes = sum(entry.numel() for entry in whole.state.inbox.values())
+    if "members=[" in expression:
+        assert Narrow.numbers < exchanges * sizes / 2
+
+
+def test_parts_of_a_model_are_sent_one_after_the_other():
+    exchange = Exchange("e", None, reads=((1, 3), (5, 6)), keys=("@a", "rate"))  # type: ignore[arg-type]
+    zero = torch.zeros(1)
+    inbox = {"model": torch.arange(7.0), "buffers": zero, "m@a": zero, "m@b": zero, "rate": zero}
+    entries = exchange.sent(inbox)
+    assert entries["model"].tolist() == [1, 2, 5] and set(entries) == set(inbox) - {"m@b"}
+    assert exchange.received(entries, 7)["model"].tolist() == [0, 1, 2, 0, 0, 5, 0]
+    other = exchange.received({"model": torch.zeros(4)}, 7)
+    assert other["model"].shape == (4,)  # refused by whoever checks the model

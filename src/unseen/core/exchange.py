@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 ONE_LABEL = "one label per example"
 #: What a method asks for whose labels are of pixels.
 MASKS = "masks"
+#: The entries of an inbox that every model has.
+SHARED = ("model", "buffers")
 
 
 @dataclass(frozen=True)
@@ -129,6 +131,8 @@ class Exchange:
         who: The round's sample, the whole roster, or participants by name.
         until: The round before which it ends; None: it goes on.
         reads: The parts [begin, end) of the model that its local reads; None: all of it.
+        keys: How the names of the entries end that its local reads beside the model and its
+            buffers; None: it may read all.
     """
 
     name: str
@@ -138,6 +142,37 @@ class Exchange:
     who: Literal["sampled", "all"] | tuple[str, ...] = "sampled"
     until: int | None = None
     reads: tuple[tuple[int, int], ...] | None = None
+    keys: tuple[str, ...] | None = None
+
+    def sent(self, inbox: Inbox) -> dict[str, Tensor]:
+        """Return what clients are sent: the entries that the local reads, those parts of the model.
+
+        The parts lie one after the other in the entry "model".
+        """
+        ends = ("",) if self.keys is None else self.keys
+        entries = {n: e for n, e in inbox.items() if n in SHARED or n.endswith(ends)}
+        if self.reads is not None and "model" in entries:
+            parts = [entries["model"][slice(*part)] for part in self.reads]
+            entries["model"] = torch.cat([entries["model"][:0], *parts])
+        return entries
+
+    def received(self, entries: Inbox, size: int) -> dict[str, Tensor]:
+        """Return the inbox that `sent` was made of, with 0 where nothing came.
+
+        Args:
+            entries: What `sent` returned.
+            size: Of the whole model, P.
+        """
+        if self.reads is None or "model" not in entries:
+            return dict(entries)
+        parts = entries["model"]
+        lengths = [end - begin for begin, end in self.reads]
+        if parts.shape != (sum(lengths),):
+            return dict(entries)  # whoever checks the model's shape says what came
+        whole = parts.new_zeros(size)
+        for place, part in zip(self.reads, parts.split(lengths), strict=True):
+            whole[slice(*place)] = part
+        return {**entries, "model": whole}
 
     @property
     def row_slots(self) -> dict[str, Slot]:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from unseen.core import Add, Client, Exchange, Inbox, Memory, Method, Model, Reply, Slot, Turn
-from unseen.core.exchange import Blueprint
+from unseen.core.exchange import SHARED, Blueprint
 from unseen.core.joint import Ask, Several
 from unseen.core.metrics import plain
 from unseen.core.replies import finished, finite
@@ -25,8 +25,6 @@ from unseen.core.turn import View, other_seed
 from unseen.errors import Incompatible
 from unseen.methods.base import incompatible
 
-#: The entries that every model has; all others belong to one federation alone.
-SHARED = ("model", "buffers")
 #: What no weight moves by in a round whose training goes well.
 LEAP = 1e3
 
@@ -62,6 +60,11 @@ class Federation:
     def key(self) -> str:
         """What the names of its slots, scalars and memories end with."""
         return f"@{self.module}"
+
+    @property
+    def ends(self) -> tuple[str, ...]:
+        """How the names of the entries end that it reads."""
+        return self.key, *self.reads.values()
 
     def has(self, place: int) -> bool:
         """Return whether the client at a place of the roster takes part."""
@@ -282,7 +285,8 @@ def together(federations: Sequence[Federation], model: Model | None = None) -> t
         local = Together(*zip(*pairs, strict=True))
         name = f"{due.name}.{n}" if due.name in {e.name for e in exchanges} else due.name
         reads = None if model is None else spans(pairs, model)
-        exchanges.append(Exchange(name, local, slots, due.rounds, due.who, due.until, reads))
+        keys = tuple(end for federation, _ in pairs for end in federation.ends)
+        exchanges.append(Exchange(name, local, slots, due.rounds, due.who, due.until, reads, keys))
     return tuple(exchanges)
 
 

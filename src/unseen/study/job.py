@@ -274,8 +274,9 @@ def traffic(method: Method, inbox: Inbox) -> dict[str, tuple[int, int]]:
 
     Scalars and the envelope of a message are left out.
     """
-    down, sizes = sum(entry.nbytes for entry in inbox.values()), {}
+    sizes = {}
     for exchange in method.exchanges:
+        down = sum(entry.nbytes for entry in exchange.sent(inbox).values())
         entries = [(slot, slot.entry(inbox, name)) for name, slot in exchange.row_slots.items()]
         up = sum(slot.row_bytes(entry) for slot, entry in entries)
         sizes[exchange.name] = (down, up)

@@ -90,7 +90,9 @@ class Sites(Backend):
             more: What else is sent; it overrides inbox entries of the same name.
             opened: (site, its answer) -> the reply in it.
         """
-        parcel = {**messages.from_inbox(inbox), **more}
+        # What comes through a channel is about all of it.
+        entries = inbox if self.sealed else exchange.sent(inbox)
+        parcel = {**messages.from_inbox(entries), **more}
         shapes = row_shapes(exchange, inbox)
         counted = [name for name in clients if self.roles.get(name) != "target"]
         minimum = min(self.link.limits.minimum, len(counted))
