@@ -195,3 +195,10 @@ def test_a_class_that_training_had_is_near_and_features_may_be_constant() -> Non
     between[:, 3] = 1.0
     assert len(novelty.means) == 2  # the third class did not occur
     assert float(novelty.score(between)) > 0.99 > float(novelty.score(x).mean())
+
+
+def test_the_largest_score_is_known_as_such() -> None:
+    """Three sites of ten rows: a row is worth 1/40, and all of them 30/40."""
+    draw = keyed("largest")
+    scores = pool({n: torch.rand(10, generator=draw).double() + 0.1 for n in "abc"})
+    assert scores.is_largest(0.75) and not scores.is_largest(0.72)

@@ -92,6 +92,13 @@ class Scores:
         b = int((cdf < coverage - 1e-9).sum())
         return float(ENDS[b]) * self.unit if b < BINS else math.inf
 
+    def is_largest(self, coverage: float) -> bool:
+        """Return whether that score is the largest of all, so that one row decides it."""
+        return (
+            self.quantile(coverage)
+            >= float(ENDS[min(int(self.total.nonzero().max()), BINS - 1)]) * self.unit
+        )
+
     def sets(self, p: Tensor, coverage: float) -> Tensor:
         """Return which classes are in each row's set [N, C]; the likeliest one always is.
 

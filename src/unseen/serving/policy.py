@@ -142,6 +142,11 @@ class Policy:
                 f"{what} hold the truth of a new site's row in {100 * self.coverage:g}% or more, "
                 f"if its site is like a draw from where the {about['sites']} sites are from"
             )
+            if self.decisions.scores.is_largest(self.coverage):
+                lines.append(
+                    f"at this coverage the worst row of all {about['sites']} sites alone decides "
+                    f"how wide {what} are: ask for less, or train on more sites"
+                )
         return lines
 
 
