@@ -253,3 +253,9 @@ def test_zeros_in_front_may_be_codes(wide: Path, unseen: Command) -> None:
     ran = unseen("data", "check", f"table({ROLES}, unit='patient_id', {DROP})")
     assert cells(ran.out, "region")[-1] == "zeros in front: codes?"  # and how, on the next line
     assert cells(ran.out, "age")[-1] == ""
+
+
+def test_a_folder_here_is_one_without_a_slash(wide: Path, unseen: Command) -> None:
+    (wide / "photos").mkdir()
+    ran = unseen("data", "check", "photos")
+    assert ran.code == 2 and "photos is a folder" in ran.err and "folder(path=" in ran.err

@@ -118,7 +118,7 @@ def _is_path(name: str) -> bool:
     if fold(name) in DATASETS or ("(" in name and not Path(name).exists()):
         return False
     ends = (".csv", ".csv.gz", ".tsv", ".txt", ".parquet", ".xlsx")
-    return name.lower().endswith(ends) or "/" in name or name in (".", "..")
+    return name.lower().endswith(ends) or "/" in name or Path(name).is_dir()
 
 
 def first_look(name: str, folder: str | Path | None, everything: bool = False) -> None:
