@@ -115,9 +115,9 @@ class Narrow(InProcess):
     numbers = 0
 
     def map(self, exchange, inbox, clients, turn):
-        entries = exchange.sent(inbox)
+        entries = exchange.outgoing(inbox)
         Narrow.numbers += sum(entry.numel() for entry in entries.values())
-        whole = exchange.received(entries, len(self.model.vector))
+        whole = exchange.incoming(entries, len(self.model.vector))
         return super().map(exchange, whole, clients, turn)
 
 
@@ -145,8 +145,8 @@ def test_parts_of_a_model_are_sent_one_after_the_other():
     exchange = Exchange("e", None, reads=((1, 3), (5, 6)), keys=("@a", "rate"))  # type: ignore[arg-type]
     zero = torch.zeros(1)
     inbox = {"model": torch.arange(7.0), "buffers": zero, "m@a": zero, "m@b": zero, "rate": zero}
-    entries = exchange.sent(inbox)
+    entries = exchange.outgoing(inbox)
     assert entries["model"].tolist() == [1, 2, 5] and set(entries) == set(inbox) - {"m@b"}
-    assert exchange.received(entries, 7)["model"].tolist() == [0, 1, 2, 0, 0, 5, 0]
-    other = exchange.received({"model": torch.zeros(4)}, 7)
+    assert exchange.incoming(entries, 7)["model"].tolist() == [0, 1, 2, 0, 0, 5, 0]
+    other = exchange.incoming({"model": torch.zeros(4)}, 7)
     assert other["model"].shape == (4,)  # refused by whoever checks the model

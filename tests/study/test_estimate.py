@@ -271,9 +271,9 @@ def test_a_batch_holds_the_models_and_replies_of_its_other_jobs(
     """Jobs of five clients each: (8 + 5) vectors of 64 · 8 + 8 + 8 · 10 + 10 numbers of 4 bytes."""
     study = Study(**ROTATED | {"methods": ["fedavg"], "seeds": 4, "stacked": stacked})
     planned = prepare_study(study, tmp_path)
-    held = {"fedavg": Stage.of(planned, planned.missing[0]).bench("fedavg").held}
-    assert held["fedavg"] == 13 * 610 * 4 / 2**20
-    assert estimate.beside(planned, held) == pytest.approx(others * held["fedavg"])
+    memory = {"fedavg": Stage.of(planned, planned.missing[0]).bench("fedavg").memory}
+    assert memory["fedavg"] == 13 * 610 * 4 / 2**20
+    assert estimate.beside(planned, memory) == pytest.approx(others * memory["fedavg"])
 
 
 def test_memory_of_parts_of_batches_is_a_lower_bound() -> None:

@@ -144,7 +144,7 @@ class Exchange:
     reads: tuple[tuple[int, int], ...] | None = None
     keys: tuple[str, ...] | None = None
 
-    def sent(self, inbox: Inbox) -> dict[str, Tensor]:
+    def outgoing(self, inbox: Inbox) -> dict[str, Tensor]:
         """Return what clients are sent: the entries that the local reads, those parts of the model.
 
         The parts lie one after the other in the entry "model".
@@ -156,11 +156,11 @@ class Exchange:
             entries["model"] = torch.cat([entries["model"][:0], *parts])
         return entries
 
-    def received(self, entries: Inbox, size: int) -> dict[str, Tensor]:
-        """Return the inbox that `sent` was made of, with 0 where nothing came.
+    def incoming(self, entries: Inbox, size: int) -> dict[str, Tensor]:
+        """Return the inbox that `outgoing` was made of, with 0 where nothing came.
 
         Args:
-            entries: What `sent` returned.
+            entries: What `outgoing` returned.
             size: Of the whole model, P.
         """
         if self.reads is None or "model" not in entries:

@@ -106,7 +106,7 @@ class Nodes(Backend):
         nodes = self._nodes()
         label = json.dumps(messages.from_turn(turn))
         job: messages.Parcel = {"job": self.job, "turn": label, "folder": str(self.folder)}
-        common = {**messages.from_inbox(exchange.sent(inbox)), **job}
+        common = {**messages.from_inbox(exchange.outgoing(inbox)), **job}
         parcels = [messages.pack({**common, "client": name}) for name in clients]
         questions = [Message(p, nodes[i % len(nodes)], "query") for i, p in enumerate(parcels)]
         ids = list(self.grid.push_messages(questions))
@@ -153,7 +153,7 @@ def answer(message: Any, context: Any) -> Any:
     with reproducible(work.threads, work.device):
         exchange = next(e for e in work.method.exchanges if e.name == turn.exchange)
         inbox = messages.to_inbox(parcel, work.model.device)
-        inbox = exchange.received(inbox, len(work.model.vector))
+        inbox = exchange.incoming(inbox, len(work.model.vector))
         folder = Path(str(parcel["folder"])) / client_memories.slug(name)
         backend = InProcess(work.model, {name: work.clients[name]}, client_memories.load(folder))
         (reply,) = backend.map(exchange, inbox, [name], turn)

@@ -169,9 +169,11 @@ class Columns:
         rows = trained.spec["input"]["kind"] == "table"
         ood = has_scores(trained, exported) and not adapted
         columns = cls(trained.classes, rows, keep, adapted, policy, ood)
-        if taken := [name for name in keep if name in {*replace(columns, keep=()).names, *ENTRIES}]:
+        if clashes := [
+            name for name in keep if name in {*replace(columns, keep=()).names, *ENTRIES}
+        ]:
             raise UnseenError(
-                f"--keep {taken[0]}: the predictions have an entry of this name.",
+                f"--keep {clashes[0]}: the predictions have an entry of this name.",
                 remedy="Rename the column in the file, or leave it out.",
             )
         return columns

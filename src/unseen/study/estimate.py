@@ -56,7 +56,7 @@ def estimates(planned: Plan) -> tuple[list[Estimate], float]:
         what the other jobs of a whole batch hold.
     """
     study, results, peak = planned.setting.study, list[Estimate](), 0.0
-    held: dict[str, float] = {}
+    memory: dict[str, float] = {}
     missing = [job.method for job in planned.missing]
     names = [name for name in planned.methods if name in missing]
     start, stage = time.monotonic(), None
@@ -75,27 +75,29 @@ def estimates(planned: Plan) -> tuple[list[Estimate], float]:
                 stage = Stage.of(planned, job)
             bench = stage.bench(name)
             seconds, whole = bench.job(budget)
-            held[name] = bench.held
+            memory[name] = bench.memory
             results.append(Estimate(name, seconds, missing.count(name), whole))
-    own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024 + beside(planned, held)
+    own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024 + beside(planned, memory)
     return results, max(peak, own)
 
 
-def beside(planned: Plan, held: Mapping[str, float]) -> float:
+def beside(planned: Plan, memory: Mapping[str, float]) -> float:
     """Return the MiB that the jobs of the largest batch hold beside its first.
 
     Args:
         planned: The study.
-        held: MiB of a job, by method; none of those that have finished jobs.
+        memory: MiB of a job, by method; none of those that have finished jobs.
     """
     if not planned.setting.study.stacked:
         return 0.0
     tasks = {task.name: task for task in planned.tasks}
     orders = [
-        (planned.setting, job, tasks[job.task]) for job in planned.missing if job.method in held
+        (planned.setting, job, tasks[job.task]) for job in planned.missing if job.method in memory
     ]
     together = batches(planned.alone, orders, 1)
-    return max((sum(held[job.method] for _, job, _ in batch[1:]) for batch in together), default=0)
+    return max(
+        (sum(memory[job.method] for _, job, _ in batch[1:]) for batch in together), default=0
+    )
 
 
 def finished(planned: Plan, method: str) -> list[Record]:

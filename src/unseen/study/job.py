@@ -276,7 +276,7 @@ def traffic(method: Method, inbox: Inbox) -> dict[str, tuple[int, int]]:
     """
     sizes = {}
     for exchange in method.exchanges:
-        down = sum(entry.nbytes for entry in exchange.sent(inbox).values())
+        down = sum(entry.nbytes for entry in exchange.outgoing(inbox).values())
         entries = [(slot, slot.entry(inbox, name)) for name, slot in exchange.row_slots.items()]
         up = sum(slot.row_bytes(entry) for slot, entry in entries)
         sizes[exchange.name] = (down, up)

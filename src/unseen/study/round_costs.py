@@ -156,7 +156,7 @@ class Bench:
     backend: Sampled
 
     @property
-    def held(self) -> float:
+    def memory(self) -> float:
         """MiB that a job holds: its models, and replies, where these are whole models."""
         vector, exchanges = self.runtime.model.vector, self.runtime.method.exchanges
         whole = any(exchange.slots and exchange.reads is None for exchange in exchanges)

@@ -91,7 +91,7 @@ class Sites(Backend):
             opened: (site, its answer) -> the reply in it.
         """
         # What comes through a channel is about all of it.
-        entries = inbox if self.sealed else exchange.sent(inbox)
+        entries = inbox if self.sealed else exchange.outgoing(inbox)
         parcel = {**messages.from_inbox(entries), **more}
         shapes = row_shapes(exchange, inbox)
         counted = [name for name in clients if self.roles.get(name) != "target"]

@@ -76,7 +76,7 @@ def exchange(desk: Desk) -> dict[str, Value]:
         except UnseenError as error:  # it speaks of the study and the network, not of the data
             raise Refused(str(error), "privacy") from None
     if desk.side is None:
-        inbox = desk.exchange.received(inbox, len(model.vector))
+        inbox = desk.exchange.incoming(inbox, len(model.vector))
     check_inbox(inbox, model)
     memories = client_memories.load(desk.folder)
     received = inbox if desk.side is None else receive(desk, desk.side, inbox)
