@@ -217,7 +217,7 @@ def test_rows_of_json_are_checked() -> None:
 
 
 @pytest.mark.parametrize("body", [b"a,b\n1,2\n", b"", b"\xff\xfe\x00junk\x80"])
-def test_a_body_that_is_no_table_of_the_models_is_refused(address: str, body: bytes) -> None:
+def test_a_body_that_is_not_a_table_for_the_model_is_refused(address: str, body: bytes) -> None:
     answer = httpx.post(f"{address}/predict/csv", content=body)
     assert answer.status_code == 422
     assert "lacks the columns" in answer.text or "is not a csv file" in answer.text

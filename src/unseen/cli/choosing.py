@@ -1,6 +1,7 @@
 """`unseen choose`: which recipe for the next site."""
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -71,11 +72,14 @@ def choose(
     from unseen.choose.choice_page import paragraph, write
     from unseen.choose.forecast import forecast, plans
     from unseen.choose.playing import portfolio_for
+    from unseen.datasets.delimited import OPTIONS
     from unseen.spec.named import parse_override, split_list
     from unseen.spec.study import StudySpec
 
     overrides = dict(map(parse_override, settings or [])) | {"seeds": seeds}
-    source, about = source_of(name, domain, label, task, event, overrides)
+    own = {key: overrides.pop(key) for key in OPTIONS if key in overrides}
+    own |= {"event": event} if event is not None else {}
+    source, about = source_of(name, domain, label, task, own)
     if Path(name).is_dir():
         data_dir = data_dir or Path(name)
     study = StudySpec.read(source, about | overrides)
@@ -110,8 +114,7 @@ def source_of(
     domain: str | None,
     label: str | None,
     task: str | None,
-    event: str | None,
-    overrides: dict[str, Any],
+    options: Mapping[str, Any],
 ) -> tuple[str, dict[str, str]]:
     """Return the study that data are tried with, and what it is to be told of them.
 
@@ -120,10 +123,8 @@ def source_of(
         domain: The column of a csv file that names the site.
         label: The column that holds the label.
         task: What the label is, `classification` or `regression`; None to see it in the file.
-        event: The column that says whether a time ends in the event.
-        overrides: Settings; those that are options of a table are taken out of them.
+        options: Further options of the table, such as `event` or `drop`.
     """
-    from unseen.datasets.delimited import OPTIONS
     from unseen.errors import UnseenError, choice
 
     if name.lower().endswith((".csv", ".csv.gz")):
@@ -139,16 +140,15 @@ def source_of(
         path = Path(name).resolve()
         if not path.is_file():
             raise UnseenError(f"there is no file {name}.")
-        own = {key: overrides.pop(key) for key in OPTIONS if key in overrides}
-        own |= {"event": event} if event is not None else {}
-        options = f"path={str(path)!r}, domain={domain!r}, label={label!r}"
-        options += "".join(f", {key}={value!r}" for key, value in own.items())
-        if "event" not in own and (task or task_of(path, domain, label)) == "regression":
-            options += ", task='regression'"
-        return "table", {"dataset": f"table({options})", "name": path.name.split(".")[0]}
-    if not {domain, label, task, event} <= {None}:
+        every = {"path": str(path), "domain": domain, "label": label, **options}
+        if "event" not in options and (task or task_of(path, domain, label)) == "regression":
+            every["task"] = "regression"
+        listed = ", ".join(f"{key}={value!r}" for key, value in every.items())
+        return "table", {"dataset": f"table({listed})", "name": path.name.split(".")[0]}
+    if options or not {domain, label, task} <= {None}:
+        named = ", ".join(dict.fromkeys(["--domain", "--label", "--event", *options]))
         raise UnseenError(
-            "--domain, --label, --event and --task are of a csv file; the study says its own.",
+            f"{named} and --task are of a csv file; the study says its own.",
             remedy="Leave them out, or give a csv file.",
         )
     folder = Path(name)

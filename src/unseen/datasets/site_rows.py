@@ -73,7 +73,11 @@ def too_few(data: DataSet) -> str:
     """Return why a study that leaves a site out stops where there is one only, or ""."""
     if len(data.domains) > 1:
         return ""
-    return f"all rows are of the site {data.domains[0].name!r}; a study needs two domains or more"
+    only = data.domains[0].name
+    return (
+        f"all rows are of the site {only!r}; a study of this table alone needs two domains or "
+        "more, and a site of a federation has one"
+    )
 
 
 def _lone(domain: Domain) -> str:

@@ -31,6 +31,8 @@ from unseen.expression import Call
 SMALL = View(8)
 #: What is said of a regression's targets.
 TARGETS = ("mean", "deviation", "least", "lower quartile", "median", "upper quartile", "most")
+#: What options of a wrong name, type or value raise where nobody checks them.
+WRONG = UnseenError, TypeError, ValueError, AttributeError
 #: Options of a table that name columns -> what these are.
 ROLES = {
     "domain": "domain", "label": "label", "event": "event", "unit": "unit", "groups": "group",
@@ -229,12 +231,7 @@ def _table(report: Report, data_dir: str | Path | None, options: Mapping[str, An
         refused = str(error)
         try:
             data = delimited.assemble(_sheet(data_dir, options), **_lenient(options))
-        except (
-            UnseenError,
-            TypeError,
-            ValueError,
-            AttributeError,
-        ):  # options of no such name or type
+        except WRONG:
             raise error from None
         if "missing_label='drop'" in refused:  # which says what the first note says
             data = replace(data, notes=data.notes[1:])

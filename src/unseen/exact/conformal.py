@@ -94,10 +94,8 @@ class Scores:
 
     def is_largest(self, coverage: float) -> bool:
         """Return whether that score is the largest of all, so that one row decides it."""
-        return (
-            self.quantile(coverage)
-            >= float(ENDS[min(int(self.total.nonzero().max()), BINS - 1)]) * self.unit
-        )
+        last = min(int(self.total.nonzero().max()), BINS - 1)
+        return self.quantile(coverage) >= float(ENDS[last]) * self.unit
 
     def sets(self, p: Tensor, coverage: float) -> Tensor:
         """Return which classes are in each row's set [N, C]; the likeliest one always is.

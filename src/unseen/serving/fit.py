@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -119,13 +120,10 @@ def train(
     Raises:
         UnseenError: The model that was written, read again, does not give the recorded figures.
     """
-    reason, kind = not_in_the_clear(study), "none"
-
-    def check(planned: Plan, prepared: Prepared) -> None:
-        nonlocal kind
-        kind = check_decisions(planned, prepared, calibrate, leave_out, reason)
-
+    reason = not_in_the_clear(study)
+    check = partial(check_decisions, calibrate=calibrate, leave_out=leave_out, reason=reason)
     fitted = fit_model(study, out, data_dir, say, progress, ranges, check)
+    kind = check(fitted.planned, fitted.prepared)
     planned, spec, trained = fitted.planned, fitted.spec, fitted.trained
     if expected is not None:
         same = expected["data"].split()[-1] == planned.setting.data
