@@ -131,6 +131,8 @@ def test_a_study_is_compared_from_its_folder(tmp_path: Path) -> None:
     assert ran.exit_code == 0, ran.output
     text = (tmp_path / "page" / "compare.md").read_text()
     assert "4 sites left out" in text and "too few for a claim" in text
+    first, *_ = text.splitlines()
+    assert first.startswith("Rows differ in budget:") and first.endswith("have `glm`.")
     assert "`glm` against" in text and (tmp_path / "page" / "forest.svg").stat().st_size > 1000
     assert (tmp_path / "page" / "compare.csv").read_text().count("\n") == 1 + 3 * 4
     for options in (["--method", "portfolio"], ["--method", "glm", "--columns", "glm,fedavgg"]):

@@ -55,8 +55,8 @@ def compare(
     several = len(every) > 1 and common
     over_sets = across(every, method, common, len(shared)) if several else None
     table_of = [[m.strip() for m in one.split("|")] for one in split_list(columns or "")]
-    apart = [m for m in dict.fromkeys(m for s in every for m in s.figures) if not pools(m)]
-    text = page(every, method, rows, over_sets, table_of, apart)
+    apart = [m for m in ran if not pools(m)]
+    text = page(every, method, rows, over_sets, table_of, apart, [m for m in ran if grows(m)])
     if out is None:
         typer.echo(text)
         return
@@ -69,6 +69,19 @@ def compare(
     if plots:
         write_atomically(out / "forest.svg", forest(plots))
     typer.echo(f"{out / 'compare.md'}")
+
+
+def grows(method: str) -> bool:
+    """Return whether a method's budget is not the study's rounds of one network."""
+    from unseen.engine.stacked import models_of
+    from unseen.errors import UnseenError
+    from unseen.methods.compose import method as compose
+
+    try:
+        composed = compose(method)
+    except UnseenError:
+        return False
+    return composed.rounds is not None or models_of(composed) > 1
 
 
 def pools(method: str) -> bool:

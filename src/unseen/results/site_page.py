@@ -29,6 +29,7 @@ def page(
     over_sets: Across | None = None,
     columns: Sequence[Sequence[str]] = (),
     candidates: Sequence[str] = (),
+    larger: Sequence[str] = (),
 ) -> str:
     """Return the page.
 
@@ -39,22 +40,33 @@ def page(
         over_sets: The comparison over data sets, if there is one.
         columns: Of the table that the page begins with; of several methods the best at a set.
         candidates: Methods to choose among for each site by the others.
+        larger: Methods whose budget is not the study's rounds of one network.
     """
     sets = [section(sites, own, candidates) for sites, own in zip(every, effects, strict=True)]
     top = overview(every, method, effects, columns) if columns else None
     across = None if over_sets is None else section_across(over_sets)
     return render(
         "unseen.results", "by_site.md.jinja", sets=sets, method=f"`{method}`", across=across,
-        top=top, differ=differences(every),
+        top=top, differ=differences(every, larger),
     )  # fmt: skip
 
 
-def differences(every: Sequence[Sites]) -> str:
-    """Return in what the rows of a table differ beyond their methods, or ""."""
+def differences(every: Sequence[Sites], larger: Sequence[str] = ()) -> str:
+    """Return in what the rows of a table differ beyond their methods, or "".
+
+    Args:
+        every: The data sets.
+        larger: Methods whose budget is not the study's rounds of one network.
+    """
     unlike = [sites for sites in every if len(set(sites.budgets.values())) > 1]
     budgets = {name: text for sites in unlike for name, text in sites.budgets.items()}
     texts = "; ".join(f"*{name}*: {text}" for name, text in budgets.items())
-    return texts and f"Rows differ in search, rounds or recipe: {texts}. A method may add its own."
+    if texts:
+        return f"Rows differ in search, rounds or recipe: {texts}. A method may add its own."
+    names = ", ".join(f"`{method}`" for method in larger)
+    return names and (
+        f"Rows differ in budget: rounds of their own, or several networks at a time, have {names}."
+    )
 
 
 def overview(
