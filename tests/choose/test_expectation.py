@@ -116,6 +116,19 @@ def test_pairs_of_a_t_test_are_those_of_the_tables():
     assert [pairs_needed(d, 0.05) for d in (0.2, 0.5, 0.8, 1.0)] == [199, 34, 15, 10]
 
 
+def test_differences_that_cancel_need_no_number_of_sites():
+    """0.1 + 0.2 − 0.3 is 5.6e-17 in floating point, whose effect no number of pairs would show."""
+    assert sites_needed([0.1, 0.2, -0.3]) is None
+    assert sites_needed([0.1, 0.2, -0.3 + 1e-12]) is None
+
+
+def test_a_tiny_effect_needs_as_many_pairs_as_the_normal_law_says():
+    z = stats.norm.ppf(0.975) + stats.norm.ppf(0.8)
+    assert pairs_needed(1e-6, 0.05) == pytest.approx((z / 1e-6) ** 2, rel=1e-9)
+    n = sites_needed([1.0, -1.0 + 1e-7])
+    assert n is not None and n > 1e15
+
+
 def test_an_interval_of_the_mean_is_scipys():
     figures = [0.2, 0.5, 0.9, 0.4]
     expected = stats.t.interval(0.9, 3, np.mean(figures), stats.sem(figures))

@@ -22,8 +22,9 @@ from unseen.results.selection import selected
 from unseen.spec.holdout import Task
 from unseen.study import Study
 from unseen.study.checks import check_columns
+from unseen.study.constant_answer import constants
 from unseen.study.label_kinds import chosen_metrics
-from unseen.study.prepare import constants, prepare
+from unseen.study.prepare import prepare
 from unseen.study.setting import digest_of
 
 SITES = ("east", "north", "south")

@@ -1,7 +1,7 @@
 """The answer that looks at no input: what it is, how it does, which recipes are better."""
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from statistics import fmean
 
@@ -14,6 +14,9 @@ from unseen.results.study_folder import JobFolder
 SCORES = ("auroc", "auroc-ovr", "auprc")
 SHARES = ("loss", "log-loss", "brier", "ece")
 MEAN, SCORE = "the mean of the training sites' labels", "the same score"
+RISKS = "integrated-brier"  # which Cox's model does not have
+RISK = "the same risk"
+HAZARDS = "how often the event happened in each interval at the training sites"
 SHARE = "the training sites' shares of the classes"
 CLASS = "the most frequent class of the training sites"
 #: Metrics that reward always answering the most frequent class, and others to look at.
@@ -53,25 +56,31 @@ def constant_trial(jobs: Iterable[JobFolder], metric: str) -> tuple[Trial | None
     Returns:
         None and "" where no job has recorded such a figure.
     """
-    figures, numbers = defaultdict[str, list[float]](list), False
+    figures, judged = defaultdict[str, list[float]](list), set[str]()
     for job in jobs:
         for record in job.constant:
-            numbers = numbers or "rmse" in record
+            judged |= record.keys()
             if record.get(metric) is not None:
                 figures[record["domain"]].append(record[metric])
     means = {site: average(own) for site, own in sorted(figures.items())}
-    return (Trial(CONSTANT, means), answer_of(metric, numbers)) if means else (None, "")
+    return (Trial(CONSTANT, means), answer_of(metric, judged)) if means else (None, "")
 
 
-def answer_of(metric: str, numbers: bool) -> str:
+def answer_of(metric: str, judged: Collection[str]) -> str:
     """Return in words what is always answered.
 
+    Args:
+        metric: The study's.
+        judged: All metrics that the answer was judged by, which tell the kind of the labels.
+
     Example:
-        >>> answer_of("auroc", numbers=False)
+        >>> answer_of("auroc", ["accuracy", "auroc"])
         'the same score'
     """
-    if numbers:
+    if "rmse" in judged:
         return MEAN
+    if "concordance" in judged:
+        return HAZARDS if metric in ("loss", "integrated-brier") and RISKS in judged else RISK
     return SCORE if metric in SCORES else SHARE if metric in SHARES else CLASS
 
 

@@ -14,6 +14,8 @@ from unseen.errors import UnseenError
 LEVEL, SAMPLES = 0.9, 10_000
 #: The level at which a difference is shown, and how often it is to be.
 SHOWN, POWER = 0.05, 0.8
+#: A mean this small beside the largest difference is rounding; from so many pairs on t is normal.
+ROUNDING, LARGE = 1e-9, 1_000_000
 
 
 @dataclass(frozen=True)
@@ -133,12 +135,12 @@ def sites_needed(differences: Sequence[float], comparisons: int = 1) -> int | No
         comparisons: m, the recipes that are compared with the best.
 
     Returns:
-        n, at least as many as there are; None where there is no difference.
+        n, at least as many as there are; None where there is no difference but that of rounding.
     """
     K = len(differences)
     values = torch.tensor(differences, dtype=torch.float64)
     mean, spread = float(values.mean()), float(values.std()) if K > 1 else 0.0
-    if mean == 0:
+    if abs(mean) <= ROUNDING * max(map(abs, differences)):
         return None
     level = SHOWN / comparisons
     smallest = 1 + math.ceil(-math.log2(level))
@@ -162,6 +164,8 @@ def pairs_needed(effect: float, level: float) -> int:
 
     z = float(norm.ppf(1 - level / 2) + norm.ppf(POWER))
     n = max(2, math.ceil((z / effect) ** 2))
+    if n > LARGE:
+        return n
     while nct.sf(student.ppf(1 - level / 2, n - 1), n - 1, math.sqrt(n) * effect) < POWER:
         n += 1
     return n

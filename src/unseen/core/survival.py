@@ -232,6 +232,18 @@ def partial_likelihood(
     return (-torch.where(event, f - logs, 0.0).sum() / len(f)).to(outputs.dtype)
 
 
+def at_risk(y: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """Return the intervals with a row's event, and those that it survived, both boolean [N, J].
+
+    Args:
+        y: Times in units of intervals, and events [N, 2]; from J on, all were censored at J.
+        count: J.
+    """
+    t, place = y[:, :1], torch.arange(count, device=y.device)
+    event = (y[:, 1:] > 0) & (t < count)
+    return (t.floor() == place) & event, torch.where(event, t >= place + 1, t >= place + 0.5)
+
+
 def hazard_losses(outputs: Tensor, y: Tensor) -> Tensor:
     """Return minus each row's log-likelihood [N], see `Hazards`.
 
@@ -239,11 +251,7 @@ def hazard_losses(outputs: Tensor, y: Tensor) -> Tensor:
         outputs: Logits of hazards [N, J].
         y: Times in units of intervals, and events [N, 2]; from J on, all were censored at J.
     """
-    J = outputs.shape[1]
-    t, place = y[:, :1], torch.arange(J, device=y.device)
-    event = ((y[:, 1:] > 0) & (t < J)).to(outputs.dtype)
-    own = (t.floor() == place).to(outputs.dtype) * event
-    survived = torch.where(event > 0, t >= place + 1, t >= place + 0.5).to(outputs.dtype)
+    own, survived = (marks.to(outputs.dtype) for marks in at_risk(y, outputs.shape[1]))
     return (survived * F.softplus(outputs) + own * F.softplus(-outputs)).sum(1)
 
 

@@ -189,7 +189,7 @@ def selected(
         target: The target records.
         selection: The rule.
         metric: What it selects by.
-        constants: What an answer without any input scores, as `unseen.study.prepare` has it.
+        constants: What an answer without any input scores, see `unseen.study.constant_answer`.
     """
     jobs = {(r["method"], r["task"], r["seed"]) for r in (*source, *target)}
     if len(jobs) != 1:

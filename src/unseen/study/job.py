@@ -29,8 +29,9 @@ from unseen.results.records import Job, Log
 from unseen.results.selection import select
 from unseen.spec.holdout import Task
 from unseen.study.checks import behind
+from unseen.study.constant_answer import constants
 from unseen.study.flat import is_flat, source_losses
-from unseen.study.prepare import Prepared, constants, prepare
+from unseen.study.prepare import Prepared, prepare
 from unseen.study.runtime import Runtime
 from unseen.study.setting import Setting, dataset
 from unseen.study.watcher import (

@@ -15,7 +15,7 @@ from unseen.core.metrics import (
     METRICS,
     check_metric,
 )
-from unseen.core.survival import Hazards, Intervals
+from unseen.core.survival import Hazards, Intervals, at_risk
 from unseen.datasets.dataset import DataSet, Totals
 from unseen.errors import UnseenError, check_known
 from unseen.results import selection
@@ -55,7 +55,7 @@ def scale_of(data: DataSet, study: StudySpec, sums: Tensor | None) -> Scale | In
 def prior_of(data: DataSet, sources: Mapping[str, Client]) -> Tensor | None:
     """Return the mean of the sources' training labels [1], or each class's share of them [C].
 
-    Masks and times have none.
+    Masks have none; of times see `prior_of_times`.
     """
     if not sources or data.kind not in ("classes", "numbers"):
         return None
@@ -63,6 +63,24 @@ def prior_of(data: DataSet, sources: Mapping[str, Client]) -> Tensor | None:
     if data.classes is None:
         return y.double().mean().view(1)
     return torch.bincount(y, minlength=len(data.classes)).double() / len(y)
+
+
+def prior_of_times(sources: Mapping[str, Client], outputs: int) -> Tensor:
+    """Return the sources' hazards of the intervals [J], 0 where no row was at risk.
+
+    h_j = (rows with an event in j) / (rows at risk in j), which minimises `Hazards`' loss over
+    outputs that are the same for all rows. Of Cox's model it is one log-risk [1], 0: the loss is
+    the same for every constant.
+
+    Args:
+        sources: Their labels in units of intervals, where these are.
+        outputs: Those of the model.
+    """
+    if outputs == 1:
+        return torch.zeros(1, dtype=torch.float64)
+    y = torch.cat([client.split("train").y for client in sources.values()])
+    events, survived = (marks.double().sum(0) for marks in at_risk(y, outputs))
+    return events / (events + survived).clamp(min=1.0)
 
 
 def chosen_metrics(study: StudySpec, data: DataSet, usual: Sequence[str]) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from unseen.core import Exchange, Method, Model, Replace, Slot, play, start
 from unseen.core.client import Client, Split, Stored, joined, oversampled
 from unseen.core.label_scale import Scale
 from unseen.core.labels import are_masks
-from unseen.core.metrics import METRICS, plain
+from unseen.core.metrics import plain
 from unseen.core.partition import partitioned
 from unseen.core.schedule import round_share
 from unseen.core.survival import Intervals
@@ -21,11 +21,16 @@ from unseen.datasets.dataset import DataSet, Domain, Totals
 from unseen.datasets.encoding import Schema, encode
 from unseen.engine.inprocess import InProcess
 from unseen.errors import UnseenError
-from unseen.results.records import Record
 from unseen.spec import client_partition
 from unseen.spec.holdout import Task
 from unseen.spec.study import StudySpec
-from unseen.study.label_kinds import prior_of, scale_of, times_of, totals_of
+from unseen.study.label_kinds import (
+    prior_of,
+    prior_of_times,
+    scale_of,
+    times_of,
+    totals_of,
+)
 
 
 @dataclass(frozen=True)
@@ -42,8 +47,9 @@ class Prepared:
         scale: The standardisation of all clients' labels, or the intervals in which their times
             are; None where they are unchanged.
         sums: All that was exchanged before training, if anything.
-        prior: What the sources' training labels say without any input: their mean [1], or each
-            class's share [C]; None for masks, and where nobody has them in one place.
+        prior: What the sources' training labels say without any input: their mean [1], each
+            class's share [C], the hazard of each interval [J], or one log-risk [1] for all; None
+            for masks, and where nobody has the labels in one place.
         image: The shape of one image, if inputs are features of images; see `study.frozen`.
         masks: Whether labels are masks of classes.
         times: Where labels are times until an event, the outputs of its model: 1 log-risk, or
@@ -131,6 +137,8 @@ def prepare(
         sources, validators, targets = (
             _encoded(data.schema, columns, scale, group) for group in (sources, validators, targets)
         )
+    if times and sources:
+        prior = prior_of_times(sources, times)
     if study.training.oversample:
         for name, client in sources.items():
             split = oversampled(client.split("train"), keyed(f"{seed}/oversample/{name}"))
@@ -318,32 +326,3 @@ def read_by_prepare(study: StudySpec) -> tuple[object, ...]:
         training.oversample,
         training.loss,
     )
-
-
-#: What a constant number is judged by: the metrics that the sources' mean label is best for.
-JUDGED: tuple[str, ...] = ("loss", "rmse")
-
-
-def constants(prepared: Prepared, metrics: Sequence[str]) -> list[Record]:
-    """Return one record for each target: its metrics of the constant answer.
-
-    The answer is the sources' mean label or, for classes, the share that each has among the
-    sources' training labels: so accuracies are those of the most frequent class, the loss is that
-    of the shares (None where a class occurs that no source has), and all scores are equal.
-    """
-    prior, scale, records = prepared.prior, prepared.scale, list[Record]()
-    if prior is None:
-        return records
-    for name, client in prepared.targets.items():
-        y = client.split("validation").y.cpu()
-        if prepared.classes is None:
-            judged, outputs = JUDGED, prior.expand(len(y), 1)
-            labels = scale.restored(y) if scale is not None else y.double()
-        else:
-            shares = prior.clamp(min=torch.finfo(torch.float64).tiny)
-            judged, outputs, labels = tuple(metrics), shares.log().expand(len(y), -1), y
-        figures: Record = {metric: METRICS[metric](outputs, labels) for metric in judged}
-        if prepared.classes is not None and "loss" in figures and bool((prior[y] == 0).any()):
-            figures["loss"] = None
-        records.append({"domain": name, **figures})
-    return records
