@@ -113,3 +113,19 @@ def test_a_column_called_by_the_usual_word_is_guessed_first(
     (tmp_path / "t.csv").write_text("\n".join(["marital-status,b,c,d,e", *rows]) + "\n")
     out = unseen("data", "check", "t.csv").out
     assert "write the column of the sites in place of SITE; 'marital-status' is a guess" in out
+
+
+def test_sites_that_are_spelled_in_several_ways_are_remarked_upon(tmp_path: Path) -> None:
+    """A table of two files, one of which a spreadsheet wrote: 1.0 for 1."""
+    sites = ["1", "1.0", "01", "2", "2.0", "south"]
+    rows = [f"{site},{i / 7},{i % 2}\n" for i, site in enumerate(sites * 10)]
+    (tmp_path / "t.csv").write_text("site,age,died\n" + "".join(rows))
+    (note,) = notes(tmp_path)
+    assert "the site '1' is also written '01' and '1.0'" in note and "1 more" in note
+    data = load(CALL.format(""), tmp_path)
+    assert data.names == ("1", "2", "south") and len(data["1"].y) == 30
+    (tmp_path / "t.csv").write_text("site,age,died\n" + "".join(rows).replace("\n1.0,", "\nb,"))
+    assert "'01'" in notes(tmp_path)[0] and "1.0" not in notes(tmp_path)[0]
+    alike = [row for i, row in enumerate(rows) if sites[i % 6] in ("1", "2", "south")]
+    (tmp_path / "t.csv").write_text("site,age,died\n" + "".join(alike))
+    assert not any("also written" in note for note in notes(tmp_path))

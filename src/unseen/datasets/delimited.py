@@ -24,7 +24,7 @@ from unseen.datasets.identifiers import (
     repeated,
     spelling_remedy,
 )
-from unseen.datasets.remarks import of_categories
+from unseen.datasets.remarks import of_categories, respelled
 from unseen.datasets.sheet import MISSING, Sheet, WrongNumber, coded, names_of, read
 from unseen.datasets.site_rows import leave_out, leave_small
 from unseen.errors import UnseenError, nearest
@@ -143,7 +143,8 @@ def load(
     sheet, small = leave_small(sheet, domain, least)
     notes += left + small
     notes += check_texts(sheet, text, [*roles, *(categorical or ())])
-    names, owners = coded(sheet.full(domain, "domain"))
+    names, owners = coded(sites := sheet.full(domain, "domain"))
+    notes += respelled(sites, "site")
     if event is not None:
         classes, y = None, times_of(sheet, label, event)
     else:

@@ -2,9 +2,9 @@
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
-from unseen.datasets.sheet import Sheet, coded
+from unseen.datasets.sheet import Sheet, coded, identity
 
 #: A categorical column of more values than this, half of which or more have fewer rows than that.
 LEVELS, ROWS = 50, 5
@@ -49,6 +49,37 @@ def many_levels(sheet: Sheet, name: str) -> str | None:
 def constant(sheet: Sheet, name: str) -> bool:
     """Return whether all rows have the same value."""
     return len(coded(sheet.plain(name))[0]) == 1 and None not in sheet.columns[name]
+
+
+def respelled(cells: Sequence[str], what: str) -> list[str]:
+    """Return a remark on numbers that are spelled in several ways, and so count as one value.
+
+    Args:
+        cells: The values of a column.
+        what: What they are, such as a site.
+
+    Example:
+        >>> respelled(["01", "2", "1"], "site")[0].partition(":")[0]
+        "the site '1' is also written '01'"
+    """
+    texts = sorted({*cells}, key=lambda text: (len(text), text))
+    groups = [list(group) for group in _alike(texts) if len(group) > 1]
+    return [
+        f"the {what} {first!r} is also written {' and '.join(map(repr, others))}: these rows are "
+        f"taken as one {what}{_and_more(len(groups) - 1)}; write letters in names that differ"
+        for first, *others in groups[:1]
+    ]
+
+
+def _alike(texts: Sequence[str]) -> Iterable[list[str]]:
+    groups: dict[object, list[str]] = {}
+    for text in texts:
+        groups.setdefault(identity(text), []).append(text)
+    return groups.values()
+
+
+def _and_more(count: int) -> str:
+    return f", and so are those of {count:,} more" if count else ""
 
 
 def of_categories(sheet: Sheet, names: Sequence[str]) -> dict[str, str]:
