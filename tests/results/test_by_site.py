@@ -156,6 +156,18 @@ def test_no_margin_holds_for_figures_in_the_labels_unit(metric: str, has: bool) 
     assert {line.count("|") for line in below} == {header.count("|")}
 
 
+def test_a_loss_has_a_margin_where_labels_are_classes(tmp_path: Path) -> None:
+    """A squared error of prices is in squared units: half a hundredth means nothing there."""
+    path = write(tmp_path / "rows.csv", rows("abcd"))
+    settings = {"rounds": 1, "seeds": 1, "methods": ["fedavg", "ppdg"], "metrics": ["loss"]}
+    table = f"table(path='{path}', domain='site', label='y', task='{{}}')"
+    for name, task in (("classes", "classification"), ("numbers", "regression")):
+        study(table.format(task), **settings).run(tmp_path / name)
+        (sites,) = figures([tmp_path / name])
+        text = page([sites], "ppdg", [effects(sites, "ppdg", ["fedavg"])])
+        assert ("within ±" in text) == sites.classes == (name == "classes")
+
+
 def test_enough_sites_are_not_said_to_be_too_few() -> None:
     whole = two()
     text = page([whole], "ours", [effects(whole, "ours", ["theirs"])])

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from unseen.core.metrics import OF_NUMBERS, OF_TIMES
 from unseen.errors import UnseenError, check_known
 from unseen.results.comparison import holm, wilcoxon
 from unseen.results.paired import detectable, equivalence, permuted
@@ -38,6 +39,7 @@ class Sites:
         lines: Where the figures come from, a line for each study.
         groups: Sites that were left out together.
         budgets: Study -> its search, rounds and recipe, in words; rows differ where these do.
+        classes: Whether labels are classes, whose loss has no unit.
     """
 
     name: str
@@ -47,6 +49,7 @@ class Sites:
     lines: tuple[str, ...] = ()
     groups: frozenset[frozenset[str]] = frozenset()
     budgets: Mapping[str, str] = field(default_factory=dict)
+    classes: bool = True
 
     @property
     def lower(self) -> bool:
@@ -148,12 +151,13 @@ def of_study(study: StudyFolder, metric: str | None = None, selection: str | Non
     """Return the figures of one study at the rounds that a rule selects; see `figures`."""
     name, rule = metric or study.metric, selection or study.settings["selection"]
     by_seed: dict[str, dict[str, dict[int, float]]] = defaultdict(lambda: defaultdict(dict))
-    groups = set()
+    groups, judged = set(), set[str]()
     for job in study.jobs():
         if job.state != "done":
             continue
         groups.add(frozenset(record["domain"] for record in job.target))
         round_ = select(rule, job.source, job.target, study.metric)
+        judged |= {name for record in (*job.constant, *job.target) for name in record}
         for record in job.target:
             if record["round"] == round_ and (figure := value(record, name)) is not None:
                 by_seed[job.job.method][record["domain"]][job.job.seed] = figure
@@ -170,7 +174,8 @@ def of_study(study: StudyFolder, metric: str | None = None, selection: str | Non
     dataset = str(study.settings["dataset"])
     lines = (f"{study.path.name}: {rule}, {seeds} seed{'s' if seeds > 1 else ''}",)
     budgets = {study.path.name: budget(study.settings)}
-    return Sites(dataset, name, means, seeds, lines, frozenset(groups), budgets)
+    classes = not judged & (OF_NUMBERS | OF_TIMES)
+    return Sites(dataset, name, means, seeds, lines, frozenset(groups), budgets, classes)
 
 
 def budget(settings: Mapping[str, Any]) -> str:

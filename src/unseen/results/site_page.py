@@ -125,7 +125,7 @@ def section(
         notes += [
             "p: Wilcoxon's signed-rank test over sites, two-sided, exact; Holm: corrected for the "
             f"{effects[0].declared} comparisons{absent(effects)}; p of signs: of the mean when "
-            f"signs are permuted; {WITHIN if has_margin(sites.metric) else ''}"
+            f"signs are permuted; {WITHIN if has_margin(sites) else ''}"
             "shown 4 times in 5: the effect that these sites with this spread show with "
             "a power of 0.8 in a t-test at the level 0.05, alone; corrected it is larger",
             together(sites),
@@ -133,17 +133,18 @@ def section(
     if effects and count < ENOUGH:
         notes.append(f"{count} sites are too few for a claim: p is shown, and decides nothing")
     rows = [" | ".join([f"`{m}`", *cells(sites.row(m), sites.metric)]) for m in ordered]
-    compared = [" | ".join(cells_of(effect, sites.metric)) for effect in effects]
+    compared = [" | ".join(cells_of(effect, sites)) for effect in effects]
     return {
         "name": sites.name, "metric": sites.metric, "sites": count, "rows": rows,
         "effects": compared, "notes": notes, "choice": choice_of(sites, candidates),
-        "margin": number(MARGIN, sites.metric) if has_margin(sites.metric) else "",
+        "margin": number(MARGIN, sites.metric) if has_margin(sites) else "",
     }  # fmt: skip
 
 
-def has_margin(metric: str) -> bool:
+def has_margin(sites: Sites) -> bool:
     """Return whether a number can say which differences of a metric are as good as none."""
-    return MetricName.parse(metric).metric not in IN_UNITS
+    metric = MetricName.parse(sites.metric).metric
+    return metric not in IN_UNITS and (sites.classes or metric != "loss")
 
 
 def together(sites: Sites) -> str:
@@ -213,15 +214,16 @@ def cells(row: Row, metric: str) -> list[str]:
     ]
 
 
-def cells_of(effect: Effect, metric: str) -> list[str]:
+def cells_of(effect: Effect, sites: Sites) -> list[str]:
     """Return the cells of a comparison."""
+    metric = sites.metric
     detectable = "" if effect.detectable is None else number(effect.detectable, metric)
     return [
         f"`{effect.other}`",
         f"{number(effect.mean, metric, '+')} {between(effect.interval, metric, '+')}".rstrip(),
         f"{effect.wins} of {len(effect.differences)}",
         p_text(effect.p), p_text(effect.corrected), p_text(effect.signs),
-        *[p_text(effect.equivalent)] * has_margin(metric), detectable,
+        *[p_text(effect.equivalent)] * has_margin(sites), detectable,
     ]  # fmt: skip
 
 
