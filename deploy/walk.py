@@ -1,4 +1,4 @@
-"""The federation of docs/deployment.md, run step by step; writes what happened into that page.
+"""The federation of docs/deployment.md, run step by step; writes what happened into the pages.
 
     python deploy/walk.py DATA WORK
 
@@ -21,7 +21,8 @@ from heart import FEDERATION, SITES
 from terminals import Terminals
 
 HERE = Path(__file__).parent
-PAGE = HERE.parent / "docs" / "deployment.md"
+DOCS = HERE.parent / "docs"
+PAGES = (DOCS / "deployment.md", DOCS / "results" / "federation-drill.md")
 STUDY = """dataset = "heart-disease"
 model = "mlp(widths=[32])"
 methods = {methods}
@@ -51,7 +52,7 @@ WHOLE: dict[str, Any] = {"break_long_words": False, "break_on_hyphens": False}
 
 
 def main(data: Path, work: Path) -> None:
-    """All of it, then the page."""
+    """All of it, then the pages."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("told to stop"))
     work.mkdir(parents=True, exist_ok=True)
     (work / "federation.toml").write_text(FEDERATION.format(port=9543))
@@ -113,14 +114,17 @@ def drilled(work: Path, data: Path) -> None:
 
 
 def fill(name: str, text: str, language: str = "text") -> None:
-    """Put a text between the marks `<!-- name -->` and `<!-- /name -->` of the page."""
-    page = PAGE.read_text(encoding="utf-8")
+    """Put a text between the marks `<!-- name -->` and `<!-- /name -->` of the page with them."""
     fenced = f"```{language}\n{text}\n```\n\n" if text else ""
     block = f"<!-- {name} -->\n\n{fenced}<!-- /{name} -->"
     pattern = rf"<!-- {name} -->.*?<!-- /{name} -->"
-    if not re.search(pattern, page, re.DOTALL):
-        raise SystemExit(f"{PAGE} has no place for {name}")
-    PAGE.write_text(re.sub(pattern, lambda _: block, page, flags=re.DOTALL), encoding="utf-8")
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        if re.search(pattern, text, re.DOTALL):
+            text = re.sub(pattern, lambda _: block, text, flags=re.DOTALL)
+            page.write_text(text, encoding="utf-8")
+            return
+    raise SystemExit(f"no page has a place for {name}")
 
 
 if __name__ == "__main__":
