@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from unseen.core.client import Client, Memories
+from unseen.core.entering import apply_sums, sum_by_place
 from unseen.core.exchange import Disclosure, Exchange, Method, Outcome, Reply, State, Undecided
 from unseen.core.replies import OnBadReply, sound, tabulate
 from unseen.core.rows import Rows, RuleState
@@ -66,10 +67,6 @@ class Backend(Protocol):
 Watch = Callable[
     [Exchange, Inbox, Mapping[str, Rows], Mapping[str, Tensor], Table, Turn], Mapping[str, Any]
 ]
-
-
-#: An inbox entry, and the part of it that a slot writes.
-Place = tuple[str, tuple[int, int] | None]
 
 
 def start(method: Method, model: Model, clients: Sequence[str], seed: int) -> State:
@@ -153,6 +150,7 @@ def play_round(
     fraction: float | int = 1.0,
     on_bad_reply: OnBadReply = "stop",
     watch: Watch | None = None,
+    owned: set[str] | None = None,
 ) -> tuple[State, list[Outcome]]:
     """Play one round: every exchange of the method that is due, in order.
 
@@ -169,6 +167,8 @@ def play_round(
             ("drop"). Clients that do not answer what a rule asks of them in the middle of an
             exchange are left out in any case, and the rules begin again with those who are there.
         watch: Who looks on.
+        owned: The entries that nobody but this state has, see `apply_sums`; the state is then used
+            up. None: it stays as it is.
 
     Returns:
         The state after the round, and one outcome per exchange.
@@ -187,7 +187,7 @@ def play_round(
         while True:
             table = tabulate(names, replies, roster, turn)
             try:
-                after = aggregate(exchange, state, backend, replies, table, turn, watch)
+                after = aggregate(exchange, state, backend, replies, table, turn, watch, owned)
                 break
             except Departed as error:  # a question of the rules' was not answered
                 here = {n: r for n, r in zip(names, replies, strict=True) if n not in error.names}
@@ -246,6 +246,7 @@ def aggregate(
     table: Table,
     turn: Turn,
     watch: Watch | None = None,
+    owned: set[str] | None = None,
 ) -> tuple[State, Mapping[str, Tensor], Mapping[str, Any]]:
     """Run every slot's rule, and apply each entry's sum; rules see the inbox as it was sent.
 
@@ -257,6 +258,7 @@ def aggregate(
         table: Their scalars.
         turn: Which exchange it is.
         watch: Who looks on.
+        owned: See `play_round`.
 
     Returns:
         The new state, slot -> weights, and what the watch saw.
@@ -290,60 +292,9 @@ def aggregate(
     whole = {entry: vector for (entry, part), vector in sums.items() if part is None}
     notes = watch(exchange, state.inbox, stacks, whole, table, turn) if watch is not None else {}
     before = {name: rules[exchange.memory(name)]["apply"] for name in exchange.slots}
-    entries, after = apply_sums(exchange, state.inbox, sums, before, table)
+    entries, after = apply_sums(exchange, state.inbox, sums, before, table, owned)
     for name, applied in after.items():
         rules[exchange.memory(name)]["apply"] = applied
     views = {name: exchange.slots[name].view for name in weights}
     full = {n: w if (v := views[n]) is None else v.spread(w, table) for n, w in weights.items()}
     return replace(state, inbox=entries, rules=rules), full, notes
-
-
-def sum_by_place(exchange: Exchange, vectors: Mapping[str, Tensor]) -> dict[Place, Tensor]:
-    """Return place in the inbox -> the sum of what its slots made, for slot -> vector [P]."""
-    sums: dict[Place, Tensor] = {}
-    for name, vector in vectors.items():
-        slot = exchange.slots[name]
-        place = (slot.to or name, slot.part)
-        sums[place] = sums[place] + vector if place in sums else vector
-    return sums
-
-
-def apply_sums(
-    exchange: Exchange,
-    inbox: Inbox,
-    sums: Mapping[Place, Tensor],
-    states: Mapping[str, Mapping[str, Any]],
-    table: Table,
-) -> tuple[dict[str, Tensor], dict[str, Mapping[str, Any]]]:
-    """Let an exchange's sums enter the inbox; behind a blind server, every site does it.
-
-    Args:
-        exchange: The exchange whose rules made the sums.
-        inbox: The inbox as it was sent out.
-        sums: Place in the inbox -> the sum of what its slots made [P].
-        states: Slot -> what its step remembers; of slots without a state nothing.
-        table: The scalars of those present.
-
-    Returns:
-        The new inbox, and slot -> what its step remembers.
-    """
-    entries, after, ahead, copied = dict(inbox), dict(states), dict(sums), set[str]()
-    for name, slot in exchange.slots.items():
-        place = to, part = slot.to or name, slot.part
-        if slot.follows is not None:
-            new = exchange.slots[slot.follows].entry(entries, slot.follows)
-        elif place in ahead:
-            new = ahead.pop(place)
-        else:
-            continue  # the first slot of this place has applied them all
-        if slot.apply is not None:
-            own = table if slot.view is None else slot.view.table(table)
-            old = slot.entry(entries, name)
-            new, after[name] = slot.apply(old, new, after.get(name, {}), own)
-        if part is not None:
-            if to not in copied:
-                entries[to], copied = entries[to].clone(), copied | {to}
-            entries[to][slice(*part)] = new
-        else:
-            entries[to] = new
-    return entries, after

@@ -1,7 +1,8 @@
 """Clients in this process, one after the other, each training in its row of one matrix."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
+from functools import cache
 
 from torch import Tensor, float16
 
@@ -19,6 +20,7 @@ from unseen.core import (
     Reply,
     Turn,
 )
+from unseen.core.entering import apart
 from unseen.core.joint import Ask, JointLocal, OneOf, Several
 from unseen.core.parts import able
 from unseen.core.replies import finished
@@ -28,6 +30,19 @@ from unseen.errors import UnseenError
 
 #: The local, the model and the client of an ask.
 Key = tuple[int, int, str]
+
+
+@dataclass(frozen=True)
+class Ready:
+    """What is known of an exchange's answers before any client is asked.
+
+    Attributes:
+        answers: What answers in the place of locals.
+        trains: The clients whose model something is still asked of.
+    """
+
+    answers: Mapping[Key, Local]
+    trains: Set[str]
 
 
 class InProcess(Backend):
@@ -76,7 +91,10 @@ class InProcess(Backend):
         places = range(len(clients)) if trains else [0] * len(clients)
         if len(self.matrix) < max(places, default=0) + 1:
             self._hold(len(clients))
-        ready = self._ready(exchange, inbox, clients, turn)
+        asks = cache(lambda: self._leaves(exchange, inbox, clients, turn))
+        answers = self._ready(exchange, asks)
+        left = [ask for ask in asks() if not is_given(ask, answers)] if answers else []
+        ready = Ready(answers, {ask.turn.client for ask in left} if answers else {*clients})
         replies = []
         for name, k in zip(clients, places, strict=True):
             replies.append(self._one(exchange, inbox, name, turn, k, ready))
@@ -84,19 +102,18 @@ class InProcess(Backend):
         return replies
 
     def _one(
-        self, exchange: Exchange, inbox: Inbox, name: str, turn: Turn, k: int,
-        ready: Mapping[Key, Local],
-    ) -> Reply:  # fmt: skip
+        self, exchange: Exchange, inbox: Inbox, name: str, turn: Turn, k: int, ready: Ready
+    ) -> Reply:
         """Return a client's reply, made in row k of the matrix, and keep what it remembers."""
         asked = self._asked(exchange, inbox, name, turn)
-        is_ready = isinstance(ready.get(key_of(asked)), Given)
-        bound = {} if is_ready else self._receive(exchange, inbox, k)
+        bound = self._receive(exchange, inbox, k) if name in ready.trains else {}
         try:
-            reply, memory = self._answer(asked, bound, ready)
+            reply, memory = self._answer(asked, bound, ready.answers)
         except Exception as error:
             at = f"(at client {name!r}, exchange {turn.exchange!r}, round {turn.round})"
             error.add_note(at)
             raise
+        memory = apart(memory, inbox["model"], inbox["buffers"])
         self.memories.write(name, (turn.round, turn.order), memory)
         return reply
 
@@ -112,26 +129,29 @@ class InProcess(Backend):
         asks = (self._asked(exchange, inbox, name, turn) for name in clients)
         return [leaf for ask in asks for leaf in leaves(ask)]
 
-    def _ready(
-        self, exchange: Exchange, inbox: Inbox, clients: Sequence[str], turn: Turn
-    ) -> dict[Key, Local]:
-        """Return what gives answers that cost less for all clients at once."""
+    def _ready(self, exchange: Exchange, asks: Callable[[], list[Ask]]) -> dict[Key, Local]:
+        """Return what gives answers that cost less for all clients at once.
+
+        Args:
+            exchange: The exchange.
+            asks: Returns what is asked of every client by every single federation.
+        """
         ready: dict[Key, Local] = {}
         if not self.joint or not any(isinstance(one, JointLocal) for one in single(exchange.local)):
             return ready
         alike: dict[tuple[int, int], list[Ask]] = {}
-        for ask in self._leaves(exchange, inbox, clients, turn):
+        for ask in asks():
             if isinstance(ask.exchange.local, JointLocal):
                 alike.setdefault((id(ask.exchange.local), id(ask.model)), []).append(ask)
-        for asks in alike.values():
-            first, *_ = asks
+        for group in alike.values():
+            first, *_ = group
             assert isinstance(first.exchange.local, JointLocal)
-            here = [self.clients[ask.turn.client] for ask in asks]
-            memories, nobody = [ask.memory for ask in asks], replace(first.turn, client="")
+            here = [self.clients[ask.turn.client] for ask in group]
+            memories, nobody = [ask.memory for ask in group], replace(first.turn, client="")
             answers = first.exchange.local.answers(
                 first.model, first.inbox, here, memories, nobody
             )  # fmt: skip
-            ready |= zip(map(key_of, asks), (Given(*answer) for answer in answers), strict=True)
+            ready |= zip(map(key_of, group), (Given(*answer) for answer in answers), strict=True)
         return ready
 
     def _answer(
@@ -194,6 +214,11 @@ class Given:
         self, model: Model, inbox: Inbox, client: Client, memory: Memory, turn: Turn
     ) -> tuple[Reply, Memory]:
         return self.reply, memory if self.memory is None else self.memory
+
+
+def is_given(ask: Ask, answers: Mapping[Key, Local]) -> bool:
+    """Return whether the answer to an ask is there already."""
+    return isinstance(answers.get(key_of(ask)), Given)
 
 
 def key_of(ask: Ask) -> Key:

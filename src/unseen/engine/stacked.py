@@ -63,17 +63,15 @@ class Stacked(InProcess):
         self.always = always
         self.trainer = trainer if trainer is not None else Trainer()
 
-    def _ready(
-        self, exchange: Exchange, inbox: Inbox, clients: Sequence[str], turn: Turn
-    ) -> dict[Key, Local]:
+    def _ready(self, exchange: Exchange, asks: Callable[[], list[Ask]]) -> dict[Key, Local]:
         if isinstance(exchange.local, Evaluate):
-            return self._evaluated(exchange.local, self._leaves(exchange, inbox, clients, turn))
+            return self._evaluated(exchange.local, asks())
         batched: dict[Key, Local] = {}
         if any(isinstance(innermost(one), KINDS) for one in single(exchange.local)):
-            batched = self._batched(self._leaves(exchange, inbox, clients, turn))
+            batched = self._batched(asks())
         # Last, since other jobs take their turns while this one waits for its batch: what is large
         # and made before would be held meanwhile.
-        return super()._ready(exchange, inbox, clients, turn) | batched
+        return super()._ready(exchange, asks) | batched
 
     def _evaluated(self, local: Evaluate, asks: Sequence[Ask]) -> dict[Key, Local]:
         """Return the scores of small splits, several of which pass through the network at once."""

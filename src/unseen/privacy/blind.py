@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from unseen.core import Inbox, Memories, Memory, Method, Table, Turn
-from unseen.core.round import apply_sums, sum_by_place
+from unseen.core.entering import apply_sums, sum_by_place
 from unseen.errors import BadReply, UnseenError
 from unseen.privacy import ckks, wire
 from unseen.privacy.kinds import CKKS, STATE, Ask, Cargo, Sealed

@@ -92,6 +92,7 @@ class Running:
         )
         checkpoint = records.load_checkpoint(self.folder, study.device)
         self.state, memories, lengths = checkpoint or (runtime.start(), None, {})
+        self._owned: set[str] = set()
         backend = (
             runtime.in_process(memories)
             if place is None
@@ -143,11 +144,12 @@ class Running:
 
     def round(self) -> None:
         study, watcher = self.setting.study, self.watcher
+        watch, owned = (watcher, None) if watcher.looks else (None, self._owned)
         try:
             self.state, outcomes = play_round(
                 self.method, self.state, self.metered, self.runtime.names, self.runtime.rounds,
                 self.runtime.participation, study.on_bad_reply,
-                watcher if watcher.looks else None,
+                watch, owned,
             )  # fmt: skip
         except Diverged as error:  # the study's other jobs go on
             self.diverged = str(error)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import math
 import time
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, replace
 
 from torch import nn
@@ -19,7 +19,7 @@ from unseen.core.metrics import EVALUATION_BATCH
 from unseen.core.parts import Wrapper, innermost, rewrapped
 from unseen.core.round import due, play_round, sample
 from unseen.core.row_store import MIB
-from unseen.engine.inprocess import InProcess, Key
+from unseen.engine.inprocess import InProcess, Ready
 from unseen.engine.stacked import models_of
 from unseen.local.train import Train
 from unseen.results.records import TEST, VALIDATE, Job
@@ -106,9 +106,8 @@ class Sampled(InProcess):
             self.clients = {n: shortened(c, rows, "train") for n, c in self.whole.items()}
 
     def _one(
-        self, exchange: Exchange, inbox: Inbox, name: str, turn: Turn, k: int,
-        ready: Mapping[Key, Local],
-    ) -> Reply:  # fmt: skip
+        self, exchange: Exchange, inbox: Inbox, name: str, turn: Turn, k: int, ready: Ready
+    ) -> Reply:
         start, label = self.tick(), (turn.round, turn.order)
         if len(self.replies) < self.count:
             reply = super()._one(exchange, inbox, name, turn, k, ready)
