@@ -33,7 +33,8 @@ from unseen.study.setting import read
 #: Recipes for tables, and for data of which a linear model or trees make little.
 TABLES = (
     "fedavg", "fedavg+ensemble(members=3)", "fedavg+shift(alpha=0.5)+ensemble(members=3)", "glm",
-    "boost", "forest", "bag(of='trees')", "portfolio",
+    "boost", "forest", "bag(of='trees')", "portfolio(members=['glm', 'boost', 'forest'])",
+    "portfolio",
 )  # fmt: skip
 IMAGES = (
     "fedavg", "fedavg+ensemble(members=3)", "fedavg+shift(alpha=0.5)+ensemble(members=3)",
