@@ -32,8 +32,9 @@ def paragraph(choice: Choice) -> str:
         f"{' and '.join(ends)}, judged by {expected.sites} sites that the model had not seen."
     ]
     names = {CONSTANT: "a constant answer"}
-    chances = [f"{names.get(n, n)} with {chance:.0%}" for n, chance in row.against.items()]
-    better = [f"It is better there than {' and than '.join(chances)} chance."] if chances else []
+    chances = [f"than {names.get(n, n)} with {chance:.0%}" for n, chance in row.against.items()]
+    parts = [", ".join(chances[:-1]), *chances[-1:]]
+    better = [f"It is better there {' and '.join(filter(None, parts))} chance."] if chances else []
     content = choice.to_json()
     sentences += [*check(content), *better, *against_constant(content)]
     return " ".join([*sentences, *against_others(choice), *against_references(choice)])
