@@ -125,9 +125,13 @@ def lines_of(found: Mapping[str, list[Any]], shared: Mapping[str, Any]) -> Itera
 
 
 def unpack(packed: Path, out: Path) -> None:
-    """Write the folder of an archive, for `unseen table`, or for `unseen study` to go on."""
+    """Write the folder of an archive, for `unseen table`, or for `unseen study` to go on.
+
+    A job's mark is written last and has the digests of its files, so that one that was unpacked in
+    part counts as damaged, and none of the many files has to reach the disk before the next.
+    """
     content = json.loads(lzma.decompress(packed.read_bytes()))
-    write_atomically(out / "study.json", json.dumps(content["study"], indent=1).encode())
+    _put(out / "study.json", json.dumps(content["study"], indent=1).encode())
     for job in content["jobs"]:
         folder = out / job["folder"]
         shared = {key: job[key] for key in NAMES if key in job}
@@ -139,11 +143,16 @@ def unpack(packed: Path, out: Path) -> None:
             _write(folder / records.CROSS, lines_of(job[records.CROSS], shared))
         _write(folder / "rounds.jsonl", job.get("rounds.jsonl", ()))
         mark = {"records": records.digests(folder), **job["mark"]}
-        write_atomically(folder / "done.json", json.dumps(mark, indent=1).encode())
+        _put(folder / "done.json", json.dumps(mark, indent=1).encode())
 
 
 def _write(path: Path, lines: Iterable[Record]) -> None:
-    write_atomically(path, b"".join(map(records.to_line, lines)))
+    _put(path, b"".join(map(records.to_line, lines)))
+
+
+def _put(path: Path, content: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
 
 
 def main() -> None:
