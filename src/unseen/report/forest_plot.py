@@ -9,13 +9,15 @@ from importlib import resources
 from unseen.results.by_site import Effect
 from unseen.results.formats import scale_of
 
-#: In inches: of a column, and of a line.
-WIDE, LINE = 4.2, 0.17
+#: In inches: of a column, of a line, and of what is above and below the lines.
+WIDE, LINE, REST = 4.2, 0.17, 1.2
+#: Columns that stand side by side.
+ACROSS = 3
 DOT, MEAN, ZERO = "#7a8794", "#0b5cad", "#b0b7be"
 
 
 def forest(effects: Sequence[tuple[str, str, Effect]]) -> bytes:
-    """Return the plot as SVG, a column for each comparison.
+    """Return the plot as SVG, a column for each comparison, three side by side.
 
     Args:
         effects: (data set, metric, comparison), at least one.
@@ -24,12 +26,17 @@ def forest(effects: Sequence[tuple[str, str, Effect]]) -> bytes:
     from matplotlib.figure import Figure
 
     style = resources.files("unseen.report") / "drawing.mplstyle"
-    lines = max(len(effect.differences) for _, _, effect in effects) + 2
+    bands = [effects[first : first + ACROSS] for first in range(0, len(effects), ACROSS)]
+    heights = [
+        LINE * (max(len(effect.differences) for _, _, effect in band) + 2) + REST for band in bands
+    ]
     with matplotlib.rc_context(fname=str(style)):
         matplotlib.rcParams["svg.hashsalt"] = "unseen"
-        sheet = Figure((WIDE * len(effects), LINE * lines + 1.2), layout="constrained")
-        for column, (name, metric, effect) in enumerate(effects, 1):
-            axes = sheet.add_subplot(1, len(effects), column)
+        wide = min(len(effects), ACROSS)
+        sheet = Figure((WIDE * wide, sum(heights)), layout="constrained")
+        grid = sheet.add_gridspec(len(bands), wide, height_ratios=heights)
+        for place, (name, metric, effect) in enumerate(effects):
+            axes = sheet.add_subplot(grid[divmod(place, ACROSS)])
             times = scale_of(metric)
             ordered = sorted(effect.differences.items(), key=lambda pair: pair[1])
             axes.axvline(0, color=ZERO, linewidth=1)
