@@ -24,13 +24,13 @@ from unseen.engine.inprocess import InProcess
 from unseen.methods import METHODS, MODIFIERS
 from unseen.methods.base import model_rule, trained
 from unseen.models import build
-from unseen.results import records
+from unseen.results import checkpoint
 from unseen.study.runtime import adapted, completed
 
 SETTINGS = {
     "plain": Training(SGD(0.05), batch_size=8),
     "momentum-kept": Training(
-        SGD(0.05, momentum=0.9, weight_decay=1e-3), epochs=2, batch_size=8, keep_optimiser=True
+        SGD(0.01, momentum=0.9, weight_decay=1e-3), epochs=2, batch_size=8, keep_optimiser=True
     ),
     "adam-steps": Training(Adam(0.01), epochs=None, steps=5, batch_size=8),
 }
@@ -251,11 +251,11 @@ def test_a_run_resumed_from_disk_gives_the_same_bits(expression: str, tmp_path):
 
         state, outcomes = play_round(chosen, state, backend, names, 4, 0.6)
         early += outcomes
-    records.save_checkpoint(tmp_path, state, backend.memories)
+    checkpoint.save(tmp_path, state, backend.memories)
     # The sites go on while the server dies: their memories may be a round ahead.
     play_round(chosen, state, backend, names, 4, 0.6)
     del backend, state
-    state, memories, _ = records.load_checkpoint(tmp_path, "cpu")
+    state, memories, _ = checkpoint.load(tmp_path, "cpu")
     later = play(chosen, state, InProcess(bound(net, roster), roster, memories), names, 4, 0.6)
     assert same(whole, (later[0], early + later[1]))
 

@@ -11,7 +11,8 @@ from support.command_line import Command
 from support.small_studies import expression, rows, study, write, written
 
 from unseen.errors import UnseenError
-from unseen.results.records import Job, load_checkpoint
+from unseen.results import checkpoint
+from unseen.results.records import Job
 
 
 def test_records_know_which_settings_made_them(tmp_path: Path) -> None:
@@ -35,7 +36,7 @@ def test_a_checkpoint_that_is_a_pickle_is_none(tmp_path: Path) -> None:
     for content in (pickle.dumps(Evil()), b"not even that", pickle.dumps({"lengths": 1})):
         stored = hashlib.sha256(content).digest() + content
         (tmp_path / "checkpoint.pt").write_bytes(stored)
-        assert load_checkpoint(tmp_path, "cpu") is None
+        assert checkpoint.load(tmp_path, "cpu") is None
     assert not (tmp_path / "pwned").exists()
 
 

@@ -7,9 +7,7 @@ read the target by accident.
 from __future__ import annotations
 
 import hashlib
-import io
 import json
-import pickle
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -22,8 +20,7 @@ from unseen.core.atomic import write_atomically
 from unseen.results.metric_name import MetricName
 
 if TYPE_CHECKING:
-    from unseen.core.client import Memories
-    from unseen.core.exchange import Outcome, State
+    from unseen.core.exchange import Outcome
     from unseen.core.types import Table
 
 FILES = ("source.jsonl", "target.jsonl", "rounds.jsonl")
@@ -166,65 +163,6 @@ def is_done(folder: Path) -> bool:
         return False
 
 
-def save_checkpoint(folder: Path, state: State, memories: Memories) -> None:
-    """Write the server's state and every client's memory in one file and one step."""
-    import torch
-
-    def own(value: Any) -> Any:  # views would carry their whole storage along
-        if isinstance(value, torch.Tensor):
-            return value.detach().cpu().clone()
-        if isinstance(value, Mapping):
-            return {key: own(inner) for key, inner in value.items()}
-        if isinstance(value, list | tuple):
-            return type(value)(own(inner) for inner in value)
-        return value
-
-    content = {"lengths": _lengths(folder), "digests": digests(folder)}
-    content |= {"round": state.round, "seed": state.seed, "inbox": own(state.inbox)}
-    content |= {"rules": own(state.rules), "memories": own(memories.by_client)}
-    buffer = io.BytesIO()
-    torch.save(content, buffer)
-    payload = buffer.getvalue()
-    write_atomically(folder / "checkpoint.pt", hashlib.sha256(payload).digest() + payload)
-
-
-def load_checkpoint(folder: Path, device: str) -> tuple[State, Memories, Mapping[str, int]] | None:
-    """Read what `save_checkpoint` wrote, with the records' lengths at that time.
-
-    Returns:
-        None where nothing can be resumed: no checkpoint, a damaged one, or other records than those
-        of its time.
-    """
-    import torch
-
-    from unseen.core.client import Memories
-    from unseen.core.exchange import State
-
-    path = folder / "checkpoint.pt"
-    stored = path.read_bytes() if path.exists() else b""
-    digest, payload = stored[:32], stored[32:]
-    if not payload or hashlib.sha256(payload).digest() != digest:
-        return None
-    try:
-        content = torch.load(io.BytesIO(payload), weights_only=True)
-        lengths: dict[str, int] = content["lengths"]
-        same = bool(content["digests"] == digests(folder, lengths))
-    except (pickle.UnpicklingError, RuntimeError, LookupError, TypeError, ValueError, OSError):
-        return None  # somebody else wrote it; nothing of it ran
-    if not same:
-        return None
-
-    def moved(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        return {name: tensor.to(device) for name, tensor in tensors.items()}
-
-    memories = {
-        client: [(tuple(label), moved(memory)) for label, memory in entries]
-        for client, entries in content["memories"].items()
-    }
-    state = State(content["round"], moved(content["inbox"]), content["rules"], content["seed"])
-    return state, Memories(memories), lengths
-
-
 def lines_of(
     outcome: Outcome,
     job: Job,
@@ -331,13 +269,13 @@ def digests(folder: Path, lengths: Mapping[str, int] | None = None) -> dict[str,
         lengths: Name -> how many bytes count; None: all bytes of all files.
     """
     hashes = {}
-    for name, end in (_lengths(folder) if lengths is None else lengths).items():
+    for name, end in (lengths_of(folder) if lengths is None else lengths).items():
         content = (folder / name).read_bytes() if (folder / name).exists() else b""
         hashes[name] = hashlib.sha256(content[:end]).hexdigest()
     return hashes
 
 
-def _lengths(folder: Path) -> dict[str, int]:
+def lengths_of(folder: Path) -> dict[str, int]:
     """Return the size in bytes of each record file; an optional file that is empty is left out."""
     paths = {name: folder / name for name in (*FILES, *OPTIONAL)}
     sizes = {name: path.stat().st_size if path.exists() else 0 for name, path in paths.items()}

@@ -23,7 +23,7 @@ from unseen.engine.inprocess import InProcess
 from unseen.engine.stacked import Stacked
 from unseen.errors import Diverged, UnseenError
 from unseen.privacy.ledger import Metered, before_training
-from unseen.results import records
+from unseen.results import checkpoint, records
 from unseen.results.metric_name import main_metric
 from unseen.results.records import Job, Log
 from unseen.results.selection import select
@@ -90,8 +90,8 @@ class Running:
         self.runtime = runtime = Runtime.of(
             setting, data, prepared, setting.tuned or job.method, job.seed
         )
-        checkpoint = records.load_checkpoint(self.folder, study.device)
-        self.state, memories, lengths = checkpoint or (runtime.start(), None, {})
+        saved = checkpoint.load(self.folder, study.device)
+        self.state, memories, lengths = saved or (runtime.start(), None, {})
         self._owned: set[str] = set()
         backend = (
             runtime.in_process(memories)
@@ -176,7 +176,7 @@ class Running:
 
     def checkpoint(self) -> None:
         """Keep the state, from which a job that is stopped goes on."""
-        records.save_checkpoint(self.folder, self.state, self.backend.to_checkpoint())
+        checkpoint.save(self.folder, self.state, self.backend.to_checkpoint())
         self._saved = time.monotonic()
 
     def close(self) -> None:
