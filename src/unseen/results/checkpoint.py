@@ -73,7 +73,7 @@ def load(folder: Path, device: str) -> tuple[State, Memories, Mapping[str, int]]
         client: [(tuple(label), memory) for label, memory in entries]
         for client, entries in each_tensor(content["memories"], there).items()
     }
-    beside = iter(content.get("beside", ()))  # files of before 0.3 say nothing of it
+    beside = iter(content.get("beside", ()))  # older files say nothing of it
     rules = each_tensor(content["rules"], lambda t: there(t) if next(beside, False) else t)
     inbox = each_tensor(content["inbox"], there)
     state = State(content["round"], inbox, rules, content["seed"])
