@@ -15,7 +15,6 @@ from unseen.local import in_parts
 
 def parts_of(rows: int, monkeypatch: pytest.MonkeyPatch, columns: int = 6) -> None:
     monkeypatch.setattr(in_parts, "LARGE_ON_CPU", rows * columns)
-    monkeypatch.setattr(in_parts, "LEAST", 1)
 
 
 def largest(expression: str, clients: dict[str, Client], monkeypatch, **options) -> list[int]:
@@ -50,11 +49,6 @@ def test_parts_sum_up_to_the_whole(expression: str, rows: int, monkeypatch) -> N
     start = played(expression, clients, 0).state.inbox["model"]
     moved = float((whole - start).norm())
     torch.testing.assert_close(found, whole, rtol=1e-4, atol=1e-4 * moved)
-
-
-def test_a_part_has_a_few_rows_however_large_one_is(monkeypatch) -> None:
-    monkeypatch.setattr(in_parts, "LARGE_ON_CPU", 1)
-    assert max(largest("fedsgd", federation(3), monkeypatch)) == in_parts.LEAST
 
 
 @pytest.mark.parametrize("rows", [1, 7, 40])

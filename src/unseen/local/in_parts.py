@@ -13,9 +13,7 @@ from unseen.core import Client, Inbox, Memory, Model, Split, Turn
 #: over in parts.
 LARGE = 2**22
 #: The same on a CPU, where what a convolution makes of more is written to memory and read again.
-LARGE_ON_CPU = 2**17
-#: Rows of a part at least: with fewer, large images take longer.
-LEAST = 4
+LARGE_ON_CPU = 2**19
 
 
 @dataclass(frozen=True)
@@ -63,7 +61,7 @@ def in_parts(
     """
     split = client.split("train")
     large = LARGE_ON_CPU if torch.device(model.device).type == "cpu" else LARGE
-    size = chunk or max(LEAST, large // max(1, split.x[slice(0, 1)].numel()))
+    size = chunk or max(1, large // max(1, split.x[slice(0, 1)].numel()))
     norms = (m for m in model.module.modules() if isinstance(m, _BatchNorm))
     if len(split) <= size or not hasattr(of, "in_parts") or any(m.training for m in norms):
         return None

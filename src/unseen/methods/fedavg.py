@@ -36,9 +36,9 @@ def fedsgd(
         weights: `"uniform"`, as FedILC's tables use it, or `"examples"`.
         chunk: the most examples that pass the network at a time, for a client whose split does not
             fit in memory: a gradient is the sum of its parts', so that only rounding differs. None
-            takes four examples, or as many as hold 131,000 numbers, on a GPU four million. Where
-            BatchNorm would normalise each part by itself, or a loss is not a mean over examples,
-            the split passes whole.
+            takes as many as hold half a million numbers, on a GPU four million. Where BatchNorm
+            would normalise each part by itself, or a loss is not a mean over examples, the split
+            passes whole.
 
     Note:
         The training's optimiser and learning rate run on the server, unless a server optimiser is
