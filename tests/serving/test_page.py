@@ -80,4 +80,4 @@ def test_the_page_runs_as_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         for name in set(sys.modules) - before:  # the page's own, which another page may call alike
             if str(tmp_path) in str(getattr(sys.modules[name], "__file__", "")):
                 del sys.modules[name]
-    assert os.path.exists("heart/model.onnx.md")
+    assert os.path.exists("heart-model/model.onnx.md")

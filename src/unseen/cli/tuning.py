@@ -34,8 +34,8 @@ def tune(
 
     Every method has the same number of trials, of which the first is the study's own setting. All
     domains are sources but those that the study's file, or holdout=..., keeps away. A repeated
-    command resumes. For each method a file is written that `unseen train` takes. A [tune] table in
-    a study makes the search part of every method and target of its table.
+    command resumes. For each method a file is written that `unseen train` takes. A \\[tune] table
+    in a study makes the search part of every method and target of its table.
 
     Args:
         name: The study.

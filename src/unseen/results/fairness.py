@@ -101,7 +101,7 @@ def of_sources(
         return (), even
     if len(tasks := {run.task for run, _ in rows}) > 1:
         what = f"{metric!r} has a column per environment, so it is of one task; this study has "
-        remedy = f"Name one of them: --targets {min(tasks)}."
+        remedy = f"Call the study by its name, with one of them: --targets {min(tasks)}."
         raise UnseenError(f"{what}{', '.join(sorted(tasks))}.", remedy=remedy)
     columns = tuple(dict.fromkeys(column for _, at in rows for column in at))
     return columns, [
