@@ -2,7 +2,7 @@
 
     python benchmarks/whole_split.py [--quick]
 
-FedSGD's, with one thread. The ways differ in rounding alone, which is checked.
+FedSGD's, with one thread. The ways differ in rounding alone: the page says by how much.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ SIZES = (19, 17, 22)
 
 
 class Gradient:
-    """The gradient over one client's split in parts of so many numbers."""
+    """The gradient over one client's split, in parts that hold 2^`size` numbers."""
 
     def __init__(self, net: str, size: int, rows: int) -> None:
         shape, draws = NETS[net][0], keyed("rows")

@@ -135,9 +135,11 @@ def commands(group: click.Group, path: tuple[str, ...] = ()) -> Iterator[tuple[s
 
 @pytest.mark.parametrize("path", commands(typer.main.get_command(app)), ids=" ".join)  # type: ignore[arg-type]
 def test_no_word_of_the_help_is_lost(unseen: Command, path: tuple[str, ...]) -> None:
-    """Square brackets are markup to rich: what stands in them leaves a blank before the stop."""
+    """Square brackets are markup to rich: what stands in them leaves a blank before the stop, or
+    two between words."""
     text = unseen(*path, "--help").out
     assert re.search(r" \.(\s|$)", text) is None
+    assert re.search(r"\S {2,}\S", text.partition("╭")[0]) is None
     if "--data-dir" in text and "report" not in path:
         assert "$UNSEEN_DATA" in text
 

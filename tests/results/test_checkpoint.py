@@ -9,22 +9,14 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.job_folders import log
 
 from unseen.core.client import Memories
 from unseen.core.exchange import State
 from unseen.results import checkpoint
-from unseen.results.records import FILES, Log
+from unseen.results.records import FILES
 
 same_folder = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-
-
-def log(folder: Path, rounds: int = 3) -> None:
-    """Write a job's folder with one record per file and round."""
-    opened = Log.resume(folder, {})
-    for r in range(rounds):
-        for name in FILES:
-            opened.append(name, [{"round": r, "value": r / 7}])
-    opened.close()
 
 
 def test_a_checkpoint_gives_back_state_and_memories(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.job_folders import log
 
 from unseen.core.atomic import write_atomically
 from unseen.core.exchange import Outcome
@@ -19,16 +20,6 @@ from unseen.results.records import FILES, Job, Log, read_lines, to_line
 
 RECORDS = [{"round": r, "domain": d, "loss": r / 3} for r in range(3) for d in ("å", "b")]
 same_folder = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-
-
-def log(folder: Path, rounds: int = 3) -> Path:
-    """A job's folder with one record per file and round."""
-    opened = Log.resume(folder, {})
-    for r in range(rounds):
-        for name in FILES:
-            opened.append(name, [{"round": r, "value": r / 7}])
-    opened.close()
-    return folder
 
 
 # --- folders -------------------------------------------------------------------------------

@@ -101,6 +101,7 @@ def test_what_the_directory_says_of_the_training(of_rows: Trained) -> None:
         "rounds": 2, "down": 2 * 4 * size + statistics, "up": 2 * 4 * size + statistics + ranges
     }  # fmt: skip
     card = (folder / "README.md").read_text()
+    assert "\n- seed " in card  # a point of the list begins its own line
     for word in ("## Privacy", "## Limits", "| west | held out | 24 |", spec["fingerprint"]):
         assert word in card
     assert "mcmahan2017" in (folder / "citations.bib").read_text().lower()
