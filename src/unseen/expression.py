@@ -87,6 +87,30 @@ def parse(text: str) -> tuple[Call, ...]:
     return tuple(_Reader(text.strip()).parts())
 
 
+def nested(text: str) -> Iterator[Call]:
+    """Yield the parts of an expression, and those of expressions among its options, at any depth.
+
+    Example:
+        >>> [call.name for call in nested("stack(members=['glm', 'fedavg+ga'])")]
+        ['stack', 'glm', 'fedavg', 'ga']
+    """
+    later = list(parse(text))
+    while later:
+        call = later.pop(0)
+        yield call
+        for option in _texts(list(call.arguments.values())):
+            with suppress(UnseenError):  # most texts are not expressions
+                later += parse(option)
+
+
+def _texts(value: object) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _texts(item)
+
+
 def text(calls: tuple[Call, ...]) -> str:
     """Return the canonical text: options in the order given, none added; `parse(text(c)) == c`.
 

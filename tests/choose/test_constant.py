@@ -12,6 +12,7 @@ from support.made_trials import trials
 from unseen import UnseenError
 from unseen.choose import Candidates, choose, play
 from unseen.choose.choice_page import expectation, page, paragraph, write
+from unseen.choose.constant import against_constant
 from unseen.choose.texts import figure_text
 from unseen.choose.trials import ALONE, BASE, CONSTANT, POOLED
 from unseen.spec.study import StudySpec
@@ -166,3 +167,11 @@ def test_a_constant_without_a_figure_at_a_site_takes_no_site_away(tmp_path: Path
     assert found.sites == ["a", "b", "c"]
     with pytest.raises(UnseenError, match="not an answer"):
         expectation(tmp_path / "out")
+
+
+def test_each_other_recipe_is_corrected_for_as_many_as_there_are_others() -> None:
+    """t = 3.44 with three degrees of freedom: beyond 3.18 (0.1 / 2), not beyond 3.74 (0.1 / 3)."""
+    base, gaps = np.full(4, 0.7), np.array([0.007, 0.02, 0.03, 0.04])
+    made = trials({BASE: base, "glm": base + 0.1, "boost": base + gaps, CONSTANT: base})
+    found = against_constant(made, "glm")
+    assert found is not None and found.better == ("glm", "boost")

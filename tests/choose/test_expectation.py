@@ -141,3 +141,9 @@ def test_what_few_rows_leave_to_chance():
     shares = rng.binomial(50, 0.8, 2000) / 50  # sites that differ by chance alone
     assert chance_share(list(shares), [50] * 2000) > 0.9
     assert chance_share([0.2, 0.5, 0.8], [10_000] * 3) < 0.001
+
+
+def test_the_share_of_chance_is_the_mean_binomial_variance_over_that_of_sites():
+    within = (0.2 * 0.8 / 10 + 0.5 * 0.5 / 20 + 0.8 * 0.2 / 40) / 3
+    found = chance_share([0.2, 0.5, 0.8], [10, 20, 40])
+    assert found == pytest.approx(within / np.var([0.2, 0.5, 0.8], ddof=1))

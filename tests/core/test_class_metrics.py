@@ -183,3 +183,9 @@ def test_the_logit_of_two_classes_is_that_of_their_probability() -> None:
     p = probabilities(outputs.double())[:, 1]
     assert class_scores(outputs.double()).tolist() == pytest.approx(p.logit().tolist())
     assert math.isclose(float(probabilities(outputs[:, :1])[0].sum()), 1.0, rel_tol=1e-6)
+
+
+def test_samples_of_one_class_have_no_precision() -> None:
+    outputs, y = torch.tensor([[0.0], [1.0], [2.0]]), torch.tensor([0, 1, 1])
+    weights = torch.tensor([[0.0, 1.0, 1.0], [2.0, 0.0, 0.0]], dtype=torch.float64)
+    assert WEIGHTED["auprc"](outputs, y)(weights).isnan().all()

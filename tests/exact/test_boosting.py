@@ -236,3 +236,31 @@ def test_sites_together_send_the_same_bits_as_one_at_a_time():
     assert torch.equal(together.state.inbox["model"], alone.state.inbox["model"])
     for first, second in zip(together.outcomes[1:], alone.outcomes[1:], strict=True):
         assert torch.equal(first.table["loss"], second.table["loss"])
+
+
+def test_a_row_on_a_border_lies_left_of_it():
+    """Both values of the column are borders of the grid, and so edges of bins."""
+    x = np.repeat(grid()[[GRID // 2, GRID // 2 + 40]], 30)[:, None]
+    y = np.repeat([0, 1], 30)
+    run = played("boost(trees=1, depth=1, least=5)", sites(x, y, 2))
+    found = scores(run.model, x).reshape(60, -1)[:, -1]
+    assert (found[:30] < found[30:]).all()
+
+
+def test_a_site_that_remembers_an_earlier_round_replays_the_trees():
+    from unseen.core.client import Memories
+    from unseen.engine.inprocess import InProcess
+
+    class Late(InProcess):
+        def map(self, exchange, inbox, clients, turn):
+            if turn.round == 6:  # as after round 3
+                self.memories = Memories(self.kept)
+            replies = super().map(exchange, inbox, clients, turn)
+            if turn.round == 3:
+                self.kept = {name: list(own) for name, own in self.memories.by_client.items()}
+            return replies
+
+    x, y, _ = rows(classes=3)
+    usual = played("boost(trees=3, depth=3)", sites(x, y, 3)).state.inbox["model"]
+    again = played("boost(trees=3, depth=3)", sites(x, y, 3), backend=Late)
+    assert torch.equal(again.state.inbox["model"], usual)

@@ -202,3 +202,53 @@ def test_the_largest_score_is_known_as_such() -> None:
     draw = keyed("largest")
     scores = pool({n: torch.rand(10, generator=draw).double() + 0.1 for n in "abc"})
     assert scores.is_largest(0.75) and not scores.is_largest(0.72)
+
+
+def test_a_threshold_between_the_classes_lies_in_the_middle() -> None:
+    counts = Counts(class_counts(torch.tensor([[-1.0], [1.0]]), torch.tensor([0, 1])))
+    assert threshold("youden", counts).value == pytest.approx(0.5, abs=0.02)
+
+
+def test_the_lowest_threshold_has_the_specificity() -> None:
+    """Two of three rows of class 0 lie below the first border above -1, and no row of class 1."""
+    z, y = torch.tensor([[-2.0], [-1.01], [0.4], [1.0]]), torch.tensor([0, 0, 0, 1])
+    rule = threshold("specificity>=0.6", Counts(class_counts(z, y)))
+    assert rule.logit == pytest.approx(-1.0) and rule.sensitivity == 1.0
+    assert rule.specificity == pytest.approx(2 / 3)
+
+
+def test_a_score_beyond_all_bins_is_the_largest() -> None:
+    scores = pool({n: torch.tensor([0.1, 1e5], dtype=torch.float64) for n in "abc"})
+    assert scores.quantile(0.7) == math.inf and scores.is_largest(0.7)
+    assert not scores.is_largest(0.3)
+
+
+def test_a_sites_own_intercept_is_drawn_to_the_common_one() -> None:
+    outputs, y = answered(1)
+    fit, _ = fit_calibration("platt", outputs, y, own=True)
+    for name in SIZES:
+        z, labels = outputs[name][:, 0].numpy(), y[name].numpy()
+
+        def objective(b: float, z: np.ndarray = z, labels: np.ndarray = labels) -> float:
+            u = fit.scale * z + b
+            return float((np.logaddexp(0, u) - labels * u).sum() + (b - fit.shift[0]) ** 2 / 2)
+
+        best = scipy.optimize.minimize_scalar(objective).x
+        assert fit.sites[name] == pytest.approx((best,), abs=1e-5)
+
+
+def test_a_row_like_all_others_is_in_the_middle_of_them() -> None:
+    x = torch.randn(50, 2, generator=keyed("middle")).double()
+    novelty = Novelty.of(*moments(x, torch.zeros(50, dtype=torch.int64), 1))
+    novelty = novelty.with_site(x[:1].expand(5, -1)).with_site(x[:1].expand(9, -1))
+    assert novelty.score(x[:1]).tolist() == [0.5]
+
+
+@pytest.mark.parametrize("outputs", [torch.zeros(4, 1), torch.zeros(4, 2)])
+def test_a_row_at_the_threshold_is_answered_as_it_is_counted(outputs: torch.Tensor) -> None:
+    y = torch.tensor([0, 0, 1, 1])
+    rule = threshold("0.5", Counts(class_counts(outputs, y)))
+    applied = rule.applied(outputs)
+    positive = applied[:, 0] > 0 if applied.shape[1] == 1 else applied.argmax(1) == 1
+    assert float(positive[y == 1].double().mean()) == rule.sensitivity == 1.0
+    assert float((~positive)[y == 0].double().mean()) == rule.specificity == 0.0

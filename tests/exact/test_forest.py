@@ -200,3 +200,9 @@ def test_trees_that_do_not_grow_yet_answer_with_the_mean():
     model.bind(state.inbox["model"].clone(), state.inbox["buffers"].clone())
     with torch.no_grad():
         np.testing.assert_allclose(model(torch.from_numpy(x)).mean(), y.mean(), atol=0.5)
+
+
+def test_trees_of_another_block_are_other_trees():
+    x, y, _ = rows()
+    module = grown(x, y, "forest(trees=20, depth=4)").model.module
+    assert not torch.equal(module.feature[:10], module.feature[10:])

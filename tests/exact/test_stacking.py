@@ -11,7 +11,7 @@ from support.sites import federation
 
 from unseen import UnseenError
 from unseen.core.client import Client, Split
-from unseen.exact.stacking import Judge, Weigh, brier, products, simplex
+from unseen.exact.stacking import Judge, Weigh, brier, gain, products, simplex
 
 
 def problem(rng, M):
@@ -71,7 +71,13 @@ def test_a_member_that_gives_no_number_is_scored_as_a_guess():
 
 
 @pytest.mark.parametrize(
-    ("gains", "kept"), [([0.1, 0.12, 0.11], True), ([0.1, -0.1, 0.02], False), ([-0.1] * 3, False)]
+    ("gains", "kept"),
+    [
+        ([0.1, 0.12, 0.11], True),
+        ([0.1, -0.1, 0.02], False),
+        ([-0.1] * 3, False),
+        ([0.2, 0.0, -0.02], False),
+    ],
 )
 def test_equal_weights_unless_better_by_a_standard_error(gains, kept):
     d = torch.tensor(gains, dtype=torch.float64)
@@ -163,3 +169,12 @@ def test_one_source_site_is_refused():
 def test_fewer_than_two_members_are_refused():
     with pytest.raises(UnseenError, match="two or more methods"):
         played("stack(members=['glm'])", federation(2))
+
+
+def test_one_other_site_is_enough_to_judge_by():
+    """Its weights are all on the member that is right there, which is wrong here."""
+    y = torch.tensor([0, 1, 1, 0])
+    right, wrong = torch.eye(2)[y], torch.eye(2)[1 - y]
+    here, there = products(torch.stack([wrong, right]), y), products(torch.stack([right, wrong]), y)
+    found = gain(here, torch.cat([there, there.new_ones(1)]), 0.0)
+    assert float(found) == pytest.approx(0.5 - 2.0)  # Brier of halves less that of the wrong one

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
 pytest.importorskip("flwr", reason="needs the extra flower")
 
@@ -15,6 +17,7 @@ from test_hall import SITES, _quick, written
 
 from unseen.errors import UnseenError
 from unseen.federation.flower import server_run as federated
+from unseen.federation.flower.gate import RULES, nearly_unique
 from unseen.federation.flower.site import Site, load
 from unseen.federation.flower.site_handler import answer_from, handle
 from unseen.federation.flower.site_messages import Waiting
@@ -304,3 +307,43 @@ def test_every_rule_that_a_study_breaks_is_said_at_once() -> None:
     )  # fmt: skip
     rules = [breach.rule for breach in breaches(policy, spec)]
     assert rules == ["datasets", "methods", "least.channel", "least.blind", "most.rounds"]
+
+
+def test_an_answer_that_reaches_the_budget_is_given_and_counts_once() -> None:
+    pytest.importorskip("opacus", reason="needs the extra dp")
+    release = {"protects": "example", "noise": 2.0, "rate": 0.1, "steps": 10, "delta": 1e-5,
+               "clip": 1.0}  # fmt: skip
+    line = {"answer": "a", "trained": True, "releases": [release]}
+    used = spending.epsilon([line], 1e-5)["example"]
+    assert spending.epsilon([line, line], 1e-5) == {"example": used}
+    assert spending.over_budget([], line, used, 1e-5) == ""
+    assert "ε would be" in spending.over_budget([], line, 0.999 * used, 1e-5)
+
+
+def test_values_without_rows_do_not_make_a_column_nearly_unique() -> None:
+    assert not nearly_unique(torch.tensor([10, 10, 0, 0, 0]), 5)
+    assert not nearly_unique(torch.tensor([0, 0]), 5)
+    assert nearly_unique(torch.tensor([4, 5]), 5)  # 4.5 on the average
+
+
+def test_no_more_questions_are_answered_than_the_most(tmp_path: Path) -> None:
+    policy = Policy(most={"questions": 2})
+    site = SimpleNamespace(policy=policy, account=tmp_path)
+    desk: Any = SimpleNamespace(site=site, proposal=SimpleNamespace(digest="d"))
+    ledger, check = SiteLedger(tmp_path), RULES["hello"]["most.questions"]
+    ledger.append(study="d")
+    ledger.append(study="d", rule="columns")  # a refusal is no answer
+    ledger.append(study="other")
+    assert not list(check(desk))
+    ledger.append(study="d")
+    assert list(check(desk))
+
+
+def test_a_study_at_the_limits_breaks_no_rule() -> None:
+    training = {"steps": 5, "batch_size": 4}
+    spec = StudySpec(dataset="rotated-digits", methods=("fedavg",), rounds=3, training=training)
+    least, most = {"examples": 20, "steps": 5, "batch_size": 4}, {"rounds": 3}
+    assert not list(breaches(Policy(least=least, most=most), spec))
+    least, most = {"examples": 21, "steps": 6, "batch_size": 5}, {"rounds": 2}
+    rules = [breach.rule for breach in breaches(Policy(least=least, most=most), spec)]
+    assert rules == ["least.batch_size", "least.steps", "least.examples", "most.rounds"]

@@ -59,7 +59,7 @@ def test_sites_give_the_records_of_one_process(tmp_path: Path, loss: str) -> Non
 
 def test_both_columns_are_labels_to_a_sites_rules(tmp_path: Path) -> None:
     uses = columns_of(f"table({OPTIONS}, unit='patient')")
-    assert uses == {"site": "domain", "days": "label", "died": "label", "patient": "unit"}
+    assert uses == [("site", "domain"), ("days", "label"), ("died", "label"), ("patient", "unit")]
     every = '"*" = ["feature", "text", "label", "group", "unit", "domain", "levels"]'
     closed = OPEN.replace(every, 'days = "label"\na = "feature"\nb = "feature"\nc = "feature"')
     study, hall = prepared(tmp_path, "cox()", closed)

@@ -322,3 +322,9 @@ def test_labels_inside_an_interval_stay_there() -> None:
     assert units[:5].floor().long().tolist() == place[:5]
     assert bool((units[5:] >= 4).all()) and units[6] > units[5]
     assert Hazards(cuts=cuts).outputs == 4 and Hazards().outputs == 10
+
+
+def test_an_end_at_the_last_time_is_left_out() -> None:
+    """Hazards of 1/2, all dead at the second end: S(1)^2 = (1 - S(1))^2 = 1/4 alone counts."""
+    y = torch.tensor([[0.5, 1.0], [2.0, 1.0]])
+    assert integrated_brier(torch.zeros(2, 3), y) == pytest.approx(0.25)

@@ -477,3 +477,40 @@ def test_a_row_that_is_not_finite_names_its_client(drop: str) -> None:
     state, outcomes = play(made, state, backend, sorted(clients), 1, on_bad_reply="drop")
     assert list(outcomes[0].dropped) == ["site-b"]
     assert bool(torch.isfinite(state.inbox["model"]).all())
+
+
+# --- a server that lies ---------------------------------------------------------------------------
+
+
+def opened(stack: Stack, part: bytes, **said: object) -> str:
+    """What site 0 answers to whoever asks it to open a ciphertext as a sum."""
+    header = {"kind": "open", "slot": "model", **stack.server.label, **stack.server.mark}
+    header |= {"levels": 1, "size": 40, "exponent": 0, "present": [0], "dtype": "float32"}
+    answer = stack.sites["site-0"].answer(
+        pack({**header, "total": 1.0, "steps": [1], **said}, [part])
+    )
+    head, _ = unpack(answer, "an answer")
+    return str(head.get("why", head["kind"]))
+
+
+def test_a_row_is_not_opened_as_a_sum(keys: tuple[bytes, bytes]) -> None:
+    """A row is at 2^40, a sum at 2^90 over a modulus; a smaller scale would magnify the noise."""
+    stack = Stack(updates(3, 40), Mean(), keys=keys)
+    row = bytes(stack.rows().sealed[1].parts[0])
+    stack.begin(updates(3, 40))
+    scheme = stack.server.keys.tools(1)[0]
+    content = scheme.ciphertext(row, "a row")
+    content.scale = 2.0**20
+    assert "not at the scale of sums" in opened(stack, scheme.to_bytes(content))
+
+
+def test_a_sum_has_the_size_of_the_rows(keys: tuple[bytes, bytes]) -> None:
+    stack = Stack(updates(3, 40), Mean(), keys=keys)
+    row = bytes(stack.rows().sealed[1].parts[0])
+    assert "another size" in opened(stack, row, size=4096)
+
+
+def test_sums_are_not_opened_before_their_weights(keys: tuple[bytes, bytes]) -> None:
+    stack = Stack(updates(3, 40), PPDG(lam=0.1), keys=keys)
+    row = bytes(stack.rows().sealed[1].parts[0])
+    assert "before its weights" in opened(stack, row)

@@ -81,6 +81,21 @@ def test_clipped_sums_are_those_of_a_loop_over_examples(kind, clip, dtype):
     assert float(value) == pytest.approx(expected_loss, rel=gamma(n, value.dtype))
 
 
+@pytest.mark.parametrize("kind", ["mlp", "cnn"])
+def test_a_gradient_beyond_floats_counts_as_none(kind):
+    """A reply that is not finite would say, past all noise, that there is such an example."""
+    model, x, y = net(kind)
+    loss, algebra = output_loss(CrossEntropy(), "t"), linear(model)
+    with_it = x.clone()
+    with_it[3] *= 1e30
+    clipped_sum(model, loss, with_it, y, 0.3, 5, algebra)
+    found = model.gradient.clone()
+    assert torch.isfinite(found).all()
+    rest = torch.arange(len(y)) != 3
+    clipped_sum(model, loss, x[rest], y[rest], 0.3, 5, algebra)
+    torch.testing.assert_close(found, model.gradient)
+
+
 def test_clipped_sums_in_bfloat16_are_those_of_a_loop_as_far_as_it_is_precise():
     """bfloat16 has 8 bits of precision: 2^-8 for each product."""
     model, x, y = net("mlp")

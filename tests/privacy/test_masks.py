@@ -130,13 +130,36 @@ def test_a_sum_of_one_is_refused() -> None:
         play(made, start(made, model, names, 0), backend, names, 1)  # type: ignore[arg-type]
 
 
-def test_weights_that_single_out_a_client_are_refused() -> None:
+@pytest.mark.parametrize(
+    ("weights", "why"),
+    [
+        ([1.0, 0.0, 0.0], "leave only site-a"),
+        ([1.0, 1e-13, -1e-13], "leave only site-a"),
+        ([1.0, float("nan"), float("nan")], "not all finite"),
+    ],
+)
+def test_weights_that_single_out_a_client_are_refused(weights: list[float], why: str) -> None:
     backend, made, model, names = behind(3)
     play(made, start(made, model, names, 0), backend, names, 1)  # type: ignore[arg-type]
     rows = backend.server.rows("model", held(backend), backend.ask)
     again(backend)
-    with pytest.raises(BadReply, match="leave only site-a"):
-        rows.linear(torch.tensor([1.0, 0.0, 0.0], dtype=torch.float64))
+    with pytest.raises(BadReply, match=why):
+        rows.linear(torch.tensor(weights, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("weights", [[0.5, 0.25, 0.25], [0.5, 0.5]])
+def test_no_second_sum_of_the_same_rows_is_opened(weights: list[float]) -> None:
+    """Two sums would differ by rows of few sites, of one in the case of two sites of three."""
+    backend, made, model, names = behind(3)
+    play(made, start(made, model, names, 0), backend, names, 1)  # type: ignore[arg-type]
+    first = backend.server.rows("model", held(backend), backend.ask)
+    third = torch.full((3,), 1 / 3, dtype=torch.float64)
+    again(backend)
+    first.linear(third)  # the same sum, as after a crash of the server
+    again(backend)
+    others = backend.server.rows("model", held(backend)[: len(weights)], backend.ask)
+    with pytest.raises(BadReply, match="would differ by rows of few sites"):
+        others.linear(torch.tensor(weights, dtype=torch.float64))
 
 
 def again(backend: channel.Channelled) -> None:
@@ -222,8 +245,9 @@ def test_a_question_is_answered_once_or_for_fewer() -> None:
 
 
 def test_an_overflow_is_refused() -> None:
-    with pytest.raises(BadReply, match="would overflow"):
-        masks.fixed(np.array([1e7]), 40, 3)
+    with pytest.raises(BadReply, match="would overflow") as refused:
+        masks.fixed(np.array([1.234567e7]), 40, 3)
+    assert "1.23" not in str(refused.value)  # which would be a number of the row
     assert masks.fixed(np.array([-1.0]), 40, 3).view(np.int64)[0] == -(1 << 40)
 
 

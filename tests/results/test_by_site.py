@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,8 +21,10 @@ from unseen.results.by_site import (
     across,
     effects,
     figures,
+    joined,
 )
 from unseen.results.paired import detectable, equivalence, permuted
+from unseen.results.records import Job
 from unseen.results.site_page import page
 
 DIFFERENCES = (0.03, -0.01, 0.02, 0.05, 0.04, 0.013, -0.002, 0.06, 0.011)
@@ -238,3 +241,66 @@ def test_comparisons_that_did_not_run_count_in_the_correction() -> None:
     assert one.corrected == pytest.approx(3 * 2 / 2**10)
     text = page([sites], "ours", [(one,)])
     assert "corrected for the 3 comparisons that were declared, of which 2 did not run" in text
+
+
+@pytest.mark.parametrize(("metric", "share"), [("accuracy", 0.1), ("loss", 0.9)])
+def test_the_tail_is_a_tenth_from_the_worse_end(metric: str, share: float) -> None:
+    values = (0.7, 0.2, 0.9, 0.4, 0.55)
+    row = replace(sites(ours=values), metric=metric).row("ours")
+    assert row.tail == pytest.approx(np.quantile(values, share))
+
+
+def test_the_others_choose_the_lower_loss() -> None:
+    """The accuracies of `test_the_others_choose_for_each_site`, each taken from 1."""
+    losses = replace(sites(ours=(0.1, 0.4, 0.5), theirs=(0.8, 0.3, 0.4)), metric="loss")
+    choice = by_others(losses, ["ours", "theirs"])
+    assert choice is not None
+    assert choice.choices == {"s0": "theirs", "s1": "ours", "s2": "ours"}
+    assert choice.best == 0 and choice.regret == pytest.approx((0.7 + 0.1 + 0.1) / 3)
+    assert choice.over["ours"][0] == pytest.approx(-0.7 / 3)
+
+
+def test_over_data_sets_the_lowest_loss_has_the_first_rank() -> None:
+    losses = [replace(two(name), metric="loss") for name in "abcdef"]
+    over = across(losses, "ours", ["theirs", "others"])
+    assert over.ranks == {"ours": 3.0, "theirs": 1.0, "others": 2.0}
+
+
+def test_the_fewest_seeds_of_any_figure_are_named(tmp_path: Path) -> None:
+    path = write(tmp_path / "rows.csv", rows("abcd"))
+    settings = {"rounds": 1, "seeds": 2, "holdout": {"groups": 2}}
+    study(path, methods=["glm"], **settings).run(tmp_path / "out")
+    shutil.rmtree(Job("glm", "a", 1).folder(tmp_path / "out"))
+    (whole,) = figures([tmp_path / "out"])
+    assert whole.seeds == 1 and set(whole.figures["glm"]) == set("abcd")
+    parts = replace(sites(one=(0.5,)), seeds=2), sites(two=(0.5,))
+    assert joined(parts).seeds == joined(parts[::-1]).seeds == 2
+
+
+def test_no_permuted_p_is_below_that_of_its_draws() -> None:
+    """Of 99,999 draws of 40 signs none is of one sign: (0 + 1) / (99,999 + 1)."""
+    assert permuted([1.0] * 40) == 1e-5
+
+
+def test_differences_without_a_spread_are_within_the_margin_or_not() -> None:
+    assert equivalence([0.001] * 3) == equivalence([0.0, 0.0]) == 0.0
+    assert equivalence([0.006] * 3) == equivalence([-0.006] * 3) == 1.0
+
+
+def test_nine_sites_are_enough_for_a_mark() -> None:
+    nine = sites(ours=(0.9,) * 9, theirs=(0.1,) * 9)
+    text = page([nine], "ours", [effects(nine, "ours", ["theirs"])], columns=[["theirs"]])
+    assert "| rows | 9 | accuracy | 10.0 [10.0, 10.0] ▼ |" in text
+
+
+def test_the_best_of_a_column_has_the_lowest_loss() -> None:
+    losses = replace(sites(a=(0.2, 0.3), b=(0.6, 0.7)), metric="loss")
+    text = page([losses], "a", [()], columns=[["a", "b"]])
+    (row,) = [line for line in text.splitlines() if line.startswith("| rows | 2 | loss")]
+    assert row.endswith("`a` |")
+
+
+def test_two_data_sets_are_enough_for_friedmans_test() -> None:
+    over = across([two("a"), two("b")], "ours", ["theirs", "others"])
+    assert over.friedman == pytest.approx(stats.friedmanchisquare([3] * 2, [1] * 2, [2] * 2).pvalue)
+    assert across([two("a")], "ours", ["theirs", "others"]).friedman is None

@@ -53,3 +53,10 @@ def test_a_table_says_that_training_was_short(tmp_path: Any) -> None:
     )  # fmt: skip
     notes = study.run(tmp_path).table().notes
     assert any("still falling: fedavg" in note for note in notes)
+
+
+def test_records_that_begin_with_the_second_round_have_no_first() -> None:
+    rows = [{"round": r, "role": "source", "domain": "a", "loss": r / 10} for r in (1, 2, 3)]
+    assert "first round" not in noted((Selected("fedavg", "c", 0, 1, {}), rows), every=1)
+    rows = [{**row, "round": row["round"] - 1} for row in rows]
+    assert "first round" in noted((Selected("fedavg", "c", 0, 0, {}), rows), every=1)

@@ -12,12 +12,16 @@ import sklearn.metrics as sk
 import torch
 from support.command_line import Command
 from support.federations import table_study, write_table
+from torch.nn.functional import one_hot
 
 from unseen.errors import UnseenError
+from unseen.exact.conformal import pool
 from unseen.serving.answer_curves import net_benefit
-from unseen.serving.breakdown import Answers, by_group
+from unseen.serving.breakdown import Answers, by_class, by_group, held_by, over_sites
+from unseen.serving.decisions import Decisions
 from unseen.serving.directory import Trained, read
 from unseen.serving.fit import study_of, train
+from unseen.serving.measures import Measured
 from unseen.serving.policy import Policy, policy_of
 
 
@@ -185,3 +189,36 @@ def test_the_worst_group_may_be_that_of_empty_cells() -> None:
     answers = {"a": Answers(outputs, y, {"deck": ("", "", "A", "A")})}
     table, worst = by_group(answers, "deck", ["accuracy"], Policy(("no", "yes")))
     assert worst == {"accuracy": ""} and "accuracy (empty)" in table.note
+
+
+def test_an_answer_of_the_least_probability_is_given() -> None:
+    policy = Policy(("no", "yes"), least=0.5)
+    assert policy.answered(torch.tensor([[0.0, 0.0]])).tolist() == [True]
+
+
+def test_the_width_of_an_interval_is_twice_its_reach() -> None:
+    scores = pool({n: torch.full((4,), 0.5) for n in "abc"})
+    policy = Policy(None, coverage=0.7, decisions=Decisions(scores=scores))
+    answers = {"a": Answers(torch.zeros(2, 1), torch.tensor([0.1, 9.0]), {})}
+    first = held_by(answers, policy).rows[0]
+    assert first == ("a", "0.500", f"{2 * scores.quantile(0.7):.4g}")
+
+
+def test_the_worst_site_has_the_largest_loss_and_the_smallest_accuracy() -> None:
+    good = {"loss": Measured(0.2), "accuracy": Measured(0.9)}
+    bad = {"loss": Measured(0.6), "accuracy": Measured(0.5)}
+    found = over_sites({"a": good, "b": bad})
+    assert {metric: worst for metric, (_, worst) in found.items()} == {"loss": "b", "accuracy": "b"}
+    assert found["loss"][0].value == pytest.approx(0.4)
+
+
+def test_recall_and_precision_of_each_class_are_scikit_learns() -> None:
+    y, guess = torch.tensor([0, 0, 0, 1]), torch.tensor([0, 1, 1, 1])
+    answers = {"a": Answers(5.0 * one_hot(guess, 2), y, {})}
+    rows_of = by_class(answers, ("no", "yes"), Policy(("no", "yes"))).rows
+    precision, recall, f1, count = sk.precision_recall_fscore_support(y, guess)
+    for c, row in enumerate(rows_of):
+        assert row[1] == str(count[c])
+        assert [float(x) for x in row[2:5]] == pytest.approx(
+            [recall[c], precision[c], f1[c]], abs=5e-4
+        )

@@ -17,6 +17,7 @@ from unseen.core.metrics import METRICS
 from unseen.core.outputs import predicted
 from unseen.datasets import load
 from unseen.errors import UnseenError
+from unseen.serving.breakdown import Answers, by_area
 from unseen.serving.directory import Trained
 from unseen.serving.endpoint import Service
 from unseen.serving.fit import study_of, train
@@ -193,3 +194,11 @@ def test_metrics_of_saved_outputs(model: Trained) -> None:
     data = load("ellipses(size=16, count=8)")["grainy"]
     outputs = model.outputs(data.x.float() / 255)
     assert 0 <= METRICS["dice"](outputs, data.y) <= 1  # type: ignore[operator]
+
+
+def test_recall_and_precision_of_pixels_by_hand() -> None:
+    """Class 1 is predicted at two pixels, one of which is of it."""
+    outputs = torch.tensor([[[[0.0, 0.0, 9.0]], [[5.0, 5.0, 5.0]]]])  # 1 1 0
+    answers = {"a": Answers(outputs, torch.tensor([[[1, 0, 0]]]), {})}
+    _, lesion = by_area(answers, ("none", "lesion")).rows
+    assert lesion == ("lesion", "1", "0.667", "1.000", "0.500")  # Dice, recall, precision

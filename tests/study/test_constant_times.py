@@ -5,12 +5,15 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 from support.times import dataset, write
 
 from unseen.choose.constant import answer_of
+from unseen.core import Client, Split
 from unseen.core.survival import hazard_losses
 from unseen.datasets import DataSet, Domain, check
 from unseen.results.records import CONSTANT, Job, read_lines
@@ -96,3 +99,11 @@ def test_a_study_records_it_and_an_answer_names_it(tmp_path: Path) -> None:
     assert answer_of("concordance", line) == "the same risk"
     assert "in each interval" in answer_of("integrated-brier", line)
     assert answer_of("loss", ["concordance", "loss"]) == "the same risk"  # Cox's model
+
+
+def test_survival_of_an_interval_that_no_source_survived_has_no_loss() -> None:
+    client = Client("t", None, Split(torch.zeros(1, 1), torch.tensor([[2.5, 0.0]])), None)
+    prior = torch.tensor([0.5, 1.0], dtype=torch.float64)
+    prepared: Any = SimpleNamespace(prior=prior, times=2, classes=None, targets={"t": client})
+    (record,) = constants(prepared, ["loss"])
+    assert record["loss"] is None

@@ -11,6 +11,7 @@ from unseen.errors import UnseenError
 from unseen.results.records import Job, read_lines
 from unseen.spec.study import StudySpec
 from unseen.study import job as job_module
+from unseen.study.flat import source_losses
 
 SETTINGS = {
     "targets": ["d"],
@@ -96,3 +97,11 @@ def test_the_setting_is_read_and_written_again():
     assert StudySpec(**spec.model_dump()) == spec
     with pytest.raises(UnseenError, match="until-flat"):
         StudySpec(rounds="until-flatt(patience=7)")
+
+
+def test_domains_that_are_no_sources_have_no_say():
+    lines = [
+        {"round": 0, "role": role, "loss": loss}
+        for role, loss in (("source", 1.0), ("source", 2.0), ("ood-validation", 9.0))
+    ]
+    assert source_losses(lines) == {0: 1.5}

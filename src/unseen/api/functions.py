@@ -11,18 +11,20 @@ from unseen.choose import choose as answer
 from unseen.choose.answer import Choice
 from unseen.choose.choice_page import write
 from unseen.choose.playing import RATES, portfolio_for
-from unseen.datasets.frames import csv_of
+from unseen.datasets.frames import csv_of, named
 from unseen.errors import UnseenError, optional
 from unseen.results.search_records import SearchRecord
 from unseen.serving import directory, fit
 from unseen.serving.directory import Trained
 from unseen.serving.evaluate import Evaluation
 from unseen.serving.evaluate import evaluate as measure
+from unseen.serving.inputs import Inputs, Table
 from unseen.serving.labelled import Request
 from unseen.serving.new_rows import Item, check_frame
 from unseen.serving.policy import policy_of
 from unseen.serving.predict import Columns, writing
 from unseen.serving.predict import predict as answer_lines
+from unseen.serving.row_columns import PLAIN
 from unseen.spec.study import StudySpec
 from unseen.study import Study
 
@@ -81,7 +83,7 @@ def predict(
 
     Args:
         model: A model, or its directory.
-        data: A data frame, a file or a folder, or several.
+        data: A data frame, a file or a folder, or several files and folders.
         threshold: From which probability on class 1 is answered, or a rule.
         abstain: The probability below which there is no answer.
         coverage: Of prediction sets or intervals.
@@ -97,16 +99,18 @@ def predict(
     policy = policy_of(trained, rule, abstain, coverage, times)
     columns, framed = Columns.of(trained, policy, (), (), False), _is_frame(data)
     if framed:
-        check_frame(trained.inputs, list(map(str, data.columns)))
+        check_frame(trained.inputs, list(named(data.iloc[:0]).columns))
     with tempfile.TemporaryDirectory(prefix="unseen-") as place:
-        paths = [] if framed and data.empty else files_of(data, Path(place))
+        paths = [] if framed and data.empty else files_of(data, Path(place), trained.inputs)
+        trained = as_written(trained) if framed else trained
         lines = answer_lines(trained, paths, lenient=accept_unseen, strict=strict, policy=policy)
         path = Path(place) / "answers.csv"
         with writing(path, "csv", columns) as write_line:
             for line in lines:
                 write_line(line)
         kinds = {"prediction": "str"} | dict.fromkeys(columns.numbers, "float")
-        frame = pandas.read_csv(path, dtype=kinds)
+        # An answer may be called None or NA.
+        frame = pandas.read_csv(path, dtype=kinds, keep_default_na=False, na_values=[""])
     if framed:
         frame = frame.drop(columns=["input", "line"]).set_axis(data.index)
     return frame
@@ -152,16 +156,17 @@ def evaluate(
     trained = opened(model, allow_code, key)
     policy = policy_of(trained, None if threshold is None else str(threshold), None, coverage)
     if _is_frame(data):
-        check_frame(trained.inputs, list(map(str, data.columns)))
+        check_frame(trained.inputs, list(named(data.iloc[:0]).columns))
     with tempfile.TemporaryDirectory(prefix="unseen-") as place:
-        (path,) = files_of(data, Path(place)) if data is not None else (None,)
+        (path,) = files_of(data, Path(place), trained.inputs) if data is not None else (None,)
+        trained = as_written(trained) if _is_frame(data) else trained
         request = Request(
             path, tuple(domains) if domains is not None else None,
             tuple(metrics) if metrics is not None else None, label, domain, groups=tuple(groups),
         )  # fmt: skip
         evaluation = measure(trained, request, None, policy, detail, importance)
         if _is_frame(data) and path is not None:
-            one_line_each = path.read_bytes().count(b"\n") == 1 + len(data)
+            one_line_each = len(path.read_bytes().splitlines()) == 1 + len(data)
             faults = (_in_frame(fault, one_line_each) for fault in evaluation.faults)
             evaluation = replace(evaluation, faults=tuple(faults))
     if not evaluation.sites:
@@ -265,14 +270,25 @@ def opened(model: Trained | Folder, allow_code: bool = False, key: str = "") -> 
     return directory.read(model, allow_code=allow_code, key=key)
 
 
-def files_of(data: Any, place: Path) -> list[Path]:
-    """Return the files of data, a data frame written as one of them."""
+def as_written(trained: Trained) -> Trained:
+    """Return the model as one of files in the dialect of those that a data frame is written to."""
+    if not isinstance(trained.inputs, Table):
+        return trained
+    return replace(trained, inputs=replace(trained.inputs, dialect=PLAIN))
+
+
+def files_of(data: Any, place: Path, inputs: Inputs) -> list[Path]:
+    """Return the files of data, a data frame written as one of them, as the model reads it."""
     if isinstance(data, str | Path):
         return [Path(data)]
-    if hasattr(data, "to_csv"):
+    if _is_frame(data):
         path = place / "rows.csv"
-        path.write_bytes(csv_of(data))
+        spelt = inputs.missing if isinstance(inputs, Table) else ("",)
+        path.write_bytes(csv_of(data, "" if "" in spelt else spelt[0]))
         return [path]
-    if isinstance(data, Sequence):
+    if isinstance(data, Sequence) and all(isinstance(item, str | Path) for item in data):
         return [Path(item) for item in data]
-    raise UnseenError(f"data is a data frame, a file or a folder; found {type(data).__name__}.")
+    raise UnseenError(
+        "data is a data frame, a file or a folder, or several of the last two; found "
+        f"{type(data).__name__}."
+    )

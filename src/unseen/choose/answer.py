@@ -243,6 +243,9 @@ def changes(trials: Trials, recipe: str, best: str) -> list[str]:
             if needed is not None
             else f"More sites: {best} and {recipe} have the same mean, and differ in cost alone."
         )
+    if lacking := [s for group in trials.groups.values() for s in group if s not in sites]:
+        why = f"a recipe diverged there, or {trials.metric} has no value"
+        sentences.append(f"Sites that do not count, since {why}: {', '.join(lacking)}.")
     if trials.metric == "accuracy":
         part = chance_share(figures[recipe], [trials.rows[site] for site in sites])
         sentences.append(

@@ -19,6 +19,7 @@ from unseen.choose.trials import (
     Trials,
     at_targets,
     average,
+    check_whole,
     tuned,
 )
 from unseen.errors import UnseenError
@@ -186,6 +187,7 @@ def play(
         return one.run(out, jobs=jobs, data_dir=data_dir, backend=backend, progress=True)
 
     study = candidates.study
+    check_whole(study)
     search = Search(study, candidates.rates, run or here, say)
     whole = search.played(candidates.rows, {"groups": candidates.groups}, out)
     results = whole.results
@@ -195,6 +197,11 @@ def play(
         name: tuned(name, by_rate, sites, lower, whole.costs[name])
         for name, by_rate in whole.figures.items()
     }
+    if BASE not in by_recipe:
+        raise UnseenError(
+            f"{BASE}, which all recipes are compared with, has no figure at any site: it diverged.",
+            remedy="Take a smaller learning rate, or other rates.",
+        )
     trials = Trials(
         by_recipe, results.metric, lower, sites, whole.rows, results.not_applicable, results.data,
         study,

@@ -7,9 +7,11 @@ from typing import NamedTuple
 
 from unseen.core import Method
 from unseen.core.rule import Sees
+from unseen.errors import UnseenError
 from unseen.methods.compose import method as compose
 from unseen.results.selection import value
 from unseen.results.study_results import Results
+from unseen.spec.holdout import PLANS
 from unseen.spec.study import StudySpec
 
 #: What every recipe is compared with: the usual one, pooled rows, a site's own model elsewhere, and
@@ -103,6 +105,18 @@ class Trials:
     def at(self, sites: Sequence[str]) -> dict[str, list[float]]:
         """Return recipe -> its figure at each of the sites [K]."""
         return {n: [t.figures[site] for site in sites] for n, t in self.by_recipe.items()}
+
+
+def check_whole(study: StudySpec) -> None:
+    """Refuse a study that keeps sites away: all of them are left out in turn, and train."""
+    away = study.holdout if study.holdout not in PLANS else study.targets
+    if away is not None:
+        raise UnseenError(
+            f"the study keeps sites away (holdout or targets: {away}), and choosing takes all "
+            "sites: each is left out in turn, and trains otherwise.",
+            remedy="Leave the setting out, or the site out of the data, as by "
+            "table(..., without=[SITE]).",
+        )
 
 
 def at_targets(

@@ -22,6 +22,8 @@ class Turn:
         client: The client's name; empty at the server.
         order: The exchange's position in its round. It does not enter a key.
         roster: The names of all clients of the study, sorted. They do not enter a key.
+        question: At a real site, the digest of all that it was asked. It enters no key but that of
+            privacy's noise.
     """
 
     seed: int
@@ -31,6 +33,7 @@ class Turn:
     client: str = ""
     order: int = 0
     roster: tuple[str, ...] = ()
+    question: str = ""
 
     @property
     def index(self) -> int:
@@ -40,8 +43,9 @@ class Turn:
     def at(self, client: str) -> "Turn":
         """Return the turn of a client; written out, since `replace` takes twice as long."""
         return Turn(
-            self.seed, self.round, self.rounds, self.exchange, client, self.order, self.roster
-        )
+            self.seed, self.round, self.rounds, self.exchange, client, self.order, self.roster,
+            self.question,
+        )  # fmt: skip
 
     def key(self, purpose: str) -> str:
         """Return the key of a purpose's draws: no purpose, client or round shares one."""

@@ -1,5 +1,6 @@
 """A data frame or arrays as a data set: written once, by digest, as the csv file that jobs read."""
 
+import csv
 import hashlib
 import os
 from collections.abc import Mapping, Sequence
@@ -11,7 +12,7 @@ import numpy as np
 
 from unseen.core.atomic import write_atomically
 from unseen.datasets.identifiers import check_identifiers
-from unseen.datasets.sheet import MISSING, Sheet
+from unseen.datasets.sheet import MISSING, Sheet, blank, names_of
 from unseen.errors import UnseenError, nearest, optional
 from unseen.expression import Call, text
 
@@ -66,19 +67,22 @@ def expression_of(frame: Any, domain: str | None, label: str | None, **options: 
             "dataset must be an expression, a data frame or arrays (X, y, sites); found "
             f"{type(frame).__name__}."
         )
-    named = {"domain": domain, "label": label}
-    named |= {"event": options["event"]} if "event" in options else {}
-    for role, name in named.items():
-        if name is None:
+    frame = named(frame)
+    roles = {"domain": domain, "label": label}
+    roles |= {"event": options["event"]} if "event" in options else {}
+    for role, column in roles.items():
+        if column is None:
             raise UnseenError(f"dataset: a data frame needs {role}=COLUMN.")
+        roles[role] = name = str(column).strip()
         if name not in frame.columns:
-            raise nearest(f"column (for {role})", name, map(str, frame.columns))
-    frame = frame.rename(columns=str)
+            raise nearest(f"column (for {role})", name, frame.columns)
+    domain, label = roles.pop("domain"), roles.pop("label")
+    options |= roles
     _check_shape(frame)
     options = {key: _several(key, value) for key, value in options.items()}
     options["categorical"] = _categorical(pandas, frame, {domain, label}, options)
     if options.get("missing") is not None:
-        options["missing"] = list(dict.fromkeys(["", *options["missing"]]))
+        options["missing"] = list(dict.fromkeys(["", *names_of(options["missing"])]))
     if not {"task", "event"} & options.keys() and frame[label].dtype.kind == "f":
         whole = np.mod(frame[label].dropna().to_numpy(), 1) == 0
         options["task"] = "classification" if whole.all() else "regression"
@@ -119,7 +123,11 @@ def _several(key: str, value: Any) -> Any:
 def _categorical(
     pandas: Any, frame: Any, others: set[str | None], options: Mapping[str, Any]
 ) -> list[str]:
-    """The features of words, of which none may look like an identifier, and those named so."""
+    """The features that pandas has as categories, and those named so.
+
+    Of texts the table decides, as it does of a csv file's: a word at one site must not turn the
+    numbers of all others into categories.
+    """
     several = [name for key in ("groups", "drop", "text") for name in options.get(key) or ()]
     apart = {*others, options.get("event"), options.get("unit"), *several}
     is_number = pandas.api.types.is_numeric_dtype
@@ -133,29 +141,54 @@ def _categorical(
     if options.get("identifiers") != "keep":
         unnamed = [name for name in words if name not in named]
         check_identifiers(_sheet(frame, unnamed, options), unnamed)
-    return [*words, *(name for name in named if name not in words)]
+    own = [n for n in words if isinstance(frame[n].dtype, pandas.CategoricalDtype)]
+    return [*own, *(name for name in named if name not in own)]
 
 
 def _sheet(frame: Any, names: Sequence[str], options: Mapping[str, Any]) -> Sheet:
-    empty = {*(options.get("missing") or MISSING), ""}
+    empty = blank([*names_of(options.get("missing") or MISSING), ""])
     columns = {}
     for name in names:
         cells = frame[name].astype(object).where(frame[name].notna(), "").map(str)
-        columns[name] = [None if cell in empty else cell for cell in map(str.strip, cells)]
+        columns[name] = [None if empty(cell) else cell for cell in map(str.strip, cells)]
     return Sheet(NAME, columns, [*range(len(frame))], place=PLACE)
 
 
-def csv_of(frame: Any) -> bytes:
-    """Return a data frame as a csv file, with 0 and 1 for no and yes."""
-    flags = [name for name, kind in frame.dtypes.items() if kind.kind == "b"]
-    content: bytes = frame.astype(dict.fromkeys(flags, "int8")).to_csv(index=False).encode()
-    return content
+def named(frame: Any) -> Any:
+    """Return a data frame whose columns' names are texts, without the blanks around them."""
+    return frame.set_axis([str(name).strip() for name in frame.columns], axis=1)
+
+
+def csv_of(frame: Any, missing: str = "") -> bytes:
+    """Return a data frame as a csv file, with 0 and 1 for no and yes.
+
+    Args:
+        frame: The data frame.
+        missing: What a missing cell is written as.
+    """
+    frame = named(frame)
+    columns = [_flags_as_numbers(frame.iloc[:, j]) for j in range(frame.shape[1])]
+    written = dict(enumerate(columns))  # by place, since names may occur twice
+    file = type(frame)(written, index=frame.index).set_axis(frame.columns, axis=1)
+    # In quotes, since a lone carriage return would end a row otherwise.
+    content: str = file.to_csv(index=False, na_rep=missing, quoting=csv.QUOTE_NONNUMERIC)
+    return content.encode()
+
+
+def _flags_as_numbers(column: Any) -> Any:
+    kind = column.dtype.kind
+    if kind == "b":
+        return column.astype("boolean").astype("Int8")
+    if kind != "O":
+        return column
+    return column.map(lambda cell: int(cell) if isinstance(cell, bool | np.bool_) else cell)
 
 
 def _of_arrays(pandas: Any, arrays: Sequence[Any]) -> tuple[Any, str, str, str | None]:
     if len(arrays) != 3:
         raise UnseenError(f"dataset: arrays are three, (X, y, sites); found {len(arrays)}.")
     x, y, sites = (np.asarray(array) for array in arrays)
+    own = arrays[0] if isinstance(arrays[0], pandas.DataFrame) else None
     if x.ndim != 2:
         raise UnseenError(
             f"X has the axes [N, F]; found {list(x.shape)}.",
@@ -164,6 +197,11 @@ def _of_arrays(pandas: Any, arrays: Sequence[Any]) -> tuple[Any, str, str, str |
     if len({len(x), len(y), len(sites)}) > 1:
         raise UnseenError(f"X, y and sites differ in length: {len(x)}, {len(y)}, {len(sites)}.")
     frame = pandas.DataFrame(x, columns=[f"x{j}" for j in range(x.shape[1])])
+    if own is not None:  # whose columns may differ in type, which no array shows
+        frame = named(own).reset_index(drop=True)
+        if taken := sorted({"label", "site", "time", "event"} & {*frame.columns}):
+            what = f"a column of X is called {taken[0]!r}, as the arrays beside it are."
+            raise UnseenError(what, remedy="Name it otherwise, or pass one data frame.")
     if (pair := _times_of(y)) is not None:
         return frame.assign(time=pair[0], event=pair[1], site=sites), "site", "time", "event"
     return frame.assign(label=y, site=sites), "site", "label", None

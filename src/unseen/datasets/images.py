@@ -159,11 +159,22 @@ class Tree:
                     yield File(prefix + name, size, changed)
 
 
+#: Bytes of an image in an archive, which is read whole: a small archive may hold a huge file.
+LARGEST = 2**28
+
+
 @lru_cache(maxsize=4)
 def _archived(path: Path, changed: int) -> tuple[File, ...]:
     """The image files of an archive; kept, since listing means reading through all of it."""
     with tarfile.open(path) as archive:
         members = [member for member in archive if member.isfile() and _image(member.name)]
+    for member in members:
+        if member.size > LARGEST:
+            size, most = f"{member.size / 2**20:,.0f} MiB", f"{LARGEST / 2**20:,.0f}"
+            raise UnseenError(
+                f"{member.name!r} of {path.name} unpacks to {size}; {most} are the most.",
+                remedy="Unpack the archive, and name the folder.",
+            )
     return tuple(File(_path(member), member.size, changed) for member in members)
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -115,6 +116,34 @@ def names_of(value: Sequence[str] | float) -> tuple[str, ...]:
     return (str(value),) if isinstance(value, str | int | float) else tuple(map(str, value))
 
 
+def blank(missing: Sequence[str] | float) -> Callable[[str], bool]:
+    """Return what says whether a cell holds no value: it is one of these, or equals their number.
+
+    Example:
+        >>> [blank([-9, "?"])(cell) for cell in ("-9", "-9.0", "?", "9", "")]
+        [True, True, True, False, False]
+    """
+    names = set(names_of(missing))
+    numbers = {value for name in names if (value := number(name)) is not None} - {math.nan}
+    if not any(map(math.isfinite, numbers)):
+        return names.__contains__
+    return lambda cell: cell in names or number(cell) in numbers
+
+
+def with_flags(codes: Mapping[Any, int]) -> dict[Any, int]:
+    """Return codes by which 1 and 0 name True and False, too, or these those.
+
+    Args:
+        codes: `identity` of a name -> its code.
+    """
+    more = dict(codes)
+    for words in (("1", "True", "true", "TRUE"), ("0", "False", "false", "FALSE")):
+        known = [codes[identity(word)] for word in words if identity(word) in codes]
+        for word in words if len(known) == 1 else ():
+            more.setdefault(identity(word), known[0])
+    return more
+
+
 def cells_by_line(
     file: Iterable[str], separator: str, strict: bool = True
 ) -> Iterator[tuple[int, list[str]]]:
@@ -161,9 +190,9 @@ def read(
     for line, row in rows:
         if len(row) != len(names):
             raise _wrong_length(path, line, row, names)
-    empty = set(names_of(missing))
+    empty = blank(missing)
     cells = [
-        [None if cell in empty else cell for cell in column]
+        [None if empty(cell) else cell for cell in column]
         for column in zip(*(row for _, row in rows), strict=True)
     ]
     present = ({cell for cell in column if cell is not None} for column in cells)

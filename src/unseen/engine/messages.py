@@ -119,7 +119,7 @@ def size(parcel: Parcel) -> int:
 
 def from_turn(turn: Turn) -> dict[str, Any]:
     """Return a turn as JSON can hold it; it is the same for all clients."""
-    return {**vars(turn), "client": ""}
+    return {n: v for n, v in vars(turn).items() if n != "question"} | {"client": ""}
 
 
 def to_turn(fields: Mapping[str, Any]) -> Turn:

@@ -54,12 +54,17 @@ class Threshold:
     def applied(self, outputs: Tensor) -> Tensor:
         """Return outputs [N, C] in which the larger one is what is decided.
 
+        Note:
+            A row at the threshold itself is of class 1, as `class_counts` counts it: its output is
+            the next number above.
+
         Example:
             >>> Threshold(0.2, "0.2").applied(torch.tensor([[1.0, 0.0]])).argmax(1).tolist()
             [1]
         """
         shifted = outputs.double().clone()
         shifted[:, -1] -= self.logit
+        shifted[:, -1] = shifted[:, -1].nextafter(torch.tensor(math.inf).double())
         return shifted
 
 

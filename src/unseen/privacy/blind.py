@@ -222,7 +222,7 @@ class Site(ckks.Site):
         reports: Whether the server needs that state.
     """
 
-    blind = True
+    blind = remembers = True
 
     working, reports = State(), False
 

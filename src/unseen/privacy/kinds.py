@@ -58,14 +58,15 @@ class Site(ABC):
     """A channel's side at one site. It holds a key, and is never pickled.
 
     Attributes:
-        blind: Whether the server is blind: the site has the model from the cargo alone, and
-            remembers what it knows of the sums from one exchange to the next.
+        blind: Whether the server is blind: the site has the model from the cargo alone.
+        remembers: Whether it keeps what it knows of the sums from one exchange to the next.
         name: The site.
         mark: What every message about rows says of the keys.
         pending: What must be remembered between the messages of one exchange, as plain data.
     """
 
     blind: ClassVar[bool] = False
+    remembers: ClassVar[bool] = False
 
     def __init__(self, name: str, mark: Mapping[str, str] | None = None) -> None:
         self.name, self.mark = name, mark or {}

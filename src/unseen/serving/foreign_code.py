@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Any
 
 from unseen.errors import UnseenError
-from unseen.expression import parse
+from unseen.expression import nested
 from unseen.spec.user_code import digest_of_source, source_of
 
 
@@ -23,7 +23,7 @@ def parts(spec: Mapping[str, Any]) -> list[str]:
 
 def _paths(text: str) -> Iterator[str]:
     with suppress(UnseenError):
-        yield from (call.name for call in parse(text) if ":" in call.name)
+        yield from (call.name for call in nested(text) if ":" in call.name)
         return
     if ":" in text:  # it cannot be read, so nothing says that it is harmless
         yield text

@@ -2,7 +2,7 @@
 
 import inspect
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from decimal import Decimal
 from functools import cached_property
@@ -19,7 +19,7 @@ from unseen.datasets.encoding import FLAT, Schema, encode, feature_names
 from unseen.datasets.hashing import Hashed
 from unseen.datasets.heart import ZERO_IS_MISSING
 from unseen.datasets.images import View
-from unseen.datasets.sheet import MISSING, identity
+from unseen.datasets.sheet import MISSING, blank, identity, names_of, with_flags
 from unseen.errors import UnseenError
 from unseen.expression import parse
 
@@ -27,7 +27,8 @@ from unseen.expression import parse
 UNSEEN = "(unseen)"
 #: Dialects that need no mention.
 USUAL = (Dialect(), Dialect(",", "."), Dialect(",", ".", "utf-8"))
-FLAGS = {"0": 0.0, "no": 0.0, "1": 1.0, "yes": 1.0}
+TRUTHS = {"false": 0.0, "true": 1.0}
+FLAGS = {"0": 0.0, "no": 0.0, "1": 1.0, "yes": 1.0, **TRUTHS}
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,12 @@ class Table:
     def codes(self) -> dict[str, dict[Any, int]]:
         """Categorical column -> what a cell of each category is equal to -> its code."""
         levels = self.schema.categories.items()
-        return {c: {identity(n): i for i, n in enumerate(names)} for c, names in levels}
+        return {c: with_flags({identity(n): i for i, n in enumerate(names)}) for c, names in levels}
+
+    @cached_property
+    def is_missing(self) -> Callable[[str], bool]:
+        """Whether a cell, without the blanks around it, holds no value."""
+        return blank(self.missing)
 
     @cached_property
     def levels(self) -> dict[str, tuple[str, ...]]:
@@ -110,7 +116,7 @@ class Table:
         numbers, unseen = [], []
         for column in self.schema.columns:
             cell = cells[column].strip()
-            if cell in self.missing:
+            if self.is_missing(cell):
                 numbers.append(math.nan)
             elif column in self.codes:
                 names = self.schema.categories[column]
@@ -122,7 +128,7 @@ class Table:
                 numbers.append(self._number(column, cell))
         for column, hashed in self.schema.texts.items():
             cell = cells[column].strip()
-            numbers += hashed([None if cell in self.missing else cell])[0].tolist()
+            numbers += hashed([None if self.is_missing(cell) else cell])[0].tolist()
         return numbers, unseen
 
     def identity(self, cell: str) -> tuple[bool, Decimal, str]:
@@ -134,7 +140,8 @@ class Table:
             if cell.lower() not in FLAGS:
                 raise UnseenError(f"{column} = {cell!r} is neither 0, 1, yes nor no")
             return FLAGS[cell.lower()]
-        value = self.dialect.number(cell)
+        word = cell.lower()
+        value = TRUTHS[word] if word in TRUTHS else self.dialect.number(cell)
         if value is None or not math.isfinite(value):
             comma = " with a decimal comma" if self.dialect.decimal == "," else ""
             raise UnseenError(f"{column} = {cell!r} is not a number{comma}")
@@ -248,8 +255,7 @@ def inputs_of(
     options = {n: p.default for n, p in inspect.signature(entry.loader).parameters.items()}
     options |= call.arguments
     if data.schema is not None and statistics is not None:
-        missing = options.get("missing", MISSING)
-        missing = (missing,) if isinstance(missing, str) else tuple(missing)
+        missing = names_of(options.get("missing", MISSING))
         blank = ZERO_IS_MISSING if call.name == "heart-disease" else ()
         dialect = Dialect(*(options.get(n) for n in ("separator", "decimal", "encoding")))
         label, domain = options.get("label"), options.get("domain")
@@ -276,6 +282,6 @@ def from_json(spec: Mapping[str, Any]) -> Inputs:
     )
     statistics = torch.tensor(spec["statistics"], dtype=torch.float64)
     return Table(
-        schema, statistics, tuple(spec["missing"]), tuple(spec["zero is missing in"]),
+        schema, statistics, names_of(spec["missing"]), tuple(spec["zero is missing in"]),
         spec["label"], spec["domain"], Dialect(**spec.get("dialect", {})),
     )  # fmt: skip

@@ -13,9 +13,10 @@ from torch import Tensor
 from unseen.core.client import Split, Stored
 from unseen.datasets import info, load
 from unseen.datasets.dataset import DataSet
+from unseen.datasets.dialect import Dialect
 from unseen.datasets.encoding import FLAG, Schema
 from unseen.datasets.entry import folded
-from unseen.datasets.sheet import identity
+from unseen.datasets.sheet import identity, with_flags
 from unseen.errors import UnseenError, check_known, nearest
 from unseen.expression import Call, parse
 from unseen.serving.bounds import Tally
@@ -138,37 +139,39 @@ class LabelledData:
             label, _, event = label.partition(",")
             event = event.strip() or times.event
         domain, classes = self.request.domain or inputs.domain or "", self.trained.classes
-        codes = {identity(name): i for i, name in enumerate(classes or ())}
+        codes = with_flags({identity(name): i for i, name in enumerate(classes or ())})
+        sites = {identity(s): s for part in self.trained.spec["sites"].values() for s in part}
         inputs = fitted(replace(inputs, label=label), path)
         drop = self._training.arguments.get("missing_label") == "drop"
 
         def answer(item: Item) -> tuple[str, Value | str | None]:
             name, cell = item.cells.get(domain) or path.stem, item.cells.get(label, "")
-            if drop and label in item.cells and cell.strip() in inputs.missing:
+            name = sites.setdefault(inputs.identity(name), name)  # 3.0 is the site 3
+            if drop and label in item.cells and inputs.is_missing(cell.strip()):
                 return name, None
             if item.error is not None:
                 return name, item.error
             if label not in item.cells:
                 raise nearest(f"column of {path} (for --label)", label, item.cells)
-            number = inputs.dialect.number
+            number = finite_in(inputs.dialect)
             if times is not None:
                 if event not in item.cells:
                     raise nearest(f"column of {path} (for --label TIME,EVENT)", event, item.cells)
                 pair = times.cell(cell, inputs.dialect.plain(item.cells[event]), number)
-                return name, pair or self._fault_of_times(item, label, event, inputs.missing)
+                return name, pair or self._fault_of_times(item, label, event, inputs.is_missing)
             value = number(cell) if classes is None else codes.get(inputs.identity(cell))
-            if value is None and cell.strip() in inputs.missing:
+            if value is None and inputs.is_missing(cell.strip()):
                 return name, f"its label {label} is missing"
-            kind = "a number" if classes is None else f"a class of the model: {classes}"
+            kind = "a finite number" if classes is None else f"a class of the model: {classes}"
             return name, f"its label {label} = {cell!r} is not {kind}" if value is None else value
 
         return self._answered(read(inputs, [path], self.request.batch, lenient=True), answer)
 
     @staticmethod
-    def _fault_of_times(item: Item, time: str, event: str, missing: Sequence[str]) -> str:
+    def _fault_of_times(item: Item, time: str, event: str, missing: Callable[[str], bool]) -> str:
         cells = {column: item.cells[column] for column in (time, event)}
         for column, cell in cells.items():
-            if cell.strip() in missing:
+            if missing(cell.strip()):
                 return f"its label {column} is missing"
         spelt = " and ".join(f"{column} = {cell!r}" for column, cell in cells.items())
         return f"{spelt} are not a time ≥ 0 with an event of 0 or 1"
@@ -228,6 +231,16 @@ def _cells(items: Sequence[Item], column: str) -> tuple[str, ...]:
     if column not in items[0].cells:
         raise nearest("column (for --groups)", column, items[0].cells)
     return tuple(item.cells[column].strip() for item in items)
+
+
+def finite_in(dialect: Dialect) -> Callable[[str], float | None]:
+    """Return what reads a cell as a finite number, or gives None."""
+
+    def finite(cell: str) -> float | None:
+        value = dialect.number(cell)
+        return value if value is not None and math.isfinite(value) else None
+
+    return finite
 
 
 def check_domains(names: Sequence[str] | None, domains: Mapping[str, object]) -> None:

@@ -17,7 +17,7 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 
 from unseen.errors import UnseenError
-from unseen.expression import load_object, parse
+from unseen.expression import load_object, nested
 
 #: Part -> the digest of its code, by where it stands: a method's name, `model` or `dataset`.
 Code = Mapping[str, Mapping[str, str]]
@@ -33,7 +33,7 @@ def code_of(methods: Iterable[str], **others: str) -> dict[str, dict[str, str]]:
     """
     codes = {}
     for where, expression in ({method: method for method in methods} | others).items():
-        paths = (call.name for call in parse(expression) if ":" in call.name)
+        paths = (call.name for call in nested(expression) if ":" in call.name)
         if parts := {path: digest(path) for path in paths if _is_own(path)}:
             codes[where] = parts
     return codes

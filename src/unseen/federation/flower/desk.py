@@ -19,6 +19,7 @@ from unseen.federation.flower import terms
 from unseen.federation.flower.site import Site, load
 from unseen.federation.flower.terms import Refused, Terms
 from unseen.federation.policy.proposals import Proposal
+from unseen.federation.policy.site_ledger import digest_of_answer
 from unseen.federation.policy.study_rules import columns_of
 from unseen.local.train import Train
 from unseen.methods.compose import method as compose
@@ -26,18 +27,21 @@ from unseen.models.pretrained import PRETRAINED
 from unseen.models.weight_files import Source
 from unseen.privacy import channel, kinds
 from unseen.privacy.dp import steps_of
+from unseen.privacy.masks import shares
 from unseen.spec.holdout import Task
 from unseen.spec.study import StudySpec
 from unseen.study.checks import check_clients
 from unseen.study.frozen import featured
 from unseen.study.prepare import Prepared, prepare
 from unseen.study.runtime import Runtime
-from unseen.study.setting import Setting, digest_of, initial_weights
+from unseen.study.setting import Setting, initial_weights
 from unseen.study.spaces import as_tried
 from unseen.version import __version__
 
 #: Files of a kit that a channel's side needs.
 FILES = (kinds.SECRET, kinds.PRIVATE, kinds.PUBLICS)
+#: What differs where the same is asked again, and decides nothing.
+AGAIN = ("about", "hello", "protocol")
 TASK_ROLES = ("source", "validation", "target")
 
 
@@ -50,12 +54,14 @@ class Desk:
         kind: What is asked for.
         agreed: The study as the site approves it. None of its parts is called before the gate
             admitted the question.
+        rows: The digest of the rows of its reply, noise and all, before a channel sealed them.
     """
 
     def __init__(self, site: Site, parcel: Parcel) -> None:
         self.site, self.parcel, self.kind = site, parcel, str(parcel["kind"])
         self.head: Mapping[str, Any] = json.loads(str(parcel["head"]))
         self.agreed = StudySpec(**self.head["study"])
+        self.rows = ""
 
     @cached_property
     def proposal(self) -> Proposal:
@@ -94,10 +100,25 @@ class Desk:
         return kind
 
     @property
+    def strangers(self) -> list[str]:
+        """Who is said to take part, and is not among those whose keys this site has."""
+        publics = (self.site.kit or Path()) / kinds.PUBLICS
+        known = json.loads(publics.read_text("utf-8")) if publics.is_file() else {}
+        return sorted({*self.turn.roster} - {*known})
+
+    @property
+    def fewest(self) -> int:
+        """Of how many sites a sum of rows may be that is opened with this site's; 1: of no sum."""
+        kind, sites = self.channel, len(self.turn.roster)
+        if not isinstance(kind, kinds.Masks):
+            return 1
+        return min(sites, shares.least(kind.threshold, sites, kind.quorum))
+
+    @property
     def label(self) -> str:
         """What the label of the site's data is called."""
         columns = columns_of(self.study.dataset)
-        return next((name for name, use in columns.items() if use == "label"), "classes")
+        return next((name for name, use in columns if use == "label"), "classes")
 
     @property
     def columns(self) -> set[str]:
@@ -112,7 +133,8 @@ class Desk:
 
     @cached_property
     def turn(self) -> Turn:
-        return to_turn(self.head["turn"])
+        asked = {name: value for name, value in self.parcel.items() if name not in AGAIN}
+        return replace(to_turn(self.head["turn"]), question=digest_of_answer(asked))
 
     @cached_property
     def terms(self) -> Terms:
@@ -143,7 +165,7 @@ class Desk:
     @cached_property
     def data(self) -> DataSet:
         """The site's data by the terms; refuses data that changed since the study began."""
-        match("the digest of the site's data", self.head["digest"], digest_of(self.own))
+        match("the digest of the site's data", self.head["digest"], self.site.digest(self.own))
         return self.terms.coded(self.own)
 
     @cached_property

@@ -133,12 +133,13 @@ def forms(
         apart["answer"] = (slot.format(head.get("slot", "")), form)
     if desk.kind not in ("exchange", terms.ASK) or not desk.exchange.slots:
         return apart, {}
-    releases = spending.releases_of(desk.exchange, desk.counts[0], desk.turn)
+    releases = spending.releases_of(desk.exchange, desk.counts[0], desk.turn, desk.fewest)
     if releases:
         apart = {name: (slot, _noised(form)) for name, (slot, form) in apart.items()}
     if desk.kind == terms.ASK:
         return apart, {}
-    return apart, {"trained": True, **({"releases": releases} if releases else {})}
+    noised = {"releases": releases, "rows": desk.rows} if releases else {}
+    return apart, {"trained": True, **noised}
 
 
 def _noised(form: str) -> str:
@@ -177,7 +178,8 @@ def _rounds(desk: Desk) -> Iterator[str]:
 
 def _evaluate(desk: Desk) -> Iterator[str]:
     if desk.kind == terms.MEASURE or not desk.exchange.slots:
-        role = "target" if desk.head["role"] == "target" else "validation"
+        # Of a validation domain, which trains nothing, all rows are measured.
+        role = "validation" if desk.head["role"] == "source" else "target"
         if role not in desk.site.policy.evaluate:
             yield f"metrics of its rows as {role} do not leave"
 
@@ -186,6 +188,8 @@ def _sites(desk: Desk) -> Iterator[str]:
     count, least = len(desk.turn.roster), desk.site.policy.least.sites
     if desk.head["role"] == "source" and count < least:
         yield f"{count} sites train together, and {least} are the least"
+    if isinstance(desk.channel, kinds.Masks) and (strangers := desk.strangers):
+        yield f"this site has no key to mask its rows from {', '.join(strangers)}"
 
 
 def _steps(desk: Desk) -> Iterator[str]:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import hmac
 import logging
 import os
+import secrets
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from unseen.core.atomic import write_atomically
 from unseen.datasets import heart
 from unseen.datasets import load as load_named
 from unseen.datasets.dataset import DataSet
@@ -22,10 +25,13 @@ from unseen.federation.flower.terms import Refused
 from unseen.federation.kit import ACCOUNT, START
 from unseen.federation.policy.site_policy import Policy
 from unseen.spec.study import StudySpec
+from unseen.study.setting import digest_of
 
 LOG = logging.getLogger("flwr")
 
 ROLES = ("train", "evaluate")
+#: The secret of the digest by which a site's data are known to be the same.
+DIGEST_KEY = "digest.key"
 #: The column that a site's own table is given: all of its rows are the site's.
 SITE = "site of these rows"
 
@@ -59,6 +65,19 @@ class Site:
     def account(self) -> Path:
         """Where approvals and the ledger lie."""
         return (self.kit or self.state) / ACCOUNT
+
+    def digest(self, data: DataSet) -> str:
+        """Return sixteen digits that change with the site's data, and say nothing of them.
+
+        Note:
+            Without a secret, whoever knows all rows but one could try what that one holds.
+        """
+        path = self.account / DIGEST_KEY
+        self.account.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if not path.exists():
+            write_atomically(path, secrets.token_bytes(32))
+            path.chmod(0o600)
+        return hmac.new(path.read_bytes(), digest_of(data).encode(), "sha256").hexdigest()[:16]
 
     @classmethod
     def read(cls, kit: str | Path) -> Site:

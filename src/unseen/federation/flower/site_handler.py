@@ -27,12 +27,12 @@ from unseen.federation.flower.desk import Desk, match
 from unseen.federation.flower.site import Site
 from unseen.federation.flower.terms import PROTOCOL, Facts, Refused
 from unseen.federation.policy.site_ledger import SiteLedger
-from unseen.privacy import channelled, kinds
+from unseen.federation.policy.small_groups import without_few
+from unseen.privacy import channelled, kinds, wire
 from unseen.study.checks import check_batches, check_noised
 from unseen.study.job import versions
 from unseen.study.label_kinds import totals_of
 from unseen.study.prepare import prepare, statistics
-from unseen.study.setting import digest_of
 from unseen.study.watcher import FINAL, save_tensors, tensors_of
 
 LOG = logging.getLogger("flwr")
@@ -41,7 +41,7 @@ LOG = logging.getLogger("flwr")
 def hello(desk: Desk) -> dict[str, Value]:
     """Return who the site is and what its data are called."""
     counted = not desk.study.privacy.clients  # with this noise no number leaves a site
-    facts = Facts.of(desk.own, desk.site.role, digest_of(desk.own), versions(), counted)
+    facts = Facts.of(desk.own, desk.site.role, desk.site.digest(desk.own), versions(), counted)
     desk.featured(desk.own)  # now, since an exchange has a deadline
     return {"facts": json.dumps(asdict(facts))}
 
@@ -83,6 +83,8 @@ def exchange(desk: Desk) -> dict[str, Value]:
     backend = InProcess(model, {name: desk.prepared.everyone[name]}, memories)
     (reply,) = backend.map(desk.exchange, received, [name], desk.turn)
     client_memories.save(desk.folder, memories)
+    desk.rows = wire.digest_of(reply.rows).hex()
+    reply = without_few(reply, desk.site.policy.least.examples)
     return from_reply(reply) if desk.side is None else leave(desk, desk.side, reply, received)
 
 
@@ -101,7 +103,7 @@ def check_inbox(inbox: Inbox, model: Model) -> None:
 
 def receive(desk: Desk, side: kinds.Site, inbox: Inbox) -> Inbox:
     """Return the inbox as this site's local part sees it, of what came in the clear and sealed."""
-    if not side.blind:
+    if not side.remembers:
         desk.side_file.unlink(missing_ok=True)
     elif desk.side_file.exists():  # what it knows of the sums that come now
         side.load(desk.side_file.read_bytes())

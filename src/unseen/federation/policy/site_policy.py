@@ -10,7 +10,6 @@ from typing import Annotated, ClassVar, Literal, Self, get_args
 from pydantic import AfterValidator, Field, field_validator
 
 from unseen.errors import UnseenError
-from unseen.expression import parse
 from unseen.federation.kit import RULES
 from unseen.federation.templates import source
 from unseen.spec.wording import Settings, WrongSettings, sentences
@@ -163,11 +162,6 @@ class Policy(Settings):
     def allows(self, column: str, use: str) -> bool:
         """Return whether a column may be used so; where no column is named, all may."""
         return self.columns is None or use in self.uses(column)
-
-
-def parts_of(expression: str) -> list[str]:
-    """Return the names that an expression is made of, such as `fedavg` and `ga`."""
-    return [call.name for call in parse(expression)]
 
 
 def template() -> str:

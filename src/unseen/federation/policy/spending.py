@@ -16,31 +16,40 @@ from unseen.privacy.dp import NoisedRows, mechanism
 from unseen.privacy.ledger import finite
 
 
-def releases_of(exchange: Exchange, count: int, turn: Turn) -> list[dict[str, Any]]:
+def releases_of(exchange: Exchange, count: int, turn: Turn, fewest: int) -> list[dict[str, Any]]:
     """Return what protects this site's reply in an exchange, as a ledger writes it.
 
     Args:
         exchange: What the reply is of.
         count: Examples of its training split.
-        turn: Which exchange it is; where only the sum is private, its whole roster is counted on.
+        turn: Which exchange it is.
+        fewest: Of how many sites a sum may be that is opened with this one's rows. Where the sum
+            alone is private, no more than the noise of these is counted on: a site cannot know
+            who is left.
     """
     noised = mechanism(exchange.local, NoisedRows)
     planned = noised.count(turn) if noised is not None else 1
-    return [asdict(release) for release in releases(exchange, count, planned, planned)]
+    return [asdict(release) for release in releases(exchange, count, min(fewest, planned), planned)]
 
 
 def epsilon(lines: Iterable[Line], delta: float) -> dict[str, float]:
     """Return what is protected -> ε of all releases so far, by the RDP accountant at one δ.
 
     Args:
-        lines: Of the site's ledger; an answer that left more than once counts once.
+        lines: Of the site's ledger; rows that left more than once count once.
         delta: δ.
+
+    Note:
+        What is private of whole sites is so of each example, too: for an example both add up.
     """
-    unique = {line["answer"]: line.get("releases", ()) for line in lines if "answer" in line}
+    answers = [line for line in lines if "answer" in line]
+    unique = {line.get("rows", line["answer"]): line.get("releases", ()) for line in answers}
     spending: dict[str, Counter[Release]] = {}
     for fields in (release for several in unique.values() for release in several):
         release = Release(**{**fields, "delta": delta})
         spending.setdefault(release.protects, Counter())[release] += 1
+    if "example" in spending:
+        spending["example"] += spending.get("client", Counter())
     totals = {name: Guarantee("", tuple(counter.items())) for name, counter in spending.items()}
     return {name: guarantee.epsilon("rdp") for name, guarantee in totals.items()}
 

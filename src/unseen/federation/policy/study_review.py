@@ -83,10 +83,10 @@ def _data(study: StudySpec, data: DataSet) -> Iterator[str]:
     if data.schema is not None:
         features = [*data.schema.columns, *data.schema.texts]
         yield f"  features    {', '.join(features)}"
-    for name, use in uses.items():
+    for name, use in uses:
         if use not in ("feature", "text", "domain"):
             yield f"  {use:11} {name}"
-    label = next((name for name, use in uses.items() if use == "label"), "classes")
+    label = next((name for name, use in uses if use == "label"), "classes")
     for column, _, names in named_values(data, label):
         more = f" and {len(names) - LISTED:,} more" if len(names) > LISTED else ""
         yield f"  leaves      the names of {column}: {', '.join(names[:LISTED])}{more}"
@@ -96,7 +96,7 @@ def _data(study: StudySpec, data: DataSet) -> Iterator[str]:
 
 def _unique(site: Site, study: StudySpec, data: DataSet) -> Iterator[str]:
     uses = columns_of(study.dataset)
-    label = next((name for name, use in uses.items() if use == "label"), "classes")
+    label = next((name for name, use in uses if use == "label"), "classes")
     for column, codes, names in named_values(data, label) if data.schema is not None else ():
         counts = torch.bincount(codes[codes >= 0].long(), minlength=len(names))
         if nearly_unique(counts, site.policy.least.rows_per_level):

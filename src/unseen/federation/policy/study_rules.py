@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 from unseen.core import Method
 from unseen.datasets import heart
 from unseen.datasets.sheet import names_of
-from unseen.expression import parse
-from unseen.federation.policy.site_policy import CHANNELS, SIGHTS, Policy, parts_of
+from unseen.expression import fold, nested, parse
+from unseen.federation.policy.site_policy import CHANNELS, SIGHTS, Policy
+from unseen.methods.compose import METHODS, MODIFIERS
 from unseen.methods.compose import method as compose
 from unseen.privacy.dp import read as read_noise
 from unseen.spec.study import StudySpec
@@ -33,30 +34,30 @@ def expressions(study: StudySpec) -> list[str]:
     return [*texts, *filter(None, (study.model, recipe.augment))]
 
 
-def columns_of(expression: str) -> dict[str, str]:
-    """Return the columns that a data set's expression names, and what it uses each for.
+def columns_of(expression: str) -> list[tuple[str, str]]:
+    """Return the columns that a data set's expression names, each with every use of it.
 
     Example:
-        >>> columns_of("table(path='v.csv', domain='site', label='died', groups=['sex'])")
-        {'site': 'domain', 'died': 'label', 'sex': 'group'}
+        >>> columns_of("table(path='v.csv', domain='site', label='died', groups=['sex', 'died'])")
+        [('site', 'domain'), ('died', 'label'), ('sex', 'group'), ('died', 'group')]
     """
     (call,) = parse(expression)
     if call.name == "heart-disease":
-        return {"num": "label", **dict.fromkeys(heart.CATEGORICAL, "feature")}
-    uses: dict[str, str] = {}
+        return [("num", "label"), *((name, "feature") for name in heart.CATEGORICAL)]
+    uses: list[tuple[str, str]] = []
     if call.name == "table":
         options = {"domain": "domain", "label": "label", "event": "label", "unit": "unit"}
         many = {"groups": "group", "text": "text", "categorical": "feature"}
         for option, use in (options | many).items():
             value: Any = call.arguments.get(option)
-            uses |= dict.fromkeys(names_of(value) if value is not None else (), use)
+            uses += [(name, use) for name in (names_of(value) if value is not None else ())]
     return uses
 
 
 def _code(policy: Policy, study: StudySpec) -> Iterator[str]:
     """Yield the parts outside unseen that the site has not allowed."""
     for expression in expressions(study):
-        for call in parse(expression):
+        for call in nested(expression):
             if ":" in call.name and call.name not in policy.code:
                 yield f"the study names {call.name!r}, which is not a part of unseen"
 
@@ -64,7 +65,7 @@ def _code(policy: Policy, study: StudySpec) -> Iterator[str]:
 def _files(policy: Policy, study: StudySpec) -> Iterator[str]:
     """Yield the paths that lead out of the data's folder."""
     for expression in expressions(study):
-        for call in parse(expression):
+        for call in nested(expression):
             for option, value in call.arguments.items():
                 if isinstance(value, str) and (Path(value).is_absolute() or ".." in value):
                     what = f"the option {option} = {value!r} of {call.name} leads out of the data"
@@ -83,16 +84,28 @@ def _columns(policy: Policy, study: StudySpec) -> Iterator[str]:
         if policy.approval == "auto" and columns:
             yield "approval is 'auto', and no [columns] says what may be read"
         return
-    for name, use in columns.items():
+    for name, use in columns:
         # A site's own file needs no column that names the site.
         if use != "domain" and not policy.allows(name, use):
             yield f"the column {name!r} may not be used as {use}"
 
 
+def parts_of(expression: str) -> set[str]:
+    """Return the names that a method is made of, those of the members of a mixture, too.
+
+    Example:
+        >>> sorted(parts_of("stack(members=['glm', 'fedavg+ga'])"))
+        ['fedavg', 'ga', 'glm', 'stack']
+    """
+    known = {*map(fold, (*METHODS, *MODIFIERS))} | {call.name for call in parse(expression)}
+    names = {call.name for call in nested(expression)}
+    return {name for name in names if name in known or ":" in name}
+
+
 def _methods(policy: Policy, study: StudySpec) -> Iterator[str]:
     for text in study.methods:
         rules = policy.methods
-        if rules.names and (others := set(parts_of(text)) - set(rules.names)):
+        if rules.names and (others := parts_of(text) - set(rules.names)):
             yield f"{text} is made of {_listed(sorted(others))}, and not among those allowed"
         yield from method_breaches(policy, compose(text))
 

@@ -137,6 +137,11 @@ def uncertainty(gram: Floats, exponents: Sequence[int], size: int, layers: bool)
     return total
 
 
+def sum_scale(scheme: Scheme) -> float:
+    """Return the scale of a sum of rows: theirs times the weights', less the modulus given up."""
+    return SCALE * WEIGHT_SCALE / scheme.moduli[1]
+
+
 # At the server, with the public key.
 
 

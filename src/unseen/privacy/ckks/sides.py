@@ -1,6 +1,7 @@
 """The two sides: a site's, which can decrypt, and the server's, which asks it to."""
 
 import json
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ import torch
 from torch import Generator, Tensor
 
 from unseen.core import Combine, Inbox, Table
-from unseen.core.exchange import Exchange, Method, Undecided
+from unseen.core.exchange import Exchange, Method, Slot, Undecided
 from unseen.core.rows import Mixing, RuleState
 from unseen.core.turn import Turn, keyed
 from unseen.errors import BadReply, UnseenError
@@ -51,7 +52,7 @@ class Site(kinds.Site):
         self.exchanges = {exchange.name: exchange for exchange in method.exchanges}
 
     def start(self, inbox: Inbox) -> dict[str, Any]:
-        return {"asked": [], "norms": {}, "weights": {}, "energy": {}}
+        return {"asked": [], "sizes": {}, "norms": {}, "weights": {}, "energy": {}}
 
     def message(self, row: Tensor, head: dict[str, Any], exchange: Exchange, turn: Turn) -> bytes:
         """Return the row, encrypted; with a sketch of it, where inner products are of sketches."""
@@ -62,6 +63,7 @@ class Site(kinds.Site):
         if products and self.kind.width:
             stream = f"{turn.seed}/sketch/{turn.round}/{exchange.name}/{slot}"
             multiplied = sketch = arithmetic.sketched(row, self.kind.width, keyed(stream))
+        self.pending["sizes"][slot] = len(row)
         self.pending["norms"][slot] = float(multiplied.square().sum())
         return arithmetic.encrypt(self.keys, row, head, 2 if layers else 1, sketch)
 
@@ -122,11 +124,18 @@ class Site(kinds.Site):
         returned, right = float(gram[:, i, i].sum()), self.pending["norms"][header["slot"]]
         # Four times the spread: an honest server must not be accused by the tail of the noise.
         if abs(returned - right) > 1e-6 * right + 4 * float(spread[:, i, i].sum()):
-            what = f"the square of the own update came back as {returned:.6g}, not {right:.6g}"
+            what = "the square of the own update came back as another number"  # not as which
             raise BadReply(f"{what}: {WRONG} multiplied something else. Nothing was answered.")
 
     def open(self, header: Mapping[str, Any], parts: wire.Parts) -> bytes:
         """Return the sum for a server that is not blind, rounded."""
+        name = header["slot"]
+        weighed = self._slot(header).like or name
+        rule = self.exchanges[header["exchange"]].slots[weighed].combine
+        if rule is not None and rule.sees == "products" and weighed not in self.pending["weights"]:
+            raise BadReply(f"the sum of {name!r} was asked for before its weights.")
+        if header["size"] != self.pending["sizes"].get(name, header["size"]):
+            raise BadReply(f"the sum of {name!r} has another size than the rows here.")
         kind = wire.type_of(header, "the server's sum")
         step = 2.0 ** (header["exponent"] - arithmetic.SUM_BITS)
         vector = np.round(self.combined(header, parts) / step) * step
@@ -137,15 +146,20 @@ class Site(kinds.Site):
     def combined(self, header: Mapping[str, Any], parts: wire.Parts) -> Floats:
         """Return the decrypted sum, after the checks that a site can make."""
         name = header["slot"]
-        slot = self.exchanges[header["exchange"]].slots[name]
-        weights = self.pending.get("weights", {}).get(slot.like or name)
+        weights = self.pending.get("weights", {}).get(self._slot(header).like or name)
         if weights is not None and header["steps"] != weights:
             raise BadReply(f"the sum of {name!r} has other weights than the sites computed.")
         scheme, _, decryptor = self.keys.tools(header["levels"])
         slots = np.zeros(header["size"])
         for c, part in zip(header["present"], parts, strict=True):
             piece = slots[c * SLOTS : (c + 1) * SLOTS]
-            numbers = scheme.decoded(decryptor, scheme.ciphertext(part, "an encrypted sum"))
+            content = scheme.ciphertext(part, "an encrypted sum")
+            # At a smaller scale, numbers and noise would be read larger than they are.
+            if not math.isclose(content.scale, arithmetic.sum_scale(scheme), rel_tol=1e-9):
+                raise BadReply(f"the sum of {name!r} is not at the scale of sums.")
+            numbers = scheme.decoded(decryptor, content)
+            if not float(np.abs(numbers).max()) <= arithmetic.LARGEST:
+                raise BadReply(f"the sum of {name!r} has numbers that no sum of rows has.")
             piece[:] = numbers[: len(piece)]
         vector: Floats = np.ldexp(slots, header["exponent"])
         energy = self.pending.get("energy", {}).get(name)
@@ -154,9 +168,12 @@ class Site(kinds.Site):
             step = np.ldexp(header["total"], header["exponent"])
             noise = arithmetic.SIGMA * step * len(vector) ** 0.5
             if abs(norm - right) > 1e-4 * right + 8 * noise:
-                what = f"the sum of {name!r} has length {norm:.6g}, inner products make {right:.6g}"
+                what = f"the sum of {name!r} has another length than inner products make of it"
                 raise BadReply(f"{what}: {WRONG} summed something else.")
         return vector
+
+    def _slot(self, header: Mapping[str, Any]) -> Slot:
+        return self.exchanges[header["exchange"]].slots[header["slot"]]
 
 
 @dataclass

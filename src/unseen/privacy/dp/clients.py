@@ -75,6 +75,8 @@ class NoisedRows(Wrapper):
         length = math.sqrt(sum(float(row.square().sum()) for row in rows.values()))
         factor = min(1.0, self.dp.clip / length) if length else 1.0
         deviation = self.dp.deviation(self.count(turn))
+        if deviation and not math.isfinite(length):  # to say so would be one bit without noise
+            rows = {name: torch.zeros_like(row) for name, row in rows.items()}
         draws = Stream.of(ready, f"rows of {turn.exchange}")
         noised_rows = {}
         for name, row in rows.items():

@@ -266,7 +266,10 @@ def clipped_sum(
     value = torch.zeros((), device=model.device)
     for examples, labels in zip(x.split(chunk), y.split(chunk), strict=True):
         each, losses = gradients(vector, examples, labels)
-        total += factors(each.square().sum(1), clip) @ each
+        squares = each.square().sum(1)
+        if not bool(torch.isfinite(squares).all()):
+            each = each.where(torch.isfinite(squares)[:, None], 0)
+        total += factors(squares, clip) @ each
         value += losses.detach().sum()
     model.gradient.copy_(total)
     return value / len(y)
@@ -277,17 +280,23 @@ def _by_algebra(model: Model, loss: OutputLoss, x: Tensor, y: Tensor, clip: floa
     value, pairs = linear_signals(model, lambda m, x, y: loss(m(x), y), x, y)
     squares = sum(d.square().sum(1) * a.square().sum(1) for d, a in pairs.values())
     assert isinstance(squares, Tensor)
-    c = factors(squares, clip)
+    c, usable = factors(squares, clip), torch.isfinite(squares)[:, None]
     for name, (delta, a) in pairs.items():
+        if not bool(usable.all()):
+            delta, a = delta.where(usable, 0), a.where(usable, 0)
         put(model, name, (delta * c[:, None]).T @ a)
     return value
 
 
 def factors(squares: Tensor, clip: float) -> Tensor:
-    """Return min(1, C / ‖g‖) for squared norms [N]; 1 for a gradient of 0.
+    """Return min(1, C / ‖g‖) for squared norms [N]; 1 for a gradient of 0, 0 for one beyond floats.
+
+    Note:
+        A gradient that is not finite counts as 0, since a reply that is not finite would say, past
+        all noise, that there is such an example.
 
     Example:
         >>> factors(torch.tensor([4.0, 0.25, 0.0]), 1.0)
         tensor([0.5000, 1.0000, 1.0000])
     """
-    return (clip / squares.sqrt()).clamp(max=1.0)
+    return (clip / squares.sqrt()).clamp(max=1.0).nan_to_num(0.0)

@@ -3,8 +3,9 @@
 Note:
     torch's generator on the CPU keeps 32 bits of its seed, so that whoever sees one noised vector
     can try all of them: privacy's noise never comes from it. Here every number is read off
-    SHAKE-128 over 256 secret bits and the message that the client answers. The same message has the
-    same answer, and so costs no privacy twice; any other message has other noise.
+    SHAKE-128 over 256 secret bits and all that the client's answer depends on, at a real site the
+    whole message. The same message has the same answer, and so costs no privacy twice; any other
+    message has other noise, also one that changes only what the server says of the data.
 """
 
 from __future__ import annotations
@@ -95,6 +96,8 @@ def keyed_memory(memory: Memory, inbox: Inbox, turn: Turn, seed: int | None) -> 
     secret = secret or secrets.token_bytes(32)
     others = {name: value for name, value in memory.items() if name != SECRET}
     label = f"{turn.seed}/{turn.round}/{turn.exchange}/{turn.client}"
+    if seed is None:  # with a seed real sites draw as one process does, where nothing is asked
+        label += f"/{turn.rounds}/{turn.order}/{'/'.join(turn.roster)}/{turn.question}/"
     digest = hashlib.sha256(secret + label.encode() + digest_of(inbox) + digest_of(others)).digest()
     return {**others, SECRET: to_tensor(secret), KEY: to_tensor(digest)}
 

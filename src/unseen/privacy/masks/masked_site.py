@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,9 @@ from unseen.privacy import kinds, wire
 from unseen.privacy.kinds import QUESTION, Masks
 from unseen.privacy.masks import shares
 from unseen.privacy.masks.streams import fixed, masked, own_stream, purpose
+
+#: How many times as heavy as another a row may be that is hidden by it.
+HEAVY = 1000.0
 
 
 class Site(kinds.Site):
@@ -31,8 +35,12 @@ class Site(kinds.Site):
     Note:
         In this order, and each for the last answer of the kind before alone: it shares new seeds
         among those who take part; sends its masked row; says who is left; and gives the shares
-        that open the sum of those, once. A sum that was opened is final.
+        that open the sum of those, once. A sum that was opened is final: of rows that were made
+        from the same entries in the same round, no other sum is opened, since the two would differ
+        by rows of few sites.
     """
+
+    remembers = True
 
     def __init__(
         self, method: Method, name: str, files: Mapping[str, bytes], kind: Masks, job: str = ""
@@ -50,6 +58,7 @@ class Site(kinds.Site):
             "asked": {},
             "deals": {},
             "open": [],
+            "final": self.pending.get("final", {}),
         }
 
     def message(self, row: Tensor, head: dict[str, Any], exchange: Exchange, turn: Turn) -> bytes:
@@ -118,7 +127,10 @@ class Site(kinds.Site):
         publics = {name: bytes.fromhex(keys[slot]) for name, keys in deal["keys"].items()}
         covered = masked(self.name, shares.key_of(pair_seed), publics, names, bound, numbers)
         covered = covered + own_stream(own_seed, bound, len(row))
-        deal["sums"][slot] = {"once": header["once"], "present": None}
+        shares_of = dict(zip(names, weights.T.tolist(), strict=True))
+        deal["sums"][slot] = {
+            "once": header["once"], "present": None, "weights": shares_of, "blocks": blocks,
+        }  # fmt: skip
         head = {"kind": "masked", "slot": slot, "size": len(row), **self.label}
         return wire.pack({**head, "received": self.pending["received"]}, [covered.tobytes()])
 
@@ -133,6 +145,9 @@ class Site(kinds.Site):
             raise BadReply(f"{few}, this site among them.")
         if sum["present"] not in (None, present):
             raise BadReply(f"others were said to be left in the sum of {slot!r} before.")
+        if self._opened.get(self._row(slot)) not in (None, self._contents(sum, present)):
+            other = f"another sum of the rows of {slot!r} was opened in this round before"
+            raise BadReply(f"{other}: the two would differ by rows of few sites.")
         sum["present"] = present
         about = {"what": "left", "slot": slot, "once": sum["once"], "left": present}
         tags = [self._to(name, b"", deal, about) for name in present if name != self.name]
@@ -152,11 +167,28 @@ class Site(kinds.Site):
         if len(vouched & set(present)) < deal["least"]:
             raise BadReply(f"{len(vouched)} vouch for who is left; {deal['least']} are needed.")
         self.pending["open"].append(slot)
+        self._opened[self._row(slot)] = self._contents(sum, present)
         # The second share is of what covers a vector that came, the first of what covers others.
         given_up = [
             bytes.fromhex(deal["shares"][name][slot][name in present]) for name in deal["names"]
         ]
         return wire.pack({"kind": "unmasked", "slot": slot, **self.label}, given_up)
+
+    @property
+    def _opened(self) -> dict[str, str]:
+        """Which sum of which rows was opened, over all exchanges of the run, by digests."""
+        opened: dict[str, str] = self.pending["final"]
+        return opened
+
+    def _row(self, slot: str) -> str:
+        """Return what the row of a slot follows from."""
+        about = self.label["round"], self.label["exchange"], self.pending["received"], slot
+        return hashlib.sha256(json.dumps(about).encode()).hexdigest()[:32]
+
+    def _contents(self, sum: Mapping[str, Any], present: Sequence[str]) -> str:
+        """Return what a sum of those who are left consists of."""
+        weights = {name: sum["weights"][name] for name in sorted(present)}
+        return hashlib.sha256(json.dumps([weights, sum["blocks"]]).encode()).hexdigest()[:32]
 
     def _to(self, name: str, content: bytes, deal: Any, about: Mapping[str, Any]) -> bytes:
         """Seal something of a deal for another site."""
@@ -210,10 +242,14 @@ class Site(kinds.Site):
         """Refuse a sum that would show a client's row, or another sum of the same rows."""
         names, slot, quorum = self._company(header), header["slot"], self.kind.quorum
         for w in np.array(header["weights"], ndmin=2):
-            heavy = sorted(n for n, x in zip(names, w, strict=True) if x)
+            if not np.isfinite(w).all():
+                raise BadReply(f"the weights of {slot!r} are not all finite numbers.")
+            least = np.abs(w).max() / HEAVY
+            heavy = sorted(n for n, x in zip(names, w, strict=True) if x and abs(x) >= least)
             if heavy and len(heavy) < quorum:
                 alone = f"the weights of {slot!r} leave only {', '.join(heavy)} in the sum"
-                raise BadReply(f"{alone}, which would be that client's own row.")
+                less = f"or the others with less than 1/{HEAVY:g} of the largest weight"
+                raise BadReply(f"{alone}, {less}: it would be that client's own row.")
         before = self.pending["asked"].get(slot)
         if before is not None and not set(names) < set(before):
             raise BadReply(f"the sum of {slot!r} was asked for before, among the same clients.")

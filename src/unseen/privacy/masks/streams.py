@@ -59,7 +59,8 @@ def fixed(values: NDArray[np.float64], step: int, count: int) -> Integers:
     scaled = np.rint(np.ldexp(values, step))
     largest = float(np.abs(scaled).max(initial=0.0))
     if largest * count >= 2.0**62:
-        what = f"{count} updates of {np.ldexp(largest, -step):.4g} would overflow 64 bits"
+        # Not how large the largest is: that is a number of the row.
+        what = f"{count} updates as large as this site's would overflow 64 bits"
         remedy = f"Take 'masks(step={max(8, step - 12)})', or a lower learning rate."
         raise BadReply(f"{what} in steps of 2^-{step}.", remedy=remedy)
     return scaled.astype(np.int64).view(np.uint64)

@@ -1,0 +1,179 @@
+"""A data frame means what the same rows mean as a file, in training and in use."""
+
+import csv
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas
+import pytest
+
+import unseen
+from unseen.errors import UnseenError
+from unseen.serving.new_rows import from_mappings
+
+
+def rows(count: int = 120, gap: bool = False) -> pandas.DataFrame:
+    """Three sites whose label follows from two numbers; with gaps, every fourth age is −9."""
+    draws = np.random.default_rng(0)
+    age, dose = draws.normal(60, 9, count).round(), draws.normal(size=count).round(2)
+    died = np.where(age - 60 + 9 * dose + draws.normal(size=count) * 3 > 0, "yes", "no")
+    age = np.where(np.arange(count) % 4 == 0, -9, age) if gap else age
+    site = np.array(["east", "north", "south"])[np.arange(count) % 3]
+    drug = np.array(list("ab"))[draws.integers(0, 2, count)]
+    return pandas.DataFrame(
+        {"site": site, "age": age.astype(int), "dose": dose, "drug": drug, "died": died}
+    )
+
+
+def study(data: Any, **options: Any) -> unseen.Study:
+    if isinstance(data, Path):
+        names = {"domain": "site", "label": "died", **options}
+        listed = ", ".join(f"{name}={value!r}" for name, value in names.items())
+        return unseen.Study(dataset=f"table(path={str(data)!r}, {listed})", methods=["glm"])
+    return unseen.Study(dataset=data, domain="site", label="died", methods=["glm"], **options)
+
+
+def trained(data: Any, out: Path, **options: Any) -> Any:
+    return unseen.train(study(data, **options), out / "model")
+
+
+def written(frame: pandas.DataFrame, folder: Path) -> Path:
+    path = folder / "rows.csv"
+    frame.to_csv(path, index=False)
+    return path
+
+
+@pytest.mark.parametrize("missing", [[-9], ["-9"], -9])
+@pytest.mark.parametrize("kind", [int, float])
+def test_a_code_for_missing_is_one_in_use_however_it_is_spelt(
+    missing: Any, kind: type, tmp_path: Path
+) -> None:
+    frame = rows(gap=True)
+    model = trained(frame.astype({"age": kind}), tmp_path, missing=missing)
+    assert "age missing" in model.inputs.features
+    gap = frame.iloc[:1]
+    coded, floating = gap, gap.astype({"age": float})
+    empty = gap.astype({"age": float}).assign(age=np.nan)
+    answers = [unseen.predict(model, cells)["p(yes)"].item() for cells in (coded, floating, empty)]
+    assert answers == [answers[0]] * 3
+    (items,) = from_mappings(model.inputs, [{**gap.iloc[0].to_dict(), "age": None}], None, False)
+    assert items[0].error is None
+
+
+def test_a_file_with_a_code_and_a_frame_with_a_gap_have_one_answer(tmp_path: Path) -> None:
+    frame = rows(gap=True)
+    path = written(frame, tmp_path)
+    model = trained(path, tmp_path, missing=[-9])
+    read = pandas.read_csv(path, na_values=["-9"])
+    assert read.age.isna().any()
+    by_file = unseen.predict(model, path)["p(yes)"]
+    np.testing.assert_array_equal(by_file, unseen.predict(model, read)["p(yes)"])
+    assert unseen.evaluate(model).sites == unseen.evaluate(model, path).sites
+
+
+@pytest.mark.parametrize("kind", ["bool", "boolean", "object"])
+def test_true_and_false_are_one_flag_in_files_and_frames(kind: str, tmp_path: Path) -> None:
+    frame = rows()
+    frame["flag"] = (frame.age > 60).astype(kind)
+    path = written(frame, tmp_path)
+    by_file, by_frame = trained(path, tmp_path / "a"), trained(frame, tmp_path / "b")
+    for model in (by_file, by_frame):
+        answers = [unseen.predict(model, data) for data in (path, frame)]
+        assert all(found["error"].isna().all() for found in answers)
+        np.testing.assert_array_equal(*(found["p(yes)"] for found in answers))
+
+
+def test_a_gap_among_nullable_flags_is_a_gap(tmp_path: Path) -> None:
+    frame = rows()
+    frame["flag"] = (frame.age > 60).astype("boolean").mask(np.arange(len(frame)) % 5 == 0)
+    model = trained(frame, tmp_path)
+    assert unseen.predict(model, frame)["error"].isna().all()
+
+
+def test_true_and_false_as_labels_are_those_of_the_file(tmp_path: Path) -> None:
+    frame = rows()
+    frame["died"] = frame.died == "yes"
+    path = written(frame, tmp_path)
+    model = trained(path, tmp_path)
+    assert model.classes == ("False", "True")
+    assert unseen.evaluate(model, frame).sites == unseen.evaluate(model, path).sites
+
+
+def test_numbers_in_an_object_column_are_numbers(tmp_path: Path) -> None:
+    frame = rows()
+    frame["age"] = frame.age.astype(object)
+    model = trained(frame, tmp_path)
+    assert "age" in model.inputs.features
+
+
+def test_a_word_at_one_site_does_not_turn_the_numbers_of_others_into_categories(
+    tmp_path: Path,
+) -> None:
+    frame = rows()
+    frame["age"] = frame.age.astype(object)
+    frame.loc[frame.index[frame.site == "south"][0], "age"] = "unknown"
+    with pytest.raises(UnseenError, match="words in others, such as 'unknown'"):
+        trained(frame, tmp_path)
+
+
+def test_a_frame_as_x_keeps_its_columns(tmp_path: Path) -> None:
+    frame = rows()
+    x = frame[["age", "dose", "drug"]].set_axis(range(5, 125))
+    recipe = unseen.Study(dataset=(x, frame.died, frame.site), methods=["glm"])
+    model = unseen.train(recipe, tmp_path / "model")
+    assert model.inputs.features == ("age", "dose", "drug=a", "drug=b")
+
+
+def test_answers_that_pandas_takes_for_gaps_are_answers(tmp_path: Path) -> None:
+    frame = rows().replace({"died": {"no": "None", "yes": "sick"}})
+    path = tmp_path / "rows.csv"
+    frame.to_csv(path, index=False, quoting=csv.QUOTE_ALL)
+    answers = unseen.predict(trained(path, tmp_path), frame)
+    assert {*answers["prediction"]} == {"None", "sick"}
+
+
+def test_labels_that_are_not_finite_are_faults(tmp_path: Path) -> None:
+    frame = rows().drop(columns="died").assign(died=lambda f: f.age * 1.5 + f.dose)
+    model = trained(frame, tmp_path)
+    frame.loc[4, "died"] = np.inf
+    (fault,) = unseen.evaluate(model, frame).faults
+    assert "is not a finite number" in str(fault)
+
+
+def test_sites_that_are_equal_numbers_are_one(tmp_path: Path) -> None:
+    frame = rows().replace({"site": {"east": "1", "north": "2", "south": "3"}})
+    model = trained(written(frame, tmp_path), tmp_path)
+    measured = unseen.evaluate(model, frame.astype({"site": float}))
+    assert [site.name for site in measured.sites] == ["1", "2", "3"]
+    assert measured.sites == unseen.evaluate(model, frame).sites
+
+
+def test_a_carriage_return_ends_no_row(tmp_path: Path) -> None:
+    frame = rows().assign(note="a\rb")
+    model = trained(frame.drop(columns="note"), tmp_path)
+    plain = unseen.predict(model, frame.drop(columns="note"))
+    pandas.testing.assert_frame_equal(unseen.predict(model, frame), plain)
+    assert not unseen.evaluate(model, frame).faults
+
+
+def test_names_of_columns_are_read_without_the_blanks_around_them(tmp_path: Path) -> None:
+    frame = rows().rename(columns={"age": "age ", "died": " died"})
+    model = trained(frame, tmp_path)
+    assert unseen.predict(model, frame)["error"].isna().all()
+
+
+def test_a_frame_has_decimal_points_whatever_the_training_file_had(tmp_path: Path) -> None:
+    frame = rows().assign(dose=lambda f: (f.dose + 2).round(3))
+    path = tmp_path / "rows.csv"
+    frame.to_csv(path, index=False, sep=";", decimal=",")
+    model = trained(path, tmp_path, decimal=",")
+    some = frame.iloc[:3].assign(dose=[1.234, 2.345, 3.456])
+    assert unseen.predict(model, some)["error"].isna().all()
+
+
+def test_several_frames_are_refused_with_what_is_taken(tmp_path: Path) -> None:
+    frame = rows()
+    model = trained(frame, tmp_path)
+    with pytest.raises(UnseenError, match="a file or a folder, or several of the last two"):
+        unseen.predict(model, [frame, frame])

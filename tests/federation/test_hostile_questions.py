@@ -1,0 +1,177 @@
+"""What a server that lies asks, and a site that answers no more than it promised."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+pytest.importorskip("flwr", reason="needs the extra flower")
+
+from support.hall import OPEN, Hall, kits
+from test_hall import SITES, _quick, written
+
+from unseen.core import Reply
+from unseen.federation.flower import server_run as federated
+from unseen.federation.flower.site import Site
+from unseen.federation.flower.site_handler import handle
+from unseen.federation.policy import spending
+from unseen.federation.policy.site_policy import Policy
+from unseen.federation.policy.small_groups import few, without_few
+from unseen.federation.policy.study_rules import breaches, columns_of
+from unseen.federation.provision import write_sum_keys
+from unseen.serving import foreign_code
+from unseen.spec.study import StudySpec
+
+__all__ = ["_quick"]  # the fixture of test_hall
+RANGES = "columns = {a = [-4, 4], b = [-4, 4], c = [-4, 4], d = [-4, 4]}\n"
+RELEASE = {"noise": 2.0, "rate": 1.0, "steps": 1, "delta": 1e-5, "clip": 1.0}
+
+
+def asked(
+    folder: Path, exchange: str, policy: str = OPEN, privacy: str = "", masks: bool = False
+) -> tuple[Site, dict[str, Any]]:
+    """Site 0 after a federation, and the last question of an exchange that it got."""
+    study = written(folder, "fedavg")
+    study.write_text(study.read_text() + privacy)
+    places = kits(folder, SITES, folder, policy)
+    if masks:
+        write_sum_keys(folder / "kits", list(SITES), ["masks"])
+    hall = Hall(places)
+    federated.run(str(study), str(folder / "out"), hall, list(SITES))
+    questions = [q for name, q in hall.sent if name == "0" and exchange in str(q["about"])]
+    return Site.read(next(kit for kit in places.values() if kit.name == "0")), questions[-1]
+
+
+def changed(question: Mapping[str, Any], turn: Mapping[str, Any] = {}, **head: Any) -> Any:
+    before = json.loads(question["head"])
+    after = before | head | {"turn": before["turn"] | turn}
+    return {**question, "head": json.dumps(after)}
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        "stack(members=['evil:f', 'glm'])",
+        "portfolio(members=['glm', 'fedavg+evil:f'])",
+        "bag(of='evil:f')",
+        "stack(members=['glm', \"bag(of='evil:f(x=1)')\"])",
+    ],
+)
+def test_code_among_the_members_of_a_mixture_is_code(method: str) -> None:
+    study = StudySpec(dataset="rotated-digits", methods=(method,))
+    assert [breach.rule for breach in breaches(Policy(), study)] == ["code"]
+    assert foreign_code.parts({"method": method}) == ["evil:f"]
+
+
+def test_members_of_a_mixture_are_among_the_methods_that_a_site_allows() -> None:
+    study = StudySpec(dataset="rotated-digits", methods=("stack(members=['glm', 'scaffold'])",))
+    allowed = Policy(methods={"names": ["stack", "glm"]})
+    (breach,) = breaches(allowed, study)
+    assert breach.rule == "methods" and "scaffold" in breach.why
+    assert not list(breaches(Policy(methods={"names": ["stack", "glm", "scaffold"]}), study))
+
+
+def test_every_use_of_a_column_is_looked_at() -> None:
+    table = "table(path='v.csv', domain='site', label='died', groups=['died'])"
+    assert columns_of(table) == [("site", "domain"), ("died", "label"), ("died", "group")]
+    policy = Policy(columns={"died": ["group", "levels"], "*": "feature"})
+    rules = [breach.why for breach in breaches(policy, StudySpec(dataset=table, methods=("glm",)))]
+    assert "the column 'died' may not be used as label" in rules
+
+
+@pytest.mark.parametrize("what", ["terms", "roster", "rounds"])
+def test_noise_is_other_noise_for_every_other_question(what: str, tmp_path: Path) -> None:
+    """Noise of 50 under two questions that differ in the label's codes alone does not cancel."""
+    pytest.importorskip("opacus", reason="needs the extra dp")
+    privacy = f'[privacy]\nexamples = "dp(clip=1.0, noise=50.0, delta=1e-4)"\n{RANGES}'
+    site, question = asked(tmp_path, "train", privacy=privacy)
+    first = handle(question, site)["row/model"]
+    assert torch.equal(handle(question, site)["row/model"], first)
+    terms = json.loads(question["head"])["terms"]
+    other = {
+        "terms": changed(question, terms={**terms, "classes": terms["classes"][::-1]}),
+        "roster": changed(question, {"roster": ["0", "15"]}),
+        "rounds": changed(question, {"rounds": 3}),
+    }[what]
+    second = handle(other, site).get("row/model")
+    if second is not None:  # else it was refused
+        assert (second - first).abs().median() > 0.1 * first.abs().median()
+
+
+def test_names_that_nobody_has_a_key_of_hide_no_row(tmp_path: Path) -> None:
+    noise = "dp(clip=1.0, noise=100.0, delta=1e-4, trust='sum')"
+    privacy = f'[privacy]\nchannel = "masks()"\nclients = "{noise}"\n{RANGES}'
+    site, question = asked(tmp_path, "train", privacy=privacy, masks=True)
+    roster = [*json.loads(question["head"])["turn"]["roster"], "ghost"]
+    answer = handle(changed(question, {"roster": sorted(roster)}), site)
+    assert answer["refused"].startswith("this site has no key to mask its rows from ghost")
+
+
+def test_a_validation_domain_measures_all_of_its_rows(tmp_path: Path) -> None:
+    held_back = OPEN.replace("[columns]", 'evaluate = ["validation"]\n[columns]')
+    site, question = asked(tmp_path, "validate", held_back)
+    assert handle(question, site)["scalar/examples"] < 10
+    assert handle(changed(question, role="validation"), site)["rule"] == "evaluate"
+
+
+@pytest.mark.parametrize(
+    ("counts", "hidden"),
+    [
+        ([15, 40], []),
+        ([15, 1, 40], [1, 0]),  # 1 alone would be what is left of all
+        ([15, 6, 5, 40], [2, 1]),
+        ([0, 3, 4], [1, 2]),
+        ([9, 9], [0, 1]),
+    ],
+)
+def test_groups_of_few_rows_are_hidden_and_cannot_be_told_by_what_is_left(
+    counts: list[int], hidden: list[int]
+) -> None:
+    assert few(counts, 10) == hidden
+    together = sum(counts[group] for group in hidden)
+    assert together == 0 or together >= min(10, sum(counts))
+
+
+def test_the_metrics_of_a_hidden_group_are_those_of_an_empty_one() -> None:
+    arrays = {
+        "examples@g": [30.0, 2.0, 20.0],
+        "loss@g": [0.3, 0.9, 0.2],
+        "loss.undefined@g": [0.0] * 3,
+    }
+    scalars = {name: torch.tensor(values) for name, values in arrays.items()}
+    reply = without_few(Reply(scalars={"loss": 0.4, **scalars}), 10)
+    assert reply.scalars["loss"] == 0.4
+    found = {name: value.tolist() for name, value in reply.scalars.items() if "@" in name}
+    assert found == {
+        "examples@g": [30.0, 0.0, 0.0],
+        "loss@g": [pytest.approx(0.3), 0.0, 0.0],
+        "loss.undefined@g": [0.0, 1.0, 1.0],
+    }
+
+
+def test_rows_under_masks_are_counted_by_the_rows(tmp_path: Path) -> None:
+    pytest.importorskip("opacus", reason="needs the extra dp")
+    line = {"answer": "the head alone", "trained": True}
+    line |= {"releases": [{**RELEASE, "protects": "client"}]}
+    once, again, other = ({**line, "rows": rows} for rows in ("x", "x", "y"))
+    assert spending.epsilon([once, again], 1e-5) == spending.epsilon([once], 1e-5)
+    two = {**line, "answer": "two", "rows": "z"}
+    assert spending.epsilon([once, other], 1e-5) == spending.epsilon([once, two], 1e-5)
+    assert (
+        spending.epsilon([once, other], 1e-5)["client"] > spending.epsilon([once], 1e-5)["client"]
+    )
+
+
+def test_what_is_private_of_sites_is_spent_by_examples_too() -> None:
+    pytest.importorskip("opacus", reason="needs the extra dp")
+    lines = [
+        {"answer": str(i), "releases": [{**RELEASE, "protects": protects}]}
+        for i, protects in enumerate(("example", "client"))
+    ]
+    alone = [{"answer": str(i), "releases": lines[0]["releases"]} for i in range(2)]
+    assert spending.epsilon(lines, 1e-5)["example"] == spending.epsilon(alone, 1e-5)["example"]
