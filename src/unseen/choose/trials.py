@@ -11,7 +11,7 @@ from unseen.errors import UnseenError
 from unseen.methods.compose import method as compose
 from unseen.results.selection import value
 from unseen.results.study_results import Results
-from unseen.spec.holdout import PLANS
+from unseen.spec.holdout import PLANS, Fixed
 from unseen.spec.study import StudySpec
 
 #: What every recipe is compared with: the usual one, pooled rows, a site's own model elsewhere, and
@@ -109,8 +109,9 @@ class Trials:
 
 def check_whole(study: StudySpec) -> None:
     """Refuse a study that keeps sites away: all of them are left out in turn, and train."""
-    away = study.holdout if study.holdout not in PLANS else study.targets
-    if away is not None:
+    plan = study.holdout
+    kept = isinstance(plan, Fixed) or (isinstance(plan, str) and plan not in PLANS)
+    if (away := plan if kept else study.targets) is not None:
         raise UnseenError(
             f"the study keeps sites away (holdout or targets: {away}), and choosing takes all "
             "sites: each is left out in turn, and trains otherwise.",
