@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from itertools import product
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image
 from support.made_trials import trials
+from support.small_studies import rows, study, write
 from typer.testing import CliRunner
 
 from unseen import UnseenError, method
@@ -244,3 +248,27 @@ def test_more_sites_are_said_to_be_needed_where_the_cheapest_is_not_the_best():
     choice = choose(found)
     assert (choice.recipe, choice.best) == (BASE, "portfolio")
     assert any(text.startswith("More sites: portfolio is ahead") for text in choice.changes)
+
+
+def test_sites_without_a_figure_are_named() -> None:
+    made = trials({"fedavg": [0.8, 0.7, 0.9, 0.6], "glm": [0.9, 0.8, 0.9, 0.7]})
+    one = made.by_recipe["glm"]
+    lacking = replace(one, figures={n: v for n, v in one.figures.items() if n != "s03"})
+    choice = choose(replace(made, by_recipe={**made.by_recipe, "glm": lacking}))
+    assert choice.procedure.sites == 3
+    assert any(text.endswith("has no value: s03.") for text in choice.changes)
+
+
+@pytest.mark.parametrize("away", [{"holdout": "a"}, {"targets": ["a"]}])
+def test_a_study_that_keeps_a_site_away_is_refused(away: dict[str, Any], tmp_path: Path) -> None:
+    path = write(tmp_path / "sites.csv", rows("abcd"))
+    kept = study(path, **away)
+    with pytest.raises(UnseenError, match="keeps sites away"):
+        play(Candidates(kept, ["glm"], 2), tmp_path / "out")
+
+
+def test_a_baseline_that_diverges_everywhere_is_named(tmp_path: Path) -> None:
+    path = write(tmp_path / "sites.csv", rows("abcd"))
+    wild = study(path, rounds=2, training={"optimiser": "sgd(lr=1e30)"})
+    with pytest.raises(UnseenError, match="fedavg, which all recipes are compared with, has no"):
+        play(Candidates(wild, ["glm"], 2, rates=(1.0,)), tmp_path / "out")
