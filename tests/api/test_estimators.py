@@ -102,3 +102,11 @@ def test_labels_that_cannot_be_written_to_are_no_fault() -> None:
         warnings.simplefilter("error")
         FederatedRegressor().fit(X, y, groups=SITES)
     torch.set_warn_always(False)
+
+
+def test_a_fitted_model_is_kept_whatever_is_set_for_the_next_fit() -> None:
+    model = FederatedClassifier(method="glm", random_state=np.random.default_rng(0))
+    model.fit(X, Y, groups=SITES)
+    expected = model.predict_proba(X)
+    model.set_params(method="fedavg", rounds=3)
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(model)).predict_proba(X), expected)

@@ -177,3 +177,11 @@ def test_several_frames_are_refused_with_what_is_taken(tmp_path: Path) -> None:
     model = trained(frame, tmp_path)
     with pytest.raises(UnseenError, match="a file or a folder, or several of the last two"):
         unseen.predict(model, [frame, frame])
+
+
+def test_rows_of_sites_that_are_not_asked_for_are_no_faults(tmp_path: Path) -> None:
+    frame = rows()
+    model = trained(frame, tmp_path)
+    frame.loc[frame.index[frame.site == "north"][0], "died"] = "perhaps"
+    assert len(unseen.evaluate(model, frame).faults) == 1
+    assert not unseen.evaluate(model, frame, domains=["east"]).faults

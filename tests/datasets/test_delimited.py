@@ -104,6 +104,9 @@ def test_missing_metadata_is_a_level_of_its_own(folder: Path) -> None:
     data = read(folder, text, groups=["region"])
     assert data.levels["region"] == ("South", "West", "missing")
     assert data["a"].meta["region"].tolist() == [0, 2]
+    named = read(folder, text.replace("South", "missing"), groups=["region"])
+    assert named.levels["region"] == ("West", "missing")
+    assert named["a"].meta["region"].tolist() == [1, 1]
 
 
 def test_a_number_with_a_slip_is_pointed_out(folder: Path) -> None:

@@ -94,7 +94,10 @@ class _Federated(BaseEstimator):  # type: ignore[misc]
             for name, index in rows.items()
         }
         self._schema, self._sums, self._classes = schema, sums, classes
-        self._seed_ = self._seed()
+        self._study = StudySpec(
+            methods=(self.method,), model=self.model, rounds=self.rounds, seeds=(self._seed(),),
+            training=self.training or {},
+        )  # fmt: skip
         runtime = self._runtime(clients)
         state, _ = play(
             runtime.method, runtime.start(), runtime.in_process(), list(runtime.names),
@@ -104,17 +107,14 @@ class _Federated(BaseEstimator):  # type: ignore[misc]
         self.n_iter_ = runtime.rounds
 
     def _runtime(self, clients: dict[str, Client]) -> Runtime:
-        classes, seed = self._classes, self._seed_
+        classes, study = self._classes, self._study
         shape = tuple(next(iter(clients.values())).split("train").x.shape[1:])
         prepared = Prepared(clients, {}, {}, shape, classes or 1, classes, self._sums, self._scale)
-        study = StudySpec(
-            methods=(self.method,), model=self.model, rounds=self.rounds, seeds=(seed,),
-            training=self.training or {},
-        )  # fmt: skip
         names = tuple(map(str, range(classes))) if classes is not None else None
         data = DataSet("arrays", (), names, "", "", "", self._schema)
-        setting = Setting(study, Path(), None, "", self.model, ("loss",))
-        return Runtime.of(setting, data, prepared, self.method, seed, evaluates=False)
+        setting = Setting(study, Path(), None, "", str(study.model), ("loss",))
+        job = study.methods[0], study.seed_list[0]
+        return Runtime.of(setting, data, prepared, *job, evaluates=False)
 
     def __getstate__(self) -> dict[str, Any]:
         # Methods are made of functions inside functions, which do not pickle; they are made again.
@@ -136,6 +136,8 @@ class _Federated(BaseEstimator):  # type: ignore[misc]
         state = self.random_state
         if isinstance(state, np.random.RandomState):
             return int(state.randint(2**31 - 1))
+        if isinstance(state, np.random.Generator):
+            return int(state.integers(2**31 - 1))
         return int(state or 0)
 
     def _outputs(self, X: Any) -> Tensor:

@@ -259,7 +259,8 @@ def _levels(cells: Sequence[str | None]) -> tuple[tuple[str, ...], Tensor]:
     """Names and codes of a metadata column, where missing is a level like any other."""
     names, codes = coded(cells)
     if bool((codes < 0).any()):
-        names, codes = (*names, "missing"), codes.where(codes >= 0, len(names))
+        names = names if "missing" in names else (*names, "missing")
+        codes = codes.where(codes >= 0, names.index("missing"))
     return names, codes
 
 

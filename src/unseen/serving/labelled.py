@@ -198,17 +198,19 @@ class LabelledData:
             groups: dict[str, list[tuple[Item, Value]]] = defaultdict(list)
             for item in batch:
                 domain, value = answer(item)
-                if value is None:
+                if item.error is None:  # else nothing may say which domain it is of
                     self.domains[domain] = None
-                    self.unlabelled += self.request.includes(domain)
+                if not self.request.includes(domain):
+                    continue
+                if value is None:
+                    self.unlabelled += 1
                 elif item.x is None:
                     self.faults.append(item)
                 elif isinstance(value, str):
                     self.faults.append(Item(item.source, item.line, error=value))
                 else:
                     groups[domain].append((item, value))
-            self.domains |= dict.fromkeys(groups)
-            for name in filter(self.request.includes, groups):
+            for name in groups:
                 items, values = zip(*groups[name], strict=True)
                 self._count(items)
                 if (x := stacked(items)) is not None:
