@@ -10,11 +10,13 @@ import pytest
 import torch
 from support.federations import write_photos, write_table
 
+from unseen import train
 from unseen.serving import export
 from unseen.serving.directory import Trained
 from unseen.serving.new_rows import read
 from unseen.serving.predict import predict
 from unseen.serving.raw_graph import DESCRIPTION, FILE, IMAGE, UNSEEN
+from unseen.spec.study import StudySpec
 
 pytest.importorskip("onnx", reason="the extra onnx is not installed")
 pytest.importorskip("onnxscript", reason="the extra onnx is not installed")
@@ -67,3 +69,25 @@ def test_every_axis_of_rows_has_its_name(of_rows: Trained, tmp_path: Path) -> No
     for name in ("model.onnx", FILE):
         session = ort.InferenceSession(str(tmp_path / name), providers=["CPUExecutionProvider"])
         assert {e.shape[0] for e in (*session.get_inputs(), *session.get_outputs())} == {"N"}
+
+
+def test_a_column_may_be_called_as_the_gaps_of_another_are(tmp_path: Path) -> None:
+    """Age has no gaps, dose has, and a column is called `age missing`."""
+    draws = np.random.default_rng(0)
+    lines = ["site,age,dose,age missing,died"]
+    for i in range(90):
+        age, dose, more = draws.normal(size=3)
+        gap = "" if i % 5 == 0 else f"{dose:.3f}"
+        lines.append(f"{'abc'[i % 3]},{age:.3f},{gap},{more:.3f},{int(age + more > 0)}")
+    table = tmp_path / "rows.csv"
+    table.write_text("\n".join(lines) + "\n")
+    dataset = f"table(path={str(table)!r}, domain='site', label='died')"
+    model = train(StudySpec(dataset=dataset, methods=("glm",)), tmp_path / "model")
+    export.export(model.folder, "onnx", [table], out=tmp_path / "model.onnx")
+    session = ort.InferenceSession(str(tmp_path / FILE), providers=["CPUExecutionProvider"])
+    rows = [dict(line.item.cells) for line in predict(model, [table])]
+    names = [entry.name for entry in session.get_inputs()]
+    feed = {name: np.array([[float(row[name] or "nan")] for row in rows]) for name in names}
+    (found,) = session.run(["probabilities"], feed)
+    expected = [line.answer.probabilities for line in predict(model, [table])]
+    np.testing.assert_allclose(found, expected, atol=1e-5)

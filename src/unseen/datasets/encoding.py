@@ -238,6 +238,17 @@ def feature_names(schema: Schema, statistics: Tensor) -> tuple[str, ...]:
     return tuple(names)
 
 
+def indicators(schema: Schema, statistics: Tensor) -> tuple[list[int], list[list[int]]]:
+    """Return for what `encode` has an indicator, by place and not by a name that two may share.
+
+    Returns:
+        The places, among numeric columns, of those with missing cells; and for each categorical
+        column the codes, of which the last is of a missing cell.
+    """
+    numeric, codes = _split(schema, statistics)
+    return _occurs(numeric[1]).nonzero().flatten().tolist(), [code.tolist() for code in codes]
+
+
 def _split(schema: Schema, statistics: Tensor) -> tuple[Tensor, list[Tensor]]:
     """The numeric part [4, M], and for each categorical column the codes that have an indicator.
 

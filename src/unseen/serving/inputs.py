@@ -15,7 +15,7 @@ from unseen.core.templates import render
 from unseen.datasets import info
 from unseen.datasets.dataset import DataSet
 from unseen.datasets.dialect import Dialect
-from unseen.datasets.encoding import FLAT, Schema, encode, feature_names
+from unseen.datasets.encoding import FLAT, Schema, encode, feature_names, indicators
 from unseen.datasets.hashing import Hashed
 from unseen.datasets.heart import ZERO_IS_MISSING
 from unseen.datasets.images import View
@@ -103,9 +103,11 @@ class Table:
     @cached_property
     def levels(self) -> dict[str, tuple[str, ...]]:
         """Categorical column -> the categories that occurred at a training site."""
-        features = set(self.features)
+        _, codes_of = indicators(self.schema, self.statistics)
+        columns = [self.schema.columns[j] for j, _ in self.schema.categorical]
+        known = dict(zip(columns, codes_of, strict=True))
         levels = self.schema.categories.items()
-        return {c: tuple(n for n in names if f"{c}={n}" in features) for c, names in levels}
+        return {c: tuple(n for i, n in enumerate(names) if i in known[c]) for c, names in levels}
 
     def values(self, cells: Mapping[str, str]) -> tuple[list[float], list[str]]:
         """Return a row's numbers and codes, NaN where missing, and what no training site had.

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from unseen.datasets.encoding import FLAG
+from unseen.datasets.encoding import FLAG, indicators
 from unseen.errors import UnseenError, optional
 from unseen.serving.directory import Trained
 from unseen.serving.inputs import Images, Table
@@ -139,17 +139,15 @@ def _label(graph: Graph, trained: Trained) -> Any:
 
 def _table(graph: Graph, inputs: Table) -> str:
     """Add what makes `x` of a table's columns; return the output that flags unseen categories."""
-    schema, features = inputs.schema, set(inputs.features)
+    schema, (gaps, codes_of) = inputs.schema, indicators(inputs.schema, inputs.statistics)
     parts: list[str] = []
     if inputs.numeric:
-        parts += _numbers(graph, inputs, features)
+        parts += _numbers(graph, inputs, gaps)
     unseen: list[str] = []
-    for j, names in schema.categorical:
+    for (j, names), places in zip(schema.categorical, codes_of, strict=True):
         column = schema.columns[j]
         cell = graph.input(input_name(column), graph.kinds.STRING, [1])
         code = _codes(graph, inputs, column, names, cell)
-        labels = [*(f"{column}={name}" for name in names), f"{column} missing"]
-        places = [k for k, label in enumerate(labels) if label in features]
         if places:
             codes = graph.constant(np.array([places], dtype=np.int64))
             parts.append(graph.as_float(graph.node("Equal", code, codes)))
@@ -166,8 +164,8 @@ def _table(graph: Graph, inputs: Table) -> str:
     return graph.node("Greater", total, zero, output=UNSEEN)
 
 
-def _numbers(graph: Graph, inputs: Table, features: set[str]) -> list[str]:
-    """Add the standardised numeric columns and the indicators of missing ones."""
+def _numbers(graph: Graph, inputs: Table, gaps: list[int]) -> list[str]:
+    """Add the standardised numeric columns, and indicators of a gap in those at some places."""
     names = inputs.numeric
     columns = [graph.input(input_name(name), graph.kinds.DOUBLE, [1]) for name in names]
     numbers = graph.node("Concat", *columns, axis=1)
@@ -185,7 +183,7 @@ def _numbers(graph: Graph, inputs: Table, features: set[str]) -> list[str]:
     no_value = graph.node("Or", missing, unknown)
     z = graph.node("Where", no_value, graph.constant(np.zeros((1, 1))), z)
     parts = [graph.as_float(z)]
-    if gaps := [k for k, name in enumerate(names) if f"{name} missing" in features]:
+    if gaps:
         places = graph.constant(np.array(gaps, dtype=np.int64))
         parts.append(graph.as_float(graph.node("Gather", missing, places, axis=1)))
     return parts
