@@ -94,21 +94,17 @@ def nested(text: str) -> Iterator[Call]:
         >>> [call.name for call in nested("stack(members=['glm', 'fedavg+ga'])")]
         ['stack', 'glm', 'fedavg', 'ga']
     """
-    later = list(parse(text))
+    later: list[object] = [*parse(text)]
     while later:
-        call = later.pop(0)
-        yield call
-        for option in _texts(list(call.arguments.values())):
-            with suppress(UnseenError):  # most texts are not expressions
-                later += parse(option)
-
-
-def _texts(value: object) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, list | tuple):
-        for item in value:
-            yield from _texts(item)
+        match later.pop(0):
+            case Call() as call:
+                yield call
+                later += call.arguments.values()
+            case str() as option:
+                with suppress(UnseenError):  # most texts are not expressions
+                    later += parse(option)
+            case list() | tuple() as several:
+                later += several
 
 
 def text(calls: tuple[Call, ...]) -> str:

@@ -11,7 +11,7 @@ from unseen.choose import choose as answer
 from unseen.choose.answer import Choice
 from unseen.choose.choice_page import write
 from unseen.choose.playing import RATES, portfolio_for
-from unseen.datasets.frames import csv_of, named
+from unseen.datasets.frames import csv_of, with_plain_names
 from unseen.errors import UnseenError, optional
 from unseen.results.search_records import SearchRecord
 from unseen.serving import directory, fit
@@ -99,7 +99,7 @@ def predict(
     policy = policy_of(trained, rule, abstain, coverage, times)
     columns, framed = Columns.of(trained, policy, (), (), False), _is_frame(data)
     if framed:
-        check_frame(trained.inputs, list(named(data.iloc[:0]).columns))
+        check_frame(trained.inputs, list(with_plain_names(data.iloc[:0]).columns))
     with tempfile.TemporaryDirectory(prefix="unseen-") as place:
         paths = [] if framed and data.empty else files_of(data, Path(place), trained.inputs)
         trained = as_written(trained) if framed else trained
@@ -156,7 +156,7 @@ def evaluate(
     trained = opened(model, allow_code, key)
     policy = policy_of(trained, None if threshold is None else str(threshold), None, coverage)
     if _is_frame(data):
-        check_frame(trained.inputs, list(named(data.iloc[:0]).columns))
+        check_frame(trained.inputs, list(with_plain_names(data.iloc[:0]).columns))
     with tempfile.TemporaryDirectory(prefix="unseen-") as place:
         (path,) = files_of(data, Path(place), trained.inputs) if data is not None else (None,)
         trained = as_written(trained) if _is_frame(data) else trained

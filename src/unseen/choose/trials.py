@@ -110,8 +110,8 @@ class Trials:
 def check_whole(study: StudySpec) -> None:
     """Refuse a study that keeps sites away: all of them are left out in turn, and train."""
     plan = study.holdout
-    kept = isinstance(plan, Fixed) or (isinstance(plan, str) and plan not in PLANS)
-    if (away := plan if kept else study.targets) is not None:
+    names = isinstance(plan, Fixed) or (isinstance(plan, str) and plan not in PLANS)
+    if (away := plan if names else study.targets) is not None:
         raise UnseenError(
             f"the study keeps sites away (holdout or targets: {away}), and choosing takes all "
             "sites: each is left out in turn, and trains otherwise.",

@@ -67,7 +67,7 @@ def expression_of(frame: Any, domain: str | None, label: str | None, **options: 
             "dataset must be an expression, a data frame or arrays (X, y, sites); found "
             f"{type(frame).__name__}."
         )
-    frame = named(frame)
+    frame = with_plain_names(frame)
     roles = {"domain": domain, "label": label}
     roles |= {"event": options["event"]} if "event" in options else {}
     for role, column in roles.items():
@@ -123,10 +123,10 @@ def _several(key: str, value: Any) -> Any:
 def _categorical(
     pandas: Any, frame: Any, others: set[str | None], options: Mapping[str, Any]
 ) -> list[str]:
-    """The features that pandas has as categories, and those named so.
+    """The features that are categories for pandas, or words alone, and those named so.
 
-    Of texts the table decides, as it does of a csv file's: a word at one site must not turn the
-    numbers of all others into categories.
+    Of texts among which there are numbers the table decides, as it does of a csv file's: a word at
+    one site must not turn the numbers of all others into categories.
     """
     several = [name for key in ("groups", "drop", "text") for name in options.get(key) or ()]
     apart = {*others, options.get("event"), options.get("unit"), *several}
@@ -142,6 +142,9 @@ def _categorical(
         unnamed = [name for name in words if name not in named]
         check_identifiers(_sheet(frame, unnamed, options), unnamed)
     own = [n for n in words if isinstance(frame[n].dtype, pandas.CategoricalDtype)]
+    cells = _sheet(frame, [name for name in words if name not in own], options)
+    own += [n for n in cells.columns if all(cells.number(c) is None for c in {*cells.present(n)})]
+    own = [name for name in words if name in own]
     return [*own, *(name for name in named if name not in own)]
 
 
@@ -154,7 +157,7 @@ def _sheet(frame: Any, names: Sequence[str], options: Mapping[str, Any]) -> Shee
     return Sheet(NAME, columns, [*range(len(frame))], place=PLACE)
 
 
-def named(frame: Any) -> Any:
+def with_plain_names(frame: Any) -> Any:
     """Return a data frame whose columns' names are texts, without the blanks around them."""
     return frame.set_axis([str(name).strip() for name in frame.columns], axis=1)
 
@@ -166,10 +169,10 @@ def csv_of(frame: Any, missing: str = "") -> bytes:
         frame: The data frame.
         missing: What a missing cell is written as.
     """
-    frame = named(frame)
+    frame = with_plain_names(frame)
     columns = [_flags_as_numbers(frame.iloc[:, j]) for j in range(frame.shape[1])]
-    written = dict(enumerate(columns))  # by place, since names may occur twice
-    file = type(frame)(written, index=frame.index).set_axis(frame.columns, axis=1)
+    by_place = dict(enumerate(columns))  # since names may occur twice
+    file = type(frame)(by_place, index=frame.index).set_axis(frame.columns, axis=1)
     # In quotes, since a lone carriage return would end a row otherwise.
     content: str = file.to_csv(index=False, na_rep=missing, quoting=csv.QUOTE_NONNUMERIC)
     return content.encode()
@@ -198,9 +201,9 @@ def _of_arrays(pandas: Any, arrays: Sequence[Any]) -> tuple[Any, str, str, str |
         raise UnseenError(f"X, y and sites differ in length: {len(x)}, {len(y)}, {len(sites)}.")
     frame = pandas.DataFrame(x, columns=[f"x{j}" for j in range(x.shape[1])])
     if own is not None:  # whose columns may differ in type, which no array shows
-        frame = named(own).reset_index(drop=True)
-        if taken := sorted({"label", "site", "time", "event"} & {*frame.columns}):
-            what = f"a column of X is called {taken[0]!r}, as the arrays beside it are."
+        frame = with_plain_names(own).reset_index(drop=True)
+        if twice := sorted({"label", "site", "time", "event"} & {*frame.columns}):
+            what = f"a column of X is called {twice[0]!r}, as the arrays beside it are."
             raise UnseenError(what, remedy="Name it otherwise, or pass one data frame.")
     if (pair := _times_of(y)) is not None:
         return frame.assign(time=pair[0], event=pair[1], site=sites), "site", "time", "event"

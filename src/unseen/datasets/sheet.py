@@ -138,9 +138,9 @@ def with_flags(codes: Mapping[Any, int]) -> dict[Any, int]:
     """
     more = dict(codes)
     for words in (("1", "True", "true", "TRUE"), ("0", "False", "false", "FALSE")):
-        known = [codes[identity(word)] for word in words if identity(word) in codes]
-        for word in words if len(known) == 1 else ():
-            more.setdefault(identity(word), known[0])
+        own = [codes[identity(word)] for word in words if identity(word) in codes]
+        for word in words if len(own) == 1 else ():
+            more.setdefault(identity(word), own[0])
     return more
 
 

@@ -105,9 +105,11 @@ class Table:
         """Categorical column -> the categories that occurred at a training site."""
         _, codes_of = indicators(self.schema, self.statistics)
         columns = [self.schema.columns[j] for j, _ in self.schema.categorical]
-        known = dict(zip(columns, codes_of, strict=True))
+        by_column = dict(zip(columns, codes_of, strict=True))
         levels = self.schema.categories.items()
-        return {c: tuple(n for i, n in enumerate(names) if i in known[c]) for c, names in levels}
+        return {
+            c: tuple(n for i, n in enumerate(names) if i in by_column[c]) for c, names in levels
+        }
 
     def values(self, cells: Mapping[str, str]) -> tuple[list[float], list[str]]:
         """Return a row's numbers and codes, NaN where missing, and what no training site had.

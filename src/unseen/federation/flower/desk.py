@@ -103,8 +103,8 @@ class Desk:
     def strangers(self) -> list[str]:
         """Who is said to take part, and is not among those whose keys this site has."""
         publics = (self.site.kit or Path()) / kinds.PUBLICS
-        known = json.loads(publics.read_text("utf-8")) if publics.is_file() else {}
-        return sorted({*self.turn.roster} - {*known})
+        keys = json.loads(publics.read_text("utf-8")) if publics.is_file() else {}
+        return sorted({*self.turn.roster} - {*keys})
 
     @property
     def fewest(self) -> int:

@@ -97,9 +97,9 @@ def parts_of(expression: str) -> set[str]:
         >>> sorted(parts_of("stack(members=['glm', 'fedavg+ga'])"))
         ['fedavg', 'ga', 'glm', 'stack']
     """
-    known = {*map(fold, (*METHODS, *MODIFIERS))} | {call.name for call in parse(expression)}
+    parts = {*map(fold, (*METHODS, *MODIFIERS))} | {call.name for call in parse(expression)}
     names = {call.name for call in nested(expression)}
-    return {name for name in names if name in known or ":" in name}
+    return {name for name in names if name in parts or ":" in name}
 
 
 def _methods(policy: Policy, study: StudySpec) -> Iterator[str]:
