@@ -332,7 +332,7 @@ def test_no_more_questions_are_answered_than_the_most(tmp_path: Path) -> None:
     desk: Any = SimpleNamespace(site=site, proposal=SimpleNamespace(digest="d"))
     ledger, check = SiteLedger(tmp_path), RULES["hello"]["most.questions"]
     ledger.append(study="d")
-    ledger.append(study="d", rule="columns")  # a refusal is no answer
+    ledger.append(study="d", rule="columns")  # a refusal is not an answer
     ledger.append(study="other")
     assert not list(check(desk))
     ledger.append(study="d")

@@ -91,3 +91,23 @@ def test_a_column_may_be_called_as_the_gaps_of_another_are(tmp_path: Path) -> No
     (found,) = session.run(["probabilities"], feed)
     expected = [line.answer.probabilities for line in predict(model, [table])]
     np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+def test_true_and_false_may_be_spelt_as_numbers(tmp_path: Path) -> None:
+    draws = np.random.default_rng(0)
+    lines = ["site,age,flag,died"]
+    for i in range(90):
+        age = draws.normal()
+        lines.append(f"{'abc'[i % 3]},{age:.3f},{age > 0.2},{int(age + draws.normal() > 0)}")
+    table, numbers = tmp_path / "rows.csv", tmp_path / "numbers.csv"
+    table.write_text("\n".join(lines) + "\n")
+    numbers.write_text(table.read_text().replace("True", "1").replace("False", "0"))
+    dataset = f"table(path={str(table)!r}, domain='site', label='died')"
+    model = train(StudySpec(dataset=dataset, methods=("glm",)), tmp_path / "model")
+    answers = [[a.answer.probabilities for a in predict(model, [f])] for f in (table, numbers)]
+    assert answers[0] == answers[1]
+    export.export(model.folder, "onnx", [numbers], out=tmp_path / "model.onnx")
+    session = ort.InferenceSession(str(tmp_path / FILE), providers=["CPUExecutionProvider"])
+    feed = {"age": np.zeros((4, 1)), "flag": np.array([["1"], ["0"], ["True"], ["2"]], object)}
+    (unseen,) = session.run([UNSEEN], feed)
+    assert unseen.ravel().tolist() == [False, False, False, True]

@@ -22,8 +22,8 @@ class Turn:
         client: The client's name; empty at the server.
         order: The exchange's position in its round. It does not enter a key.
         roster: The names of all clients of the study, sorted. They do not enter a key.
-        question: At a real site, the digest of all that it was asked. It enters no key but that of
-            privacy's noise.
+        question: At a real site, under noise, the digest of all that it was asked. It enters no key
+            but that of the noise.
     """
 
     seed: int

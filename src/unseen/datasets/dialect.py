@@ -4,6 +4,7 @@ import codecs
 import csv
 import gzip
 import io
+import math
 import re
 import zlib
 from collections.abc import Collection, Iterable, Sequence
@@ -66,6 +67,11 @@ class Dialect:
 
     def number(self, cell: str) -> float | None:
         return number(cell, self.decimal)
+
+    def finite(self, cell: str) -> float | None:
+        """Return the finite number that a cell spells, or None."""
+        value = self.number(cell)
+        return value if value is not None and math.isfinite(value) else None
 
     def plain(self, cell: str) -> str:
         """Return the cell, with a decimal point if it is a number."""

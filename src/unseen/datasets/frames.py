@@ -138,13 +138,15 @@ def _categorical(
             remedy=f"Make a number of it, such as days since a date, or write drop={odd!r}.",
         )
     named = options.get("categorical") or []
+    sheet = _sheet(frame, words, options)
     if options.get("identifiers") != "keep":
-        unnamed = [name for name in words if name not in named]
-        check_identifiers(_sheet(frame, unnamed, options), unnamed)
-    own = [n for n in words if isinstance(frame[n].dtype, pandas.CategoricalDtype)]
-    cells = _sheet(frame, [name for name in words if name not in own], options)
-    own += [n for n in cells.columns if all(cells.number(c) is None for c in {*cells.present(n)})]
-    own = [name for name in words if name in own]
+        check_identifiers(sheet, [name for name in words if name not in named])
+
+    def words_alone(name: str) -> bool:
+        return all(sheet.number(cell) is None for cell in {*sheet.present(name)})
+
+    kind = pandas.CategoricalDtype
+    own = [name for name in words if isinstance(frame[name].dtype, kind) or words_alone(name)]
     return [*own, *(name for name in named if name not in own)]
 
 

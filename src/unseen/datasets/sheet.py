@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from pathlib import Path
@@ -28,6 +28,8 @@ from unseen.errors import UnseenError, nearest
 
 #: Cells that hold no value, by default.
 MISSING = ("", "?", "NA", "NaN")
+#: How files and data frames spell true and false.
+FLAG_WORDS = (("1", "True", "true", "TRUE"), ("0", "False", "false", "FALSE"))
 
 
 @dataclass(frozen=True)
@@ -130,18 +132,26 @@ def blank(missing: Sequence[str] | float) -> Callable[[str], bool]:
     return lambda cell: cell in names or number(cell) in numbers
 
 
-def with_flags(codes: Mapping[Any, int]) -> dict[Any, int]:
-    """Return codes by which 1 and 0 name True and False, too, or these those.
+def flag_words(names: Sequence[str]) -> dict[str, int]:
+    """Return the code of every spelling of true and false, where the names are of these alone.
 
-    Args:
-        codes: `identity` of a name -> its code.
+    Example:
+        >>> flag_words(["False", "True"])["1"], flag_words(["1", "2"])
+        (1, {})
     """
-    more = dict(codes)
-    for words in (("1", "True", "true", "TRUE"), ("0", "False", "false", "FALSE")):
-        own = [codes[identity(word)] for word in words if identity(word) in codes]
-        for word in words if len(own) == 1 else ():
-            more.setdefault(identity(word), own[0])
-    return more
+    places = [
+        next((words for words in FLAG_WORDS if identity(name) in map(identity, words)), ())
+        for name in names
+    ]
+    if not all(places) or len({*places}) < len(names):
+        return {}
+    return {word: code for code, words in enumerate(places) for word in words}
+
+
+def codes_of(names: Sequence[str]) -> dict[Any, int]:
+    """Return the code of what a cell of each name is equal to, by its `identity`."""
+    words = {identity(word): code for word, code in flag_words(names).items()}
+    return words | {identity(name): code for code, name in enumerate(names)}
 
 
 def cells_by_line(

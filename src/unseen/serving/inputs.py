@@ -19,7 +19,7 @@ from unseen.datasets.encoding import FLAT, Schema, encode, feature_names, indica
 from unseen.datasets.hashing import Hashed
 from unseen.datasets.heart import ZERO_IS_MISSING
 from unseen.datasets.images import View
-from unseen.datasets.sheet import MISSING, blank, identity, names_of, with_flags
+from unseen.datasets.sheet import MISSING, blank, codes_of, identity, names_of
 from unseen.errors import UnseenError
 from unseen.expression import parse
 
@@ -93,7 +93,7 @@ class Table:
     def codes(self) -> dict[str, dict[Any, int]]:
         """Categorical column -> what a cell of each category is equal to -> its code."""
         levels = self.schema.categories.items()
-        return {c: with_flags({identity(n): i for i, n in enumerate(names)}) for c, names in levels}
+        return {column: codes_of(names) for column, names in levels}
 
     @cached_property
     def is_missing(self) -> Callable[[str], bool]:
@@ -103,9 +103,9 @@ class Table:
     @cached_property
     def levels(self) -> dict[str, tuple[str, ...]]:
         """Categorical column -> the categories that occurred at a training site."""
-        _, codes_of = indicators(self.schema, self.statistics)
+        _, codes = indicators(self.schema, self.statistics)
         columns = [self.schema.columns[j] for j, _ in self.schema.categorical]
-        by_column = dict(zip(columns, codes_of, strict=True))
+        by_column = dict(zip(columns, codes, strict=True))
         levels = self.schema.categories.items()
         return {
             c: tuple(n for i, n in enumerate(names) if i in by_column[c]) for c, names in levels
@@ -145,8 +145,8 @@ class Table:
                 raise UnseenError(f"{column} = {cell!r} is neither 0, 1, yes nor no")
             return FLAGS[cell.lower()]
         word = cell.lower()
-        value = TRUTHS[word] if word in TRUTHS else self.dialect.number(cell)
-        if value is None or not math.isfinite(value):
+        value = TRUTHS[word] if word in TRUTHS else self.dialect.finite(cell)
+        if value is None:
             comma = " with a decimal comma" if self.dialect.decimal == "," else ""
             raise UnseenError(f"{column} = {cell!r} is not a number{comma}")
         return math.nan if column in self.blank and value == 0 else value

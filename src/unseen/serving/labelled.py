@@ -13,10 +13,9 @@ from torch import Tensor
 from unseen.core.client import Split, Stored
 from unseen.datasets import info, load
 from unseen.datasets.dataset import DataSet
-from unseen.datasets.dialect import Dialect
 from unseen.datasets.encoding import FLAG, Schema
 from unseen.datasets.entry import folded
-from unseen.datasets.sheet import identity, with_flags
+from unseen.datasets.sheet import codes_of, identity
 from unseen.errors import UnseenError, check_known, nearest
 from unseen.expression import Call, parse
 from unseen.serving.bounds import Tally
@@ -139,7 +138,7 @@ class LabelledData:
             label, _, event = label.partition(",")
             event = event.strip() or times.event
         domain, classes = self.request.domain or inputs.domain or "", self.trained.classes
-        codes = with_flags({identity(name): i for i, name in enumerate(classes or ())})
+        codes = codes_of(classes or ())
         sites = {identity(s): s for part in self.trained.spec["sites"].values() for s in part}
         inputs = fitted(replace(inputs, label=label), path)
         drop = self._training.arguments.get("missing_label") == "drop"
@@ -153,7 +152,7 @@ class LabelledData:
                 return name, item.error
             if label not in item.cells:
                 raise nearest(f"column of {path} (for --label)", label, item.cells)
-            number = finite_in(inputs.dialect)
+            number = inputs.dialect.finite
             if times is not None:
                 if event not in item.cells:
                     raise nearest(f"column of {path} (for --label TIME,EVENT)", event, item.cells)
@@ -233,16 +232,6 @@ def _cells(items: Sequence[Item], column: str) -> tuple[str, ...]:
     if column not in items[0].cells:
         raise nearest("column (for --groups)", column, items[0].cells)
     return tuple(item.cells[column].strip() for item in items)
-
-
-def finite_in(dialect: Dialect) -> Callable[[str], float | None]:
-    """Return what reads a cell as a finite number, or gives None."""
-
-    def finite(cell: str) -> float | None:
-        value = dialect.number(cell)
-        return value if value is not None and math.isfinite(value) else None
-
-    return finite
 
 
 def check_domains(names: Sequence[str] | None, domains: Mapping[str, object]) -> None:

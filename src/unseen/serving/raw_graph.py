@@ -16,6 +16,7 @@ import numpy as np
 import torch
 
 from unseen.datasets.encoding import FLAG, indicators
+from unseen.datasets.sheet import flag_words
 from unseen.errors import UnseenError, optional
 from unseen.serving.directory import Trained
 from unseen.serving.inputs import Images, Table
@@ -192,9 +193,11 @@ def _numbers(graph: Graph, inputs: Table, gaps: list[int]) -> list[str]:
 def _codes(graph: Graph, inputs: Table, column: str, names: Sequence[str], cell: str) -> str:
     """Add the codes of a column's cells: −1 for a category that no training site had."""
     flag = column in inputs.schema.flags
-    table = {token: len(names) for token in inputs.missing}
+    table = dict.fromkeys((s for token in inputs.missing for s in _spellings(token)), len(names))
+    levels = () if flag else inputs.levels[column]
+    table |= {word: k for word, k in flag_words(names).items() if names[k] in levels}
     for k, name in enumerate(names):
-        if flag or name in inputs.levels[column]:
+        if flag or name in levels:
             spellings = (f"{k}", FLAG[k]) if flag else (name,)
             table |= dict.fromkeys((s for text in spellings for s in _spellings(text)), k)
     return graph.node(

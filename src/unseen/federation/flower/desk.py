@@ -19,7 +19,7 @@ from unseen.federation.flower import terms
 from unseen.federation.flower.site import Site, load
 from unseen.federation.flower.terms import Refused, Terms
 from unseen.federation.policy.proposals import Proposal
-from unseen.federation.policy.site_ledger import digest_of_answer
+from unseen.federation.policy.site_ledger import digest_of_parcel
 from unseen.federation.policy.study_rules import columns_of
 from unseen.local.train import Train
 from unseen.methods.compose import method as compose
@@ -133,8 +133,11 @@ class Desk:
 
     @cached_property
     def turn(self) -> Turn:
+        turn = to_turn(self.head["turn"])
+        if not self.agreed.privacy.noised:  # only noise depends on it
+            return turn
         asked = {name: value for name, value in self.parcel.items() if name not in AGAIN}
-        return replace(to_turn(self.head["turn"]), question=digest_of_answer(asked))
+        return replace(turn, question=digest_of_parcel(asked))
 
     @cached_property
     def terms(self) -> Terms:

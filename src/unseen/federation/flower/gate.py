@@ -82,7 +82,7 @@ def let_out(
     """
     answer = {**echo, **content}
     try:
-        line = {**head_of(desk, echo), "answer": site_ledger.digest_of_answer(answer)}
+        line = {**head_of(desk, echo), "answer": site_ledger.digest_of_parcel(answer)}
         refused = REFUSED in content or FAILED in content
         if refused:
             line |= {"rule": content.get(terms.RULE, FAILED)}

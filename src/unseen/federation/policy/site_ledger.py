@@ -135,8 +135,8 @@ def check_chain(lines: Sequence[Line]) -> list[str]:
     return []
 
 
-def digest_of_answer(parcel: Parcel) -> str:
-    """Return the SHA-256 of an answer's values, by name."""
+def digest_of_parcel(parcel: Parcel) -> str:
+    """Return the SHA-256 of a message's values, by name."""
     digest = hashlib.sha256()
     for name in sorted(parcel):
         value = parcel[name]

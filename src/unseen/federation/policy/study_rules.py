@@ -106,7 +106,7 @@ def _methods(policy: Policy, study: StudySpec) -> Iterator[str]:
     for text in study.methods:
         rules = policy.methods
         if rules.names and (others := parts_of(text) - set(rules.names)):
-            yield f"{text} is made of {_listed(sorted(others))}, and not among those allowed"
+            yield f"{text} is made of {_listed(sorted(others))}, and methods.names lists others"
         yield from method_breaches(policy, compose(text))
 
 

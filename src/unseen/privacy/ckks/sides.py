@@ -134,7 +134,7 @@ class Site(kinds.Site):
         rule = self.exchanges[header["exchange"]].slots[weighed].combine
         if rule is not None and rule.sees == "products" and weighed not in self.pending["weights"]:
             raise BadReply(f"the sum of {name!r} was asked for before its weights.")
-        if header["size"] != self.pending["sizes"].get(name, header["size"]):
+        if header["size"] != self.pending["sizes"].get(name):
             raise BadReply(f"the sum of {name!r} has another size than the rows here.")
         kind = wire.type_of(header, "the server's sum")
         step = 2.0 ** (header["exponent"] - arithmetic.SUM_BITS)

@@ -127,9 +127,9 @@ class Site(kinds.Site):
         publics = {name: bytes.fromhex(keys[slot]) for name, keys in deal["keys"].items()}
         covered = masked(self.name, shares.key_of(pair_seed), publics, names, bound, numbers)
         covered = covered + own_stream(own_seed, bound, len(row))
-        shares_of = dict(zip(names, weights.T.tolist(), strict=True))
+        by_name = dict(zip(names, weights.T.tolist(), strict=True))
         deal["sums"][slot] = {
-            "once": header["once"], "present": None, "weights": shares_of, "blocks": blocks,
+            "once": header["once"], "present": None, "weights": by_name, "blocks": blocks,
         }  # fmt: skip
         head = {"kind": "masked", "slot": slot, "size": len(row), **self.label}
         return wire.pack({**head, "received": self.pending["received"]}, [covered.tobytes()])
