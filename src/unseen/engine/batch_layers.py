@@ -16,6 +16,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from unseen.core import Model, Turn
 from unseen.core.turn import keyed
+from unseen.engine.convolutions import by_products
 from unseen.errors import UnseenError
 
 #: Layers with statistics that a batch of models can have.
@@ -187,7 +188,7 @@ def sharing(
         masks: What each call of Dropout multiplies by [B, ...].
     """
     following = iter(masks)
-    with instead({
+    with instead(by_products(module, share.device) | {
         layer: partial(normalised, layer, share, least)
         if isinstance(layer, _BatchNorm) else partial(dropped, following)
         for layer in watched(module)

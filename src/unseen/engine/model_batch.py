@@ -78,9 +78,9 @@ def parts(places: Sequence[int], members: Sequence[Member]) -> list[Sequence[int
     """Return the places of members of one kind, shortest split first, in parts for one batch."""
     first = members[places[0]]
     on_cpu = first.model.device.type == "cpu"
-    if isinstance(first, Trainee):
-        return runs(places, TOGETHER if on_cpu else len(places))
     lengths = [len(members[i].client.split("train")) for i in places]
+    if isinstance(first, Trainee):
+        return runs(places, TOGETHER) if on_cpu else alike(places, lengths)
     cuts = together(lengths, ROWS if on_cpu else 64 * ROWS)
     return [places[cut.start : cut.stop] for cut in cuts]
 
@@ -90,6 +90,18 @@ def runs(places: Sequence[int], size: int) -> list[Sequence[int]]:
     count = -(-len(places) // size)
     cuts = [round(len(places) * i / count) for i in range(count + 1)]
     return [places[a:b] for a, b in pairwise(cuts)]
+
+
+def alike(places: Sequence[int], lengths: Sequence[int]) -> list[Sequence[int]]:
+    """Return runs of places in which no split is more than twice as long as the shortest.
+
+    A model that has taken its steps rests until the others have theirs, and costs what they do.
+    """
+    begins = [0]
+    for i, length in enumerate(lengths):
+        if length > 2 * max(lengths[begins[-1]], 1):
+            begins.append(i)
+    return [places[a:b] for a, b in pairwise([*begins, len(places)])]
 
 
 #: Model -> what tells networks apart; models of a job are asked for in every exchange.
