@@ -3,7 +3,8 @@
     [UNSEEN_BENCH_DEVICE=cpu] python benchmarks/gpu.py [--quick]
 
 Six targets of five clients with three seeds each, batches of 64, data on the device. Both ways make
-the same steps; a round ends with FedAvg per federation. Then nets with BatchNorm, Dropout and
+the same steps; a round ends with FedAvg per federation. A third way has the batch's convolutions as
+grouped ones, which `vmap` makes of them, and not as products. Then nets with BatchNorm, Dropout and
 flipped images, and PPDG's Table 4 as a stacked study,
 from files to table, where UNSEEN_DATA names MNIST. Nothing is measured without a GPU. TF32 is off,
 as it must be where signs of inner products decide.
@@ -18,6 +19,7 @@ import warnings
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from harness import Goal, interleaved, main
@@ -30,6 +32,8 @@ from unseen.core.rows import DenseRows, gram
 from unseen.core.turn import keyed
 from unseen.core.vector import stack
 from unseen.datasets.digits import rotate
+from unseen.engine import batch_layers
+from unseen.engine.convolutions import by_products
 from unseen.engine.meeting import Meeting
 from unseen.engine.model_batch import Trainer
 from unseen.engine.stacked import Stacked
@@ -64,7 +68,7 @@ class Sweep:
     Args:
         device: Where they train.
         targets, seeds, images: How many; images per client.
-        how: "one by one", "stacked", or "graph".
+        how: "one by one", "stacked", "grouped", or "graph".
         net: The network.
         augment: What changes its images.
     """
@@ -96,10 +100,12 @@ class Sweep:
                 )
                 self.runs.append(Run(chosen, state, backend, list(roster)))
         self.images = 5 * images * len(self.runs)
+        self.products = by_products if how != "grouped" else lambda module, device: {}
 
     def __call__(self) -> None:
         if self.meeting is not None:
-            self.meeting.hold([run.round for run in self.runs])
+            with patch.object(batch_layers, "by_products", self.products):
+                self.meeting.hold([run.round for run in self.runs])
         else:
             for run in self.runs:
                 run.round()
@@ -137,7 +143,7 @@ def run(quick: bool) -> dict[str, Any]:
         return {"measured": [], "goals": {}, "notes": ["There is no GPU here: not measured."]}
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
     size = (2, 1, 128) if quick else (6, 3, 1000)
-    names = ["one by one", "stacked"] + ["graph"] * (device == "cuda")
+    names = ["one by one", "stacked"] + ["grouped", "graph"] * (device == "cuda")
     ways = {name: Sweep(device, *size, name) for name in names}
     timings = interleaved(ways, repeats=1 if quick else 5)
     rows = timings.rows(f"{5 * size[0] * size[1]} LeNets on {device}", "one by one")
@@ -152,7 +158,7 @@ def run(quick: bool) -> dict[str, Any]:
         float((a.state.inbox["model"] - b.state.inbox["model"]).abs().max())
         for a, b in zip(first, last, strict=True)
     )
-    best = max(names[1:], key=lambda name: timings.ratio("one by one", name).median)
+    best = max({*names[1:]} - {"grouped"}, key=lambda name: timings.ratio("one by one", name).median)
     shapes = [(5, 44_000)] if quick else [(13, 11_689_512), (13, 25_557_032)]
     for clients, width in shapes:
         matrix = products(device, clients, width)
