@@ -154,8 +154,7 @@ def other_versions(answer: Answer) -> UnseenError | None:
     for name, here in versions().items():
         there, numbers = str(answer.content.get(name, "?")), 3 if name == "unseen" else 2
         if here.split(".")[:numbers] != there.split(".")[:numbers]:
-            package = "flwr" if name == "flower" else name
-            remedy = f"Install the same: pip install '{package}=={there}'."
             what = f"versions differ: {name} {here} here, {there} there."
-            return UnseenError(what, remedy=remedy)
+            source = f"a checkout of {there}" if name == "unseen" else f"'flwr=={there}'"
+            return UnseenError(what, remedy=f"Install the same here: pip install {source}.")
     return None
