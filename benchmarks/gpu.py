@@ -158,7 +158,8 @@ def run(quick: bool) -> dict[str, Any]:
         float((a.state.inbox["model"] - b.state.inbox["model"]).abs().max())
         for a, b in zip(first, last, strict=True)
     )
-    best = max({*names[1:]} - {"grouped"}, key=lambda name: timings.ratio("one by one", name).median)
+    ours = [name for name in names[1:] if name != "grouped"]
+    best = max(ours, key=lambda name: timings.ratio("one by one", name).median)
     shapes = [(5, 44_000)] if quick else [(13, 11_689_512), (13, 25_557_032)]
     for clients, width in shapes:
         matrix = products(device, clients, width)

@@ -172,7 +172,7 @@ def test_other_versions(out: Path) -> None:
     assert "1.30.2 there" in found.text and "flwr==1.30.2" in found.remedy
     with answering(out / "server", site(out).port, unseen="0.0.1"):
         found = faults(site(out))["versions"]
-    assert "pip install a checkout of 0.0.1" in found.remedy  # no index has it
+    assert "unseen 0.0.1 here: from a checkout" in found.remedy  # no index has it
 
 
 @pytest.mark.parametrize(("own", "flower", "wrong"), [(0, 0, False), (0, 1, False), (1, 0, True)])

@@ -155,6 +155,6 @@ def other_versions(answer: Answer) -> UnseenError | None:
         there, numbers = str(answer.content.get(name, "?")), 3 if name == "unseen" else 2
         if here.split(".")[:numbers] != there.split(".")[:numbers]:
             what = f"versions differ: {name} {here} here, {there} there."
-            source = f"a checkout of {there}" if name == "unseen" else f"'flwr=={there}'"
-            return UnseenError(what, remedy=f"Install the same here: pip install {source}.")
+            way = "from a checkout of it" if name == "unseen" else f"pip install 'flwr=={there}'"
+            return UnseenError(what, remedy=f"Install {name} {there} here: {way}.")
     return None
