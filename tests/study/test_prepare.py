@@ -21,7 +21,8 @@ from unseen.datasets.encoding import Schema
 from unseen.errors import UnseenError
 from unseen.spec.holdout import Task
 from unseen.study import Study
-from unseen.study.checks import check_batches, check_clients, check_model
+from unseen.study.batch_sizes import check_batches
+from unseen.study.checks import check_clients, check_model
 from unseen.study.prepare import Prepared, prepare, statistics
 
 TASK = Task("c", ("a", "b"), ("c",))

@@ -73,6 +73,7 @@ def choose(
     from unseen.choose.forecast import forecast, plans
     from unseen.choose.playing import portfolio_for
     from unseen.datasets.delimited import OPTIONS
+    from unseen.errors import UnseenError
     from unseen.spec.named import parse_override, split_list
     from unseen.spec.study import StudySpec
 
@@ -81,7 +82,12 @@ def choose(
     own |= {"event": event} if event is not None else {}
     source, about = source_of(name, domain, label, task, own)
     if Path(name).is_dir():
-        data_dir = data_dir or Path(name)
+        if data_dir is not None:
+            raise UnseenError(
+                f"{name} is a folder of images, and --data-dir names another place.",
+                remedy="Leave out --data-dir.",
+            )
+        data_dir = Path(name)
     study = StudySpec.read(source, about | overrides)
     if line := study.first_line:
         print(line, file=sys.stderr)

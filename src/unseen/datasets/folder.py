@@ -1,7 +1,7 @@
 """A user's own images: data_dir/domain/class/image, as a folder or as one tar archive."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from torch import Tensor
@@ -52,7 +52,11 @@ def load(
         x, digest = decoded(trees[domain], [image.file for image in images], view)
         y = surveyed.labels(images)
         domains.append(Domain(domain, x, y, digest=digest, units=units.get(domain)))
-    notes = [*lone_classes(domains, names), *shared_units(domains, unit_names, str(unit))]
+    notes = [
+        *deeper(trees.values()),
+        *lone_classes(domains, names),
+        *shared_units(domains, unit_names, str(unit)),
+    ]
     about = {"source": source_of(surveyed), "licence": "the user's own"}
     return FACTS.data(domains, names, notes=tuple(notes), **about)
 
@@ -78,6 +82,16 @@ def survey(
         images[domain].append(Image(file, label, ""))
     labels = tuple(classes or sorted({file.parts[-2] for file in files}))
     return Survey(dict.fromkeys(images, tree), images, labels)
+
+
+def deeper(trees: Iterable[Tree]) -> list[str]:
+    """Return a note on images of a folder that lie deeper than domain/class/image, if any do."""
+    tree = next(iter(trees))
+    others = [f.path for f in tree.files() if len(f.parts) > 3] if tree.root.is_dir() else []
+    if not others:
+        return []
+    count = f"{len(others):,} images lie" if len(others) > 1 else "1 image lies"
+    return [f"{count} deeper than domain/class/image and are not read, such as {others[0]}"]
 
 
 def source_of(survey: Survey) -> str:

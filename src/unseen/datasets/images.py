@@ -1,14 +1,17 @@
 """Image files: where they lie, in folders or in a tar archive, and how one is decoded."""
 
 import io
+import lzma
 import os
+import struct
 import tarfile
+import zlib
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -19,6 +22,8 @@ from unseen.errors import UnseenError, choice, number
 SUFFIXES = frozenset(
     [".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm", ".pgm"]
 ).union(dicom.SUFFIXES)
+#: How a PNG begins, and where it says how many bits a channel has: Pillow cuts 16 to 8.
+PNG, DEPTH = b"\x89PNG\r\n\x1a\n", 24
 
 
 @dataclass(frozen=True)
@@ -60,12 +65,14 @@ class View:
 
     def __call__(self, content: bytes, where: str) -> Tensor:
         """Read one image file as uint8 [3, S, S], or [1, S, S] if grey; an error names the file."""
-        from PIL import Image, UnidentifiedImageError
+        from PIL import Image, ImageOps, UnidentifiedImageError
 
         try:
             scan = dicom.image_of(content, where) if dicom.is_dicom(content) else None
             with scan or Image.open(io.BytesIO(content)) as image:
-                mode, plain = image.mode, image.convert("L" if self.grey else "RGB")
+                mode, turned = image.mode, orientation(image) > 1
+                upright = ImageOps.exif_transpose(image) if turned else image
+                plain = upright.convert("L" if self.grey else "RGB")
         except UnseenError:
             raise
         except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
@@ -74,9 +81,9 @@ class View:
             raise UnseenError(
                 f"the image {where} cannot be read ({why}):", remedy="remove or replace it."
             ) from error
-        if mode[0] in "IF":
+        if mode[0] in "IF" or (content.startswith(PNG) and content[DEPTH] > 8):
             raise UnseenError(
-                f"the image {where} has more than 8 bits per pixel (mode {mode}):",
+                f"the image {where} has more than 8 bits per channel (mode {mode}):",
                 remedy="convert the images to 8 bits, with the window that suits them.",
             )
         S, (width, height) = self.size, plain.size
@@ -99,7 +106,19 @@ def pixels(source: bytes | Path) -> tuple[int, int]:
     elif dicom.is_dicom(source):
         return dicom.size_of(source)
     with Image.open(io.BytesIO(source) if isinstance(source, bytes) else source) as image:
-        return image.size
+        width, height = image.size
+        return (height, width) if orientation(image) > 4 else (width, height)
+
+
+def orientation(image: Any) -> int:
+    """Return how a camera held an image, of EXIF's 1 to 8; from 5 on it lies on its side."""
+    if image.format == "PNG" and "exif" not in image.info:  # to ask would decode all of it
+        return 1
+    try:
+        value = image.getexif().get(274, 1)
+    except (OSError, ValueError, SyntaxError, KeyError, TypeError, struct.error):
+        return 1
+    return value if isinstance(value, int) and value in range(1, 9) else 1
 
 
 @dataclass(frozen=True)
@@ -138,7 +157,7 @@ class Tree:
                     yield i, (self.root / file.path).read_bytes()
             return
         places = {file.path: i for i, file in enumerate(files)}
-        with tarfile.open(self.root) as archive:
+        with unpacking(self.root) as archive:
             for member in archive:
                 place = places.get(_path(member)) if member.isfile() else None
                 if place is not None and (content := archive.extractfile(member)):
@@ -146,17 +165,58 @@ class Tree:
 
     def _unpacked(self, below: Sequence[str], depth: int) -> Iterator[File]:
         for start in below:
+            above_of: dict[str, frozenset[tuple[int, int]]] = {}
             for folder, inner, names in os.walk(self.root / start, followlinks=True):
+                places = above_of.pop(folder, frozenset())
+                if (own := _place(folder)) in places:  # a link that leads back
+                    inner.clear()
+                    continue
+                above_of |= {os.path.join(folder, name): places | {own} for name in inner}
                 above = Path(folder).relative_to(self.root).as_posix()
                 prefix = "" if above == "." else f"{above}/"
                 deeper = prefix.count("/") + 2 <= depth
                 inner[:] = [name for name in inner if deeper and not name.startswith(".")]
                 for name in filter(_image, names):
+                    _check_name(prefix + name)
                     size = changed = 0
                     with suppress(OSError):  # a link to nowhere: named when it is to be opened
                         status = os.stat(os.path.join(folder, name))
                         size, changed = status.st_size, status.st_mtime_ns
                     yield File(prefix + name, size, changed)
+
+
+#: What to do with an archive that is cut off.
+COPY = "Copy it again, or unpack it and name the folder."
+
+
+@contextmanager
+def unpacking(path: Path) -> Iterator[tarfile.TarFile]:
+    """Open an archive; what cannot be unpacked is an error that names it."""
+    try:
+        with tarfile.open(path) as archive:
+            yield archive
+    except (tarfile.TarError, EOFError, zlib.error, lzma.LZMAError) as error:
+        raise UnseenError(f"{path.name} cannot be unpacked ({error}).", remedy=COPY) from error
+
+
+def _ends(archive: tarfile.TarFile) -> bool:
+    """Return whether a block follows the last file of a listed archive: the zeros that end it."""
+    assert archive.fileobj is not None
+    return archive.fileobj.tell() == archive.offset + tarfile.BLOCKSIZE
+
+
+def _place(folder: str) -> tuple[int, int]:
+    status = os.stat(folder)
+    return status.st_dev, status.st_ino
+
+
+def _check_name(name: str) -> None:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        raise UnseenError(
+            f"the name of {name!a} is not UTF-8.", remedy="Rename it, or its folder."
+        ) from None
 
 
 #: Bytes of an image in an archive, which is read whole: a small archive may hold a huge file.
@@ -166,8 +226,11 @@ LARGEST = 2**28
 @lru_cache(maxsize=4)
 def _archived(path: Path, changed: int) -> tuple[File, ...]:
     """The image files of an archive; kept, since listing means reading through all of it."""
-    with tarfile.open(path) as archive:
+    with unpacking(path) as archive:
         members = [member for member in archive if member.isfile() and _image(member.name)]
+        whole = _ends(archive)
+    if not whole:
+        raise UnseenError(f"{path.name} has no end: the archive is cut off.", remedy=COPY)
     for member in members:
         if member.size > LARGEST:
             size, most = f"{member.size / 2**20:,.0f} MiB", f"{LARGEST / 2**20:,.0f}"

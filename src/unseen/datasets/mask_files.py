@@ -145,7 +145,7 @@ def load(
         x, digest = decoded(tree, list(own), view)
         y = meaning.coded(raw_masks(tree, own, size))
         domains.append(Domain(name, x, y, digest=digest, units=units.get(name)))
-    notes = tuple(shared_units(domains, unit_names, str(unit)))
+    notes = (*unpaired(tree), *shared_units(domains, unit_names, str(unit)))
     about = {"source": f"images in {tree.root.resolve().name}", "licence": "the user's own"}
     return FACTS.data(domains, meaning.classes, masks=True, notes=notes, **about)
 
@@ -156,8 +156,8 @@ def paired(tree: Tree) -> dict[str, dict[File, File]]:
     parts: dict[str, dict[str, dict[str, File]]] = {}
     for file in files:
         domain, part, name = file.parts[-3:]
-        if part in (IMAGES, MASKS):
-            own = parts.setdefault(domain, {IMAGES: {}, MASKS: {}})[part]
+        if (kind := part.lower()) in (IMAGES, MASKS):
+            own = parts.setdefault(domain, {IMAGES: {}, MASKS: {}})[kind]
             stem = name.rpartition(".")[0]
             if stem in own:
                 raise UnseenError(f"{own[stem].path} and {file.path} are of one name.")
@@ -172,6 +172,19 @@ def paired(tree: Tree) -> dict[str, dict[File, File]]:
         _check_pairs(both[IMAGES], both[MASKS])
         pairs[domain] = {file: both[MASKS][stem] for stem, file in sorted(both[IMAGES].items())}
     return pairs
+
+
+def unpaired(tree: Tree) -> list[str]:
+    """Return a note on images that lie in other folders than images/ and masks/, if any do."""
+    others = [
+        file.path for file in tree.files()
+        if len(file.parts) < 3 or file.parts[-2].lower() not in (IMAGES, MASKS)
+    ]  # fmt: skip
+    if not others:
+        return []
+    count = f"{len(others):,} images lie" if len(others) > 1 else "1 image lies"
+    where = f"outside of {IMAGES}/ and {MASKS}/ and are not read"
+    return [f"{count} {where}, such as {others[0]}"]
 
 
 def _check_pairs(images: Mapping[str, File], masks: Mapping[str, File]) -> None:

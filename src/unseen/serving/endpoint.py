@@ -19,6 +19,12 @@ from unseen.serving.predict import Columns, Line, Runtime, answered, marked, wri
 from unseen.version import __version__
 
 
+def without(place: str, item: Item) -> Item:
+    """Return an item whose texts do not tell where it lay while it was read."""
+    error = item.error and item.error.replace(place, "")
+    return replace(item, source=item.source.replace(place, ""), error=error)
+
+
 class TooMuch(UnseenError):
     """A request above a limit."""
 
@@ -72,10 +78,7 @@ class Service:
             path.write_bytes(content)
             ways = (None, Clock(), self.lenient, self.strict)
             lines = self._lines(marked(self.trained, [path], *ways))
-        return [
-            replace(line, item=replace(line.item, source=line.item.source.replace(f"{place}/", "")))
-            for line in lines
-        ]
+        return [replace(line, item=without(f"{place}/", line.item)) for line in lines]
 
     def _lines(self, batches: Iterable[list[Item]]) -> list[Line]:
         with self.lock:  # a network's buffers and hooks are its own, not a request's

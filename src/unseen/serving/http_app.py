@@ -45,6 +45,10 @@ def app(service: Service, hosts: Sequence[str] = ("*",)) -> Any:
         raise UnseenError(
             f"this model cannot be served: its inputs are {service.trained.inputs.why}."
         )
+    if service.trained.masks:
+        raise UnseenError(
+            "a model of masks cannot be served.", remedy="Take unseen predict, which writes PNGs."
+        )
     server = FastAPI(
         title=f"unseen: {service.trained.spec['name']}", version=__version__,
         docs_url=None, redoc_url=None,  # these pages load scripts from other hosts

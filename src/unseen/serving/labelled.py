@@ -2,7 +2,7 @@
 
 import math
 import os
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -114,11 +114,14 @@ class LabelledData:
         """Yield images below root/domain/class, or below root/class, which is then one domain."""
         layout = info(self._training.name).layout
         classes = self.trained.classes or ()
-        names = {folded(name): name for name in classes}
+        alike = Counter(map(folded, classes))
+        names = {folded(name): name for name in classes if alike[folded(name)] == 1}
+        names |= {name: name for name in classes}
 
         def answer(item: Item) -> tuple[str, float | str]:
             folder = item.parts[-2] if len(item.parts) > 1 else ""
-            label = names.get(folded(folder)) or (layout.label(folder) if layout else None)
+            label = names.get(folder) or names.get(folded(folder))
+            label = label or (layout.label(folder) if layout else None)
             domain = item.parts[-3] if len(item.parts) > 2 else root.resolve().name
             if label in classes:
                 return domain, classes.index(label)

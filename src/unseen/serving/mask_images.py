@@ -56,6 +56,7 @@ def predict_masks(
         strict: Do not predict what is far from what training saw.
     """
     clock, owners = clock or Clock(), dict[str, str]()
+    check_apart(paths, out)
     for items in marked(trained, paths, batch, clock, False, strict):
         with clock.phase("model"):
             x = stacked(items)
@@ -76,6 +77,18 @@ def predict_masks(
                 write_mask(out / name, mask, item.size)
                 counts = torch.bincount(mask.flatten(), minlength=len(scores)).tolist()
             yield MaskLine(item, name, tuple(counts))
+
+
+def check_apart(paths: Sequence[Path], out: Path) -> None:
+    """Refuse to write masks among the images, over which they would be written."""
+    for path in paths:
+        inside = path.resolve() if path.is_dir() else path.resolve().parent
+        over = out.resolve() == inside and path.suffix.lower() == ".png"
+        if over or (path.is_dir() and out.resolve().is_relative_to(inside)):
+            raise UnseenError(
+                f"the masks would be written among the images, into {out}.",
+                remedy="Name a folder of their own by --out.",
+            )
 
 
 def place_of(item: Item, owners: dict[str, str]) -> str:

@@ -216,7 +216,12 @@ def scored(trained: Trained, x: Tensor, exported: bool) -> Tensor | None:
         return None
     read = Features(trained.model.module, decisions.layer)
     with torch.no_grad():
-        phi = x.flatten(1) if not decisions.layer else read(trained.outputs, x)[1]
+        if decisions.layer:
+            phi = read(trained.outputs, x)[1]
+        elif trained.trunk is not None:
+            phi = trained.trunk(x.to(trained.model.device)).flatten(1).cpu()
+        else:
+            phi = x.flatten(1)
     return decisions.novelty.score(phi)
 
 

@@ -221,7 +221,8 @@ def check(
         return
     why = remedy = ""
     if not adapt.batchnorms(trained.model.module):
-        why = f"replaces statistics of BatchNorm layers; {trained.spec['model']} has none."
+        where = " that is not frozen" if trained.trunk is not None else ""
+        why = f"replaces statistics of BatchNorm layers; {trained.spec['model']} has none{where}."
         remedy = f"Leave out batchnorm{'; inputs does the like for columns' if table else ''}."
     elif exported:
         why = "changes the network; an export cannot be changed."
@@ -279,7 +280,10 @@ def predict_adapted(
         batches = [x for x in map(stacked, parts) if x is not None]
 
     def passed(x: Tensor) -> Tensor:
-        return trained.method.predict(trained.model, trained.inbox, x.to(trained.model.device))
+        features = x.to(trained.model.device)
+        if trained.trunk is not None:
+            features = trained.trunk(features)
+        return trained.method.predict(trained.model, trained.inbox, features)
 
     before = trained.model.buffers.clone()
     try:

@@ -18,24 +18,51 @@ def with_network(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings of a study, with the network of images in folders written out.
 
     Where neither `model` nor a file of weights is named, it is the pretrained trunk if its extra is
-    installed, for images of its size unless they have another, else a small net.
+    installed, else a small net. Images for pretrained weights have the size of these weights,
+    unless the data set says another.
     """
-    call = _folder(settings.get("dataset"))
-    if call is None or settings.get("model") is not None or settings.get("weights"):
+    call, model = _folder(settings.get("dataset")), settings.get("model")
+    if call is None:
         return dict(settings)
-    if not installed(TRUNK):
-        return {**settings, "model": SCRATCH}
-    size = {"size": PACKAGES[TRUNK].side} | dict(call.arguments)
-    network = {"model": TRUNK, "weights": PRETRAINED, "dataset": text((Call(call.name, size),))}
-    return {"freeze": "trunk", **settings, **network}
+    if model is None and not settings.get("weights"):
+        if not installed(TRUNK):
+            return {**settings, "model": SCRATCH}
+        network = {"model": TRUNK, "weights": PRETRAINED, "dataset": sized(call, _side(TRUNK))}
+        return {"freeze": "trunk", **settings, **network}
+    if settings.get("weights") != PRETRAINED:
+        return dict(settings)
+    side = _side(TRUNK if model is None else model)
+    return {**settings, "model": model or TRUNK, "dataset": sized(call, side)}
+
+
+def sized(call: Call, side: int | None) -> str:
+    """Return the data set with a size, where it has none and one is given."""
+    size = {"size": side} if side is not None else {}
+    return text((Call(call.name, size | dict(call.arguments)),))
+
+
+def _side(model: object) -> int | None:
+    """Return for which size of images a network's packaged weights are."""
+    try:
+        name = parse(model)[0].name if isinstance(model, str) else ""
+    except UnseenError:  # which is said where the model is built
+        return None
+    return PACKAGES[name].side if name in PACKAGES else None
 
 
 def as_recorded(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings that were recorded before there were trunks, with the network of the time."""
-    named = "freeze" in settings or settings.get("model") is not None
-    return dict(settings) if named or _folder(settings.get("dataset")) is None else {
-        **settings, "model": SCRATCH
-    }  # fmt: skip
+    """Return recorded settings with what was the default when they were recorded.
+
+    Before there were trunks it was the small net; and 64 pixels for weights that were named.
+    """
+    call = _folder(settings.get("dataset"))
+    if call is None:
+        return dict(settings)
+    if settings.get("weights") == PRETRAINED:
+        return {**settings, "dataset": sized(call, 64)}
+    if "freeze" in settings or settings.get("model") is not None:
+        return dict(settings)
+    return {**settings, "model": SCRATCH}
 
 
 def in_words(model: str, settings: Mapping[str, Any]) -> str:

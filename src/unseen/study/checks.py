@@ -323,21 +323,6 @@ def _check_pixels(shape: object, expected: list[int], classes: int) -> None:
         )
 
 
-def check_batches(module: torch.nn.Module, roster: Mapping[str, Client], study: StudySpec) -> None:
-    """Refuse a batch of one for a model with BatchNorm: it has no variance."""
-    if not any(isinstance(layer, _BatchNorm) for layer in module.modules()):
-        return
-    batch = study.training.batch_size
-    for name, client in roster.items():
-        n = len(client.split("train"))
-        if batch == 1 or (n % batch == 1 and not study.training.drop_last):
-            what = (
-                f"client {name!r} has {n} training examples, so that with batch_size = {batch} a "
-            )
-            what += "batch of one remains, which BatchNorm cannot normalise."
-            raise UnseenError(what, remedy="Set training.drop_last = true, or another batch size.")
-
-
 def _check_finite(values: Tensor | Stored, where: str) -> None:
     if not values.dtype.is_floating_point:
         return

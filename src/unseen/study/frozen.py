@@ -24,12 +24,15 @@ from unseen.images.augment import build as build_augment
 from unseen.models import build
 from unseen.models.stages import cut, folded
 from unseen.models.weight_files import Source
+from unseen.spec import user_code
 from unseen.spec.study import StudySpec
 
 #: Before names of the frozen part's tensors, in a model's directory.
 TRUNK = "trunk/"
 #: Raised when features are computed otherwise, so that no old ones are taken for new ones.
-VERSION = 1
+VERSION = 2
+#: What every module has.
+OF_MODULES = frozenset(vars(nn.Module()))
 #: Images per pass of one thread, whose maps stay in the processor's cache, and of a GPU.
 FEW, MANY = 4, 128
 REMEDY = (
@@ -55,7 +58,7 @@ class Trunk(nn.Module):
     def __init__(self, frozen: nn.Module, shape: tuple[int, ...], half: bool) -> None:
         super().__init__()
         self.rounds = half
-        sha = hashlib.sha256(json.dumps([VERSION, type(frozen).__name__, shape, half]).encode())
+        sha = hashlib.sha256(json.dumps([VERSION, form_of(frozen), shape, half]).encode())
         for name, tensor in sorted(frozen.state_dict().items()):
             sha.update(name.encode())
             sha.update(tensor.cpu().contiguous().numpy().data)
@@ -70,6 +73,25 @@ class Trunk(nn.Module):
         """Return the features of images [N, C, H, W] of numbers in [0, 1], as float32."""
         features: Tensor = self.network(x)
         return features.half().float() if self.rounds else features
+
+
+def form_of(network: nn.Module) -> list[list[object]]:
+    """Return what of a network is not in its tensors: its layers, their options, own code."""
+    layers = [
+        [name, f"{type(layer).__module__}:{type(layer).__qualname__}", options_of(layer)]
+        for name, layer in network.named_modules()
+    ]
+    classes = sorted({str(path) for _, path, _ in layers})
+    own = [path for path in classes if path.partition(".")[0] not in ("torch", "unseen")]
+    return [*layers, *([path, user_code.digest(path)] for path in own)]
+
+
+def options_of(layer: nn.Module) -> dict[str, str]:
+    """Return a layer's attributes that are plain values, as texts by name."""
+    return {
+        name: repr(value) for name, value in sorted(vars(layer).items())
+        if name not in OF_MODULES and isinstance(value, str | int | float | tuple | list | None)
+    }  # fmt: skip
 
 
 def parts_of(

@@ -29,8 +29,8 @@ from unseen.spec import user_code
 from unseen.spec.holdout import Task, plan
 from unseen.spec.search_plan import Tune
 from unseen.spec.study import StudySpec, recorded
+from unseen.study.batch_sizes import check_batches
 from unseen.study.checks import (
-    check_batches,
     check_clients,
     check_completed,
     check_events,

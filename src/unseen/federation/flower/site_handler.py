@@ -29,7 +29,8 @@ from unseen.federation.flower.terms import PROTOCOL, Facts, Refused
 from unseen.federation.policy.site_ledger import SiteLedger
 from unseen.federation.policy.small_groups import without_few
 from unseen.privacy import channelled, kinds, wire
-from unseen.study.checks import check_batches, check_noised
+from unseen.study.batch_sizes import check_batches
+from unseen.study.checks import check_noised
 from unseen.study.job import versions
 from unseen.study.label_kinds import totals_of
 from unseen.study.prepare import prepare, statistics
