@@ -29,6 +29,11 @@ def command(path: Path, *more: str) -> list[str]:
     ]  # fmt: skip
 
 
+def test_a_folder_of_images_is_its_own_data_folder(tmp_path: Path, unseen: Command) -> None:
+    ran = unseen("choose", str(tmp_path), "--data-dir", "elsewhere")
+    assert ran.code == 2 and "--data-dir names another place" in ran.err
+
+
 NUMBERS = [f"{20 + 0.5 * i:g}" for i in range(60)]
 
 

@@ -208,6 +208,8 @@ def test_images_are_answered_alone_and_in_an_archive(
     assert entry["probabilities"]["cat"] == float(line["p(cat)"])
     named = {e["image"]: e["prediction"] for e in every["predictions"]}  # type: ignore[attr-defined]
     assert len(named) == 12 and named["photos/north/cat/0.png"] == line["prediction"]
+    (bad,) = asyncio.run(asked(of_photos, b"not an image"))["predictions"]  # type: ignore[misc]
+    assert "cannot be read" in bad["error"] and "/unseen-" not in bad["error"]
 
 
 def test_rows_of_json_are_checked() -> None:

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from unseen.core.turn import keyed
 from unseen.datasets.images import View
+from unseen.errors import UnseenError
 from unseen.models import build
 from unseen.models.stages import cut
 from unseen.serving import directory
@@ -18,6 +19,7 @@ from unseen.serving.directory import Trained
 from unseen.serving.export import export
 from unseen.serving.fit import study_of, train
 from unseen.serving.predict import predict
+from unseen.serving.transductive import predict_adapted
 
 
 @pytest.fixture(scope="module")
@@ -89,3 +91,28 @@ def test_exports_are_of_the_whole_network(model: Trained, place: Path, form: str
             pytest.importorskip(name)
     exported = export(model.folder, form, images(place)[0])
     assert exported.inputs == 20 and exported.difference <= exported.allowed
+
+
+def test_rows_are_scored_by_features_where_the_model_has_no_layers(place: Path) -> None:
+    """Trees on features: the distance from training is that of features, not of images."""
+    dataset = f"folder(path='{place / 'photos'}', size=16)"
+    more = f'model = "resnet18"\nweights = "{place / "net.pth"}"\nfreeze = "trunk"'
+    file = write_study(place / "trees.toml", dataset, f'{more}\nholdout = "west"')
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("UNSEEN_CACHE", str(place / "cache"))
+        trained = train(study_of(str(file), {}, "forest"), place / "trees")
+    assert trained.decisions.novelty is not None and trained.decisions.layer == ""
+    lines = list(predict(trained, images(place)[0]))
+    assert all(line.answer is not None and line.answer.ood is not None for line in lines)
+
+
+def test_batchnorm_is_adapted_behind_a_frozen_part(place: Path, model: Trained) -> None:
+    files, _ = images(place)
+    paths = [place / f"{i}.png" for i in range(100)]
+    for i, path in enumerate(paths):
+        path.write_bytes(files[i % len(files)].read_bytes())
+    if model.spec["study"]["freeze"] == "trunk":
+        with pytest.raises(UnseenError, match="has none that is not frozen"):
+            predict_adapted(model, paths, ["batchnorm"])
+    else:
+        assert len(predict_adapted(model, paths, ["batchnorm"]).lines) == 100

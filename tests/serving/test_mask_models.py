@@ -17,11 +17,12 @@ from unseen.core.metrics import METRICS
 from unseen.core.outputs import predicted
 from unseen.datasets import load
 from unseen.errors import UnseenError
+from unseen.serving import http_app
 from unseen.serving.breakdown import Answers, by_area
 from unseen.serving.directory import Trained
 from unseen.serving.endpoint import Service
 from unseen.serving.fit import study_of, train
-from unseen.serving.mask_images import write_mask
+from unseen.serving.mask_images import predict_masks, write_mask
 from unseen.serving.policy import policy_of
 
 OPTIONS = "size=16, classes=['background', 'disc', 'core']"
@@ -202,3 +203,21 @@ def test_recall_and_precision_of_pixels_by_hand() -> None:
     answers = {"a": Answers(outputs, torch.tensor([[[1, 0, 0]]]), {})}
     _, lesion = by_area(answers, ("none", "lesion")).rows
     assert lesion == ("lesion", "1", "0.667", "1.000", "0.500")  # Dice, recall, precision
+
+
+def test_masks_are_not_written_over_images(model: Trained, images: Path) -> None:
+    first = next((images / "grainy" / "images").glob("*.png"))
+    before = first.read_bytes()
+    for paths, out in (
+        ([images], images), ([images / "grainy"], images / "grainy" / "images"),
+        ([first], first.parent),
+    ):  # fmt: skip
+        with pytest.raises(UnseenError, match="among the images"):
+            list(predict_masks(model, paths, out))
+    assert first.read_bytes() == before
+
+
+def test_a_model_of_masks_is_not_served(model: Trained) -> None:
+    pytest.importorskip("fastapi")
+    with pytest.raises(UnseenError, match="masks cannot be served"):
+        http_app.app(Service(model, policy_of(model)))

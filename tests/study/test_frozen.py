@@ -284,3 +284,40 @@ def test_jobs_of_a_seed_build_what_is_frozen_once_and_share_nothing(
             parameter.zero_()
     assert any(parameter.any() for parameter in second.parameters())
     assert not all(map(torch.equal, second.parameters(), other.parameters()))
+
+
+@pytest.mark.parametrize(
+    ("model", "freeze"), [("resnet18(standardise=True)", "trunk"), (MODEL, "blocks[:8]")]
+)
+def test_networks_of_the_same_tensors_have_features_of_their_own(
+    place: Path, model: str, freeze: str
+) -> None:
+    """What standardises or pools has no tensors, and changes the features all the same."""
+
+    def trunk(model: str, freeze: str) -> frozen.Trunk:
+        network = build(model, (3, SIDE, SIDE), 1, keyed("a network"))
+        return frozen.Trunk(cut(network, freeze)[0], (3, SIDE, SIDE), False)
+
+    assert trunk(MODEL, "trunk").digest == trunk(MODEL, "trunk").digest
+    assert trunk(model, freeze).digest != trunk(MODEL, "trunk").digest
+
+
+@pytest.mark.parametrize(
+    ("settings", "model", "size"),
+    [
+        ({"weights": "pretrained"}, "efficientnet-lite0", 224),
+        ({"weights": "pretrained", "model": "efficientnet-lite1"}, "efficientnet-lite1", 240),
+        ({"weights": "pretrained", "dataset": "folder(size=96)"}, "efficientnet-lite0", 96),
+    ],
+)
+def test_pretrained_weights_have_images_of_their_size(
+    settings: dict[str, object], model: str, size: int
+) -> None:
+    found = default_network.with_network({"dataset": "folder()", **settings})
+    assert found["model"] == model and f"size={size}" in found["dataset"]
+    assert (
+        "size="
+        not in default_network.with_network({"dataset": "folder()", "model": model})["dataset"]
+    )
+    before = default_network.as_recorded({"dataset": "folder()", "model": model, **settings})
+    assert f"size={96 if size == 96 else 64}" in before["dataset"]

@@ -378,3 +378,12 @@ def test_batchnorm_takes_no_batch_of_one(batch: int, drop_last: bool, fits: bool
     else:
         with pytest.raises(UnseenError, match=f"client 'a' has 8 .*batch_size = {batch}"):
             check_batches(module, roster, study)
+
+
+def test_batchnorm_of_maps_takes_a_batch_of_one() -> None:
+    """One image has many numbers of a channel, unless one pixel is left of it."""
+    images = {"a": Client("a", Split(torch.rand(5, 3, 8, 8), torch.zeros(5).long()), None, 2)}
+    study = Study(training={"batch_size": 4})
+    check_batches(nn.Sequential(nn.Conv2d(3, 2, 3), nn.BatchNorm2d(2)), images, study)
+    with pytest.raises(UnseenError, match="BatchNorm cannot normalise"):
+        check_batches(nn.Sequential(nn.Conv2d(3, 2, 8), nn.BatchNorm2d(2)), images, study)

@@ -112,6 +112,8 @@ def pixels(source: bytes | Path) -> tuple[int, int]:
 
 def orientation(image: Any) -> int:
     """Return how a camera held an image, of EXIF's 1 to 8; from 5 on it lies on its side."""
+    if image.format == "TIFF":  # which Pillow turns itself
+        return 1
     if image.format == "PNG" and "exif" not in image.info:  # to ask would decode all of it
         return 1
     try:
@@ -128,7 +130,7 @@ class Tree:
     root: Path
 
     def __post_init__(self) -> None:
-        if not self.root.is_dir() and not (self.root.is_file() and tarfile.is_tarfile(self.root)):
+        if not self.root.is_dir() and not is_archive(self.root):
             raise UnseenError(f"{self.root} is neither a folder nor a tar archive.")
 
     def files(self, below: Sequence[str] = (".",), depth: int = 99) -> list[File]:
@@ -187,6 +189,14 @@ class Tree:
 
 #: What to do with an archive that is cut off.
 COPY = "Copy it again, or unpack it and name the folder."
+
+
+def is_archive(path: Path) -> bool:
+    """Return whether a path is a tar archive, packed or not, whole or not."""
+    try:
+        return path.is_file() and tarfile.is_tarfile(path)
+    except (EOFError, zlib.error, lzma.LZMAError):
+        return True
 
 
 @contextmanager

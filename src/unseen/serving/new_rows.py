@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from unseen.datasets.dialect import BROKEN, Dialect, open_text
-from unseen.datasets.images import Tree, pixels
+from unseen.datasets.images import SUFFIXES, Tree, is_archive, pixels
 from unseen.datasets.sheet import cells_by_line
 from unseen.errors import UnseenError
 from unseen.serving.inputs import Arrays, Images, Inputs, Table
@@ -207,7 +207,8 @@ def _images(inputs: Images, path: Path, batch: int, clock: Clock) -> Iterator[li
 
 
 def _listed(path: Path) -> Iterable[Listed]:
-    if path.is_file() and not (".tar" in path.suffixes or path.suffix == ".tgz"):
+    image = path.suffix.lower() in SUFFIXES
+    if path.is_file() and (image or not is_archive(path)):
         return [(str(path), (path.name,), path.read_bytes)]
     tree = Tree(path)
     files = tree.files()
