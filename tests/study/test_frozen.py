@@ -321,3 +321,14 @@ def test_pretrained_weights_have_images_of_their_size(
     )
     before = default_network.as_recorded({"dataset": "folder()", "model": model, **settings})
     assert f"size={96 if size == 96 else 64}" in before["dataset"]
+
+
+def test_a_digest_holds_plain_values_alone() -> None:
+    """An object shows where it lies, which differs from process to process."""
+
+    class Layer(nn.Module):
+        def __init__(self, scale: float) -> None:
+            super().__init__()
+            self.scale, self.other, self.names = scale, object(), [object()]
+
+    assert frozen.form_of(Layer(1.0)) == frozen.form_of(Layer(1.0)) != frozen.form_of(Layer(50.0))

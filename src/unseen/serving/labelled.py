@@ -116,11 +116,10 @@ class LabelledData:
         classes = self.trained.classes or ()
         alike = Counter(map(folded, classes))
         names = {folded(name): name for name in classes if alike[folded(name)] == 1}
-        names |= {name: name for name in classes}
 
         def answer(item: Item) -> tuple[str, float | str]:
             folder = item.parts[-2] if len(item.parts) > 1 else ""
-            label = names.get(folder) or names.get(folded(folder))
+            label = folder if folder in classes else names.get(folded(folder))
             label = label or (layout.label(folder) if layout else None)
             domain = item.parts[-3] if len(item.parts) > 2 else root.resolve().name
             if label in classes:

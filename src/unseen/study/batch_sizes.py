@@ -33,7 +33,7 @@ def takes_one(module: torch.nn.Module, split: Split) -> bool:
     network, (x, _) = copy.deepcopy(module).train(), split.batch(slice(0, 1))
     try:
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
-            network(x.to(next(network.parameters()).device))
+            network(x.to(next(network.parameters(), x).device))
     except ValueError:  # torch: more than one value per channel
         return False
     return True

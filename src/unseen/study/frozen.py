@@ -82,7 +82,10 @@ def form_of(network: nn.Module) -> list[list[object]]:
         for name, layer in network.named_modules()
     ]
     classes = sorted({str(path) for _, path, _ in layers})
-    own = [path for path in classes if path.partition(".")[0] not in ("torch", "unseen")]
+    own = [
+        path for path in classes
+        if path.partition(".")[0] not in ("torch", "unseen") and "<locals>" not in path
+    ]  # fmt: skip
     return [*layers, *([path, user_code.digest(path)] for path in own)]
 
 
@@ -90,8 +93,15 @@ def options_of(layer: nn.Module) -> dict[str, str]:
     """Return a layer's attributes that are plain values, as texts by name."""
     return {
         name: repr(value) for name, value in sorted(vars(layer).items())
-        if name not in OF_MODULES and isinstance(value, str | int | float | tuple | list | None)
+        if name not in OF_MODULES and is_plain(value)
     }  # fmt: skip
+
+
+def is_plain(value: object) -> bool:
+    """Return whether a value is a text, a number, nothing, or a sequence of these."""
+    if isinstance(value, tuple | list):
+        return all(map(is_plain, value))
+    return value is None or isinstance(value, str | int | float)
 
 
 def parts_of(
