@@ -12,13 +12,16 @@ import sklearn.metrics as sk
 import torch
 from support.command_line import Command
 from support.federations import table_study, write_table
+from torch import nn
 from torch.nn.functional import one_hot
 
+from unseen import Model, Training, method
 from unseen.errors import UnseenError
 from unseen.exact.conformal import pool
+from unseen.models.mixture import Mixture
 from unseen.serving.answer_curves import net_benefit
 from unseen.serving.breakdown import Answers, by_class, by_group, held_by, over_sites
-from unseen.serving.decisions import Decisions
+from unseen.serving.decisions import Decisions, last_layer
 from unseen.serving.directory import Trained, read
 from unseen.serving.fit import study_of, train
 from unseen.serving.measures import Measured
@@ -222,3 +225,16 @@ def test_recall_and_precision_of_each_class_are_scikit_learns() -> None:
         assert [float(x) for x in row[2:5]] == pytest.approx(
             [recall[c], precision[c], f1[c]], abs=5e-4
         )
+
+
+@pytest.mark.parametrize(("members", "layer"), [(1, "members.0.1"), (2, "")], ids=["one", "two"])
+def test_distances_of_an_ensemble_are_those_of_the_input(members: int, layer: str) -> None:
+    """The last layer of its last member is not the ensemble's."""
+
+    def net() -> nn.Module:
+        return nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2))
+
+    model = Model(Mixture([net() for _ in range(members)], numbers=False), "cpu", (3,))
+    inbox = {"model": model.vector, "buffers": model.buffers}
+    found = last_layer(model, method("fedavg", Training()), inbox, torch.rand(2, 3))
+    assert found == layer

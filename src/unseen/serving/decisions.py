@@ -22,6 +22,7 @@ from unseen.exact.conformal import BINS, Scores, class_score, pool
 from unseen.exact.novelty import WIDEST, Novelty, moments
 from unseen.exact.scaling import Calibration, fit_calibration
 from unseen.exact.thresholds import EDGES, Counts, class_counts
+from unseen.models.mixture import Mixture
 from unseen.study.prepare import Prepared
 
 CALIBRATIONS = ("temperature", "platt", "site", "none")
@@ -244,7 +245,8 @@ def last_layer(model: Model, method: Method, inbox: Inbox, x: Tensor) -> str | N
     """Return the name of the last linear layer of a prediction, or "" for the input.
 
     Note:
-        An ensemble passes its layers more than once, and trees have none: then it is the input.
+        An ensemble passes its layers more than once or has several last ones, and trees have none:
+        then it is the input.
         None where that is too wide.
     """
     order: list[tuple[str, int]] = []
@@ -263,7 +265,8 @@ def last_layer(model: Model, method: Method, inbox: Inbox, x: Tensor) -> str | N
         for hook in hooks:
             hook.remove()
     names = [name for name, _ in order]
-    if order and names.count(names[-1]) == 1 and order[-1][1] <= WIDEST:
+    several = isinstance(model.module, Mixture) and len(model.module.members) > 1
+    if order and not several and names.count(names[-1]) == 1 and order[-1][1] <= WIDEST:
         return names[-1]
     return "" if x[0].numel() <= WIDEST else None
 
