@@ -81,6 +81,8 @@ def test_the_card_says_what_was_frozen(model: Trained) -> None:
     words = model.spec["study"]["freeze"].replace("trunk", "its trunk") + " frozen"
     assert f"`resnet18`, {words}" in card
     assert model.spec["input"]["shape"] == [3, 16, 16]
+    steps = " ".join(model.spec["input"]["steps"])
+    assert "EXIF" in steps and "MONOCHROME1 inverted" in steps
     assert {q["name"] for q in model.spec["usual inputs"]["quantities"]} >= {"red brightness"}
 
 
