@@ -75,7 +75,10 @@ def test_other_layers_keep_their_forward(layer: nn.Module) -> None:
 
 
 def test_training_by_products_is_training_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As a GPU trains them; rounding of some twenty steps lies between."""
+    """As a GPU trains them: one step each, between which lies the rounding of a gradient.
+
+    After more steps BatchNorm on small batches has made any difference of it.
+    """
     monkeypatch.setattr(
         batch_layers, "by_products",
         lambda module, _: by_products(module, torch.device("cuda")),
@@ -84,13 +87,13 @@ def test_training_by_products_is_training_alone(monkeypatch: pytest.MonkeyPatch)
     for name, size in (("a", 20), ("b", 9), ("c", 13)):
         x = torch.rand(size, 1, 8, 8, generator=keyed(name))
         clients[name] = Client(name, Split(x, x.flatten(1).sum(1).long() % 3), None, 3)
-    training = Training(SGD(0.1, momentum=0.9), epochs=2, batch_size=4)
+    training = Training(SGD(0.1), epochs=1, batch_size=32)
     ends = [
-        played("fedavg", clients, 3, 3, "bn-cnn(channels=[3, 4])", training, kind).state
+        played("fedavg", clients, 1, 3, "bn-cnn(channels=[3, 4])", training, kind).state
         for kind in (InProcess, partial(Stacked, always=True))
     ]  # fmt: skip
     expected, mine = (end.inbox["model"] for end in ends)
-    assert float((mine - expected).abs().max() / expected.abs().max()) < 2e-4
+    assert float((mine - expected).abs().max() / expected.abs().max()) < 2e-5
     assert not torch.equal(mine, expected)  # it did go another way
 
 

@@ -154,9 +154,9 @@ def test_no_second_sum_of_the_same_rows_is_opened(weights: list[float]) -> None:
     play(made, start(made, model, names, 0), backend, names, 1)  # type: ignore[arg-type]
     first = backend.server.rows("model", held(backend), backend.ask)
     third = torch.full((3,), 1 / 3, dtype=torch.float64)
-    anew(backend)
+    begin_again(backend)
     first.linear(third)  # the same sum, as after a crash of the server
-    anew(backend)
+    begin_again(backend)
     others = backend.server.rows("model", held(backend)[: len(weights)], backend.ask)
     with pytest.raises(BadReply, match="would differ by rows of few sites"):
         others.linear(torch.tensor(weights, dtype=torch.float64))
@@ -164,12 +164,12 @@ def test_no_second_sum_of_the_same_rows_is_opened(weights: list[float]) -> None:
 
 def again(backend: channel.Channelled) -> None:
     """As if no sum of the rows that the sites have was ever asked for."""
-    anew(backend)
+    begin_again(backend)
     for site in backend.sites.values():
         site.pending |= {"final": {}}
 
 
-def anew(backend: channel.Channelled) -> None:
+def begin_again(backend: channel.Channelled) -> None:
     """As if the exchange began once more: sites have the same rows, and know what they opened."""
     for site in backend.sites.values():
         site.pending |= {"asked": {}, "deals": {}, "open": []}

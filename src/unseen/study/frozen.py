@@ -18,6 +18,7 @@ from unseen.core.row_store import keep_freed_memory
 from unseen.core.turn import keyed
 from unseen.datasets import cache
 from unseen.datasets.dataset import DataSet, Domain
+from unseen.engine.model_batch import OF_MODULES
 from unseen.errors import UnseenError
 from unseen.images.augment import Augment
 from unseen.images.augment import build as build_augment
@@ -31,8 +32,6 @@ from unseen.spec.study import StudySpec
 TRUNK = "trunk/"
 #: Raised when features are computed otherwise, so that no old ones are taken for new ones.
 VERSION = 2
-#: What every module has.
-OF_MODULES = frozenset(vars(nn.Module()))
 #: Images per pass of one thread, whose maps stay in the processor's cache, and of a GPU.
 FEW, MANY = 4, 128
 REMEDY = (
