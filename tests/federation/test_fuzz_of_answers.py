@@ -182,7 +182,7 @@ def test_what_is_wrong_with_figures_is_said() -> None:
     assert "no whole number as 'trained on'" in fault(**{"trained on": 1.5})
     assert "loss, accuracy" in fault(metrics={"loss": [1, 1, 1]})
     assert "NaN or infinite values as 'loss'" in fault(metrics={**metrics, "loss": [1e400, 1, 1]})
-    assert "no three numbers as 'loss'" in fault(metrics={**metrics, "loss": [1]})
+    assert "'loss' must be three numbers or nulls" in fault(metrics={**metrics, "loss": [1]})
     assert "counts" in fault(counts=-torch.ones_like(counts))
     assert "counts" in fault(counts=counts.double())
     assert "counts" in fault(counts=torch.zeros(2))

@@ -394,7 +394,7 @@ def test_the_name_of_a_site_is_its_keys(tmp_path: Path) -> None:
     assert why.site == "15"
     with pytest.raises(Refused, match="says that it is '15', and its key is registered for 'eve'"):
         introduced({"facts": json.dumps(_facts(tmp_path))}, "", "eve")
-    with pytest.raises(Refused, match="nothing of its data that can be read"):
+    with pytest.raises(Refused, match="its description of its data cannot be read"):
         introduced({"facts": "{}"}, "", "")
 
 

@@ -130,7 +130,7 @@ def check_frame(inputs: Inputs, columns: Sequence[str]) -> None:
     if isinstance(inputs, Images):
         raise UnseenError("this model takes images, not rows.")
     if isinstance(inputs, Table) and (fault := header_fault(columns, inputs.schema.names)):
-        raise UnseenError(f"the data frame {fault.partition(';')[0]}.")
+        raise UnseenError(f"the data frame {fault}.")
 
 
 def from_mappings(
@@ -157,7 +157,7 @@ def _item(inputs: Table, row: Mapping[str, object], line: int, source: str = "ro
     blank = "" if "" in inputs.missing else inputs.missing[0]
     cells = {name: _cell(value, blank) for name, value in row.items()}
     fault = header_fault(list(row), inputs.schema.names)
-    return Item(source, line, cells=cells, error=fault.partition(";")[0] or None)
+    return Item(source, line, cells=cells, error=fault or None)
 
 
 def _cell(value: object, blank: str) -> str:
@@ -263,7 +263,7 @@ def _rows(path: Path, columns: Sequence[str], dialect: Dialect) -> Iterator[Item
             rows = cells_by_line(file, dialect.separator or ",", strict=False)
             _, header = next(rows, (0, []))
             if fault := header_fault(header, columns):
-                yield Item(name, error=fault)
+                yield Item(name, error=f"{fault}; none of its rows is used")
                 return
             for line, cells in rows:
                 if len(cells) == len(header) and not any(map(has_surrogate, cells)):
@@ -286,7 +286,7 @@ def _rows_of_parquet(inputs: Table, path: Path) -> Iterator[Item]:
     try:
         header, rows = columns_and_rows(path)
         if fault := header_fault(header, inputs.schema.names):
-            yield Item(name, error=fault)
+            yield Item(name, error=f"{fault}; none of its rows is used")
             return
         for line, row in enumerate(rows, 1):
             yield _item(inputs, row, line, name)

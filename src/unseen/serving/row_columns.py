@@ -74,7 +74,7 @@ def header_fault(header: Sequence[str], columns: Sequence[str]) -> str:
         close = difflib.get_close_matches(missing[0], header, n=1)
         hint = f" (is {missing[0]!r} called {close[0]!r} there?)" if close else ""
         what = f"column{'s' if len(missing) > 1 else ''} {', '.join(missing)}"
-        return f"lacks the {what}{hint}; none of its rows is used"
+        return f"lacks the {what}{hint}"
     return ""
 
 

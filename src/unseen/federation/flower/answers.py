@@ -41,7 +41,7 @@ def introduced(parcel: Mapping[str, Value] | None, fault: str, keyed: str) -> Fa
     try:
         facts = Facts.read(json.loads(str(answer["facts"])))
     except Exception as error:
-        raise Refused(f"it told nothing of its data that can be read ({error!r})") from None
+        raise Refused(f"its description of its data cannot be read ({error!r})") from None
     if keyed and facts.site != keyed:
         other = f"its key is registered for {keyed!r}: each site needs its own kit"
         raise Refused(f"it says that it is {facts.site!r}, and {other}")
@@ -137,7 +137,7 @@ def _interval(name: str, parts: Any) -> list[float | None]:
     """A value and the two ends of its interval, each None where it is undefined."""
     number = (int, float, type(None))
     if not isinstance(parts, list) or len(parts) != 3 or not all(type(x) in number for x in parts):
-        raise BadReply(f"no three numbers as {name!r}: {short(parts)}")
+        raise BadReply(f"{name!r} must be three numbers or nulls; found {short(parts)}")
     if not all(x is None or math.isfinite(x) for x in parts):
         raise BadReply(f"{NOT_FINITE} as {name!r}")
     return [None if x is None else float(x) for x in parts]
@@ -154,6 +154,6 @@ def _counts(counts: Value | None) -> Tensor | None:
     return counts
 
 
-def whys(faults: Mapping[str, str]) -> str:
+def reasons(faults: Mapping[str, object]) -> str:
     """Return what became of each, to follow a message."""
     return "".join(f"; {site}: {why}" for site, why in sorted(faults.items()))

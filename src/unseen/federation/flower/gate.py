@@ -22,7 +22,7 @@ from unseen.errors import UnseenError
 from unseen.expression import parse
 from unseen.federation.flower import terms
 from unseen.federation.flower.desk import Desk
-from unseen.federation.flower.terms import APPROVAL, FAILED, REFUSED, Refused
+from unseen.federation.flower.terms import FAILED, REFUSED, Refused
 from unseen.federation.policy import site_ledger, spending, study_rules
 from unseen.federation.policy.approvals import Approvals
 from unseen.federation.policy.proposals import SHORT
@@ -60,7 +60,7 @@ def admit(desk: Desk) -> None:
         raise Refused(f"{breach.why}.", breach.rule)
     if site.policy.approval == "wait" and not request.approval:
         name = f"study {desk.agreed.name!r}, {proposal.digest[:SHORT]},"
-        raise Refused(f"{name} {APPROVAL} site {site.name!r}.", "approval")
+        raise Refused(f"{name} waits for the approval of site {site.name!r}.", "approval")
     if desk.study is not desk.agreed:
         for breach in study_rules.breaches(site.policy, desk.study):
             raise Refused(f"{breach.why}.", breach.rule)

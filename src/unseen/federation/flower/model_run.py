@@ -28,9 +28,10 @@ from unseen.errors import UnseenError
 from unseen.exact.thresholds import Counts
 from unseen.federation.flower import terms
 from unseen.federation.flower.answers import Judge, figures_of, text_in
+from unseen.federation.flower.question import Question
 from unseen.federation.flower.server_run import Session, followed, opened
 from unseen.federation.flower.site_backend import Sites
-from unseen.federation.flower.site_messages import POLL, Question
+from unseen.federation.flower.site_messages import POLL
 from unseen.federation.flower.site_model import FILES, FINGERPRINT, SLOTS
 from unseen.federation.model_study import model_study
 from unseen.federation.policy.site_ledger import sizes
@@ -293,9 +294,9 @@ def deliver(finished: Finished) -> None:
         link.tell(waiting=f"for {', '.join(left)}: the model is ready, and not there yet")
         time.sleep(max(POLL, min(LOOK, end - time.monotonic())))
     if left := [name for name in finished.members if name not in have]:
-        whys = "; ".join(f"{name}: {faults.get(name, 'was not connected')}" for name in left)
+        reasons = "; ".join(f"{name}: {faults.get(name, 'was not connected')}" for name in left)
         raise UnseenError(
-            f"the model is trained, and not at every site yet: {whys}.",
+            f"the model is trained, and not at every site yet: {reasons}.",
             remedy="Run the same command again when they are back: it hands over the model alone.",
         )
 

@@ -12,8 +12,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from unseen.errors import UnseenError
-
 if TYPE_CHECKING:
     from flwr.app import Message
     from flwr.serverapp import Grid
@@ -22,20 +20,29 @@ if TYPE_CHECKING:
 WAIT = 0.5
 #: Said of an answer of which no more is fetched.
 LARGER = "an answer larger than the {room:,} bytes that its question leaves room for"
-_ROOM = threading.local()
+_THREAD = threading.local()
 
 
 @dataclass
 class Pull:
-    """One answer on its way: its thread, and what came of it."""
+    """One answer on its way.
+
+    Attributes:
+        room: How many bytes it may have.
+        thread: What fetches it.
+        messages: The answer, once it is here.
+        error: What Flower raised instead.
+        larger: Whether it has more bytes than that, so that no more of it is fetched.
+    """
 
     room: int
     thread: threading.Thread | None = None
     messages: list[Message] = field(default_factory=list)
     error: Exception | None = None
+    larger: bool = False
 
     def run(self, grid: Grid, id: str) -> None:
-        _ROOM.bytes = self.room
+        _THREAD.pull = self
         try:
             self.messages = list(grid.pull_messages([id]))
         except Exception as error:
@@ -53,8 +60,8 @@ class Pulls:
         self.grid = grid
         self.running: dict[str, Pull] = {}
 
-    def arrived(self, rooms: Mapping[str, int]) -> Iterator[tuple[str, Message]]:
-        """Yield the answers that are here as a whole: question and answer.
+    def arrived(self, rooms: Mapping[str, int]) -> Iterator[tuple[str, Message, bool]]:
+        """Yield the answers that are here: question, answer, whether it is larger than its room.
 
         Args:
             rooms: Question -> how many bytes its answer may have.
@@ -78,13 +85,7 @@ class Pulls:
             del self.running[id]
             if pull.error is not None:
                 raise pull.error
-            yield from ((id, message) for message in pull.messages)
-
-
-def check_room(size: int, room: int) -> None:
-    """Refuse an answer that is larger than its question leaves room for."""
-    if size > room:
-        raise UnseenError(LARGER.format(room=room))
+            yield from ((id, message, pull.larger) for message in pull.messages)
 
 
 def counted(make: Callable[..., Callable[[str], bytes]], stop: type[Exception]) -> Any:
@@ -97,15 +98,17 @@ def counted(make: Callable[..., Callable[[str], bytes]], stop: type[Exception]) 
 
     def make_counted(*arguments: Any, **named: Any) -> Callable[[str], bytes]:
         pull, lock = make(*arguments, **named), threading.Lock()
-        room, size = getattr(_ROOM, "bytes", None), 0
+        answer: Pull | None = getattr(_THREAD, "pull", None)
+        size = 0
 
         def pull_counted(id: str) -> bytes:
             nonlocal size
             content = pull(id)
             with lock:
                 size += len(content)
-            if room is not None and size > room:
-                raise stop(id, LARGER.format(room=room))
+            if answer is not None and size > answer.room:
+                answer.larger = True
+                raise stop(id, LARGER.format(room=answer.room))
             return content
 
         return pull_counted

@@ -22,8 +22,9 @@ from unseen.engine import messages
 from unseen.engine.messages import Parcel, Value
 from unseen.errors import UnseenError
 from unseen.federation.flower import terms
-from unseen.federation.flower.answers import Judge, whys
-from unseen.federation.flower.site_messages import KEPT, Link, Question, Waiting
+from unseen.federation.flower.answers import Judge, reasons
+from unseen.federation.flower.question import Question
+from unseen.federation.flower.site_messages import KEPT, Link, Waiting
 from unseen.privacy import channel, channelled, kinds
 from unseen.results.records import to_line
 from unseen.spec.study import StudySpec
@@ -109,7 +110,7 @@ class Sites(Backend):
         questions = self.ask(self.kind, parcels, turn, minimum, good, self.room(shapes, inbox))
         faults = {name: q.fault for name, q in questions.items() if q.answer is None}
         if minimum and not exchange.slots and len(faults) == len(questions):
-            why = f"no site could evaluate in {turn.exchange}{whys(faults)}."
+            why = f"no site could evaluate in {turn.exchange}{reasons(faults)}."
             raise Waiting(why, remedy=KEPT)
         # A bad answer is left where it is: what is wrong with it is known.
         return [Reply(fault=faults[name]) if name in faults else replies[name] for name in clients]

@@ -15,11 +15,12 @@ from unseen.federation.flower.answers import (
     check_same,
     fault_of,
     introduced,
+    reasons,
     text_in,
-    whys,
 )
-from unseen.federation.flower.pulls import LARGER, Pulls, check_room
-from unseen.federation.flower.terms import APPROVAL, ENTRY, FAILED, PROTOCOL, Facts, Refused
+from unseen.federation.flower.pulls import LARGER, Pulls
+from unseen.federation.flower.question import ATTEMPTS, SLACK, Arrival, Node, Question
+from unseen.federation.flower.terms import ENTRY, FAILED, PROTOCOL, Facts, Refused
 from unseen.spec.study import Federation
 
 if TYPE_CHECKING:
@@ -30,66 +31,16 @@ LOG = logging.getLogger("flwr")
 POLL, LOOK = 0.2, 2.0
 #: How often a site is asked whether it has approved the study, in seconds.
 AGAIN = 5.0
-#: How often one site is asked in one exchange if it gives no answer.
-ATTEMPTS = 3
 #: How long nobody new must come where no site is named, and how long a new one may take to say who
 #: it is, in seconds.
 QUIET, SETTLED = 10.0, 60.0
-AWAY = "was not connected"
-#: Bytes that an answer may have beside its rows (names, scalars, envelope), and those of a `hello`.
-SLACK, FACTS = 2**20, 2**24
+#: Bytes that the answer to a `hello` may have.
+FACTS = 2**24
 KEPT = "Progress up to the last finished round is saved. Run the same command again to resume."
-
-#: A SuperNode's number, and when it was started: a site that starts again is another node.
-Node = tuple[int, str]
 
 
 class Waiting(UnseenError):
     """The minimum of sites did not come in time. Nothing is lost: the same command goes on."""
-
-
-@dataclass
-class Question:
-    """What one site is asked, and what became of it.
-
-    Attributes:
-        site: The site's name.
-        parcel: What it is sent.
-        sent_at: When it was sent last.
-        id: Number of the message that has no answer yet; empty if there is none.
-        node: Which node got it.
-        attempts: How often this node was asked.
-        answer: The answer, if it can be used.
-        fault: Else why there is none.
-        final: Whether the site is not asked again.
-        up: Bytes of the answer.
-        seconds: How long it took.
-        entry: The line of the site's own ledger that its last answer has, as number and hash.
-        room: How many bytes the answer may have.
-    """
-
-    site: str
-    parcel: Parcel
-    sent_at: float = 0.0
-    id: str = ""
-    node: Node = (0, "")
-    attempts: int = 0
-    answer: dict[str, Value] | None = None
-    fault: str = AWAY
-    final: bool = False
-    up: int = 0
-    seconds: float = 0.0
-    entry: str = ""
-    room: int = SLACK
-
-    @property
-    def standing(self) -> str:
-        """Why there is no answer yet, as far as that is known here."""
-        return "was asked, and its answer has not arrived as a whole" if self.id else self.fault
-
-    def again(self, here: Mapping[str, Node]) -> bool:
-        """Return whether the site is to be asked, for the first time or once more."""
-        return not self.final and not self.id and self.site in here and self.attempts < ATTEMPTS
 
 
 @dataclass
@@ -121,7 +72,7 @@ class Link:
     nodes: dict[Node, str] = field(default_factory=dict)
     hellos: dict[str, Node] = field(default_factory=dict)
     facts: dict[str, Facts] = field(default_factory=dict)
-    refused: dict[str, str] = field(default_factory=dict)
+    refused: dict[str, Refused] = field(default_factory=dict)
     keyed: dict[Node, str] = field(default_factory=dict)
     last_look: float = -1e9
     undecided: dict[Node, float] = field(default_factory=dict)
@@ -151,27 +102,27 @@ class Link:
                 self.hellos[id] = node
             if set(self.sites()) != before:
                 self.tell(connected=sorted(self.sites()))
-        for id, parcel, fault in self._pull({id: (FACTS, n) for id, n in self.hellos.items()}):
-            if id not in self.hellos:
+        for got in self._pull({id: (FACTS, n) for id, n in self.hellos.items()}):
+            if got.id not in self.hellos:
                 continue
-            node = self.hellos.pop(id)
-            answer = parcel or {}
+            node = self.hellos.pop(got.id)
+            answer = got.parcel or {}
             site = text_in(answer, "site") or self.keyed.get(node, "") or "nobody"
             if entry := text_in(answer, ENTRY):
                 self.account(site, entry)
             try:
-                facts = introduced(parcel, fault, self.keyed.get(node, ""))
+                facts = introduced(got.parcel, got.fault, self.keyed.get(node, ""))
                 check_same(facts, self.agreed)
             except Refused as error:
                 if error.rule == "approval":
                     self.undecided[node] = time.monotonic() + AGAIN
-                    if self.refused.get(site) != str(error):
+                    if str(self.refused.get(site)) != str(error):
                         LOG.info("site %s: %s", site, error)
-                    self.refused[site] = str(error)
+                    self.refused[site] = error
                     continue
                 # Never by the name alone that it gives itself: it may be another one's.
                 name = self.nodes[node] = f"(node {node[0]}, which says it is {site})"
-                self.refused[name] = str(error)
+                self.refused[name] = error
                 LOG.warning("%s cannot take part: %s", name, error)
                 self.tell(error=str(error))
             else:
@@ -206,7 +157,7 @@ class Link:
             missing = sorted(set(expected) - set(here))
             complete = not missing if expected else count >= minimum and now - changed > QUIET
             # Who is here and has not said its name may be a target, for which nobody waits.
-            waits = [name for name, why in self.refused.items() if APPROVAL in why]
+            waits = [name for name, why in self.refused.items() if why.rule == "approval"]
             settled = not (self.hellos or waits) or now - changed > SETTLED
             enough = count >= min(minimum, len(expected) or minimum)
             if (complete and settled) or (enough and now - start > min(alone, patience)):
@@ -217,7 +168,7 @@ class Link:
                 names, least = ", ".join(here) or "none", f"at least {minimum} are needed"
                 why = f"after {patience:g} s {count} sites are here ({names}), {least}{lacking}"
                 remedy = "Start them, and run the same command again."
-                raise Waiting(f"{why}{whys(self.refused)}.", remedy=remedy)
+                raise Waiting(f"{why}{reasons(self.refused)}.", remedy=remedy)
             approvals = f"; not yet approved at {', '.join(sorted(waits))}" if waits else ""
             who = ", ".join(missing) or "sites"
             self.tell(waiting=f"for {who}; {count} are here{approvals}")
@@ -268,7 +219,7 @@ class Link:
                 break
             if hopeless or now > self.limits.deadline + self.limits.patience:
                 why = f"{about}: {count} of at least {minimum} sites gave a usable answer"
-                faults = whys({q.site: q.standing for q in without})
+                faults = reasons({q.site: q.standing for q in without})
                 raise Waiting(f"{why}{faults}.", remedy=KEPT)
             if pending or count < minimum:
                 self.tell(waiting=f"for {', '.join(q.site for q in without if not q.final)}")
@@ -296,14 +247,14 @@ class Link:
     def _receive(self, questions: Iterable[Question], about: str, good: Judge) -> None:
         """Note the answers that came; one that comes twice finds no question."""
         ids = {q.id: q for q in questions if q.id}
-        for id, parcel, fault in self._pull({id: (q.room, q.node) for id, q in ids.items()}):
-            q = ids.pop(id, None)
+        for got in self._pull({id: (q.room, q.node) for id, q in ids.items()}):
+            q = ids.pop(got.id, None)
             if q is None:
                 continue
-            q.id, q.seconds, q.fault = "", time.monotonic() - q.sent_at, fault
-            if parcel is None:
+            q.id, q.seconds, q.fault = "", time.monotonic() - q.sent_at, got.fault
+            if (parcel := got.parcel) is None:
                 # A process that was killed, say: the site is asked once more.
-                q.final = LARGER.format(room=q.room) in fault
+                q.final = got.larger
                 continue
             q.entry = text_in(parcel, ENTRY)
             q.up, q.fault = size(parcel), fault_of(parcel, q.site, about, good)
@@ -320,23 +271,23 @@ class Link:
         (id,) = self.grid.push_messages([message]) or (None,)
         return str(id or "")
 
-    def _pull(
-        self, asked: Mapping[str, tuple[int, Node]]
-    ) -> Iterator[tuple[str, dict[str, Value] | None, str]]:
-        """Answers so far: which message, what was said, or why nothing was.
+    def _pull(self, asked: Mapping[str, tuple[int, Node]]) -> Iterator[Arrival]:
+        """Yield the answers so far.
 
         asked: message -> room for its answer, and the node that it was sent to.
         """
-        for id, message in self.pulls.arrived({id: room for id, (room, _) in asked.items()}):
+        rooms = {id: room for id, (room, _) in asked.items()}
+        for id, message, larger in self.pulls.arrived(rooms):
             parcel, fault, (room, node) = None, "", asked.get(id, (FACTS, (0, "")))
             try:
                 if message.has_error():
                     fault = f"no answer: {message.error.reason}"
                 elif message.metadata.src_node_id != node[0]:
                     fault = "an answer that another node gave in its name"
+                elif larger := weight(message.content) > room:
+                    fault = LARGER.format(room=room)
                 else:
-                    check_room(weight(message.content), room)
                     parcel = unpack(message.content)
             except Exception as error:  # whatever a site sends, the others go on
                 fault = f"an answer that cannot be read ({type(error).__name__}: {error})"
-            yield id, parcel, fault
+            yield Arrival(id, parcel, fault, larger)

@@ -32,8 +32,6 @@ REFUSED, FAILED = "refused", "failed"
 #: Of a refusal: the rule of the site that it follows from; and of every answer: its line in the
 #: site's own ledger, as number and hash.
 RULE, ENTRY = "rule", "ledger"
-#: What a site says that has not approved the study yet.
-APPROVAL = "waits for the approval of"
 #: Of a channel: prefixes of sealed rows and of what goes along, and a question about such rows.
 SEALED, CARGO, ASK = "sealed/", "carried/", "channel"
 #: Of the model that a study ends with: what it does at a site, and its directory there.

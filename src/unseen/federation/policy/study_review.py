@@ -46,8 +46,9 @@ def review(site: Site, proposal: Proposal) -> list[str]:
     study = proposal.study
     lines = [f"study {study.name}, digest {proposal.digest[:SHORT]}"]
     lines.append(f"  signed      {_signer(site, proposal)}")
-    faults = [f"{b.why} (rule {b.rule})" for b in breaches(site.policy, study)]
-    if any("(rule code)" in fault for fault in faults):  # nothing of it may be called
+    broken = list(breaches(site.policy, study))
+    faults = [f"{breach.why} (rule {breach.rule})" for breach in broken]
+    if any(breach.rule == "code" for breach in broken):  # nothing of it may be called
         return [*lines, *(f"  refused     {fault}" for fault in faults)]
     try:
         data = load(site, study)
