@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from support.command_line import Command
-from support.federations import write_table
+from support.federations import table_study, trained, write_table
 from torch import Tensor
 
 from unseen.core.outputs import probabilities
@@ -51,7 +51,7 @@ def test_shares_of_a_row_add_up_to_what_its_answer_gains(of_rows: Trained) -> No
         assert sum(float(row[3]) for row in table.rows) == pytest.approx(gain, abs=5e-3)
 
 
-def test_evaluate_shows_them_and_images_and_trees_are_refused(
+def test_evaluate_shows_them_and_images_are_refused(
     of_rows: Trained, of_photos: Trained, tmp_path: Path, unseen: Command
 ) -> None:
     table = write_table(tmp_path / "visits.csv")
@@ -60,5 +60,12 @@ def test_evaluate_shows_them_and_images_and_trees_are_refused(
     x = drawn(of_rows, 4, 0)
     with pytest.raises(UnseenError, match="takes images"):
         attribution(of_photos.answered, of_photos.inputs, {"a": x}, True, 4)
-    with pytest.raises(UnseenError, match="trees have not"):
-        attribution(lambda rows: torch.zeros(len(rows), 2), of_rows.inputs, {"a": x}, True, 4)
+
+
+def test_a_mixture_with_trees_is_refused_since_its_shares_would_not_add_up(
+    tmp_path: Path, unseen: Command
+) -> None:
+    study = table_study(tmp_path, 'holdout = "west"')
+    mixed = trained(study, tmp_path / "model", "stack(members=['glm', 'boost'])")
+    ran = unseen("evaluate", mixed.folder, "--data", tmp_path / "visits.csv", "--gradients", "20")
+    assert ran.code == 2 and "this one has trees" in ran.err and "--importance" in ran.err

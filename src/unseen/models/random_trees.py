@@ -3,14 +3,16 @@
 import torch
 from torch import Tensor, nn
 
+from unseen.models.trees import leaves
+
 
 class RandomTrees(nn.Module):
     """The mean of the trees' leaves over the flattened input.
 
         p(x) = (1/T) Σ_t v_t(leaf of x in tree t)
 
-    At node i of a tree, x goes to node c_i if x[f_i] ≤ θ_i, else to c_i + 1; f_i = −1 is a leaf.
-    The outputs are log p for classes, or p itself for numbers.
+    How x finds its leaf `trees.leaves` says. The outputs are log p for classes, or p itself for
+    numbers.
 
     Args:
         count: T, the number of trees.
@@ -38,15 +40,6 @@ class RandomTrees(nn.Module):
         self.value = nn.Parameter(torch.zeros(count, nodes, outputs))
 
     def forward(self, x: Tensor) -> Tensor:
-        x = x.flatten(1)
-        count, nodes = self.feature.shape
-        roots = torch.arange(count, device=x.device) * nodes
-        feature, child = self.feature.flatten().round().long(), self.child.flatten().round().long()
-        threshold = self.threshold.flatten()
-        node = torch.zeros_like(x[:, :1], dtype=torch.long).expand(-1, count)
-        for _ in range(self.depth):
-            f = feature[roots + node]
-            right = x.gather(1, f.clamp(min=0)) > threshold[roots + node]
-            node = torch.where(f >= 0, child[roots + node] + right.long(), node)
-        mean = self.value.flatten(0, 1)[roots + node].mean(1)
+        leaf = leaves(x.flatten(1), self.feature, self.threshold, self.child, self.depth)
+        mean = self.value.flatten(0, 1)[leaf].mean(1)
         return mean if self.numbers else mean.clamp(min=1e-6).log()

@@ -4,13 +4,36 @@ import torch
 from torch import Tensor, nn
 
 
+def leaves(x: Tensor, feature: Tensor, threshold: Tensor, child: Tensor, depth: int) -> Tensor:
+    """Return the leaf in which each row ends in each tree, as its place among all nodes [N, T].
+
+    At node i of a tree, x goes to node c_i if x[f_i] ≤ θ_i, else to c_i + 1; f_i = −1 is a leaf.
+
+    Args:
+        x: Rows [N, F].
+        feature: f [T, M], in whole numbers.
+        threshold: θ [T, M].
+        child: c [T, M], in whole numbers.
+        depth: The most decisions on a path.
+    """
+    count, nodes = feature.shape
+    roots = torch.arange(count, device=x.device) * nodes
+    features, children = feature.flatten().round().long(), child.flatten().round().long()
+    thresholds = threshold.flatten()
+    node = torch.zeros_like(x[:, :1], dtype=torch.long).expand(-1, count)
+    for _ in range(depth):
+        f = features[roots + node]
+        right = x.gather(1, f.clamp(min=0)) > thresholds[roots + node]
+        node = torch.where(f >= 0, children[roots + node] + right.long(), node)
+    return roots + node
+
+
 class Trees(nn.Module):
     """A sum of regression trees over the flattened input.
 
         f_g(x) = b_g + Σ_{t mod G = g} v_t(leaf of x in tree t)
 
-    At node i of a tree, x goes to node c_i if x[f_i] ≤ θ_i, else to c_i + 1; f_i = −1 is a leaf.
-    With one score for two classes the outputs are (0, f).
+    How x finds its leaf `leaves` says. With one score for two classes the outputs are (0, f).
 
     Args:
         count: T, the number of trees.
@@ -47,17 +70,8 @@ class Trees(nn.Module):
         self.value = nn.Parameter(torch.zeros(count, nodes))
 
     def forward(self, x: Tensor) -> Tensor:
-        x = x.flatten(1)
-        count, nodes = self.feature.shape
-        roots = torch.arange(count, device=x.device) * nodes
-        feature, child = self.feature.flatten().round().long(), self.child.flatten().round().long()
-        threshold = self.threshold.flatten()
-        node = torch.zeros_like(x[:, :1], dtype=torch.long).expand(-1, count)
-        for _ in range(self.depth):
-            f = feature[roots + node]
-            right = x.gather(1, f.clamp(min=0)) > threshold[roots + node]
-            node = torch.where(f >= 0, child[roots + node] + right.long(), node)
-        values = self.value.flatten()[roots + node].unflatten(1, (-1, self.scores)).sum(1)
+        leaf = leaves(x.flatten(1), self.feature, self.threshold, self.child, self.depth)
+        values = self.value.flatten()[leaf].unflatten(1, (-1, self.scores)).sum(1)
         sums: Tensor = self.baseline + values
         if self.shares:
             return sums.clamp(min=1e-6).log()

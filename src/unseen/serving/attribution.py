@@ -3,10 +3,12 @@
 from collections.abc import Callable, Mapping
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from unseen.core.outputs import probabilities
 from unseen.errors import UnseenError, optional
+from unseen.models.random_trees import RandomTrees
+from unseen.models.trees import Trees
 from unseen.serving.breakdown import Table
 from unseen.serving.importance import features_by_column
 from unseen.serving.inputs import Inputs
@@ -14,6 +16,15 @@ from unseen.serving.inputs import Table as TableInputs
 
 #: Rows and steps that pass at a time.
 AT_A_TIME = 4096
+
+
+def check_gradients(network: nn.Module) -> None:
+    """Refuse a network with trees, whose answers jump: their part has no gradient to integrate."""
+    if any(isinstance(part, Trees | RandomTrees) for part in network.modules()):
+        raise UnseenError(
+            "--gradients needs a model that is differentiable; this one has trees.",
+            remedy="Take --importance.",
+        )
 
 
 def attribution(
@@ -40,7 +51,7 @@ def attribution(
         steps: Points at which the integral is evaluated, by Gauss and Legendre.
 
     Raises:
-        UnseenError: The model takes images, or has no gradients; or captum is missing.
+        UnseenError: The model takes images; or captum is missing.
 
     Source:
         Sundararajan, Taly, Yan. Axiomatic Attribution for Deep Networks. ICML 2017; `captum`.
@@ -60,15 +71,9 @@ def attribution(
     for x in sites.values():
         with torch.no_grad():
             answer = probabilities(answered(x)).argmax(1) if classes else torch.zeros(len(x)).long()
-        try:
-            shares = integrated.attribute(
-                x, additional_forward_args=(answer,), n_steps=steps, internal_batch_size=AT_A_TIME
-            )
-        except RuntimeError as error:
-            if "grad" not in str(error):
-                raise
-            what = "--gradients needs a model that has them, which trees have not."
-            raise UnseenError(what, remedy="Take --importance.") from None
+        shares = integrated.attribute(
+            x, additional_forward_args=(answer,), n_steps=steps, internal_batch_size=AT_A_TIME
+        )
         of_columns = torch.stack([shares[:, features].sum(1) for features in columns], dim=1)
         means.append(of_columns.abs().mean(0))
         signed.append(of_columns.mean(0))

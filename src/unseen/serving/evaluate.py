@@ -16,7 +16,7 @@ from unseen.core.metrics import accuracy, check_metric, fitting
 from unseen.core.templates import render
 from unseen.errors import UnseenError
 from unseen.results.formats import comma_separated, markdown, plain
-from unseen.serving.attribution import attribution
+from unseen.serving.attribution import attribution, check_gradients
 from unseen.serving.breakdown import (
     Answers,
     Table,
@@ -182,6 +182,8 @@ def evaluate(
     tables = tuple(_tables(sites, answers, names, request.groups, policy, detail)) if sites else ()
     if (importances or gradients) and trained.masks:
         raise UnseenError("--importance and --gradients are for tables; this model predicts masks.")
+    if gradients:
+        check_gradients(trained.model.module)
     if importances and sites:
         rows = {name: (torch.cat(inputs[name]), own.y) for name, own in answers.items()}
         main = request.metrics[0] if request.metrics else str(trained.spec["metric"])
